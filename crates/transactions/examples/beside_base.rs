@@ -1,10 +1,12 @@
-//! Reads and commits beside the bare base table, in turns, by the thread's time on a processor: what a busy machine can
-//! still tell. The workload is that of `two_states`; the lab's `protocol-overhead` measures the same by the clock.
+//! Reads and commits beside the bare base table, in turns, by the thread's processor time: a measure that holds on a
+//! busy machine too. The workload is that of `two_states`; the lab's `protocol-overhead` measures the same by the
+//! clock.
 //!
 //! ```text
 //! cargo run --release -p entresol-transactions --example beside_base -- TUPLES [volatile | journal] [ROUNDS] [PART OF A NAME]
 //! ```
-//! Each row: nanoseconds of the base table and of the transactions, medians of the rounds, and the median of their ratios.
+//! Each row: nanoseconds of the base table and of the transactions, medians of the rounds, and the median of their
+//! ratios.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -121,10 +123,10 @@ fn median(values: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// What was asked for.
+/// Arguments of a run.
 struct Run {
     rounds: u64,
-    /// Only what has this in its name.
+    /// Runs only benchmarks with this in their name.
     part: String,
 }
 

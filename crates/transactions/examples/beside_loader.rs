@@ -1,12 +1,12 @@
-//! What a writer of one key loses beside a loader that commits 10,000 keys of another state at a time: rounds alone and beside
-//! it, in turns.
+//! Loss of a writer of one key beside a loader that commits 10,000 keys of another state at a time: rounds alone and
+//! beside it, in turns.
 //!
 //! ```text
 //! cargo run --release -p entresol-transactions --example beside_loader -- DIRECTORY [ROUNDS]
 //! ```
-//! Prints medians of the rates by the clock, and of commits for a second of the writer's own time on processors, which is
-//! less disturbed by what else runs on the machine; the longest commit of a round; and the loader's keys for a second of its
-//! time on processors. Both are at `none`, in one group.
+//! Prints medians of the rates by the clock, and of commits for a second of the writer's own processor time, which
+//! other load on the machine disturbs less; the longest commit of a round; and the loader's keys for a second of its
+//! processor time. Both are at `none`, in one group.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const KEYS: u64 = 10_000;
 const ROUND: Duration = Duration::from_millis(400);
 
-/// Commits of some updates each until told to stop: how many, for how long on a processor, the longest in microseconds.
+/// Commits of some updates each until told to stop: their number, processor time, and the longest in microseconds.
 fn write(
     context: &Arc<StateContext>,
     state: &Arc<State>,
@@ -44,7 +44,7 @@ fn write(
     Ok((commits, processor_time()? - before, longest.as_secs_f64() * 1e6))
 }
 
-/// What this thread has had of a processor.
+/// Processor time of this thread.
 fn processor_time() -> Outcome<Duration> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let ns = stat.split_whitespace().next().ok_or("no time in schedstat")?.parse()?;

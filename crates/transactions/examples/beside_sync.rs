@@ -1,10 +1,10 @@
-//! What a writer at `none` loses beside a writer at `sync` of another state: rounds alone and beside it, in turns.
+//! Loss of a writer at `none` beside a writer at `sync` of another state: rounds alone and beside it, in turns.
 //!
 //! ```text
 //! cargo run --release -p entresol-transactions --example beside_sync -- DIRECTORY [ROUNDS]
 //! ```
-//! Prints the median of the rates by the clock, and of commits for a second of the writer's own time on processors, which is
-//! less disturbed by what else runs on the machine.
+//! Prints the median of the rates by the clock, and of commits for a second of the writer's own processor time, which
+//! other load on the machine disturbs less.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const KEYS: u64 = 10_000;
 const ROUND: Duration = Duration::from_millis(400);
 
-/// Commits of one update until told to stop; how many.
+/// Commits of one update until told to stop; returns their number.
 fn write(
     context: &Arc<StateContext>,
     state: &Arc<State>,
@@ -38,7 +38,7 @@ fn write(
     Ok(commits)
 }
 
-/// What this thread has had of a processor.
+/// Processor time of this thread.
 fn processor_time() -> Outcome<Duration> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let ns = stat.split_whitespace().next().ok_or("no time in schedstat")?.parse()?;

@@ -3,8 +3,9 @@
 //! ```text
 //! cargo run --release -p entresol-transactions --example several_groups -- DIRECTORY [ROUNDS]
 //! ```
-//! A commit updates sixteen keys, spread over one, two, four or sixteen states, each with a group of its own; one writer, then
-//! two of different keys in the same groups. Rounds take turns; medians, by the clock and by the writers' time on processors.
+//! A commit updates sixteen keys, spread over one, two, four or sixteen states, each with a group of its own; one
+//! writer, then two of different keys in the same groups. Rounds take turns; medians, by the clock and by the writers'
+//! time on processors.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ fn processor_ns() -> Outcome<u64> {
     Ok(text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?)
 }
 
-/// Commits until told to stop; how many, and nanoseconds on a processor.
+/// Commits until told to stop; returns their number, and nanoseconds of processor time.
 fn write(
     context: &Arc<StateContext>,
     states: &[Arc<State>],

@@ -28,7 +28,7 @@ fn processor_ns() -> Outcome<u64> {
     Ok(text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?)
 }
 
-/// Commits until told to stop; how many, and nanoseconds on a processor.
+/// Commits until told to stop; returns their number, and nanoseconds of processor time.
 fn write(context: &Arc<StateContext>, state: &Arc<State>, stop: &AtomicBool) -> Outcome<(u64, u64)> {
     let (mut commits, mut number, began) = (0, 0, processor_ns()?);
     while !stop.load(Relaxed) {

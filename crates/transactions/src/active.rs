@@ -1,31 +1,31 @@
-//! The active transactions: who reads at which snapshot, who commits at which timestamp, and what is visible.
+//! The active transactions: the snapshot each one reads at, the timestamp each one commits at, and what is visible.
 //!
 //! ```text
 //! counter ── next commit timestamp          slot 0   snapshot | commit
 //! visible ── of each class, every commit    slot 1   snapshot | commit
 //!            <= visible is finished         ...      (as many as transactions may be active, claimed by CAS)
 //! ```
-//! A snapshot is all numbers of `visible` at one moment ([`crate::snapshot`]): each ascends, so if all of them are the same at a
-//! second look, they were so together in between.
+//! A snapshot is all numbers of `visible` at one point in time ([`crate::snapshot`]): each ascends, so if all of them
+//! are the same on a second load, they held together in between.
 //!
-//! Invariants (all operations on these words are SeqCst, or have a SeqCst fence behind them, but the release of a slot; so they
-//! have one total order):
+//! Invariants (all operations on these words are SeqCst, or have a SeqCst fence behind them, but the release of a slot;
+//! so they have one total order):
 //! - A registered snapshot was equal to `visible` *after* it had been stored. A scan reads `visible` (the
 //!   *horizon*) before the slots; a transaction whose final snapshot the scan misses stored it after the scan read
-//!   its slot, and so re-read `visible` after the horizon was read: its snapshot sees all that the horizon sees. So it is
-//!   for each of the words of a snapshot: a scan that misses the last store of any comes before the re-read.
-//! - A commit stores a lower bound of its timestamp before it draws it. `advance` reads `counter` before it scans
+//!   its slot, and so re-read `visible` after the horizon was read: its snapshot sees all that the horizon sees. So it
+//!   is for each of the words of a snapshot: a scan that misses the last store of any comes before the re-read.
+//! - A commit stores a lower bound of its timestamp before it is assigned. `advance` reads `counter` before it scans
 //!   the commit fields, so each timestamp below what it read is either finished or seen as unfinished.
 //!   Therefore `visible` never passes an unfinished commit, and the last of several commits to finish sees that
 //!   the others did.
-//! - Scans stop at `used`, below which all slots are that are not closed. A slot is opened after `used` was raised above it,
-//!   and `used` is lowered only over slots that were closed for it, by an exchange that fails if one was opened meanwhile. So
-//!   the cost of a commit does not grow with a past burst of transactions.
+//! - Scans stop at `used`, below which all slots are that are not closed. A slot is opened after `used` was raised
+//!   above it, and `used` is lowered only over slots that were closed for it, by an exchange that fails if one was
+//!   opened meanwhile. So the cost of a commit does not grow with a past burst of transactions.
 //! - Nothing at or above `latched` (a commit whose outcome is unknown) ever becomes visible.
 //!
-//! The numbers of the classes of few keys move with every commit. Those of large commits move with large commits alone, and are
-//! left behind otherwise, since no timestamp lies in between: *idle*, until one draws its timestamp. Who needs a number up to
-//! which really all is seen lets all of them move.
+//! The numbers of the classes of few keys move with every commit. Those of large commits move with large commits alone,
+//! and are left behind otherwise, since no timestamp lies in between: *idle*, until a large commit takes its timestamp.
+//! A caller that needs a number up to which all commits are visible moves all of them first.
 //!
 //! All of this is volatile; a crash leaves nothing of it. Memory: one cache line per slot.
 
@@ -39,16 +39,16 @@ use smallvec::SmallVec;
 use crate::snapshot::{CLASSES, CLASSES_OF_FEW, Class, STEP, Snapshot};
 use crate::{Error, Result, Timestamp, interleave};
 
-/// How many transactions may be active at once if nothing else is said; [`Error::Busy`] beyond.
+/// Default number of transactions that may be active at once; [`Error::Busy`] beyond.
 pub const TRANSACTIONS_MAX: usize = 256;
 
-/// How often `claim` tries, one millisecond apart, before it reports that all slots are taken.
+/// Attempts of `claim`, one millisecond apart, before it reports that all slots are taken.
 const CLAIM_ATTEMPTS_MAX: u32 = 500;
 
 const FREE: u64 = u64::MAX;
-/// Of a slot that nobody may claim before it is opened.
+/// Word of a slot that cannot be claimed before it is opened.
 const CLOSED: u64 = u64::MAX - 1;
-/// So many slots at the end are closed together, once all of them are free; the first so many never.
+/// Number of slots at the end that are closed together, once all of them are free; as many at the front stay open.
 const CLOSED_TOGETHER: usize = 16;
 const NO_COMMIT: u64 = u64::MAX;
 const NEVER: u64 = u64::MAX;
@@ -59,18 +59,18 @@ thread_local! {
 }
 
 struct Slot {
-    /// The snapshot; the first word is `FREE` or `CLOSED` when nobody owns the slot.
+    /// The snapshot; the first word is `FREE` or `CLOSED` while the slot has no owner.
     seen: [AtomicU64; CLASSES],
     /// A lower bound of the timestamp being committed, or `NO_COMMIT`.
     commit: AtomicU64,
-    /// The number of the transaction, for whoever asks who has an old snapshot.
+    /// The number of the transaction, for reports of old snapshots.
     transaction: AtomicU64,
 }
 
 /// The slot array, the timestamp counter and the newest visible timestamps.
 pub(crate) struct ActiveTransactions {
     slots: Box<[CachePadded<Slot>]>,
-    /// How many slots are looked at, and above, how often that was changed.
+    /// Number of slots that scans visit and, above it, a counter of its changes.
     used: AtomicU64,
     counter: CachePadded<AtomicU64>,
     /// Of each class.
@@ -79,13 +79,14 @@ pub(crate) struct ActiveTransactions {
 }
 
 impl Slot {
-    /// The word that says who owns the slot.
+    /// The word that says whether the slot is free, closed or owned.
     fn owner(&self) -> &AtomicU64 {
         &self.seen[0]
     }
 }
 
-/// Which snapshots are needed: the registered ones, and all that may still be registered, which see what `horizon` sees.
+/// Snapshots that versions are needed for: the registered ones, and all that may still be registered, which see what
+/// `horizon` sees.
 pub(crate) struct Snapshots {
     horizon: Snapshot,
     /// By the newest commit that each may see.
@@ -93,7 +94,7 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// May a transaction, now or later, read a version with these timestamps?
+    /// Tells whether a transaction, now or later, may read a version with these timestamps.
     pub(crate) fn needs(&self, cts: Timestamp, dts: Timestamp) -> bool {
         if !self.horizon.sees(dts) {
             return true;
@@ -102,12 +103,12 @@ impl Snapshots {
         self.active[first..].iter().any(|snapshot| snapshot.sees_version(cts, dts))
     }
 
-    /// May a transaction that begins from now on read a version with this deletion timestamp?
+    /// Tells whether a transaction that begins from now on may read a version with this deletion timestamp.
     pub(crate) fn is_recent(&self, dts: Timestamp) -> bool {
         !self.horizon.sees(dts)
     }
 
-    /// The same without the registered snapshots: for states that nobody reads at a snapshot.
+    /// The same without the registered snapshots: for states that are not read at snapshots.
     pub(crate) fn newest_only(&self) -> Snapshots {
         Snapshots { horizon: self.horizon, active: SmallVec::new() }
     }
@@ -118,7 +119,7 @@ impl Snapshots {
         active.fold(self.horizon.of(class), Timestamp::min)
     }
 
-    /// Does every transaction, now or later, see the commit with this timestamp?
+    /// Tells whether every transaction, now or later, sees the commit with this timestamp.
     pub(crate) fn all_see(&self, timestamp: Timestamp) -> bool {
         self.horizon.sees(timestamp) && self.active.iter().all(|snapshot| snapshot.sees(timestamp))
     }
@@ -213,7 +214,7 @@ impl ActiveTransactions {
         }
     }
 
-    /// What is visible, at one moment: a commit that is seen comes with those that it has seen.
+    /// Visible timestamps at one point in time: a commit that is seen comes with those that it has seen.
     #[inline]
     pub(crate) fn newest(&self) -> Snapshot {
         let mut seen = self.looked_at();
@@ -226,7 +227,7 @@ impl ActiveTransactions {
         }
     }
 
-    /// What is visible, each number at its own moment.
+    /// Visible timestamps, each loaded at its own time.
     #[inline]
     fn looked_at(&self) -> Snapshot {
         Snapshot {
@@ -237,12 +238,12 @@ impl ActiveTransactions {
         }
     }
 
-    /// Says who has a claimed slot.
+    /// Notes the number of the transaction that owns a claimed slot.
     pub(crate) fn name(&self, slot: usize, transaction: u64) {
         self.slots[slot].transaction.store(transaction, Relaxed);
     }
 
-    /// Up to where the oldest snapshot that is registered sees all, and the number of its transaction.
+    /// Timestamp up to which the oldest registered snapshot sees all commits, and the number of its transaction.
     pub(crate) fn oldest(&self) -> Option<(Timestamp, u64)> {
         let registered = self.used_slots().iter().filter_map(|slot| Some((registered(slot)?, slot)));
         registered.map(|(seen, slot)| (seen.tells_all_up_to(), slot.transaction.load(Relaxed))).min()
@@ -252,8 +253,8 @@ impl ActiveTransactions {
     pub(crate) fn release(&self, index: usize) {
         let slot = &self.slots[index];
         assert_eq!(slot.commit.load(SeqCst), NO_COMMIT, "a slot is released while its commit is unfinished");
-        // Only its owner changes a claimed slot. A scan that still sees the snapshot keeps too much for a moment; one
-        // that does not comes after all that the owner read.
+        // Only its owner changes a claimed slot. A scan that still sees the snapshot retains versions a little longer;
+        // one that does not comes after all that the owner read.
         assert_ne!(slot.owner().load(Relaxed), FREE, "a slot is released twice");
         slot.owner().store(FREE, Release);
         // The last of those at the end to be free.
@@ -288,19 +289,19 @@ impl ActiveTransactions {
         &self.slots[..count(self.used.load(SeqCst))]
     }
 
-    /// Up to where all commits of a class are finished.
+    /// Timestamp up to which all commits of a class are finished.
     pub(crate) fn visible(&self, class: Class) -> Timestamp {
         self.visible[class as usize].load(SeqCst)
     }
 
-    /// The newest timestamp that was drawn.
+    /// The newest timestamp that was assigned.
     pub(crate) fn drawn(&self) -> Timestamp {
         self.counter.load(SeqCst) - 1
     }
 
-    /// Timestamps that are drawn from now on lie above `at`.
+    /// Timestamps assigned from now on lie above `at`.
     pub(crate) fn catch_up(&self, at: Timestamp) {
-        // Not beyond what timestamps can be, whatever the clock says.
+        // Not beyond the range of timestamps, whatever the clock says.
         if at < u64::MAX / 2 {
             self.counter.fetch_max((at + 1).next_multiple_of(STEP), SeqCst);
         }
@@ -317,7 +318,7 @@ impl ActiveTransactions {
         Snapshots { horizon, active }
     }
 
-    /// Draws a commit timestamp for the owner of `slot`. Until the stamp is finished nothing from it on is visible.
+    /// Assigns a commit timestamp to the owner of `slot`. Until the stamp is finished nothing from it on is visible.
     pub(crate) fn stamp(&self, slot: usize, class: Class) -> CommitStamp<'_> {
         let commit = &self.slots[slot].commit;
         assert_eq!(commit.load(SeqCst), NO_COMMIT, "one commit per slot at a time");
@@ -359,8 +360,8 @@ impl ActiveTransactions {
         }
     }
 
-    /// Waits until the commit at `cts` (finished) and all of its class before it are visible. Every unfinished commit ends
-    /// without waiting for others, so this ends too.
+    /// Waits until the commit at `cts` (finished) and all of its class before it are visible. Every unfinished commit
+    /// ends without waiting for others, so this ends too.
     pub(crate) fn wait_until_visible(&self, cts: Timestamp) -> Result<()> {
         self.wait_until_passed(&self.visible[Class::number_of(cts)], cts)
     }
@@ -402,7 +403,7 @@ impl ActiveTransactions {
     }
 }
 
-/// A drawn commit timestamp. Dropped without [`finish`](CommitStamp::finish) (an error or a panic on the way),
+/// An assigned commit timestamp. Dropped without [`finish`](CommitStamp::finish) (an error or a panic on the way),
 /// nothing from it on ever becomes visible.
 pub(crate) struct CommitStamp<'a> {
     active: &'a ActiveTransactions,
@@ -416,7 +417,7 @@ impl CommitStamp<'_> {
         self.cts
     }
 
-    /// The commit is whole (or its timestamp was declared invalid): it may become visible.
+    /// The commit is complete (or its timestamp was declared invalid): it may become visible.
     pub(crate) fn finish(mut self) {
         self.finished = true;
     }
@@ -425,7 +426,7 @@ impl CommitStamp<'_> {
 impl Drop for CommitStamp<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            // Before the commit field is cleared: who sees it cleared sees the latch.
+            // Before the commit field is cleared: a thread that sees it cleared sees the latch.
             self.active.latched.fetch_min(self.cts, SeqCst);
         }
         self.active.slots[self.slot].commit.store(NO_COMMIT, SeqCst);
@@ -434,7 +435,7 @@ impl Drop for CommitStamp<'_> {
     }
 }
 
-/// The snapshot in a slot, if somebody owns it; perhaps stored half-way.
+/// The snapshot in a slot, if the slot has an owner; perhaps stored half-way.
 fn registered(slot: &CachePadded<Slot>) -> Option<Snapshot> {
     let first = slot.owner().load(SeqCst);
     if first >= CLOSED {
@@ -448,7 +449,7 @@ fn registered(slot: &CachePadded<Slot>) -> Option<Snapshot> {
     Some(Snapshot { seen })
 }
 
-/// How many slots a value of `used` stands for.
+/// Number of slots that a value of `used` stands for.
 fn count(used: u64) -> usize {
     (used & u64::from(u32::MAX)) as usize
 }
@@ -476,7 +477,7 @@ mod tests {
         assert!(active.used_slots().len() < 2 * CLOSED_TOGETHER);
     }
 
-    /// Slots are opened and closed all the time; whoever has one is seen by every scan.
+    /// Slots are opened and closed all the time; the owner of one is seen by every scan.
     #[test]
     fn whoever_is_registered_is_seen_while_slots_are_closed() {
         const THREADS: u64 = 4;
@@ -554,7 +555,7 @@ mod tests {
         assert_eq!(seen, Snapshot { seen: [115, 100, 113, 115] });
         assert!(seen.sees(104) && seen.sees(108) && !seen.sees(101) && !seen.sees(114));
         active.release(slot);
-        // What the quick ones ended nobody needs, what the slow one ended somebody may.
+        // No transaction needs what the quick commits ended; one may need what the slow commit ended.
         let snapshots = active.snapshots();
         assert!(snapshots.needs(50, 101) && snapshots.is_recent(101) && !snapshots.is_recent(104));
         assert!(!snapshots.all_see(101) && !snapshots.all_see(114) && snapshots.oldest(Class::Slow) == 99);
@@ -565,7 +566,7 @@ mod tests {
         large.finish();
         active.wait_until_all_visible(115).unwrap();
         assert_eq!(active.newest(), Snapshot::at(115));
-        // Without large ones their numbers stay behind, which nobody is told.
+        // Without large commits their numbers stay behind, which no caller is told.
         active.stamp(a, Class::Quick).finish();
         let seen = active.newest();
         assert_eq!((seen, seen.tells_all_up_to()), (Snapshot { seen: [119, 119, 115, 115] }, 119));

@@ -1,4 +1,4 @@
-//! Cancellation: how a statement is stopped from outside, and the point from which on it cannot be.
+//! Cancellation: stopping a statement from outside, and the point from which on it cannot be stopped.
 //!
 //! ```text
 //!              interrupt                     begin_definite            it succeeds
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! # Invariants
-//! - [`Cancellation::interrupt`] returns true if and only if nothing of the statement takes effect any more: a commit passes
-//!   [`Cancellation::begin_definite`] first, and one of the two comes first.
-//! - What is stopped stays stopped. What is done stays done: who asks then is told that it was too late.
-//! - A deadline needs nobody to watch over it: every check looks at the clock.
+//! - [`Cancellation::interrupt`] returns true if and only if nothing of the statement takes effect any more: a commit
+//!   passes [`Cancellation::begin_definite`] first, and one of the two comes first.
+//! - A stopped statement stays stopped. A done statement stays done: a later caller is told that it was too late.
+//! - A deadline needs no watching thread: every check reads the clock.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
@@ -20,22 +20,22 @@ use parking_lot::Mutex;
 
 use crate::{Error, Result};
 
-/// Why a statement is stopped.
+/// Reason for stopping a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Interrupt {
-    /// Somebody asked for it.
+    /// A user or caller asked for it.
     #[error("canceling statement due to user request")]
     Requested,
-    /// It took too long.
+    /// The statement timeout has passed.
     #[error("canceling statement due to statement timeout")]
     TimedOut,
-    /// Its client is gone.
+    /// The client has disconnected.
     #[error("the client is gone")]
     Disconnected,
-    /// The server ends.
+    /// The server is shutting down.
     #[error("terminating connection due to administrator command")]
     Shutdown,
-    /// Its snapshot holds back versions for longer than it may.
+    /// Its snapshot has held back versions for longer than `max_snapshot_age`.
     #[error("snapshot too old: it was taken longer ago than max_snapshot_age allows")]
     SnapshotTooOld,
 }
@@ -50,23 +50,23 @@ const DONE: u8 = 3;
 pub struct Cancellation {
     phase: AtomicU8,
     deadline: Option<Instant>,
-    /// Why; set before the phase says that it is stopped, or while it is definite.
+    /// The reason; set before the phase becomes stopped, or while it is definite.
     why: Mutex<Option<Interrupt>>,
 }
 
 impl Cancellation {
-    /// A statement that stops at a moment, if there is one.
+    /// Cancellation of a statement that stops at `deadline`, if there is one.
     pub fn new(deadline: Option<Instant>) -> Cancellation {
         Cancellation { deadline, ..Cancellation::default() }
     }
 
-    /// When the statement stops by itself.
+    /// Instant at which the statement stops by itself.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Stops the statement. True if nothing of it takes effect; false if it is too late for that: then its result says what
-    /// happened.
+    /// Stops the statement. Returns true if nothing of it takes effect; false if it is too late for that: then its
+    /// result says what happened.
     pub fn interrupt(&self, why: Interrupt) -> bool {
         let mut noted = self.why.lock();
         noted.get_or_insert(why);
@@ -76,7 +76,7 @@ impl Cancellation {
         }
     }
 
-    /// An error if the statement is stopped. Cost: a load, and a look at the clock if there is a deadline.
+    /// Returns an error if the statement is stopped. Cost: a load, and a reading of the clock if there is a deadline.
     #[inline]
     pub fn check(&self) -> Result<()> {
         match self.phase.load(Ordering::Acquire) {
@@ -104,8 +104,8 @@ impl Cancellation {
         Error::Interrupted(self.why.lock().unwrap_or(Interrupt::Requested))
     }
 
-    /// Passes the point of no return, or fails if the statement is stopped. What follows takes effect or fails by itself;
-    /// [`Cancellation::end_definite`] ends it.
+    /// Passes the point of no return, or fails if the statement is stopped. From then on the statement takes effect or
+    /// fails by itself; [`Cancellation::end_definite`] ends that part.
     pub fn begin_definite(&self) -> Result<()> {
         self.check()?;
         match self.phase.compare_exchange(RUNNING, DEFINITE, Ordering::AcqRel, Ordering::Acquire) {
@@ -114,8 +114,8 @@ impl Cancellation {
         }
     }
 
-    /// The end of what cannot be stopped. If it was all of the statement and took effect, the statement is done; else the
-    /// statement goes on, and stops if that was asked for meanwhile.
+    /// Ends the part that cannot be stopped. If it was all of the statement and took effect, the statement is done;
+    /// else the statement goes on, and stops if that was asked for meanwhile.
     pub fn end_definite(&self, done: bool) {
         let why = self.why.lock();
         let phase = match (done, *why) {

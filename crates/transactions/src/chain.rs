@@ -9,14 +9,15 @@
 //!
 //! # Invariants
 //! - CTS descend along a chain, so a damaged one cannot be walked in circles.
-//! - A version is whole and fenced before the index leads to it; afterwards only two words of it change: `next`, when what
-//!   nobody needs is taken out behind it, and `length`, when a scrub voids what an unfinished commit left.
-//! - Memory that is taken out is not used again while a guard is held, so readers walk over it unharmed.
+//! - A version is complete and fenced before the index leads to it; afterwards only two words of it change: `next`,
+//!   when versions behind it that no snapshot needs are unlinked, and `length`, when a scrub voids what an unfinished
+//!   commit left.
+//! - Memory of unlinked versions is not reused while a guard is held, so readers walk over it unharmed.
 //!
 //! # What a crash leaves
 //! A commit makes a version reachable, takes out and frees others, in one publication for each key: all of it or
-//! nothing. Versions of an unfinished commit lie in front with an invalid CTS.
-//!
+//! A commit makes a version reachable, unlinks and frees others, in one publication for each key: all of it or nothing.
+//! Versions of an unfinished commit lie in front with an invalid CTS.
 //! Cost: an update is an allocation, a change of the index, and mostly a free.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,11 +40,11 @@ const VALUE: usize = 3;
 
 /// The key was deleted at the CTS.
 const TOMBSTONE: u64 = u64::MAX;
-/// Never counts: what a scrub makes of a version with an invalid CTS.
+/// Length word of a version that never counts: a scrub writes it over a version with an invalid CTS.
 const VOID: u64 = u64::MAX - 1;
 
-/// How many versions one publication takes out of a chain: with an allocation, an insert into the index and the change of
-/// a pointer they fit it.
+/// Maximum number of versions that one publication unlinks from a chain: with an allocation, an insert into the index
+/// and the change of a pointer they fit it.
 const FREED_MAX: usize = 32;
 
 /// The bytes of a version with this value.
@@ -63,12 +64,12 @@ pub(crate) struct Version<'p> {
     words: &'p [AtomicU64],
 }
 
-/// What a chain is cut down to.
+/// Versions to unlink from a chain.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pruned {
     /// Pointers to change: offset of the word, value.
     relinked: SmallVec<[(u64, u64); 1]>,
-    /// Versions that nothing leads to then.
+    /// Versions that nothing leads to afterwards.
     freed: SmallVec<[u64; 2]>,
 }
 
@@ -84,16 +85,16 @@ impl Pruned {
     }
 }
 
-/// What a writer needs to know about a chain.
+/// Summary of a chain for a writer.
 #[derive(Debug)]
 pub(crate) struct ChainCensus {
-    /// There is a current value.
+    /// The key has a current value.
     pub(crate) lives: bool,
     /// The newest timestamp at which the key was written or deleted.
     pub(crate) newest: Timestamp,
-    /// How many versions some snapshot, now or later, may read; tombstones do not count.
+    /// Number of versions that some snapshot, now or later, may read; tombstones do not count.
     pub(crate) needed: usize,
-    /// What can be taken out behind the first version.
+    /// Versions that can be unlinked behind the first one.
     pub(crate) pruned: Pruned,
 }
 
@@ -148,12 +149,12 @@ impl<'p> Version<'p> {
         self.length() != VOID && !invalid.contains(self.cts())
     }
 
-    /// There is a value: it is no deletion and not void.
+    /// Tells whether there is a value: neither a deletion nor void.
     pub(crate) fn has_value(&self) -> bool {
         self.length() < VOID
     }
 
-    /// In memory, its header included.
+    /// Bytes in memory, header included.
     pub(crate) fn bytes(&self) -> usize {
         8 * self.words.len()
     }
@@ -180,7 +181,7 @@ pub(crate) struct Chain<'p> {
     head: u64,
 }
 
-/// A step of a walk: a version, or that no version can be there.
+/// Step of a walk: a version, or the offset where none can be.
 type Walked<'p> = Result<Version<'p>, u64>;
 
 impl<'p> Chain<'p> {
@@ -204,7 +205,8 @@ impl<'p> Chain<'p> {
         })
     }
 
-    /// Copies what the snapshot sees: Ok(false) if that is nothing, an offset where no version can be.
+    /// Copies the version that the snapshot sees. `Ok(false)`: it sees none; an error is an offset where no version can
+    /// be.
     #[inline]
     pub(crate) fn copy_visible(
         self,
@@ -236,8 +238,8 @@ impl<'p> Chain<'p> {
         Ok(None)
     }
 
-    /// The newest version that counts, a deletion too, if it was there at this moment already. Of the others the
-    /// chain does not say when they ended: those in between may have been taken out.
+    /// The newest version that counts, a deletion too, if it existed at this timestamp already. The chain does not say
+    /// when the others ended: versions in between may have been unlinked.
     pub(crate) fn newest_at(
         self,
         at: Timestamp,
@@ -263,18 +265,19 @@ impl<'p> Chain<'p> {
         Ok(0)
     }
 
-    /// May the key be dead, as far as this snapshot can tell?
+    /// Tells whether the key may be dead, as far as this snapshot can tell.
     pub(crate) fn seems_dead(self, snapshot: Snapshot, invalid: &InvalidRanges) -> bool {
         let newest = self.walk().flatten().find(|version| version.counts(invalid));
         newest.is_none_or(|version| version.length() == TOMBSTONE && snapshot.sees(version.cts()))
     }
 
-    /// There is more than one version, or damage.
+    /// Tells whether there is more than one version, or damage.
     pub(crate) fn has_several(self) -> bool {
         self.walk().take(2).count() > 1
     }
 
-    /// Sorts the versions by who needs them. What nobody needs behind the first is to be taken out, some at a time.
+    /// Sorts the versions by the snapshots that need them, and selects those behind the first that none needs, some at
+    /// a time.
     pub(crate) fn census(self, invalid: &InvalidRanges, snapshots: &Snapshots) -> Result<ChainCensus, u64> {
         let mut census = ChainCensus { lives: false, newest: 0, needed: 0, pruned: Pruned::default() };
         // The last version that stays, and whether something behind it goes.
@@ -312,7 +315,7 @@ impl<'p> Chain<'p> {
         Ok(census)
     }
 
-    /// Frees versions behind the first, as many as fit a publication; true if only the first is left.
+    /// Frees versions behind the first, as many as fit a publication; returns true if only the first is left.
     pub(crate) fn cut_behind_first(self, publication: &mut Publication<'p>) -> bool {
         let all: Vec<u64> = self.walk().flatten().skip(1).map(|version| version.offset).collect();
         if all.is_empty() {
@@ -329,7 +332,7 @@ impl<'p> Chain<'p> {
         stays == 0
     }
 
-    /// Voids what has an invalid timestamp; true if there was something. Idempotent, in any order.
+    /// Voids versions with an invalid timestamp; returns true if there was one. Idempotent, in any order.
     pub(crate) fn scrub(self, invalid: &InvalidRanges) -> bool {
         let mut changed = false;
         for version in self.walk().flatten() {
@@ -342,7 +345,8 @@ impl<'p> Chain<'p> {
         changed
     }
 
-    /// Checks a chain that may be damaged; `claim` gets offset and bytes of each version. Returns their number and bytes.
+    /// Checks a chain that may be damaged; `claim` gets offset and bytes of each version. Returns their number and
+    /// bytes.
     pub(crate) fn check(
         self,
         claim: &mut impl FnMut(u64, u64) -> Result<(), String>,
@@ -357,7 +361,7 @@ impl<'p> Chain<'p> {
         Ok((versions, bytes))
     }
 
-    /// Where its versions lie.
+    /// Offsets of its versions.
     pub(crate) fn offsets(self) -> impl Iterator<Item = u64> {
         self.walk().flatten().map(|version| version.offset)
     }

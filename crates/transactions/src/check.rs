@@ -1,7 +1,6 @@
-//! Looking over everything that a state context consists of: indexes, MVCC objects, directories, against what is
-//! allocated.
+//! Verification of a state context: indexes, MVCC objects and directories, against what is allocated.
 //!
-//! Nothing is changed, and damage of one state does not keep the others from being looked at. Nobody may write
+//! Nothing is changed, and damage of one state does not keep the others from being checked. No writer may run
 //! meanwhile. Memory: the allocation map.
 
 use std::collections::BTreeMap;
@@ -19,16 +18,16 @@ use crate::object::VersionedObject;
 use crate::placement::PoolRole;
 use crate::{GroupId, Result, StateId};
 
-/// Something wrong with a state.
+/// A problem found in a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateProblem {
-    /// Where in the pool, if that is one place.
+    /// Offset in the pool, if it is about one.
     pub offset: Option<u64>,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
 }
 
-/// What a state consists of.
+/// Contents of a state, counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateReport {
     /// The state.
@@ -39,9 +38,9 @@ pub struct StateReport {
     pub is_beside: bool,
     /// It was dropped, and what is left of it is being freed.
     pub dropping: bool,
-    /// It is the history of this state: what is counted are versions that have ended.
+    /// Set if it is the version history of this state: the versions counted have ended.
     pub history_of: Option<StateId>,
-    /// Keys in its index, visible to anybody or not.
+    /// Keys in its index, whether visible to a snapshot or not.
     pub keys: u64,
     /// Versions of them.
     pub versions: u64,
@@ -49,14 +48,14 @@ pub struct StateReport {
     pub index_bytes: u64,
     /// Bytes of MVCC objects.
     pub object_bytes: u64,
-    /// What is wrong; at most [`PROBLEMS_MAX`].
+    /// Problems found; at most [`PROBLEMS_MAX`].
     pub problems: Vec<StateProblem>,
 }
 
-/// How many problems of one state are listed; the last says that there are more.
+/// Maximum number of problems listed for a state; the last one says that there are more.
 pub const PROBLEMS_MAX: usize = 20;
 
-/// Whom an object belongs to.
+/// Owner of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// The directories of the context.
@@ -66,8 +65,9 @@ pub enum Owner {
 }
 
 impl StateContext {
-    /// Walks all that the context consists of. `claim` gets owner, offset and bytes of every object, and says what is
-    /// wrong with one; `progress` the state that is being looked at. `Err` if the directories themselves are damaged.
+    /// Walks all objects of the context. `claim` gets owner, offset and bytes of every object, and returns a
+    /// description if there is a problem with it; `progress` gets the state that is being checked. `Err` if the
+    /// directories themselves are damaged.
     pub fn check(
         self: &Arc<Self>,
         mut claim: impl FnMut(Owner, u64, u64) -> std::result::Result<(), String>,
@@ -99,7 +99,7 @@ impl StateContext {
                 None => claim(owner, offset, bytes),
             })?);
         }
-        // Only if all is sound: else what is damaged refers to it.
+        // Only if everything is sound: otherwise damaged parts may refer to it.
         let sound = reports.iter().all(|report| report.problems.is_empty());
         for (role, map) in beside.into_iter().filter(|_| sound) {
             let mut unclaimed = map.unclaimed();
@@ -247,7 +247,7 @@ impl StateContext {
     }
 }
 
-/// Where the leaves of an index begin; 0: there are none any more.
+/// Offset of the first leaf of an index; 0: it has none left.
 pub(crate) fn first_leaf(pool: &Pool, root: u64) -> Option<u64> {
     Some(pool.try_words(root, 2)?[1].load(Ordering::Acquire))
 }

@@ -1,34 +1,34 @@
-//! How a snapshot is registered, looked at in every interleaving with commits that become visible and with scans that decide
-//! which versions nobody needs. Each step is one access of [`crate::active`] to a shared word, and all orders of the
-//! threads' steps are tried (memory orderings weaker than that are not).
+//! Registration of a snapshot, checked in every interleaving with commits that become visible and with scans that
+//! decide which versions no snapshot needs. Each step is one access of [`crate::active`] to a shared word, and all
+//! orders of the threads' steps are tried (memory orderings weaker than that are not).
 //!
 //! ```text
 //! of each class, version i is valid from i until i + 1; visible = n ends all below n
 //!   reader    load each number, exchange FREE by the first, store the others, load each number again (not the same: store all
-//!             of them, again...), read its versions, let go
+//!             of them, again...), read its versions, release the slot
 //!   commits   some number + 1
 //!   scan      load all of visible (the horizon) until it is the same twice, load the slot, take every version that neither
 //!             needs
 //! ```
-//! A version that is taken while its reader is registered is what must not be, and a snapshot that no moment had.
+//! Errors are a version that is freed while its reader is registered, and a snapshot that never was.
 
 use std::collections::HashSet;
 
-/// How many classes there are: more than two, so that some are loaded between others.
+/// Number of classes: more than two, so that some are loaded between others.
 const CLASSES: usize = 3;
-/// How far the numbers of `visible` go, and how often the reader and the scan begin.
+/// Maximum of the numbers of `visible`, and the number of runs of the reader and of the scan.
 const COMMITS: u8 = 2;
 const COMMITS_OF_ALL: u8 = 3;
 const READS: u8 = 2;
 const SCANS: u8 = 1;
 
-/// What may be done wrong.
+/// Deliberate faults of the registration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     None,
-    /// The reader does not look whether `visible` moved before it was registered.
+    /// The reader does not check whether `visible` moved before it was registered.
     NotLookedAgain,
-    /// The reader looks at one of the numbers only.
+    /// The reader checks one of the numbers only.
     LookedAtOneOnly,
     /// The reader that finds `visible` moved returns the new one without storing it.
     NotStoredAgain,
@@ -39,7 +39,7 @@ enum Fault {
 /// A number of each class.
 type Seen = [u8; CLASSES];
 
-/// What the reader does next; with a number: to the word of that class.
+/// Next step of the reader; with a number: on the word of that class.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Reader {
     Looks(u8),
@@ -50,7 +50,7 @@ enum Reader {
     LetsGo,
 }
 
-/// What the scan does next.
+/// Next step of the scan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Scan {
     Looks(u8),
@@ -62,11 +62,11 @@ enum Scan {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct World {
     visible: Seen,
-    /// What was visible when the number of a class became so much: what that commit may have built on.
+    /// The visible numbers when the number of a class became so much: what that commit may have built on.
     built_on: [[Seen; COMMITS as usize + 1]; CLASSES],
     is_claimed: bool,
     slot: Seen,
-    /// Versions that were taken, as bits, of each class; one that is taken holds another version from then on.
+    /// Versions freed by the scan, as bits, of each class; from then on their slots hold other versions.
     taken: [u8; CLASSES],
     reader: Reader,
     reads: u8,
@@ -224,7 +224,7 @@ impl World {
         true
     }
 
-    /// What becomes visible next, of any class: it may have built on all that is visible.
+    /// Next commits to become visible, one of each class: each may have built on all that is visible.
     fn commits(&self) -> impl Iterator<Item = World> {
         let may_go_on = self.visible.into_iter().sum::<u8>() < COMMITS_OF_ALL;
         (0..CLASSES).filter(move |class| may_go_on && self.visible[*class] < COMMITS).map(|class| {
@@ -236,7 +236,7 @@ impl World {
     }
 }
 
-/// Tries every order; the first that takes a version from its reader, or gives it a snapshot of no moment.
+/// Tries every order; returns the first that frees a version of its reader, or gives it a snapshot that never was.
 fn explore(fault: Fault) -> Result<usize, String> {
     let (mut seen, mut open) = (HashSet::new(), vec![World::new(fault)]);
     while let Some(world) = open.pop() {

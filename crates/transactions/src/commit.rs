@@ -1,29 +1,30 @@
 //! The commit: a write set becomes persistent and visible, over all its states at once.
 //!
 //! ```text
-//!            hold the keys (or the groups), plan (conflicts, memory), draw CTS
+//!            hold the keys (or the groups), plan (conflicts, memory), assign CTS
 //! phase 1    announce CTS per group; clear the bits of slots to be used again              flush, fence
 //! phase 2    write versions into free slots; end superseded ones; fill new objects         flush, fence
 //! phase 3    set the bits; new objects into the index (each with its allocation)           flush, fence
 //! phase 4    LastCTS of all groups := CTS                                                  flush, fence
-//!            let go; make durable as asked; finish: visible advances
+//!            release the keys; make durable as asked; finish: visible advances
 //! ```
-//! So a commit of updates costs four fences, whatever the number of keys (and one more to make it durable);
+//! A commit of updates costs four fences, whatever the number of keys (and one more to make it durable);
 //! new and growing keys add those of their own publications, and what goes into a history those of one publication for
 //! some twenty keys. `tests/fences.txt` pins them.
 //!
-//! On `journal` a commit that only updates and deletes is one publication ([`at_once`]). States on a disk beside persistent
-//! memory are made durable between phases 3 and 4; those in volatile memory need nothing ([`crate::placement`]).
+//! On `journal` a commit that only updates and deletes is one publication ([`at_once`]). States on a disk beside
+//! persistent memory are made durable between phases 3 and 4; those in volatile memory need nothing
+//! ([`crate::placement`]).
 //!
-//! Commits run side by side if their keys differ ([`crate::group`]); phase 4 keeps the order of
-//! their timestamps in each group ([`crate::in_work`]), and one store of `LastCTS` may serve several. Those of many keys take
-//! another way to become whole, so that others need not wait for them ([`large`]).
+//! Commits run side by side if their keys differ ([`crate::group`]); phase 4 keeps the order of their timestamps in
+//! each group ([`crate::in_flight`]), and one store of `LastCTS` may serve several. Commits of many keys become
+//! complete in another way, so that others need not wait for them ([`large`]).
 //!
 //! # What a crash leaves
-//! - In phase 1: announced CTS and fewer dead versions: nothing that anybody sees.
+//! - In phase 1: announced CTS and fewer dead versions: nothing that a snapshot sees.
 //! - In phases 2 and 3: versions and deletions with the announced CTS, above LastCTS: the next open declares it
 //!   invalid, so the versions never count and the deletions never happened.
-//! - After phase 4 the commit is whole. Commits over several groups set all LastCTS at once ([`crate::directory`]).
+//! - After phase 4 the commit is complete. Commits over several groups set all LastCTS at once ([`crate::directory`]).
 //!
 //! An error after phase 1 began does the same without a crash: the timestamp is declared invalid, persistently,
 //! before anything later can become visible; if that fails too, the context refuses commits from then on.
@@ -60,13 +61,14 @@ use held::Held;
 pub(crate) use large::DeclaredCommits;
 use large::is_declarable;
 
-/// How often a commit tries, a millisecond apart, while commits in work need all versions of one of its keys.
+/// Attempts of a commit, a millisecond apart, while commits in flight need all versions of one of its keys.
 const VERSION_WAITS_MAX: usize = 200;
 
-/// A commit of more keys takes longer than a sync: others do not wait for it, and it may wait for theirs.
+/// Maximum number of keys of a quick commit: one of more takes longer than a sync, so others do not wait for it, and it
+/// may wait for theirs.
 const QUICK_KEYS_MAX: usize = 4096;
 
-/// After how many keys a commit looks whether the journal has room.
+/// Number of keys after which a commit checks whether the journal has room.
 const STEPS_BETWEEN_WAITS: usize = 64;
 
 /// A commit that succeeded.
@@ -74,9 +76,9 @@ const STEPS_BETWEEN_WAITS: usize = 64;
 pub struct Commit {
     /// Its timestamp; the transaction's snapshot if it wrote nothing.
     pub cts: Timestamp,
-    /// How many states it wrote.
+    /// Number of states that it wrote.
     pub states: usize,
-    /// How many keys it wrote.
+    /// Number of keys that it wrote.
     pub keys: usize,
 }
 
@@ -104,18 +106,18 @@ fn each_once<'g>(all: impl Iterator<Item = &'g Group>) -> Groups<'g> {
     groups
 }
 
-/// What a transaction asks of its commit.
+/// Arguments of a commit.
 pub(crate) struct Request<'t> {
-    /// Its place among the active ones.
+    /// Slot of its transaction among the active ones.
     pub(crate) slot: usize,
     pub(crate) snapshot: Snapshot,
     /// Not empty.
     pub(crate) writes: &'t WriteSet,
-    /// What a serializable transaction read at its snapshot, and must still be so.
+    /// Reads of a serializable transaction at its snapshot, which must still hold.
     pub(crate) reads: Option<&'t ReadSet>,
-    /// What it read of groups that validate backwards.
+    /// Reads of groups that validate backwards.
     pub(crate) validated: &'t ValidatedReads,
-    /// None: it writes volatile states alone.
+    /// None: it writes volatile states only.
     pub(crate) durability: Option<Durability>,
 }
 
@@ -128,7 +130,7 @@ impl<'t> Request<'t> {
     }
 }
 
-/// Commits a write set, if what was read is still so.
+/// Commits a write set, if the reads still hold.
 pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Commit> {
     let request = &request.as_its_states_need();
     let Request { slot, snapshot, writes, reads, durability, .. } = *request;
@@ -178,19 +180,19 @@ fn disk_of<'c>(context: &'c StateContext, writes: &WriteSet) -> Option<&'c Pool>
     written.any(|writes| writes.state.is_on_disk_beside()).then_some(disk)
 }
 
-/// The place in the order of commits of one that found nothing to change.
+/// Timestamp in the order of commits for a commit that found nothing to change.
 fn place_of_nothing(context: &StateContext, groups: &[&Group], snapshot: Snapshot) -> Result<Timestamp> {
     let newest = groups.iter().filter(|group| !group.protocol.reads_snapshots());
     let Some(last) = newest.map(|group| context.directory.last_cts(group.id)).max() else {
         return Ok(snapshot.tells_all_up_to());
     };
-    // Without a snapshot, what was deleted may be gone only since a commit that is whole and not visible yet. All commits
-    // of such groups are slow.
+    // Without a snapshot, a deletion that it found may come from a commit that is complete and not visible yet. All
+    // commits of such groups are slow.
     context.active.wait_until_class_visible(Class::Slow, last.min(context.active.drawn()))?;
     Ok(context.active.visible(Class::Slow))
 }
 
-/// Makes a whole commit durable as asked, then visible.
+/// Makes a complete commit durable as asked, then visible.
 fn complete(context: &StateContext, stamp: CommitStamp<'_>, durability: Option<Durability>) -> Result<()> {
     let cts = stamp.cts();
     if let Some(durability) = durability
@@ -204,19 +206,19 @@ fn complete(context: &StateContext, stamp: CommitStamp<'_>, durability: Option<D
     context.wait_until_visible(cts)
 }
 
-/// The commit takes its place among those in work, and leaves it whole or declared invalid.
+/// Execution of a commit: it enters the queues of commits in flight, and leaves them complete or declared invalid.
 struct Execution<'c> {
     context: &'c StateContext,
     pool: &'c Pool,
     groups: &'c [&'c Group],
-    /// It writes a state that survives a restart.
+    /// Set if it writes a state that survives a restart.
     is_durable: bool,
-    /// Pool of those of them that are on the disk beside it.
+    /// Pool of the states that it writes on the disk beside the main pool.
     disk: Option<&'c Pool>,
 }
 
 impl<'c> Execution<'c> {
-    /// All phases; returns a whole commit. An error leaves nothing that counts, now or after a crash.
+    /// Runs all phases; returns a complete commit. An error leaves nothing that counts, now or after a crash.
     fn run(
         &self,
         slot: usize,
@@ -226,7 +228,7 @@ impl<'c> Execution<'c> {
         declarable: bool,
     ) -> Result<CommitStamp<'c>> {
         let writes = request.writes;
-        // So that what has a history can be asked for by time.
+        // For reads by time of states with a version history.
         if self.context.keeps_history() {
             self.context.active.catch_up(self.context.clock.now_ns());
         }
@@ -234,7 +236,7 @@ impl<'c> Execution<'c> {
         if declarable && let Some((declaration, stamp)) = self.declare(slot, class)? {
             return self.run_declared(&declaration, stamp, steps, writes);
         }
-        // Timestamps are drawn in the order of validation.
+        // Timestamps are assigned in the order of validation.
         let turn = match self.is_validated(request) {
             true => Some(self.context.write_sets.validate_writer(request.validated)?),
             false => None,
@@ -256,8 +258,8 @@ impl<'c> Execution<'c> {
         Ok(stamp)
     }
 
-    /// What takes a while is visible after what does not; and in the order of timestamps, where commits need not have seen
-    /// what they overwrite.
+    /// Class of the commit: slow ones become visible after quick ones, and in the order of timestamps where commits
+    /// need not have seen what they overwrite.
     fn class(&self, request: &Request<'_>) -> Class {
         let keys = request.writes.keys();
         let waits_for_device = request.durability == Some(Durability::Sync) || self.disk.is_some();
@@ -274,7 +276,7 @@ impl<'c> Execution<'c> {
         !request.validated.is_empty() || self.groups.iter().any(|group| group.protocol == Protocol::Bocc)
     }
 
-    /// A timestamp, announced in all groups: timestamps of a group are announced in their order.
+    /// Assigns a timestamp and announces it in all groups: timestamps of a group are announced in their order.
     fn draw(&self, slot: usize, class: Class) -> (Timestamp, CommitStamp<'c>) {
         let stamp = self.context.active.stamp(slot, class);
         for group in self.groups.iter().filter(|_| intact("commit-not-announced")) {
@@ -283,7 +285,7 @@ impl<'c> Execution<'c> {
         (stamp.cts(), stamp)
     }
 
-    /// Of those of its groups for which there is one, in all at once.
+    /// Sets `LastCTS` of those of its groups that have a new one, in all at once.
     fn set_last_cts(&self, last: &LastOfEach, room: ListRoom<'_>) -> Result<()> {
         match &self.last_of_groups(last)[..] {
             [] => Ok(()),
@@ -291,7 +293,7 @@ impl<'c> Execution<'c> {
         }
     }
 
-    /// Those of durable groups; of others it is moved right away, since nobody asks for it after a crash.
+    /// The new `LastCTS` of durable groups; of others it is moved right away, since no recovery reads it.
     fn last_of_groups(&self, last: &LastOfEach) -> SmallVec<[(GroupId, Timestamp); 4]> {
         let mut durable = SmallVec::new();
         for (group, last) in self.groups.iter().zip(last) {
@@ -304,12 +306,12 @@ impl<'c> Execution<'c> {
         durable
     }
 
-    /// Before its time.
+    /// Sets `LastCTS` too early: a deliberate bug.
     fn set_last_cts_to(&self, cts: Timestamp) -> Result<()> {
         self.set_last_cts(&self.groups.iter().map(|_| Some(cts)).collect(), ListRoom::default())
     }
 
-    /// Makes sure that what a failed commit wrote never counts.
+    /// Makes sure that the writes of a failed commit never count.
     fn give_up(&self, entry: Entry<'_>, stamp: CommitStamp<'_>, room: ListRoom<'_>, writes: &WriteSet) {
         let cts = stamp.cts();
         let declare = || self.groups.iter().try_for_each(|group| self.context.declare_invalid(group, cts));
@@ -321,7 +323,7 @@ impl<'c> Execution<'c> {
         self.note_dead(cts, writes);
     }
 
-    /// What a failed commit wrote may have left keys without a version.
+    /// Notes keys that the failed commit may have left without a version.
     fn note_dead(&self, cts: Timestamp, writes: &WriteSet) {
         for writes in writes.states.values() {
             writes.keys.keys().for_each(|key| writes.state.dead.push(cts, key));
@@ -390,7 +392,7 @@ impl<'c> Execution<'c> {
                 object.activate(*slot);
             }
         }
-        // First: who finds a newer version in a chain finds this one in the history.
+        // First: a reader that finds a newer version in a chain finds this one in the history.
         let mut endings = steps.endings;
         if intact("history-after-its-commit") {
             Ending::publish_all(cts, std::mem::take(&mut endings))?;
@@ -448,7 +450,7 @@ impl Execution<'_> {
         self.disk.iter().for_each(|disk| disk.wait_for_room());
     }
 
-    /// Orders what was written before it before what comes after: on the medium, if anything of it goes there.
+    /// Orders the writes before it before those after it: on the medium, if any of them goes there.
     fn fence(&self) {
         match self.is_durable {
             true => self.pool.fence(),
@@ -457,7 +459,7 @@ impl Execution<'_> {
         self.disk.iter().for_each(|disk| disk.fence());
     }
 
-    /// Makes durable what was written on the disk beside the main pool, where `LastCTS` is about to cover it.
+    /// Makes the writes to the disk beside the main pool durable, where `LastCTS` is about to cover them.
     fn sync_disk(&self) -> Result<()> {
         match self.disk {
             Some(disk) if intact("disk-not-durable-before-last-cts") => Ok(disk.sync()?),
@@ -465,7 +467,8 @@ impl Execution<'_> {
         }
     }
 
-    /// Phase 3: the index leads to a version in front of the chain, and what nobody needs behind it is free.
+    /// Phase 3: the index leads to a version in front of the chain, and versions behind it that no snapshot needs are
+    /// freed.
     fn prepend(
         &self,
         state: &State,

@@ -2,8 +2,8 @@
 //!
 //! # Locks
 //! Readers take none. In this order, each only while the ones before are held or not needed:
-//! `ddl` (creating and dropping) → groups, by number → stripes of keys → the commits in work of groups, by number → `ranges` → the maps of groups and states
-//! (held for a look-up) → a state's dead keys. `dropping` is taken by itself.
+//! `ddl` (creating and dropping) → groups, by number → stripes of keys → the commits in flight of groups, by number →
+//! `ranges` → the maps of groups and states (held for a look-up) → a state's dead keys. `dropping` is taken by itself.
 //!
 //! # What a crash leaves
 //! Creating and dropping are one publication each: the state is there with its index, or it is not.
@@ -50,7 +50,7 @@ use crate::{Error, GroupId, Result, StateId, Tier, Timestamp};
 // Aligned: every transaction changes the count of references to it.
 #[repr(align(128))]
 pub struct StateContext {
-    /// First, so that its threads end before what they read is let go.
+    /// First, so that its threads end before what they read is dropped.
     opening: Opening,
     /// The main one.
     pub(crate) pool: Arc<Pool>,
@@ -67,23 +67,23 @@ pub struct StateContext {
     stripes: Arc<Stripes>,
     groups: RwLock<BTreeMap<GroupId, Arc<Group>>>,
     states: RwLock<BTreeMap<StateId, Arc<State>>>,
-    /// States that could not be opened, and why.
+    /// States that could not be opened, with the reason.
     damaged: BTreeMap<StateId, String>,
     pub(crate) dropping: Mutex<Vec<Dropping>>,
     pub(crate) ddl: Mutex<()>,
     /// The states with dead keys.
     pub(crate) reclaim: Arc<ReclaimQueue>,
-    /// Held while the thread that gives space back is at it.
+    /// Held while the thread that reclaims space works.
     pub(crate) reclaiming: Mutex<()>,
-    /// The moments of open transactions in the past.
+    /// The snapshot timestamps of open AS OF transactions.
     pub(crate) past_readers: Mutex<PastReaders>,
-    /// States that keep a history.
+    /// States that keep a version history.
     pub(crate) with_history: Mutex<Vec<Arc<State>>>,
-    /// There are some, or were: commits look at the clock.
+    /// Set once there was one: commits read the clock.
     pub(crate) keeps_history: AtomicBool,
-    /// When the next of them is to be pruned.
+    /// Clock time at which the next of them is to be pruned, in nanoseconds.
     pub(crate) prune_due_ns: AtomicU64,
-    /// Whether a round of pruning takes so long that commits have to help.
+    /// Set while a round of pruning takes so long that commits have to help.
     pub(crate) prune_is_late: AtomicBool,
     /// Small commits are one publication.
     at_once: AtomicBool,
@@ -106,9 +106,9 @@ impl StateContext {
         StateContext::open_or_create_beside(pool, None, options)
     }
 
-    /// The same with a pool on disk, which belongs to this main pool alone, for states that are placed there. The main one is
-    /// persistent memory, the other has a journal. Commits over states on disk wait for it, whatever durability they ask
-    /// for. An error if states lie there and the pool is not given.
+    /// The same with a pool on disk, which belongs to this main pool alone, for states that are placed there. The main
+    /// one is persistent memory, the other has a journal. Commits over states on disk wait for it, whatever durability
+    /// they ask for. An error if states lie there and the pool is not given.
     pub fn open_or_create_beside(
         pool: Arc<Pool>,
         disk: Option<Arc<Pool>>,
@@ -134,7 +134,7 @@ impl StateContext {
             let Some(history) = state.history() else { continue };
             history.begin_with_gone_up_to(next);
             if state.is_volatile() {
-                // Nothing is known of what it had before.
+                // Nothing is known of earlier versions.
                 history.begin_at(next - 1);
             }
         }
@@ -192,13 +192,14 @@ impl StateContext {
         }))
     }
 
-    /// Names who runs waits that may be long, from now on: for locks of others, for a place among the active transactions.
-    /// In an asynchronous runtime they would hold a thread that whoever is waited for needs. Only the first call counts.
+    /// Sets the executor for blocking waits, from now on: for locks of others, for a slot among the active
+    /// transactions. In an asynchronous runtime such waits would hold a thread that the lock holder needs. Only the
+    /// first call counts.
     pub fn run_waits_with(&self, run: RunWait) {
         self.waits.run_with(run);
     }
 
-    /// Runs something that may wait for long with whoever runs waits.
+    /// Runs a wait that may be long with the blocking executor.
     pub fn wait<R>(&self, wait: impl FnOnce() -> R) -> R {
         self.waits.run(wait)
     }
@@ -227,27 +228,27 @@ impl StateContext {
         self.pools.disk().map(DiskPool::pool)
     }
 
-    /// The tier that a choice means here; an error if the database has none like that.
+    /// The tier that a choice means here; an error if the database has no such tier.
     pub fn tier(&self, choice: TierChoice) -> Result<Tier> {
         Ok(self.pools.tier(self.pools.choose(choice)?))
     }
 
-    /// What opening found and did.
+    /// Findings and actions of opening.
     pub fn recovery(&self) -> RecoveryReport {
         self.report
     }
 
-    /// How far the indexes are opened that were too large to be opened at once. They answer meanwhile.
+    /// Progress of opening the indexes that were too large to be opened at once. They answer meanwhile.
     pub fn opening(&self) -> OpeningProgress {
         self.opening.progress()
     }
 
-    /// What it was opened with; the protocol is the one that the database was created with.
+    /// The options it was opened with; the protocol is the one that the database was created with.
     pub fn options(&self) -> &ContextOptions {
         &self.options
     }
 
-    /// What it keeps in DRAM for its protocols now. Cost: locks are taken for it; not for every commit.
+    /// Statistics of its protocols' data in DRAM. Cost: takes locks; not for every commit.
     pub fn stats(&self) -> ContextStats {
         ContextStats {
             protocol: self.options.protocol,
@@ -259,12 +260,12 @@ impl StateContext {
         }
     }
 
-    /// Creates a state group with the protocol of the database. It is there for good: groups are not dropped.
+    /// Creates a state group with the protocol of the database. It is permanent: groups are not dropped.
     pub fn create_group(&self) -> Result<GroupId> {
         self.create_group_with(self.options.protocol)
     }
 
-    /// The same with a protocol of its own, for good.
+    /// The same with a protocol of its own.
     pub fn create_group_with(&self, protocol: Protocol) -> Result<GroupId> {
         let _ddl = self.ddl.lock();
         let id = self.directory.create_group(protocol)?;
@@ -276,7 +277,7 @@ impl StateContext {
         self.groups.read().get(&id).cloned()
     }
 
-    /// How the states of a group are kept apart; None: there is no such group.
+    /// Concurrency control protocol of a group; None: there is no such group.
     pub fn protocol(&self, group: GroupId) -> Option<Protocol> {
         self.groups.read().get(&group).map(|group| group.protocol)
     }
@@ -296,8 +297,8 @@ impl StateContext {
         self.states.read().get(&id).cloned()
     }
 
-    /// The states that could not be opened because they are damaged, with what is wrong. They are left as they are;
-    /// all others can be used.
+    /// The states that could not be opened because they are damaged, with the reason. They are left as they are; all
+    /// others can be used.
     pub fn damaged_states(&self) -> &BTreeMap<StateId, String> {
         &self.damaged
     }
@@ -307,15 +308,15 @@ impl StateContext {
         self.states.read().values().cloned().collect()
     }
 
-    /// Drops a state. Transactions that began before may go on reading it; its space comes back, in steps, once
-    /// they are gone. Like a creation it survives a crash with the next commit that does.
+    /// Drops a state. Transactions that began before may go on reading it; its space is freed, in steps, once they have
+    /// ended. Like a creation it survives a crash with the next commit that does.
     pub fn drop_state(&self, id: StateId) -> Result<()> {
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;
         let history = state.history();
         let (slot, _) = self.claim()?;
         let dropped_at = {
-            // No commit into the state is in work, and none comes after.
+            // No commit into the state is in flight, and none comes after.
             let _writer = state.group.hold();
             self.directory.set_dropping(id, history.as_ref().map(|history| history.id)).map(|()| {
                 state.set_history(None);
@@ -344,7 +345,7 @@ impl StateContext {
     }
 
     /// Cuts off the writers of a state: transactions that began before, and wrote it, fail with a conflict when they
-    /// commit; no such commit is in work when this returns. `at` is called with the timestamp from which on snapshots
+    /// commit; no such commit is in flight when this returns. `at` is called with the timestamp from which on snapshots
     /// may write again, before any transaction can have such a snapshot. Nothing of it is persistent.
     pub fn cut_off_writers(&self, id: StateId, at: impl FnOnce(Timestamp)) -> Result<Timestamp> {
         let _ddl = self.ddl.lock();
@@ -360,7 +361,7 @@ impl StateContext {
             from
         };
         self.active.release(slot);
-        // Of all classes: who begins from now on sees all that was written before.
+        // Of all classes: transactions that begin from now on see all earlier writes.
         self.active.wait_until_all_visible(from)?;
         Ok(from)
     }
@@ -387,8 +388,8 @@ impl StateContext {
         Ok(Arc::new(Transaction::new(self, slot, id, snapshot, isolation, age.unwrap_or(id))))
     }
 
-    /// Runs `work` in a transaction and commits it; what fails because of others is run again, in a new transaction.
-    /// Any other error, and the last of [`Retry::attempts_max`] conflicts, is returned.
+    /// Runs `work` in a transaction and commits it; a failure caused by other transactions is retried, in a new
+    /// transaction. Any other error, and the last of [`Retry::attempts_max`] conflicts, is returned.
     pub fn run<R, E: From<Error>>(
         self: &Arc<Self>,
         isolation: Isolation,
@@ -406,7 +407,7 @@ impl StateContext {
                     Err(error) if error.is_retryable() => error.into(),
                     Err(error) => return Err(error.into()),
                 },
-                // Whatever became of the error on its way, it is this one's consequence.
+                // Whatever the error became on its way, it is a consequence of this one.
                 Err(error) if transaction.must_restart() => error,
                 Err(error) => return Err(error),
             };
@@ -419,13 +420,13 @@ impl StateContext {
         unreachable!("attempts are counted up to their maximum")
     }
 
-    /// True if every transaction, now or later, sees the commit with this timestamp. Cost: a look at each transaction that
-    /// is open.
+    /// Returns true if every transaction, now or later, sees the commit with this timestamp. Cost: a visit of each open
+    /// transaction.
     pub fn is_seen_by_all(&self, timestamp: Timestamp) -> bool {
         self.active.snapshots().all_see(timestamp)
     }
 
-    /// The newest commit of the group (0: none); it may still be on its way to durability.
+    /// The newest commit of the group (0: none); it may still be waiting for durability.
     pub fn last_cts(&self, group: GroupId) -> Timestamp {
         self.directory.last_cts(group)
     }
@@ -450,8 +451,8 @@ impl StateContext {
         self.active.check_not_latched()
     }
 
-    /// Waits until what is stored with a timestamp, and finished, is visible. If that will never be in this run, because an
-    /// older commit is in doubt, it is there all the same after a restart: it has not failed.
+    /// Waits until a finished timestamp is visible. If that will never be in this run, because an older commit is in
+    /// doubt, the commit is there all the same after a restart: it has not failed.
     pub(crate) fn wait_until_visible(&self, cts: Timestamp) -> Result<()> {
         self.active
             .wait_until_visible(cts)
@@ -462,11 +463,12 @@ impl StateContext {
         if self.pools.has(state.pool()) { Ok(()) } else { Err(Error::NoSuchState(state.id)) }
     }
 
-    /// What the commit at `cts` wrote in the group must never count. No older one of the group is in work.
+    /// Makes sure that the writes of the commit at `cts` in the group never count. No older one of the group is in
+    /// flight.
     pub(crate) fn declare_invalid(&self, group: &Group, cts: Timestamp) -> Result<()> {
         let declared = self.ranges.lock();
-        // No version with a timestamp in between counts: older commits of the group are whole or declared. Of those that
-        // declared themselves the newest may yet become whole.
+        // No version with a timestamp in between counts: older commits of the group are complete or declared. Of those
+        // that declared themselves the newest may yet become complete.
         let newest_declared = match intact("failure-takes-large-commits-along") {
             true => declared.newest_before(group.id, cts),
             false => 0,
@@ -487,7 +489,7 @@ impl StateContext {
 
     /// Makes room for invalid ranges while there is still some. The caller holds nothing.
     pub(crate) fn make_room_for_ranges(&self) -> Result<()> {
-        // Only looked at: every commit comes by, and a line that nobody writes is shared by all of them.
+        // Only a load at first: every commit comes by, and a line that no thread writes is shared by all of them.
         if !self.ranges_crowded.load(Ordering::Relaxed) || !self.ranges_crowded.swap(false, Ordering::Relaxed)
         {
             return Ok(());
@@ -504,16 +506,16 @@ impl StateContext {
     }
 }
 
-/// What a context keeps in DRAM for its protocols.
+/// Statistics of the data that a context keeps in DRAM for its protocols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContextStats {
     /// The protocol of groups that did not ask for one.
     pub protocol: Protocol,
-    /// That of each group.
+    /// Protocol of each group.
     pub protocols: Vec<(GroupId, Protocol)>,
     /// Versions beside the objects, for old snapshots.
     pub old_versions: usize,
-    /// What they take.
+    /// Bytes that they take.
     pub old_version_bytes: usize,
     /// Locks that transactions hold (S2PL).
     pub locks: usize,

@@ -1,8 +1,8 @@
-//! The histories with which the crash checker looks at commits: for this crate's tests, for the floors above,
-//! and for the lab.
+//! Operation histories with which the crash checker checks commits: for this crate's tests, for the crates above, and
+//! for the lab.
 //!
-//! After every crash: what was reported is there, whole over all states; what was not is there whole or not at
-//! all; what a crash undid stays undone after later commits and a vacuum; every object is reachable or free.
+//! After every crash: reported commits are there, over all states; unreported ones are there completely or not at all;
+//! what a crash undid stays undone after later commits and a vacuum; every object is reachable or free.
 
 mod directory;
 mod large;
@@ -68,7 +68,7 @@ impl Model for Content {
     }
 }
 
-/// How the states are spread, and what else happens.
+/// Distribution of the states over groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Groups {
     /// Both states in one group.
@@ -77,7 +77,7 @@ pub enum Groups {
     Two,
 }
 
-/// What is committed after a crash: to a key of the history and to another one.
+/// Keys committed after a crash: one of the history and another one.
 const LATER_KEYS: [u64; 2] = [1, 1000];
 const LATER_VALUE: &[u8] = b"after the crash";
 /// Few keys, so that slots and objects are used again.
@@ -87,7 +87,7 @@ fn key(number: u64) -> Vec<u8> {
     number.to_be_bytes().to_vec()
 }
 
-/// Runs `rounds` commits of one writer beside readers, vacuums and a state that comes and goes.
+/// Runs `rounds` commits of one writer beside readers, vacuums and a state that is created and dropped.
 pub fn check_commits(
     groups: Groups,
     rounds: u64,
@@ -132,7 +132,8 @@ pub fn check_commits_at_once(
     )
 }
 
-/// Looks with `verify` at each crash state of what `run` does: what has returned may be there, or that and what is in flight.
+/// Checks with `verify` each crash state of what `run` does: operations that have returned may be there, or those and
+/// the one in flight.
 fn check_recorded<M: Model + Default>(
     options: &CrashOptions,
     run: impl FnOnce(&Arc<Pool>, &Recorder<M>) -> Result<()>,
@@ -177,7 +178,7 @@ fn run(
         if round % 5 == 4 {
             drop(reader.take());
             context.vacuum()?;
-            // Time passes: what has grown becomes small again when it is written.
+            // Time passes: objects that have grown become small again when they are written.
             context.active.catch_up(context.active.drawn() + 2 * CALM_NS);
         }
         if round % 10 == 7 {
@@ -196,7 +197,7 @@ fn write(transaction: &Transaction, states: &[Arc<State>; 2], changes: &Changes)
     Ok(())
 }
 
-/// A state that is filled and dropped; its space comes back in the next vacuum.
+/// Creates, fills and drops a state; its space is freed in the next vacuum.
 fn come_and_go(context: &Arc<StateContext>, group: GroupId) -> Result<()> {
     let state = context.create_state(group, KeyWidth::Variable)?;
     let transaction = context.begin()?;
@@ -253,7 +254,7 @@ fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), Strin
     nothing_leaks(pool, &context).map_err(text)?
 }
 
-/// Whether rows are legal, perhaps with commits of a verification that was itself cut short.
+/// Tells whether rows are legal, perhaps with commits of a verification that was itself interrupted.
 fn may_be(legal: &[&Content], found: &[Rows; 2]) -> bool {
     legal.iter().filter_map(|content| content.0.as_ref()).any(|legal| {
         let mut later = legal.clone();
@@ -286,7 +287,7 @@ fn rows(context: &Arc<StateContext>, states: &[Arc<State>; 2]) -> Result<[Rows; 
 }
 
 /// Checks all that a context consists of, dropped states among it: nothing is damaged, and everything that is allocated
-/// belongs to something. For pools with nothing but a context, whatever a crash has left; nobody may write meanwhile.
+/// belongs to something. For pools with nothing but a context, whatever a crash has left; no writer may run meanwhile.
 pub fn check_sound(context: &Arc<StateContext>) -> std::result::Result<(), String> {
     let mut map = context.pool().allocation_map().map_err(|error| error.to_string())?;
     let reports = context.check(|_, offset, bytes| map.claim(offset, bytes), |_| {});
@@ -298,7 +299,7 @@ pub fn check_sound(context: &Arc<StateContext>) -> std::result::Result<(), Strin
     if leaked.is_empty() { Ok(()) } else { Err(format!("nothing refers to {leaked:x?}")) }
 }
 
-/// After a vacuum without snapshots, what is allocated is what the directories and the live states refer to.
+/// Checks that after a vacuum without snapshots exactly what the directories and the live states refer to is allocated.
 pub(crate) fn nothing_leaks(
     pool: &Arc<Pool>,
     context: &StateContext,

@@ -5,12 +5,13 @@
 //!        └ too many ─▶ count ─▶ sweep: laps over the index, leaf by leaf
 //! ```
 //!
-//! They are known one by one as long as there are not too many. Those beyond are counted, and a *sweep* finds them: it goes over
-//! the whole index, and again as long as keys came or had to wait meanwhile. So none is forgotten, however many there are,
-//! and keys that have to wait never stand before keys that need not. How many there are is stored beside the index from
-//! time to time ([`note`](entresol_structures::OrderedIndex::note)); after opening, a state that had some is swept.
+//! They are listed one by one as long as there are not too many. Those beyond are counted, and a *sweep* finds them: it
+//! passes over the entire index, and again as long as keys came or had to wait meanwhile. So none is forgotten, however
+//! many there are, and keys that have to wait never block keys that need not. Their number is stored beside the index
+//! from time to time ([`note`](entresol_structures::OrderedIndex::note)); after opening, a state that had some is
+//! swept.
 //!
-//! The count is an estimate: a key that was written again counts until somebody looks at it.
+//! The count is an estimate: a key that was written again counts until it is visited.
 //!
 //! Memory: [`DEAD_KEYS_MAX`] keys a state, [`QUEUED_KEYS_MAX`] keys all states together.
 
@@ -26,14 +27,14 @@ use smallvec::SmallVec;
 
 use crate::{StateId, Timestamp};
 
-/// How many dead keys a state knows one by one; those beyond it counts.
+/// Maximum number of dead keys that a state lists one by one; those beyond it counts.
 pub const DEAD_KEYS_MAX: usize = 65_536;
-/// How many all states together know one by one.
+/// Maximum number that all states together list one by one.
 pub const QUEUED_KEYS_MAX: u64 = 1 << 18;
-/// How many dead keys there may be for readers to add those that they meet.
+/// Maximum number of dead keys for readers to add those that they find.
 const MET_KEYS_MAX: u64 = 64;
 
-/// A key, and when it was deleted; 0: nobody knows.
+/// A key, and its deletion timestamp; 0: unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeadKey {
     pub(crate) deleted_at: Timestamp,
@@ -50,9 +51,9 @@ pub(crate) struct DeadKeys {
     is_swept: AtomicBool,
     /// The count that is stored beside the index.
     stored: AtomicU64,
-    /// Since the state was opened.
+    /// Keys removed since the state was opened.
     reclaimed: AtomicU64,
-    /// When it was last worked on.
+    /// Time of the last pass, in nanoseconds.
     last_pass_ns: AtomicU64,
 }
 
@@ -66,9 +67,9 @@ struct Known {
 /// Laps over the index, for dead keys that are only counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Sweep {
-    /// Where the lap goes on; None: it has not begun.
+    /// Position at which the lap goes on; None: it has not begun.
     at: Option<Bound<KeyBytes>>,
-    /// It is not worth its while as long as a snapshot is older.
+    /// The lap finds nothing to remove as long as a snapshot is older.
     from: Timestamp,
     /// Dead keys that the lap has still to find.
     left: u64,
@@ -85,7 +86,7 @@ impl Sweep {
     }
 }
 
-/// What a sweep found in a part of the index.
+/// Findings of a sweep in a part of the index.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Swept {
     pub(crate) removed: u64,
@@ -94,11 +95,11 @@ pub(crate) struct Swept {
     pub(crate) waits_for: Option<Timestamp>,
 }
 
-/// The states that have dead keys, and whoever is to be woken for them.
+/// The states that have dead keys, and the thread to be woken for them.
 #[derive(Default)]
 pub(crate) struct ReclaimQueue {
     states: Mutex<BTreeSet<StateId>>,
-    /// Keys that all states know one by one.
+    /// Keys that all states list one by one.
     keys: AtomicU64,
     /// Dead keys of all states.
     dead: AtomicU64,
@@ -109,7 +110,7 @@ pub(crate) struct ReclaimQueue {
     work: Condvar,
 }
 
-/// Numbers of one state, for whoever asks.
+/// Dead-key counts of one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeadKeyCounts {
     pub(crate) dead: u64,
@@ -132,12 +133,12 @@ impl DeadKeys {
         }
     }
 
-    /// Adds a key that was deleted at this moment. Each deletion is added, also of a key that is there already.
+    /// Adds a key that was deleted at this timestamp. Each deletion is added, also of a key that is there already.
     pub(crate) fn push(&self, deleted_at: Timestamp, key: &[u8]) {
         self.push_into(&mut self.known.lock(), DeadKey { deleted_at, key: KeyBytes::from_slice(key) });
     }
 
-    /// Adds a key that a reader has met, if few are known: one that was forgotten in a crash.
+    /// Adds a key that a reader has found, if few are listed: one that was forgotten in a crash.
     pub(crate) fn push_met(&self, key: &[u8]) {
         if self.count() < MET_KEYS_MAX
             && let Some(mut known) = self.known.try_lock()
@@ -186,7 +187,7 @@ impl DeadKeys {
         taken
     }
 
-    /// Where the sweep goes on, if there is one that may find something which all snapshots see deleted.
+    /// Position at which the sweep goes on, if there is one that may find something which all snapshots see deleted.
     pub(crate) fn sweep_at(&self, all_see: impl Fn(Timestamp) -> bool) -> Option<Bound<KeyBytes>> {
         let mut known = self.known.lock();
         let sweep = known.sweep.as_mut()?;
@@ -201,8 +202,8 @@ impl DeadKeys {
         sweep.at.clone()
     }
 
-    /// Notes that the sweep has gone over the index from `at` on; `next` comes next. If somebody else was there as well, his
-    /// note counts.
+    /// Notes that the sweep has passed over the index from `at` on; `next` comes next. If another thread was there as
+    /// well, its note counts.
     pub(crate) fn swept(&self, at: &Bound<KeyBytes>, swept: Swept, next: Option<KeyBytes>) {
         let mut known = self.known.lock();
         let listed = known.list.len() as u64;
@@ -215,7 +216,7 @@ impl DeadKeys {
         sweep.at = next.map(Bound::Included);
         let mut after = sweep.left + sweep.next;
         if sweep.at.is_none() {
-            // What was expected and not found is not there; what waits is in the list as well, as far as that goes.
+            // Keys expected and not found do not exist; waiting keys are in the list as well, as far as that goes.
             sweep.left = 0;
             sweep.next = sweep.next.saturating_sub(listed);
             after = sweep.next;
@@ -228,7 +229,7 @@ impl DeadKeys {
         self.subtract(before.saturating_sub(after));
     }
 
-    /// All of the state is being looked over: what is found from now on counts, and no other.
+    /// Forgets all dead keys, as a full pass over the state begins: its findings from now on count, and no others.
     pub(crate) fn forget(&self) {
         let mut known = self.known.lock();
         self.queue.keys.fetch_sub(known.list.len() as u64, Ordering::Relaxed);
@@ -237,7 +238,7 @@ impl DeadKeys {
         self.subtract(self.count());
     }
 
-    /// Is there something to do that all snapshots see deleted?
+    /// Tells whether there is something to do that all snapshots see deleted.
     pub(crate) fn is_ready(&self, all_see: impl Fn(Timestamp) -> bool) -> bool {
         self.waits_for().into_iter().flatten().any(all_see)
     }
@@ -247,7 +248,7 @@ impl DeadKeys {
         self.waits_for().into_iter().flatten().min()
     }
 
-    /// The same of the list and of the sweep.
+    /// The commits that the list and the sweep wait for.
     fn waits_for(&self) -> [Option<Timestamp>; 2] {
         let known = self.known.lock();
         let of_sweep = |sweep: &Sweep| sweep.at.as_ref().map_or(sweep.next_from.unwrap_or(sweep.from), |_| 0);
@@ -268,18 +269,18 @@ impl DeadKeys {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Is there something to look at?
+    /// Tells whether there is something to do.
     pub(crate) fn is_pending(&self) -> bool {
         self.count() > 0 || self.is_swept.load(Ordering::Relaxed)
     }
 
-    /// Is what is stored too far from the count?
+    /// Tells whether the stored count is too far from the count.
     pub(crate) fn is_stored_count_far(&self) -> bool {
         let (count, stored) = (self.count(), self.stored.load(Ordering::Relaxed));
         count.abs_diff(stored) >= (stored / 8).max(64) || (count == 0 && stored > 0)
     }
 
-    /// The count, if what is stored is too far from it: it is being stored.
+    /// The count, if the stored one is too far from it: it is being stored.
     pub(crate) fn to_store(&self) -> Option<u64> {
         self.is_stored_count_far().then(|| {
             let count = self.count();
@@ -323,7 +324,7 @@ impl ReclaimQueue {
         states.range((from, Bound::Unbounded)).chain(states.range((Bound::Unbounded, to))).copied().collect()
     }
 
-    /// Takes a state out, unless it has got some meanwhile.
+    /// Removes a state, unless it has got dead keys meanwhile.
     pub(crate) fn remove_unless(&self, state: StateId, is_pending: impl FnOnce() -> bool) {
         let mut states = self.states.lock();
         if !is_pending() {
@@ -354,7 +355,7 @@ impl ReclaimQueue {
         self.has_thread.load(Ordering::Acquire)
     }
 
-    /// There is something to do.
+    /// Wakes the thread: there is something to do.
     pub(crate) fn wake(&self) {
         if self.has_thread() {
             *self.is_awake.lock() = true;
@@ -362,7 +363,7 @@ impl ReclaimQueue {
         }
     }
 
-    /// Waits until somebody has work, or for so long.
+    /// Waits until there is work, or for so long.
     pub(crate) fn wait(&self, timeout: Duration) {
         let mut is_awake = self.is_awake.lock();
         if !*is_awake {

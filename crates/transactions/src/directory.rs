@@ -1,4 +1,4 @@
-//! The persistent part of the state context: which groups and states there are, and which timestamps are invalid.
+//! The persistent part of the state context: groups, states, and invalid timestamps.
 //!
 //! ```text
 //! root "context" → header   magic | format version | groups | states | invalid ranges (offsets) | protocol | histories | extension
@@ -7,16 +7,17 @@
 //! histories                of the state of the same number: its history's number + 1 (0: none) | horizon | kept ns | -
 //! invalid ranges   256 x   group + 1 (0: free entry) | from, exclusive | to, inclusive | -
 //! ```
-//! Groups, states and histories are tables that grow ([`table`]). The seventh word of the header leads to the first 1,024
-//! histories, once there was one; a release that does not know them refuses the status of their states. The eighth leads to
-//! the extension, once there was more than fits the first segments, or a commit over many groups ([`last_cts`]); then the
-//! format is 2, which a release that does not know it refuses.
-//! All fields are 8-byte little-endian words. The third word of a state has the key width in its low byte and the pool of the
-//! state above (0 main, 1 volatile, 2 disk: then there is no root here); a release that does not know a pool refuses the entry. The protocol of a group says how its objects are laid out; that of the header
-//! is what new groups get.
+//! Groups, states and histories are tables that grow ([`table`]). The seventh word of the header leads to the first
+//! 1,024 histories, once there was one; a release that does not know them refuses the status of their states. The
+//! eighth leads to the extension, once there was more than fits the first segments, or a commit over many groups
+//! ([`last_cts`]); then the format is 2, which a release that does not know it refuses.
+//! All fields are 8-byte little-endian words. The third word of a state has the key width in its low byte and the pool
+//! of the state above (0 main, 1 volatile, 2 disk: then there is no root here); a release that does not know a pool
+//! refuses the entry. The protocol of a group says how its objects are laid out; that of the header is what new groups
+//! get.
 //!
 //! Invariants:
-//! - An entry counts from the moment its first word is set; the other words are written before or together with it.
+//! - An entry counts from when its first word is set; the other words are written before or together with it.
 //! - A segment is full of zeros before the extension leads to it.
 //! - `announced >= cts` of every version that exists in a state of the group, before the version does. So after a
 //!   crash exactly the timestamps in `(LastCTS, announced]` may belong to a commit that did not finish.
@@ -46,9 +47,9 @@ pub(crate) use ranges::DeclaredIn;
 pub use ranges::INVALID_RANGES_MAX;
 use table::{ENTRIES_MAX, EXTENSION_WORDS, Kind, SEGMENT_BYTES, SEGMENT_ENTRIES, SEGMENT_WORDS, Table};
 
-/// How many state groups a context can hold.
+/// Maximum number of state groups of a context.
 pub const GROUPS_MAX: usize = ENTRIES_MAX;
-/// How many states a context can hold.
+/// Maximum number of states of a context.
 pub const STATES_MAX: usize = ENTRIES_MAX;
 
 const ROOT: &str = "context";
@@ -69,7 +70,7 @@ const DROPPING: u64 = 2;
 const HISTORY: u64 = 3;
 const DROPPING_HISTORY: u64 = 4;
 
-/// In the third word of a state.
+/// Shift of the pool in the third word of a state.
 const POOL_SHIFT: u32 = 8;
 const WIDTH_MASK: u64 = (1 << POOL_SHIFT) - 1;
 
@@ -84,9 +85,9 @@ pub(crate) struct StateEntry {
     pub(crate) id: StateId,
     pub(crate) group: GroupId,
     pub(crate) width: KeyWidth,
-    /// Where it lies.
+    /// Pool of the state.
     pub(crate) pool: PoolRole,
-    /// Of its index in that pool; stored for the main pool alone.
+    /// Offset of its index in that pool; stored for the main pool alone.
     pub(crate) root: u64,
     pub(crate) dropping: bool,
     /// It is the history of another state.
@@ -182,7 +183,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Creates empty directories; all at once, so a crash leaves them whole or not at all.
+    /// Creates empty directories; all at once, so a crash leaves them complete or not at all.
     pub(crate) fn create(pool: &Arc<Pool>, protocol: Protocol) -> Result<Directory> {
         let mut publication = pool.publication();
         let groups = zeros(pool, &mut publication, SEGMENT_WORDS)?;
@@ -236,7 +237,7 @@ impl Directory {
         self.states.offset(state.0 as usize)
     }
 
-    // Growing.
+    // Growth.
 
     fn try_extension_offset(&self) -> Option<u64> {
         let offset = self.extension.load(Ordering::Acquire);
@@ -308,7 +309,7 @@ impl Directory {
         self.groups.entries().filter(in_use).map(|(index, _)| GroupId(index as u32)).collect()
     }
 
-    /// How the states of a group are laid out and committed.
+    /// Concurrency control protocol of the states of a group.
     pub(crate) fn protocol(&self, group: GroupId) -> Result<Protocol> {
         let code = self.word(self.group_offset(group) + 3 * WORD).load(Ordering::Acquire);
         Protocol::from_code(code).ok_or_else(|| unknown_protocol(&group.to_string(), code))
@@ -368,7 +369,7 @@ impl Directory {
         publication.set(offset, if entry.history { HISTORY } else { IN_USE });
     }
 
-    /// From now on the state and its history are gone; recovery rule: what is left of a dropping state is destroyed.
+    /// Marks the state and its history as dropped; recovery rule: what is left of a dropping state is destroyed.
     pub(crate) fn set_dropping(&self, state: StateId, history: Option<StateId>) -> Result<()> {
         let mut publication = self.pool.publication();
         publication.set(self.state_offset(state), DROPPING);

@@ -1,4 +1,4 @@
-//! What can go wrong, by what the caller should do.
+//! Errors, by what the caller should do.
 
 use entresol_memory::DomainKind;
 use entresol_memory::budget::MemoryConsumer;
@@ -25,7 +25,7 @@ pub enum Error {
         key: KeyBytes,
         /// The snapshot of the transaction that failed.
         snapshot: Timestamp,
-        /// The commit or deletion timestamp that it met.
+        /// The commit or deletion timestamp that it conflicts with.
         committed: Timestamp,
     },
     /// Another transaction committed something that this serializable one had read: begin again and retry.
@@ -40,7 +40,7 @@ pub enum Error {
         key: KeyBytes,
         /// The snapshot of the transaction that failed.
         snapshot: Timestamp,
-        /// The commit or deletion timestamp that it met.
+        /// The commit or deletion timestamp that it conflicts with.
         committed: Timestamp,
     },
     /// The protocol of the group (S2PL, BOCC) ends this transaction because of another one: begin again and retry.
@@ -48,9 +48,9 @@ pub enum Error {
     Restart {
         /// The state of the key.
         state: StateId,
-        /// The key; empty if it was the state as a whole.
+        /// The key; empty if it was the entire state.
         key: KeyBytes,
-        /// What happened.
+        /// The reason.
         reason: &'static str,
     },
     /// Old snapshots need more versions than may be kept beside the objects: end long transactions and retry.
@@ -72,44 +72,44 @@ pub enum Error {
         tiers_beside(*has)
     )]
     NoSuchTier {
-        /// What was asked for.
+        /// The tier that was asked for.
         wanted: TierChoice,
         /// The domain of the database.
         domain: DomainKind,
         /// The tier of the database.
         has: Tier,
     },
-    /// What is asked for is older than what is kept.
+    /// The point in time lies before the horizon of the version history.
     #[error("the past of {of} begins at {horizon}: {at} cannot be read any more")]
     BeforeHorizon {
-        /// What holds the state.
+        /// The holder of the state, such as a table.
         of: String,
-        /// The moment that was asked for.
+        /// The point in time that was asked for.
         at: String,
-        /// The oldest moment that can be read.
+        /// The oldest point in time that can be read.
         horizon: String,
     },
-    /// The state does not keep what it had before.
+    /// The state keeps no version history.
     #[error("{of} keeps no history: only its present can be read")]
     NoHistory {
-        /// What holds the state.
+        /// The holder of the state, such as a table.
         of: String,
     },
-    /// The moment has not come yet.
+    /// The point in time lies in the future.
     #[error("{at} lies in the future: it is {now}")]
     InTheFuture {
-        /// The moment that was asked for.
+        /// The point in time that was asked for.
         at: String,
-        /// The newest that can be.
+        /// The newest that can be read.
         now: String,
     },
-    /// The transaction reads the past, which nobody changes.
+    /// The transaction reads AS OF a point in time, so it is read-only.
     #[error("the transaction reads as of {at}: it cannot write")]
     ReadsThePast {
-        /// Its moment.
+        /// Its point in time.
         at: String,
     },
-    /// The key is too long for a history.
+    /// The key is too long for a version history.
     #[error("a key of {bytes} bytes of {state} is too long for its history")]
     HistoryKeyLength {
         /// The state.
@@ -117,7 +117,7 @@ pub enum Error {
         /// The length of the key.
         bytes: usize,
     },
-    /// The statement was stopped: nothing of it takes effect.
+    /// The statement was canceled: nothing of it takes effect.
     #[error("{0}")]
     Interrupted(Interrupt),
     /// A bounded resource stayed full: slow down and retry.
@@ -141,9 +141,9 @@ pub enum Error {
     /// A directory of fixed size is full.
     #[error("no room for another {what}: the maximum is {max}")]
     Full {
-        /// What cannot be added.
+        /// The kind of entry that cannot be added.
         what: &'static str,
-        /// How many are possible.
+        /// The maximum number of entries.
         max: usize,
     },
     /// Options that do not go together.
@@ -156,7 +156,7 @@ pub enum Error {
         state: StateId,
         /// The length of the key.
         bytes: usize,
-        /// What fits.
+        /// The maximum length.
         max: usize,
     },
     /// The value is too long.
@@ -164,7 +164,7 @@ pub enum Error {
     ValueLength {
         /// The length of the value.
         bytes: usize,
-        /// What is possible.
+        /// The maximum length.
         max: usize,
     },
     /// The write set has reached its limit: commit in smaller transactions.
@@ -173,13 +173,13 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
-    /// The commit was written, but it could not be made durable or visible: after a restart it is there whole or not at
-    /// all. Open the database again and look; do not run the transaction again before.
+    /// The commit was written, but it could not be made durable or visible: after a restart it is there completely or
+    /// not at all. Open the database again and check; do not run the transaction again before.
     #[error("the outcome of the commit at {cts} is unknown until the database is opened again: {source}")]
     OutcomeUnknown {
         /// The timestamp of the commit.
         cts: Timestamp,
-        /// Why it could not be made durable or visible.
+        /// The reason why it could not be made durable or visible.
         source: Box<Error>,
     },
     /// An earlier commit failed in a way that only opening the database again can repair. Reads go on.
@@ -188,16 +188,16 @@ pub enum Error {
     /// Persistent data contradicts itself.
     #[error("corrupt: {0}")]
     Corrupt(String),
-    /// From the memory floor.
+    /// Error of the memory crate.
     #[error(transparent)]
     Memory(#[from] entresol_memory::Error),
-    /// From the structures floor.
+    /// Error of the structures crate.
     #[error(transparent)]
     Structures(#[from] entresol_structures::Error),
 }
 
 impl Error {
-    /// True if the error is about stored bytes that are not what was written.
+    /// Returns true if the error is about stored bytes that are not what was written.
     pub fn is_corrupt(&self) -> bool {
         let memory = |error: &entresol_memory::Error| matches!(error, entresol_memory::Error::Corrupt { .. });
         match self {
@@ -209,7 +209,7 @@ impl Error {
         }
     }
 
-    /// True if the pool or its disk has no room.
+    /// Returns true if the pool or its disk has no room.
     pub fn is_out_of_space(&self) -> bool {
         match self {
             Error::Structures(entresol_structures::Error::Memory(error)) | Error::Memory(error) => {

@@ -1,15 +1,15 @@
 //! A state group: the states that are written together atomically.
 //!
 //! Its persistent part (`LastCTS`, announced CTS) lies in the directory; here is what is volatile: the lock of its
-//! writers, the commits in work, its invalid timestamps.
+//! writers, the commits in flight, its invalid timestamps.
 //!
 //! # Writers
-//! A small commit holds its groups *shared* and the stripes of its keys, so commits of different keys
-//! run side by side, whatever their groups; so does whoever takes dead keys out ([`crate::reclaim`]). Large commits, and those
-//! that read a range and must be serializable, have a predicate lock ([`crate::predicate_locks`]): they hold their groups for the
-//! moment in which they enter it. A scrub, a drop, and large commits that cannot be declared ([`crate::commit`]) hold
-//! groups *exclusively*, without any such lock. Lock order: groups by number, then
-//! stripes by number, then the commits in work of groups by number, then the dead keys; see [`crate::context`].
+//! A small commit holds its groups *shared* and the stripes of its keys, so commits of different keys run side by side,
+//! whatever their groups; so does the removal of dead keys ([`crate::reclaim`]). Large commits, and those that read a
+//! range and must be serializable, have a predicate lock ([`crate::predicate_locks`]): they hold their groups only
+//! while they enter it. A scrub, a drop, and large commits that cannot be declared ([`crate::commit`]) hold groups
+//! *exclusively*, without any such lock. Lock order: groups by number, then stripes by number, then the commits in
+//! flight of groups by number, then the dead keys; see [`crate::context`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,15 +26,16 @@ use crate::reclaim::Patience;
 use crate::stripes::{Stripes, StripesHeld};
 use crate::{GroupId, Protocol, StateId};
 
-/// A commit of more keys names them: beyond, its stripes would keep too many others waiting.
+/// Maximum number of keys in stripes: a commit of more names its keys, since its stripes would keep too many others
+/// waiting.
 pub(crate) const STRIPED_KEYS_MAX: usize = 64;
 
-/// What commits write lies apart from what readers look at, also the counts of references in front of it.
+/// Fields that commits write lie apart from those that readers load, also from the reference counts in front of it.
 #[repr(align(128))]
 pub(crate) struct Group {
     pub(crate) id: GroupId,
     pub(crate) protocol: Protocol,
-    /// How many states it has that survive a restart.
+    /// Number of its states that survive a restart.
     durable_states: AtomicU64,
     /// Of all groups.
     stripes: Arc<Stripes>,
@@ -63,14 +64,14 @@ impl Group {
         }
     }
 
-    /// Whether its timestamps have to survive a crash.
+    /// Tells whether its timestamps have to survive a crash.
     #[inline]
     pub(crate) fn is_durable(&self) -> bool {
         self.durable_states.load(Ordering::Acquire) > 0 && intact("durable-groups-taken-for-volatile")
     }
 
-    /// It gets a state that survives a restart. What its timestamps were before may be lost in a crash: then they are lower, and
-    /// all that lies below them is volatile.
+    /// Adds a state that survives a restart. The earlier timestamps of the group may be lost in a crash: then they are
+    /// lower, and all that lies below them is volatile.
     pub(crate) fn add_durable_state(&self) {
         self.durable_states.fetch_add(1, Ordering::AcqRel);
     }
@@ -81,7 +82,7 @@ impl Group {
         debug_assert!(before > 0, "{} has no durable state", self.id);
     }
 
-    /// Waits for all writers; nobody else changes an object of the group until it is dropped.
+    /// Waits for all writers; no other thread changes an object of the group until it is dropped.
     pub(crate) fn hold(&self) -> RwLockWriteGuard<'_, ()> {
         let held = self.writers.write();
         // No new ones come.
@@ -91,7 +92,8 @@ impl Group {
         held
     }
 
-    /// Nobody holds the group exclusively until it is dropped. None: somebody does, and is not to be waited for.
+    /// Keeps others from holding the group exclusively until it is dropped. None: another thread does, and the caller
+    /// does not wait.
     pub(crate) fn hold_shared(&self, patience: Patience) -> Option<RwLockReadGuard<'_, ()>> {
         match patience {
             Patience::Waits => Some(self.writers.read()),
@@ -99,9 +101,9 @@ impl Group {
         }
     }
 
-    /// Waits for whoever holds one of the groups, by number and each once, and for holders of the same keys; nobody else
-    /// changes their objects until it is dropped, unless one of them has a [predicate lock](Group::predicate_lock_of). At most
-    /// [`STRIPED_KEYS_MAX`] keys, all of these groups.
+    /// Waits for exclusive holders of one of the groups, by number and each once, and for holders of the same keys; no
+    /// other thread changes their objects until it is dropped, unless it has a [predicate
+    /// lock](Group::predicate_lock_of). At most [`STRIPED_KEYS_MAX`] keys, all of these groups.
     pub(crate) fn hold_keys_of<'g, 'k>(
         groups: &[&'g Group],
         keys: impl Iterator<Item = (StateId, &'k [u8])>,
@@ -111,8 +113,8 @@ impl Group {
         groups[0].keys_held(held, keys)
     }
 
-    /// The predicate lock of one of some keys, of whatever group, whose stripes the caller holds: it has to let go of all it
-    /// holds, and wait. None: whoever enters such a lock from now on waits for the caller.
+    /// The predicate lock of one of some keys, of whatever group, whose stripes the caller holds: it has to release all
+    /// that it holds, and wait. None: a commit that enters such a lock from now on waits for the caller.
     #[inline]
     pub(crate) fn predicate_lock_of<'k, K: Iterator<Item = (StateId, &'k [u8])>>(
         &self,
@@ -121,7 +123,7 @@ impl Group {
         self.stripes.predicates.of_keys(keys)
     }
 
-    /// The same of keys of this group; nobody has a predicate lock of one of them.
+    /// The same for keys of this group; no commit has a predicate lock of one of them.
     pub(crate) fn hold_keys<'k, K: Iterator<Item = (StateId, &'k [u8])>>(
         &self,
         keys: impl Fn() -> K,
@@ -146,15 +148,15 @@ impl Group {
         KeysHeld { _stripes: self.stripes.hold(keys), _groups: held }
     }
 
-    /// Enters a predicate lock of these groups, by number and each once; nobody else changes what it names until it is dropped.
-    /// If others have one that meets it, the caller has to wait for that.
+    /// Enters a predicate lock of these groups, by number and each once; no other thread changes what it names until it
+    /// is dropped. If another commit has one that conflicts with it, the caller has to wait for that.
     pub(crate) fn hold_predicate<'g>(
         groups: &[&'g Group],
         lock: &Arc<PredicateLock>,
     ) -> Result<PredicateHeld<'g>, Arc<PredicateLock>> {
         let stripes = &groups[0].stripes;
         if lock.has_ranges() {
-            // Who holds keys may hold some of the ranges.
+            // Holders of keys may hold some of the ranges.
             let _held: SmallVec<[_; 4]> = groups.iter().map(|group| group.writers.write()).collect();
             return stripes.predicates.enter(Arc::clone(lock));
         }

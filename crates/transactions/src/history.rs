@@ -1,30 +1,31 @@
-//! The history of a state: what its keys had before, for readers of the past (`AS OF`).
+//! The version history of a state: earlier versions of its keys, for time travel (`AS OF`).
 //!
 //! ```text
 //! history index   (key, CTS descending) ──▶  DTS | CTS | length | value...
 //! ```
-//! The commit that ends a version puts a copy of it here, with its own timestamp as the end, before it is whole itself. So
-//! at every moment each version that has ended since the history began, and not before its horizon, is here, whatever
-//! becomes of its slot: slots, old versions and dead keys are given back as ever. What has not ended is in the objects.
+//! The commit that ends a version puts a copy of it here, with its own timestamp as the end, before it is complete
+//! itself. So at any time each version that has ended since the history began, and not before its horizon, is here,
+//! whatever becomes of its slot: slots, old versions and dead keys are reclaimed as always. Versions that have not
+//! ended are in the objects.
 //!
 //! # Invariants
-//! - A record is here before a newer version lies in front of its own in a chain, before its commit is whole, and so before
-//!   any slot of that version is used again. Who
-//!   reads the past looks at the object first, then here ([`crate::past`]).
+//! - A record is here before a newer version lies in front of its own in a chain, before its commit is complete, and so
+//!   before any slot of that version is used again. An AS OF reader loads the object first, then the history
+//!   ([`crate::past`]).
 //! - The first record of a key at or before `t` is the only one that can hold what was there at `t`.
-//! - A key that the state's index has lost had no version at `gone_up_to` or later.
-//! - No timestamp at or above the horizon is refused, none below it is answered. The horizon is persistent before
-//!   anything goes that ended up to it.
+//! - A key that the state's index has lost had no version at `removed_up_to` or later.
+//! - No timestamp at or above the horizon is refused, none below it is answered. The horizon is persistent before any
+//!   record is removed that ended up to it.
 //!
 //! # What a crash leaves
-//! Records of a commit that did not finish: their end is an invalid timestamp, so they never count. The version is still the
-//! current one; whoever ends it later finds such a record and corrects its end, in place. Pruning and scrubs
-//! take out those that nobody came back to.
+//! Records of a commit that did not finish: their end is an invalid timestamp, so they never count. The version is
+//! still the current one; a later commit that ends it finds such a record and corrects its end, in place. Pruning and
+//! scrubs remove the others.
 //!
 //! # Cost
-//! A commit pays a copy of each version that it ends, and a publication for some twenty of them. A version takes 24 bytes,
-//! its value and an entry of the index, until `kept_ns` after its end; pruning looks at all records in rounds
-//! ([`PRUNE_ROUNDS`] while one is kept). Memory: the inner nodes of the index.
+//! A commit pays a copy of each version that it ends, and a publication for some twenty of them. A version takes 24
+//! bytes, its value and an entry of the index, until `kept_ns` after its end; pruning visits all records in rounds
+//! ([`PRUNE_ROUNDS`] per retention time). Memory: the inner nodes of the index.
 
 mod clock;
 mod keep;
@@ -51,12 +52,12 @@ pub(crate) use record::{Ending, Record, Superseded};
 use crate::directory::{HistoryEntry, StateEntry};
 use crate::{Result, StateId, Timestamp};
 
-/// What can be asked of a state's past.
+/// Readable part of a state's version history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryBounds {
     /// The oldest timestamp that can be read.
     pub horizon: Timestamp,
-    /// How long what has ended is kept at least; None: for ever.
+    /// Minimum retention of versions after their end; None: for ever.
     pub kept: Option<Duration>,
 }
 
@@ -65,15 +66,16 @@ pub(crate) struct History {
     pub(crate) id: StateId,
     pub(crate) root: u64,
     pub(crate) index: OrderedIndex,
-    /// That of its state.
+    /// Pool of its state.
     pub(crate) pool: Arc<Pool>,
     keys: HistoryKeys,
     horizon: AtomicU64,
     kept_ns: AtomicU64,
     round: Mutex<Round>,
-    /// When the next round of pruning is due.
+    /// Clock time at which the next round of pruning is due.
     prune_at_ns: AtomicU64,
-    /// What was taken out of the state's index had ended by then. Volatile: after opening, all that could have.
+    /// Timestamp by which all that was removed from the state's index had ended. Volatile: after opening, all that
+    /// could have.
     gone_up_to: AtomicU64,
 }
 

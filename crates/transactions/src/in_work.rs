@@ -1,25 +1,26 @@
-//! The commits in work of a group: they write side by side, and become whole in the order of their timestamps.
+//! The commits in flight of a group: they write side by side, and become complete in the order of their timestamps.
 //!
-//! `LastCTS = n` says that every commit of the group up to n is whole, so the word may pass a commit only when that
-//! one has ended. A commit that has written its versions *ends*: the oldest one in work moves `LastCTS` over itself
-//! and all behind it that have ended, with one store; the others wait for it. So one fence serves several
-//! commits, and a crash leaves a prefix of them.
+//! `LastCTS = n` says that every commit of the group up to n is complete, so the word may pass a commit only when that
+//! one has ended. A commit that has written its versions *ends*: the oldest one in flight moves `LastCTS` over itself
+//! and all behind it that have ended, with one store; the others wait for it. So one fence serves several commits, and
+//! a crash leaves a prefix of them.
 //!
-//! A commit over several groups is in the queues of all of them. It becomes whole when it is the oldest in each, in all at
-//! once, and takes along what has ended behind it. Timestamps are of one order over all groups, so the oldest commit of
-//! all is the oldest in each of its queues: nobody waits for himself.
+//! A commit over several groups is in the queues of all of them. It becomes complete when it is the oldest in each, in
+//! all at once, and takes along the ended commits behind it. Timestamps are of one order over all groups, so the oldest
+//! commit of all is the oldest in each of its queues: no cycle of waits is possible.
 //!
 //! Invariants:
-//! - Timestamps of a group are drawn under this lock, so the queue ascends.
+//! - Timestamps of a group are assigned under this lock, so the queue ascends.
 //! - `LastCTS` lies below every timestamp in the queue.
 //! - The locks of several queues are taken in the order of their groups.
 //!
-//! A commit of many keys, which takes long, is in no queue: its timestamp is declared invalid before it writes anything, so
-//! `LastCTS` may pass it ([`crate::commit`]). It becomes whole when nothing older is in the queues of its groups.
+//! A commit of many keys, which takes long, is in no queue: its timestamp is declared invalid before it writes
+//! anything, so `LastCTS` may pass it ([`crate::commit`]). It becomes complete when nothing older is in the queues of
+//! its groups.
 //!
-//! What fails waits for its turn, declares its timestamp invalid, and lets the others pass. What ends in neither way
-//! (that declaration failed, a panic) is *stuck*: nothing behind it becomes whole in this run, whoever waits gets an
-//! error, and the next open declares all of it invalid.
+//! A failed commit waits for its turn, declares its timestamp invalid, and lets the others pass. One that ends in
+//! neither way (that declaration failed, a panic) is *stuck*: nothing behind it becomes complete in this run, waiting
+//! commits get an error, and the next open declares all of it invalid.
 //!
 //! Memory: one entry for each commit and group, at most
 //! [`ContextOptions::transactions_max`](crate::ContextOptions::transactions_max) a group.
@@ -33,15 +34,15 @@ use smallvec::SmallVec;
 
 use crate::{Error, INFINITY, Result, Timestamp, interleave};
 
-/// A commit of more groups takes along only what is in one of them: searching all costs more.
+/// Maximum number of groups of a commit that takes along others of several groups: searching all of more costs more.
 const TAKES_ALONG_MAX: usize = 8;
 
 /// See the module.
 pub(crate) struct CommitsInWork {
     queue: Mutex<VecDeque<InWork>>,
-    /// What this run moved `LastCTS` to.
+    /// `LastCTS` as this run has moved it.
     whole: AtomicU64,
-    /// The oldest in work; INFINITY: none. Changed under the lock.
+    /// The oldest in flight; INFINITY: none. Changed under the lock.
     oldest: AtomicU64,
     /// The oldest stuck commit; INFINITY: none.
     stuck: AtomicU64,
@@ -50,7 +51,7 @@ pub(crate) struct CommitsInWork {
 #[derive(Clone, Copy)]
 pub(crate) struct InWork {
     cts: Timestamp,
-    /// How many groups it is of.
+    /// Number of its groups.
     groups: usize,
     /// Its versions are written and fenced.
     ended: bool,
@@ -60,10 +61,10 @@ pub(crate) struct InWork {
 type Queues<'g> = SmallVec<[&'g CommitsInWork; 2]>;
 pub(crate) type Locked<'q> = SmallVec<[MutexGuard<'q, VecDeque<InWork>>; 2]>;
 
-/// For each queue of a commit what its `LastCTS` becomes; None: it stays.
+/// The new `LastCTS` for each queue of a commit; None: it stays.
 pub(crate) type LastOfEach = SmallVec<[Option<Timestamp>; 2]>;
 
-/// A commit in work. Dropped without [`end`](Entry::end) or [`fail`](Entry::fail) it is stuck.
+/// A commit in flight. Dropped without [`end`](QueuedCommit::end) or [`fail`](QueuedCommit::fail) it is stuck.
 pub(crate) struct Entry<'g> {
     queues: Queues<'g>,
     cts: Timestamp,
@@ -81,7 +82,7 @@ impl CommitsInWork {
         }
     }
 
-    /// Enters a commit into the queues of its groups, in their order; `draw` draws its timestamp and announces it.
+    /// Enters a commit into the queues of its groups, in their order; `assign` assigns its timestamp and announces it.
     pub(crate) fn enter<'g, S>(
         queues: impl Iterator<Item = &'g CommitsInWork>,
         draw: impl FnOnce() -> (Timestamp, S),
@@ -122,7 +123,7 @@ pub(crate) fn lock_without_older<'g>(
     loop {
         if queues.iter().all(|commits| commits.oldest.load(Ordering::Acquire) > cts) {
             let locked = lock(&queues);
-            // Somebody may have drawn an older timestamp before, and entered since.
+            // Another commit may have been assigned an older timestamp before, and entered since.
             if locked.iter().all(|queue| queue.front().is_none_or(|first| first.cts > cts)) {
                 return Ok(locked);
             }
@@ -136,7 +137,7 @@ fn lock<'q>(queues: &Queues<'q>) -> Locked<'q> {
     queues.iter().map(|commits| commits.queue.lock()).collect()
 }
 
-/// Takes out what has ended at the fronts of some queues: of one of them, or of several that are all here.
+/// Removes ended commits from the fronts of some queues: of one of them, or of several that are all here.
 fn take_ended(queues: &mut Locked<'_>, last: &mut LastOfEach) {
     loop {
         let mut took_several = false;
@@ -169,8 +170,8 @@ fn take_ended(queues: &mut Locked<'_>, last: &mut LastOfEach) {
 }
 
 impl<'g> Entry<'g> {
-    /// All that the commit wrote is fenced: returns when it is whole. `set_last_cts` stores the words, all or none, flushed
-    /// and fenced.
+    /// Waits until the commit, whose writes are all fenced, is complete. `set_last_cts` stores the words, all or none,
+    /// flushed and fenced.
     pub(crate) fn end(mut self, set_last_cts: impl FnOnce(&LastOfEach) -> Result<()>) -> Result<()> {
         let mut queues = lock(&self.queues);
         let mut is_oldest = true;
@@ -209,7 +210,7 @@ impl<'g> Entry<'g> {
         Ok(())
     }
 
-    /// The commit failed. When all older ones have left, `declare` makes sure that it never counts.
+    /// Ends a failed commit. When all older ones have left, `declare` makes sure that it never counts.
     pub(crate) fn fail(
         mut self,
         declare: impl FnOnce() -> Result<()>,
@@ -223,7 +224,7 @@ impl<'g> Entry<'g> {
         Ok(())
     }
 
-    /// Takes the commit, the oldest in all of its queues, and what has ended behind it out of them.
+    /// Removes the commit, the oldest in all of its queues, and the ended ones behind it from them.
     fn leave(
         &self,
         queues: &mut Locked<'_>,
@@ -239,7 +240,7 @@ impl<'g> Entry<'g> {
         if last.iter().any(Option::is_some)
             && let Err(error) = set_last_cts(&last)
         {
-            // It stays where it is, so that nothing behind it becomes whole.
+            // It stays in the queue, so that nothing behind it becomes complete.
             let stuck = InWork { cts: self.cts, groups: queues.len(), ended: false };
             queues.iter_mut().for_each(|queue| queue.push_front(stuck));
             return Err(error);
@@ -253,14 +254,15 @@ impl<'g> Entry<'g> {
         Ok(())
     }
 
-    /// Waits until the commit, which has ended, is the oldest in all of its queues, or somebody has taken it along (None).
+    /// Waits until the commit, which has ended, is the oldest in all of its queues, or another commit has taken it
+    /// along (None).
     fn wait_for_turn(&self) -> Result<Option<Locked<'g>>> {
         let backoff = Backoff::new();
         loop {
             if self.queues[0].whole.load(Ordering::Acquire) >= self.cts {
                 return Ok(None);
             }
-            // Of one group: whoever is before takes it along.
+            // Of one group: the commit before takes it along.
             if self.queues.len() > 1
                 && let Some(queues) = self.lock_if_oldest()
             {
@@ -288,7 +290,7 @@ impl<'g> Entry<'g> {
             return None;
         }
         let queues = lock(&self.queues);
-        // Somebody may have taken it along meanwhile.
+        // Another commit may have taken it along meanwhile.
         let is_oldest = |queue: &VecDeque<InWork>| queue.front().is_some_and(|first| first.cts == self.cts);
         queues.iter().all(|queue| is_oldest(queue)).then_some(queues)
     }

@@ -1,7 +1,7 @@
-//! Places where the order of threads matters. In the crate's own tests a thread may pause at each of them, so that
-//! rare interleavings of the real code come up all the time; otherwise they are nothing.
+//! Points where the order of threads matters. In the crate's own tests a thread may pause at each of them, so that rare
+//! interleavings of the real code come up all the time; otherwise they are nothing.
 
-/// A place where another thread may get ahead.
+/// A point where another thread may get ahead.
 #[cfg(not(test))]
 #[inline(always)]
 pub(crate) fn point() {}
@@ -31,19 +31,19 @@ mod tests {
     thread_local! {
         /// Random numbers of a thread that wants to pause; None: it does not.
         static PAUSES: Cell<Option<u64>> = const { Cell::new(None) };
-        /// Called with the name of a place, once: what it does is not interrupted itself.
+        /// Called with the name of a point, once: it is not interrupted itself.
         static AT_PLACE: RefCell<Option<OnPlace>> = const { RefCell::new(None) };
     }
 
-    /// A place, and what is done there.
+    /// A point, and the action taken there.
     type OnPlace = (&'static str, Box<dyn FnOnce() + Send>);
 
-    /// What this thread does when it comes to a place for the first time.
+    /// Sets the action of this thread when it comes to a point for the first time.
     pub(crate) fn on_place(place: &'static str, act: impl FnOnce() + Send + 'static) {
         AT_PLACE.set(Some((place, Box::new(act))));
     }
 
-    /// Takes that back, for another thread.
+    /// Takes the action back, for another thread.
     pub(crate) fn take_on_place() -> Option<OnPlace> {
         AT_PLACE.take()
     }
@@ -106,7 +106,7 @@ mod tests {
         let before = transaction.snapshot();
         match transaction.commit(durability) {
             Ok(commit) => {
-                // One that had nothing to do has the moment of its snapshot, which is told roughly.
+                // One that had nothing to do has the timestamp of its snapshot, which is approximate.
                 let (now, did_nothing) = (context.begin().unwrap(), commit.cts <= before);
                 assert!(did_nothing || now.sees(commit.cts), "seen at once: {commit:?}, {:?}", now.seen());
             }

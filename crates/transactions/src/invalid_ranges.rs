@@ -1,9 +1,10 @@
-//! The invalid timestamps of one group: what commits that did not finish have left behind (dissertation 5.5).
+//! The invalid timestamps of one group: those of commits that did not finish (dissertation 5.5).
 //!
 //! Every visibility check asks here, so the common answer costs two loads: the timestamp lies before
 //! the first range or after the last.
 //!
-//! Invariant: ranges are disjoint, ascending, and never shrink or vanish once there are transactions (see `reset`). Memory: [`RANGES_MAX`] ranges of 16 bytes.
+//! Invariant: ranges are disjoint, ascending, and never shrink or vanish once there are transactions (see `reset`).
+//! Memory: [`RANGES_MAX`] ranges of 16 bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +12,7 @@ use parking_lot::RwLock;
 
 use crate::{INFINITY, Timestamp};
 
-/// How many ranges one group collects while it is open; a commit that fails beyond latches the context.
+/// Maximum number of ranges that one group collects while it is open; a commit that fails beyond poisons the context.
 const RANGES_MAX: usize = 65_536;
 
 /// Timestamps in `(from, to]`.
@@ -45,7 +46,7 @@ impl InvalidRanges {
     pub(crate) fn add(&self, from: Timestamp, to: Timestamp) -> bool {
         assert!(from < to && to < INFINITY, "({from}, {to}] is not a range of timestamps");
         let mut ranges = self.ranges.write();
-        // Those that overlap it, or touch it, become one with it.
+        // Ranges that overlap it, or touch it, become one with it.
         let first = ranges.partition_point(|range| range.to < from);
         let end = ranges.partition_point(|range| range.from <= to);
         if first == end && ranges.len() >= RANGES_MAX {
@@ -62,7 +63,7 @@ impl InvalidRanges {
         true
     }
 
-    /// Does the timestamp belong to a commit that never finished?
+    /// Tells whether the timestamp belongs to a commit that never finished.
     #[inline]
     pub(crate) fn contains(&self, timestamp: Timestamp) -> bool {
         timestamp <= self.to_max.load(Ordering::Acquire)

@@ -1,4 +1,4 @@
-//! How much of each other transactions see.
+//! Isolation levels: how much of each other transactions see.
 
 use crate::Error;
 
@@ -9,15 +9,15 @@ use crate::Error;
 pub enum Isolation {
     /// Each statement sees what was committed before it began.
     ReadCommitted,
-    /// The whole transaction sees what was committed before it began.
+    /// Every statement of the transaction sees what was committed before it began.
     #[default]
     Snapshot,
-    /// As if transactions ran one after another: what was read is looked at again when a transaction that wrote
-    /// commits, and if it changed the commit fails with [`Error::ReadConflict`].
+    /// As if transactions ran one after another: reads are validated when a transaction that wrote commits, and if they
+    /// changed the commit fails with [`Error::ReadConflict`].
     Serializable,
 }
 
-/// How often and how a transaction is tried again that met others.
+/// Policy for retrying a transaction that failed because of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// At most so many attempts, at least one.
@@ -41,7 +41,7 @@ impl Retry {
 }
 
 impl Error {
-    /// True if the transaction failed only because others ran beside it: run it again from its beginning.
+    /// Returns true if the transaction failed only because others ran beside it: run it again from its beginning.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,

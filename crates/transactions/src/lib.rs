@@ -6,18 +6,19 @@
 //! into the MVCC objects in place and makes them visible, over all its states at once, with the final store of
 //! the group's `LastCTS`.
 //!
-//! That is the default [`Protocol`]; a group may have another one: versions out of place, strict two-phase locking, or
-//! backward validation.
+//! MVCC in place is the default [`Protocol`]; a group may have another one: versions out of place, strict two-phase
+//! locking, or backward validation.
 //!
 //! # Invariants
 //! - Nothing uncommitted is ever visible, before or after a crash; what is rolled back was never written.
 //! - A version slot that a registered snapshot can see is never rewritten, so readers take no latch.
-//! - Commit timestamps are drawn from one counter, so commits are totally ordered over all groups, and within a
+//! - Commit timestamps are assigned from one counter, so commits are totally ordered over all groups, and within a
 //!   group `LastCTS` only grows.
 //! - A [serializable](Isolation::Serializable) transaction that wrote commits only if what it read is still so.
-//! - A state that keeps a history can be read as of any moment back to its horizon.
-//! - What lies in a volatile pool ([`Tier::Dram`]) is as atomic as all else while the database runs, and gone afterwards.
-//! - With [`Durability::Sync`](entresol_memory::Durability) nobody sees a commit that is not durable.
+//! - A state that keeps a history can be read AS OF any point in time back to its horizon.
+//! - What lies in a volatile pool ([`Tier::Dram`]) is as atomic as all else while the database runs, and gone
+//!   afterwards.
+//! - With [`Durability::Sync`](entresol_memory::Durability) no transaction sees a commit that is not durable.
 //!
 //! # What a crash leaves
 //! Versions of unfinished commits, with timestamps that their group announced, or that were declared invalid, before
@@ -25,10 +26,11 @@
 //! not depend on the number of rows.
 //!
 //! # What bounds memory
-//! Transactions ([`ContextOptions::transactions_max`]), groups ([`GROUPS_MAX`]), states ([`STATES_MAX`]), invalid ranges
-//! ([`INVALID_RANGES_MAX`]), a write set ([`WRITE_SET_BYTES_MAX`]), versions of one key
+//! Transactions ([`ContextOptions::transactions_max`]), groups ([`GROUPS_MAX`]), states ([`STATES_MAX`]), invalid
+//! ranges ([`INVALID_RANGES_MAX`]), a write set ([`WRITE_SET_BYTES_MAX`]), versions of one key
 //! ([`VERSION_SLOTS_MAX`]) and old ones beside it ([`OLD_VERSION_BYTES_MAX`]), locks ([`KEY_LOCKS_MAX`] a state and
-//! transaction), write sets kept for validation ([`WRITE_SET_KEYS_BYTES_MAX`]), dead keys waiting for removal ([`DEAD_KEYS_MAX`] a state).
+//! transaction), write sets kept for validation ([`WRITE_SET_KEYS_BYTES_MAX`]), dead keys waiting for removal
+//! ([`DEAD_KEYS_MAX`] a state).
 //!
 //! ```
 //! use entresol_memory::{Durability, Pool, PoolOptions};

@@ -1,17 +1,17 @@
 //! The lock table of strict two-phase locking (dissertation 5.8.1, competitor 1; Eswaran et al. 1976, wait/die after
 //! Rosenkrantz et al. 1978).
 //!
-//! A lock is on a key or on a whole state, whose intention modes say that keys of it are locked. Who scans locks the
+//! A lock is on a key or on an entire state, whose intention modes say that keys of it are locked. A scan locks the
 //! state, so there are no phantoms; a key need not exist to be locked.
 //!
-//! # Who waits
-//! A transaction is a *reader* until its first write, then a *writer*. Where a request meets other holders:
+//! # Waiting
+//! A transaction is a *reader* until its first write, then a *writer*. Where a request conflicts with other holders:
 //! - a reader dies: it gets a restart error, at once, and also where a writer already waits;
 //! - a writer waits for readers and for younger writers, and dies before older writers.
 //!
-//! Readers never wait and writers wait for younger ones only, so nobody waits in a circle. A reader that becomes a writer
-//! while others wait for it makes those look again, within a millisecond. Whoever is restarted by
-//! [`StateContext::run`](crate::StateContext::run) keeps its age, so it becomes the oldest some time.
+//! Readers never wait and writers wait for younger ones only, so there are no cycles of waits. A reader that becomes a
+//! writer while others wait for it makes those check again, within a millisecond. A transaction restarted by
+//! [`StateContext::run`](crate::StateContext::run) keeps its age, so it becomes the oldest at some time.
 //!
 //! Locks are held until the transaction has ended and what it committed is visible: *strict*. All of it is volatile; a
 //! crash leaves nothing. Memory: [`KEY_LOCKS_MAX`] keys a state and transaction; beyond, the state is locked.
@@ -32,17 +32,17 @@ use smallvec::SmallVec;
 use crate::waits::Waits;
 use crate::{Error, Result, StateId, Timestamp};
 
-/// How many keys of one state a transaction locks one by one.
+/// Maximum number of keys of one state that a transaction locks one by one.
 pub const KEY_LOCKS_MAX: usize = 16_384;
 
 const SHARDS: usize = 64;
-/// How long a writer waits before it looks whether whom it waits for has changed.
+/// Interval at which a writer checks whether the holders that it waits for have changed.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A set of lock modes.
 type Modes = u8;
 
-/// How a resource is locked. The value is a bit.
+/// Mode of a lock. The value is a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Mode {
@@ -80,7 +80,7 @@ impl Mode {
     }
 }
 
-/// What can be locked: a key, or (None) the whole state.
+/// A resource that can be locked: a key, or (None) the entire state.
 type Resource = (StateId, Option<KeyBytes>);
 
 struct Holder {
@@ -101,9 +101,9 @@ struct Shard {
     released: Condvar,
 }
 
-/// Who holds locks: a transaction.
+/// Owner of locks: a transaction.
 struct Owner {
-    /// When it (or its first attempt) began; the smaller the older.
+    /// Start of its first attempt; the smaller the older.
     age: Timestamp,
     writes: AtomicBool,
 }
@@ -128,7 +128,7 @@ impl LockTable {
         }
     }
 
-    /// How many locks are held now.
+    /// Number of locks held now.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -243,7 +243,7 @@ impl TransactionLocks {
         self.lock_key(table, state, key, [Mode::IntentShared, Mode::Shared])
     }
 
-    /// For reading any part of a state, what is not there included.
+    /// For reading any part of a state, missing keys included.
     pub(crate) fn read_state(&self, table: &LockTable, state: StateId) -> Result<()> {
         self.lock(table, &mut self.held.lock(), (state, None), Mode::Shared)
     }
@@ -292,7 +292,7 @@ impl TransactionLocks {
         Ok(())
     }
 
-    /// Lets go of everything, for good.
+    /// Releases everything, for good.
     pub(crate) fn release(&self, table: &LockTable) {
         let mut held = self.held.lock();
         held.closed = true;

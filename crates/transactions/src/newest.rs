@@ -1,11 +1,11 @@
-//! Reading what is committed now, for protocols without snapshots (S2PL, BOCC).
+//! Reads of the newest commits, for protocols without snapshots (S2PL, BOCC).
 //!
-//! These readers are not registered with a snapshot, so a slot that they look at may be rewritten under their hands: when
-//! `visible` has passed the end of its version. So they look again: a copied value counts if its slot still has
-//! the same version, and "nothing" counts if `visible` did not move meanwhile. Each attempt takes less time than a commit, so
-//! there are few.
+//! These readers are not registered with a snapshot, so a slot may be rewritten while they copy it: when `visible` has
+//! passed the end of its version. So they check again: a copied value counts if its slot still has the same version,
+//! and "nothing" counts if `visible` did not move meanwhile. Each attempt takes less time than a commit, so there are
+//! few.
 //!
-//! What they read was visible, hence durable as its committer asked, at some moment during the call.
+//! The values they read were visible, hence durable as their committer asked, at some time during the call.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -25,7 +25,7 @@ impl State {
         value: &mut ValueBuffer,
     ) -> Result<Found> {
         loop {
-            // Before the look-up: an object that is replaced later has all that is visible now.
+            // Before the lookup: an object that is replaced later has all that is visible now.
             let now = active.visible(Class::Slow);
             let Some(offset) = self.index.get(key)? else { return Ok(Found::Nothing { dead: false }) };
             if let Some(found) = self.try_copy_newest(offset, now, active, value) {
@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// None: somebody wrote meanwhile.
+    /// None: a commit wrote meanwhile.
     fn try_copy_newest(
         &self,
         offset: u64,

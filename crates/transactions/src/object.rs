@@ -21,7 +21,7 @@
 //!
 //! # What a crash leaves
 //! The phases of a commit are separated by fences: bits of reused slots cleared; headers and values written;
-//! bits set. Whatever words of a phase survive, every slot with its bit set is whole, and what an unfinished
+//! bits set. Whatever words of a phase survive, every slot with its bit set is complete, and what an unfinished
 //! commit wrote carries its announced (hence invalid) timestamp.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -36,7 +36,7 @@ use crate::snapshot::Snapshot;
 use crate::value_buffer::ValueBuffer;
 use crate::{INFINITY, Timestamp, interleave};
 
-/// How many versions of one key can exist at a time: one bit each in a word.
+/// Maximum number of versions of one key at a time: one bit each in a word.
 pub const VERSION_SLOTS_MAX: usize = 64;
 /// The longest value: three versions of it fit the largest object that a pool can hold.
 pub const VALUE_BYTES_MAX: usize = 4 << 20;
@@ -46,7 +46,7 @@ const BITMAP: usize = 0;
 const SHAPE: usize = 1;
 const HEADERS: usize = 2;
 
-/// How many slots, and how long a value can be.
+/// Layout of an object: the number of slots, and the maximum length of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     slots: usize,
@@ -63,8 +63,8 @@ impl Shape {
         fitting.next().unwrap_or(Shape { slots: VERSION_SLOTS_MIN, capacity })
     }
 
-    /// A shape for `versions` versions and a value of this length, at least as roomy as now if that can be; None
-    /// if there are more than `slots_max` versions, or more than fit an object.
+    /// A layout for `versions` versions and a value of this length, at least as roomy as now if possible; None if there
+    /// are more than `slots_max` versions, or more than fit an object.
     pub(crate) fn grown(self, versions: usize, value_bytes: usize, slots_max: usize) -> Option<Shape> {
         let doubled = if versions > self.slots { (2 * self.slots).max(versions) } else { self.slots };
         let needed = value_bytes.next_multiple_of(8).max(self.capacity);
@@ -81,7 +81,7 @@ impl Shape {
         })
     }
 
-    /// The shape with which a key starts, keeping the capacity.
+    /// The layout with which a key starts, keeping the capacity.
     pub(crate) fn shrunk(self, slots: usize) -> Shape {
         Shape { slots: slots.min(self.slots), ..self }
     }
@@ -124,7 +124,7 @@ impl Shape {
     }
 }
 
-/// What a writer needs to know about an object.
+/// Summary of an object for a writer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Census {
     /// The slot of the version that nothing has superseded.
@@ -133,9 +133,9 @@ pub(crate) struct Census {
     pub(crate) newest: Timestamp,
     /// Used slots that some snapshot, now or later, may read.
     pub(crate) needed: u64,
-    /// Those of them that only registered snapshots need, none that is taken from now on.
+    /// Slots that only registered snapshots need, none that is taken from now on.
     pub(crate) old: u64,
-    /// Used slots that nobody reads.
+    /// Used slots that no snapshot reads.
     pub(crate) dead: u64,
 }
 
@@ -149,15 +149,15 @@ pub(crate) struct VersionedObject<'p> {
 }
 
 impl<'p> VersionedObject<'p> {
-    /// The object at an offset, if there can be one: for readers, who must not fall over damage.
+    /// The object at an offset, if there can be one: for readers, which must tolerate damage.
     #[inline]
     pub(crate) fn try_open(pool: &'p Pool, offset: u64) -> Option<Self> {
         let shape = Shape::try_decode(pool.try_words(offset, HEADERS)?[SHAPE].load(Ordering::Relaxed))?;
         Some(VersionedObject { pool, offset, shape, words: pool.try_words(offset, shape.words())? })
     }
 
-    /// Checks an object that may be damaged; returns the number of its versions and its bytes, or says what is wrong.
-    /// Nobody may write meanwhile.
+    /// Checks an object that may be damaged; returns the number of its versions and its bytes, or a description of the
+    /// problem. No writer may run meanwhile.
     pub(crate) fn check(
         pool: &'p Pool,
         offset: u64,
@@ -210,7 +210,7 @@ impl<'p> VersionedObject<'p> {
         value_bytes <= self.shape.capacity
     }
 
-    /// Bits of slots that are not there would be damage; nobody may follow them.
+    /// Bitmap of used slots. Bits of slots that do not exist would be damage, and are masked out.
     #[inline]
     fn bitmap(&self) -> u64 {
         let all = if self.shape.slots == 64 { u64::MAX } else { (1 << self.shape.slots) - 1 };
@@ -258,10 +258,10 @@ impl<'p> VersionedObject<'p> {
         true
     }
 
-    /// Has the version in a slot, found with this CTS, been there until now? For readers without a registered snapshot,
-    /// after they have copied its value.
+    /// Tells whether the version in a slot, found with this CTS, has been there until now. For readers without a
+    /// registered snapshot, after they have copied its value.
     pub(crate) fn is_still(&self, slot: usize, cts: Timestamp) -> bool {
-        // Pairs with the release fence between the clearing of a bit and what is written into its slot: who copied
+        // Pairs with the release fence between the clearing of a bit and the stores into its slot: a reader that copied
         // one of those words sees the bit cleared, or set again with another CTS.
         fence(Ordering::Acquire);
         self.bitmap() & (1 << slot) != 0 && self.header(slot).0 == cts
@@ -297,7 +297,7 @@ impl<'p> VersionedObject<'p> {
         })
     }
 
-    /// Sorts the versions by who needs them.
+    /// Sorts the versions by the snapshots that need them.
     pub(crate) fn census(&self, invalid: &InvalidRanges, snapshots: &Snapshots) -> Census {
         let mut census = Census { current: None, newest: 0, needed: 0, old: 0, dead: 0 };
         for slot in slots(self.bitmap()) {
@@ -337,12 +337,12 @@ impl<'p> VersionedObject<'p> {
         valid.map(|(cts, dts)| if counts(dts) { cts.max(dts) } else { cts }).max().unwrap_or(0)
     }
 
-    /// How many versions were written after this time, as far as they are still here.
+    /// Number of versions that were written after this time, as far as they are still here.
     pub(crate) fn versions_after(&self, time: Timestamp) -> usize {
         slots(self.bitmap()).filter(|&slot| self.header(slot).0 > time).count()
     }
 
-    /// May the key be dead, as far as this snapshot can tell?
+    /// Tells whether the key may be dead, as far as this snapshot can tell.
     pub(crate) fn seems_dead(&self, snapshot: Snapshot, invalid: &InvalidRanges) -> bool {
         slots(self.bitmap()).all(|slot| {
             let (cts, dts) = self.header(slot);
@@ -357,7 +357,7 @@ impl<'p> VersionedObject<'p> {
         slots(if unused != 0 { unused } else { census.dead }).next()
     }
 
-    /// Phase 1: takes slots that nobody reads out of use.
+    /// Phase 1: takes slots that no snapshot reads out of use.
     pub(crate) fn clear(&self, dead: u64) {
         if dead != 0 {
             self.clear_unflushed(dead);
@@ -374,8 +374,8 @@ impl<'p> VersionedObject<'p> {
         }
     }
 
-    /// Makes the words of a slot ready to be stored to under a lock that others wait for: pages that were read only are copied
-    /// now, and lines come.
+    /// Makes the words of a slot ready to be stored to under a lock that others wait for: pages that were read only are
+    /// copied now, and lines come.
     pub(crate) fn prepare_slot(&self, slot: usize, value_bytes: usize) {
         let last = self.value_at(slot) + value_bytes.div_ceil(8);
         for word in [HEADERS + 2 * slot, last].map(|word| &self.words[word]) {
@@ -433,8 +433,8 @@ impl<'p> VersionedObject<'p> {
         4 + value_bytes.div_ceil(8)
     }
 
-    /// Phase 2: writes a version into an unused slot, and ends the one that it supersedes. Words side by side are flushed
-    /// as one range: on `journal` a range costs more than a word.
+    /// Phase 2: writes a version into an unused slot, and ends the one that it supersedes. Words side by side are
+    /// flushed as one range: on `journal` a range costs more than a word.
     pub(crate) fn write(&self, slot: usize, cts: Timestamp, value: &[u8], superseded: Option<usize>) {
         assert!(self.bitmap() & (1 << slot) == 0, "slot {slot} of {} is in use", self.offset);
         self.fill(slot, cts, INFINITY, value);
@@ -507,8 +507,8 @@ impl<'p> VersionedObject<'p> {
         }
     }
 
-    /// Fills a fresh object with versions of another one (which the caller does not change any more), the current
-    /// one ended at `cts`, and with the new version; flushes all of it.
+    /// Fills a fresh object with versions of another one (which the caller does not change any more), the current one
+    /// ended at `cts`, and with the new version; flushes all of it.
     pub(crate) fn build(
         &self,
         old: Option<(&VersionedObject<'_>, &Census)>,
@@ -548,7 +548,7 @@ impl<'p> VersionedObject<'p> {
         }
     }
 
-    /// Removes every trace of invalid timestamps; true if there was one. Idempotent, in any order: with and
+    /// Removes every trace of invalid timestamps; returns true if there was one. Idempotent, in any order: with and
     /// without the range the object means the same.
     pub(crate) fn scrub(&self, invalid: &InvalidRanges) -> bool {
         let mut dead = 0;

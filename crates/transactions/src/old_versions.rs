@@ -1,13 +1,13 @@
 //! Old versions that no longer fit the object of their key, in DRAM.
 //!
 //! A key has a bounded number of slots. When old snapshots need all of them, the versions that *only* they need move
-//! here, and the commit builds a smaller object without them. DRAM is enough: a snapshot dies with its process, and after
-//! a crash nobody needs these versions. So neither does a long reader stop a writer nor the other way round.
+//! here, and the commit builds a smaller object without them. DRAM is enough: a snapshot dies with its process, and
+//! after a crash no reader needs these versions. So neither does a long reader stop a writer nor a writer a reader.
 //!
 //! Invariants:
-//! - A version is here before the index leads to an object without it. Whoever finds that object finds it here; whoever
-//!   found the object before finds it there, since replaced objects are not changed.
-//! - What a registered snapshot needs is not taken out.
+//! - A version is here before the index leads to an object without it. A reader that finds that object finds it here;
+//!   one that found the object before finds it there, since replaced objects are not changed.
+//! - A version that a registered snapshot needs is not removed.
 //!
 //! Readers come here only if their object has nothing for them, and then only if there is anything at all (one load).
 //! Memory: [`ContextOptions::old_version_bytes_max`](crate::ContextOptions::old_version_bytes_max).
@@ -23,7 +23,7 @@ use crate::snapshot::Snapshot;
 use crate::value_buffer::ValueBuffer;
 use crate::{Error, Result, StateId, Timestamp};
 
-/// What a version costs beside its value and key.
+/// Bytes of a version beside its value and key.
 const VERSION_BYTES: usize = 96;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ type Versions = BTreeMap<(StateId, KeyBytes), Vec<OldVersion>>;
 /// See the module.
 pub(crate) struct OldVersions {
     versions: RwLock<Versions>,
-    /// What they take; 0: there are none.
+    /// Bytes that they take; 0: there are none.
     bytes: AtomicUsize,
     /// The greatest deletion timestamp that was ever here: snapshots from there on need none of them.
     newest: AtomicU64,
@@ -67,8 +67,8 @@ impl OldVersions {
         if self.bytes() == 0 { 0 } else { self.versions.read().values().map(Vec::len).sum() }
     }
 
-    /// Takes copies of versions of a key: CTS, DTS, value. The caller holds the key. Those that are here already (of a
-    /// commit that did not happen) stay once.
+    /// Takes copies of versions of a key: CTS, DTS, value. The caller holds the key. Versions that are here already (of
+    /// a commit that did not happen) stay once.
     pub(crate) fn keep(
         &self,
         state: StateId,
@@ -97,7 +97,7 @@ impl OldVersions {
         Ok(())
     }
 
-    /// Copies what the snapshot sees of a key, if that is here.
+    /// Copies the version of a key that the snapshot sees, if it is here.
     #[inline]
     pub(crate) fn copy_visible(
         &self,
@@ -120,13 +120,13 @@ impl OldVersions {
         seen.is_some()
     }
 
-    /// May a transaction with this snapshot have needed any of them?
+    /// Tells whether a transaction with this snapshot may have needed any of them.
     #[inline]
     pub(crate) fn may_serve(&self, snapshot: Snapshot) -> bool {
         self.bytes() != 0 && snapshot.all_up_to() < self.newest.load(Ordering::Acquire)
     }
 
-    /// Drops what no snapshot needs. Cost: all of them are looked at.
+    /// Drops versions that no snapshot needs. Cost: all of them are visited.
     pub(crate) fn prune(&self, snapshots: &Snapshots) {
         if self.bytes() != 0 {
             self.prune_locked(&mut self.versions.write(), snapshots);

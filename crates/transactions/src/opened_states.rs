@@ -1,8 +1,8 @@
 //! The states that a context finds when it is opened.
 //!
-//! Those of the main pool and those on disk are as the last run left them; volatile ones get an empty index. What a crash left of
-//! creating and dropping is finished: states on disk that the directory does not name are taken out, and entries whose state is
-//! gone become free.
+//! States of the main pool and on disk are as the last run left them; volatile ones get an empty index. Interrupted
+//! creations and drops are finished: states on disk that the directory does not name are removed, and entries whose
+//! state is gone become free.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::state::State;
 use crate::vacuum::Dropping;
 use crate::{Error, GroupId, Result, StateId, Timestamp};
 
-/// What opening found.
+/// States found by opening.
 pub(crate) struct OpenedStates {
     pub(crate) states: BTreeMap<StateId, Arc<State>>,
     pub(crate) with_history: Vec<Arc<State>>,
@@ -79,7 +79,7 @@ pub(crate) fn open_states(
             Ok(state) => {
                 states.insert(entry.id, state);
             }
-            // The others are as good as ever.
+            // The others remain usable.
             Err(error) if error.is_corrupt() => {
                 let file = pool.file().map_or("the pool".into(), |file| file.display().to_string());
                 let what = format!("{error} (in {file})");
@@ -102,7 +102,7 @@ pub(crate) fn open_states(
                 state.set_history(Some(history));
                 with_history.push(state);
             }
-            // A state that cannot keep what it promised to is not written.
+            // A state that cannot keep its promised history is not written.
             Err(error) if error.is_corrupt() => {
                 tracing::error!(state = history.of.0, %error, "a damaged history");
                 damaged.insert(history.of, format!("its history: {error}"));
@@ -122,7 +122,7 @@ fn empty_index(pool: &Arc<Pool>, width: KeyWidth) -> Result<u64> {
     Ok(root)
 }
 
-/// Takes out of the disk what the directory does not name: creations that a crash cut short.
+/// Removes from the disk states that the directory does not name: creations that a crash interrupted.
 fn take_out_unnamed(disk: &DiskPool, entries: &[StateEntry]) -> Result<()> {
     let named: HashSet<StateId> =
         entries.iter().filter(|entry| entry.pool == PoolRole::Disk).map(|entry| entry.id).collect();

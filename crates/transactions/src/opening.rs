@@ -1,11 +1,11 @@
-//! What is left of opening, done while transactions run: the inner nodes of large indexes, and the maps of what is allocated.
+//! The remainder of opening, done while transactions run: the inner nodes of large indexes, and the allocation maps.
 //!
 //! A context is open when its states answer. The index of a large state builds its inner nodes as they are needed
 //! ([`entresol_structures::FpTree::open_more`]); threads build the others ahead of need, and read all leaves for it.
-//! They write nothing. A part that is damaged is logged and left to whoever comes to it, for whom it is an error.
+//! They write nothing. A damaged part is logged and left to later readers, for whom it is an error.
 //!
-//! The threads end with their work or with the context, which waits for them; a step of theirs takes about a millisecond.
-//! A simulated world has none: there parts are opened by whoever comes first.
+//! The threads end with their work or with the context, which waits for them; a step of theirs takes about a
+//! millisecond. A simulated world has none: there parts are loaded on first use.
 //!
 //! Memory: that of the inner nodes, which the trees need anyway.
 
@@ -18,19 +18,19 @@ use entresol_memory::Pool;
 
 use crate::state::State;
 
-/// Parts of an index that are opened between two looks at whether to stop.
+/// Parts of an index that are loaded between two checks whether to stop.
 const PARTS_PER_STEP: usize = 32;
 /// The most threads that open one context.
 const THREADS_MAX: usize = 4;
 
-/// How far opening has come.
+/// Progress of opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpeningProgress {
-    /// Parts of indexes that nobody has come to yet; each has the leaves of one inner node.
+    /// Parts of indexes that are not loaded yet; each has the leaves of one inner node.
     pub parts_left: u64,
     /// Parts that were found damaged on the way.
     pub parts_damaged: u64,
-    /// Whether threads are at it still.
+    /// Set while threads load parts.
     pub is_running: bool,
 }
 
@@ -68,7 +68,7 @@ impl Opening {
             let own = Arc::clone(&work);
             match pool.env().spawn("entresol-open", move || own.run()) {
                 Ok(thread) => threads.push(thread),
-                // What they would have done ahead is done when it is needed.
+                // Parts that they would have loaded ahead are loaded when they are needed.
                 Err(error) => {
                     work.running.fetch_sub(1, Ordering::AcqRel);
                     tracing::warn!(%error, "no thread to open indexes in the background");

@@ -1,4 +1,4 @@
-//! Reading the past: transactions that see what was committed at a moment, and nothing of what came later.
+//! Time travel: transactions that see the commits up to a point in time, and nothing later.
 //!
 //! ```text
 //!   horizon                 as of                    visible
@@ -6,19 +6,19 @@
 //!   what has ended before    object, if its version is    present
 //!   may be gone              still there; else history
 //! ```
-//! The moment is one timestamp, so what is read is consistent over all states and groups. Commit timestamps are at least the
-//! clock, in nanoseconds since 1970, once any state keeps a history; so a time is a timestamp. They
+//! The point in time is one timestamp, so reads are consistent over all states and groups. Commit timestamps are at
+//! least the clock, in nanoseconds since 1970, once any state keeps a version history; so a time is a timestamp. They
 //! only grow: while the clock is behind them (it was set back), commits count from the last one on.
 //!
 //! # Why nothing is missed
-//! A version that ended after the moment is either still in the slot where its commit found it, or a later commit has
-//! taken the slot, after the end was visible; then its record was in the history before. The reader is not registered with
-//! the moment, so a slot may be rewritten under its hands: a copy counts if its slot has the same CTS afterwards.
-//! Else, and for keys that are gone, it asks the history *after* that. Of a chain only the newest version says until when it
-//! holds: what is behind it is left to the history.
+//! A version that ended after the point in time is either still in the slot where its commit found it, or a later
+//! commit has taken the slot, after the end was visible; then its record was in the history before. The reader is not
+//! registered with the point in time, so a slot may be rewritten while it copies: a copy counts if its slot has the
+//! same CTS afterwards. Else, and for removed keys, it reads the history *after* that. Of a chain only the newest
+//! version says until when it holds: versions behind it are left to the history.
 //!
-//! Such a transaction writes nothing, waits for nobody and never restarts, whatever the protocol: the past does not change. It
-//! holds the horizon back as long as it is open.
+//! Such a transaction writes nothing, never waits and never restarts, whatever the protocol: the past does not change.
+//! It holds the horizon back as long as it is open.
 //!
 //! Memory: a leaf of the index and [`RECORDS_PER_BATCH`] records for each batch of a scan.
 
@@ -41,10 +41,10 @@ use crate::value_buffer::ValueBuffer;
 use crate::write_set::is_empty_range;
 use crate::{Error, Isolation, Result, Timestamp, interleave};
 
-/// How many records of the history one batch of a scan has at most; its window ends before the next one.
+/// Maximum number of records of the history in one batch of a scan; its window ends before the next one.
 const RECORDS_PER_BATCH: usize = 1024;
 
-/// The moment of a transaction in the past, registered so that the horizon stays below it.
+/// The snapshot timestamp of an AS OF transaction, registered so that the horizon stays below it.
 pub(crate) struct Past {
     context: Arc<StateContext>,
     at: Timestamp,
@@ -73,25 +73,26 @@ impl Drop for Past {
     }
 }
 
-/// Who reads the past, and how often: the oldest one holds the horizons back.
+/// Registered AS OF readers and their numbers, by timestamp: the oldest one holds the horizons back.
 pub(crate) type PastReaders = BTreeMap<Timestamp, usize>;
 
-/// What was found of a key in the index.
+/// Outcome of reading an object at a timestamp.
 enum AtMoment {
-    /// It is in the buffer.
+    /// The value is in the buffer.
     Value,
-    /// It was not there: the newest version says so.
+    /// The key had no value: the newest version says so.
     Nothing,
-    /// The history knows.
+    /// The history has the answer.
     Ended,
 }
 
 impl StateContext {
-    /// Begins a transaction that reads as of a moment: what was committed up to then. It cannot write. States that keep no
-    /// history, or none that long, are errors when they are read. [`Error::InTheFuture`] if the moment has not come.
+    /// Begins a read-only transaction AS OF a point in time: it sees the commits up to then. States that keep no
+    /// version history, or none that long, are errors when they are read. [`Error::InTheFuture`] if the time has not
+    /// come.
     ///
-    /// A moment is a commit timestamp, or a time in nanoseconds since 1970: what had been committed by that time by
-    /// the clock of this machine. Of a moment after the last commit nothing can become different any more.
+    /// `at` is a commit timestamp, or a time in nanoseconds since 1970: the commits by that time by the clock of this
+    /// machine. The state after the last commit can no longer become different.
     pub fn begin_as_of(self: &Arc<Self>, at: Timestamp) -> Result<Arc<Transaction>> {
         let newest = self.active.advanced().all_up_to();
         if at > newest {
@@ -100,7 +101,7 @@ impl StateContext {
                 return Err(Error::InTheFuture { at: utc(at), now: utc(now.max(newest)) });
             }
         }
-        // A clock that is not believed says nothing but that it is now.
+        // A clock that is not trusted says nothing but that it is now.
         let at = if at > newest { at.min(self.clock.now_ns().max(self.newest_commit())) } else { at };
         if at > newest {
             // No commit gets a timestamp up to there any more.
@@ -112,13 +113,13 @@ impl StateContext {
         Ok(transaction.in_the_past(past))
     }
 
-    /// The newest commit that somebody sees: a moment to come back to.
+    /// The newest visible commit: a point in time to come back to.
     pub fn newest_commit(&self) -> Timestamp {
         self.active.newest().none_above()
     }
 }
 
-/// Reads of a transaction in the past.
+/// Reads of an AS OF transaction.
 impl Transaction {
     fn history_of(&self, state: &State, at: Timestamp) -> Result<Arc<History>> {
         self.context().check_owns(state)?;
@@ -130,7 +131,7 @@ impl Transaction {
         Ok(history)
     }
 
-    /// Copies what a key had.
+    /// Copies the value that a key had.
     pub(crate) fn read_past(
         &self,
         state: &State,
@@ -161,7 +162,7 @@ impl Transaction {
         Ok(found)
     }
 
-    /// [`Transaction::scan_batch`] in the past.
+    /// [`Transaction::scan_batch`] of an AS OF transaction.
     pub(crate) fn scan_past(
         &self,
         state: &State,
@@ -197,7 +198,7 @@ impl Transaction {
             known.push(Known { key, asked: matches!(found, AtMoment::Ended) });
             interleave::point();
         }
-        // After the objects: what a slot has lost since is there by now.
+        // After the objects: versions that a slot has lost since are in the history by now.
         let damaged = |key: &[u8]| state.damaged(key, "a damaged version of the history");
         let wanted = Wanted {
             lower: as_slice(&lower),
@@ -243,7 +244,7 @@ impl Transaction {
 #[derive(Default)]
 struct Values {
     bytes: Vec<u8>,
-    /// Where each one lies, if there is one.
+    /// Range of each value, if there is one.
     places: Vec<Option<(usize, usize)>>,
 }
 
@@ -261,7 +262,8 @@ impl Values {
 }
 
 impl State {
-    /// Copies what an object, found by the index, had at a moment. The caller holds a guard since before it took the offset.
+    /// Copies the version of an object, found by the index, that was current at a timestamp. The caller holds a guard
+    /// since before it took the offset.
     fn copy_at_moment(
         &self,
         key: &[u8],

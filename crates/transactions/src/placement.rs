@@ -1,7 +1,7 @@
 //! Placement of states in the three tiers: DRAM, persistent memory, disk.
 //!
-//! A context has a *main* pool, which holds its directory, and pools for states that are placed elsewhere. Each state lies in
-//! one pool as a whole: index, objects, history.
+//! A context has a *main* pool, which holds its directory, and pools for states that are placed elsewhere. Each state
+//! is in one pool, with index, objects and version history.
 //!
 //! | tier | pool | content after a restart |
 //! | --- | --- | --- |
@@ -9,11 +9,12 @@
 //! | `Pmem` | the main pool, if that is persistent memory | as it was |
 //! | `Disk` | the main pool, if that has a journal; else a pool with a journal beside it ([`disk`]), if there is one | as it was |
 //!
-//! [`TierChoice::Auto`] is the main pool: the fastest tier of the database in which nothing is lost. What loses its content is
-//! never chosen by itself.
+//! [`TierChoice::Auto`] is the main pool: the fastest tier of the database that is durable. A volatile tier is never
+//! chosen by itself.
 //!
 //! # Invariants
-//! - What is durable never depends on a volatile pool: the directory, `LastCTS` and announced timestamps lie in the main pool.
+//! - What is durable never depends on a volatile pool: the directory, `LastCTS` and announced timestamps lie in the
+//!   main pool.
 //! - A commit that writes volatile states alone flushes and fences nothing, and waits for no device.
 //! - A commit that writes a state on the disk beside the main pool waits for that, whatever durability it asks for.
 //!
@@ -65,7 +66,7 @@ impl fmt::Display for Tier {
     }
 }
 
-/// Where a state is asked to lie.
+/// Requested tier of a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TierChoice {
     /// The fastest tier in which nothing is lost.
@@ -116,14 +117,14 @@ impl FromStr for TierChoice {
     }
 }
 
-/// How a state is made.
+/// Options of a new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateOptions {
     /// The group that it is committed with.
     pub group: GroupId,
-    /// How wide its keys are.
+    /// The width of its keys.
     pub width: KeyWidth,
-    /// Where it lies.
+    /// The tier of the state.
     pub tier: TierChoice,
 }
 
@@ -155,7 +156,7 @@ impl PoolRole {
 pub(crate) struct Pools {
     main: Arc<Pool>,
     volatile: OnceLock<Arc<Pool>>,
-    /// Held while one is made.
+    /// Held while a pool is created.
     making: Mutex<()>,
     disk: Option<DiskPool>,
 }
@@ -173,7 +174,7 @@ impl Pools {
         Ok(Pools { main, volatile: OnceLock::new(), making: Mutex::new(()), disk })
     }
 
-    /// What lies on the disk beside the main pool, if there is one.
+    /// The pool on the disk beside the main pool, if there is one.
     pub(crate) fn disk(&self) -> Option<&DiskPool> {
         self.disk.as_ref()
     }
@@ -215,7 +216,7 @@ impl Pools {
         Ok(self.volatile.get().expect("it was made just now"))
     }
 
-    /// The pool that a new state comes into.
+    /// The pool for a new state.
     pub(crate) fn choose(&self, choice: TierChoice) -> Result<PoolRole> {
         let domain = self.main.domain();
         let main = Tier::of(domain);
@@ -230,7 +231,7 @@ impl Pools {
         }
     }
 
-    /// The tier of what lies in a pool.
+    /// The tier of a pool.
     pub(crate) fn tier(&self, role: PoolRole) -> Tier {
         match role {
             PoolRole::Main => Tier::of(self.main.domain()),

@@ -1,7 +1,7 @@
-//! What a commit will do, decided before anything is changed.
+//! The plan of a commit, made before anything is changed.
 //!
-//! Planning finds conflicts (first committer wins) and reserves all memory that versions need, so the usual reasons
-//! to fail come while aborting is still free. The caller holds all keys of the write set.
+//! Planning finds conflicts (first committer wins) and reserves all memory that versions need, so the usual failures
+//! come while aborting is still free. The caller holds all keys of the write set.
 //!
 //! Memory: one [`Step`] per written key, so it is bounded by the write set.
 
@@ -21,7 +21,7 @@ use crate::state::{LINE_BYTES, State};
 use crate::write_set::{StateWrites, WriteSet};
 use crate::{Error, Protocol, Result, Timestamp};
 
-/// How many keys are looked up together.
+/// Number of keys that are looked up together.
 const LOOKUP_KEYS: usize = 64;
 
 /// The change of one key.
@@ -46,7 +46,8 @@ pub(crate) enum Step<'a, 'p> {
         shape: Shape,
         replaced: Option<Replaced<'p>>,
     },
-    /// Put a version (None: a deletion) in front of the chain of the key, if there is one, and take out what nobody needs.
+    /// Put a version (None: a deletion) in front of the chain of the key, if there is one, and unlink versions that no
+    /// snapshot needs.
     Chain {
         state: &'a State,
         key: &'a [u8],
@@ -56,7 +57,7 @@ pub(crate) enum Step<'a, 'p> {
     },
 }
 
-/// All that a commit will do.
+/// All steps of a commit.
 pub(crate) struct Steps<'a, 'p> {
     /// One for each key that changes.
     pub(crate) keys: Vec<Step<'a, 'p>>,
@@ -65,21 +66,21 @@ pub(crate) struct Steps<'a, 'p> {
     pub(crate) endings: Vec<Ending<'p>>,
 }
 
-/// An object that gives way to another one; boxed, so that the steps of updates stay small.
+/// An object that is replaced by another one; boxed, so that the steps of updates stay small.
 type Replaced<'p> = Box<(VersionedObject<'p>, Census)>;
 
-/// Whether a key was planned.
+/// Outcome of planning a key.
 #[derive(PartialEq, Eq)]
 enum Planned {
     Yes,
     TooManyVersions,
 }
 
-/// A key that was written, what was written (None: a deletion), and where.
+/// A written key: its state, the key, and the new value (None: a deletion).
 type Wanted<'a> = (&'a State, &'a KeyBytes, Option<&'a [u8]>);
 
-/// Plans a write set; None if a key has as many versions as it can have that transactions need which begin now: others are
-/// about to end it.
+/// Plans a write set; None if a key has as many versions as it can have that transactions need which begin now: commits
+/// in flight are about to end them.
 pub(crate) fn plan<'a>(
     snapshot: Snapshot,
     writes: &'a WriteSet,
@@ -89,7 +90,7 @@ pub(crate) fn plan<'a>(
     let snapshots = &active.snapshots();
     let planner = Planner { snapshot, snapshots, newest_only: snapshots.newest_only(), active, options };
     let mut steps = Steps { keys: Vec::with_capacity(writes.keys()), endings: Vec::new() };
-    // Before anything is said of dropped states: who was cut off may have written one of them for good reason.
+    // Before any error about dropped states: a writer that was cut off may have written one of them for good reason.
     for writes in writes.states.values() {
         writes.keys.keys().next().map_or(Ok(()), |key| writes.state.check_writer(snapshot, key))?;
     }
@@ -99,14 +100,14 @@ pub(crate) fn plan<'a>(
     Ok((planner.plan_all(writes, &mut steps)? == Planned::Yes).then_some(steps))
 }
 
-/// Time, in nanoseconds, in which a key must have got fewer versions than a small object holds for its object to be made small
-/// again: one that is written all the time would grow again at once.
+/// Time, in nanoseconds, in which a key must have got fewer versions than a small object holds for its object to be
+/// made small again: one that is written all the time would grow again at once.
 pub(crate) const CALM_NS: Timestamp = 1_000_000_000;
 
 struct Planner<'s> {
     snapshot: Snapshot,
     snapshots: &'s Snapshots,
-    /// Of states that nobody reads at a snapshot.
+    /// Of states that are not read at snapshots.
     newest_only: Snapshots,
     active: &'s ActiveTransactions,
     options: &'s ContextOptions,
@@ -149,7 +150,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What a step ends goes into the history.
+    /// Plans the record of an ended version in the history.
     fn plan_ending<'a>(
         &self,
         state: &'a State,
@@ -227,7 +228,7 @@ impl Planner<'_> {
             return Ok(Planned::Yes);
         }
         let slots_max = match state.protocol() {
-            // Commits in work may supersede each other before any of them is visible.
+            // Commits in flight may supersede each other before any of them is visible.
             Protocol::Bocc => VERSION_SLOTS_MAX,
             _ => self.options.version_slots_max,
         };
@@ -245,7 +246,7 @@ impl Planner<'_> {
         self.build(state, key, value, (shape, Some(replaced)), steps)
     }
 
-    /// A smaller shape for the object of a key that is written rarely, and has grown for snapshots that are gone.
+    /// A smaller layout for the object of a key that is written rarely, and has grown for snapshots that have ended.
     fn shrunk(&self, object: &VersionedObject<'_>, census: &Census, value_bytes: usize) -> Option<Shape> {
         let slots = self.options.version_slots;
         if object.shape().slots() <= slots || census.needed.count_ones() > 1 {
@@ -260,7 +261,8 @@ impl Planner<'_> {
         Some(Shape::for_new(value_bytes.max(kept_bytes.unwrap_or(0)), slots))
     }
 
-    /// At a snapshot; elsewhere locks or validation see to it that the last one to commit knew what it overwrote.
+    /// Checks for conflicts at a snapshot; elsewhere locks or validation ensure that the last one to commit knew what
+    /// it overwrote.
     fn first_committer_wins(&self, state: &State, key: &[u8], newest: Timestamp) -> Result<()> {
         if self.snapshot.sees(newest) || !state.protocol().reads_snapshots() {
             return Ok(());

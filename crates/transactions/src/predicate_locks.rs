@@ -1,18 +1,19 @@
 //! Locks of keys and ranges by name, for commits that hold too many keys for stripes ([`crate::stripes`]), or ranges.
 //!
 //! Ten thousand keys would share stripes with half of all others. So such a commit names its keys and ranges here, and
-//! whoever holds the stripes of a key looks whether it was named: exact, so that writers of other keys go on, and one load
-//! while there is no such commit. Predicate locks (Eswaran and others, 1976), of keys and intervals alone, which are easy to
-//! compare.
+//! every holder of a key's stripe checks whether the key was named: exact, so that writers of other keys go on, and one
+//! load while there is no such commit. Predicate locks (Eswaran and others, 1976), of keys and intervals alone, which
+//! are easy to compare.
 //!
-//! # Nobody is overlooked
-//! A lock is entered first; then the stripes of its keys are passed, one by one: whoever held one before has let go of it, and
-//! whoever takes one later finds the lock. A range has no stripes: its lock is entered while all of its groups
-//! are held exclusively, so that whoever holds keys has held them before and let go, or looks later.
+//! # Completeness
+//! A lock is entered first; then the stripes of its keys are passed, one by one: a thread that held one before has
+//! released it, and one that takes it later finds the lock. A range has no stripes: its lock is entered while all of
+//! its groups are held exclusively, so that a holder of keys has either released them before, or checks later.
 //!
 //! # No deadlock
-//! Whoever finds a key or a range locked lets go of all that it holds, waits, and begins again. Who has a lock waits for no
-//! other, nor for a group. A group that is held exclusively is waited for before locks are entered.
+//! A commit that finds a key or a range locked releases all that it holds, waits, and begins again. The holder of a
+//! lock waits for no other lock, nor for a group. A group that is held exclusively is waited for before locks are
+//! entered.
 //!
 //! Memory: a copy of the keys of each such commit.
 
@@ -28,14 +29,14 @@ use crate::reads::ReadSet;
 use crate::write_set::WriteSet;
 use crate::{GroupId, KeyRange, StateId};
 
-/// If one set has so many times the keys of the other, those are searched for in it one by one.
+/// Ratio of the sizes of two sets from which on the keys of the smaller one are searched for in the larger one by one.
 const SEARCH_FACTOR: usize = 16;
 
 /// Keys one behind the other: copied fast, and found by their places.
 #[derive(Default)]
 struct Keys {
     bytes: Vec<u8>,
-    /// Where each one ends.
+    /// End of each key.
     ends: Vec<usize>,
 }
 
@@ -102,14 +103,14 @@ impl Keys {
     }
 }
 
-/// What is locked of a state.
+/// Locked keys and ranges of a state.
 #[derive(Default)]
 struct Locked {
     keys: Keys,
     ranges: Vec<KeyRange>,
 }
 
-/// What a commit locks.
+/// All that a commit locks.
 pub(crate) struct PredicateLock {
     groups: SmallVec<[GroupId; 4]>,
     states: BTreeMap<StateId, Locked>,
@@ -118,7 +119,7 @@ pub(crate) struct PredicateLock {
 }
 
 impl PredicateLock {
-    /// The keys that were written, and all that was read.
+    /// A lock of the written keys, and of everything that was read.
     pub(crate) fn new(groups: &[&Group], writes: &WriteSet, reads: Option<&ReadSet>) -> PredicateLock {
         let mut states = BTreeMap::<StateId, Locked>::new();
         for (id, writes) in writes.states.iter().filter(|(_, writes)| !writes.keys.is_empty()) {
@@ -157,7 +158,8 @@ impl PredicateLock {
         })
     }
 
-    /// Do both name a key, or one a key of a range of the other? Who only reads a range keeps nobody from reading it.
+    /// Tells whether both name a key, or one a key of a range of the other. Locks that only read a range do not
+    /// conflict over it.
     fn meets(&self, other: &PredicateLock) -> bool {
         self.states.iter().any(|(state, own)| {
             let Some(theirs) = other.states.get(state) else { return false };
@@ -167,7 +169,7 @@ impl PredicateLock {
         })
     }
 
-    /// Waits until its commit has let go of it. The caller holds nothing that the commit may need: see the module.
+    /// Waits until its commit has released it. The caller holds nothing that the commit may need: see the module.
     pub(crate) fn wait_until_released(&self) {
         let mut is_released = self.is_released.lock();
         while !*is_released {
@@ -179,10 +181,10 @@ impl PredicateLock {
 /// The locks of all commits of a context.
 #[derive(Default)]
 pub(crate) struct PredicateLocks {
-    /// How many there are.
+    /// Number of locks.
     count: AtomicUsize,
     locks: RwLock<Vec<Arc<PredicateLock>>>,
-    /// Held while a lock is compared with the others, which look-ups need not wait for.
+    /// Held while a lock is compared with the others, which lookups need not wait for.
     entering: Mutex<()>,
 }
 

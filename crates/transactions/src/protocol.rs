@@ -1,18 +1,18 @@
 //! The concurrency control protocols of a state group (dissertation 5.3, 5.4 and 5.8.1), and the options of a context.
 //!
-//! All of them keep what a commit promises: all states at once or not at all, the durability that was asked for,
-//! recovery without looking at rows. They share the write set, the timestamps, `LastCTS` and recovery, and differ in what
-//! a reader sees, who waits, and where versions lie.
+//! All of them keep the promises of a commit: all states at once or not at all, the durability that was asked for,
+//! recovery without reading rows. They share the write set, the timestamps, `LastCTS` and recovery, and differ in
+//! visibility, waiting, and the placement of versions.
 //!
 //! | protocol | a reader | a writer | versions |
 //! | --- | --- | --- | --- |
 //! | MVCC in place | its snapshot; never waits, never restarts | first committer wins | slots of one object |
 //! | MVCC out of place | the same | the same | one allocation each, in a chain |
 //! | S2PL | the newest commit, locked until it ends; restarts where a writer is | locks; waits for readers and younger writers | slots; only the newest is kept |
-//! | BOCC | the newest commits, *not* one moment; its commit says whether they were | validates what it read | the same |
+//! | BOCC | the newest commits, *not* of one point in time; its commit says whether they were | validates what it read | the same |
 //!
 //! S2PL and BOCC are serializable whatever level was asked for: a level is a minimum. A transaction over groups of
-//! different protocols gets from each what that one promises, and not one serial order over all.
+//! different protocols gets from each the promise of that one, and not one serial order over all.
 //!
 //! Choosing costs one predictable branch in a read and in a commit.
 
@@ -23,7 +23,7 @@ use crate::active::TRANSACTIONS_MAX;
 use crate::object::VERSION_SLOTS_MAX;
 use crate::{Error, Result};
 
-/// How transactions on the states of a group are kept apart; see the table in the [crate's design](self).
+/// Concurrency control protocol of a group; see the table in the [crate's design](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Protocol {
@@ -34,8 +34,8 @@ pub enum Protocol {
     MvccOutOfPlace,
     /// Strict two-phase locking; readers restart, writers wait (5.8.1, competitor 1). Serializable.
     S2pl,
-    /// Backward-oriented optimistic concurrency control (5.8.1, competitor 2). Serializable. What a transaction has
-    /// read counts only when its commit succeeded, also if it wrote nothing.
+    /// Backward-oriented optimistic concurrency control (5.8.1, competitor 2). Serializable. Reads of a transaction
+    /// count only when its commit succeeded, also if it wrote nothing.
     Bocc,
 }
 
@@ -44,7 +44,7 @@ impl Protocol {
     pub const ALL: [Protocol; 4] =
         [Protocol::MvccInPlace, Protocol::MvccOutOfPlace, Protocol::S2pl, Protocol::Bocc];
 
-    /// Readers see what was committed before their transaction began.
+    /// Readers see the commits before their transaction began.
     #[inline]
     pub(crate) fn reads_snapshots(self) -> bool {
         matches!(self, Protocol::MvccInPlace | Protocol::MvccOutOfPlace)
@@ -56,7 +56,7 @@ impl Protocol {
         self == Protocol::MvccOutOfPlace
     }
 
-    /// The number that stands in the directory. 0 is what groups had before there was a choice.
+    /// The number stored in the directory. 0 is the protocol of groups of releases without a choice.
     pub(crate) fn code(self) -> u64 {
         match self {
             Protocol::MvccInPlace => 0,
@@ -85,31 +85,31 @@ impl fmt::Display for Protocol {
 /// The least number of version slots: the current version and the next one.
 pub const VERSION_SLOTS_MIN: usize = 2;
 
-/// What a context is opened with.
+/// Options for opening a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextOptions {
-    /// The protocol of groups that do not ask for one. Kept with a new database; later opens take what is kept there.
+    /// The protocol of groups that do not ask for one. Stored with a new database; later opens take the stored one.
     pub protocol: Protocol,
     /// Version slots of a new object: [`VERSION_SLOTS_MIN`] to [`VERSION_SLOTS_MAX`].
     pub version_slots: usize,
-    /// How many an object may grow to for old snapshots, from `version_slots` to [`VERSION_SLOTS_MAX`]. Beyond, what only
-    /// old snapshots need moves to DRAM.
+    /// Maximum number of slots that an object may grow to for old snapshots, from `version_slots` to
+    /// [`VERSION_SLOTS_MAX`]. Beyond, versions that only old snapshots need move to DRAM.
     pub version_slots_max: usize,
-    /// How many bytes of such versions are kept in DRAM at a time; a commit that needs more fails with
+    /// Maximum number of bytes of such versions in DRAM at a time; a commit that needs more fails with
     /// [`Error::OldVersionsFull`].
     pub old_version_bytes_max: usize,
-    /// How long a writer waits for a lock of another transaction (S2PL) before it is restarted.
+    /// Maximum time that a writer waits for a lock of another transaction (S2PL) before it is restarted.
     pub lock_wait_max: Duration,
-    /// How far the clock of the machine may jump ahead and still be followed by timestamps, while histories are kept.
+    /// Maximum jump of the machine's clock that timestamps follow, while version histories are kept.
     pub clock_jump_max: Duration,
-    /// How many transactions may be active at once; [`Error::Busy`] beyond. Each takes 128 bytes of DRAM.
+    /// Maximum number of transactions that may be active at once; [`Error::Busy`] beyond. Each takes 128 bytes of DRAM.
     pub transactions_max: usize,
 }
 
-/// How many bytes of old versions a context keeps in DRAM if nothing else is asked for.
+/// Default maximum of bytes of old versions that a context keeps in DRAM.
 pub const OLD_VERSION_BYTES_MAX: usize = 256 << 20;
 
-/// How far the clock may jump ahead if nothing else is said.
+/// Default maximum jump of the clock that timestamps follow.
 pub const CLOCK_JUMP_MAX: Duration = Duration::from_secs(300);
 
 impl Default for ContextOptions {

@@ -1,10 +1,10 @@
-//! What a serializable transaction has read, and whether that still stands when it commits.
+//! The reads of a serializable transaction, and their validation when it commits.
 //!
-//! A transaction reads at its snapshot and becomes visible at its commit timestamp. If nothing that it read was
-//! written in between, it could have read at the commit timestamp as well, so the transactions are as good as run
-//! one after another, in the order of their timestamps (backward validation; dissertation 5.3, BOCC). Ranges are
-//! remembered as ranges, so a row that appears in one counts (no phantoms). Who only reads needs no validation: the
-//! snapshot itself is a place in that order. Groups with the protocol BOCC validate against write sets in place of versions
+//! A transaction reads at its snapshot and becomes visible at its commit timestamp. If nothing that it read was written
+//! in between, it could have read at the commit timestamp as well, so the transactions are as good as run one after
+//! another, in the order of their timestamps (backward validation; dissertation 5.3, BOCC). Ranges are remembered as
+//! ranges, so a row that appears in one counts (no phantoms). A read-only transaction needs no validation: the snapshot
+//! itself is a position in that order. Groups with the protocol BOCC validate against write sets in place of versions
 //! ([`crate::write_sets`]), and all transactions.
 //!
 //! Memory: at most [`READS_MAX`] keys and ranges a state; beyond, all of the state counts as read.
@@ -20,10 +20,10 @@ use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::{Error, KeyRange, Result, StateId};
 
-/// How many keys and ranges of one state are remembered one by one.
+/// Maximum number of keys and ranges of one state that are remembered one by one.
 pub const READS_MAX: usize = 16_384;
 
-/// How many keys are looked up together.
+/// Number of keys that are looked up together.
 const LOOKUP_KEYS: usize = 64;
 
 struct StateReads {
@@ -74,8 +74,8 @@ impl ReadSet {
         self.states.values().map(|reads| &reads.state)
     }
 
-    /// The first of some keys of a state, ascending, that was read. Cost: the smaller of the two sets, times a search in
-    /// the larger.
+    /// The first of some keys of a state, ascending, that was read. Cost: the smaller of the two sets, times a search
+    /// in the larger.
     pub(crate) fn first_read_of<'k>(&self, state: StateId, keys: &'k [KeyBytes]) -> Option<&'k KeyBytes> {
         let reads = self.states.get(&state)?;
         let in_range = reads.ranges.iter().filter_map(|range| {
@@ -97,12 +97,12 @@ impl ReadSet {
         self.states.values().map(|reads| &reads.state.group)
     }
 
-    /// What was read of each state: keys, and ranges.
+    /// Reads of each state: keys, and ranges.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (StateId, &BTreeSet<KeyBytes>, &[KeyRange])> {
         self.states.iter().map(|(id, reads)| (*id, &reads.keys, &reads.ranges[..]))
     }
 
-    /// The keys that were read, if that is all.
+    /// The keys that were read, if there are no ranges.
     pub(crate) fn keys(&self) -> Option<Vec<(StateId, &[u8])>> {
         let only_keys = self.states.values().all(|reads| reads.ranges.is_empty());
         let keys = self.states.iter().flat_map(|(id, reads)| reads.keys.iter().map(|key| (*id, &key[..])));
@@ -116,7 +116,7 @@ impl ReadSet {
     }
 }
 
-/// Does a range that ends so end where another begins?
+/// Tells whether a range with this end is continued by one with this beginning.
 fn is_continued(upper: &Bound<KeyBytes>, lower: &Bound<KeyBytes>) -> bool {
     matches!((upper, lower), (Bound::Excluded(upper), Bound::Included(lower)) if upper == lower)
 }

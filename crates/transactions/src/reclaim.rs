@@ -1,14 +1,14 @@
-//! Giving back what nobody sees any more, in slices, while others write.
+//! Reclaiming space that no snapshot needs any more, in slices, while others write.
 //!
-//! A deleted key keeps its object until no snapshot can see a version of it; then one publication takes the key out of the
-//! index and frees the object. That is done under the stripes of the keys ([`crate::group`]), some keys at a time, so that
-//! writers of other keys go on, and nobody waits for a moment without writers. Versions that have ended go with the next
-//! write of their key; objects that grew for old snapshots are made small when a range of dead keys is looked over.
+//! A deleted key keeps its object until no snapshot can see a version of it; then one publication removes the key from
+//! the index and frees the object. That is done under the stripes of the keys ([`crate::group`]), some keys at a time,
+//! so that writers of other keys go on, and no pause of writers is waited for. Versions that have ended go with the
+//! next write of their key; objects that grew for old snapshots are made small when a range of dead keys is visited.
 //!
-//! Threads with time do it: a thread of its own ([`crate::reclaimer`]), commits when there is no thread or it does not keep
-//! up, and [`vacuum`](StateContext::vacuum).
+//! Threads with time do it: a thread of its own ([`crate::reclaimer`]), commits when there is no thread or it does not
+//! keep up, and [`vacuum`](StateContext::vacuum).
 //!
-//! A crash leaves each key either with its object or gone; nothing is lost that anybody could see, nothing leaks.
+//! A crash leaves each key either with its object or gone; nothing is lost that a snapshot could see, nothing leaks.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -28,26 +28,26 @@ use crate::state::State;
 use crate::vacuum::VacuumStats;
 use crate::{Protocol, Result, StateId, Timestamp};
 
-/// How many keys are held at a time.
+/// Number of keys that are held at a time.
 const SLICE_KEYS: usize = 32;
-/// From how many slots on an object with one version is made small again.
+/// Number of slots from which on an object with one version is made small again.
 const SHRINK_SLOTS_MIN: usize = 8;
-/// From how many dead keys on commits help the thread.
+/// Number of dead keys from which on commits help the thread.
 const HELP_FROM: u64 = 32_768;
-/// How many dead keys a commit takes at least, and at most.
+/// Number of dead keys that a commit takes at least, and at most.
 const TIDY_KEYS_MIN: usize = 16;
 const TIDY_KEYS_MAX: usize = 1024;
 
-/// How many dead keys a commit without room takes at most.
+/// Maximum number of dead keys that a commit without room takes.
 const ROOM_KEYS: u64 = 65_536;
 
-/// The fate of a key that was looked at.
+/// Outcome for a key that was visited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Removal {
     Removed,
     /// There is a current version, or no such key.
     Alive,
-    /// Deleted at this moment, but somebody may see a version, or have to know of the deletion.
+    /// Deleted at this timestamp, but a snapshot may still see a version, or have to know of the deletion.
     NotYet(Timestamp),
 }
 
@@ -57,12 +57,12 @@ struct Slice {
     looked_at: usize,
     removed: u64,
     shrunk: u64,
-    /// Dead keys that have to wait, and the oldest moment at which one of them was deleted.
+    /// Dead keys that have to wait, and the oldest of their deletion timestamps.
     waiting: u64,
     waits_for: Option<Timestamp>,
 }
 
-/// The outcome of looking over one leaf.
+/// The outcome of visiting one leaf.
 struct LeafPass {
     slice: Slice,
     /// Dead keys that have to wait.
@@ -88,7 +88,7 @@ impl Slice {
     }
 }
 
-/// Tells whether to wait for whoever holds a group exclusively.
+/// Policy towards an exclusive holder of a group: to wait for it or not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
     Waits,
@@ -125,7 +125,8 @@ impl StateContext {
         Ok(false)
     }
 
-    /// A slice of one state: keys of its list, else a leaf of its sweep. What not all snapshots see deleted has to wait.
+    /// A slice of one state: keys of its list, else a leaf of its sweep. Keys that not all snapshots see deleted have
+    /// to wait.
     fn reclaim_of(
         &self,
         state: &Arc<State>,
@@ -146,7 +147,7 @@ impl StateContext {
         Ok(slice)
     }
 
-    /// Looks at keys that were taken out of the list. What was not reached goes back to it.
+    /// Visits keys that were taken from the list. Keys that were not reached go back to it.
     fn reclaim_keys(&self, state: &State, keys: &[DeadKey], patience: Patience) -> Result<Slice> {
         let mut back: SmallVec<[(Timestamp, &KeyBytes); SLICE_KEYS]> = SmallVec::new();
         let looked = self.with_keys(state, keys.iter().map(|dead| &dead.key), patience, |at, removal| {
@@ -168,7 +169,7 @@ impl StateContext {
         looked.map(|_| slice)
     }
 
-    /// Looks over the next leaf of a sweep.
+    /// Visits the next leaf of a sweep.
     fn sweep_leaf(&self, state: &State, at: &Bound<KeyBytes>, patience: Patience) -> Result<Slice> {
         let from = at.as_ref().map(|key| &key[..]);
         let Some(LeafPass { slice, next, .. }) = self.look_over(state, from, patience)? else {
@@ -179,8 +180,7 @@ impl StateContext {
         Ok(Slice { looked_at: slice.looked_at.max(1), ..slice })
     }
 
-    /// Looks over the leaf of the index at `from`.
-    /// None: the state is gone, or somebody would have to be waited for.
+    /// Visits the leaf of the index at `from`. None: the state is gone, or the caller would have to wait.
     fn look_over(&self, state: &State, from: Bound<&[u8]>, patience: Patience) -> Result<Option<LeafPass>> {
         let (mut entries, mut candidates) = (Vec::new(), Vec::<KeyBytes>::new());
         let visible = self.active.newest();
@@ -221,7 +221,8 @@ impl StateContext {
         })
     }
 
-    /// Holds keys and gives back what can be of each; None if the state is gone, or somebody would have to be waited for.
+    /// Holds keys and reclaims the space of each that is dead; None if the state is gone, or the caller would have to
+    /// wait.
     fn with_keys<'k>(
         &self,
         state: &State,
@@ -233,7 +234,7 @@ impl StateContext {
         let held = state.group.hold_keys(of_state, patience);
         let Some(_held) = held.filter(|_| !state.is_dropped()) else { return Ok(None) };
         self.check_accepts_commits()?;
-        // After the keys are held: what is deleted later is not looked at here.
+        // After the keys are held: keys deleted later are not visited here.
         let snapshots = self.active.snapshots();
         let mut slice = Slice { looked_at: keys.len(), ..Slice::default() };
         for (at, key) in keys.enumerate() {
@@ -251,7 +252,7 @@ impl StateContext {
         Ok(Some(slice))
     }
 
-    /// Looks over all of a state, whatever is known of its dead keys.
+    /// Visits all of a state, whatever is known of its dead keys.
     pub(crate) fn vacuum_state(
         &self,
         state: &Arc<State>,
@@ -282,14 +283,14 @@ impl StateContext {
         };
         let done = step();
         if done.is_err() {
-            // Whatever was not reached is not forgotten.
+            // Keys that were not reached are not forgotten.
             state.dead.expect(expected);
         }
         self.store_dead_keys(state, Patience::Waits);
         done
     }
 
-    /// Stores how many dead keys there are, if what is stored is far from it. A hint: a crash may take it back.
+    /// Stores the number of dead keys, if the stored one is far from it. A hint: a crash may take it back.
     pub(crate) fn store_dead_keys(&self, state: &State, patience: Patience) {
         if !state.dead.is_stored_count_far() {
             return;
@@ -327,16 +328,16 @@ impl StateContext {
         Ok(Removal::Removed)
     }
 
-    /// A key is about to be gone from the index: for its past there is the history alone. Whoever looks there finds this
-    /// said.
+    /// Notes that a key is about to be removed from the index: its earlier versions are in the history alone, and a
+    /// reader of the history finds this noted.
     fn note_gone(&self, state: &State) {
         if let Some(history) = state.history() {
-            // Not what the object says: versions that ended later may have given their slots to commits that failed.
+            // Not by the object: versions that ended later may have given their slots to commits that failed.
             history.note_gone(self.active.drawn());
         }
     }
 
-    /// The same of a key with a chain; what nobody needs of a living one is freed as well.
+    /// The same for a key with a chain; versions of a living one that no snapshot needs are freed as well.
     fn remove_chain_if_dead(
         &self,
         state: &State,
@@ -402,8 +403,8 @@ impl StateContext {
         Ok(true)
     }
 
-    /// Gives back what can be, up to a number of keys, for a commit that found no room. Whether anything came of it; where
-    /// reads are validated a commit that failed once is not tried again.
+    /// Reclaims space, up to a number of keys, for a commit that found no room. Returns true if anything came of it;
+    /// where reads are validated a commit that failed once is not tried again.
     pub(crate) fn makes_room(&self) -> bool {
         if self.options().protocol == Protocol::Bocc {
             return false;
@@ -424,8 +425,8 @@ impl StateContext {
         stats.keys_removed > 0 || stats.states_destroyed > 0 || old > self.old_versions.bytes()
     }
 
-    /// A small step of cleaning after a commit of `keys` keys, if there is nobody else for it or too much to do. Never waits for
-    /// who holds a group; errors are left for the next commit to report.
+    /// A small step of cleaning after a commit of `keys` keys, if no thread does it or it has fallen behind. Never
+    /// waits for a holder of a group; errors are left for the next commit to report.
     pub(crate) fn tidy(&self, keys: usize) {
         let has_thread = self.reclaim.has_thread();
         let (help_dead, help_history) = match has_thread {

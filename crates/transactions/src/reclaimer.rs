@@ -1,13 +1,14 @@
-//! The thread that gives space back while the database is open.
+//! The thread that reclaims space while the database is open.
 //!
-//! It works in slices of at most some thirty keys, a few leaves of a dropped state, or a part of a history, and rests between
-//! them: not at all while nobody commits, three times as long as the slice took while somebody does, once as long when
-//! dead keys or versions of a history pile up. Commits help from some ten thousand dead keys on, and when pruning a history takes
-//! half as long as versions are kept, so that neither can outrun it for ever.
-//! Blocks of the file that were free for [`RETURN_AFTER`] go back to the disk, memory of the volatile pool to the machine.
+//! It works in slices of at most some thirty keys, a few leaves of a dropped state, or a part of a version history, and
+//! rests between them: not at all while no transaction commits, three times as long as the slice took while one does,
+//! once as long when dead keys or versions of a history pile up. Commits help from some ten thousand dead keys on, and
+//! when pruning a history takes half of the retention time, so that neither can outrun it for ever.
+//! Blocks of the file that were free for [`RETURN_AFTER`] go back to the disk, memory of the volatile pool to the
+//! machine.
 //!
-//! It holds the context, and nothing of the context holds it: whoever starts it ends it. A simulated world has none; there, and
-//! wherever nobody starts one, commits clean up behind themselves.
+//! It holds the context, and nothing of the context holds it: its starter ends it. A simulated world has none; there,
+//! and wherever none is started, commits clean up behind themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,25 +23,26 @@ use crate::reclaim::Patience;
 use crate::vacuum::VacuumStats;
 use crate::{Result, StateId, Timestamp};
 
-/// How long free blocks stay with the file in case that they are needed again.
+/// Time that free blocks stay with the file in case that they are needed again.
 pub const RETURN_AFTER: Duration = Duration::from_secs(10);
 /// Free space that stays with the file, and the part of its size.
 const RETURN_BYTES_MIN: u64 = 4 << 20;
 const RETURN_PART: u64 = 16;
-/// How long the thread sleeps if nobody wakes it.
+/// Sleep of the thread if it is not woken.
 const TICK: Duration = Duration::from_millis(200);
 /// The longest rest between two slices.
 const REST_MAX: Duration = Duration::from_millis(50);
-/// From how many dead keys on it rests less.
+/// Number of dead keys from which on it rests less.
 const BEHIND: u64 = 16_384;
 /// It prunes histories in steps as long as those of commits of so many keys.
 const PRUNE_KEYS: usize = 128;
-/// How long it waits after an error.
+/// Pause after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Between two lines of the log about a long run of work.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// A thread that gives back what nobody sees any more; see the [module](self). Dropping it ends it, and waits for that.
+/// A thread that reclaims space that no snapshot needs any more; see the [module](self). Dropping it ends it, and waits
+/// for that.
 pub struct Reclaimer {
     context: Arc<StateContext>,
     stop: Arc<AtomicBool>,
@@ -108,9 +110,9 @@ struct Work {
     stop: Arc<AtomicBool>,
     /// The state that was worked on last.
     last: Option<StateId>,
-    /// The newest timestamp at the last look.
+    /// The newest timestamp at the last check.
     drawn: Timestamp,
-    /// Somebody has committed between the last two looks.
+    /// A transaction has committed between the last two checks.
     is_busy: bool,
     free: FreeSpace,
     /// The same of the volatile pool, and of that on disk.
@@ -173,7 +175,7 @@ impl Work {
         Ok(worked)
     }
 
-    /// Leaves the processor, and the locks, to whoever commits.
+    /// Leaves the processor, and the locks, to committing threads.
     fn rest(&mut self, took: Duration) {
         if self.is_busy {
             let is_behind = self.context.reclaim.dead() > BEHIND || self.context.prune_is_late();
@@ -188,7 +190,7 @@ struct FreeSpace {
     return_after: Duration,
     since: Instant,
     looked: Instant,
-    /// The least that was free since then.
+    /// Minimum of free bytes since then.
     least_bytes: u64,
 }
 
@@ -197,7 +199,7 @@ impl FreeSpace {
         FreeSpace { return_after, since: Instant::now(), looked: Instant::now(), least_bytes: u64::MAX }
     }
 
-    /// Gives back what was free all the time.
+    /// Returns the space that was free all the time.
     fn look(&mut self, pool: &Pool) -> Result<()> {
         if self.looked.elapsed() < TICK || !pool.can_return_space() {
             return Ok(());

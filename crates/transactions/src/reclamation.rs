@@ -1,4 +1,4 @@
-//! The numbers of reclamation, for whoever watches it.
+//! Statistics of reclamation.
 
 use parking_lot::MutexGuard;
 
@@ -10,11 +10,11 @@ use crate::{StateId, Timestamp};
 pub struct StateReclamation {
     /// The state.
     pub state: StateId,
-    /// Deleted keys that are in its index still, as far as is known.
+    /// Deleted keys that are still in its index, as far as is known.
     pub dead_keys: u64,
     /// Keys that were removed since it was opened.
     pub reclaimed: u64,
-    /// When it was last worked on, in nanoseconds since 1970.
+    /// Time of its last pass, in nanoseconds since 1970.
     pub last_pass_ns: Option<u64>,
     /// The snapshot that it waits for.
     pub held_by: Option<SnapshotHolder>,
@@ -23,22 +23,22 @@ pub struct StateReclamation {
 /// Holder of the oldest snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotHolder {
-    /// Up to where it sees all commits.
+    /// Timestamp up to which it sees all commits.
     pub snapshot: Timestamp,
     /// The number of the transaction.
     pub transaction: u64,
 }
 
-/// While it lives, no thread gives space back.
+/// Pause of reclamation: while it lives, no thread reclaims space.
 pub struct ReclaimingPaused<'c>(#[allow(dead_code)] MutexGuard<'c, ()>);
 
 impl StateContext {
-    /// Lets the thread that gives space back finish its slice, and wait: for whoever looks at everything.
+    /// Lets the thread that reclaims space finish its slice, and pauses it: for a check of the entire database.
     pub fn pause_reclaiming(&self) -> ReclaimingPaused<'_> {
         ReclaimingPaused(self.reclaiming.lock())
     }
 
-    /// The dead keys of all states, and what holds them back.
+    /// The dead keys of all states, and the snapshots that hold them back.
     pub fn reclamation(&self) -> Vec<StateReclamation> {
         let holder = self.oldest_snapshot();
         let of = |counts: crate::dead_keys::DeadKeyCounts, state| StateReclamation {

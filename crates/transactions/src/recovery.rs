@@ -1,8 +1,8 @@
-//! Opening a state context: what the last run left is made right (dissertation 5.5).
+//! Recovery of a state context when it is opened (dissertation 5.5).
 //!
-//! A group whose announced CTS lies above its LastCTS had commits in work when the last run ended; the range in
-//! between is declared invalid. That is all: no row is read, so the time depends on the number of groups and
-//! states, not of rows. The indexes of large states are opened while transactions run ([`crate::opening`]).
+//! A group whose announced CTS lies above its LastCTS had commits in flight when the last run ended; the range in
+//! between is declared invalid. That is all: no row is read, so the time depends on the number of groups and states,
+//! not of rows. The indexes of large states are opened while transactions run ([`crate::opening`]).
 //!
 //! The one exception is bounded in number: when the list of invalid ranges is more than half full, the states of
 //! its groups are scrubbed once, and the list is empty again. A crash in the middle leaves the ranges in place
@@ -26,14 +26,14 @@ use crate::state::State;
 use crate::stripes::Stripes;
 use crate::{GroupId, Result, Timestamp};
 
-/// What opening found and did.
+/// Findings and actions of opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// The last run closed the pool and left no commit in work.
+    /// The last run closed the pool and left no commit in flight.
     pub clean: bool,
-    /// Groups in which a commit was in work: their timestamps were declared invalid now.
+    /// Groups in which a commit was in flight: their timestamps were declared invalid now.
     pub commits_undone: usize,
-    /// Invalid ranges of timestamps that readers have to look at.
+    /// Invalid ranges of timestamps that readers have to check.
     pub invalid_ranges: usize,
     /// State groups found.
     pub groups: usize,
@@ -47,14 +47,14 @@ pub struct RecoveryReport {
     pub index_parts_left: u64,
     /// Objects repaired because the list of invalid ranges was getting full.
     pub objects_scrubbed: u64,
-    /// How long it took.
+    /// Duration in microseconds.
     pub duration_us: u64,
 }
 
 /// The groups of the directory with their invalid timestamps.
 pub(crate) struct RecoveredGroups {
     pub(crate) groups: Vec<Arc<Group>>,
-    /// Those whose objects must be scrubbed before the first transaction.
+    /// Groups whose objects must be scrubbed before the first transaction.
     pub(crate) to_scrub: BTreeSet<GroupId>,
     pub(crate) commits_undone: usize,
     /// Above every timestamp that is stored anywhere.
@@ -76,7 +76,7 @@ pub(crate) fn recover_groups(
     for id in directory.groups() {
         recovered.groups.push(Arc::new(Group::new(id, directory.protocol(id)?, stripes)));
     }
-    // What they hid is gone.
+    // The versions that they hid are gone.
     let volatile = only_volatile(directory)?;
     directory.remove_ranges_of(&volatile)?;
     let ranges = directory.invalid_ranges()?;
@@ -145,7 +145,7 @@ pub(crate) fn scrub_group<'s>(
     for state in states.filter(|state| state.group.id == group.id) {
         let scrub = |offset| match state.is_chained() {
             true => Chain::at(state.pool(), offset).scrub(&group.invalid),
-            // What is damaged is reported when it is read; it hides nothing that a reader could see.
+            // Damaged objects are reported when they are read; they hide nothing that a reader could see.
             false => VersionedObject::try_open(state.pool(), offset)
                 .is_some_and(|object| object.scrub(&group.invalid)),
         };

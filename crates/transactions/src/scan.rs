@@ -2,7 +2,7 @@
 //!
 //! Invariant: a batch covers a window of keys from where the last one ended; every key of the window that the
 //! transaction sees is delivered exactly once, in order, own writes in place of what the snapshot has. Dead keys
-//! that a scan meets are handed to the vacuum.
+//! that a scan finds are handed to the vacuum.
 //!
 //! Memory: one leaf's entries and at most [`OWN_WRITES_PER_BATCH`] own writes.
 
@@ -17,18 +17,18 @@ use crate::value_buffer::ValueBuffer;
 use crate::write_set::is_empty_range;
 use crate::{Result, interleave};
 
-/// How many of the transaction's own writes one batch may merge in; the window ends before the next one.
+/// Maximum number of the transaction's own writes that one batch may merge in; the window ends before the next one.
 const OWN_WRITES_PER_BATCH: usize = 1024;
 
-/// How many objects a scan prefetches ahead.
+/// Number of objects that a scan prefetches ahead.
 pub(crate) const PREFETCH_OBJECTS: usize = 8;
 
 /// A range of keys. Bounds of states with fixed-width keys are padded with zeros like the keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// Where it begins.
+    /// Lower bound.
     pub lower: Bound<KeyBytes>,
-    /// Where it ends.
+    /// Upper bound.
     pub upper: Bound<KeyBytes>,
 }
 
@@ -38,7 +38,7 @@ impl KeyRange {
         KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded }
     }
 
-    /// Does a key not lie before the range? Bounds and key are normalised.
+    /// Tells whether a key does not lie before the range. Bounds and key are normalised.
     pub(crate) fn begins_before(&self, key: &[u8]) -> bool {
         match as_slice(&self.lower) {
             Bound::Unbounded => true,
@@ -47,7 +47,7 @@ impl KeyRange {
         }
     }
 
-    /// Does a key not lie behind the range? Bounds and key are normalised.
+    /// Tells whether a key does not lie behind the range. Bounds and key are normalised.
     pub(crate) fn reaches(&self, key: &[u8]) -> bool {
         within(key, as_slice(&self.upper))
     }
@@ -65,15 +65,15 @@ fn within(key: &[u8], upper: Bound<&[u8]>) -> bool {
     }
 }
 
-/// Where a batch ends, and where the next one goes on.
+/// End of a batch, and position of the next one.
 struct Window {
     upper: Bound<KeyBytes>,
     next: Option<KeyBytes>,
 }
 
 impl Transaction {
-    /// Calls `f` with the keys and values of one part of the range, in key order, and returns whether there is
-    /// more. `from` says where to go on: None at first, then what the call before left there.
+    /// Calls `f` with the keys and values of one part of the range, in key order, and returns whether there is more.
+    /// `from` is the position to go on at: None at first, then as the call before left it.
     pub fn scan_batch(
         &self,
         state: &Arc<State>,

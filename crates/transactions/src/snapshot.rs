@@ -1,42 +1,42 @@
-//! What a transaction sees: commits by timestamp, and by how long they take to become visible.
+//! Snapshots: visible commits by timestamp, and by how long they take to become visible.
 //!
-//! A commit at `sync` is visible once the device has it, one at `none` as soon as it is whole, and one of many keys takes
-//! long to become whole. If one number said what is visible, each would wait for all that are older, whatever they write.
-//! So timestamps carry a [`Class`] in their lowest bits, and a snapshot has a number for each class: up to there the commits of
-//! that class are seen.
+//! A commit at `sync` is visible once the device has it, one at `none` as soon as it is complete, and one of many keys
+//! takes long to become complete. With one number for all, each would wait for all that are older, whatever they write.
+//! Timestamps therefore carry a [`Class`] in their lowest bits, and a snapshot has a number for each class: up to there
+//! the commits of that class are seen.
 //!
 //! Invariants:
-//! - *What is seen grows.* All numbers ascend, so what one snapshot sees every later one sees, and no two snapshots see
+//! - *Visibility grows.* All numbers ascend, so every later snapshot sees all that one sees, and no two snapshots see
 //!   two commits in different orders.
-//! - *Nothing without what it built on.* A commit sees its snapshot, so what it builds on was visible before it began:
-//!   whoever sees the commit sees that too, since the numbers of a snapshot are of one moment. Two commits of which neither sees
-//!   the other write different keys (the first
-//!   committer wins), so their timestamps, whichever is less, are a serial order of both. In groups that read no
-//!   snapshots that need not be so: their commits are [`Class::Slow`], and their readers look at that number alone.
+//! - *No commit without those it built on.* A commit sees its snapshot, so what it builds on was visible before it
+//!   began: a reader that sees the commit sees that too, since the numbers of a snapshot are of one point in time. Two
+//!   commits of which neither sees the other write different keys (the first committer wins), so their timestamps,
+//!   whichever is less, are a serial order of both. In groups that read no snapshots that need not be so: their commits
+//!   are [`Class::Slow`], and their readers use that number alone.
 //!
-//! A moment of the past is one number, up to which the commits of all classes have to be visible.
+//! A point in time for AS OF is one number, up to which the commits of all classes have to be visible.
 
 use crate::Timestamp;
 
-/// How many classes there are.
+/// Number of classes.
 pub(crate) const CLASSES: usize = 4;
 
 /// The first of them are of commits of few keys.
 pub(crate) const CLASSES_OF_FEW: usize = 2;
 
-/// How far timestamps are apart, so that each has room for its class.
+/// Distance of timestamps, so that each has room for its class.
 pub(crate) const STEP: Timestamp = CLASSES as Timestamp;
 
-/// How a commit becomes visible: the lowest bits of its timestamp. Those of older releases have any; all commits of an
-/// earlier run are seen.
+/// Class of a commit by how it becomes visible: the lowest bits of its timestamp. Timestamps of older releases have
+/// any; all commits of an earlier run are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Class {
-    /// Of few keys: as soon as it is whole.
+    /// Of few keys: as soon as it is complete.
     Quick = 0,
     /// Of few keys: when the device has it. Of groups that read no snapshots: all.
     Slow = 1,
-    /// Of many keys: as soon as it is whole.
+    /// Of many keys: as soon as it is complete.
     Large = 2,
     /// Of many keys: when the device has it; or of so many that it takes longer than a sync.
     LargeSlow = 3,
@@ -53,15 +53,15 @@ impl Class {
         self as usize >= CLASSES_OF_FEW
     }
 
-    /// The timestamp of the class, of those that are drawn together.
+    /// The timestamp of the class, of those that are assigned together.
     #[inline]
     pub(crate) fn timestamp(self, drawn: Timestamp) -> Timestamp {
         drawn | self as Timestamp
     }
 }
 
-/// Tells whether a number of `visible` was found without a commit of its class in work: it lies below a multiple of [`STEP`],
-/// not below a timestamp of a class of large commits.
+/// Tells whether a number of `visible` was found without a commit of its class in flight: it lies below a multiple of
+/// [`STEP`], not below a timestamp of a class of large commits.
 #[inline]
 pub(crate) fn is_idle(visible: Timestamp) -> bool {
     visible % STEP == STEP - 1
@@ -70,24 +70,24 @@ pub(crate) fn is_idle(visible: Timestamp) -> bool {
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Snapshot {
-    /// Of each class.
+    /// Up to where commits are seen, by class.
     pub(crate) seen: [Timestamp; CLASSES],
 }
 
 impl Snapshot {
-    /// All up to a moment.
+    /// A snapshot of all commits up to a timestamp.
     #[inline]
     pub(crate) fn at(moment: Timestamp) -> Snapshot {
         Snapshot { seen: [moment; CLASSES] }
     }
 
-    /// Whether a commit with this timestamp is seen.
+    /// Tells whether a commit with this timestamp is seen.
     #[inline]
     pub(crate) fn sees(self, timestamp: Timestamp) -> bool {
         timestamp <= self.seen[Class::number_of(timestamp)]
     }
 
-    /// Whether the version that counts from `cts` until `dts` is seen.
+    /// Tells whether the version that counts from `cts` until `dts` is seen.
     #[inline]
     pub(crate) fn sees_version(self, cts: Timestamp, dts: Timestamp) -> bool {
         self.sees(cts) && !self.sees(dts)
@@ -105,8 +105,8 @@ impl Snapshot {
         self.seen.into_iter().fold(Timestamp::MAX, Timestamp::min)
     }
 
-    /// The same if numbers of classes without commits in work are left behind ([`crate::active`]), for whoever is told: but for
-    /// a large commit that drew its timestamp in this moment.
+    /// The same if numbers of classes without commits in flight are left behind ([`crate::active`]), for reports: but
+    /// for a large commit that was assigned its timestamp at this time.
     pub(crate) fn tells_all_up_to(self) -> Timestamp {
         let [quick, slow, large @ ..] = self.seen;
         let in_work = large.into_iter().filter(|number| !is_idle(*number));

@@ -1,9 +1,8 @@
 //! A state: one ordered key → value map of a group, an index over MVCC objects.
 //!
-//! Invariant: an object that the index maps a key to is changed only by whoever holds its key or the state's
-//! group ([`crate::group`]); once it
-//! has been replaced it is not changed at all, so a reader that found it before still finds its version there.
-//! A reader whose snapshot is older than the drop of a state may go on reading it.
+//! Invariant: an object that the index maps a key to is changed only by the holder of its key or of the state's group
+//! ([`crate::group`]); once it has been replaced it is not changed at all, so a reader that found it before still finds
+//! its version there. A reader whose snapshot is older than the drop of a state may go on reading it.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,7 +38,7 @@ pub struct State {
     pub(crate) dead: DeadKeys,
     pub(crate) root: u64,
     width: KeyWidth,
-    /// That of its group, where every read looks.
+    /// Protocol of its group, where every read finds it.
     protocol: Protocol,
     pub(crate) old_versions: Arc<OldVersions>,
     pool: Arc<Pool>,
@@ -49,19 +48,19 @@ pub struct State {
     dropped_at: AtomicU64,
     /// Transactions with an older snapshot cannot commit writes into the state.
     writers_from: AtomicU64,
-    /// What holds the state, for errors.
+    /// Holder of the state, such as a table, for errors.
     holder: OnceLock<String>,
-    /// What its keys had before, if that is kept. Changed with the group held.
+    /// Version history of its keys, if one is kept. Changed with the group held.
     history: RwLock<Option<Arc<History>>>,
     keeps_history: AtomicBool,
 }
 
-/// What a snapshot finds under a key.
+/// Outcome of a lookup at a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The value was copied.
     Value,
-    /// What is there is no object, or the transaction was finished meanwhile.
+    /// The bytes are no object, or the transaction was finished meanwhile.
     Damaged,
     /// No version is visible; `dead` when none would be visible later either.
     Nothing {
@@ -80,7 +79,7 @@ impl State {
     ) -> Result<Arc<State>> {
         let index = OrderedIndex::open(pool, entry.root)?;
         let dead = DeadKeys::new(entry.id, reclaim);
-        // An index of a release before, which has no note, may have some.
+        // An index of an earlier release, which has no note, may have some.
         match index.note() {
             Some(0) => (),
             noted => dead.expect(noted.unwrap_or(0)),
@@ -116,7 +115,7 @@ impl State {
         self.group.id
     }
 
-    /// How its transactions are kept apart.
+    /// Concurrency control protocol of its transactions.
     #[inline]
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -133,17 +132,17 @@ impl State {
         self.protocol == Protocol::Bocc
     }
 
-    /// Names what the state belongs to ("table meter"), once: errors about damage say it.
+    /// Names the holder of the state ("table meter"), once: errors about damage say it.
     pub fn set_holder(&self, holder: &str) {
         self.holder.get_or_init(|| holder.to_owned());
     }
 
-    /// What holds it, for errors.
+    /// Holder of the state, for errors.
     pub(crate) fn holder(&self) -> String {
         self.holder.get().cloned().unwrap_or_else(|| self.id.to_string())
     }
 
-    /// What can be asked of its past; None: it keeps no history.
+    /// Readable part of its version history; None: it keeps none.
     pub fn past(&self) -> Option<HistoryBounds> {
         self.history().map(|history| history.bounds())
     }
@@ -176,17 +175,17 @@ impl State {
         ))
     }
 
-    /// How wide its keys are.
+    /// The width of its keys.
     pub fn width(&self) -> KeyWidth {
         self.width
     }
 
-    /// Verifies the index, whatever is damaged in it; nobody may write meanwhile. Cost: all of it is read.
+    /// Verifies the index, also a damaged one; no writer may run meanwhile. Cost: all of it is read.
     pub fn check_index(&self) -> Result<()> {
         Ok(self.index.check_damaged(|_, _| Ok(()), |_, _| {})?)
     }
 
-    /// All keys of the index, visible to anybody or not. For small states.
+    /// All keys of the index, whether visible to a snapshot or not. For small states.
     pub fn keys(&self) -> Result<Vec<KeyBytes>> {
         let _guard = self.pool.pin();
         let (mut keys, mut entries, mut from) = (Vec::new(), Vec::new(), None);
@@ -201,7 +200,7 @@ impl State {
         }
     }
 
-    /// The greatest key that the index holds, visible to anybody or not; a cheap upper bound.
+    /// The greatest key of the index, whether visible to a snapshot or not; a cheap upper bound.
     pub fn last_key(&self) -> Result<Option<KeyBytes>> {
         // The guard first: if the state is dropped from here on, its leaves stay until the guard is gone.
         let _guard = self.pool.pin();
@@ -221,19 +220,19 @@ impl State {
         self.role
     }
 
-    /// Whether it lies on the disk beside the main pool.
+    /// Tells whether it lies on the disk beside the main pool.
     #[inline]
     pub(crate) fn is_on_disk_beside(&self) -> bool {
         self.role == PoolRole::Disk
     }
 
-    /// Whether its content is gone when the database is opened again, and its definition is not.
+    /// Tells whether its content is gone when the database is opened again, while its definition is not.
     #[inline]
     pub fn is_volatile(&self) -> bool {
         self.role == PoolRole::Volatile
     }
 
-    /// Where it lies.
+    /// Tier in which the state lies.
     pub fn tier(&self) -> Tier {
         self.tier
     }
@@ -246,7 +245,7 @@ impl State {
         self.writers_from.store(from, Ordering::SeqCst);
     }
 
-    /// A conflict if writers with this snapshot were cut off; `key` is one that was written.
+    /// Returns a conflict if writers with this snapshot were cut off; `key` is one that was written.
     pub(crate) fn check_writer(&self, snapshot: Snapshot, key: &KeyBytes) -> Result<()> {
         let committed = self.writers_from.load(Ordering::SeqCst);
         if snapshot.sees(committed) {
@@ -298,8 +297,8 @@ impl State {
         Ok(bytes)
     }
 
-    /// Copies what the snapshot sees of the object at `offset`. The caller holds a guard since before it took the
-    /// offset from the index.
+    /// Copies the version of the object at `offset` that the snapshot sees. The caller holds a guard since before it
+    /// took the offset from the index.
     #[inline]
     pub(crate) fn copy_visible(
         &self,
@@ -312,8 +311,9 @@ impl State {
             return self.copy_from_chain(offset, snapshot, value);
         }
         let Some(object) = VersionedObject::try_open(&self.pool, offset) else { return Found::Damaged };
-        // Which value is wanted says the first line only; short values lie in the second one. Behind a load of the first,
-        // which the processor does not wait for here: a prefetch that finds no translation holds up what follows it.
+        // Only the first line says which value is needed; short values lie in the second one. Behind a load of the
+        // first, which the processor does not wait for here: a prefetch that finds no translation holds up what follows
+        // it.
         self.pool.prefetch(offset + LINE_BYTES);
         match object.visible(snapshot, &self.group.invalid) {
             Some(slot) if object.copy_value(slot, value) => Found::Value,

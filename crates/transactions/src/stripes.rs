@@ -1,7 +1,7 @@
 //! Locks of keys, of all states of a context: a key has the lock that its hash says.
 //!
-//! One array for all groups: a group of its own for each table costs no locks, and a commit over several groups takes the
-//! locks of all of its keys in one order, so there is no deadlock.
+//! One array for all groups: a group of its own for each table costs no locks, and a commit over several groups takes
+//! the locks of all of its keys in one order, so there is no deadlock.
 //!
 //! A commit of many keys, or of ranges, has predicate locks ([`crate::predicate_locks`]) in place of them.
 //!
@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 use crate::StateId;
 use crate::predicate_locks::PredicateLocks;
 
-/// Keys share locks if their hashes agree in so many bits. Two commits of ten keys share one in 160 times: then one sleeps, for
-/// ten times as long as it would have waited.
+/// Keys share locks if their hashes agree in so many bits. Two commits of ten keys share one in 160 times: then one
+/// sleeps, for ten times as long as it would have waited.
 const STRIPE_BITS: u32 = 14;
 
 /// The stripes of so many keys are held without an allocation.
@@ -39,7 +39,7 @@ impl Stripes {
         Stripes { stripes, predicates: PredicateLocks::default() }
     }
 
-    /// Waits for holders of the same keys. Whoever holds some already must not ask for more.
+    /// Waits for holders of the same keys. A caller that holds some already must not ask for more.
     pub(crate) fn hold<'s, 'k>(&'s self, keys: impl Iterator<Item = (StateId, &'k [u8])>) -> StripesHeld<'s> {
         let mut numbers: SmallVec<[usize; USUAL_KEYS]> =
             keys.map(|(state, key)| stripe(state, key)).collect();
@@ -48,7 +48,7 @@ impl Stripes {
         numbers.into_iter().map(|number| self.stripes[number].0.lock()).collect()
     }
 
-    /// Waits for whoever holds one of some keys now, one after the other: the caller has none of them at a time.
+    /// Waits for the present holder of each of some keys, one after the other: the caller has none of them at a time.
     pub(crate) fn pass<'k>(&self, keys: impl Iterator<Item = (StateId, &'k [u8])>) {
         let mut numbers = [0_u64; 1 << (STRIPE_BITS - 6)];
         for (state, key) in keys {

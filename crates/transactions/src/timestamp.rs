@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A commit or deletion timestamp (CTS, DTS). Drawn from one counter that starts, at every open, at the clock in
+/// A commit or deletion timestamp (CTS, DTS). Assigned by one counter that starts, at every open, at the clock in
 /// nanoseconds or after everything stored, whichever is later; so it also orders commits across restarts.
 pub type Timestamp = u64;
 

@@ -1,12 +1,12 @@
-//! A transaction: one snapshot to read, one write set to commit. Groups with another [`Protocol`](crate::Protocol) than MVCC
-//! are read as that one says.
+//! A transaction: one snapshot to read, one write set to commit. Groups with another [`Protocol`](crate::Protocol) than
+//! MVCC are read by the rules of that one.
 //!
 //! # Invariants
 //! - While a transaction is open its snapshot is registered, so no version that it can see is rewritten or freed.
 //! - A read that overlaps the end of its own transaction is not protected any more; it copies the value first and
 //!   then checks that the transaction is still open, so it returns [`Error::Finished`] instead of a torn value.
 //! - Writes stay in DRAM until the commit: aborting discards them, and a crash leaves nothing.
-//! - A [`Cancellation`] that was given to it refuses writes and the commit once it has stopped the statement. The commit asks
+//! - A [`Cancellation`] that was set refuses writes and the commit once it has stopped the statement. The commit asks
 //!   it once, before anything is written.
 //!
 //! Memory: the write set ([`WRITE_SET_BYTES_MAX`](crate::WRITE_SET_BYTES_MAX)); reading allocates nothing for
@@ -37,7 +37,7 @@ use crate::write_set::{Mark, WriteSet};
 use crate::write_sets::ValidatedReads;
 use crate::{Error, Interrupt, Protocol, Result, StateId, Timestamp, interleave};
 
-/// How many keys `read_many` looks up together: enough to keep the memory busy.
+/// Number of keys that `read_many` looks up together: enough to keep the memory busy.
 const READ_MANY_KEYS: usize = 64;
 
 /// The status of a state within a transaction (lightweight two-phase commit, dissertation 5.3.3).
@@ -55,12 +55,12 @@ pub enum Vote {
 struct Pending {
     writes: WriteSet,
     votes: BTreeMap<StateId, Vote>,
-    /// Of the statement that runs.
+    /// Cancellation of the statement that runs.
     cancellation: Option<Arc<Cancellation>>,
 }
 
 impl Pending {
-    /// An error if the statement that runs is stopped.
+    /// Returns an error if the statement that runs is stopped.
     fn check_running(&self) -> Result<()> {
         self.cancellation.as_ref().map_or(Ok(()), |statement| statement.check())
     }
@@ -78,24 +78,24 @@ pub struct Transaction {
     open: AtomicBool,
     has_writes: AtomicBool,
     isolation: Isolation,
-    /// Its next statement has what it wrote and its locks.
+    /// Set once its next statement has its writes and its locks.
     followed: AtomicBool,
     pending: RwLock<Pending>,
-    /// What was read at the snapshot; kept by a serializable transaction.
+    /// Reads at the snapshot; recorded by a serializable transaction.
     reads: Option<Mutex<ReadSet>>,
-    /// What was read of groups that validate backwards.
+    /// Reads of groups that validate backwards.
     validated: Mutex<ValidatedReads>,
-    /// There is something in it.
+    /// Set if `validated` is not empty.
     has_validated: AtomicBool,
     /// Locks of groups with two-phase locking; made with the first one. Statements of a transaction share them.
     locks: OnceLock<Arc<TransactionLocks>>,
-    /// When the first attempt began: what locks go by.
+    /// Start of the first attempt: the age that locks compare.
     age: Timestamp,
-    /// It was ended by its protocol.
+    /// Set when its protocol ended it.
     restarts: AtomicBool,
-    /// It was ended because its snapshot is too old.
+    /// Set when it was ended because its snapshot is too old.
     expired: AtomicBool,
-    /// It reads the past, and writes nothing.
+    /// Its point in time if it reads AS OF one, and writes nothing.
     past: Option<Past>,
 }
 
@@ -129,21 +129,21 @@ impl Transaction {
         }
     }
 
-    /// The same transaction, new and nobody else's, as of a moment.
+    /// The same transaction, new and not shared yet, AS OF a point in time.
     pub(crate) fn in_the_past(self: Arc<Self>, past: Past) -> Arc<Transaction> {
         let mut transaction = Arc::into_inner(self).expect("nobody else has it yet");
         transaction.past = Some(past);
         Arc::new(transaction)
     }
 
-    /// The moment of a transaction that was begun with [`StateContext::begin_as_of`].
+    /// The point in time of a transaction that was begun with [`StateContext::begin_as_of`].
     pub fn as_of(&self) -> Option<Timestamp> {
         self.past.as_ref().map(Past::at)
     }
 
-    /// Its protocol ended it; only running it again from its beginning helps.
+    /// Tells whether its protocol ended it; only running it again from its beginning helps.
     pub(crate) fn must_restart(&self) -> bool {
-        // Who reads what is validated only later may fail for having read two moments.
+        // A reader that is validated only later may fail for having read two states.
         self.restarts.load(Ordering::Acquire) || self.check_validated().is_err()
     }
 
@@ -155,7 +155,7 @@ impl Transaction {
         self.context.write_sets.validate(&self.validated.lock())
     }
 
-    /// Notes what has to be validated, before it is read.
+    /// Notes a read that has to be validated, before it is made.
     fn validated(&self, note: impl FnOnce(&mut ReadSet)) {
         let mut validated = self.validated.lock();
         note(validated.note(self.snapshot.of(Class::Slow)));
@@ -177,13 +177,14 @@ impl Transaction {
         self.id
     }
 
-    /// The transaction sees all commits up to here, but for one of many keys that began in that moment, and of later ones those
-    /// that waited for nothing older; see [`Transaction::sees`]. Of a transaction in the past, what was visible when it began.
+    /// Timestamp up to which the transaction sees all commits, but for one of many keys that began at that time, and of
+    /// later ones those that waited for nothing older; see [`Transaction::sees`]. Of an AS OF transaction, what was
+    /// visible when it began.
     pub fn snapshot(&self) -> Timestamp {
         self.snapshot.tells_all_up_to()
     }
 
-    /// Whether it sees the commit with this timestamp, or all commits up to a [snapshot](Transaction::snapshot).
+    /// Tells whether it sees the commit with this timestamp, or all commits up to a [snapshot](Transaction::snapshot).
     pub fn sees(&self, commit: Timestamp) -> bool {
         self.snapshot.sees(commit) || (is_idle(commit) && commit <= self.snapshot.tells_all_up_to())
     }
@@ -197,10 +198,10 @@ impl Transaction {
         self.isolation
     }
 
-    /// The transaction for its next statement. At [`Isolation::ReadCommitted`] that is a new one with a new
-    /// snapshot and all that was written so far; this one can still be read, without what it wrote, but neither
-    /// written nor committed. An error, with everything as it was, if a key that was written has been committed by somebody else
-    /// meanwhile. At the other levels it is this one.
+    /// The transaction for its next statement. At [`Isolation::ReadCommitted`] that is a new one with a new snapshot
+    /// and all that was written so far; this one can still be read, without its writes, but neither written nor
+    /// committed. An error, with everything as it was, if a key that was written has been committed by another
+    /// transaction meanwhile. At the other levels it is this one.
     pub fn next_statement(self: &Arc<Self>) -> Result<Arc<Transaction>> {
         if self.isolation != Isolation::ReadCommitted {
             return Ok(Arc::clone(self));
@@ -214,7 +215,7 @@ impl Transaction {
                 self.check_not_committed_since(state, key)?;
             }
         }
-        // Those protocols promise the same at every level.
+        // Both protocols promise the same at every level.
         *next.validated.lock() = std::mem::take(&mut *self.validated.lock());
         next.has_validated.store(self.has_validated.swap(false, Ordering::AcqRel), Ordering::Release);
         if let Some(locks) = self.locks.get() {
@@ -227,7 +228,7 @@ impl Transaction {
         Ok(next)
     }
 
-    /// An error if a key was written after this transaction's snapshot.
+    /// Returns an error if a key was written after this transaction's snapshot.
     fn check_not_committed_since(&self, state: &Arc<State>, key: &KeyBytes) -> Result<()> {
         let _guard = state.pool().pin();
         let Some(newest) = state.newest(key)? else { return Ok(()) };
@@ -251,7 +252,7 @@ impl Transaction {
         }
     }
 
-    /// What has to be done before a range of the state is read.
+    /// Takes the lock that reading a range of the state needs.
     pub(crate) fn lock_range(&self, state: &State) -> Result<()> {
         match state.protocol() {
             Protocol::S2pl => self.lock(|locks, table| locks.read_state(table, state.id)),
@@ -300,17 +301,17 @@ impl Transaction {
         &self.context
     }
 
-    /// Names what may stop the statement that runs from now on: its writes, and its commit.
+    /// Sets the cancellation of the statement that runs from now on: of its writes, and its commit.
     pub fn set_cancellation(&self, statement: Arc<Cancellation>) {
         self.pending.write().cancellation = Some(statement);
     }
 
-    /// An error if the statement that runs is stopped; for loops that do not write.
+    /// Returns an error if the statement that runs is stopped; for loops that do not write.
     pub fn check_running(&self) -> Result<()> {
         self.pending.read().check_running()
     }
 
-    /// Neither committed nor aborted yet.
+    /// Tells whether it is neither committed nor aborted yet.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
@@ -334,11 +335,11 @@ impl Transaction {
         if self.followed.load(Ordering::Acquire) { Err(Error::Followed) } else { Ok(()) }
     }
 
-    /// Checks that what was copied before was protected by the registered snapshot until now.
+    /// Checks that earlier copies were protected by the registered snapshot until now.
     #[inline]
     pub(crate) fn check_still_open(&self) -> Result<()> {
-        // Pairs with the release fence of whoever rewrites a slot: it saw the snapshot gone, so it comes after
-        // `open` was cleared; who copied one of its words sees that here.
+        // Pairs with the release fence of a thread that rewrites a slot: it saw the snapshot gone, so it comes after
+        // `open` was cleared; a reader that copied one of its words sees that here.
         fence(Ordering::Acquire);
         if self.open.load(Ordering::Relaxed) { Ok(()) } else { Err(self.finished()) }
     }
@@ -351,7 +352,7 @@ impl Transaction {
         state.check_exists(self.snapshot)
     }
 
-    /// What the transaction itself wrote under the key: None if nothing, Some(None) if it deleted it.
+    /// The transaction's own write under the key: None if there is none, Some(None) if it deleted the key.
     #[inline]
     fn own_write(&self, state: &State, key: &[u8]) -> Result<Option<Option<ValueBuffer>>> {
         if self.has_writes.load(Ordering::Acquire) { self.find_own_write(state, key) } else { Ok(None) }
@@ -501,21 +502,21 @@ impl Transaction {
         Ok(())
     }
 
-    /// Marks a place to roll back to: the beginning of a statement.
+    /// Sets a savepoint to roll back to: the beginning of a statement.
     pub fn mark(&self) -> Mark {
         self.pending.write().writes.mark()
     }
 
-    /// Takes back what was written after the mark. Marks taken after it are void.
+    /// Takes back the writes after the savepoint. Savepoints set after it are void.
     pub fn rollback_to(&self, mark: Mark) {
         if self.is_open() {
             self.pending.write().writes.rollback_to(mark);
         }
     }
 
-    /// Sets the status flag of a state. Returns whether all states that this transaction wrote have voted to
-    /// commit; whoever gets `true` is the coordinator and calls [`commit`](Transaction::commit). A vote to abort
-    /// cannot be taken back.
+    /// Sets the status flag of a state. Returns whether all states that this transaction wrote have voted to commit;
+    /// the caller that gets `true` is the coordinator and calls [`commit`](Transaction::commit). A vote to abort cannot
+    /// be taken back.
     pub fn vote(&self, state: StateId, vote: Vote) -> Result<bool> {
         let mut pending = self.pending.write();
         self.check_open()?;
@@ -571,7 +572,7 @@ impl Transaction {
         };
         self.finish();
         if let Some(statement) = cancellation {
-            // What may be there after all is nothing to be stopped any more.
+            // A commit that may be there after all cannot be stopped any more.
             statement.end_definite(matches!(result, Ok(_) | Err(Error::OutcomeUnknown { .. })));
         }
         match &result {
@@ -589,7 +590,7 @@ impl Transaction {
     /// The commit of a transaction that wrote nothing.
     fn commit_reads(&self) -> Result<Commit> {
         self.check_validated()?;
-        // What is locked is as it is now; what was validated as it was at the snapshot, too.
+        // Locked reads are as they are now; validated ones as they were at the snapshot, too.
         let cts = match self.locks.get() {
             Some(_) => self.context.active.visible(Class::Slow),
             None => self.snapshot.tells_all_up_to(),
@@ -606,8 +607,8 @@ impl Transaction {
         }
     }
 
-    /// Ends a transaction whose snapshot has held back what it sees for long enough, from any thread: as [`Transaction::abort`],
-    /// and whoever goes on with it is told so. False if it is finished.
+    /// Ends a transaction whose snapshot has held back versions for too long, from any thread: as
+    /// [`Transaction::abort`], with an error for later calls that says so. False if it is finished.
     pub fn expire(&self) -> bool {
         let mut pending = self.pending.write();
         let open = self.is_open();
@@ -619,7 +620,7 @@ impl Transaction {
         open
     }
 
-    /// What the transaction wrote into the state, in key order; after the commit too. None stands for a deletion.
+    /// The transaction's writes into the state, in key order; after the commit too. None stands for a deletion.
     pub fn changes(&self, state: StateId) -> Vec<(KeyBytes, Option<Vec<u8>>)> {
         let pending = self.pending.read();
         let Some(writes) = pending.writes.states.get(&state) else { return Vec::new() };
@@ -634,13 +635,13 @@ impl Transaction {
     }
 
     fn finish(&self) {
-        // Whoever is here is alone: it holds `pending`, or nobody else has the transaction.
+        // The caller is alone: it holds `pending`, or has the only reference to the transaction.
         assert!(self.open.load(Ordering::Relaxed), "a transaction is finished once");
-        // In this order: who sees the snapshot gone and then rewrites a slot comes after `open` was cleared.
+        // In this order: a thread that sees the snapshot gone and then rewrites a slot comes after `open` was cleared.
         self.open.store(false, Ordering::Release);
         self.context.active.release(self.slot);
-        // Strict: what was committed is visible, or nothing was. A statement that was followed by another one leaves the
-        // locks to that one.
+        // Strict: what was committed is visible, or nothing was. A superseded statement leaves the locks to the one
+        // that followed it.
         let followed = self.followed.load(Ordering::Acquire);
         if let Some(locks) = self.locks.get().filter(|locks| !followed || Arc::strong_count(locks) == 1) {
             locks.release(&self.context.locks);

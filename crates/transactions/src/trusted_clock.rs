@@ -1,12 +1,12 @@
-//! The clock that timestamps follow while histories exist: that of the machine, as far as it can be believed.
+//! The clock that timestamps follow while version histories exist: that of the machine, as far as it can be trusted.
 //!
-//! A clock that jumps ahead by mistake would take timestamps with it, which never go back: until that time had come, `AS
-//! OF` now would miss all commits after the jump, and histories would be pruned as if their time were over. So a clock that
-//! runs ahead of the time since it was last believed by more than [`ContextOptions::clock_jump_max`] is not followed:
-//! time goes on as the machine's uptime does, which nobody sets, and the log says so. Opening the database again believes
-//! the clock as it is then.
+//! A clock that jumps ahead by mistake would take timestamps with it, which never go back: until that time had come,
+//! `AS OF` now would miss all commits after the jump, and histories would be pruned as if their time were over. So a
+//! clock that runs ahead of the time since it was last trusted by more than [`ContextOptions::clock_jump_max`] is not
+//! followed: time goes on as the machine's uptime does, which cannot be set, and the log says so. Opening the database
+//! again trusts the clock as it is then.
 //!
-//! A clock that is set back is believed, since timestamps count on from where they are; and when it comes forward again,
+//! A clock that is set back is trusted, since timestamps count on from where they are; and when it comes forward again,
 //! up to where it would be had it not been set.
 //!
 //! [`ContextOptions::clock_jump_max`]: crate::ContextOptions::clock_jump_max
@@ -22,14 +22,14 @@ use crate::Timestamp;
 pub(crate) struct TrustedClock {
     env: Env,
     jump_max_ns: u64,
-    /// The most that the clock was ahead of the uptime when it was believed.
+    /// Maximum lead of the clock over the uptime when it was trusted.
     ahead_ns: AtomicI64,
     /// The clock is not followed, and the log says so.
     is_off: AtomicBool,
 }
 
 impl TrustedClock {
-    /// Believes the clock as it is, and what is stored.
+    /// Trusts the clock as it is, and the newest stored timestamp.
     pub(crate) fn new(env: &Env, newest: Timestamp, jump_max: Duration) -> TrustedClock {
         let jump_max_ns = u64::try_from(jump_max.as_nanos()).unwrap_or(u64::MAX);
         let now = env.now_ns();

@@ -1,7 +1,7 @@
-//! Giving space back on demand, all of it: dead keys, objects that grew for a long reader, histories, dropped states.
+//! Vacuum: reclaiming all space on demand: dead keys, objects that grew for a long reader, histories, dropped states.
 //!
-//! It goes in the slices of [`crate::reclaim`], so others read and write meanwhile. A dropped state is freed in steps once
-//! no snapshot needs it; the next open goes on with it.
+//! It goes in the slices of [`crate::reclaim`], so others read and write meanwhile. A dropped state is freed in steps
+//! once no snapshot needs it; the next open goes on with it.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::placement::PoolRole;
 use crate::state::State;
 use crate::{Result, StateId, Timestamp};
 
-/// How many leaves of a dropped state are freed in a step.
+/// Number of leaves of a dropped state that are freed in a step.
 const DESTROY_LEAVES: usize = 32;
 
-/// What a vacuum did.
+/// Statistics of a vacuum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VacuumStats {
-    /// Keys looked at.
+    /// Keys visited.
     pub keys_seen: u64,
     /// Dead keys removed from their index.
     pub keys_removed: u64,
@@ -34,7 +34,7 @@ pub struct VacuumStats {
     pub states_destroyed: u64,
     /// Dropped states that a snapshot may still need.
     pub states_waiting: u64,
-    /// Versions that left a history because their time was over.
+    /// Versions that left a history because their retention was over.
     pub versions_pruned: u64,
 }
 
@@ -45,7 +45,8 @@ pub(crate) struct Dropping {
     pub(crate) root: u64,
     /// Older snapshots may still read it.
     pub(crate) dropped_at: Timestamp,
-    /// Where its chains are cut next, so that freeing what the index leads to frees all of it; None: they are.
+    /// Position at which its chains are unlinked next, so that freeing what the index leads to frees all of it; None:
+    /// they are unlinked.
     cut_from: Option<Bound<KeyBytes>>,
 }
 
@@ -68,14 +69,14 @@ impl Dropping {
 }
 
 impl StateContext {
-    /// Removes all dead keys, shrinks objects, prunes histories, destroys dropped states, as far as no snapshot needs them.
-    /// Writers wait while some of their keys are worked on.
+    /// Removes all dead keys, shrinks objects, prunes histories, destroys dropped states, as far as no snapshot needs
+    /// them. Writers wait while some of their keys are worked on.
     pub fn vacuum(&self) -> Result<VacuumStats> {
         self.vacuum_states(&self.states(), |_| Ok(()))
     }
 
-    /// The same of some states, and of all that are dropped. `progress` is told what is done so far, at least once a state and
-    /// every few keys; its error ends it.
+    /// The same for some states, and all that are dropped. `progress` is told what is done so far, at least once a
+    /// state and every few keys; its error ends it.
     pub fn vacuum_states(
         &self,
         states: &[Arc<State>],
@@ -95,7 +96,7 @@ impl StateContext {
         Ok(stats)
     }
 
-    /// Cuts the chains of one leaf of a dropped state.
+    /// Unlinks the chains of one leaf of a dropped state.
     fn cut_leaf(
         &self,
         pool: &Arc<Pool>,

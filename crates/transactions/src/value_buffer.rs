@@ -1,10 +1,9 @@
-//! A value that was copied out of the pool. Short ones lie on the stack; a buffer that is used again keeps its room for
-//! long ones.
+//! A value copied from the pool. Short ones lie on the stack; a buffer that is used again keeps its room for long ones.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Values of up to so many bytes cost no allocation.
+/// Maximum length of values that cost no allocation.
 const SHORT_BYTES_MAX: usize = 256;
 
 /// See the module.

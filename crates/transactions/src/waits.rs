@@ -1,24 +1,24 @@
-//! Waits that may be long: for a lock, for a place among the active transactions, for versions that readers hold.
+//! Waits that may be long: for a lock, for a slot among the active transactions, for versions that readers hold.
 //!
-//! They hold their thread. Where threads are few and whoever is waited for needs one of them, as in an asynchronous runtime,
-//! somebody else runs them: [`StateContext::run_waits_with`](crate::StateContext::run_waits_with).
+//! They hold their thread. Where threads are few and the lock holder needs one of them, as in an asynchronous runtime,
+//! a blocking executor runs them: [`StateContext::run_waits_with`](crate::StateContext::run_waits_with).
 
 use std::sync::OnceLock;
 
-/// Runs a wait, once, and returns when it is over.
+/// Executor for blocking calls: runs a wait, once, and returns when it is over.
 pub type RunWait = fn(&mut dyn FnMut());
 
-/// Who runs waits: if nobody was named, whoever waits.
+/// Executor of waits: the waiting thread itself if none is set.
 #[derive(Debug, Default)]
 pub(crate) struct Waits(OnceLock<RunWait>);
 
 impl Waits {
-    /// Names who runs them from now on. Only the first one counts.
+    /// Sets the executor from now on. Only the first one counts.
     pub(crate) fn run_with(&self, run: RunWait) {
         let _ = self.0.set(run);
     }
 
-    /// Waits. Cost without anybody named: a load.
+    /// Waits. Cost without an executor: a load.
     pub(crate) fn run<R>(&self, wait: impl FnOnce() -> R) -> R {
         let Some(run) = self.0.get() else { return wait() };
         let (mut wait, mut waited) = (Some(wait), None);
@@ -29,7 +29,7 @@ impl Waits {
         });
         match (waited, wait) {
             (Some(result), _) => result,
-            // Not run: whoever was named has nothing to run it with.
+            // Not run: the executor has nothing to run it with.
             (None, Some(wait)) => wait(),
             (None, None) => unreachable!("a wait that was taken has a result"),
         }

@@ -1,4 +1,4 @@
-//! The write set: what a transaction wrote and nobody else sees. Volatile; a crash leaves nothing of it.
+//! The write set: writes of a transaction that no other one sees. Volatile; a crash leaves nothing of it.
 //!
 //! Invariants: keys are normalised (padded to the key width), so equal keys are equal bytes; `bytes` is at least
 //! what keys, values and undo entries take. Memory: [`WRITE_SET_BYTES_MAX`] per transaction, and what the memory
@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::writes::{Writes, Written};
 use crate::{Error, Result, StateId};
 
-/// How much one transaction may have written before its commit, in bytes.
+/// Maximum number of bytes that one transaction may have written before its commit.
 pub const WRITE_SET_BYTES_MAX: usize = 1 << 30;
 
 /// Bytes that a write set has without reserving them, so that a short transaction touches no shared counter.
@@ -24,10 +24,10 @@ const UNCOUNTED_BYTES_MAX: usize = 64 << 10;
 /// Bytes that are reserved at a time.
 const RESERVED_BYTES_STEP: usize = 256 << 10;
 
-/// What an entry costs beside its key and value: tree nodes, vectors.
+/// Bytes of an entry beside its key and value: tree nodes, vectors.
 const ENTRY_BYTES: usize = 64;
 
-/// A place in the history of a transaction's writes; see [`Transaction::mark`](crate::Transaction::mark).
+/// A savepoint among a transaction's writes; see [`Transaction::mark`](crate::Transaction::mark).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(usize);
 
@@ -39,7 +39,7 @@ pub(crate) struct StateWrites {
 struct Undo {
     state: StateId,
     key: KeyBytes,
-    /// What the write set held before; None: nothing.
+    /// Previous write of the key; None: none.
     before: Option<Written>,
 }
 
@@ -64,7 +64,7 @@ impl Reserved {
     /// Brings a part to so many bytes, or a little more.
     fn resize(part: &mut MemoryReservation, bytes: usize) -> Result<()> {
         let wanted = bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
-        // What became undo, or was taken back, is given up in large pieces.
+        // Bytes that moved to undo entries, or were rolled back, are released in large pieces.
         let is_much = part.bytes() > wanted + 2 * RESERVED_BYTES_STEP as u64;
         if is_much || part.bytes() < bytes as u64 {
             part.try_resize(wanted).map_err(|limit| Error::Memory(limit.into()))?;
@@ -96,7 +96,7 @@ impl WriteSet {
         self.states.values().flat_map(|writes| writes.keys.keys().map(move |key| (&writes.state, key)))
     }
 
-    /// What was written under the key: None is nothing, Some(None) a deletion.
+    /// The write under the key: None is none, Some(None) a deletion.
     pub(crate) fn get(&self, state: StateId, key: &[u8]) -> Option<Option<&[u8]>> {
         self.states.get(&state)?.keys.get(key)
     }
@@ -128,7 +128,7 @@ impl WriteSet {
         self.bytes += added + undo_bytes;
         match &mut self.undo {
             Some(undo) => {
-                // What was there is still held, by the undo entry.
+                // The previous value is still held, by the undo entry.
                 let before = writes.keys.put(key.clone(), value, |before| before.map(Box::from));
                 self.undo_bytes += undo_bytes + held_bytes(key_bytes, before.as_ref());
                 undo.push(Undo { state: state.id, key, before });
@@ -142,7 +142,7 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Reserves memory for what there is and so many bytes more.
+    /// Reserves memory for the present content and so many bytes more.
     #[cold]
     fn reserve(&mut self, memory: &Arc<MemoryBudget>, added: usize, undo_added: usize) -> Result<()> {
         let Reserved { writes, undo } = self.memory.get_or_insert_with(|| Reserved {
@@ -157,7 +157,7 @@ impl WriteSet {
         Mark(self.undo.get_or_insert_default().len())
     }
 
-    /// Takes back what was written after the mark.
+    /// Takes back the writes after the savepoint.
     pub(crate) fn rollback_to(&mut self, mark: Mark) {
         let undo = self.undo.as_mut().expect("marks come from `mark`, which starts the undo history");
         assert!(mark.0 <= undo.len(), "the mark was rolled back before");
@@ -197,7 +197,7 @@ impl WriteSet {
     }
 }
 
-/// Does no key lie between the bounds? (`BTreeMap::range` panics on such bounds.)
+/// Tells whether no key lies between the bounds. (`BTreeMap::range` panics on such bounds.)
 pub(crate) fn is_empty_range(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
     match (lower, upper) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,

@@ -1,17 +1,19 @@
 //! The write sets that backward validation looks at (dissertation 5.8.1, competitor 2; Härder 1984): those that were
 //! committed, and those of commits that are being written.
 //!
-//! A transaction begins (TSB) at its snapshot, is validated (TSV) under the lock of this collection, and is complete (TSC)
-//! when it is visible. It fails if a write set with a timestamp above its snapshot, so not complete when it began, and
-//! validated before it, has a key that it read: equation 5.5 and the intersection of the sets. Reading and writing
-//! transactions are validated alike.
+//! A transaction begins (TSB) at its snapshot, is validated (TSV) under the lock of this collection, and is complete
+//! (TSC) when it is visible. It fails if a write set with a timestamp above its snapshot, so not complete when it
+//! began, and validated before it, has a key that it read: equation 5.5 and the intersection of the sets. Reading and
+//! writing transactions are validated alike.
 //!
 //! Invariants:
-//! - Commit timestamps are drawn in the order of validation, so the sets ascend, and commit order is the serial order.
+//! - Commit timestamps are assigned in the order of validation, so the sets ascend, and commit order is the serial
+//!   order.
 //! - A set is here before anything of it is visible.
-//!
-//! Volatile: a crash ends all readers. Memory: [`WRITE_SET_KEYS_BYTES_MAX`]; sets that no active transaction overlaps go
-//! with later commits, and if that is not enough the oldest ones go: who began before them is restarted.
+//! Volatile: a crash ends all readers. Memory: [`WRITE_SET_KEYS_BYTES_MAX`]; sets that no active transaction overlaps
+//! go with later commits, and if that is not enough the oldest ones go: transactions that began before them are
+//! restarted.
+//! with later commits, and if that is not enough the oldest ones go: transactions that began before them are restarted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,10 +27,10 @@ use crate::state::State;
 use crate::write_set::WriteSet;
 use crate::{Error, Result, StateId, Timestamp};
 
-/// How many bytes of keys are kept for validation.
+/// Maximum number of bytes of keys that are kept for validation.
 pub const WRITE_SET_KEYS_BYTES_MAX: usize = 64 << 20;
 
-/// How many commits go by before sets are taken out: finding the oldest snapshot looks at all transactions.
+/// Number of commits after which sets are removed: finding the oldest snapshot visits all transactions.
 const PURGE_EVERY: usize = 64;
 
 struct Committed {
@@ -53,7 +55,7 @@ pub(crate) struct WriteSets {
     kept: RwLock<Kept>,
 }
 
-/// What a transaction has read of groups that validate backwards.
+/// Reads of a transaction in groups that validate backwards.
 #[derive(Default)]
 pub(crate) struct ValidatedReads {
     reads: ReadSet,
@@ -72,26 +74,26 @@ impl ValidatedReads {
     }
 }
 
-/// A validated commit that has not entered yet; nobody else is validated meanwhile.
+/// A validated commit that has not entered yet; no other one is validated meanwhile.
 pub(crate) struct Turn<'w> {
     kept: RwLockWriteGuard<'w, Kept>,
 }
 
 impl WriteSets {
-    /// Fails with a restart if something that was read has been written since. Others that only read may do so at the
-    /// same time.
+    /// Fails with a restart if something that was read has been written since. Other read-only transactions may do so
+    /// at the same time.
     pub(crate) fn validate(&self, reads: &ValidatedReads) -> Result<()> {
         self.kept.read().validate(reads)
     }
 
-    /// The same for who will write: then it is its turn to [`enter`](Turn::enter).
+    /// The same for a transaction that will write: then it is its turn to [`enter`](Turn::enter).
     pub(crate) fn validate_writer(&self, reads: &ValidatedReads) -> Result<Turn<'_>> {
         let kept = self.kept.upgradable_read();
         kept.validate(reads)?;
         Ok(Turn { kept: RwLockUpgradableReadGuard::upgrade(kept) })
     }
 
-    /// How many write sets are kept.
+    /// Number of write sets kept.
     pub(crate) fn count(&self) -> usize {
         self.kept.read().sets.len()
     }

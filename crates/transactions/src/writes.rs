@@ -1,7 +1,7 @@
-//! What a transaction wrote into one state: an ordered map that is an array while it is small.
+//! The writes of a transaction into one state: an ordered map that is an array while it is small.
 //!
-//! Most transactions write a few keys, with short values. Those lie in one allocation, sorted; a tree with a value of its own
-//! for each key would be several for every transaction. From [`FEW_MAX`] keys on it is a tree.
+//! Most transactions write a few keys, with short values. Those lie in one allocation, sorted; a tree with a value of
+//! its own for each key would be several for every transaction. From [`FEW_MAX`] keys on it is a tree.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, btree_map};
@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 /// A written value; None deletes the key.
 pub(crate) type Written = Option<Box<[u8]>>;
 
-/// How many keys are kept in an array: it is searched by halves, and on average half of it moves for a new key.
+/// Maximum number of keys in an array: it is searched by halves, and on average half of it moves for a new key.
 const FEW_MAX: usize = 32;
 /// Room that the array begins with.
 const FEW_MIN: usize = 8;
 
-/// A key of the array and what was written under it.
+/// A key of the array and the write under it.
 pub(crate) struct Entry {
     key: KeyBytes,
     value: Option<SmallVec<[u8; 48]>>,
@@ -49,7 +49,7 @@ impl Writes {
         self.len() == 0
     }
 
-    /// What was written under the key: None is nothing, Some(None) a deletion.
+    /// The write under the key: None is none, Some(None) a deletion.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         match &self.0 {
             Kind::Few(entries) => find(entries, key).ok().map(|at| entries[at].value.as_deref()),
@@ -90,7 +90,7 @@ impl Writes {
         }
     }
 
-    /// Takes a key out; how many bytes its value had, if it was there.
+    /// Removes a key; returns the number of bytes of its value, if it was there.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<usize> {
         match &mut self.0 {
             Kind::Few(entries) => {
@@ -149,7 +149,7 @@ impl<'w> Iterator for Iter<'w> {
     }
 }
 
-/// The place of a key, or where it would be.
+/// Index of a key, or where it would be.
 #[inline]
 fn find(entries: &[Entry], key: &[u8]) -> Result<usize, usize> {
     entries.binary_search_by(|entry| compare(&entry.key, key))
@@ -166,7 +166,7 @@ fn compare(left: &[u8], right: &[u8]) -> Ordering {
     }
 }
 
-/// Where a range begins or ends.
+/// Index at which a range begins or ends.
 fn place(entries: &[Entry], bound: Bound<&[u8]>, is_end: bool) -> usize {
     let before = |key: &[u8], with_equal: bool| {
         entries.partition_point(|entry| if with_equal { &entry.key[..] <= key } else { &entry.key[..] < key })

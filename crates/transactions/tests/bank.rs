@@ -1,6 +1,6 @@
-//! A bank: threads move money between accounts and write down what they did, in another state of the same transaction.
-//! After a power failure, a kill, or a full disk no money is lost or made, no transfer is there by half or twice, and none
-//! that was acknowledged is missing: the book, replayed, gives the balances.
+//! A bank: threads move money between accounts and record the transfers, in another state of the same transaction.
+//! After a power failure, a kill, or a full disk no money is lost or made, no transfer is there by half or twice, and
+//! none that was acknowledged is missing: the book, replayed, gives the balances.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -26,7 +26,7 @@ const ACCOUNTS: u64 = 6;
 const OPENING_BALANCE: i64 = 1_000;
 const THREADS: usize = 3;
 
-/// What each thread has begun, and what it was told is done.
+/// Transfers that each thread has begun, and those acknowledged to it.
 #[derive(Default)]
 struct Counters {
     attempted: [AtomicU64; THREADS],
@@ -114,7 +114,7 @@ impl Bank {
         }
     }
 
-    /// How many transfers of each thread the book has, if everything is right.
+    /// Number of transfers of each thread in the book, after checking that everything is right.
     fn audit(&self) -> [u64; THREADS] {
         let transaction = self.context.begin().unwrap();
         let mut balances = [OPENING_BALANCE; ACCOUNTS as usize];
@@ -205,7 +205,7 @@ fn power_failures(protocol: Protocol, one_group: bool) {
             if !armed.load(SeqCst) || !random.random_u64().is_multiple_of(11) {
                 return;
             }
-            // What was acknowledged before the image has to be in it, what is in it was attempted before.
+            // Transfers acknowledged before the image have to be in it, those in it were attempted before.
             let acknowledged = Counters::read(&counters.acknowledged);
             let seed = random.random_u64();
             let survivors = [Survivors::Fenced, Survivors::Flushed, Survivors::Everything];
@@ -268,7 +268,7 @@ fn on_disk() -> PoolOptions {
 /// Names the directory for the process that is to be killed.
 const CHILD_DIR: &str = "ENTRESOL_TEST_BANK_DIR";
 
-/// Transfers until it is killed; says what was acknowledged, a line each, when it was.
+/// Transfers until it is killed; prints each acknowledged transfer, a line each, when it was.
 fn be_killed(dir: &Path) {
     let bank = match dir.exists() {
         true => Bank::open(Pool::open(dir, &on_disk()).unwrap()),
@@ -317,7 +317,7 @@ fn a_process_that_is_killed_again_and_again() {
             acknowledged[thread] = acknowledged[thread].max(number.parse().unwrap_or(0));
         }
         let bank = Bank::open(Pool::open(&dir, &on_disk()).unwrap());
-        // Beside what was said, a thread has made at most one more, which it could not say.
+        // Beside the printed ones, a thread has made at most one more, which it could not print.
         bank.audit_within(acknowledged, acknowledged.map(|number| number + 1));
         before = bank.audit();
         let pool = Arc::clone(bank.context.pool());

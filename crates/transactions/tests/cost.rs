@@ -1,4 +1,5 @@
-//! What reads and commits cost. Prints; run with `cargo test --release -p entresol-transactions --test cost -- --nocapture`.
+//! Cost of reads and commits. Prints; run with `cargo test --release -p entresol-transactions --test cost --
+//! --nocapture`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;

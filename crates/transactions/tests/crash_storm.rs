@@ -14,7 +14,7 @@ use entresol_transactions::{INVALID_RANGES_MAX, StateContext, StateId};
 const KEYS: u64 = 40;
 const CRASHES: u64 = 1000;
 
-/// What the power failure to come will leave: decided and taken at a fence, while the run goes on unaware.
+/// Image that the next power failure will leave: chosen and taken at a fence, while the run goes on unaware.
 #[derive(Default)]
 struct Storm {
     fences_left: u64,
@@ -57,7 +57,7 @@ fn options(seed: u64) -> PoolOptions {
     }
 }
 
-/// One run until the next failure. Returns the number of invalid ranges and of objects scrubbed that it met.
+/// One run until the next failure. Returns the number of invalid ranges and of objects scrubbed in it.
 fn run(storm: &Arc<Mutex<Storm>>, image: Option<Vec<u64>>, random: &Env) -> (usize, u64) {
     let observed = Arc::clone(storm);
     let observer = Box::new(move |point: &CrashPoint<'_>| observed.lock().unwrap().fence(point));
@@ -81,7 +81,7 @@ fn run(storm: &Arc<Mutex<Storm>>, image: Option<Vec<u64>>, random: &Env) -> (usi
             "found {found:?}, legal {:?}",
             storm.legal
         );
-        // What recovery found stays found, if the power fails again before the first commit.
+        // Recovered content stays, if the power fails again before the first commit.
         storm.legal.clear();
         if storm.image.is_some() {
             storm.legal.push(found.clone());

@@ -19,7 +19,7 @@ const KEYS: u64 = 5;
 /// To this one of one state it writes the counter before, by itself.
 const ALONE: u64 = 50;
 
-/// A counter per thread: what it has reported, what it is about to commit.
+/// A counter per thread: the value it has reported, and the one it is about to commit.
 #[derive(Default)]
 struct Counters {
     reported: [AtomicU64; THREADS],

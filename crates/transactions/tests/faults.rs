@@ -1,4 +1,4 @@
-//! Failing devices and full pools: what was reported stays, what failed is gone, reads go on.
+//! Failing devices and full pools: reported commits stay, failed ones are gone, reads go on.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -78,7 +78,7 @@ fn a_commit_that_cannot_be_made_durable_is_never_seen_and_latches() {
     }
 }
 
-/// A vacuum that meets a full disk or a device that fails says so, and takes nothing that is not dead.
+/// A vacuum that finds a full disk or a failing device returns an error, and removes nothing that is not dead.
 #[test]
 fn a_vacuum_that_fails_takes_only_what_is_dead() {
     const KEYS: u64 = 3000;

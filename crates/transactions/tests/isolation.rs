@@ -1,4 +1,4 @@
-//! The anomalies of the literature (Adya's G0 to G2, lost updates, skews), at each level: what must not happen does not.
+//! The anomalies of the literature (Adya's G0 to G2, lost updates, skews), at each level: forbidden ones do not happen.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -320,7 +320,8 @@ fn write_skew_never_happens_to_threads() {
     assert!(left.load(Ordering::Relaxed) > 0);
 }
 
-/// Random transactions of threads; their commit order is the serial order, so replaying them in it gives what they read.
+/// Random transactions of threads; their commit order is the serial order, so replaying them in it gives what they
+/// read.
 #[test]
 fn serializable_histories_replay_in_commit_order() {
     const KEYS: u64 = 8;
@@ -382,7 +383,7 @@ fn serializable_histories_replay_in_commit_order() {
     });
     let mut committed: Vec<Committed> = histories.into_iter().flatten().collect();
     assert!(committed.len() > 100);
-    // Those without a timestamp of their own come after the commit whose timestamp they have.
+    // Transactions without a timestamp of their own come after the commit whose timestamp they have.
     committed.sort_by_key(|transaction| transaction.cts);
     let mut rows = std::collections::BTreeMap::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Random histories of interleaved transactions against a model: full copies per snapshot.
+//! Random operation histories of interleaved transactions against a model: full copies per snapshot.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -52,7 +52,7 @@ fn action() -> impl Strategy<Value = (usize, Action)> {
 type Key = (usize, Vec<u8>);
 type Writes = BTreeMap<Key, Option<Vec<u8>>>;
 
-/// A transaction beside what the model knows of it.
+/// A transaction beside its state in the model.
 struct Open {
     transaction: Arc<Transaction>,
     /// Number of commits that it sees.

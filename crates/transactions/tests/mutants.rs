@@ -1,5 +1,5 @@
-//! The score of the crash checker: every deliberate bug of the catalogue is caught by small histories that the
-//! code as it is passes.
+//! The score of the crash checker: every deliberate bug of the catalogue is caught by small operation histories that
+//! the unchanged code passes.
 //!
 //! `cargo test -p entresol-transactions --features mutants --test mutants -- --nocapture` prints the table; with
 //! `ENTRESOL_MUTANT=name` it looks at that one alone.
@@ -68,7 +68,7 @@ fn rarely(options: &CrashOptions) -> CrashOptions {
 
 #[test]
 fn every_mutant_is_caught_and_the_code_as_it_is_passes() {
-    // What mutants bring about panics; the table says it in a line.
+    // Mutants may panic; the table has it in a line.
     std::panic::set_hook(Box::new(|_| {}));
     let started = Instant::now();
     select(None);
@@ -84,7 +84,7 @@ fn every_mutant_is_caught_and_the_code_as_it_is_passes() {
     let ours = || CATALOGUE.iter().filter(|mutant| mutant.caught_by == CaughtBy::Checker);
     for mutant in ours().filter(|mutant| asked_for.is_empty() || mutant.name == asked_for) {
         select(Some(mutant.name));
-        // A mutant of a floor does nothing to the histories of those below.
+        // A mutant of a crate does nothing to the histories of those below.
         let first = match mutant.place.split('/').next() {
             Some("memory") => 0,
             Some("structures") => 1,

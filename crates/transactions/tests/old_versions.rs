@@ -142,7 +142,7 @@ fn snapshots_stand_still_while_versions_move() {
     assert_eq!(context.stats().old_versions, 0);
 }
 
-/// They lie in DRAM: a crash ends the snapshots that need them, and what is left is whole.
+/// They lie in DRAM: a crash ends the snapshots that need them, and the rest is complete.
 #[test]
 fn after_a_crash_nobody_needs_them() {
     let options =

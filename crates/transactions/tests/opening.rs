@@ -1,4 +1,4 @@
-//! States too large to be opened at once: they answer before their indexes are whole.
+//! States too large to be loaded at once: they answer before their indexes are loaded.
 
 #![allow(clippy::unwrap_used)]
 
@@ -139,7 +139,7 @@ fn damage_in_a_large_index_is_an_error_of_whoever_comes_to_it() {
     transaction.write(&state, &key(KEYS / 2), Some(&[0; 8])).unwrap();
     let error = transaction.commit(Durability::Sync).unwrap_err();
     assert!(error.is_corrupt(), "{error}");
-    // The others are as good as ever.
+    // The others remain usable.
     assert_eq!(read(&context, &state, 10).unwrap(), Some(10));
     let transaction = context.begin().unwrap();
     transaction.write(&state, &key(10), Some(&11u64.to_le_bytes())).unwrap();

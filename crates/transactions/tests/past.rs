@@ -1,4 +1,4 @@
-//! Reading the past, against an oracle that keeps all versions of everything.
+//! Time travel, against an oracle that keeps all versions of everything.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -49,7 +49,7 @@ fn name(number: u64, width: KeyWidth) -> Vec<u8> {
 struct Oracle {
     context: Arc<StateContext>,
     states: [(Arc<State>, KeyWidth); 2],
-    /// What was there after each commit.
+    /// Rows after each commit.
     all: Vec<(Timestamp, [Rows; 2])>,
     random: Env,
 }
@@ -95,7 +95,7 @@ impl Oracle {
         }
     }
 
-    /// What was there at a moment.
+    /// Rows at a point in time.
     fn at(&self, at: Timestamp) -> &[Rows; 2] {
         &self.all[self.all.partition_point(|(cts, _)| *cts <= at) - 1].1
     }
@@ -161,8 +161,8 @@ fn random_moments_match_the_oracle() {
     }
 }
 
-/// Some keys with so many versions that scans seek, others with few so that they walk; keys that come, go and are taken out of
-/// the index; every moment at which something began or ended, and those beside it.
+/// Some keys with so many versions that scans seek, others with few so that they walk; keys that come, go and are
+/// removed from the index; every timestamp at which something began or ended, and those beside it.
 #[test]
 fn many_versions_of_some_keys_match_the_oracle() {
     let widths = [KeyWidth::Eight, KeyWidth::Variable, KeyWidth::Sixteen];
@@ -198,7 +198,7 @@ fn many_versions_of_some_keys_match_the_oracle() {
             let commit = transaction.commit(Durability::None).unwrap();
             oracle.all.push((commit.cts, now));
             match round {
-                // Near moments while nothing has gone since, and others while it has.
+                // Near timestamps while nothing has gone since, and others while it has.
                 50 | 160 | 310 | 400 => {
                     (1..8).for_each(|back| oracle.check_at(oracle.all[oracle.all.len() - back].0));
                     (0..8).for_each(|_| oracle.check_at(oracle.random_moment()));
@@ -211,7 +211,7 @@ fn many_versions_of_some_keys_match_the_oracle() {
     }
 }
 
-/// Keys that are too long for a history can be written once; what lies behind them is found all the same.
+/// Keys that are too long for a history can be written once; keys that lie behind them are found all the same.
 #[test]
 fn keys_that_no_history_has_room_for_do_not_hide_others() {
     let context = common::context();
@@ -256,7 +256,7 @@ fn now_ns(context: &StateContext) -> u64 {
     context.pool().env().now_ns()
 }
 
-/// A commit that has returned is in the past of the moment after, and one that has not begun is not.
+/// A commit that has returned is visible AS OF the next instant, and one that has not begun is not.
 #[test]
 fn moments_of_the_clock() {
     let context = common::context();
@@ -272,7 +272,7 @@ fn moments_of_the_clock() {
     for (at, value) in moments {
         assert_eq!(get(&context.begin_as_of(at).unwrap(), &state, 1), value, "as of {at}");
     }
-    // A moment that nobody has committed after stays what it was.
+    // A point in time after the last commit stays what it was.
     let now = now_ns(&context);
     let before = get(&context.begin_as_of(now).unwrap(), &state, 1);
     put(&context, &state, 1, b"later");
@@ -332,7 +332,7 @@ fn what_cannot_be_asked_for_says_so() {
     assert_eq!(get(&reader, &plain, 1).as_deref(), Some(&b"before"[..]), "what was there already");
     assert!(matches!(reader.write(&plain, &key(1), None), Err(Error::ReadsThePast { .. })));
 
-    // Off, and on again: what was before is gone.
+    // Off, and on again: earlier versions are gone.
     let at = context.newest_commit();
     context.drop_history(plain.id()).unwrap();
     assert!(matches!(reader.read(&plain, &key(1), |_| ()), Err(Error::NoHistory { .. })));
@@ -343,7 +343,7 @@ fn what_cannot_be_asked_for_says_so() {
     assert_eq!(plain.past().unwrap().kept, None);
 }
 
-/// Space of what is pruned is used again; a reader of the past holds the horizon back.
+/// Space of pruned versions is used again; an AS OF reader holds the horizon back.
 #[test]
 fn pruning_gives_space_back() {
     let context = common::context();
@@ -573,7 +573,7 @@ fn the_past_survives_reopening() {
     assert!(context.check(|_, _, _| Ok(()), |_| ()).unwrap().is_empty(), "a history goes with its state");
 }
 
-/// Commits that fail leave a past in which they never were.
+/// Commits that fail leave a version history without them.
 #[test]
 fn what_failed_is_not_in_the_past() {
     let options = PoolOptions {

@@ -314,7 +314,7 @@ fn a_volatile_state_has_what_the_budget_leaves_and_gives_it_back() {
         ..PoolOptions::default()
     };
     let dir = tempfile::tempdir().unwrap();
-    // Its own memory is not what is looked at here.
+    // The memory of the main pool is not under test here.
     let main = PoolOptions { domain: DomainChoice::DaxEmulated, ..options };
     let context = StateContext::open_or_create(Pool::create(dir.path(), &main).unwrap()).unwrap();
     let states = pair(&context);

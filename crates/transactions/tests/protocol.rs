@@ -1,4 +1,4 @@
-//! The transaction protocol as a user sees it: snapshots, atomicity, conflicts, own writes, undo, votes.
+//! The transaction protocol from a user's view: snapshots, atomicity, conflicts, own writes, undo, votes.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;

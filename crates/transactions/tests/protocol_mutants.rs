@@ -1,4 +1,4 @@
-//! Deliberate bugs of the protocols: the interleavings that the code as it is passes catch each of them.
+//! Deliberate bugs of the protocols: the interleavings that the unchanged code passes catch each of them.
 //!
 //! `cargo test -p entresol-transactions --features mutants --test protocol_mutants`
 #![allow(clippy::unwrap_used, reason = "tests")]

@@ -1,5 +1,5 @@
-//! The protocols beside each other: every interleaving of the literature's anomalies, threads whose histories are replayed,
-//! and that a choice stays.
+//! The protocols beside each other: every interleaving of the literature's anomalies, threads whose histories are
+//! replayed, and that a choice stays.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -298,7 +298,7 @@ fn a_choice_stays_and_stats_show_it() {
     }
 }
 
-/// What is read of a BOCC group counts when the commit says so; the error names the key.
+/// A read of a BOCC group counts when the commit returns; the error names the key.
 #[test]
 fn a_bocc_reader_that_saw_two_moments_is_told_so() {
     let (context, [state, _]) = two_states(Protocol::Bocc);

@@ -1,4 +1,4 @@
-//! What is there when the database is opened again: after a close, and after the process just went away.
+//! Content of a database when it is opened again: after a close, and after the process was killed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Versions, growth and giving space back.
+//! Versions, growth and reclaiming space.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -141,8 +141,8 @@ fn a_thread_reclaims_what_one_commit_deletes_however_much_it_is() {
     assert!(left <= empty + (64 << 10), "{left} bytes, {empty} before");
 }
 
-/// An object that has grown for readers is small again after a write that comes when they are gone, and not at once; also if
-/// the key was deleted just before.
+/// An object that has grown for readers is small again after a write that comes when they are gone, and not at once;
+/// also if the key was deleted just before.
 #[test]
 fn a_write_makes_an_object_small_again_that_grew_for_readers() {
     for is_deleted in [false, true] {
@@ -201,7 +201,7 @@ fn rewriting_brings_objects_together() {
     assert!(numbers().all(|number| get(&reader, &state, number).unwrap() == b"another of that length"));
 }
 
-/// Keys that a long reader sees do not keep those back that it does not see, wherever they lie in the index.
+/// Keys that a long reader sees do not keep those back that it does not see, anywhere in the index.
 #[test]
 fn what_has_to_wait_does_not_stand_before_what_need_not() {
     const BEYOND: u64 = entresol_transactions::DEAD_KEYS_MAX as u64 + 5000;
@@ -229,7 +229,7 @@ fn what_has_to_wait_does_not_stand_before_what_need_not() {
     }
 }
 
-/// A state with more versions in its past than commits of that time can look at is pruned all the same.
+/// A state with a longer version history than commits of that time can visit is pruned all the same.
 #[test]
 fn a_thread_prunes_a_history_however_long_it_is() {
     const KEYS: u64 = 30_000;
@@ -423,7 +423,7 @@ fn the_file_gives_back_what_was_deleted() {
     assert_eq!(rows(&context.begin().unwrap(), &context.states()[0]).len(), 1000);
 }
 
-/// A commit that finds no room takes what only dead versions have.
+/// A commit that finds no room takes the space of dead versions.
 #[test]
 fn the_space_of_dead_versions_is_found_before_a_commit_is_refused() {
     let options = PoolOptions {

@@ -1,4 +1,4 @@
-//! Nobody waits for a stranger: what a commit waits for is its own, or of the same keys.
+//! Independent commits: a commit waits for nothing but its own device, and commits of the same keys.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -107,8 +107,8 @@ fn open(dir: &Path, files: &SlowFiles) -> Arc<StateContext> {
     StateContext::open_or_create(Pool::open_or_create(dir, &options).unwrap()).unwrap()
 }
 
-/// Commits at `none` and `group` go on while a device holds up a commit at `sync`, of another state of the same group, and
-/// whoever comes sees them, and not that one.
+/// Commits at `none` and `group` go on while a device holds up a commit at `sync`, of another state of the same group,
+/// and new readers see them, and not that one.
 #[test]
 fn who_waits_for_no_device_waits_for_nobody_who_does() {
     let dir = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn who_waits_for_no_device_waits_for_nobody_who_does() {
             writer.commit(Durability::Sync).unwrap().cts
         });
         files.wait_until_somebody_waits();
-        // All versions of a hot key are given back meanwhile, or there would be no room for so many.
+        // All versions of a hot key are reclaimed meanwhile, or there would be no room for so many.
         for number in 0..1000_u64 {
             let writer = context.begin().unwrap();
             writer.write(&own, &key(1), Some(&number.to_le_bytes())).unwrap();
@@ -160,7 +160,7 @@ fn transfer(context: &Arc<StateContext>, states: &[Arc<State>; 2], number: u64) 
     writer.commit(durability).unwrap();
 }
 
-/// Slow and quick commits over two groups, which build on each other, are seen whole and in their order.
+/// Slow and quick commits over two groups, which build on each other, are seen completely and in their order.
 #[test]
 fn commits_over_groups_are_seen_whole_whatever_they_wait_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -187,8 +187,9 @@ fn commits_over_groups_are_seen_whole_whatever_they_wait_for() {
     });
 }
 
-/// A loader commits many keys of two groups at a time beside writers of other keys, at each durability, and beside serializable
-/// transactions that read a range of those: each is seen whole and in its order, now and after a restart.
+/// A loader commits many keys of two groups at a time beside writers of other keys, at each durability, and beside
+/// serializable transactions that read a range of those: each is seen completely and in its order, now and after a
+/// restart.
 #[test]
 fn a_loader_beside_small_writers_is_seen_whole() {
     const LOADED: u64 = 200;
@@ -269,8 +270,8 @@ fn number_of(value: &[u8]) -> u64 {
     u64::from_le_bytes(value.try_into().unwrap())
 }
 
-/// The journal is at its maximum and the device holds up the checkpoint that would make room: writers wait, without the latches
-/// of leaves, so that readers of the same leaves go on.
+/// The journal is at its maximum and the device holds up the checkpoint that would make room: writers wait, without the
+/// latches of leaves, so that readers of the same leaves go on.
 #[test]
 fn readers_of_a_hot_leaf_do_not_wait_for_the_journal() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,14 +1,15 @@
 //! Small commits that only update and delete, on `journal`: one append in place of four.
 //!
-//! The words of the versions, the bits and `LastCTS` are stored by one publication, under the append lock. What one append
-//! takes survives whole or not at all, so nothing has to be fenced in between. It must not be stored before: a page
-//! may go to the pool file at any time, with what is not appended yet.
+//! The words of the versions, the bits and `LastCTS` are stored by one publication, under the append lock. One append
+//! survives completely or not at all, so nothing has to be fenced in between. Nothing may be stored before: a page may
+//! go to the pool file at any time, with words that are not appended yet.
 //!
-//! Only the oldest commit of its groups carries `LastCTS`, with the queues locked; another one publishes its versions alone, and
-//! waits for its turn as all do.
+//! Only the oldest commit of its groups carries `LastCTS`, with the queues locked; another one publishes its versions
+//! alone, and waits for its turn as all do.
 //!
 //! Elsewhere a publication is atomic only in what it changes, not in what it writes before, and costs more fences
-//! than phases do. The crash checker commits this way all the same, with a fence behind phase 1: its domain is not `journal`.
+//! than phases do. The crash checker commits this way all the same, with a fence behind phase 1: its domain is not
+//! `journal`.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -24,9 +25,9 @@ use crate::object::VersionedObject;
 use crate::plan::{Step, Steps};
 use crate::write_set::WriteSet;
 
-/// How many keys, whose bits are changes of the publication, beside `LastCTS` of some groups.
+/// Maximum number of keys, whose bits are changes of the publication, beside `LastCTS` of some groups.
 const KEYS_MAX: usize = 40;
-/// How many words are copied under the append lock: others wait for it.
+/// Maximum number of words copied under the append lock: others wait for it.
 const WORDS_MAX: usize = 1024;
 
 impl<'c> Execution<'c> {
@@ -50,7 +51,7 @@ impl<'c> Execution<'c> {
         (words <= WORDS_MAX).then_some(words)
     }
 
-    /// All phases; returns a whole commit. An error leaves nothing that counts, now or after a crash.
+    /// Runs all phases; returns a complete commit. An error leaves nothing that counts, now or after a crash.
     pub(super) fn run_at_once(
         &self,
         words: usize,

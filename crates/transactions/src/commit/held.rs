@@ -1,4 +1,4 @@
-//! What a commit holds while it writes.
+//! Locks that a commit holds while it writes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::predicate_locks::{PredicateHeld, PredicateLock};
 use crate::reads::ReadSet;
 use crate::write_set::WriteSet;
 
-/// See the module. Until it is dropped nobody else writes what the commit writes, nor what it has read.
+/// Locks of a commit. Until they are dropped no other commit writes its keys, nor what it has read.
 pub(super) enum Held<'g> {
     /// Its keys, and its groups shared.
     Keys { _keys: KeysHeld<'g> },
@@ -22,7 +22,7 @@ pub(super) enum Held<'g> {
 }
 
 impl Held<'_> {
-    /// Waits for whoever holds any of it. `alone`: no writer of its groups can go on meanwhile anyway.
+    /// Waits for the holders of any of them. `alone`: no writer of its groups can go on meanwhile anyway.
     #[inline]
     pub(super) fn acquire<'g>(
         context: &StateContext,

@@ -1,37 +1,36 @@
-//! Commits of many keys, beside which others become whole.
+//! Commits of many keys, beside which others become complete.
 //!
-//! `LastCTS = n` says that all commits up to n are whole, so in the queue of its groups a commit that takes long would keep all
-//! that are younger from becoming whole. It is in no queue: *declared* invalid for its groups, by a timestamp
-//! of its own and before it writes anything, it may be passed. It becomes whole when that is taken back, for all of its
-//! groups in one publication.
+//! `LastCTS = n` says that all commits up to n are complete, so in the queue of its groups a long commit would keep all
+//! younger ones from becoming complete. It is in no queue: *declared* invalid for its groups, by a timestamp of its own
+//! and before it writes anything, it may be passed. It becomes complete when that is revoked, for all of its groups in
+//! one publication.
 //!
 //! ```text
-//!            lock keys by name, plan, draw CTS                            (0) nothing
+//!            lock keys by name, plan, assign CTS                            (0) nothing
 //!            declare (CTS - 1, CTS] invalid for each group                (1) one publication
 //! phases     clear; write; set bits, indexes; sync the disk beside        (2) as any commit
-//!            wait until nothing older is in work in its groups
+//!            wait until nothing older is in flight in its groups
 //!            take it back; LastCTS of each group := at least CTS          (3) one publication
 //! ```
 //!
 //! # What a crash leaves
-//! Up to (3) a range of one timestamp in the list of each group: the versions never count, and what finds them later takes
-//! them for what they are, as those of any commit that failed. After (3) nothing: the commit is whole. Recovery knows nothing of
-//! it.
+//! Up to (3) a range of one timestamp in the list of each group: the versions never count, and later readers treat them
+//! as those of any commit that failed. After (3) nothing: the commit is complete. Recovery needs no rule for it.
 //!
-//! # Why nobody takes it along
+//! # Why no other commit takes it along
 //! - A crash declares invalid what lies above `LastCTS`: so that is raised to CTS in the same publication.
-//! - A commit that fails declares all above `LastCTS` up to itself. Of declared commits it leaves out the newest in work that is
-//!   older, and all below: each failure there has declared itself. CTS is drawn and noted under the lock of
-//!   the list, so that whoever is younger finds it there.
-//! - `LastCTS` passes no older commit in work: it is waited for. Those are short.
+//! - A commit that fails declares all above `LastCTS` up to itself. Of declared commits it leaves out the newest in
+//!   flight that is older, and all below: each failure there has declared itself. CTS is assigned and noted under the
+//!   lock of the list, so that every younger commit finds it there.
+//! - `LastCTS` passes no older commit in flight: it is waited for. Those are short.
 //!
-//! In this run nobody sees it before its stamp is finished, and nobody else looks at its keys. If it fails, its timestamp joins
-//! the invalid ones in DRAM; on the medium it is there already.
+//! In this run no snapshot sees it before its stamp is finished, and no other commit touches its keys. If it fails, its
+//! timestamp joins the invalid ones in DRAM; on the medium it is there already.
 //!
 //! Groups whose states are all volatile have no entry in the list: nothing of them is left by a crash.
 //!
-//! Commits over more groups than a publication takes, of groups that read no snapshots, or while the list is half full, are
-//! in the queues as small ones are.
+//! Commits over more groups than a publication takes, of groups that read no snapshots, or while the list is half full,
+//! are in the queues as small ones are.
 
 use smallvec::SmallVec;
 
@@ -47,11 +46,11 @@ use crate::snapshot::Class;
 use crate::write_set::WriteSet;
 use crate::{GroupId, Result, Timestamp, interleave};
 
-/// The declared commits in work: their timestamps and groups.
+/// The declared commits in flight: their timestamps and groups.
 #[derive(Default)]
 pub(crate) struct DeclaredCommits(Vec<(Timestamp, SmallVec<[GroupId; 4]>)>);
 
-/// Where a commit is declared: the groups that had a durable state then, and an entry of the list for each.
+/// Declaration of a commit: the groups that had a durable state then, and an entry of the list for each.
 pub(super) struct Declaration {
     groups: SmallVec<[GroupId; 4]>,
     entries: DeclaredIn,
@@ -86,7 +85,7 @@ impl<'c> Execution<'c> {
         self.groups.iter().filter(|group| group.is_durable()).map(|group| group.id).collect()
     }
 
-    /// Draws a timestamp and declares it. None: there is no room in the list.
+    /// Assigns a timestamp and declares it invalid. None: the list has no room.
     pub(super) fn declare(
         &self,
         slot: usize,
@@ -110,13 +109,14 @@ impl<'c> Execution<'c> {
         Ok(Some((Declaration { groups, entries }, stamp)))
     }
 
-    /// Makes it whole. The caller has the locks of its queues, in which nothing older is left, and of the list.
+    /// Makes the commit complete. The caller has the locks of its queues, in which nothing older is left, and of the
+    /// list.
     fn take_back(&self, cts: Timestamp, declaration: &Declaration) -> Result<()> {
         let Declaration { groups, entries } = declaration;
         if !groups.is_empty() {
             self.context.directory.take_back(cts, groups, entries)?;
         }
-        // Failures of this run declare what lies above.
+        // Failures of this run declare the timestamps above.
         let of_run = self.groups.iter().filter(|group| !groups.contains(&group.id));
         for group in of_run.filter(|group| self.context.directory.last_cts(group.id) < cts) {
             self.context.directory.set_volatile_last_cts(group.id, cts);
@@ -124,7 +124,7 @@ impl<'c> Execution<'c> {
         Ok(())
     }
 
-    /// All phases; returns a whole commit. An error leaves nothing that counts, now or after a crash.
+    /// Runs all phases; returns a complete commit. An error leaves nothing that counts, now or after a crash.
     pub(super) fn run_declared(
         &self,
         declaration: &Declaration,
@@ -148,7 +148,7 @@ impl<'c> Execution<'c> {
         Ok(stamp)
     }
 
-    /// It stays declared.
+    /// Gives the commit up; it stays declared.
     fn give_up_declared(&self, stamp: CommitStamp<'_>, writes: &WriteSet) {
         let cts = stamp.cts();
         {

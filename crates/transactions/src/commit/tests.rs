@@ -10,7 +10,7 @@ use crate::reclaim::Patience;
 use crate::snapshot::Class;
 use crate::{Error, Protocol, StateContext};
 
-/// An older commit ends in doubt while a younger one, which is whole, waits to become visible.
+/// An older commit ends in doubt while a younger one, which is complete, waits to become visible.
 #[test]
 fn what_an_older_commit_holds_back_has_not_failed() {
     let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
@@ -102,7 +102,8 @@ fn classes_go_by_keys_and_by_what_is_waited_for() {
     }
 }
 
-/// A commit is whole, and not visible yet: who begins after writers were cut off has to see it, whatever its class.
+/// A commit is complete and not visible yet: a transaction that begins after writers were cut off has to see it,
+/// whatever its class.
 #[test]
 fn cutting_off_writers_waits_until_older_commits_are_seen() {
     let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };

@@ -1,5 +1,5 @@
-//! Commits of many keys beside small ones of other keys: two threads that take turns at flushes and fences, so that each is in
-//! the middle of its commits while the other one ends its own.
+//! Commits of many keys beside small ones of other keys: two threads that take turns at flushes and fences, so that
+//! each is in the middle of its commits while the other one ends its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -18,12 +18,12 @@ use crate::{Error, Result, State, StateContext, StateId};
 const LARGE: [u64; 2] = [STRIPED_KEYS_MAX as u64 - 2, 4];
 /// The key of the small commits, in both states.
 const SMALL_KEY: u64 = 1000;
-/// What is committed after a crash.
+/// Key committed after a crash.
 const LATER_KEY: u64 = 2000;
 /// Small commits for each large one.
 const SMALL_ONES: u64 = 12;
 
-/// The commits of each thread: how many have returned, and how many began.
+/// The commits of each thread: the number that have returned, and the number that began.
 #[derive(Default)]
 struct Progress {
     large: [AtomicU64; 2],
@@ -61,7 +61,7 @@ fn run(pool: &Arc<Pool>, progress: &Progress, groups: Groups, rounds: u64, seed:
     let other = if groups == Groups::One { group } else { context.create_group()? };
     let states =
         [context.create_state(group, KeyWidth::Eight)?, context.create_state(other, KeyWidth::Variable)?];
-    // One after the other first: nothing has passed the large one when it is whole.
+    // One after the other first: nothing has passed the large one when it is complete.
     commit(&context, &states, &progress.small, 1, small)?;
     commit(&context, &states, &progress.large, 1, large)?;
     commit(&context, &states, &progress.small, 2, small)?;
@@ -70,7 +70,7 @@ fn run(pool: &Arc<Pool>, progress: &Progress, groups: Groups, rounds: u64, seed:
         move || (2..=rounds).try_for_each(|number| commit(context, states, &progress.large, number, large));
     let small_ones = move || {
         (3..rounds * SMALL_ONES).try_for_each(|number| {
-            // Each time: before another small one is whole, or it would have passed the large one already.
+            // Each time: before another small one is complete, or it would have passed the large one already.
             fail(context, &states[number as usize % 2])?;
             if number % 10 == 0 {
                 context.vacuum()?;
@@ -88,7 +88,7 @@ fn run(pool: &Arc<Pool>, progress: &Progress, groups: Groups, rounds: u64, seed:
     Ok(())
 }
 
-/// What a commit writes: state, key, value.
+/// Writes of a commit: state, key, value.
 type Writes = Vec<(usize, u64, Option<Vec<u8>>)>;
 
 fn commit(
@@ -144,7 +144,7 @@ fn verify(pool: &Arc<Pool>, legal: &Legal) -> std::result::Result<(), String> {
     };
     let states = [first, second];
     is_legal(&context, &states, legal)?;
-    // Others pass what was in work, and what it left is looked over.
+    // Others pass what was in flight, and its leftovers are reclaimed.
     for _ in 0..2 {
         let writer = context.begin().map_err(text)?;
         for state in &states {
@@ -158,7 +158,7 @@ fn verify(pool: &Arc<Pool>, legal: &Legal) -> std::result::Result<(), String> {
     nothing_leaks(pool, &context).map_err(text)?
 }
 
-/// What is there is what some number of large commits and some number of small ones have written.
+/// Tells whether the rows are what some number of large commits and some number of small ones have written.
 fn is_legal(
     context: &Arc<StateContext>,
     states: &[Arc<State>; 2],

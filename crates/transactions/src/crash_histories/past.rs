@@ -1,8 +1,8 @@
-//! Histories of states that keep what they had: after every crash, each moment that can be asked for is as it was.
+//! Operation histories of states with version histories: after every crash each readable point in time is as it was.
 //!
-//! Each commit writes its number into both states, so what is read as of a moment says which commit it is to be compared with.
-//! Versions are kept for a few microseconds of a clock that moves by one with each look, so most of what happens is
-//! pruned while the history runs.
+//! Each commit writes its number into both states, so a read AS OF a timestamp says which commit it is to be compared
+//! with. Versions are retained for a few microseconds of a clock that moves by one with each reading, so most of them
+//! are pruned while the history runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::{
     Transaction,
 };
 
-/// How long versions are kept while the history runs.
+/// Retention of versions while the history runs.
 const KEPT: Duration = Duration::from_micros(16);
-/// Where a commit says its number.
+/// Key under which a commit writes its number.
 const NUMBER_KEY: u64 = 77;
-/// What a verification commits: as often, this much is added to the number.
+/// Commits of a verification: as often, this much is added to the number.
 const LATER: u64 = 1000;
 const LATER_KEY: u64 = 1;
 const LATER_VALUE: &[u8] = b"after the crash";
 
-/// What both states had after each commit; none before they keep a history.
+/// Rows of both states after each commit; none before they keep a version history.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Content(Option<Vec<Rows>>);
 
@@ -38,7 +38,7 @@ enum Operation {
     Create,
     /// Commits the same changes to both states.
     Commit(Changes),
-    /// Starts their histories anew: nothing before can be asked for.
+    /// Starts their histories anew: nothing before can be read.
     Restart,
 }
 
@@ -69,7 +69,7 @@ impl Model for Content {
 }
 
 impl Content {
-    /// What was there after a commit, or after one of a verification.
+    /// Rows after a commit, or after one of a verification.
     fn after(&self, number: u64) -> Option<Rows> {
         let mut rows = self.0.as_ref()?.get((number % LATER) as usize)?.clone();
         if number >= LATER {
@@ -157,7 +157,7 @@ fn number(transaction: &Transaction, states: &[Arc<State>; 2], number: u64) -> R
     Ok(())
 }
 
-/// A state with a history that is filled and dropped.
+/// Creates, fills and drops a state with a version history.
 fn come_and_go(context: &Arc<StateContext>, group: GroupId) -> Result<()> {
     let state = context.create_state(group, KeyWidth::Sixteen)?;
     context.keep_history(state.id(), None)?;
@@ -175,7 +175,7 @@ fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), Strin
     check_sound(&context)?;
     let states = [0, 1].map(|id| context.state(StateId(id)).filter(|state| state.past().is_some()));
     let [Some(first), Some(second)] = states else {
-        // While histories are started anew there is none for a moment; before they were made, too.
+        // While histories are started anew there is none for a short time; before they were made, too.
         let may_be = legal.iter().any(|content| content.0.is_none()) || restarts(&context, legal);
         return if may_be { Ok(()) } else { Err("a state or its history is gone".to_string()) };
     };
@@ -200,8 +200,8 @@ fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), Strin
     nothing_leaks(pool, &context).map_err(text)?
 }
 
-/// Whether a history may be missing because histories are being started anew. What the states have now is right in any
-/// case.
+/// Tells whether a history may be missing because histories are being started anew. The present of the states is right
+/// in any case.
 fn restarts(context: &Arc<StateContext>, legal: &[&Content]) -> bool {
     // Operations that do not change the content: with and without the one in flight it is the same.
     legal.len() == 2
@@ -219,7 +219,7 @@ fn number_of(rows: &Rows) -> u64 {
     number.and_then(std::result::Result::ok).map_or(0, u64::from_le_bytes)
 }
 
-/// The newest commits that can be asked for, as of their timestamp and the last ones just before the next: the content of
+/// Checks the newest readable commits, AS OF their timestamp and the last ones just before the next: the content of
 /// both states is what the model has for them, in order.
 fn moments(
     context: &Arc<StateContext>,
@@ -279,7 +279,7 @@ fn moments(
     Ok(Ok(()))
 }
 
-/// The timestamps of the commits of which the history or the present of a state knows: each has written the number.
+/// The timestamps of the commits that the history or the present of a state has: each has written the number.
 fn commits_of(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Vec<Timestamp>> {
     let mut found: Vec<Timestamp> = state.newest(&state.normalise(&key(NUMBER_KEY))?)?.into_iter().collect();
     for (key, cts, _, dts) in records(context, state)? {
@@ -306,7 +306,7 @@ fn records(context: &StateContext, state: &State) -> Result<Vec<(KeyBytes, Times
     Ok(found)
 }
 
-/// After a vacuum nothing is left that cannot be asked for.
+/// Checks that after a vacuum no unreadable version is left.
 fn pruned(context: &StateContext, states: &[Arc<State>; 2]) -> Result<std::result::Result<(), String>> {
     for state in states {
         let horizon = state.past().map_or(0, |past| past.horizon);

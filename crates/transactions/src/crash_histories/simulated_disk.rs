@@ -8,7 +8,7 @@ use entresol_memory::env::{FilesImage, SimulatedFiles};
 use entresol_memory::{DomainChoice, Env, JournalOptions, Pool, PoolOptions};
 use parking_lot::Mutex;
 
-/// What a power failure may leave: what was synced, and all that was written.
+/// Images that a power failure may leave: what was synced, and all that was written.
 pub(super) type DiskImages = [Arc<FilesImage>; 2];
 
 /// Files in memory; lock files are real ones.
@@ -16,7 +16,7 @@ pub(super) struct Disk {
     directory: PathBuf,
     seed: u64,
     files: SimulatedFiles,
-    /// Those of the last look, and how many calls had changed files by then.
+    /// Images of the last call, and the number of calls that had changed files by then.
     images: Mutex<(usize, DiskImages)>,
     loaded: AtomicU64,
 }
@@ -57,7 +57,7 @@ impl Disk {
         Pool::create(&self.directory, &self.options(&self.files))
     }
 
-    /// What a power failure may leave now.
+    /// Images that a power failure may leave now.
     pub(super) fn images(&self) -> DiskImages {
         let mut known = self.images.lock();
         let calls = self.files.recorded();

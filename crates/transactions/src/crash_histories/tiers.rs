@@ -1,8 +1,8 @@
 //! States of the main pool beside others: volatile ones, and those on disk.
 //!
-//! While the context is open, commits over both are there in both or in neither. After every crash the state in the main pool
-//! is as if a volatile one had never been, and that one is there, empty, and can be written. A state on disk has after every crash
-//! what the other has.
+//! While the context is open, commits over both are there in both or in neither. After every crash the state in the
+//! main pool is as if a volatile one had never been, and that one is there, empty, and can be written. A state on disk
+//! has after every crash what the other has.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ impl Model for Content {
     }
 }
 
-/// Runs `rounds` commits over a state of the main pool and a volatile one, in one group or in two, beside commits over the
-/// volatile one alone, a history of it, readers, vacuums, and volatile states that come and go.
+/// Runs `rounds` commits over a state of the main pool and a volatile one, in one group or in two, beside commits over
+/// the volatile one alone, a history of it, readers, vacuums, and volatile states that come and go.
 pub fn check_volatile(
     groups: Groups,
     context_options: ContextOptions,
@@ -84,8 +84,8 @@ pub fn check_volatile(
     )
 }
 
-/// The same with states on a disk beside the main pool, whose files lie in a directory that is there. At each crash point of
-/// the main pool the disk has either what was synced or all that was written; it does not crash in recoveries.
+/// The same with states on a disk beside the main pool, whose files lie in a directory that is there. At each crash
+/// point of the main pool the disk has either what was synced or all that was written; it does not crash in recoveries.
 pub fn check_disk(
     groups: Groups,
     context_options: ContextOptions,
@@ -160,7 +160,7 @@ fn run(
         }
         let mut changes = random_changes(&random, round);
         if round % 10 == 6 {
-            // So many that it is in no queue.
+            // With so many keys it is in no queue.
             changes.extend(LARGE_KEYS.map(|number| (number, Some(vec![round as u8; 8]))));
         }
         let transaction = context.begin()?;
@@ -251,7 +251,7 @@ fn verify(context: &Arc<StateContext>, legal: &[&Content]) -> std::result::Resul
     nothing_leaks(context.pool(), context).map_err(text)?
 }
 
-/// Whether rows are legal, perhaps with commits of a verification that was itself cut short.
+/// Tells whether rows are legal, perhaps with commits of a verification that was itself interrupted.
 fn may_be(legal: &[&Content], found: &Rows) -> bool {
     legal.iter().filter_map(|content| content.0.as_ref()).any(|legal| {
         let mut later = legal.clone();

@@ -11,13 +11,13 @@ use crate::{Error, Result, StateId, Timestamp};
 /// The history of a state, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HistoryEntry {
-    /// Whose it is.
+    /// The state that it belongs to.
     pub(crate) of: StateId,
-    /// Under which number it lies among the states.
+    /// Its own number among the states.
     pub(crate) id: StateId,
-    /// Moments before it cannot be asked for.
+    /// Timestamps before it cannot be read.
     pub(crate) horizon: Timestamp,
-    /// How long versions are kept after their end; `u64::MAX`: for ever.
+    /// Retention of versions after their end, in nanoseconds; `u64::MAX`: for ever.
     pub(crate) kept_ns: u64,
 }
 
@@ -63,19 +63,19 @@ impl Directory {
         publication.set(self.state_offset(history), DROPPING_HISTORY);
     }
 
-    /// From now on the state has no history; recovery rule: what is left of it is destroyed.
+    /// Removes the history of a state; recovery rule: what is left of it is destroyed.
     pub(crate) fn drop_history(&self, state: StateId, history: StateId) -> Result<()> {
         let mut publication = self.pool.publication();
         self.end_history(state, history, &mut publication);
         Ok(publication.publish()?)
     }
 
-    /// Moves the horizon of a state's history; fenced. Recovery rule: what ended up to there cannot be asked for.
+    /// Moves the horizon of a state's history; fenced. Recovery rule: versions that ended up to there cannot be read.
     pub(crate) fn set_horizon(&self, state: StateId, horizon: Timestamp) {
         self.set_history_word(state, 1, horizon);
     }
 
-    /// Changes how long the history of a state is kept; fenced.
+    /// Changes the retention of the history of a state; fenced.
     pub(crate) fn set_kept(&self, state: StateId, kept_ns: u64) {
         self.set_history_word(state, 2, kept_ns);
     }

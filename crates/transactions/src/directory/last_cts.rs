@@ -1,8 +1,8 @@
-//! The two timestamps of a group, and making a commit whole in several groups at once.
+//! The two timestamps of a group, and completing a commit in several groups at once.
 //!
-//! Up to [`TOGETHER_MAX`] groups it is one publication. Beyond, a list of what their `LastCTS` become is published first: with
-//! it the commit is whole. Then the words are stored one by one, and the list is freed; the next open does
-//! so with one that a crash left.
+//! Up to [`TOGETHER_MAX`] groups it is one publication. Beyond, a list of their new `LastCTS` is published first: with
+//! it the commit is complete. Then the words are stored one by one, and the list is freed; the next open does so with a
+//! list that a crash left.
 //!
 //! ```text
 //! list   how many | (group, LastCTS) ...
@@ -18,7 +18,7 @@ use super::{Directory, WORD};
 use crate::group::Group;
 use crate::{Error, GroupId, Result, Timestamp};
 
-/// As many `LastCTS` go into one publication.
+/// Maximum number of `LastCTS` in one publication.
 const TOGETHER_MAX: usize = 16;
 
 /// Room for the list of a commit that needs one; reserved while failing is still free.
@@ -34,8 +34,8 @@ impl Directory {
         self.word(self.group_offset(group) + 2 * WORD).load(Ordering::Acquire)
     }
 
-    /// Announces that versions with `cts` will be written; the caller fences before it writes one. Of a group whose states
-    /// are all volatile nobody asks after a crash.
+    /// Announces that versions with `cts` will be written; the caller fences before it writes one. Recovery does not
+    /// ask for a group whose states are all volatile.
     pub(crate) fn announce(&self, group: &Group, cts: Timestamp) {
         let offset = self.group_offset(group.id) + 2 * WORD;
         assert!(
@@ -54,7 +54,7 @@ impl Directory {
         self.word(self.group_offset(group) + WORD).store(cts, Ordering::Release);
     }
 
-    /// Reserves the list that a commit of so many groups needs to become whole.
+    /// Reserves the list that a commit of so many groups needs to become complete.
     pub(crate) fn list_room<'p>(&self, pool: &'p Pool, groups: usize) -> Result<ListRoom<'p>> {
         if groups <= TOGETHER_MAX {
             return Ok(ListRoom(None));
@@ -63,7 +63,7 @@ impl Directory {
         Ok(ListRoom(Some(pool.reserve((1 + 2 * groups) * WORD as usize)?)))
     }
 
-    /// Makes commits whole: `LastCTS` of all these groups changes at once. The caller fenced all that belongs to them.
+    /// Completes commits: `LastCTS` of all these groups changes at once. The caller fenced all that belongs to them.
     pub(crate) fn set_last_cts(&self, last: &[(GroupId, Timestamp)], room: ListRoom<'_>) -> Result<()> {
         if let [(group, cts)] = *last {
             // One word is atomic by itself. Recovery rule: versions up to the stored value count.
@@ -91,7 +91,7 @@ impl Directory {
         groups <= TOGETHER_MAX
     }
 
-    /// Adds the words to a publication of all that they make whole.
+    /// Adds the words to a publication of all that they complete.
     pub(crate) fn add_last_cts(&self, last: &[(GroupId, Timestamp)], publication: &mut Publication<'_>) {
         for &(group, cts) in last {
             publication.set(self.group_offset(group) + WORD, cts);
@@ -131,7 +131,7 @@ impl Directory {
         last.iter().for_each(|&(group, cts)| self.store_last_cts(group, cts));
         // Recovery rule: while there is a list its words may be old.
         if let Err(error) = self.free_list(place, list) {
-            // It is whole. The next open finds the list, and stores what is stored.
+            // It is complete. The next open finds the list, and stores its words again.
             tracing::warn!(%error, "the list of a commit stays until the next open");
         }
         Ok(())
@@ -146,7 +146,7 @@ impl Directory {
         Ok(publication.publish()?)
     }
 
-    /// Carries out what a list says that a crash left. Nobody commits yet.
+    /// Carries out a list that a crash left. No commit is in flight yet.
     pub(super) fn finish_list(&self) -> Result<()> {
         let Some(extension) = self.try_extension_offset() else { return Ok(()) };
         let place = extension + LIST_WORD as u64 * WORD;

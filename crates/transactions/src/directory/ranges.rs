@@ -10,8 +10,8 @@ use super::table::ENTRIES_MAX;
 use super::{Directory, ENTRY_BYTES, FREE, WORD};
 use crate::{Error, GroupId, Result, Timestamp};
 
-/// How many invalid ranges of timestamps are kept. When more than half are in use at open, and when three
-/// quarters are later, the states of their groups are scrubbed, so that the ranges are not needed any more.
+/// Maximum number of invalid ranges of timestamps. When more than half are in use at open, and when three quarters are
+/// later, the states of their groups are scrubbed, so that the ranges are not needed any more.
 pub const INVALID_RANGES_MAX: usize = 256;
 
 /// Declared commits leave so many entries to those that fail, or that a crash ends.
@@ -93,7 +93,7 @@ impl Directory {
         let mut publication = self.pool.publication();
         for (group, entry) in groups.iter().zip(entries) {
             let offset = self.range_offset(*entry);
-            // Nobody looks at them before the first word is set.
+            // No reader uses them before the first word is set.
             publication.write(offset + WORD, cts - 1);
             publication.write(offset + 2 * WORD, cts);
             publication.set(offset, u64::from(group.0) + 1);
@@ -101,9 +101,9 @@ impl Directory {
         Ok(publication.publish()?)
     }
 
-    /// Takes that back, for all of these groups at once: with it the commit is whole. Their `LastCTS` comes along, or what is
-    /// in work when a crash comes would take it along into its invalid range. The caller fenced all that belongs to it; in no
-    /// group an older commit is in work.
+    /// Takes that back, for all of these groups at once: with it the commit is complete. Their `LastCTS` comes along,
+    /// or what is in flight when a crash comes would take it along into its invalid range. The caller fenced all that
+    /// belongs to it; in no group an older commit is in flight.
     pub(crate) fn take_back(&self, cts: Timestamp, groups: &[GroupId], entries: &DeclaredIn) -> Result<()> {
         let mut publication = self.pool.publication();
         for (&group, entry) in groups.iter().zip(entries) {

@@ -1,7 +1,7 @@
 //! Tables of the directory: entries of 32 bytes in segments, which come as they are needed and stay where they are.
 //!
-//! The first segment of each table lies where the header says; where the others are says the extension, an object that is
-//! made together with the first of them:
+//! The header has the offset of the first segment of each table; the extension, an object that is made together with
+//! the first further segment, has those of the others:
 //!
 //! ```text
 //! extension   a list of LastCTS (offset; 0: none) | - | segments 1 to 97 of groups | of states | of histories
@@ -24,7 +24,7 @@ const SEGMENTS_MAX: usize = 98;
 /// The most entries of a table.
 pub(super) const ENTRIES_MAX: usize = SEGMENTS_MAX * SEGMENT_ENTRIES;
 
-/// The word of the extension that says where a list of `LastCTS` is.
+/// Word of the extension with the offset of a list of `LastCTS`.
 pub(super) const LIST_WORD: usize = 0;
 /// Words of the extension before the segments.
 const EXTENSION_HEAD: usize = 2;
@@ -42,14 +42,14 @@ pub(crate) enum Kind {
 impl Kind {
     pub(super) const ALL: [Kind; 3] = [Kind::Groups, Kind::States, Kind::Histories];
 
-    /// The word of the extension that says where a segment is; not of the first.
+    /// Word of the extension with the offset of a segment; not of the first one.
     pub(super) fn extension_word(self, segment: usize) -> usize {
         assert!((1..SEGMENTS_MAX).contains(&segment), "the extension knows no segment {segment}");
         EXTENSION_HEAD + self as usize * SEGMENTS_LATER + segment - 1
     }
 }
 
-/// Where the segments of a table are; 0: there is none.
+/// Offsets of the segments of a table; 0: there is none.
 pub(super) struct Table {
     segments: [AtomicU64; SEGMENTS_MAX],
     /// No entry before this one is free.
@@ -77,7 +77,7 @@ impl Table {
         (0..SEGMENTS_MAX).filter_map(|segment| self.segment(segment))
     }
 
-    /// Where an entry is; None: its segment is not there.
+    /// Offset of an entry; None: its segment does not exist.
     #[inline]
     pub(super) fn try_offset(&self, index: usize) -> Option<u64> {
         let segment = self.segment(index / SEGMENT_ENTRIES)?;
@@ -89,7 +89,7 @@ impl Table {
         self.try_offset(index).expect("the entry is there")
     }
 
-    /// The numbers and places of the entries that are there.
+    /// The numbers and offsets of the entries of all segments.
     pub(super) fn entries(&self) -> impl Iterator<Item = (usize, u64)> {
         let of_segment = |segment: usize| {
             let first = self.segment(segment);
@@ -102,8 +102,8 @@ impl Table {
         (0..SEGMENTS_MAX).flat_map(of_segment)
     }
 
-    /// The first free entry, perhaps of a segment that has to be made; None: all are in use. It stays free until
-    /// somebody uses it: callers take turns.
+    /// The first free entry, perhaps of a segment that has to be made; None: all are in use. It stays free until it is
+    /// used: callers take turns.
     pub(super) fn first_free(&self, pool: &Pool) -> Option<usize> {
         let mut free_from = self.free_from.lock();
         let is_free = |index: &usize| {

@@ -1,4 +1,4 @@
-//! Timestamps as people read them, for errors.
+//! Timestamps in readable form, for errors.
 
 use crate::Timestamp;
 

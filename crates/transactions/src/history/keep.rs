@@ -1,7 +1,7 @@
 //! Turning histories on and off.
 //!
-//! A crash leaves a state with its history or without: each is one publication. What is left of a dropped history is destroyed in
-//! steps, as a dropped state is.
+//! A crash leaves a state with its history or without: each is one publication. What is left of a dropped history is
+//! destroyed in steps, as a dropped state is.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,9 +16,9 @@ use crate::vacuum::Dropping;
 use crate::{Error, Result, StateId, Timestamp};
 
 impl StateContext {
-    /// From now on the state keeps what its keys had before, for `kept` after it has ended, `None`: for ever; or, if it does
-    /// so already, for another time from now on. What was before cannot be asked for. Like a creation it
-    /// survives a crash with the next commit that does. Its keys may have at most about half of the bytes that others may.
+    /// Keeps the versions of the state's keys from now on, for `kept` after they have ended, `None`: for ever; or
+    /// changes the retention if it does so already. Earlier versions cannot be read. Like a creation it survives a
+    /// crash with the next commit that does. Its keys may have at most about half of the bytes that others may.
     pub fn keep_history(&self, id: StateId, kept: Option<Duration>) -> Result<()> {
         let kept_ns = kept.map_or(u64::MAX, |kept| u64::try_from(kept.as_nanos()).unwrap_or(u64::MAX));
         let _ddl = self.ddl.lock();
@@ -33,7 +33,7 @@ impl StateContext {
         self.keeps_history.store(true, Ordering::SeqCst);
         let (slot, _) = self.claim()?;
         let (from, made) = {
-            // No commit into the state is in work: those before had nothing to keep, those after find the history.
+            // No commit into the state is in flight: those before had nothing to record, those after find the history.
             let _writer = state.group.hold();
             self.active.catch_up(self.clock.now_ns());
             let stamp = self.active.stamp(slot, Class::Slow);
@@ -63,13 +63,13 @@ impl StateContext {
             self.directory.add_history(&history, publication);
         })?;
         let history = History::open(state.pool(), &entry, &history, state.width())?;
-        // What was gone before cannot be asked for.
+        // Keys that were removed before cannot be read.
         history.begin_with_gone_up_to(horizon);
         Ok(history)
     }
 
-    /// The state keeps no history any more; that which it has goes, in steps, once nobody reads it. Does nothing if there is
-    /// none.
+    /// Drops the version history of the state; its space is freed, in steps, once no transaction reads it. Does nothing
+    /// if there is none.
     pub fn drop_history(&self, id: StateId) -> Result<()> {
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;
@@ -91,13 +91,13 @@ impl StateContext {
         self.wait_until_visible(dropped_at)
     }
 
-    /// The history of a state is dropped, and nobody finds it any more.
+    /// Notes that the history of a state is dropped, and that no reader finds it any more.
     pub(crate) fn forget_history(&self, state: &State, history: &History, dropped_at: Timestamp) {
         self.with_history.lock().retain(|other| other.id != state.id);
         self.dropping.lock().push(Dropping::new(&history.pool, history.id, history.root, dropped_at, false));
     }
 
-    /// Does any state keep a history?
+    /// Tells whether any state keeps a version history.
     #[inline]
     pub(crate) fn keeps_history(&self) -> bool {
         self.keeps_history.load(Ordering::Relaxed)

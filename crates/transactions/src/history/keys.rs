@@ -1,4 +1,5 @@
-//! The keys of histories: a key of the state and a timestamp, so that the versions of a key lie together, the newest first.
+//! The keys of histories: a key of the state and a timestamp, so that the versions of a key lie together, the newest
+//! first.
 //!
 //! ```text
 //! state's keys    history's keys
@@ -15,7 +16,7 @@ use crate::Timestamp;
 
 const CTS_BYTES: usize = 8;
 
-/// How the keys of a history are made.
+/// Encoding of the keys of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HistoryKeys {
     base: KeyWidth,
@@ -40,7 +41,7 @@ impl HistoryKeys {
         (bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
     }
 
-    /// Where the versions of a key up to a timestamp begin; for 0, which no version has, where they end.
+    /// Position of the first version of a key up to a timestamp; for 0, which no version has, the position behind them.
     pub(super) fn position(self, key: &[u8], cts: Timestamp) -> Position {
         let mut bytes = KeyBytes::new();
         match self.base {
@@ -59,7 +60,7 @@ impl HistoryKeys {
         Position(bytes)
     }
 
-    /// The key and the CTS of a version; None if that is none.
+    /// The key and the CTS of a version; None if the bytes are not a key of a history.
     pub(crate) fn decode(self, bytes: &[u8]) -> Option<(KeyBytes, Timestamp)> {
         let (escaped, cts) = bytes.split_at_checked(bytes.len().checked_sub(CTS_BYTES)?)?;
         let cts = !u64::from_be_bytes(cts.try_into().ok()?);
@@ -81,7 +82,7 @@ impl HistoryKeys {
         Some((key, cts))
     }
 
-    /// Where the keys from `lower` on begin.
+    /// Position of the first key from `lower` on.
     pub(super) fn first_of(self, lower: Bound<&[u8]>) -> Position {
         match lower {
             Bound::Unbounded => Position(KeyBytes::new()),
@@ -91,12 +92,13 @@ impl HistoryKeys {
     }
 }
 
-/// A place between the keys of a history. May be longer than a key can be: the state has keys whose versions do not fit.
+/// A position between the keys of a history. May be longer than a key can be: the state has keys whose versions do not
+/// fit.
 #[derive(Clone, Debug)]
 pub(super) struct Position(KeyBytes);
 
 impl Position {
-    /// That of an entry.
+    /// Position of an entry.
     pub(super) fn of(entry: KeyBytes) -> Position {
         Position(entry)
     }
@@ -106,15 +108,15 @@ impl Position {
     }
 }
 
-/// As long as a key can be. What is found from there on may lie a little before the position, then under a key of the greatest
-/// length.
+/// Bytes, as long as a key can be. Entries from there on may lie a little before the position, then under a key of the
+/// greatest length.
 impl AsRef<[u8]> for Position {
     fn as_ref(&self) -> &[u8] {
         &self.0[..self.0.len().min(KEY_BYTES_MAX)]
     }
 }
 
-/// Does the key not lie behind the bound?
+/// Tells whether the key does not lie behind the bound.
 pub(super) fn reaches(key: &[u8], upper: Bound<&[u8]>) -> bool {
     match upper {
         Bound::Unbounded => true,

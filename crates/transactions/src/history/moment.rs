@@ -1,13 +1,13 @@
-//! What a history had at a moment: of one key, or of all keys between two bounds.
+//! Lookups in a version history at a snapshot timestamp: of one key, or of all keys between two bounds.
 //!
-//! The versions of a key lie together, the newest first, so the first one from (key, moment) on is the only one that can
-//! count. There are two ways to it. A *walk* goes along the leaves: good where keys have few versions. *Seeks* go straight to
-//! the version of each key whose object left the answer to the history, many at once: good where keys have many. A walk that
-//! meets many versions of few keys gives way to seeks.
+//! The versions of a key lie together, the newest first, so the first one from (key, timestamp) on is the only one that
+//! can count. There are two ways to it. A *walk* follows the leaves: good where keys have few versions. *Seeks* go
+//! straight to the version of each key whose object left the answer to the history, many at once: good where keys have
+//! many. A walk that finds many versions of few keys switches to seeks.
 //!
-//! Keys that are gone from the state's index are known to the history alone. A walk meets them; seeks look behind the last
-//! version of each known key, where the next one must be a known key again. Mostly nothing is gone that was
-//! there at the moment: the history notes when something was taken out of the index last.
+//! Keys that were removed from the state's index are in the history alone. A walk finds them; seeks check behind the
+//! last version of each known key, where the next one must be a known key again. Mostly nothing was removed that
+//! existed at the timestamp: the history notes when something was removed from the index last.
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -21,28 +21,28 @@ use crate::invalid_ranges::InvalidRanges;
 use crate::value_buffer::ValueBuffer;
 use crate::{Result, Timestamp};
 
-/// How many keys are asked for one by one rather than by a walk over all of them.
+/// Maximum number of keys that are looked up one by one rather than by a walk over all of them.
 const SEEKS_AT_ONCE: usize = 8;
-/// From how many versions of a key on, on average of a leaf, seeks are cheaper than a walk.
+/// Number of versions of a key, on average of a leaf, from which on seeks are cheaper than a walk.
 const VERSIONS_TO_SEEK: usize = 8;
 
 /// A key that the state's index has.
 pub(crate) struct Known {
     pub(crate) key: KeyBytes,
-    /// Its object does not say what was there at the moment.
+    /// Its object does not say what the key had at the timestamp.
     pub(crate) asked: bool,
 }
 
-/// What was there at a moment, and has ended since.
+/// Records that were current at a timestamp, and have ended since.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// Keys with the offset of their record, ascending. Keys whose object has the answer may be among them.
     pub(crate) records: Vec<(KeyBytes, u64)>,
-    /// The key at which the look was cut off because there were too many.
+    /// The key at which the lookup stopped because there were too many.
     pub(crate) cut_at: Option<KeyBytes>,
 }
 
-/// What is looked for.
+/// Arguments of a lookup.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'w> {
     pub(crate) lower: Bound<&'w [u8]>,
@@ -50,11 +50,11 @@ pub(crate) struct Wanted<'w> {
     /// All keys between the bounds that are in the index, ascending.
     pub(crate) known: &'w [Known],
     pub(crate) at: Timestamp,
-    /// At most so many records.
+    /// Maximum number of records.
     pub(crate) max: usize,
 }
 
-/// Why a look ended early.
+/// Reason for an early end of a lookup.
 enum Stop {
     /// There can be no record at this offset, or none under this key.
     Damaged(u64),
@@ -67,32 +67,33 @@ impl<E: Into<crate::Error>> From<E> for Stop {
     }
 }
 
-/// Where a walk ended.
+/// Outcome of a walk.
 enum Walked {
-    /// At its end, or cut off.
+    /// At its end, or stopped at the maximum.
     Through,
-    /// Before the versions of other keys: it met many of few.
+    /// Before the versions of other keys: it found many of few.
     Dense(Position),
 }
 
 impl History {
-    /// Something is taken out of the state's index, whose versions have all ended by now. Said before it is gone from there.
+    /// Notes that something is removed from the state's index, whose versions have all ended by now. Called before it
+    /// is removed.
     pub(crate) fn note_gone(&self, now: Timestamp) {
         self.gone_up_to.fetch_max(now, Ordering::SeqCst);
     }
 
-    /// Nothing was taken out of the index that lived after this moment.
+    /// Notes that nothing was removed from the index that lived after this timestamp.
     pub(crate) fn begin_with_gone_up_to(&self, moment: Timestamp) {
         self.gone_up_to.store(moment, Ordering::SeqCst);
     }
 
-    /// Nothing before this moment can be asked for, as after each open of a volatile state.
+    /// Moves the horizon: nothing before this timestamp can be read, as after each open of a volatile state.
     pub(crate) fn begin_at(&self, moment: Timestamp) {
         self.horizon.fetch_max(moment, Ordering::SeqCst);
     }
 
-    /// Copies what the key had at a moment, if that has ended since. The caller holds a guard; the key is normalised.
-    /// Err: an offset where no record can be.
+    /// Copies the value that the key had at a timestamp, if that version has ended since. The caller holds a guard; the
+    /// key is normalised. Err: an offset where no record can be.
     pub(crate) fn copy_at(
         &self,
         key: &[u8],
@@ -114,8 +115,8 @@ impl History {
         Ok(Ok(counts))
     }
 
-    /// The records of keys within bounds that hold what was there at a moment. The caller holds a guard since before it took
-    /// the known keys from the index and looked at their objects. Err: an offset where no record can be.
+    /// The records of keys within bounds that were current at a timestamp. The caller holds a guard since before it
+    /// took the known keys from the index and loaded their objects. Err: an offset where no record can be.
     pub(crate) fn seen_at(
         &self,
         wanted: &Wanted<'_>,
@@ -138,7 +139,7 @@ impl History {
     }
 }
 
-/// A look at the keys between two bounds.
+/// A lookup of the keys between two bounds.
 struct Look<'h> {
     history: &'h History,
     pool: &'h Pool,
@@ -170,7 +171,7 @@ impl Look<'_> {
         self.seek(&from, rest)
     }
 
-    /// Along the leaves, from a position on. Keys that its first entries belong to are not decided before.
+    /// Walks along the leaves, from a position on. Keys that its first entries belong to are not decided before.
     fn walk(
         &mut self,
         from: &Position,
@@ -180,7 +181,7 @@ impl Look<'_> {
         let (history, at) = (self.history, self.wanted.at);
         let mut from = from.clone();
         let mut entries = Vec::new();
-        // The last key that was met, and whether the record was met that decides.
+        // The last key found, and whether the record was found that decides it.
         let (mut last, mut decided) = (None::<KeyBytes>, false);
         loop {
             entries.clear();
@@ -203,7 +204,7 @@ impl Look<'_> {
                 }
             }
             let Some(next) = next else { return Ok(Walked::Through) };
-            // Versions that cannot be what is looked for are passed over.
+            // Versions that cannot be the answer are skipped.
             let (key, cts) = history.keys.decode(&next).ok_or(Stop::Damaged(0))?;
             from = match last.as_ref() == Some(&key) && decided {
                 true => history.keys.position(&key, 0),
@@ -216,7 +217,7 @@ impl Look<'_> {
         }
     }
 
-    /// Straight to the versions of the known keys from `from` on, and to what may be between them.
+    /// Seeks the versions of the known keys from `from` on, and the keys that may lie between them.
     fn seek(&mut self, from: &Position, known: &[Known]) -> std::result::Result<(), Stop> {
         let (history, at, upper) = (self.history, self.wanted.at, self.wanted.upper);
         let mut positions = Vec::with_capacity(1 + 2 * known.len());
@@ -254,7 +255,8 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Keys that the index does not have, from a position with the first entry there up to a bound. False: cut off.
+    /// Adds keys that the index does not have, from a position with the first entry there up to a bound. False: stopped
+    /// at the maximum.
     fn between(
         &mut self,
         position: Option<(Position, Option<(KeyBytes, u64)>)>,
@@ -268,7 +270,7 @@ impl Look<'_> {
         Ok(self.seen.cut_at.is_none())
     }
 
-    /// Takes the record that decides about a key, if it holds. False: there are too many.
+    /// Adds the record that decides about a key, if it holds. False: there are too many.
     fn take(&mut self, key: KeyBytes, offset: u64) -> std::result::Result<bool, Stop> {
         let record = Record::try_open(self.pool, offset).ok_or(Stop::Damaged(offset))?;
         if !record.holds_at(self.wanted.at, self.invalid) {
@@ -283,7 +285,7 @@ impl Look<'_> {
     }
 }
 
-/// Up to the next known key, or the end of all.
+/// The bound before the next known key, or the end of all.
 fn bound_before<'k>(next: Option<&'k Known>, upper: Bound<&'k [u8]>) -> Bound<&'k [u8]> {
     next.map_or(upper, |known| Bound::Excluded(&known.key[..]))
 }

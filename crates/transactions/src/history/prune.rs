@@ -1,12 +1,12 @@
-//! Giving the oldest part of a history back.
+//! Pruning of the oldest part of a version history.
 //!
-//! Pruning goes in rounds over all records, a leaf of the index at a time: by the thread that gives space back, by commits where
-//! there is none or a round takes too long, a few entries for each key that was written, and in
-//! [`StateContext::vacuum`](crate::StateContext::vacuum) all of it. A round begins by moving the horizon to
-//! what has to be kept: no further than any reader of the past, nor than any commit in work. The horizon is persistent
-//! before the first record goes; each goes with its entry in one publication.
+//! Pruning goes in rounds over all records, a leaf of the index at a time: by the thread that reclaims space, by
+//! commits where there is none or a round takes too long, a few entries for each key that was written, and in
+//! [`StateContext::vacuum`](crate::StateContext::vacuum) all of it. A round begins by moving the horizon to the oldest
+//! timestamp that has to stay readable: no further than any AS OF reader, nor than any commit in flight. The horizon is
+//! persistent before the first record is removed; each is removed with its entry in one publication.
 //!
-//! A crash leaves some records that ended before the horizon: nobody can ask for them, and the next round finds them.
+//! A crash leaves some records that ended before the horizon: they cannot be read, and the next round finds them.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -22,36 +22,36 @@ use crate::recovery;
 use crate::state::State;
 use crate::{Result, Timestamp};
 
-/// How many rounds of pruning there are in the time that a version is kept: a history is longer than asked for by at most one
-/// part of that many.
+/// Number of rounds of pruning in the retention time of a version: versions are kept longer than asked for by at most
+/// one part of that many.
 pub const PRUNE_ROUNDS: u64 = 8;
 
-/// How many entries a commit looks at for pruning at least.
+/// Minimum number of entries that a commit visits for pruning.
 const PRUNE_ENTRIES_MIN: usize = 64;
 
-/// How many keys are held at a time.
+/// Number of keys that are held at a time.
 const PRUNE_KEYS: usize = 32;
 
-/// Where a round stands.
+/// Progress of a round.
 #[derive(Default)]
 pub(super) struct Round {
-    /// What comes next; None: there is no round.
+    /// Next position; None: there is no round.
     from: Option<Bound<KeyBytes>>,
-    /// When it began.
+    /// Clock time at which it began.
     began_ns: u64,
 }
 
 /// The outcome of a step.
 struct Pruned {
     records: u64,
-    /// How long the round has taken so far.
+    /// Duration of the round so far.
     round_ns: u64,
-    /// How long versions are kept.
+    /// Retention of versions.
     kept_ns: u64,
 }
 
 impl History {
-    /// When pruning has to go on.
+    /// Clock time at which pruning has to go on.
     fn prune_due_ns(&self) -> u64 {
         match self.kept_ns.load(Ordering::Acquire) {
             u64::MAX => u64::MAX,
@@ -61,8 +61,8 @@ impl History {
 }
 
 impl StateContext {
-    /// A step of pruning as for a commit of `keys` keys, in whichever history is due. Never waits for a lock. False: there is
-    /// nothing to do now.
+    /// A step of pruning as for a commit of `keys` keys, in any history that is due. Never waits for a lock. False:
+    /// there is nothing to do now.
     pub(crate) fn prune_behind(&self, keys: usize) -> Result<bool> {
         let now_ns = self.clock.now_ns();
         if now_ns < self.prune_due_ns.load(Ordering::Acquire) {
@@ -83,12 +83,12 @@ impl StateContext {
         Ok(true)
     }
 
-    /// Whether a round takes so long that commits have to help.
+    /// Tells whether a round takes so long that commits have to help.
     pub(crate) fn prune_is_late(&self) -> bool {
         self.prune_is_late.load(Ordering::Relaxed)
     }
 
-    /// Prunes the history of a state as far as that is possible now. Returns how many versions went.
+    /// Prunes the history of a state as far as that is possible now. Returns the number of versions removed.
     pub(crate) fn prune_all(&self, state: &State) -> Result<u64> {
         let Some(history) = state.history() else { return Ok(0) };
         let mut pruned = 0;
@@ -104,8 +104,8 @@ impl StateContext {
         }
     }
 
-    /// Looks at about `entries_max` records. Those that go, go under the stripes of their keys: a commit that ends a version again
-    /// changes its record in place. None: there is no history, or somebody would have to be waited for.
+    /// Visits about `entries_max` records. Records are removed under the stripes of their keys: a commit that ends a
+    /// version again changes its record in place. None: there is no history, or the caller would have to wait.
     fn prune_step(&self, state: &State, entries_max: usize, patience: Patience) -> Result<Option<Pruned>> {
         let Some(history) = state.history().filter(|_| !state.is_dropped()) else { return Ok(None) };
         self.check_accepts_commits()?;
@@ -169,7 +169,7 @@ impl StateContext {
         dts <= horizon || state.group.invalid.contains(dts)
     }
 
-    /// Takes a record out if it still is to go. The caller holds the key that it is of.
+    /// Removes a record if it is still obsolete. The caller holds its key.
     fn prune_record(&self, state: &State, history: &History, key: &[u8], horizon: Timestamp) -> Result<bool> {
         let Some(offset) = history.index.get(key)? else { return Ok(false) };
         let record = Record::try_open(state.pool(), offset);
@@ -186,12 +186,12 @@ impl StateContext {
         Ok(true)
     }
 
-    /// Moves the horizon to what has to be kept from now on.
+    /// Moves the horizon to the oldest timestamp that has to stay readable.
     fn begin_round(&self, state: &State, history: &History) {
         let kept_ns = history.kept_ns.load(Ordering::Acquire);
         let now_ns = self.clock.now_ns();
         let wanted = now_ns.saturating_sub(kept_ns).min(self.active.advanced().all_up_to());
-        // Who registers later sees the new horizon; who is there already holds it back.
+        // A reader that registers later sees the new horizon; one that is registered already holds it back.
         let horizon = {
             let readers = self.past_readers.lock();
             let horizon = readers.keys().next().map_or(wanted, |&oldest| wanted.min(oldest));
@@ -202,7 +202,7 @@ impl StateContext {
         }
     }
 
-    /// Takes out the records of commits that did not finish, before their timestamps are forgotten. The caller has the
+    /// Removes the records of commits that did not finish, before their timestamps are forgotten. The caller has the
     /// state's group, or the context, to itself. Returns their number.
     pub(crate) fn scrub_history(state: &State) -> Result<u64> {
         let Some(history) = state.history() else { return Ok(0) };

@@ -34,7 +34,7 @@ impl<'p> Record<'p> {
         self.version.cts()
     }
 
-    /// When it ended.
+    /// Deletion timestamp: the end of the version.
     pub(crate) fn dts(&self) -> Timestamp {
         self.version.first_word().load(Ordering::Acquire)
     }
@@ -43,7 +43,8 @@ impl<'p> Record<'p> {
         self.version.bytes()
     }
 
-    /// Was it there at this moment? If its end never happened, it has not ended: it is in its object.
+    /// Tells whether it was current at this timestamp. If its end never happened, it has not ended: it is in its
+    /// object.
     pub(crate) fn holds_at(&self, at: Timestamp, invalid: &InvalidRanges) -> bool {
         let dts = self.dts();
         self.cts() <= at && at < dts && !invalid.contains(dts)
@@ -53,7 +54,7 @@ impl<'p> Record<'p> {
         self.version.copy_value(value);
     }
 
-    /// Another commit ends the version: that of the first never happened.
+    /// Ends the version by another commit: that of the first never happened.
     fn end_again(&self, pool: &Pool, dts: Timestamp) {
         self.version.first_word().store(dts, Ordering::Release);
         if intact("history-end-not-flushed") {
@@ -71,7 +72,7 @@ impl<'p> Record<'p> {
     }
 }
 
-/// Where the version lies that a commit ends.
+/// Location of the version that a commit ends.
 pub(crate) enum Superseded<'p> {
     /// In a slot of an object.
     Slot(VersionedObject<'p>, usize),

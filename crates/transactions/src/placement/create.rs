@@ -1,7 +1,7 @@
 //! Creating states in their pools.
 //!
-//! A state is one publication where the main pool has it. Beside the main pool the index comes first, and durably where anything is
-//! durable; then the directory names the state.
+//! A state is one publication where the main pool has it. Beside the main pool the index comes first, and durably where
+//! anything is durable; then the directory names the state.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ impl StateContext {
         self.create_state_with(StateOptions { group, width, tier: TierChoice::Auto })
     }
 
-    /// The same in a tier. [`Error::NoSuchTier`] if the database has none like that. What a state in [`Tier::Dram`] has is gone
-    /// when the database is opened again, and the state is there, empty; until then commits over it and others are
-    /// atomic as all are.
+    /// The same in a tier. [`Error::NoSuchTier`] if the database has no such tier. The content of a state in
+    /// [`Tier::Dram`] is gone when the database is opened again, and the state is there, empty; until then commits over
+    /// it and others are atomic as all are.
     pub fn create_state_with(&self, options: StateOptions) -> Result<Arc<State>> {
         let StateOptions { group, width, tier } = options;
         let _ddl = self.ddl.lock();
@@ -33,7 +33,7 @@ impl StateContext {
         let entry = StateEntry { id, group: group.id, width, pool, root: 0, dropping: false, history: false };
         let entry = self.create_index(entry, |entry, with| self.directory.add_state(entry, with))?;
         if pool != PoolRole::Volatile {
-            // Before any commit into it: whoever moves `LastCTS` over that one finds it said.
+            // Before any commit into it: a commit that moves `LastCTS` over that one finds it set.
             group.add_durable_state();
         }
         let state = State::open(self.pools.of(pool)?, &entry, group, &self.old_versions, &self.reclaim)?;

@@ -4,14 +4,15 @@
 //! root "placed" → header   magic | UUID of the main pool (2) | index root
 //! index                    number of a state → root of its index, in this pool
 //! ```
-//! The main pool's directory says which states lie here; this index says where. The main pool is durable with each fence, this
-//! one with each sync, so:
+//! The main pool's directory says which states lie here; this index says where. The main pool is durable with each
+//! fence, this one with each sync, so:
 //!
-//! - A state is here, durably, before the directory names it, and its number is free in the directory only when it is gone
-//!   from here, durably. What is here without a name is what a crash left of a creation; the next open takes it out.
-//! - What a commit writes here is durable before `LastCTS` in the main pool covers it; what was announced there lies at or above
-//!   all that is found here.
-//! - An invalid range is taken out only when what it hides here is gone, durably.
+//! - A state is here, durably, before the directory names it, and its number is free in the directory only when it is
+//!   gone from here, durably. States here that the directory does not name were left by a crash; the next open removes
+//!   them.
+//! - Writes of a commit here are durable before `LastCTS` in the main pool covers them; the timestamp announced there
+//!   lies at or above all that are found here.
+//! - An invalid range is removed only when the versions that it hides here are gone, durably.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub(crate) struct DiskPool {
 }
 
 impl DiskPool {
-    /// Opens the pool of a main one, or makes it that.
+    /// Opens the pool for a main one, or makes it so.
     pub(crate) fn open(main: &Pool, pool: Arc<Pool>) -> Result<DiskPool> {
         if pool.domain() != DomainKind::Journal {
             let domain = pool.domain();
@@ -82,7 +83,7 @@ impl DiskPool {
         }
     }
 
-    /// Takes an empty index out, durably.
+    /// Removes an empty index, durably.
     pub(crate) fn remove(&self, state: StateId, root: u64) -> Result<()> {
         let mut publication = self.pool.publication();
         publication.free(root);
@@ -90,7 +91,7 @@ impl DiskPool {
         Ok(self.pool.sync()?)
     }
 
-    /// Takes out a state that the directory does not name. Nobody reads it.
+    /// Removes a state that the directory does not name. No transaction reads it.
     pub(crate) fn take_out(&self, state: StateId, root: u64) -> Result<()> {
         while !OrderedIndex::destroy_step(&self.pool, root, true, DESTROY_LEAVES)? {}
         self.remove(state, root)

@@ -1,4 +1,5 @@
-//! Every interleaving of small transactions, on any protocol: what committed must be as if it had run one after another.
+//! Every interleaving of small transactions, on any protocol: the committed ones must be as if they had run one after
+//! another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ use Step::{Delete, Increment, Read, Scan, Write};
 /// Transactions that run side by side.
 pub(crate) type Program = &'static [&'static [Step]];
 
-/// The anomalies of the literature (Berenson et al., Adya, Fekete et al.) as programs over the keys 1 and 2, which are there,
-/// and 3, which is not.
+/// The anomalies of the literature (Berenson et al., Adya, Fekete et al.) as programs over the keys 1 and 2, which are
+/// there, and 3, which is not.
 pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("dirty write", &[&[Write(1), Write(2)], &[Write(2), Write(1)]]),
     ("dirty read", &[&[Write(1), Delete(2)], &[Read(1), Read(2)]]),
@@ -48,13 +49,13 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
 
 type Rows = BTreeMap<u64, u64>;
 
-/// What a transaction did.
+/// Reads and writes of a transaction.
 #[derive(Clone, Default, Debug)]
 struct Done {
     reads: Vec<(u64, Option<u64>)>,
     scans: Vec<Rows>,
     writes: Vec<(u64, Option<u64>)>,
-    /// In which order: true is a write.
+    /// Their order.
     order: Vec<Kind>,
     committed: bool,
 }
@@ -180,7 +181,7 @@ fn run(bench: &Bench, program: Program, order: &[usize]) -> (Vec<Done>, Rows) {
     (done, rows)
 }
 
-/// Whether the transaction could have run alone on these rows, which it changes.
+/// Tells whether the transaction could have run alone on these rows, which it changes.
 fn replay(done: &Done, rows: &mut Rows) -> bool {
     let (mut reads, mut scans, mut writes) = (done.reads.iter(), done.scans.iter(), done.writes.iter());
     done.order.iter().all(|kind| match kind {
@@ -197,7 +198,7 @@ fn replay(done: &Done, rows: &mut Rows) -> bool {
     })
 }
 
-/// Whether there is an order of the committed ones that explains what they read, and the rows at the end.
+/// Tells whether there is an order of the committed ones that explains what they read, and the rows at the end.
 fn is_serializable(committed: &[&Done], end: &Rows) -> bool {
     fn from(rows: &Rows, left: &[&Done], end: &Rows) -> bool {
         if left.is_empty() {
@@ -235,7 +236,7 @@ fn orders(steps: &[usize]) -> Vec<Vec<usize>> {
     all
 }
 
-/// What looking at all interleavings found.
+/// Outcome of running all interleavings.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) interleavings: usize,

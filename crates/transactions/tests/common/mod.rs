@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers that the tests share.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses a part of it; tests unwrap")]
 
 pub(crate) mod interleavings;

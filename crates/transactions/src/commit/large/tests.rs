@@ -41,7 +41,7 @@ impl Fixture {
         Fixture::open(&Pool::volatile(&options).unwrap(), protocol)
     }
 
-    /// What the next run finds.
+    /// The fixture as the next run finds it.
     fn again(self) -> Fixture {
         let (pool, protocol) = (Arc::clone(self.context.pool()), self.states[0].protocol());
         drop(self);
@@ -62,7 +62,7 @@ impl Fixture {
         writer.commit(how).map(|commit| commit.cts)
     }
 
-    /// How many of some keys have a value in both states.
+    /// Number of the given keys that have the value in both states.
     fn count(&self, keys: impl Iterator<Item = u64>, value: &[u8]) -> u64 {
         let reader = self.context.begin().unwrap();
         let has = |state, key: u64| reader.read(state, &key.to_be_bytes(), |found| found == value).unwrap();
@@ -70,15 +70,15 @@ impl Fixture {
     }
 }
 
-/// Does something in another thread, and waits for it.
+/// Runs something in another thread, and waits for it.
 fn beside<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || done.send(work()));
     is_done.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} waits for a commit of other keys"))
 }
 
-/// In the middle of a commit of many keys over two groups others commit other keys of both states, one group is made, and dead
-/// keys are given back. Who comes sees them, and not the large one; after a restart all are there.
+/// In the middle of a commit of many keys over two groups others commit other keys of both states, a group is created,
+/// and dead keys are reclaimed. New readers see them, and not the large one; after a restart all are there.
 #[test]
 fn writers_of_other_keys_go_on_in_the_middle_of_a_large_commit() {
     let protocols = [Protocol::MvccInPlace, Protocol::MvccOutOfPlace, Protocol::MvccInPlace];
@@ -117,8 +117,8 @@ fn writers_of_other_keys_go_on_in_the_middle_of_a_large_commit() {
     }
 }
 
-/// A writer of one of its keys waits until it is whole, and has a conflict then; so does a large one with a common key. A
-/// large one of other keys is whole, and waits to be seen.
+/// A writer of one of its keys waits until it is complete, and has a conflict then; so does a large one with a common
+/// key. A large one of other keys is complete, and waits to become visible.
 #[test]
 fn writers_of_the_same_keys_wait_for_a_large_commit() {
     let all = Fixture::new(Protocol::MvccInPlace);
@@ -159,8 +159,8 @@ fn writers_of_the_same_keys_wait_for_a_large_commit() {
     assert_eq!(all.again().count(MANY..2 * MANY, b"old"), MANY);
 }
 
-/// While a serializable transaction that read a range looks at it again, writers of other keys commit; one of a new key in the
-/// range waits, and comes after it.
+/// While a serializable transaction that read a range validates it, writers of other keys commit; one of a new key in
+/// the range waits, and comes after it.
 #[test]
 fn a_range_that_is_read_stops_no_writer_outside_of_it() {
     let all = Fixture::new(Protocol::MvccInPlace);
@@ -189,7 +189,7 @@ fn a_range_that_is_read_stops_no_writer_outside_of_it() {
     let phantom = is_ended.recv_timeout(PATIENCE).unwrap().unwrap().cts;
     assert!(phantom > cts, "{phantom} came into a range that was read by {cts}");
     assert_eq!(all.count(100..100 + MANY, b"newer"), MANY);
-    // The other way round: what came into the range is found, whoever brought it.
+    // The other way round: a key that came into the range is found, whichever commit brought it.
     for keys in [20..21, 0..MANY] {
         let reader = all.context.begin_at(Isolation::Serializable).unwrap();
         let mut from = None;
@@ -203,7 +203,7 @@ fn a_range_that_is_read_stops_no_writer_outside_of_it() {
     }
 }
 
-/// What fails beside it does not take a large commit along, and it does not take along what became whole beside it.
+/// Failures beside it leave a large commit alone, and it leaves alone what became complete beside it.
 #[test]
 fn failures_leave_declared_commits_out() {
     let all = Fixture::new(Protocol::MvccInPlace);
@@ -224,7 +224,7 @@ fn failures_leave_declared_commits_out() {
     assert_eq!(all.count(0..MANY, b"large"), MANY);
     let all = all.again();
     assert_eq!((all.count(0..MANY, b"large"), all.count(MANY..2 * MANY, b"old")), (MANY, MANY));
-    // One that ends in the middle leaves nothing, whatever became whole beside it.
+    // One that ends in the middle leaves nothing, whatever became complete beside it.
     let (others, crashing) = (all.clone(), all.clone());
     interleave::on_place(PLACES[2], move || {
         beside("a writer of other keys", move || {
