@@ -1,4 +1,4 @@
-//! What the command line understands.
+//! Arguments of the command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Parser)]
 #[command(name = "entresol", version, about, after_help = EXAMPLES, propagate_version = true)]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -40,7 +40,7 @@ pub enum Command {
     Role(RoleCommand),
     /// Verify every checksum, object and row of a database; changes nothing.
     Check(CheckArguments),
-    /// Say what a database is and holds; changes nothing.
+    /// Print the properties and contents of a database; changes nothing.
     Info(InfoArguments),
     /// Copy a database.
     Backup(BackupArguments),
@@ -62,7 +62,8 @@ pub struct StorageArguments {
     /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
     #[arg(long, value_name = "SIZE", default_value = "50%")]
     pub memory_max: MemorySize,
-    /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it with every open.
+    /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it with every
+    /// open.
     #[arg(long, value_name = "DIR")]
     pub disk_dir: Option<PathBuf>,
     /// Keep background threads on the processors near the device, on a machine with several memory nodes.
@@ -74,7 +75,7 @@ pub struct StorageArguments {
 }
 
 impl StorageArguments {
-    /// Options of a database that is opened with them.
+    /// Options for opening a database with these arguments.
     pub fn options(&self) -> Options {
         Options {
             memory_max: self.memory_max,
@@ -90,7 +91,7 @@ impl StorageArguments {
 #[derive(Debug, Args)]
 #[command(after_help = SHELL_EXAMPLES)]
 pub struct ShellArguments {
-    /// Directory of the database; made if it is not there.
+    /// Directory of the database; created if it does not exist.
     pub dir: PathBuf,
     /// Run these statements and leave (may be given several times).
     #[arg(short, long, value_name = "SQL")]
@@ -98,10 +99,10 @@ pub struct ShellArguments {
     /// Run the statements of a file and leave (may be given several times; after all -c).
     #[arg(short, long, value_name = "FILE")]
     pub file: Vec<PathBuf>,
-    /// How results are printed.
+    /// Format of results.
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
-    /// When commits are durable: sync, group:10ms (any number of milliseconds) or none.
+    /// Durability of commits: sync, group:10ms (any number of milliseconds) or none.
     #[arg(long, default_value = "sync", value_name = "LEVEL")]
     pub durability: Durability,
     /// Memory and devices of the database.
@@ -130,7 +131,7 @@ needs a password. SIGTERM or SIGINT ends it: running statements may finish, then
 #[derive(Debug, Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub struct ServeArguments {
-    /// Directory of the database; made if it is not there.
+    /// Directory of the database; created if it does not exist.
     pub dir: PathBuf,
     /// Address and port to listen on; port 0 takes a free one. Others than this machine's need roles.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5432")]
@@ -138,7 +139,7 @@ pub struct ServeArguments {
     /// Serve /metrics (for Prometheus) and /healthz here over HTTP, without a password.
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<SocketAddr>,
-    /// When commits are durable: sync, group:10ms (any number of milliseconds) or none.
+    /// Durability of commits: sync, group:10ms (any number of milliseconds) or none.
     #[arg(long, default_value = "sync", value_name = "LEVEL")]
     pub durability: Durability,
     /// PEM file with the certificate for encrypted connections.
@@ -147,7 +148,7 @@ pub struct ServeArguments {
     /// PEM file with its private key.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Whether clients may connect without encryption.
+    /// Encryption of connections: allowed or required.
     #[arg(long, value_enum, default_value = "allow", value_name = "MODE")]
     pub tls: TlsMode,
     /// Connections at a time.
@@ -165,8 +166,8 @@ pub struct ServeArguments {
     /// Longest time until a client has given its password.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub startup_timeout: Duration,
-    /// How long running statements may go on after SIGTERM. Then they are stopped; the process ends less than two seconds
-    /// later, whatever they do.
+    /// Time that running statements may go on after SIGTERM. Then they are stopped; the process ends less than two
+    /// seconds later, whatever they do.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time)]
     pub shutdown_timeout: Duration,
     /// Memory and devices of the database.
@@ -183,7 +184,7 @@ pub struct ServeArguments {
     pub packet_size: usize,
 }
 
-/// Whether clients may connect without encryption.
+/// Encryption of connections: allowed or required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TlsMode {
     /// Both ways, if there is a certificate.
@@ -242,15 +243,15 @@ pub enum RoleCommand {
     Password(RolePasswordArguments),
     /// Let a role read or write tables.
     Grant(RoleGrantArguments),
-    /// Take back what a role may do with tables.
+    /// Revoke the privileges of a role on tables.
     Revoke(RoleRevokeArguments),
     /// Remove a role.
     Drop(RoleNameArguments),
-    /// List roles and what they may do.
+    /// List roles and their privileges.
     List(RoleListArguments),
 }
 
-/// Where a password comes from.
+/// Source of a password.
 #[derive(Debug, Args)]
 pub struct PasswordSource {
     /// Read the password from the first line of this file, not from standard input.
@@ -272,14 +273,14 @@ pub struct Granted {
 /// Arguments of `entresol role add`.
 #[derive(Debug, Args)]
 pub struct RoleAddArguments {
-    /// Directory of the database; made if it is not there.
+    /// Directory of the database; created if it does not exist.
     pub dir: PathBuf,
     /// Name of the role.
     pub name: String,
     /// It may do everything.
     #[arg(long)]
     pub administrator: bool,
-    /// What else it may do.
+    /// Its privileges.
     #[command(flatten)]
     pub granted: Granted,
     /// Its password.
@@ -306,7 +307,7 @@ pub struct RoleGrantArguments {
     pub dir: PathBuf,
     /// Name of the role.
     pub name: String,
-    /// What it may do from now on.
+    /// Privileges to grant.
     #[command(flatten)]
     pub granted: Granted,
 }
@@ -318,7 +319,7 @@ pub struct RoleRevokeArguments {
     pub dir: PathBuf,
     /// Name of the role.
     pub name: String,
-    /// Tables, or '*' for what was granted on all.
+    /// Tables, or '*' for the privileges on all.
     #[arg(value_delimiter = ',', required = true)]
     pub tables: Vec<String>,
 }
@@ -348,10 +349,10 @@ The exit status is 1 if anything is wrong. Nobody may have the database open mea
 pub struct CheckArguments {
     /// Directory of the database.
     pub dir: PathBuf,
-    /// Write what was found as JSON.
+    /// Write the findings as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Say nothing about progress.
+    /// Do not report progress.
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -380,7 +381,7 @@ statement BACKUP TO 'directory', or Database::backup; others go on writing meanw
 pub struct BackupArguments {
     /// Directory of the database.
     pub dir: PathBuf,
-    /// Directory of the copy: not there yet, or empty. It appears when the copy is whole.
+    /// Directory of the copy: new or empty. It appears when the copy is complete.
     #[arg(value_name = "DEST")]
     pub destination: PathBuf,
     /// Check the copy, as `entresol check` does.
@@ -431,7 +432,7 @@ pub struct SmartMeteringArguments {
     /// Readings per transaction.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub batch: u32,
-    /// When commits are durable: sync, group:10ms (any number of milliseconds) or none.
+    /// Durability of commits: sync, group:10ms (any number of milliseconds) or none.
     #[arg(long, default_value = "sync", value_name = "LEVEL")]
     pub durability: Durability,
     /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
@@ -452,11 +453,11 @@ pub struct SmartMeteringArguments {
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Where rejected rows of the files go, if there are any [default: rejected.csv in DIR of --dir, else
+    /// File for rejected rows of the input files, if there are any [default: rejected.csv in DIR of --dir, else
     /// entresol-rejected.csv here].
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
-    /// Kill the demo with SIGKILL at random moments, reopen and verify it, go on.
+    /// Kill the demo with SIGKILL at random times, reopen and verify it, go on.
     #[arg(long)]
     pub crash: bool,
     /// Kills of the crash loop.

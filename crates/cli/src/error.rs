@@ -1,4 +1,4 @@
-//! What can go wrong on the command line. Every message says what to do or names the thing at fault.
+//! Errors of the command line. Every message says what to do or names the thing at fault.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 /// An error of the command line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// From the database; its message is complete.
+    /// Error of the database; its message is complete.
     #[error("{0}")]
     Database(#[from] entresol::Error),
-    /// From a topology.
+    /// Error of a topology.
     #[error("{0}")]
     Streams(#[from] entresol::streams::Error),
-    /// From a table.
+    /// Error of a table.
     #[error("{0}")]
     Tables(#[from] entresol::tables::Error),
-    /// From the server.
+    /// Error of the server.
     #[error("{0}")]
     Server(#[from] entresol_server::Error),
     /// A role could not be changed.
@@ -24,17 +24,17 @@ pub enum Error {
     /// A file or directory could not be used.
     #[error("cannot {action} {path}: {source}")]
     File {
-        /// What was tried: "read", "write", ...
+        /// The action: "read", "write", ...
         action: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// Standard output could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
-    /// Results could not be drawn.
+    /// Results could not be formatted.
     #[error("cannot draw the result: {0}")]
     Draw(String),
     /// The call is wrong, or the data does not fit it.
@@ -54,7 +54,7 @@ impl Error {
         Error::File { action, path: path.to_path_buf(), source }
     }
 
-    /// An error of a CSV file as a whole (not of one row).
+    /// An error of an entire CSV file (not of one row).
     pub fn csv(path: &Path, error: csv::Error) -> Error {
         let text = error.to_string();
         match error.into_kind() {
@@ -63,7 +63,7 @@ impl Error {
         }
     }
 
-    /// True if the reader of standard output went away: the program ends quietly.
+    /// Returns true if the reader of standard output went away: the program ends quietly.
     pub fn is_closed_output(&self) -> bool {
         matches!(self, Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -1,4 +1,4 @@
-//! Kill -9 in a loop: what was reported committed is there, whole, and nothing else.
+//! Kill -9 in a loop: reported commits are there, completely, and nothing else.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -46,7 +46,7 @@ fn kills_around_the_end_of_the_streams() {
     assert_eq!(json["readings"].as_u64().unwrap() % 3000, 0, "the last run goes to the end: {json}");
 }
 
-/// Without a promise nothing counts as lost, but a transaction is still whole or not there.
+/// Without a promise nothing counts as lost, but a transaction is still there completely or not at all.
 #[test]
 fn group_durability_tears_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,7 +57,7 @@ fn group_durability_tears_nothing() {
     assert_eq!((&json["torn_transactions"], &json["snapshot_violations"]), (&0.into(), &0.into()), "{json}");
 }
 
-/// The loop must be able to fail: whatever state is tampered with, it notices.
+/// The loop must be able to fail: tampering with any state is noticed.
 #[test]
 fn tampering_with_any_state_is_noticed() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! The drivers and tools that people have, against `entresol serve`: psql, psycopg, asyncpg, SQLAlchemy, JDBC.
+//! Common drivers and tools against `entresol serve`: psql, psycopg, asyncpg, SQLAlchemy, JDBC.
 //!
-//! What they do is in `tests/drivers`; `make drivers` installs them. Who has not got one skips it, and is told so.
+//! Their scripts are in `tests/drivers`; `make drivers` installs them. Missing ones are skipped with a notice.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -43,7 +43,7 @@ impl Served {
         Served { child, host: host.to_owned(), port: port.to_owned(), path, _directory: directory }
     }
 
-    /// Ends the server in order; what it left is sound.
+    /// Ends the server in order; the database is sound.
     fn stop(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
@@ -54,7 +54,7 @@ impl Served {
         succeed(&["check", &self.path, "--quiet"]);
     }
 
-    /// psql with nothing of its environment.
+    /// psql with an empty environment.
     fn psql(&self, user: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new("psql");
         command.env("PGHOST", &self.host).env("PGPORT", &self.port).env("PGUSER", user);
@@ -70,7 +70,7 @@ impl Drop for Served {
     }
 }
 
-/// Where `make drivers` puts them.
+/// Directory in which `make drivers` installs them.
 fn installed() -> PathBuf {
     if let Some(given) = std::env::var_os("ENTRESOL_DRIVERS") {
         return given.into();
@@ -201,7 +201,7 @@ fn psql_describes_a_database() {
     let served = Served::start();
     make_tables(&served);
     let script = std::fs::read_to_string(source("psql.txt")).unwrap();
-    // Commands stand behind `> `, what they print behind them.
+    // Commands stand behind `> `, their output behind them.
     for part in script.split("\n> ").skip(1) {
         let (command, expected) = part.split_once('\n').unwrap();
         let output = served.psql("tester", &["-v", "ON_ERROR_STOP=1", "-c", command]);

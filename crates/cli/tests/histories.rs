@@ -54,7 +54,7 @@ impl Drop for Server {
     }
 }
 
-/// Transactions of four clients, three kills; what the program says.
+/// Transactions of four clients, three kills; returns the program's verdict.
 fn history(checker: &Path, level: &str, model: &str, workload: &str) {
     let scratch = tempfile::tempdir().unwrap();
     let database = scratch.path().join("db");

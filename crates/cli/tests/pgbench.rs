@@ -83,7 +83,7 @@ fn pgbench_makes_its_tables_and_runs_its_scripts() {
     let output = served.pgbench(&program, &arguments);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("number of transactions actually processed: 40/40"), "{text}");
-    // What was added to the accounts is what was added to the tellers and the branch.
+    // The sum of changes of the accounts is that of the tellers and the branch.
     let sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history) AS \
                 same \\gset\n\\if :same\nSELECT 1;\n\\else\nSELECT 1 / 0;\n\\endif\n";
     let script = dir.path().join("sums.sql");

@@ -5,7 +5,7 @@ mod support;
 
 use support::succeed;
 
-/// What an example prints, on a new database.
+/// Output of an example, on a new database.
 fn run(number: usize) -> String {
     let readme = include_str!("../../../README.md");
     let sql = readme.split("```sql\n").nth(number).and_then(|rest| rest.split("```").next()).unwrap();

@@ -37,7 +37,7 @@ impl Served {
         self.line.strip_prefix("listening on ").unwrap().split(' ').next().unwrap()
     }
 
-    /// Runs a text as a client without a password and gives all that comes back.
+    /// Runs a query text as a client without a password and returns the answer.
     fn query(&self, sql: &str) -> Vec<u8> {
         let mut socket = self.send(sql);
         let mut answer = Vec::new();
@@ -45,7 +45,7 @@ impl Served {
         answer
     }
 
-    /// Sends a text as a client without a password that says good-bye.
+    /// Sends a query text as a client without a password that sends Terminate.
     fn send(&self, sql: &str) -> TcpStream {
         let mut socket = TcpStream::connect(self.address()).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();

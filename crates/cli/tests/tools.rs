@@ -40,7 +40,7 @@ impl Database {
         output.lines().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Flips a bit of the only place that has this text.
+    /// Flips a bit of the only offset that has this string.
     fn damage(&self, text: &str) -> u64 {
         let path = Path::new(&self.path).join("pool.entresol");
         let bytes = std::fs::read(&path).unwrap();
@@ -118,7 +118,7 @@ fn a_flipped_bit_is_reported_with_place_and_table_and_status_1() {
     assert!(stderr(&output).ends_with("has a problem\n"), "{}", stderr(&output));
     let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     assert_eq!(report["problems"][0]["offset"], at / 4096 * 4096);
-    // The other table is as good as ever.
+    // The other table remains usable.
     assert_eq!(Database::count(&database.path, "meter"), 500);
     let backup = database.beside("backup");
     let output = entresol(&["backup", &database.path, &backup, "--verify"]);
@@ -224,7 +224,7 @@ fn a_backup_that_is_killed_leaves_nothing_under_its_name() {
             assert!(succeed(&["check", &copy]).contains("no problems"));
         } else {
             none += 1;
-            // What it left is not in the way.
+            // Its leftovers are not in the way.
             succeed(&["backup", &database.path, &copy]);
         }
         assert!(!Path::new(&format!("{copy}.unfinished")).exists());

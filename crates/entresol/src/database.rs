@@ -25,10 +25,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 use crate::session::{AsyncSession, Session};
 
-/// Between two looks for snapshots that are too old.
+/// Interval of checks for snapshots that are too old.
 const EXPIRY_TIME_MIN: Duration = Duration::from_millis(10);
 const EXPIRY_TIME_MAX: Duration = Duration::from_secs(1);
-/// How long dropping the last handle waits for the tasks of its queries to end.
+/// Maximum time that dropping the last handle waits for the tasks of its queries to end.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// An open database; see the [module](self).
@@ -37,10 +37,10 @@ pub struct Database {
     shared: Arc<Shared>,
 }
 
-/// What all handles and sessions of an open database share.
+/// State that all handles and sessions of an open database share.
 pub(crate) struct Shared {
     catalog: Arc<Catalog>,
-    /// Gives space back while the database is open.
+    /// Reclaims space while the database is open.
     reclaimer: Reclaimer,
     directory: Option<PathBuf>,
     durability: Durability,
@@ -52,19 +52,19 @@ pub(crate) struct Shared {
     runtime: Option<Runtime>,
 }
 
-/// What a database holds and has done since it was opened.
+/// Statistics of a database since it was opened.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DatabaseStats {
-    /// How it persists.
+    /// Its persistence domain.
     pub domain: DomainKind,
-    /// Whether the run before this one closed it.
+    /// Set if the previous run closed it.
     pub was_clean: bool,
     /// Tables.
     pub tables: usize,
     /// Counters of the pool.
     pub pool: PoolStats,
-    /// What opening it had to do.
+    /// Findings and actions of opening it.
     pub recovery: RecoveryReport,
 }
 
@@ -83,7 +83,7 @@ impl Database {
         Database::on_pool(pool, Some(directory.to_path_buf()), &options)
     }
 
-    /// Makes a database that lives in DRAM only and is gone with its last handle.
+    /// Creates a database in DRAM only, which is dropped with its last handle.
     pub fn volatile(options: Options) -> Result<Database> {
         let pool = Pool::volatile(&options.clone().domain(DomainChoice::Volatile).pool()?)?;
         Database::on_pool(pool, None, &options)
@@ -139,8 +139,8 @@ impl Database {
         Ok(AsyncSession::new(Arc::clone(&self.shared), self.query_session()?))
     }
 
-    /// A session as a server needs it, with prepared statements and rows as they are computed. Its statements take
-    /// at most `memory_bytes_max` of the memory for queries. Keep the database while it lives.
+    /// A session as a server needs it, with prepared statements and rows as they are computed. Its statements take at
+    /// most `memory_bytes_max` of the memory for queries. Keep the database while it lives.
     pub fn server_session(&self, memory_bytes_max: usize) -> Result<entresol_query::Session> {
         let memory = statement_memory(&self.shared.query_runtime, memory_bytes_max)?;
         self.query_session_on(memory)
@@ -151,8 +151,8 @@ impl Database {
         self.pool().memory().expect("every database is opened with a budget").usage()
     }
 
-    /// Reserves memory of the budget for what a caller of the library keeps beside the database.
-    /// Errors: [`MemoryLimit`](ErrorKind::MemoryLimit) with the largest consumers.
+    /// Reserves memory of the budget for data that a caller of the library keeps beside the database. Errors:
+    /// [`MemoryLimit`](ErrorKind::MemoryLimit) with the largest consumers.
     pub fn reserve_memory(&self, consumer: MemoryConsumer, bytes: u64) -> Result<MemoryReservation> {
         let budget = self.pool().memory().expect("every database is opened with a budget");
         let reserved = budget.try_reserve(consumer, bytes);
@@ -191,8 +191,9 @@ impl Database {
         Ok(self.shared.catalog.begin()?)
     }
 
-    /// Begins a transaction that reads the tables as of a moment: a commit's timestamp, or a time in nanoseconds since 1970.
-    /// Only tables that keep a history can be read in it, as far back as they keep it, and nothing can be written.
+    /// Begins a transaction that reads the tables AS OF a point in time: a commit's timestamp, or a time in nanoseconds
+    /// since 1970. Only tables that keep a version history can be read in it, as far back as they keep it, and nothing
+    /// can be written.
     ///
     /// ```
     /// use entresol::{Database, Options};
@@ -202,14 +203,14 @@ impl Database {
     /// let mut session = database.session()?;
     /// session.execute("CREATE TABLE meters (id INT PRIMARY KEY, kwh INT) WITH (history = '7 days')")?;
     /// session.execute("INSERT INTO meters VALUES (1, 17)")?;
-    /// let moment = database.newest_commit();
+    /// let commit = database.newest_commit();
     /// session.execute("UPDATE meters SET kwh = 18; DELETE FROM meters")?;
     ///
     /// let meters = database.catalog().table("meters")?;
-    /// let past = database.begin_as_of(moment)?;
+    /// let past = database.begin_as_of(commit)?;
     /// assert_eq!(meters.get(&past, &[Value::Int(1)])?, Some(vec![Value::Int(1), Value::Int(17)]));
     /// // The same in SQL.
-    /// let rows = session.query(&format!("SELECT * FROM meters FOR SYSTEM_TIME AS OF TRANSACTION {moment}"))?;
+    /// let rows = session.query(&format!("SELECT * FROM meters FOR SYSTEM_TIME AS OF TRANSACTION {commit}"))?;
     /// assert_eq!(rows[0].num_rows(), 1);
     /// # drop((session, past, meters));
     /// # database.close()?;
@@ -219,23 +220,23 @@ impl Database {
         Ok(self.shared.catalog.begin_as_of(at)?)
     }
 
-    /// The newest commit that everybody sees: a moment to come back to.
+    /// The newest commit that all transactions see: a point in time to come back to.
     pub fn newest_commit(&self) -> Timestamp {
         self.shared.catalog.context().newest_commit()
     }
 
-    /// Names who runs waits that may be long, for locks and for the disk, from now on: for servers whose threads are few.
-    /// `run` calls what it is given, once, and returns afterwards. Only the first call counts.
+    /// Sets the executor for blocking waits, for locks and for the disk, from now on: for servers whose threads are
+    /// few. `run` calls its argument, once, and returns afterwards. Only the first call counts.
     pub fn run_waits_with(&self, run: RunWait) {
         self.shared.catalog.context().run_waits_with(run);
     }
 
-    /// When commits are durable, as the options said.
+    /// Default durability of commits.
     pub fn durability(&self) -> Durability {
         self.shared.durability
     }
 
-    /// Begins to build a topology of this name. Its commits are durable as the options of the database said.
+    /// Begins to build a topology of this name. Its commits have the durability of the database's options.
     pub fn topology(&self, name: &str) -> TopologyBuilder {
         Topology::builder(name, &self.shared.catalog).durability(self.shared.durability)
     }
@@ -257,27 +258,27 @@ impl Database {
         }
     }
 
-    /// Writes what the journal holds into the pool file and cuts the journal. It happens by itself as the
+    /// Writes the content of the journal into the pool file and truncates the journal. It happens by itself as the
     /// journal grows; calling it makes the next open after a crash faster.
     pub fn checkpoint(&self) -> Result<()> {
         Ok(self.pool().checkpoint()?)
     }
 
-    /// Copies the database to a directory that is not there yet, while others go on writing. The copy is a database
-    /// that holds all that was durable before the call, and perhaps some of what was committed since.
+    /// Copies the database to a directory that does not exist yet, while others go on writing. The copy is a database
+    /// that holds all that was durable before the call, and perhaps some later commits.
     pub fn backup(&self, destination: impl AsRef<Path>) -> Result<BackupReport> {
         Ok(self.pool().backup(destination.as_ref())?)
     }
 
-    /// Looks over everything: the checksums of all pages, every object, every row. Nobody may write meanwhile.
-    /// `progress` is told what is being done.
+    /// Verifies everything: the checksums of all pages, every object, every row. No writer may run meanwhile.
+    /// `progress` is told the part that is being checked.
     pub fn check(&self, progress: impl FnMut(&str)) -> Result<CheckReport> {
         Ok(entresol_tables::check(&self.shared.catalog, progress)?)
     }
 
-    /// Closes the database: everything is made durable, the next open has nothing to recover. Sessions and
-    /// topologies that are still there get [`Closed`](ErrorKind::Closed) errors when they commit. The directory
-    /// can be opened again once they and all handles are dropped.
+    /// Closes the database: everything is made durable, the next open has nothing to recover. Sessions and topologies
+    /// that are still there get [`Closed`](ErrorKind::Closed) errors when they commit. The directory can be opened
+    /// again once they and all handles are dropped.
     pub fn close(&self) -> Result<()> {
         self.shared.reclaimer.stop();
         self.shared.catalog.release_cached_sequences();
@@ -309,7 +310,7 @@ fn disk_pool(main: &Pool, directory: &Path, options: &Options) -> Result<Arc<Poo
     Ok(Pool::open_or_create(directory, &options.disk_pool(main)?)?)
 }
 
-/// Ends snapshots of sessions that are older, until the runtime ends.
+/// Ends snapshots of sessions that are older than `age_max`, until the runtime ends.
 fn expire_snapshots(runtime: &Runtime, sessions: Sessions, age_max: Duration) {
     let between = (age_max / 10).clamp(EXPIRY_TIME_MIN, EXPIRY_TIME_MAX);
     runtime.spawn(async move {

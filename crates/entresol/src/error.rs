@@ -5,14 +5,14 @@ use std::fmt;
 /// The result of a call to the database.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, by what to do about it.
+/// Kind of an error, by the action that it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Another transaction committed first: run the whole transaction again.
+    /// Another transaction committed first: run the entire transaction again.
     Conflict,
-    /// Something bounded is taken: another process has the directory open, or too many transactions are running.
-    /// Wait, close what you do not need, try again.
+    /// A bounded resource is taken: another process has the directory open, or too many transactions are running. Wait,
+    /// close what you do not need, try again.
     Busy,
     /// The call or the statement is wrong: fix it. Running it again fails again.
     Invalid,
@@ -20,15 +20,15 @@ pub enum ErrorKind {
     NotFound,
     /// A budget is used up: commit in smaller transactions, ask for less at once, or raise the limit.
     MemoryLimit,
-    /// Stored bytes are not what was written; the message names the file and the place. Restore a backup.
+    /// Stored bytes are not what was written; the message names the file and the offset. Restore a backup.
     Corrupt,
-    /// The operating system refused: no space, no permission, a failing disk. Mend that and open the database
-    /// again; until then it only reads.
+    /// The operating system refused: no space, no permission, a failing disk. Repair that and open the database again;
+    /// until then it only reads.
     Io,
-    /// A commit was written, and is neither known to be durable nor known to be lost: open the database again and look
+    /// A commit was written, and is neither known to be durable nor known to be lost: open the database again and check
     /// before the transaction is run again.
     OutcomeUnknown,
-    /// Somebody stopped the statement, or its time was over: nothing of it took effect.
+    /// The statement was canceled, or exceeded its time limit: nothing of it took effect.
     Cancelled,
     /// The database was closed: open it again.
     Closed,
@@ -57,12 +57,12 @@ impl Error {
         Error { kind, message: message.into() }
     }
 
-    /// What to do.
+    /// Kind: the action that the error asks for.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What went wrong, with names and values.
+    /// Message, with names and values.
     pub fn message(&self) -> &str {
         &self.message
     }

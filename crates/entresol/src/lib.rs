@@ -25,9 +25,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Which floor is which
+//! # Crates
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`query`] | SQL: sessions, DataFusion, Arrow |
 //! | [`streams`] | topologies, operators, windows, sources and sinks |
@@ -38,7 +38,7 @@
 //!
 //! # What a crash leaves
 //!
-//! Every committed transaction whose durability was reached, whole; nothing of any other. Opening the database
+//! Every committed transaction whose durability was reached, completely; nothing of any other. Opening the database
 //! again is all that is to be done.
 #![forbid(unsafe_code)]
 

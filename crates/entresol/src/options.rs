@@ -1,4 +1,4 @@
-//! How a database is opened.
+//! Options for opening a database.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use entresol_transactions::ContextOptions;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Memory of queries if nothing else is said.
+/// Default memory of queries.
 pub const QUERY_MEMORY_BYTES_MAX: usize = 1 << 30;
 
-/// Transactions at a time if nothing else is said: one for each session of a server with a thousand clients, and more.
+/// Default maximum of transactions at a time: one for each session of a server with a thousand clients, and more.
 pub const TRANSACTIONS_MAX: usize = 4096;
 
-/// How a database is opened; the methods change one option each.
+/// Options for opening a database; the methods change one option each.
 ///
 /// ```
 /// use entresol::{Durability, Options};
@@ -25,31 +25,32 @@ pub const TRANSACTIONS_MAX: usize = 4096;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// When commits are durable, if a session or topology says nothing else.
+    /// Default durability of commits, for sessions and topologies.
     pub durability: Durability,
     /// The persistence domain; `Auto` takes persistent memory if the directory is on it, else a journal.
     pub domain: DomainChoice,
-    /// Make the database if it does not exist; else that is an error.
+    /// Create the database if it does not exist; else that is an error.
     pub create_if_missing: bool,
     /// Memory that the database may take: pages, indexes, write sets, queries, connections together.
     pub memory_max: MemorySize,
-    /// Bytes of it that all running queries may take together; what needs more spills to temporary files or fails.
+    /// Bytes of it that all running queries may take together; queries that need more spill to temporary files or fail.
     pub query_memory_bytes_max: usize,
     /// Threads for queries; as many as the machine has cores if `None`.
     pub worker_threads: Option<usize>,
-    /// How transactions are kept apart: the protocol of a new database, and its bounds.
+    /// Concurrency control: the protocol of a new database, and its limits.
     pub concurrency: ContextOptions,
-    /// How long a session may hold a snapshot, which keeps all that it sees from being reclaimed. An older one ends: whoever
-    /// goes on with it gets "snapshot too old" (SQLSTATE 72000). `None`: as long as it likes.
+    /// Maximum age of a snapshot that a session holds, which keeps the versions that it sees from being reclaimed. An
+    /// older one ends: later statements on it fail with "snapshot too old" (SQLSTATE 72000). `None`: no limit.
     pub max_snapshot_age: Option<Duration>,
-    /// Directory on a disk for tables that are placed there (`placement = 'disk'`), beside a database on persistent memory.
+    /// Directory on a disk for tables that are placed there (`placement = 'disk'`), beside a database on persistent
+    /// memory.
     pub disk_directory: Option<PathBuf>,
     /// Placement of background threads and topologies on the processors that are near the device of the directory, and
     /// take memory there, on a machine with several memory nodes.
     pub near_device: bool,
     /// Profile of the disk that checkpoints write to, as `lab run calibrate` measures it.
     pub disk_profile: Option<PathBuf>,
-    /// Address range to reserve for the pool: the most that it can grow to. Takes no memory.
+    /// Address range to reserve for the pool: the maximum that it can grow to. Takes no memory.
     pub address_space_bytes: u64,
     /// Clock, randomness, files: other than real in simulations.
     pub env: Env,
@@ -77,26 +78,26 @@ impl Default for Options {
 }
 
 impl Options {
-    /// When commits are durable.
+    /// Sets the default durability of commits.
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
         self
     }
 
-    /// The persistence domain.
+    /// Sets the persistence domain.
     pub fn domain(mut self, domain: DomainChoice) -> Options {
         self.domain = domain;
         self
     }
 
-    /// Whether to make the database if it does not exist.
+    /// Sets if the database is created when it does not exist.
     pub fn create_if_missing(mut self, create: bool) -> Options {
         self.create_if_missing = create;
         self
     }
 
-    /// Memory that the database may take, in bytes or as a share of the machine (or of its control group); half of it if
-    /// nothing else is said. Pages of the pool make room for all else; what still does not fit spills, or fails with
+    /// Memory that the database may take, in bytes or as a share of the machine (or of its control group); half of it
+    /// if nothing else is said. Pages of the pool make room for all else; what still does not fit spills, or fails with
     /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) and the largest consumers.
     ///
     /// ```
@@ -122,21 +123,22 @@ impl Options {
         self
     }
 
-    /// How transactions are kept apart. The protocol is kept with the database that it was created with.
+    /// Sets the concurrency control. The protocol of a database is the one that it was created with.
     pub fn concurrency(mut self, concurrency: ContextOptions) -> Options {
         self.concurrency = concurrency;
         self
     }
 
-    /// How long a session may hold a snapshot.
+    /// Sets the maximum age of a snapshot that a session holds.
     pub fn max_snapshot_age(mut self, age: Duration) -> Options {
         self.max_snapshot_age = Some(age);
         self
     }
 
-    /// Where tables lie that are placed on disk, if the database is on persistent memory; made with the first open, and needed
-    /// by all later ones. A copy of the database is a copy of both directories. [`Invalid`](crate::ErrorKind::Invalid) when a
-    /// database on another domain is opened: there the disk is where it is.
+    /// Sets the directory for tables that are placed on disk, if the database is on persistent memory; made with the
+    /// first open, and needed by all later ones. A copy of the database is a copy of both directories.
+    /// [`Invalid`](crate::ErrorKind::Invalid) when a database on another domain is opened: there the disk is where it
+    /// is.
     pub fn disk_directory(mut self, directory: impl Into<PathBuf>) -> Options {
         self.disk_directory = Some(directory.into());
         self
@@ -165,7 +167,7 @@ impl Options {
         self
     }
 
-    /// The journal's options, with what the profile says.
+    /// The journal's options, with those of the profile.
     fn journal(&self) -> Result<JournalOptions> {
         let writing = self.disk_profile.as_deref().map(writing_of).transpose()?;
         Ok(JournalOptions { writing, ..JournalOptions::default() })
@@ -205,7 +207,7 @@ impl Options {
     }
 }
 
-/// How checkpoints write, as the file says.
+/// Writing parameters of checkpoints, from the profile.
 fn writing_of(file: &Path) -> Result<Writing> {
     let profile = Profile::load(file)?;
     Writing::of(&profile).map_err(|error| {

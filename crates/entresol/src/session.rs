@@ -16,7 +16,7 @@ use entresol_query::{Canceller, CopyIn, CopyOut, CopyStatement, Outcome, Prepare
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How much of a COPY is read at once.
+/// Bytes of a COPY that are read at once.
 const COPY_BYTES: usize = 64 << 10;
 
 /// A session that blocks its thread while a statement runs. It may be used in async code too, but then blocks a
@@ -93,8 +93,8 @@ impl Session {
         Ok(collected?)
     }
 
-    /// A handle that stops the statement of the session from another thread. Nothing of it takes effect then, and it fails
-    /// with [`ErrorKind::Cancelled`].
+    /// A handle that stops the statement of the session from another thread. Nothing of it takes effect then, and it
+    /// fails with [`ErrorKind::Cancelled`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -150,7 +150,7 @@ impl Session {
         Ok(copy.rows())
     }
 
-    /// The notices since they were taken last: clauses that were accepted and have no effect.
+    /// Returns the notices since the last call: clauses that were accepted and have no effect.
     pub fn take_notices(&self) -> Vec<String> {
         self.inner.take_notices()
     }
@@ -160,7 +160,7 @@ impl Session {
         self.inner.in_transaction()
     }
 
-    /// When the session's commits are durable.
+    /// Durability of the session's commits.
     pub fn durability(&self) -> Durability {
         self.inner.durability()
     }
@@ -220,7 +220,7 @@ impl AsyncSession {
         Ok(self.inner.stream(sql).await?)
     }
 
-    /// The notices since they were taken last: clauses that were accepted and have no effect.
+    /// Returns the notices since the last call: clauses that were accepted and have no effect.
     pub fn take_notices(&self) -> Vec<String> {
         self.inner.take_notices()
     }
@@ -230,7 +230,7 @@ impl AsyncSession {
         self.inner.in_transaction()
     }
 
-    /// When the session's commits are durable.
+    /// Durability of the session's commits.
     pub fn durability(&self) -> Durability {
         self.inner.durability()
     }

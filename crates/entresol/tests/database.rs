@@ -1,4 +1,4 @@
-//! The whole database: opening, closing, crashing, damaged files, errors.
+//! The entire database: opening, closing, crashing, damaged files, errors.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::fs;

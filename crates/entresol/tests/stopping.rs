@@ -1,4 +1,4 @@
-//! Statements that stop, snapshots that are held for too long, commits of which nobody knows.
+//! Statements that stop, snapshots that are held for too long, commits of unknown outcome.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -89,6 +89,6 @@ fn a_commit_of_which_nobody_knows_has_a_kind_of_its_own() {
     files.arm(Fault::SyncError, 0);
     let error = session.execute("INSERT INTO t VALUES (2)").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
-    // Those that come later did not happen, and say so in another way.
+    // Later commits did not happen, and fail with another error.
     assert_eq!(session.execute("INSERT INTO t VALUES (3)").unwrap_err().kind(), ErrorKind::Io);
 }

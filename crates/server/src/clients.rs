@@ -1,4 +1,4 @@
-//! The connections that are open: how one is cancelled by another, and how old its transaction is.
+//! The open connections: cancellation of one by another, and the age of their transactions.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 
 use crate::security::scram::{equal, random};
 
-/// Bytes of the secret that a cancel request must know; what every version of the protocol can carry.
+/// Bytes of the secret that a cancel request must have; every version of the protocol can carry as many.
 const KEY_BYTES: usize = 4;
 
-/// One client, as others see it.
+/// A client, as other connections see it.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) pid: i32,
@@ -34,14 +34,14 @@ impl Client {
         *current = statement;
     }
 
-    /// Waits until somebody cancels the statement.
+    /// Waits until the statement is cancelled.
     pub(crate) async fn cancelled(&self) {
         while !self.cancelled.load(Ordering::Acquire) {
             self.wake.notified().await;
         }
     }
 
-    /// Stops what it runs, also where nothing waits that could be woken: in a loop that holds its thread.
+    /// Stops the running statement, also where nothing waits that could be woken: in a loop that holds its thread.
     fn cancel(&self) {
         let statement = self.statement.lock().unwrap_or_else(PoisonError::into_inner);
         statement.interrupt(Interrupt::Requested);
@@ -99,7 +99,7 @@ impl Clients {
         Some(Registered { client, clients: Arc::clone(self) })
     }
 
-    /// Cancels what a client is running, if the key is its.
+    /// Cancels the running statement of a client, if the key is the client's.
     pub(crate) fn cancel(&self, pid: i32, key: &[u8]) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = open.get(&pid)
@@ -109,7 +109,7 @@ impl Clients {
         }
     }
 
-    /// Stops what all clients run, because the server ends.
+    /// Stops the running statements of all clients, because the server ends.
     pub(crate) fn shut_down(&self) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         for client in open.values() {
@@ -134,7 +134,7 @@ impl Clients {
 }
 
 impl Registered {
-    /// Notes whether a block is open; the age counts from the first call that says so.
+    /// Notes whether a block is open; the age counts from the first call with true.
     pub(crate) fn in_transaction(&self, open: bool) {
         let since = &self.client.transaction_since;
         match (open, since.load(Ordering::Relaxed)) {

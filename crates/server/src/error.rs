@@ -1,14 +1,14 @@
-//! What goes wrong, as clients of PostgreSQL know it: SQLSTATE, severity, message, detail, hint, position.
+//! Errors as PostgreSQL clients know them: SQLSTATE, severity, message, detail, hint, position.
 //!
-//! Codes are those that the errors have themselves ([`QueryError::sqlstate`]). Messages of what every client meets are
-//! PostgreSQL's; others say what Entresol says, with names and values.
+//! Codes are those that the errors have themselves ([`QueryError::sqlstate`]). Messages of the most common errors are
+//! PostgreSQL's; others are Entresol's, with names and values.
 
 use entresol::ErrorKind;
 use entresol::query::Error as QueryError;
 use entresol::tables::{Error as TableError, transactions_sqlstate};
 use entresol::transactions::Error as TransactionError;
 
-/// How bad it is.
+/// Severity of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
     Notice,
@@ -33,14 +33,14 @@ impl Severity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) severity: Severity,
-    /// Five characters.
+    /// SQLSTATE: five characters.
     pub(crate) code: &'static str,
     pub(crate) message: String,
     pub(crate) detail: Option<Box<str>>,
     pub(crate) hint: Option<Box<str>>,
-    /// Where it happened: the line of a COPY.
+    /// Context of the error: the line of a COPY.
     pub(crate) context: Option<Box<str>>,
-    /// Character of the statement's text, from 1.
+    /// Position in the query text, in characters, from 1.
     pub(crate) position: Option<usize>,
 }
 
@@ -88,14 +88,15 @@ impl Report {
         self
     }
 
-    /// Says where in `sql` the parser stopped, if the message tells; `before` characters stand in front of `sql`.
+    /// Adds the position at which the parser stopped in `sql`, if the message has it; `before` characters precede
+    /// `sql`.
     pub(crate) fn positioned(mut self, sql: &str, before: usize) -> Report {
         self.position = position(&self.message, sql).map(|position| position + before);
         self
     }
 }
 
-/// Result with what a client is told on failure.
+/// Result whose error is a report for the client.
 pub(crate) type Outcome<T> = std::result::Result<T, Report>;
 
 /// A statement in a block that has failed.
@@ -104,7 +105,7 @@ pub(crate) fn failed_block() -> Report {
     Report::error("25P02", message)
 }
 
-/// Takes the place of a COPY out of a message, where it stands in parentheses at the end.
+/// Splits the context of a COPY from a message, where it stands in parentheses at the end.
 fn context(message: &str) -> Option<(&str, &str)> {
     let (message, context) = message.strip_suffix(')')?.rsplit_once(" (COPY ")?;
     Some((message, context))
@@ -160,7 +161,7 @@ fn no_table(name: &str) -> String {
     format!("relation \"{name}\" does not exist")
 }
 
-/// The words of PostgreSQL for what its clients meet most.
+/// PostgreSQL's messages for the most common errors of tables.
 fn tables(error: &TableError) -> Report {
     let report = |message: String| Report::error(error.sqlstate(), message);
     match error {
@@ -201,7 +202,7 @@ fn transactions(error: &TransactionError) -> Report {
     }
 }
 
-/// The parser says `Line: 2, Column: 5`.
+/// Position in characters from the parser's `Line: 2, Column: 5`.
 fn position(message: &str, sql: &str) -> Option<usize> {
     let number = |mark: &str| -> Option<usize> {
         let digits = &message[message.rfind(mark)? + mark.len()..];

@@ -25,7 +25,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
             Ok((socket, _)) => {
                 let shared = Arc::clone(&shared);
                 tokio::spawn(async move {
-                    // Whoever asks too slowly or goes away gets no answer.
+                    // A client that asks too slowly or disconnects gets no answer.
                     let _ = tokio::time::timeout(REQUEST_TIME_MAX, answer(socket, &shared)).await;
                     drop(permit);
                 });

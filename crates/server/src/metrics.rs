@@ -1,4 +1,4 @@
-//! What the server counts, as Prometheus reads it.
+//! Metrics of the server, in the text format of Prometheus.
 //!
 //! Counting a statement that succeeds is a few atomic additions. Statements that fail are counted by SQLSTATE under
 //! a lock; the codes are those of [`crate::error`], so there is a bound.
@@ -58,7 +58,7 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
 }
 
-/// One more while it lives.
+/// Counter that is raised by one while it lives.
 #[derive(Debug)]
 pub(crate) struct Gauge<'m>(pub(crate) &'m AtomicI64);
 
@@ -91,7 +91,7 @@ impl Metrics {
         }
     }
 
-    /// The text that Prometheus collects.
+    /// The metrics in the text format of Prometheus.
     pub(crate) fn text(&self, db: &Database, clients: &Clients) -> String {
         let mut out = String::new();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

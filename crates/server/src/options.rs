@@ -1,20 +1,20 @@
-//! How a server is started: addresses, encryption, limits.
+//! Options of a server: addresses, encryption, limits.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Connections at a time if nothing else is said.
+/// Default maximum of connections at a time.
 pub const CONNECTIONS_MAX: usize = 100;
-/// Bytes of one message of a client if nothing else is said: the longest SQL text, and some.
+/// Default maximum of bytes of one message of a client: the longest SQL text, and some.
 pub const PACKET_BYTES_MAX: usize = 65 << 20;
-/// Bytes for the sorts, joins and aggregates of one statement if nothing else is said.
+/// Default maximum of bytes for the sorts, joins and aggregates of one statement.
 pub const STATEMENT_MEMORY_BYTES_MAX: usize = 256 << 20;
-/// How long a client may take until it is authenticated, if nothing else is said.
+/// Default time until a client must be authenticated.
 pub const STARTUP_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a transaction may be open without a statement, if nothing else is said.
+/// Default time that a transaction may be open without a statement.
 pub const IDLE_IN_TRANSACTION_TIME_MAX: Duration = Duration::from_secs(600);
-/// How long statements may go on once the server is told to end, if nothing else is said.
+/// Default time that statements may go on once the server is told to end.
 pub const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(3);
 /// Prepared statements and portals of a connection.
 pub const NAMES_MAX: usize = 10_000;
@@ -22,13 +22,13 @@ pub const NAMES_MAX: usize = 10_000;
 /// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Where to listen. Port 0 takes a free one.
+    /// Address to listen on. Port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Where to serve `/metrics` and `/healthz` over HTTP, without a password; nowhere if `None`.
+    /// Address to serve `/metrics` and `/healthz` on over HTTP, without a password; `None`: they are not served.
     pub metrics: Option<SocketAddr>,
     /// Encryption; without it only cleartext is spoken.
     pub tls: Option<TlsOptions>,
-    /// What clients may take.
+    /// Limits of clients.
     pub limits: Limits,
 }
 
@@ -50,11 +50,11 @@ pub struct TlsOptions {
     pub certificate: PathBuf,
     /// PEM file with its private key.
     pub key: PathBuf,
-    /// Whether a client that does not encrypt is refused.
+    /// Set if clients that do not encrypt are refused.
     pub required: bool,
 }
 
-/// What clients may take; `None` of a time means no limit.
+/// Limits of clients; `None` of a time means no limit.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Connections at a time; more get SQLSTATE 53300. Each may have a transaction open: keep them below the database's

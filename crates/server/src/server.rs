@@ -1,4 +1,4 @@
-//! Listening: connections come, are bounded in number, and end with the server.
+//! The server: accepts connections, limits their number, and ends them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,18 +22,18 @@ use crate::security::scram::random;
 use crate::security::{roles, tls};
 use crate::{http, session, startup};
 
-/// Connections that are told that there are too many; beyond, they are closed without a word.
+/// Maximum number of connections that get the error that there are too many; beyond, they are closed without one.
 const REFUSALS_MAX: usize = 64;
-/// After so long without a word a client is asked whether it is there.
+/// Idle time after which a client is probed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-/// And again so often, until the system gives it up; Linux asks nine times.
+/// Interval of further probes, until the system gives the client up; Linux sends nine.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a statement may take to stop once the server ends.
+/// Maximum time for a statement to stop once the server ends.
 const STOP_TIME_MAX: Duration = Duration::from_millis(800);
 /// A pause when the system has no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Why a server does not start.
+/// Error of starting a server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address cannot be listened on.
@@ -41,10 +41,10 @@ pub enum Error {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Others could connect, and nobody needs a password.
+    /// Others could connect, and no password is required.
     #[error(
         "refusing to listen on {0}: without roles everybody who reaches it could do everything; make one first with \
          `entresol role add`, or listen on 127.0.0.1"
@@ -61,17 +61,17 @@ pub enum Error {
     NoRandomNumbers,
 }
 
-/// Where the server is in its life.
+/// Phase of the life of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Running,
-    /// No new work; what runs may finish.
+    /// No new work; running statements may finish.
     Draining,
-    /// What still runs is interrupted.
+    /// Running statements are interrupted.
     Ending,
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub(crate) struct Shared {
     pub(crate) db: Database,
     pub(crate) limits: Limits,
@@ -80,14 +80,14 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) clients: Arc<Clients>,
     pub(crate) phase: watch::Receiver<Phase>,
-    /// Makes answers about unknown roles that cannot be told from those about known ones.
+    /// Key for answers about unknown roles that cannot be told from those about known ones.
     pub(crate) secret: [u8; 32],
     /// Counts changes of roles: connections look up theirs again.
     pub(crate) roles_version: AtomicU64,
 }
 
 impl Shared {
-    /// Whether statements can run.
+    /// Checks that statements can run.
     pub(crate) fn health(&self) -> Result<(), String> {
         if *self.phase.borrow() != Phase::Running {
             return Err("the server is ending".to_owned());
@@ -104,7 +104,7 @@ pub struct Server {
     phase: watch::Sender<Phase>,
 }
 
-/// Counts of what clients hold at the moment.
+/// Counts of open connections and transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -148,17 +148,17 @@ impl Server {
         Ok(Server { listener, metrics, shared: Arc::new(shared), phase })
     }
 
-    /// Where it listens.
+    /// Address that it listens on.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Where it serves metrics.
+    /// Address that it serves metrics on.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// A way to look at what clients hold while the server runs.
+    /// Returns a function that counts connections and transactions while the server runs.
     pub fn counts(&self) -> impl Fn() -> Counts + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
         move || Counts {
@@ -168,8 +168,8 @@ impl Server {
     }
 
     /// Serves until `stop` is ready. Then nothing new begins; statements and open transactions have
-    /// [`Limits::shutdown`] to finish, then they are interrupted. All connections are closed when it returns,
-    /// most often less than a second later: what cannot be stopped is waited for.
+    /// [`Limits::shutdown`] to finish, then they are interrupted. All connections are closed when it returns, most
+    /// often less than a second later: parts that cannot be stopped are waited for.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Server { listener, metrics, shared, phase } = self;
         let mut connections = JoinSet::new();
@@ -234,9 +234,9 @@ async fn connection(
     place: Option<OwnedSemaphorePermit>,
     refusal: Option<OwnedSemaphorePermit>,
 ) {
-    // Answers are written whole: waiting for more to send would only delay them.
+    // Answers are written at once: waiting for more to send would only delay them.
     let _ = socket.set_nodelay(true);
-    // A client whose machine is gone without a word is found out, and its transaction aborted.
+    // A client whose machine disappeared without closing is detected, and its transaction aborted.
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
     let metrics = &shared.metrics;
@@ -253,7 +253,7 @@ async fn connection(
     drop((place, refusal));
 }
 
-/// Waits on a thread that the runtime makes up for: whoever is waited for may need this one.
+/// Blocking executor: the runtime replaces the thread, which the lock holder may need.
 fn give_way(wait: &mut dyn FnMut()) {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),

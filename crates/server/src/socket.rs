@@ -1,4 +1,4 @@
-//! A client's socket, encrypted or not: packets in, messages out, and what may interrupt a statement meanwhile.
+//! A client's socket, encrypted or not: packets in, messages out, and interruptions of a statement meanwhile.
 
 use std::io;
 use std::pin::pin;
@@ -18,23 +18,23 @@ use crate::server::{Phase, Shared};
 use crate::wire::backend::Output;
 use crate::wire::frontend::{self, Packet};
 
-/// Bytes that are read while a statement runs, to see whether the client is there; what it sends beyond waits.
+/// Bytes that are read while a statement runs, to detect that the client is gone; what it sends beyond waits.
 pub(crate) const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
 /// Rows are sent when so many bytes are together.
 pub(crate) const SEND_BYTES: usize = 64 << 10;
 /// Room for one read.
 const READ_BYTES: usize = 16 << 10;
-/// A buffer that once held more is given back.
+/// Buffers with more room than this are freed.
 const KEPT_BYTES: usize = 1 << 20;
-/// How a client says good-bye.
+/// Terminate message of a client.
 const TERMINATE: &[u8] = b"X\0\0\0\x04";
 
-/// Why a connection ends.
+/// Reason for the end of a connection.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The client went away, in good order or not.
+    /// The client disconnected, in good order or not.
     Gone,
-    /// It is told why.
+    /// A fatal report is sent.
     Fatal(Report),
 }
 
@@ -44,7 +44,7 @@ impl From<io::Error> for End {
     }
 }
 
-/// What may interrupt a statement.
+/// Events that may interrupt a statement.
 pub(crate) struct Guard {
     pub(crate) client: Arc<Client>,
     pub(crate) phase: watch::Receiver<Phase>,
@@ -67,13 +67,13 @@ impl Guard {
         }
     }
 
-    /// Stops the statement. False if it is too late: then what it did is what happened, and is to be told.
+    /// Stops the statement. False if it is too late: then its result stands, and is reported.
     fn stops(&self, why: Interrupt) -> bool {
         self.statement.interrupt(why)
     }
 }
 
-/// Waits until what still runs is to end.
+/// Waits until running statements are to end.
 async fn ending(phase: &mut watch::Receiver<Phase>) {
     // The sender lives as long as the server, which waits for its connections.
     let _ = phase.wait_for(|phase| *phase == Phase::Ending).await;
@@ -84,7 +84,7 @@ pub(crate) struct Socket {
     io: MaybeTls,
     input: BytesMut,
     pub(crate) out: Output,
-    /// Answers that could have been sent wait for those of what has arrived behind them.
+    /// Answers that could have been sent wait for those of messages that have arrived behind them.
     deferred: bool,
     shared: Arc<Shared>,
 }
@@ -102,7 +102,7 @@ impl Socket {
         Ok(read > 0)
     }
 
-    /// The next packet. Before it waits for one, it sends what was put off.
+    /// The next packet. Before it waits for one, it sends the deferred answers.
     pub(crate) async fn packet(&mut self, bytes_max: usize) -> Result<Packet, End> {
         loop {
             let packet = frontend::next_packet(&mut self.input, bytes_max);
@@ -142,14 +142,14 @@ impl Socket {
         frontend::next_kind(&self.input, self.shared.limits.packet_bytes)
     }
 
-    /// Puts off sending what is ready, if more to do has arrived: one call of the system for many answers. Whatever may
-    /// take time sends them first ([`Socket::send_deferred`]); so does whoever waits. False if it is to be sent now.
+    /// Defers sending answers that are ready, if more messages have arrived: one system call for many answers. Steps
+    /// that may take time send them first ([`Socket::send_deferred`]); so do waits. False if they are to be sent now.
     pub(crate) fn defer(&mut self) -> bool {
         self.deferred = self.out.bytes.len() < SEND_BYTES && self.next_kind().is_some();
         self.deferred
     }
 
-    /// Sends the answers that were put off.
+    /// Sends the deferred answers.
     pub(crate) async fn send_deferred(&mut self, guard: &mut Guard) -> Result<(), Interrupt> {
         match self.deferred {
             true => self.flush_guarded(guard).await,
@@ -174,8 +174,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends all messages, unless the statement is interrupted first: then the rest is still to be sent. What has taken effect
-    /// is told to the end, if the client listens.
+    /// Sends all messages, unless the statement is interrupted first: then the rest is still to be sent. A result that
+    /// has taken effect is sent to the end, if the client listens.
     pub(crate) async fn flush_guarded(&mut self, guard: &mut Guard) -> Result<(), Interrupt> {
         let why = tokio::select! {
             biased;
@@ -192,8 +192,9 @@ impl Socket {
         }
     }
 
-    /// Runs a part of a statement, unless it is interrupted before its point of no return: then the part is dropped, and
-    /// nothing of the statement takes effect. Behind that point it runs to its end, and its result is what happened.
+    /// Runs a part of a statement, unless it is interrupted before its point of no return: then the part is dropped,
+    /// and nothing of the statement takes effect. Behind that point it runs to its end, and its result is what
+    /// happened.
     pub(crate) async fn guarded<T>(
         &mut self,
         guard: &mut Guard,
@@ -201,7 +202,7 @@ impl Socket {
     ) -> Result<T, Interrupt> {
         let mut future = pin!(future);
         let why = tokio::select! {
-            // Most statements end when they are looked at first; then nothing else is.
+            // Most statements end at the first poll; then nothing else is polled.
             biased;
             result = &mut future => return Ok(result),
             why = guard.interrupted() => why,
@@ -213,7 +214,7 @@ impl Socket {
         }
     }
 
-    /// Waits until the client is gone, and reads ahead to see it; sends what was put off.
+    /// Waits until the client is gone, and reads ahead to detect it; sends the deferred answers.
     async fn gone(&mut self) {
         if self.deferred && self.flush().await.is_err() {
             return;
@@ -221,7 +222,7 @@ impl Socket {
         while self.input.len() < READ_AHEAD_BYTES_MAX {
             match self.read_more().await {
                 Ok(true) => {}
-                // It has said all that it wanted, good-bye included: that is still done.
+                // It has sent all that it wanted, Terminate included: that is still done.
                 Ok(false) if self.input.ends_with(TERMINATE) => break,
                 Ok(false) | Err(_) => return,
             }
@@ -229,14 +230,14 @@ impl Socket {
         std::future::pending().await
     }
 
-    /// Says good-bye, if the client still listens.
+    /// Sends a report of the end, if the client still listens.
     pub(crate) async fn close(&mut self) {
         let _ = self.flush().await;
         let _ = self.io.shutdown().await;
     }
 }
 
-/// The protocol is broken: nothing that follows would have a meaning.
+/// A protocol violation: nothing that follows would have a meaning.
 pub(crate) fn violation(why: String) -> End {
     End::Fatal(Report::fatal("08P01", why))
 }

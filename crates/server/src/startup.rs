@@ -1,6 +1,6 @@
 //! The beginning of a connection: encryption, the startup packet, the password.
 //!
-//! Nobody is believed before the end of it: packets are short, and all of it has [`Limits::startup`] time.
+//! No client is trusted before the end of it: packets are short, and all of it has [`Limits::startup`] time.
 //!
 //! [`Limits::startup`]: crate::Limits::startup
 
@@ -95,7 +95,7 @@ pub(crate) async fn start(io: TcpStream, shared: &Arc<Shared>, has_place: bool) 
     }
 }
 
-/// Why nobody, or not this one, can connect now.
+/// Reason why no client, or not this one, can connect now.
 fn refusal(shared: &Shared, has_place: bool, encrypted: bool) -> Option<Report> {
     if *shared.phase.borrow() != Phase::Running {
         return Some(Report::fatal("57P03", "the database system is shutting down"));
@@ -140,10 +140,10 @@ async fn next_first(
     }
 }
 
-/// A socket, whether it is encrypted, and the first packet if it has been read already.
+/// A socket, its encryption state, and the first packet if it has been read already.
 type Opened = (MaybeTls, bool, Option<First>);
 
-/// Encrypts if the client wants that and the server can.
+/// Encrypts if the client asks for it and the server can.
 async fn encryption(
     mut io: TcpStream,
     input: &mut BytesMut,
@@ -156,7 +156,7 @@ async fn encryption(
     if first[0] == TLS_HANDSHAKE {
         let acceptor = shared.tls.as_ref().ok_or(None)?;
         let stream = acceptor.accept(io).await.map_err(|_| None)?;
-        // A client that speaks HTTP by mistake, or by an attacker's will, does not say so.
+        // A client that speaks HTTP by mistake, or by an attacker's will, does not name it.
         if stream.get_ref().1.alpn_protocol() != Some(b"postgresql") {
             return Err(None);
         }
@@ -178,7 +178,7 @@ async fn encryption(
         io.write_all(&out.bytes).await.map_err(|_| None)?;
         if let Some(acceptor) = acceptor {
             if !input.is_empty() {
-                // Sent in clear before the encryption, perhaps by somebody in between: it must not be believed.
+                // Sent in clear before the encryption, perhaps by an attacker in between: it must not be trusted.
                 let why = "received unencrypted data after SSL request".to_owned();
                 return Err(Some(Refused { io: MaybeTls::Plain(io), why }));
             }
@@ -191,7 +191,7 @@ async fn encryption(
 
 type Authenticated = (Registered, Role, Settings, entresol::query::Session, MemoryReservation);
 
-/// Finds out who the client is and tells it what it has come to.
+/// Authenticates the client and sends it the session's parameters.
 async fn authenticated(
     socket: &mut Socket,
     shared: &Arc<Shared>,
@@ -213,7 +213,7 @@ async fn authenticated(
             "replication" if value != "false" && value != "off" && value != "0" => {
                 return Err(fatal("0A000", "replication is not supported".to_owned()));
             }
-            // There is one database, whatever the client calls it.
+            // There is one database, whatever name the client gives it.
             "database" | "replication" => {}
             "options" => settings.extend(options(&value)),
             _ => settings.push((name, value)),
@@ -225,7 +225,7 @@ async fn authenticated(
     let roles_exist = roles::exist(&shared.db).map_err(|error| fatal("XX000", error.to_string()))?;
     let role = match roles_exist {
         true => password(socket, shared, &user).await?,
-        // Nobody has a password, and only this machine is listened to.
+        // There are no passwords, and the server listens on this machine only.
         false => Role { name: user, administrator: true, grants: Default::default() },
     };
     let memory = shared.db.reserve_memory(MemoryConsumer::Connections, CONNECTION_BYTES);
@@ -253,7 +253,7 @@ async fn authenticated(
     Ok((registered, role, settings, session, memory))
 }
 
-/// What a session begins with. Names that we do not know are those of other servers, and of extensions.
+/// Applies an initial setting. Unknown names are those of other servers, and of extensions.
 fn initial(session: &mut entresol::query::Session, name: &str, value: &str) -> Outcome<()> {
     match session.set_initial(name, value) {
         Err(error) if error.sqlstate() == "42704" => Ok(()),

@@ -63,7 +63,7 @@ pub fn run(arguments: &SmartMeteringArguments) -> Result<()> {
     )))
 }
 
-/// Runs the demo, or its crash loop, and returns what it found, sound or not. Prints alarms and progress only.
+/// Runs the demo, or its crash loop, and returns its summary, sound or not. Prints alarms and progress only.
 pub fn measure(arguments: &SmartMeteringArguments) -> Result<Summary> {
     let directory = Directory::prepare(arguments)?;
     if arguments.crash { crash::run(arguments, directory.path()) } else { run_once(arguments, &directory) }
@@ -131,7 +131,7 @@ fn drive(
     Ok([households, infrastructure])
 }
 
-/// Adds what topologies report. Of the latencies, the greater percentiles of the two count.
+/// Adds the reports of topologies. Of the latencies, the greater percentiles of the two count.
 pub(crate) fn note_reports(summary: &mut Summary, reports: &[Report]) {
     for report in reports {
         summary.transactions += report.transactions;

@@ -1,4 +1,4 @@
-//! The line that tells how far a long run is: rewritten in place at a terminal, else a line each few seconds.
+//! The progress line of a long run: rewritten in place at a terminal, else a line each few seconds.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ impl Progress {
         }
     }
 
-    /// Shows where the run is, if it is time to. `total` readings are to be processed.
+    /// Shows the progress of the run, if it is time to. `total` readings are to be processed.
     pub fn tick(&mut self, live: &Live, transactions: u64, total: u64) {
         let interval = if self.terminal { TERMINAL_INTERVAL } else { LOG_INTERVAL };
         let since = self.last.elapsed();
@@ -58,7 +58,7 @@ impl Progress {
         self.drawn = self.terminal;
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
             let _ = write!(io::stderr(), "\r\x1b[K");

@@ -1,4 +1,4 @@
-//! When a window of the infrastructure is out of range.
+//! Rules for windows of the infrastructure that are out of range.
 //!
 //! The mean of the window must lie within the limits of its channel's specification; the mean of a load,
 //! moreover, must not be above `per_demand_max` times the demand of the households behind it (more is drawn than
@@ -15,14 +15,14 @@ pub struct Limits {
     pub per_demand_max: Option<f64>,
 }
 
-/// Why a window is out of range.
+/// Reason for an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// Below the lower limit.
     Below,
     /// Above the upper limit.
     Above,
-    /// Above what the demand of the households explains.
+    /// Above the explained demand of the households.
     AboveDemand,
 }
 

@@ -1,4 +1,4 @@
-//! How well alarms fit the failures that are known: the injected ones, or the labelled ones.
+//! Score of alarms against known failures: the injected ones, or the labelled ones.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! From arguments to feeds, and from a directory to a demo that may go on in it.
+//! Setup: feeds from arguments, and a demo that may go on from a directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use super::topology::{HOUSEHOLD_TOPOLOGY, INFRASTRUCTURE_TOPOLOGY};
 use crate::arguments::SmartMeteringArguments;
 use crate::error::{Error, Result};
 
-/// Readings of the simulator if nothing is said.
+/// Default number of readings of the simulator.
 const READINGS_DEFAULT: u64 = 1_000_000;
 
-/// The feeds, and where they end.
+/// The feeds, and their ends.
 pub struct Input {
     /// The feeds.
     pub feeds: Feeds,
-    /// How many readings of each stream there are; `u64::MAX` without an end.
+    /// Number of readings of each stream; `u64::MAX` without an end.
     pub shares: Shares,
 }
 
@@ -104,14 +104,14 @@ fn rejects_path(arguments: &SmartMeteringArguments) -> PathBuf {
     }
 }
 
-/// A directory that the demo works in: the user's, which is kept, or a temporary one.
+/// A working directory of the demo: the user's, which is kept, or a temporary one.
 pub struct Directory {
     path: PathBuf,
     temporary: bool,
 }
 
 impl Directory {
-    /// Makes it if it is not there.
+    /// Creates it if it does not exist.
     pub fn prepare(arguments: &SmartMeteringArguments) -> Result<Directory> {
         let (path, temporary) = match &arguments.dir {
             Some(dir) => (dir.clone(), false),
@@ -121,7 +121,7 @@ impl Directory {
         Ok(Directory { path, temporary })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -144,7 +144,7 @@ pub fn open(dir: &Path, arguments: &SmartMeteringArguments) -> Result<Database> 
     Ok(Database::open(dir, options)?)
 }
 
-/// What must stay the same if a demo goes on in a directory.
+/// Settings that must stay the same if a demo goes on in a directory.
 fn settings(arguments: &SmartMeteringArguments, unlimited: bool) -> Result<Vec<(&'static str, String)>> {
     let data = match &arguments.data {
         Some(dir) => {
@@ -197,7 +197,7 @@ pub fn check_settings(
     Ok(())
 }
 
-/// Where the streams of a database stand.
+/// Positions of the streams of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Positions {
     /// Stream 1.

@@ -1,4 +1,4 @@
-//! The demo's sinks: they are called after the commit, and count, tell and print.
+//! The demo's sinks: called after the commit, they count, report and print.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use entresol::tables::{Column, Value};
 
 use super::live::Live;
 
-/// Told of each committed transaction: the stream, and the position that is committed now.
+/// Callback after each committed transaction: the stream, and the position that is committed now.
 pub type Reporter = Arc<dyn Fn(StreamName, u64) + Send + Sync>;
 
 /// The three streams.
@@ -42,13 +42,13 @@ impl Live {
     }
 }
 
-/// Behind a source: counts what is committed.
+/// Sink behind a source: counts committed tuples.
 pub struct CommittedSink {
-    /// Whose tuples.
+    /// The stream of the tuples.
     pub stream: StreamName,
-    /// Where they are counted.
+    /// The counters.
     pub live: Arc<Live>,
-    /// Who is told, if anybody.
+    /// Callback after commits, if any.
     pub reporter: Option<Reporter>,
 }
 
@@ -76,8 +76,8 @@ impl Sink for CommittedSink {
     }
 }
 
-/// Behind the windows of the households: tells the infrastructure up to when they are committed. Expects the
-/// end of the window in the first column.
+/// Sink behind the windows of the households: tells the infrastructure up to when they are committed. Expects the end
+/// of the window in the first column.
 pub struct ClosedSink(pub Arc<Live>);
 
 impl Sink for ClosedSink {
@@ -97,9 +97,9 @@ impl Sink for ClosedSink {
 
 /// Prints the first alarms and counts all.
 pub struct AlarmSink {
-    /// Where they are counted.
+    /// The counters.
     pub live: Arc<Live>,
-    /// How many are printed.
+    /// Maximum number of printed alarms.
     pub print_max: u64,
 }
 
@@ -126,7 +126,7 @@ impl AlarmSink {
             number(&tuple[6]),
             tuple[8],
         );
-        // Whoever closed the output does not want to see alarms; they are in the table all the same.
+        // A user who closed the output does not want to see alarms; they are in the table all the same.
         let _ = std::io::stdout().lock().write_all(line.as_bytes());
     }
 }

@@ -1,6 +1,6 @@
 //! Ad-hoc SQL sessions that read snapshots over several states while the streams write them.
 //!
-//! Each check is one read transaction of several statements. What it reads must fit together:
+//! Each check is one read transaction of several statements. Its results must fit together:
 //!
 //! - For each channel, `latest` has the window that is the last one in `infrastructure` (one transaction writes
 //!   both), and no alarm is newer.
@@ -22,10 +22,10 @@ use super::live::Live;
 use super::topology::{HOUSEHOLD_TOPOLOGY, INFRASTRUCTURE_TOPOLOGY};
 use crate::error::{Error, Result};
 
-/// Between two checks of a session: the demo measures streams, not how fast one can look at them.
+/// Pause between two checks of a session: the demo measures streams, not the speed of checks.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// Rows as texts; NULL is an empty text.
+/// Rows as strings; NULL is an empty string.
 pub fn texts(batches: &[RecordBatch]) -> Result<Vec<Vec<String>>> {
     let options = FormatOptions::new();
     let mut rows = Vec::new();
@@ -53,7 +53,7 @@ fn number(session: &mut Session, sql: &str) -> Result<i64> {
     Ok(rows.first().and_then(|row| row.first()).and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
-/// One check: what does not fit, if anything.
+/// One check: returns a description of the first violation, if any.
 pub fn check(session: &mut Session) -> Result<Option<String>> {
     session.execute("BEGIN")?;
     let found = check_in_transaction(session);
@@ -106,7 +106,7 @@ pub fn position_sql(topology: &str, source: &str) -> String {
     )
 }
 
-/// Sessions at work.
+/// Running sessions.
 pub struct Checkers {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<()>>>,

@@ -1,4 +1,4 @@
-//! What a run of the demo found: as a table and as JSON.
+//! Summary of a run of the demo: as a table and as JSON.
 
 use std::fs;
 use std::io::Write;
@@ -20,19 +20,19 @@ pub struct Summary {
     pub aborts: u64,
     /// Alarms of this run.
     pub alarms: u64,
-    /// How long the streams ran.
+    /// Duration of the streams, in seconds.
     pub seconds: f64,
     /// Median of the time a commit takes.
     pub commit_p50_us: f64,
     /// 99th percentile of the time a commit takes.
     pub commit_p99_us: f64,
-    /// How long opening the database took; with crashes, the longest.
+    /// Time to open the database; with crashes, the longest.
     pub recovery_ms: f64,
     /// Checks of snapshots over several states.
     pub snapshot_checks: u64,
     /// Checks that found states that do not fit together.
     pub snapshot_violations: u64,
-    /// Transactions that were reported committed and are gone.
+    /// Transactions that were reported committed and are lost.
     pub lost_transactions: u64,
     /// Transactions that are there in part, or states that no prefix of the streams explains.
     pub torn_transactions: u64,
@@ -42,24 +42,24 @@ pub struct Summary {
     pub rejected_rows: u64,
     /// Kills, with `--crash`.
     pub cycles: Option<u32>,
-    /// What is known about failures, if anything.
+    /// Score against known failures, if there are any.
     pub failures: Option<FailureScore>,
 }
 
-/// How alarms and known failures fit.
+/// Score of alarms against known failures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FailureScore {
-    /// Known failures whose whole time has been processed.
+    /// Known failures whose entire time has been processed.
     pub known: u64,
-    /// Those with at least one alarm of their channel.
+    /// Known failures with at least one alarm of their channel.
     pub hit: u64,
     /// Windows of these channels outside the failures.
     pub windows_outside: u64,
-    /// Those of them with an alarm.
+    /// Windows outside the failures with an alarm.
     pub alarms_outside: u64,
 }
 
-/// That a file cannot be written is better known before a long run than after it.
+/// Checks that a file can be written, before a long run rather than after it.
 pub fn check_writable(path: &Path) -> Result<()> {
     let opened = fs::OpenOptions::new().create(true).append(true).open(path);
     opened.map(drop).map_err(|error| Error::file("write", path, error))
@@ -78,12 +78,12 @@ impl Summary {
         if self.seconds > 0.0 { self.readings as f64 / self.seconds } else { 0.0 }
     }
 
-    /// What must not be.
+    /// Tells whether there were no violations, losses or torn transactions.
     pub fn is_sound(&self) -> bool {
         self.snapshot_violations == 0 && self.lost_transactions == 0 && self.torn_transactions == 0
     }
 
-    /// Draws the table.
+    /// Prints the table.
     pub fn print(&self, out: &mut dyn Write) -> Result<()> {
         let mut rows = vec![
             ("readings", self.readings.to_string()),

@@ -10,7 +10,7 @@
 //!
 //! - Stream 1 is one topology, streams 2 and 3, merged by event time, another: each writes its states together.
 //! - Windows that are open are in `meter_open`, `household_open` and `infrastructure_open`.
-//! - A transaction of stream 1 is a number of readings; one of streams 2 and 3 is what closes one window.
+//! - A transaction of stream 1 is a number of readings; one of streams 2 and 3 closes one window.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,20 +34,20 @@ use crate::error::Result;
 pub const HOUSEHOLD_TOPOLOGY: &str = "households";
 /// The topology of streams 2 and 3.
 pub const INFRASTRUCTURE_TOPOLOGY: &str = "infrastructure";
-/// Where the demand is among the columns of `household` that are not of its key.
+/// Position of the demand among the columns of `household` that are not of its key.
 pub const HOUSEHOLD_DEMAND: usize = 2;
 
 const WINDOW: Duration = Duration::from_secs(30 * 60);
 
-/// How the topologies run.
+/// Parameters of the topologies.
 pub struct Plan {
-    /// When commits are durable.
+    /// Durability of commits.
     pub durability: Durability,
     /// Readings per transaction of stream 1.
     pub batch: u32,
     /// Alarms that are printed.
     pub print_alarms: u64,
-    /// Who is told of commits.
+    /// Callback after commits.
     pub reporter: Option<Reporter>,
 }
 
@@ -63,7 +63,7 @@ pub struct Topologies {
 }
 
 impl Topologies {
-    /// Builds and starts both; they go on where the database is.
+    /// Builds and starts both; they go on at the stored positions.
     pub fn start(database: &Database, feeds: Feeds, plan: &Plan, live: &Arc<Live>) -> Result<Topologies> {
         let catalog = database.catalog();
         let Feeds { household, infrastructure, specification, .. } = feeds;
@@ -128,7 +128,7 @@ impl Topologies {
         self.infrastructure.stop();
     }
 
-    /// Waits for the end of both: their reports.
+    /// Waits for the end of both; returns their reports.
     pub fn join(self) -> Result<(Report, Report)> {
         let (households, infrastructure) = (self.households.join(), self.infrastructure.join());
         Ok((households?, infrastructure?))
@@ -212,7 +212,7 @@ fn infrastructure_query(readings: &Stream) {
     windows.to_table(ToTable::upsert("latest").key(&["asset", "quantity"]));
 }
 
-/// What is committed to `infrastructure`, judged: to `alarms`.
+/// Judges what is committed to `infrastructure`: to `alarms`.
 fn alarm_query(builder: &TopologyBuilder) -> Stream {
     let joined = builder
         .to_stream("infrastructure", Trigger::OnCommit)

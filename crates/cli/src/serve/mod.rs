@@ -1,9 +1,11 @@
 //! `entresol serve DIR`: the database on the PostgreSQL wire, until a signal ends it.
 //!
-//! - SIGTERM and SIGINT end it in order: nothing new begins, what runs may finish within a bound, then the database is
-//!   closed, and the next open has nothing to recover. Without them it ends as in a crash, which loses nothing either.
-//! - If a thread is busy with something that cannot be stopped, the process ends without it, [`END_TIME_MAX`] after the bound.
-//! - The lines on standard output say where it listens; they are written when clients can connect.
+//! - SIGTERM and SIGINT end it in order: nothing new begins, running statements may finish within a limit, then the
+//!   database is closed, and the next open has nothing to recover. Without them it ends as in a crash, which loses
+//!   nothing either.
+//! - If a thread is busy with something that cannot be stopped, the process ends without it, [`END_TIME_MAX`] after the
+//!   limit.
+//! - The lines on standard output name its addresses; they are written when clients can connect.
 
 pub mod role;
 
@@ -21,11 +23,11 @@ use crate::arguments::{ServeArguments, TlsMode};
 use crate::error::{Error, Result};
 use crate::shell::output;
 
-/// How long the process takes to end after statements had their time.
+/// Maximum time for the process to end after statements had their time.
 const END_TIME_MAX: Duration = Duration::from_millis(1500);
-/// How long the threads of connections have to end once there is none.
+/// Maximum time for the threads of connections to end once there are none.
 const THREADS_TIME_MAX: Duration = Duration::from_millis(200);
-/// After so many turns of tasks a busy thread looks at sockets and clocks. A turn of a query takes milliseconds.
+/// Number of polls of tasks after which a busy thread checks sockets and clocks. A poll of a query takes milliseconds.
 const TURNS_PER_LOOK: u32 = 8;
 
 /// Runs `entresol serve`.
@@ -66,7 +68,7 @@ async fn serve(database: Database, options: ServerOptions, stop: oneshot::Receiv
     Ok(())
 }
 
-/// Says where it listens and how to connect.
+/// Prints its addresses and how to connect.
 fn announce(address: SocketAddr, metrics: Option<SocketAddr>, encrypted: bool) -> Result<()> {
     let mut out = output::stdout();
     let (host, port) = (address.ip(), address.port());
@@ -82,7 +84,7 @@ fn announce(address: SocketAddr, metrics: Option<SocketAddr>, encrypted: bool) -
     Ok(out.flush()?)
 }
 
-/// Blocks the signals that end the server and tells when the first of them comes. The process ends within `time_max` of it.
+/// Blocks the signals that end the server and reports the first of them. The process ends within `time_max` of it.
 fn signalled(time_max: Duration) -> Result<oneshot::Receiver<Signal>> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
@@ -92,10 +94,10 @@ fn signalled(time_max: Duration) -> Result<oneshot::Receiver<Signal>> {
     let (sender, receiver) = oneshot::channel();
     let wait = move || {
         if let Ok(signal) = signals.wait() {
-            // Nobody listens if the server never started.
+            // There is no receiver if the server never started.
             let _ = sender.send(signal);
             std::thread::sleep(time_max);
-            // As in a crash: what was committed is there, what was not never happened.
+            // As in a crash: committed transactions are there, others never happened.
             eprintln!(
                 "entresol: a statement did not stop in time: the process ends without closing the database"
             );

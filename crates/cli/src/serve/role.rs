@@ -1,4 +1,4 @@
-//! `entresol role …`: who may connect to a served database, and what they may do.
+//! `entresol role …`: roles that may connect to a served database, and their privileges.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
@@ -73,13 +73,13 @@ fn granted(granted: &Granted) -> impl Iterator<Item = (String, Privileges)> + '_
     read.chain(granted.write.iter().map(|table| (table.clone(), Privileges::ALL)))
 }
 
-/// As GRANT names them, in lower case.
+/// Privileges as GRANT names them, in lower case.
 fn words(privileges: Privileges) -> String {
     let held = Privileges::NAMES.iter().filter(|(privilege, ..)| privileges.contains(*privilege));
     held.map(|(_, name, _)| name.to_lowercase()).collect::<Vec<_>>().join("+")
 }
 
-/// A name that is misspelt would grant nothing, silently.
+/// Checks that tables exist: a misspelt name would grant nothing, silently.
 fn tables_exist<'n>(db: &Database, names: impl Iterator<Item = &'n String>) -> Result<()> {
     for name in names.filter(|name| *name != ALL_TABLES) {
         db.catalog().table(name)?;
@@ -117,7 +117,7 @@ fn password(source: &PasswordSource) -> Result<String> {
     }
 }
 
-/// Asks, and stops the terminal from showing what is typed.
+/// Prompts, and stops the terminal from echoing.
 fn hide(input: &io::Stdin) -> Result<nix::sys::termios::Termios> {
     eprint!("Password: ");
     let before = tcgetattr(input).map_err(io::Error::from)?;

@@ -1,7 +1,7 @@
 //! The shell at a terminal: line editing, history, completion, statements over several lines.
 //!
-//! The history is kept in `$ENTRESOL_HISTORY`, else in `$XDG_STATE_HOME/entresol/history`, else in
-//! `~/.local/state/entresol/history`; at most [`HISTORY_ENTRIES_MAX`] entries. Where it cannot be kept, the shell
+//! The history is stored in `$ENTRESOL_HISTORY`, else in `$XDG_STATE_HOME/entresol/history`, else in
+//! `~/.local/state/entresol/history`; at most [`HISTORY_ENTRIES_MAX`] entries. Where it cannot be stored, the shell
 //! works without.
 
 use std::env;
@@ -20,7 +20,7 @@ use rustyline::{Config, Context, Editor, Helper};
 use super::{Shell, meta, output, statements};
 use crate::error::{Error, Result};
 
-/// Entries of the history that are kept.
+/// Maximum number of entries of the history.
 pub const HISTORY_ENTRIES_MAX: usize = 10_000;
 
 const KEYWORDS: [&str; 40] = [
@@ -30,7 +30,7 @@ const KEYWORDS: [&str; 40] = [
     "EXPLAIN", "UNION", "CASE", "EXISTS", "WITH",
 ];
 
-/// Decides when the input is complete, and completes words.
+/// Line editor helper: decides if the input is complete, and completes words.
 struct Assistant {
     tables: Vec<String>,
 }
@@ -129,7 +129,7 @@ fn run_input(shell: &mut Shell, input: &str) -> Result<()> {
     Ok(())
 }
 
-/// The file of the history, its directory made.
+/// The file of the history, its directory created.
 fn history_path() -> Option<PathBuf> {
     let path = match env::var_os("ENTRESOL_HISTORY") {
         Some(path) => PathBuf::from(path),

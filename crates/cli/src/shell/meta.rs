@@ -10,7 +10,7 @@ use super::Shell;
 use super::output::Format;
 use crate::error::{Error, Result};
 
-/// What `\?` prints.
+/// Text printed by `\?`.
 const HELP: &str = r"\q                     leave
 \?                     this help
 \d                     list the tables, views and sequences
@@ -74,8 +74,8 @@ fn run_copy(shell: &mut Shell, text: &str, out: &mut dyn Write) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The parts of `… FROM 'file' …` or `… TO 'file' …`: what is before, whether it is FROM, the file, what is behind.
-/// The file is the first text in quotes that is not in the parentheses of a query.
+/// The parts of `… FROM 'file' …` or `… TO 'file' …`: the text before, true for FROM, the file, the text behind. The
+/// file is the first quoted string outside the parentheses of a query.
 fn copied_file(text: &str) -> Option<(&str, bool, String, &str)> {
     let (mut depth, mut quoted) = (0usize, None);
     for (at, character) in text.char_indices() {
@@ -102,7 +102,7 @@ fn copied_file(text: &str) -> Option<(&str, bool, String, &str)> {
     None
 }
 
-/// The text up to the closing quote, and what is behind it.
+/// The string up to the closing quote, and the text behind it.
 fn quoted_path(text: &str) -> Option<(String, &str)> {
     let mut path = String::new();
     let mut rest = text;
@@ -206,7 +206,7 @@ fn describe(shell: &Shell, name: &str, out: &mut dyn Write) -> Result<()> {
     draw(&["column", "type", "nullable", "key"], &rows, out)
 }
 
-/// Draws a table of texts the way results are drawn.
+/// Prints a table of strings in the format of results.
 pub fn draw(header: &[&str], rows: &[Vec<String>], out: &mut dyn Write) -> Result<()> {
     let width = |place: usize| {
         let cells = rows.iter().map(|row| row[place].chars().count());

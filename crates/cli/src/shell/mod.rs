@@ -21,17 +21,17 @@ use crate::arguments::ShellArguments;
 use crate::error::{Error, Result};
 use output::Format;
 
-/// A statement longer than this is taken for a mistake.
+/// Maximum length of a statement; a longer one is taken for a mistake.
 pub const STATEMENT_BYTES_MAX: usize = 64 << 20;
 
-/// A session with what the user chose for its output.
+/// A session with the user's choices for its output.
 pub struct Shell {
     /// For the `\d` commands.
     pub database: Database,
     session: Session,
-    /// How results are printed.
+    /// Format of results.
     pub format: Format,
-    /// Whether the time of each statement is printed.
+    /// Set if the time of each statement is printed.
     pub timing: bool,
     finished: bool,
 }
@@ -85,7 +85,7 @@ impl Shell {
         self.finished = true;
     }
 
-    /// Runs one statement and prints what it returns.
+    /// Runs one statement and prints its result.
     pub fn run_statement(&mut self, statement: &str, out: &mut dyn Write) -> Result<()> {
         let started = Instant::now();
         let results = self.session.execute(statement);
@@ -103,7 +103,7 @@ impl Shell {
         Ok(out.flush()?)
     }
 
-    /// Runs all statements and `\` commands of a text; `name` and the line go before an error.
+    /// Runs all statements and `\` commands of a script; `name` and the line precede an error.
     pub fn run_text(&mut self, text: &str, name: Option<&str>, out: &mut dyn Write) -> Result<()> {
         let mut lines = io::Cursor::new(text.as_bytes());
         self.run_lines(&mut lines, name, out)
@@ -165,7 +165,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Runs the complete statements of a text; returns how many bytes they took.
+    /// Runs the complete statements of a script; returns their length in bytes.
     fn run_complete(
         &mut self,
         text: &str,

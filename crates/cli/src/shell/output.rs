@@ -1,7 +1,7 @@
-//! Results as drawn tables, CSV or JSON.
+//! Results as tables, CSV or JSON.
 //!
-//! - Table: drawn, with the number of rows; statements without rows print their verb and count.
-//! - CSV: a header, then rows (RFC 4180); NULL is an empty field, an empty text is `""`.
+//! - Table: with borders and the number of rows; statements without rows print their verb and count.
+//! - CSV: a header, then rows (RFC 4180); NULL is an empty field, an empty string is `""`.
 //! - JSON: per statement with rows an array of objects, one to a line; numbers and booleans bare, NULL as null.
 //! - In CSV and JSON, statements without rows print nothing.
 
@@ -17,10 +17,10 @@ use entresol::query::padded;
 
 use crate::error::{Error, Result};
 
-/// How results are printed.
+/// Format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Drawn tables.
+    /// Tables with borders.
     Table,
     /// Comma separated values with a header.
     Csv,
@@ -28,7 +28,7 @@ pub enum Format {
     Json,
 }
 
-/// How values are written in every format.
+/// Formatting of values in every format.
 fn options() -> FormatOptions<'static> {
     FormatOptions::new()
         .with_display_error(true)
@@ -36,7 +36,7 @@ fn options() -> FormatOptions<'static> {
         .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"))
 }
 
-/// Prints what a statement returned.
+/// Prints the result of a statement.
 pub fn print(result: &StatementResult, format: Format, out: &mut dyn Write) -> Result<()> {
     match result {
         StatementResult::Rows(rows) | StatementResult::Returned { returned: rows, .. } => {
@@ -100,7 +100,7 @@ fn print_csv(schema: &SchemaRef, batches: &[RecordBatch], out: &mut dyn Write) -
     Ok(())
 }
 
-/// Quotes a field where it must be; an empty text is quoted to tell it from NULL.
+/// Quotes a field where it must be; an empty string is quoted to tell it from NULL.
 fn csv_field(text: &str) -> String {
     if text.is_empty() || text.contains([',', '"', '\n', '\r']) {
         return format!("\"{}\"", text.replace('"', "\"\""));

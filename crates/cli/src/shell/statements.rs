@@ -1,6 +1,6 @@
-//! Cutting text into statements at `;`, outside of quotes and comments.
+//! Splitting a script into statements at `;`, outside of quotes and comments.
 
-/// Where the scanner stands in the text.
+/// State of the scanner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Plain,
@@ -11,12 +11,12 @@ enum Place {
     BlockComment(u32),
 }
 
-/// The statements of a text.
+/// The statements of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statements<'a> {
     /// Statements that are ended by `;` (which is left out), each with the line on which it begins, from 1.
     pub complete: Vec<(usize, &'a str)>,
-    /// What follows the last `;`, if it is more than blanks and comments.
+    /// Text behind the last `;`, if it is more than blanks and comments.
     pub rest: Option<(usize, &'a str)>,
     /// Bytes up to and including the last `;`.
     pub consumed: usize,
@@ -24,7 +24,7 @@ pub struct Statements<'a> {
     pub open: bool,
 }
 
-/// Cuts a text.
+/// Splits a script.
 pub fn cut(text: &str) -> Statements<'_> {
     let bytes = text.as_bytes();
     let mut place = Place::Plain;

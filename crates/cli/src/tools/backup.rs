@@ -1,4 +1,4 @@
-//! `entresol backup DIR DEST`: a copy of a database, whole or not there at all.
+//! `entresol backup DIR DEST`: a copy of a database, complete or not there at all.
 
 use std::io::Write;
 

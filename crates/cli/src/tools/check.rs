@@ -33,8 +33,8 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
     }
 }
 
-/// Checks the database in a directory. What keeps it from being opened is a problem like others; `Err` if it is not
-/// there, or in use.
+/// Checks the database in a directory. An error of opening it is a problem like others; `Err` if it does not exist, or
+/// is in use.
 pub fn check(directory: &Path, mut progress: impl FnMut(&str)) -> Result<CheckReport> {
     progress("opening (headers, journal, allocation maps, indexes)");
     let opened = open_to_look(directory).map_err(entresol::Error::from);

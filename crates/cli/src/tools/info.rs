@@ -1,4 +1,5 @@
-//! `entresol info DIR`: what a database is and holds. Of one that a process has open, what the headers of its files say.
+//! `entresol info DIR`: properties and contents of a database. If another process has it open, those in its file
+//! headers.
 
 use std::io::Write;
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::error::Result;
 use crate::shell::meta::draw;
 use crate::shell::output;
 
-/// What opening the database tells beyond the headers.
+/// Information that needs the database to be opened, beyond the headers.
 struct Opened {
     domain: String,
     was_clean: bool,
@@ -32,7 +33,7 @@ struct TableInfo {
     history: Option<History>,
 }
 
-/// What a table keeps of its past.
+/// Version history of a table.
 struct History {
     bytes: u64,
     kept: Option<Duration>,

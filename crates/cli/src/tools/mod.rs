@@ -1,7 +1,7 @@
 //! Tools for the files of a database: `entresol check`, `entresol info`, `entresol backup`.
 //!
-//! Looking changes no byte: check and info open a database through [`OverlayFiles`], on which the usual recovery runs
-//! and whose writes are forgotten. (On persistent memory there is no such layer: there they open it as ever.)
+//! They change no byte: check and info open a database through [`OverlayFiles`], on which the usual recovery runs and
+//! whose writes are discarded. (On persistent memory there is no such layer: there they open it as usual.)
 
 pub mod backup;
 pub mod check;
@@ -15,7 +15,7 @@ use entresol::memory::{self, Pool, PoolOptions};
 use entresol::tables::Catalog;
 use entresol::transactions::StateContext;
 
-/// Opens the pool of a directory to look at it.
+/// Opens the pool of a directory without changing its files.
 fn open_to_look(directory: &Path) -> memory::Result<Arc<Pool>> {
     let env = match Pool::inspect(directory)?.journal {
         Some(_) => Env::real().with_files(Arc::new(OverlayFiles::new())),
@@ -30,14 +30,14 @@ fn catalog_of(pool: &Arc<Pool>) -> entresol::Result<Arc<Catalog>> {
     Ok(Catalog::open_or_create(context)?)
 }
 
-/// The UUID of a pool as one usually writes it.
+/// The UUID of a pool in its usual form.
 fn uuid_text(uuid: [u64; 2]) -> String {
     let [high, low] = uuid;
     let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0xffff);
     format!("{a:08x}-{b:04x}-{c:04x}-{:04x}-{:012x}", low >> 48, low & 0xffff_ffff_ffff)
 }
 
-/// A number of bytes for people.
+/// A number of bytes with a unit.
 fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;

@@ -1,4 +1,4 @@
-//! The data of a binary COPY, cut anywhere.
+//! Data of a binary COPY, in pieces of any length.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ fn columns() -> Vec<Vec<DataType>> {
     columns
 }
 
-/// How it was read: rows, and why it ended early.
+/// Outcome of reading: rows, and the reason of an early end.
 type Read = (Vec<Vec<ScalarValue>>, Option<(&'static str, String)>);
 
-/// Takes two bytes that say types and the length of pieces, and the data. Returns how many rows it has.
+/// Takes two bytes for types and the length of pieces, and the data. Returns the number of rows.
 pub fn binary_copy(bytes: &[u8]) -> usize {
     let [types, piece, data @ ..] = bytes else { return 0 };
     let columns = columns();
@@ -55,7 +55,7 @@ fn read(types: &[DataType], data: &[u8], piece: usize) -> Read {
     (rows, end)
 }
 
-/// The same rows as a COPY TO sends them; `None` if there are none, or a value is beyond what the format can say.
+/// The same rows as a COPY TO sends them; `None` if there are none, or a value is beyond the range of the format.
 fn written(types: &[DataType], rows: &[Vec<ScalarValue>]) -> Option<Vec<u8>> {
     if rows.is_empty() {
         return None;

@@ -1,12 +1,13 @@
-//! What is done with bytes of clients: for fuzzers, which look for bytes that make it panic, run for ever, or take
-//! memory that nobody sent; and for the tests here, which do the same with fewer bytes.
+//! Decoding of untrusted input from clients: for fuzzers, which search for bytes that make it panic, run for ever, or
+//! take memory for data that was not sent; and for the tests here, which do the same with fewer bytes.
 //!
-//! | function | what it takes | what must hold |
+//! | function | input | property |
 //! | --- | --- | --- |
-//! | [`connection`] | all bytes of a connection | what is in a message was sent |
-//! | [`statement`] | the text of statements | it is cut into what was sent |
+//! | [`connection`] | all bytes of a connection | message contents were sent |
+//! | [`statement`] | query text | it is split into parts of what was sent |
 //! | [`value`] | a value of a parameter, and its type | it is of its type; written, it reads as the same |
-//! | [`binary_copy`] | the data of a binary COPY | pieces give the same rows as the whole; written, they read as the same |
+//! | [`binary_copy`] | the data of a binary COPY | pieces give the same rows as all at once; written, they read as the
+//! same |
 //!
 //! Each has `seeds` to begin with. `make fuzz` runs them under libFuzzer (`fuzz/`).
 
@@ -39,7 +40,7 @@ pub fn seeds(of: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Takes bytes as those of a connection from its first on. Returns how many messages they were.
+/// Takes bytes as those of a connection from its first on. Returns the number of messages.
 pub fn connection(bytes: &[u8]) -> usize {
     let mut input = BytesMut::from(bytes);
     loop {
@@ -87,7 +88,7 @@ fn authentication(exchange: Option<Exchange>, bytes: bytes::Bytes) -> Option<Exc
     }
 }
 
-/// What is in a message was sent.
+/// Asserts that the contents of a message were sent.
 fn look(message: &Frontend, sent: usize) {
     match message {
         Frontend::Query(sql) | Frontend::Parse { sql, .. } => {
@@ -109,7 +110,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What clients say when they mean well, without and with a password.
+/// Well-formed conversations, without and with a password.
 fn conversations() -> Vec<Vec<u8>> {
     let mut start = b"\0\0\0\x27\0\x03\0\0user\0me\0options\0-c a=b --c=d\0\0".to_vec();
     start[3] = start.len() as u8;
@@ -190,7 +191,7 @@ mod tests {
             messages += count;
             long += usize::from(count >= 12);
         });
-        // Most are broken somewhere; what stands before that is looked at.
+        // Most are broken somewhere; the messages before that are checked.
         assert!(messages > 30_000 && long > 100, "{messages} messages, {long} whole conversations");
     }
 

@@ -1,4 +1,4 @@
-//! Texts of statements, as far as they are looked at before the session gets them.
+//! Query text, as far as it is examined before the session gets it.
 
 use entresol::query::CopyStatement;
 
@@ -6,14 +6,14 @@ use crate::security::roles::Role;
 use crate::security::{privileges, statements};
 use crate::wire::split::{Kind, split};
 
-/// Takes a text as that of a Query. Returns how many statements it has.
+/// Takes a query text. Returns the number of its statements.
 pub fn statement(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     let role = Role { name: "nobody".to_owned(), administrator: false, grants: Default::default() };
     cut(text);
     let pieces = split(text);
     for piece in &pieces {
-        // What each of them refuses is the client's to hear.
+        // Errors of these are for the client.
         let _ = statements::parse(piece.sql);
         let _ = privileges::check(&role, piece.sql, piece.kind);
         crate::session::fuzz_deallocated(piece.sql);
@@ -27,7 +27,7 @@ pub fn statement(bytes: &[u8]) -> usize {
     pieces.len()
 }
 
-/// Cuts a text into statements: each of them stands where it says.
+/// Splits a query text into statements, and asserts that each of them is where its position says.
 pub(super) fn cut(sql: &str) {
     for piece in split(sql) {
         assert!(sql[piece.at..].starts_with(piece.sql));

@@ -12,11 +12,11 @@ use crate::values::temporal::{UTC, Zone};
 use crate::values::types::postgres_type;
 use crate::values::{Format, parameter};
 
-/// What clients may declare; 0: what they were told.
+/// Types that clients may declare; 0: the type that they were told.
 const DECLARED: [u32; 20] =
     [0, 16, 17, 20, 21, 23, 25, 26, 700, 701, 705, 1043, 1082, 1083, 1114, 1184, 1186, 1700, 1007, 1231];
 
-/// Types that plans want: those of columns and of functions' arguments, and the lists of each.
+/// Types of parameters in plans: those of columns and of functions' arguments, and the lists of each.
 fn wanted() -> Vec<DataType> {
     let mut types = vec![
         DataType::Boolean,
@@ -45,7 +45,7 @@ fn wanted() -> Vec<DataType> {
     types
 }
 
-/// Takes three bytes that say type, declared type and format, and the bytes of a value. Returns whether it is one.
+/// Takes three bytes for type, declared type and format, and the bytes of a value. Returns whether it is a value.
 pub fn value(bytes: &[u8]) -> bool {
     let [wanted_at, declared, format, value @ ..] = bytes else { return false };
     let types = wanted();
@@ -60,13 +60,13 @@ pub fn value(bytes: &[u8]) -> bool {
     let Ok(scalar) = parameter::read(Some(&value), format, oid, wanted, UTC) else { return false };
     match scalar.data_type() == *wanted {
         true => comes_back(&scalar, told, wanted),
-        // The digits that its column has no room for are for the assignment to judge.
+        // Digits beyond the scale of its column are for the assignment to judge.
         false => assert!(are_decimals(&scalar.data_type(), wanted), "{scalar:?} is no {wanted}"),
     }
     true
 }
 
-/// Whether both are decimals, or lists of them.
+/// Tells whether both are decimals, or lists of them.
 fn are_decimals(one: &DataType, other: &DataType) -> bool {
     match (one, other) {
         (DataType::List(one), DataType::List(other)) => are_decimals(one.data_type(), other.data_type()),
@@ -74,7 +74,7 @@ fn are_decimals(one: &DataType, other: &DataType) -> bool {
     }
 }
 
-/// A value that is sent reads as the same.
+/// Asserts that a value that is sent reads as the same.
 fn comes_back(scalar: &ScalarValue, oid: u32, wanted: &DataType) {
     let array = scalar.to_array().expect("a value of its type");
     for format in [Format::Text, Format::Binary] {
@@ -99,7 +99,7 @@ fn comes_back(scalar: &ScalarValue, oid: u32, wanted: &DataType) {
     }
 }
 
-/// Whether values may be finer than the microseconds that are sent.
+/// Tells whether values may be finer than the microseconds that are sent.
 fn has_nanoseconds(of: &DataType) -> bool {
     match of {
         DataType::List(field) => has_nanoseconds(field.data_type()),

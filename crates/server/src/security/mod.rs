@@ -1,4 +1,4 @@
-//! Who may do what: passwords, roles, encryption.
+//! Authentication and privileges: passwords, roles, encryption.
 
 pub(crate) mod privileges;
 mod relations;

@@ -1,10 +1,10 @@
-//! Whether a role may run a statement: by the tables that its text names.
+//! Privilege checks: may a role run a statement, by the tables that its text names.
 //!
-//! Whoever is no administrator may do with tables what it was granted, and use transactions and settings. Everything
-//! else, definitions and backups included, is for administrators. Moments of the past and arguments may have queries in
-//! them, so BEGIN and EXECUTE are looked into as well.
+//! A role without SUPERUSER may do with tables as it was granted, and use transactions and settings. Everything else,
+//! definitions and backups included, is for superusers. AS OF and arguments may contain queries, so BEGIN and EXECUTE
+//! are examined as well.
 //!
-//! | statement | asks for |
+//! | statement | needs |
 //! | --- | --- |
 //! | any, for each table that it reads | SELECT |
 //! | INSERT | INSERT; UPDATE if ON CONFLICT updates; SELECT if it returns rows or looks for conflicts |
@@ -28,12 +28,12 @@ use super::roles::Role;
 use crate::error::{Outcome, Report};
 use crate::wire::split::Kind;
 
-/// The deepest nesting that is looked into; the query layer's own bound is the same.
+/// Maximum nesting that is examined; the query layer's own limit is the same.
 const NESTING_MAX: usize = 128;
-/// Schemas that describe and hold no rows of tables.
+/// Schemas that describe objects and hold no rows of tables.
 const OPEN_SCHEMAS: [&str; 3] = ["information_schema", "entresol", "pg_catalog"];
 
-/// Refuses what the role may not do, with SQLSTATE 42501.
+/// Checks the privileges of the role for a statement; SQLSTATE 42501 if one is missing.
 pub(crate) fn check(role: &Role, sql: &str, kind: Kind) -> Outcome<()> {
     if role.administrator {
         return Ok(());
@@ -42,7 +42,7 @@ pub(crate) fn check(role: &Role, sql: &str, kind: Kind) -> Outcome<()> {
         Kind::Commit | Kind::Rollback | Kind::Savepoint | Kind::RollbackTo | Kind::Show => return Ok(()),
         Kind::Begin => return check_moment(role, sql),
         Kind::Setting if !prepares(sql) => return check_moment(role, sql),
-        // Of a cursor that was declared.
+        // FETCH, MOVE, CLOSE: the cursor was checked when it was declared.
         Kind::Cursor if !begins_with(sql, &["declare"]) => return Ok(()),
         // Its text is not for the parser that finds the tables.
         Kind::Copy | Kind::Definition => {
@@ -64,7 +64,7 @@ pub(crate) fn check(role: &Role, sql: &str, kind: Kind) -> Outcome<()> {
     Ok(())
 }
 
-/// PREPARE holds a statement, and EXECUTE arguments that are computed.
+/// Tells whether it is PREPARE, which holds a statement, or EXECUTE, which has arguments that are computed.
 fn prepares(sql: &str) -> bool {
     begins_with(sql, &["prepare", "execute"])
 }
@@ -74,7 +74,7 @@ fn begins_with(sql: &str, words: &[&str]) -> bool {
     words.iter().any(is)
 }
 
-/// AS OF takes what a query computes.
+/// Checks the privileges for the query of an AS OF.
 fn check_moment(role: &Role, sql: &str) -> Outcome<()> {
     match entresol::query::moment_query(sql) {
         Ok(Some(query)) => check_tables(role, &query),
@@ -83,7 +83,7 @@ fn check_moment(role: &Role, sql: &str) -> Outcome<()> {
     }
 }
 
-/// Refuses a statement that uses tables as the role, no administrator, may not; with SQLSTATE 42501.
+/// Checks the privileges for the tables of a statement, for a role without SUPERUSER; SQLSTATE 42501 if one is missing.
 pub(crate) fn check_tables(role: &Role, statement: &EngineStatement) -> Outcome<()> {
     let written = match statement {
         EngineStatement::Statement(statement) => written(statement)?,
@@ -106,7 +106,7 @@ pub(crate) fn check_tables(role: &Role, statement: &EngineStatement) -> Outcome<
     }
 }
 
-/// Whether a table describes others.
+/// Tells whether a table is of a schema that describes others.
 fn is_open(table: &TableReference) -> bool {
     match table.schema() {
         Some(schema) => OPEN_SCHEMAS.contains(&schema),
@@ -114,8 +114,8 @@ fn is_open(table: &TableReference) -> bool {
     }
 }
 
-/// `nextval` and `setval` write the sequence that they name. Those in defaults and views are not looked at: whoever made
-/// these may.
+/// Checks `nextval` and `setval`, which write the sequence that they name. Those in defaults and views are not checked:
+/// the creator of these had the privilege.
 fn check_sequences(role: &Role, statement: &EngineStatement) -> Outcome<()> {
     let EngineStatement::Statement(statement) = statement else { return Ok(()) };
     let visited = visit_expressions(statement.as_ref(), |expr| match drawn_from(expr) {
@@ -132,7 +132,7 @@ fn check_sequences(role: &Role, statement: &EngineStatement) -> Outcome<()> {
     }
 }
 
-/// The sequence that an expression writes; `Some(None)` if only running it tells which.
+/// The sequence that an expression advances; `Some(None)` if its name is known at run time only.
 fn drawn_from(expr: &SqlExpr) -> Option<Option<String>> {
     let SqlExpr::Function(function) = expr else { return None };
     let called = function.name.0.last()?.as_ident()?.value.to_ascii_lowercase();
@@ -159,15 +159,15 @@ fn denied(message: impl Into<String>) -> Report {
     Report::error("42501", message)
 }
 
-/// What a statement does with the table that it writes.
+/// Effect of a statement on the table that it writes.
 struct Written {
     table: String,
     privileges: Privileges,
-    /// Its rows are read, too, or it is named twice.
+    /// Set if its rows are read, too, or it is named twice.
     reads: bool,
 }
 
-/// What a statement writes.
+/// The table that a statement writes, and how.
 fn written(statement: &Statement) -> Outcome<Option<Written>> {
     let unknown = || denied("must be an administrator to run this statement");
     let twice = |table: &str| {

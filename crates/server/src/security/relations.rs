@@ -1,6 +1,7 @@
-//! The tables that a statement names: all that are no common table expressions, wherever they stand.
+//! The tables that a statement names: all names but those of common table expressions, wherever they stand.
 //!
-//! A name is a common table expression only where the planner takes it for one. In `WITH a AS (… b …), b AS (…)` the first
+//! A name is a common table expression only where the planner takes it for one. In `WITH a AS (… b …), b AS (…)` the
+//! first
 //! `b` is a table, and in the first term of `WITH RECURSIVE a AS (… UNION …)` so is `a`.
 
 use std::collections::BTreeSet;
@@ -41,7 +42,7 @@ struct Named {
 }
 
 impl Named {
-    /// Looks at what of an expression is planned before its own name means it.
+    /// Visits the parts of a common table expression that are planned before its own name refers to it.
     fn visit_anchor(&mut self, cte: &Cte, recursive: bool) -> ControlFlow<DataFusionError> {
         let mut anchor = cte.query.clone();
         if recursive && let SetExpr::SetOperation { left, .. } = *anchor.body {

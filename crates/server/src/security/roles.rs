@@ -1,4 +1,4 @@
-//! Roles: who may connect, and read or write which tables.
+//! Roles: clients that may connect, and tables that they may read or write.
 //!
 //! They are rows of two ordinary tables, `entresol_roles` and `entresol_grants`: transactional, recovered, backed up
 //! and checked like all others. Only administrators see or change these two over the wire. Without any role every
@@ -9,10 +9,10 @@
 //! | `entresol_roles` | `name` | `verifier` (SCRAM, never the password), `administrator` |
 //! | `entresol_grants` | `role`, `table_name` (`*`: all tables) | `may_write`, `privileges` (their bits) |
 //!
-//! `may_write` is of a time when it alone told: all four privileges, or SELECT; it still counts where there are no
-//! `privileges`. A role without a verifier is there and cannot log in.
+//! `may_write` is of a version in which it alone decided: all four privileges, or SELECT; it still counts where there
+//! are no `privileges`. A role without a verifier exists and cannot log in.
 //!
-//! A crash leaves all of a change or nothing of it: each is one transaction. The two tables are made first, empty.
+//! A crash leaves all of a change or nothing of it: each is one transaction. The two tables are created first, empty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,14 +33,14 @@ pub const NAME_BYTES_MAX: usize = 63;
 pub struct Role {
     /// Its name.
     pub name: String,
-    /// Whether it may do everything.
+    /// Set if it may do everything.
     pub administrator: bool,
-    /// What it may do with tables, by name; `*` is all of them.
+    /// Its privileges on tables, by name; `*` is all of them.
     pub grants: BTreeMap<String, Privileges>,
 }
 
 impl Role {
-    /// Whether it may do all of that with a table.
+    /// Tells whether it has all of these privileges on a table.
     pub fn may(&self, wanted: Privileges, table: &str) -> bool {
         if self.administrator {
             return true;
@@ -51,16 +51,16 @@ impl Role {
     }
 }
 
-/// What an ALTER ROLE changes; `None` leaves it.
+/// Changes of an ALTER ROLE; `None` leaves the present value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
     /// The new password; the inner `None` takes it away.
     pub password: Option<Option<String>>,
-    /// Whether it may do everything.
+    /// New value of the administrator flag.
     pub administrator: Option<bool>,
 }
 
-/// Why a role could not be changed.
+/// Error of a change of roles.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is one of this name already.
@@ -69,7 +69,7 @@ pub enum Error {
     /// There is none of this name.
     #[error("role \"{0}\" does not exist")]
     Missing(String),
-    /// Nobody could manage roles any more, or yet.
+    /// No role could manage roles any more, or yet.
     #[error("role \"{0}\" must be a SUPERUSER: without one nobody could manage roles")]
     LastAdministrator(String),
     /// The name or the password cannot be used.
@@ -88,7 +88,7 @@ pub enum Error {
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Whether there are any: then clients need a password.
+/// Tells whether there are roles: then clients need a password.
 pub fn exist(db: &Database) -> Result<bool> {
     Ok(!list(db)?.is_empty())
 }
@@ -102,7 +102,7 @@ pub fn list(db: &Database) -> Result<Vec<Role>> {
     Ok(rows.iter().filter_map(|row| role_of(row, &granted)).collect())
 }
 
-/// A role and what checks its password.
+/// A role and the verifier of its password.
 pub(crate) fn find(db: &Database, name: &str) -> Result<Option<(Role, Option<Verifier>)>> {
     let Some((roles, grants)) = tables(db)? else { return Ok(None) };
     let tx = db.begin()?;
@@ -115,7 +115,7 @@ pub(crate) fn find(db: &Database, name: &str) -> Result<Option<(Role, Option<Ver
     Ok(role_of(&row, &granted).map(|role| (role, verifier)))
 }
 
-/// Makes a role. The password is hashed here and kept nowhere.
+/// Makes a role. The password is hashed here and stored nowhere.
 pub fn create(db: &Database, role: &Role, password: &str) -> Result<()> {
     create_with(db, role, Some(password))
 }
@@ -169,7 +169,7 @@ pub fn alter(db: &Database, name: &str, change: &Change) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to lose the last administrator.
+/// Refuses to remove the last administrator.
 fn keep_an_administrator(roles: &Table, tx: &entresol::Transaction, leaving: &str) -> Result<()> {
     let rows = roles.scan(ScanRange::full()).rows(tx)?;
     let left = rows.iter().any(|row| row[2] == Value::Boolean(true) && row[0] != Value::from(leaving));
@@ -181,7 +181,7 @@ pub fn grant(db: &Database, name: &str, privileges: Privileges, on: &[String]) -
     change_grants(db, name, on, |granted| granted.with(privileges))
 }
 
-/// Takes back some of what was granted on tables.
+/// Revokes some of the privileges on tables.
 pub fn revoke_some(db: &Database, name: &str, privileges: Privileges, on: &[String]) -> Result<()> {
     change_grants(db, name, on, |granted| granted.without(privileges))
 }
@@ -210,7 +210,7 @@ fn change_grants(
     Ok(())
 }
 
-/// Takes back all that was granted on tables.
+/// Revokes all privileges on tables.
 pub fn revoke(db: &Database, name: &str, on: &[String]) -> Result<()> {
     revoke_some(db, name, Privileges::ALL, on)
 }
@@ -222,7 +222,7 @@ pub fn drop_role(db: &Database, name: &str) -> Result<()> {
     existing(&roles, &tx, name)?;
     let others = roles.scan(ScanRange::full()).rows(&tx)?.len() > 1;
     if others {
-        // The last role of all may go: then nobody needs a password any more.
+        // The last role of all may be dropped: then clients need no password any more.
         keep_an_administrator(&roles, &tx, name)?;
     }
     roles.delete(&tx, &[Value::from(name)])?;
@@ -241,7 +241,7 @@ fn verifier(password: &str) -> Result<Value> {
     if password.is_empty() {
         return Err(Error::Invalid("the password is empty".to_owned()));
     }
-    // What a client has hashed itself, as `\password` of psql does, is kept as it is.
+    // A password that the client has hashed itself, as `\password` of psql does, is stored as it is.
     if let Some(hashed) = Verifier::from_text(password) {
         return Ok(Value::varchar(hashed.to_text()));
     }
@@ -262,7 +262,7 @@ fn role_of(row: &Row, granted: &[Row]) -> Option<Role> {
     Some(Role { name: name.to_string(), administrator: *administrator, grants: grants.collect() })
 }
 
-/// The two tables, if somebody has made them.
+/// The two tables, if they exist.
 fn tables(db: &Database) -> Result<Option<(Arc<Table>, Arc<Table>)>> {
     let find = |name: &str| match db.catalog().table(name) {
         Ok(table) => Ok(Some(table)),
@@ -284,7 +284,7 @@ fn make_tables(db: &Database) -> Result<(Arc<Table>, Arc<Table>)> {
     let options = || TableOptions { if_not_exists: true, ..TableOptions::default() };
     let mut grants = db.catalog().create_table(GRANTS_TABLE, grants, options())?;
     if grants.schema().column_index(PRIVILEGES).is_none() {
-        // Of a version that did not have it.
+        // Created by a version without it.
         grants = db.catalog().redefine(GRANTS_TABLE, None, |definition| -> Result<()> {
             definition.schema = Arc::new(definition.schema.with_column(privileges(), Value::Null)?);
             definition.defaults.push(None);

@@ -1,8 +1,8 @@
 //! SCRAM-SHA-256 (RFC 5802, 7677): the client proves that it knows the password, which never comes here.
 //!
-//! What is stored is a [`Verifier`] in the form of PostgreSQL's `pg_authid`: it checks proofs and cannot make them.
-//! For a role that does not exist the exchange goes on with a made-up verifier, so that its answers and its time do
-//! not tell. Channel binding is not offered.
+//! A [`Verifier`] is stored, in the form of PostgreSQL's `pg_authid`: it checks proofs and cannot make them. For a role
+//! that does not exist the exchange goes on with a made-up verifier, so that its answers and its time do not tell.
+//! Channel binding is not offered.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 
 /// Rounds of hashing for new passwords; PostgreSQL's default.
 pub(crate) const ITERATIONS: u32 = 4096;
-/// The most rounds that are believed of a stored verifier.
+/// Maximum number of rounds accepted from a stored verifier.
 const ITERATIONS_MAX: u32 = 10_000_000;
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = digest::SHA256_OUTPUT_LEN;
@@ -31,7 +31,7 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// What is stored of a password.
+/// Stored verifier of a password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Verifier {
     iterations: u32,
@@ -58,14 +58,14 @@ fn hash(data: &[u8]) -> [u8; HASH_BYTES] {
     out
 }
 
-/// Whether two secrets are the same, in a time that does not tell where they differ.
+/// Tells whether two secrets are the same, in a time that does not tell where they differ.
 pub(crate) fn equal(one: &[u8], other: &[u8]) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, b"comparison");
     hmac::verify(&key, one, hmac::sign(&key, other).as_ref()).is_ok()
 }
 
 impl Verifier {
-    /// Of a password, with a new salt.
+    /// Verifier of a password, with a new salt.
     pub(crate) fn new(password: &str) -> Option<Verifier> {
         Some(Verifier::derive(password, &random::<SALT_BYTES>()?, ITERATIONS))
     }
@@ -84,7 +84,7 @@ impl Verifier {
         }
     }
 
-    /// One that no password fits, always the same for a name while the server runs.
+    /// A verifier that no password fits, always the same for a name while the server runs.
     pub(crate) fn made_up(name: &str, secret: &[u8]) -> Verifier {
         let salt = hmac_of(secret, name.as_bytes())[..SALT_BYTES].to_vec();
         let key = hmac_of(secret, b"no password");
@@ -111,7 +111,7 @@ impl Verifier {
     }
 }
 
-/// A message of the client that is no SCRAM, or asks for what is not offered.
+/// A message of the client that is no SCRAM, or asks for something that is not offered.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -120,7 +120,7 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 pub(crate) struct Exchange {
     verifier: Verifier,
     nonce: String,
-    /// What both sides sign, as far as it is known.
+    /// Messages that both sides sign, as far as they are known.
     signed: String,
     header: String,
 }

@@ -7,10 +7,10 @@
 //!   REVOKE privilege, … ON … FROM role, …
 //! ```
 //!
-//! - A role with a password can log in; one without cannot. So LOGIN without a password is for one that comes later,
-//!   and NOLOGIN with one is refused.
-//! - SUPERUSER is the administrator. Options that mean what Entresol does are taken, others refused (0A000).
-//! - The first role must be a SUPERUSER, and the last one stays: from the first role on, everybody needs a password.
+//! - A role with a password can log in; one without cannot. LOGIN without a password is for a password that is set
+//!   later, and NOLOGIN with one is refused.
+//! - SUPERUSER is the administrator. Options with the behaviour of Entresol are accepted, others refused (0A000).
+//! - The first role must be a SUPERUSER, and the last one stays: from the first role on, every client needs a password.
 //! - Each statement is a transaction of its own; none runs inside of a block.
 //!
 //! The password is in the statement's text, and so perhaps in the client's history. `\password` of psql hashes it
@@ -33,7 +33,7 @@ pub(crate) enum RoleStatement {
     Revoke { privileges: Privileges, tables: Tables, roles: Vec<String> },
 }
 
-/// What the options of a role say.
+/// Options of a role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     change: Change,
@@ -292,7 +292,7 @@ impl Words {
                 "encrypted" => {}
                 "password" if self.skip(&["null"]) => options.change.password = Some(None),
                 "password" => options.change.password = Some(Some(self.text()?)),
-                // Whoever may do everything may do these, too.
+                // A role that may do everything may do these, too.
                 "createdb" | "createrole" | "bypassrls" if options.change.administrator == Some(true) => {}
                 "connection" if self.skip(&["limit"]) => match self.tokens.get(self.at..self.at + 2) {
                     Some([Token::Minus, Token::Number(one, _)]) if one == "1" => self.at += 2,
@@ -332,7 +332,7 @@ impl RoleStatement {
         }
     }
 
-    /// Whether a role may do that: administrators everything, others change their own password.
+    /// Checks the privilege: administrators run all of these, others change their own password.
     pub(crate) fn check(&self, role: &Role) -> Outcome<()> {
         let own_password = match self {
             RoleStatement::Alter { role: name, options } => {
@@ -348,7 +348,7 @@ impl RoleStatement {
         }
     }
 
-    /// Does it, as `by`. It waits for the disk.
+    /// Runs it, as role `by`. It waits for the disk.
     pub(crate) fn run(&self, db: &Database, by: &str) -> Outcome<()> {
         match self {
             RoleStatement::Create { role, options } => {
@@ -399,7 +399,7 @@ impl RoleStatement {
 }
 
 impl Tables {
-    /// The names, which must be there.
+    /// The names of the tables, which must exist.
     fn names(&self, db: &Database) -> Outcome<Vec<String>> {
         match self {
             Tables::All => {

@@ -27,7 +27,7 @@ pub(crate) fn acceptor(options: &TlsOptions) -> io::Result<TlsAcceptor> {
         .with_no_client_auth()
         .with_single_cert(certificates, key)
         .map_err(|error| in_file(&options.key, error.to_string()))?;
-    // Clients that begin with TLS at once say which protocol they mean.
+    // Clients that begin with TLS at once name the protocol that they mean.
     config.alpn_protocols = vec![b"postgresql".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -5,15 +5,15 @@
 //!   TO STDOUT    CopyOutResponse, CopyData (a line each) …, CopyDone, CommandComplete ─▶
 //! ```
 //!
-//! - Both ways stream. In: what has arrived is parsed and written before more is read. Out: a batch at a time, and no
-//!   more than [`SEND_BYTES`] wait for a client that does not read.
-//! - A COPY is one statement: all of its rows or none. Dropping it, by an error, CopyFail, a cancel request, its time or
-//!   its client's end, takes back what it wrote.
-//! - In the binary format a row is a message, too; [`binary_copy`] knows its bytes.
+//! - Both directions stream. In: data that has arrived is parsed and written before more is read. Out: a batch at a
+//!   time, and no more than [`SEND_BYTES`] wait for a client that does not read.
+//! - A COPY is one statement: all of its rows or none. Dropping it, by an error, CopyFail, a cancel request, its time
+//!   or its client's end, rolls back its writes.
+//! - In the binary format a row is a message, too; [`binary_copy`] decodes it.
 //! - Flush and Sync are ignored while data comes, as in PostgreSQL: clients send Sync behind Execute before they know
-//!   that the statement is a COPY. What comes after a COPY has failed is skipped.
+//!   that the statement is a COPY. Data that comes after a COPY has failed is skipped.
 //!
-//! Memory: one message, what [`CopyIn`] keeps, and the write set of the transaction.
+//! Memory: one message, the buffer of [`CopyIn`], and the write set of the transaction.
 
 use bytes::BytesMut;
 use entresol::arrow::record_batch::RecordBatch;
@@ -29,11 +29,11 @@ use crate::values::binary_copy::{self, Reader, Rows};
 use crate::wire::frontend::{self, Frontend};
 use crate::wire::split::Kind;
 
-/// Bytes that are parsed before anybody else gets a turn, and the statement may be interrupted.
+/// Bytes that are parsed before other tasks get a turn, and the statement may be interrupted.
 const TURN_BYTES: usize = 64 << 10;
 
 impl Connection {
-    /// Parses a COPY and looks whether the role may run it.
+    /// Parses a COPY and checks that the role may run it.
     pub(super) fn parse_copy(&self, sql: &str) -> Result<CopyStatement, Failure> {
         self.admit_now(Kind::Copy)?;
         let statement = CopyStatement::parse(sql)?;
@@ -42,13 +42,13 @@ impl Connection {
         Ok(statement)
     }
 
-    /// Looks whether the role may run a COPY.
+    /// Checks that the role may run a COPY.
     pub(super) fn admit_copy(&self, statement: &CopyStatement) -> Result<(), Failure> {
         let kind = if statement.is_in() { Kind::Write } else { Kind::Read };
         Ok(privileges::check(&self.role, &statement.equivalent(), kind)?)
     }
 
-    /// Runs a COPY, whichever way its rows go.
+    /// Runs a COPY in either direction.
     pub(super) async fn copy(&mut self, statement: &CopyStatement) -> Result<(), Failure> {
         self.socket.send_deferred(&mut self.guard).await?;
         let rows = match statement.is_in() {
@@ -155,7 +155,7 @@ impl Connection {
         Ok(self.socket.out.copy_data(&bytes)?)
     }
 
-    /// Sends rows, the first one behind what waits already.
+    /// Sends rows, the first one behind bytes that are waiting already.
     async fn send_rows(&mut self, batch: &RecordBatch, waiting: &mut BytesMut) -> Result<(), Failure> {
         let rows = Rows::new(batch)?;
         for row in 0..batch.num_rows() {
@@ -174,7 +174,7 @@ fn format_of(statement: &CopyStatement) -> Format {
     if statement.is_binary() { Format::Binary } else { Format::Text }
 }
 
-/// Writes the rows that are whole with these bytes.
+/// Writes the rows that are complete with these bytes.
 fn push_rows(copy: &mut CopyIn, reader: &mut Reader, bytes: &[u8]) -> Result<(), Failure> {
     reader.push(bytes);
     while let Some(row) = reader.next().map_err(|report| at_row(report, reader, copy))? {

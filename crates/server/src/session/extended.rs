@@ -20,7 +20,7 @@ use crate::wire::split::{Kind, split};
 /// No version of the roles.
 const NEVER: u64 = u64::MAX;
 
-/// A statement that was parsed.
+/// A parsed statement.
 pub(super) struct Statement {
     pub(super) sql: String,
     pub(super) kind: Kind,
@@ -29,11 +29,11 @@ pub(super) struct Statement {
     pub(super) types: Vec<u32>,
     /// Columns of the result.
     pub(super) columns: Option<SchemaRef>,
-    /// The version of the roles under which its role was last seen to be allowed this.
+    /// The version of the roles at which its role was last checked to be allowed this.
     allowed: AtomicU64,
 }
 
-/// What is done when a statement runs.
+/// Work of a statement when it runs.
 pub(super) enum Work {
     /// Nothing: its text has no statement.
     Empty,
@@ -57,7 +57,7 @@ impl Statement {
 }
 
 impl Connection {
-    /// Does what a message of the extended protocol says.
+    /// Handles a message of the extended protocol.
     pub(super) async fn extended(&mut self, message: Frontend) -> Result<(), Failure> {
         match message {
             Frontend::Parse { name, sql, types } => self.parse(name, &sql, &types).await,
@@ -79,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// Ends what the statements since the last Sync began.
+    /// Ends the transaction that the statements since the last Sync began.
     pub(super) async fn sync(&mut self) -> Result<(), End> {
         self.skipping = false;
         match self.commit_implicit().await {
@@ -159,7 +159,7 @@ impl Connection {
         AtomicU64::new(self.roles_version.unwrap_or(NEVER))
     }
 
-    /// Looks whether the role may still run a statement, if roles have changed since it was last asked.
+    /// Checks that the role may still run a statement, if roles have changed since the last check.
     pub(super) fn allow(&mut self, statement: &Statement) -> Result<(), Failure> {
         self.refresh_role();
         let seen = statement.allowed.load(Ordering::Relaxed);

@@ -7,9 +7,9 @@
 //!    └──────────────────────┴────────────────────────────┴────────────────────────────┘
 //! ```
 //!
-//! **Transactions that nobody began.** The statements of one text, and those between two Syncs, are one transaction
-//! as in PostgreSQL, if they are queries and writes only: the server opens a block and commits it at the end. A single
-//! statement needs none; it is run again after conflicts. A definition commits what was before it and runs alone.
+//! **Implicit transactions.** The statements of one query text, and those between two Syncs, are one transaction as in
+//! PostgreSQL, if they are queries and writes only: the server opens a block and commits it at the end. A single
+//! statement needs none; it is run again after conflicts. A definition commits the statements before it and runs alone.
 
 mod copy;
 mod extended;
@@ -41,13 +41,13 @@ use portals::Portal;
 use settings::{Settings, shorter};
 use texts::Texts;
 
-/// Looks at a text as statements of the simple protocol are looked at.
+/// Fingerprints a query text as the simple protocol does.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn fuzz_shape(sql: &str) {
     texts::fuzz_shape(sql);
 }
 
-/// Looks for the name that a text deallocates.
+/// Finds the name that a query text deallocates.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn fuzz_deallocated(sql: &str) {
     run::deallocated_name(sql);
@@ -64,7 +64,7 @@ pub(crate) struct Connection {
     settings: Settings,
     texts: Texts,
     role: Role,
-    /// Of what the role was looked up last; none before the first statement.
+    /// Version of the roles at which the role was looked up last; none before the first statement.
     roles_version: Option<u64>,
     /// It connected when there were no roles.
     trusted: bool,
@@ -77,9 +77,9 @@ pub(crate) struct Connection {
     shared: Arc<Shared>,
 }
 
-/// Why a message was not carried out.
+/// Reason for not carrying out a message.
 pub(crate) enum Failure {
-    /// The client is told; the connection goes on.
+    /// A report is sent; the connection goes on.
     Report(Report),
     /// The connection ends.
     End(End),
@@ -122,7 +122,7 @@ fn shutting_down() -> Report {
     Report::fatal("57P01", "terminating connection due to administrator command")
 }
 
-/// Serves a client until it goes, breaks the protocol, or the server ends.
+/// Serves a client until it disconnects, violates the protocol, or the server ends.
 pub(crate) async fn serve(started: Started, shared: Arc<Shared>) {
     let Started { socket, registered, role, settings, session, memory: _memory } = started;
     let phase = shared.phase.clone();
@@ -154,7 +154,7 @@ pub(crate) async fn serve(started: Started, shared: Arc<Shared>) {
         End::Fatal(report) => {
             tracing::debug!(code = report.code, message = %report.message, "a connection ends");
             connection.socket.out.report(&report);
-            // Whoever does not read does not hear it.
+            // A client that does not read misses it.
             let patience = connection.shared.limits.startup;
             let _ = tokio::time::timeout(patience, connection.socket.close()).await;
         }
@@ -167,7 +167,7 @@ pub(crate) async fn serve(started: Started, shared: Arc<Shared>) {
 }
 
 impl Connection {
-    /// Reads a message and does what it says.
+    /// Reads a message and handles it.
     async fn step(&mut self) -> Result<(), End> {
         let packet = self.next_packet().await?;
         let message = frontend::decode(packet).map_err(|frontend::Violation(why)| violation(why))?;
@@ -179,12 +179,12 @@ impl Connection {
             Frontend::Sync => self.sync().await,
             Frontend::Flush => self.flush().await,
             Frontend::Terminate => {
-                // It may still want to read the answers to what it sent before.
+                // It may still want to read the answers to earlier messages.
                 let patience = self.shared.limits.startup;
                 let _ = tokio::time::timeout(patience, self.socket.send_deferred(&mut self.guard)).await;
                 Err(End::Gone)
             }
-            // What is left of a COPY that failed is skipped, as in PostgreSQL.
+            // The rest of a COPY that failed is skipped, as in PostgreSQL.
             Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => Ok(()),
             Frontend::Password(_) => Err(violation("unexpected password message".to_owned())),
             Frontend::FunctionCall => {
@@ -213,8 +213,8 @@ impl Connection {
         if self.socket.next_kind().is_some() {
             return self.socket.packet(self.shared.limits.packet_bytes).await;
         }
-        // Nothing more is there to be done at once: what is ready goes out only when asked for, as in PostgreSQL,
-        // except that a full buffer does not wait.
+        // Nothing more is there to be done at once: answers that are ready go out only when asked for, as in
+        // PostgreSQL, except that a full buffer does not wait.
         let in_transaction = self.session.in_transaction();
         self.settings.look(&self.session);
         let limit = match in_transaction {
@@ -252,7 +252,7 @@ impl Connection {
         }
     }
 
-    /// Where the session stands.
+    /// Transaction status of the session.
     fn status(&self) -> Status {
         if !self.session.in_transaction() || self.implicit {
             Status::Idle
@@ -290,7 +290,7 @@ impl Connection {
         }
     }
 
-    /// Reports an error: a block has failed by it, one that the server began is rolled back.
+    /// Reports an error: a block has failed by it, and an implicit one is rolled back.
     async fn failed(&mut self, report: Report) {
         if self.implicit {
             self.implicit = false;
@@ -306,7 +306,7 @@ impl Connection {
         self.socket.out.report(&report);
     }
 
-    /// Ends the transaction that the server began, if there is one.
+    /// Commits the implicit transaction, if there is one.
     async fn commit_implicit(&mut self) -> Result<(), Failure> {
         if std::mem::take(&mut self.implicit) {
             self.portals.clear();
@@ -316,7 +316,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Opens a transaction for several statements.
+    /// Begins an implicit transaction for several statements.
     async fn begin_implicit(&mut self) -> Result<(), Failure> {
         if !self.session.in_transaction() {
             self.plain("BEGIN").await?;
@@ -325,7 +325,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Runs a statement about transactions that no client sent: nothing interrupts it.
+    /// Runs a statement about transactions that no client sent: it cannot be interrupted.
     async fn plain(&mut self, sql: &str) -> Result<(), QueryError> {
         let statement = self.session.resume_statement(Arc::default());
         let done = match self.session.prepare(sql, &[]).await {

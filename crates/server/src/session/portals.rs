@@ -1,10 +1,12 @@
 //! Portals: statements with their values, bound by message and run in parts.
 //!
-//! - Portals and the cursors that DECLARE makes have one set of names. FETCH, MOVE and CLOSE find either, as in
-//!   PostgreSQL; a portal that they come to first is started by them.
-//! - A portal is closed by the end of its transaction, by Close and CLOSE, and by ROLLBACK TO a savepoint that is older.
+//! - Portals and the cursors that DECLARE creates have one set of names. FETCH, MOVE and CLOSE find either, as in
+//!   PostgreSQL; a portal that was not started yet is started by them.
+//! - A portal is closed by the end of its transaction, by Close and CLOSE, and by ROLLBACK TO a savepoint that is
+//!   older.
 //!
-//! Memory: [`NAMES_MAX`] portals, each with one batch beside what its query needs; a FETCH is collected, a MOVE is not.
+//! Memory: [`NAMES_MAX`] portals, each with one batch beside the needs of its query; a FETCH is collected, a MOVE is
+//! not.
 
 use std::sync::Arc;
 
@@ -29,19 +31,19 @@ pub(super) struct Portal {
     values: Vec<ScalarValue>,
     formats: Vec<Format>,
     state: State,
-    /// How many savepoints the block had.
+    /// Number of savepoints that the block had.
     savepoints: usize,
 }
 
 enum State {
     Ready,
     Open(Rows),
-    /// It has done what it does, and had no rows.
+    /// It has run, and had no rows.
     Done,
 }
 
 impl Portal {
-    /// Whether FETCH finds rows in it. Not those of another FETCH: portals would stand in a chain.
+    /// Tells whether FETCH finds rows in it. Not those of another FETCH: portals would form a chain.
     fn has_rows(&self) -> bool {
         let Statement { kind, work, columns, .. } = self.statement.as_ref();
         *kind != Kind::Cursor && matches!(work, Work::Session(_)) && columns.is_some()
@@ -129,7 +131,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Starts a portal. False if it has no rows: then it has done what it does, and the client was told so.
+    /// Starts a portal. False if it has no rows: then it has run, and the client was told so.
     async fn open_portal(&mut self, portal: &mut Portal) -> Result<bool, Failure> {
         portal.state = State::Done;
         let statement = Arc::clone(&portal.statement);
@@ -164,7 +166,7 @@ impl Connection {
         }
     }
 
-    /// What FETCH, MOVE and CLOSE do if they name a portal; `None` if they do not: then they are the session's.
+    /// Runs FETCH, MOVE or CLOSE if they name a portal; `None` if they do not: then they are the session's.
     pub(super) async fn use_portal(&mut self, prepared: &Prepared) -> Result<Option<Given>, Failure> {
         let (name, rows_max, passes) = match prepared.cursor_use() {
             Some(CursorUse::Fetch(name, rows_max)) => (name, rows_max, false),
@@ -210,7 +212,7 @@ impl Connection {
         self.portals.get(name)?.statement.columns.clone()
     }
 
-    /// ROLLBACK TO closes what was bound after its savepoint.
+    /// Closes portals that were bound after the savepoint of a ROLLBACK TO.
     pub(super) fn close_younger_portals(&mut self) {
         let savepoints = self.session.savepoints();
         self.portals.retain(|_, portal| portal.savepoints < savepoints);
@@ -262,7 +264,7 @@ fn formats(codes: &[i16], count: usize) -> Result<Vec<Format>, Failure> {
     }
 }
 
-/// The client was told of columns; it must get these.
+/// Checks that the columns are those that the client was told of.
 fn check_columns(told: Option<&SchemaRef>, found: &SchemaRef) -> Result<(), Failure> {
     let Some(told) = told else { return Ok(()) };
     let same = told.fields().len() == found.fields().len()

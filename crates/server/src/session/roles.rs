@@ -1,4 +1,4 @@
-//! Statements about roles in a session; [`crate::security::statements`] reads and does them.
+//! Statements about roles in a session; [`crate::security::statements`] parses and runs them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::security::statements::{self, RoleStatement};
 use crate::wire::split::Kind;
 
 impl Connection {
-    /// A statement about roles, if the text is one and the role may run it.
+    /// Parses a statement about roles, if the text is one and the role may run it.
     pub(super) fn about_roles(&self, sql: &str, kind: Kind) -> Result<Option<RoleStatement>, Failure> {
         if kind != Kind::Definition {
             return Ok(None);
@@ -23,7 +23,7 @@ impl Connection {
         Ok(Some(statement))
     }
 
-    /// Runs a statement about roles: what the server began is committed before it.
+    /// Runs a statement about roles: an implicit transaction is committed before it.
     pub(super) async fn run_role_statement(&mut self, statement: RoleStatement) -> Result<(), Failure> {
         self.commit_implicit().await?;
         let tag = statement.tag();
@@ -31,7 +31,7 @@ impl Connection {
             let message = format!("{tag} cannot run inside a transaction block");
             return Err(Report::error("25001", message).into());
         }
-        // It takes effect on a thread that nobody stops.
+        // It takes effect on a thread that cannot be stopped.
         self.guard.statement.begin_definite().map_err(QueryError::from)?;
         let (shared, by) = (Arc::clone(&self.shared), self.role.name.clone());
         let running = tokio::task::spawn_blocking(move || statement.run(&shared.db, &by));
@@ -42,7 +42,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks what the role may do, if that may have changed: a grant holds from the next statement on.
+    /// Looks up the privileges of the role, if they may have changed: a grant holds from the next statement on.
     pub(super) fn refresh_role(&mut self) {
         let version = self.shared.roles_version.load(Ordering::Acquire);
         if self.roles_version == Some(version) {
@@ -55,14 +55,14 @@ impl Connection {
                 self.role = role;
                 self.trusted = false;
             }
-            // Who connected when nobody needed a password stays who they are.
+            // A client that connected when there were no roles keeps its rights.
             Ok((false, None)) => self.trusted |= self.roles_version.is_none(),
             Ok((true, None)) if self.trusted => {}
             Ok((true, None)) => {
                 self.role.administrator = false;
                 self.role.grants.clear();
             }
-            // It is asked again with the next statement.
+            // It is looked up again with the next statement.
             Err(error) => {
                 tracing::warn!(%error, "a role could not be looked up");
                 return;

@@ -1,4 +1,4 @@
-//! Running one statement, and the simple protocol: a text of statements.
+//! Running one statement, and the simple protocol: a query text of statements.
 
 use std::time::Instant;
 
@@ -19,13 +19,13 @@ use crate::wire::split::{Kind, Piece, split};
 /// Rows that are being sent.
 pub(super) struct Rows {
     pub(super) portions: Portions,
-    /// For the tag at the end: what was done, if these are rows that a write returned.
+    /// Verb for the tag at the end, if these are rows that a write returned.
     pub(super) verb: Option<&'static str>,
-    /// How many went out.
+    /// Number of rows sent.
     pub(super) sent: u64,
 }
 
-/// What a statement gave.
+/// Result of a statement.
 pub(super) enum Given {
     Rows(Rows),
     Done(String),
@@ -44,7 +44,7 @@ impl Rows {
 }
 
 impl Connection {
-    /// Runs the statements of a text.
+    /// Runs the statements of a query text.
     pub(super) async fn query(&mut self, text: &str) -> Result<(), End> {
         // The unnamed statement and portal belong to the extended protocol, which this ends.
         self.portals.remove("");
@@ -104,7 +104,7 @@ impl Connection {
         self.answer(&prepared, piece.kind, &[]).await
     }
 
-    /// A statement of the same shape that has been parsed before, or can be now, with the literals of this one.
+    /// The prepared statement of the same fingerprint, parsed before or now, with the literals of this one.
     fn known_shape(&mut self, piece: &Piece<'_>) -> Result<Option<(Prepared, Vec<ScalarValue>)>, Failure> {
         if !matches!(piece.kind, Kind::Read | Kind::Write) || !self.role.administrator {
             return Ok(None);
@@ -113,7 +113,7 @@ impl Connection {
         Ok(self.texts.find(&mut self.session, piece.sql))
     }
 
-    /// Runs a statement and sends all that it gives.
+    /// Runs a statement and sends its result.
     async fn answer(
         &mut self,
         prepared: &Prepared,
@@ -132,7 +132,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Counts a statement that ended, one way or the other.
+    /// Counts a statement that ended, with success or not.
     pub(super) fn count(&mut self, kind: Kind, started: Instant, done: &Result<(), Failure>) {
         let metrics = &self.shared.metrics;
         let code = match done {
@@ -150,12 +150,12 @@ impl Connection {
         metrics.statement(kind, code, started.elapsed());
     }
 
-    /// Whether the role may run a statement, and the block is open for it.
+    /// Checks that the role may run a statement, and the block is open for it.
     pub(super) fn admit(&self, sql: &str, kind: Kind) -> Result<(), Failure> {
         self.admit_now(kind)?;
         privileges::check(&self.role, sql, kind)?;
         if kind == Kind::Setting && !self.role.administrator {
-            // What EXECUTE runs was looked at when it was prepared, but grants end.
+            // The statement of EXECUTE was checked when it was prepared, but grants end.
             if let Some(executed) = self.session.executed(sql) {
                 privileges::check_tables(&self.role, executed)?;
             }
@@ -163,7 +163,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a statement may run now: a block that has failed takes its end only.
+    /// Checks that a statement may run now: a block that has failed accepts its end only.
     pub(super) fn admit_now(&self, kind: Kind) -> Result<(), Failure> {
         match self.session.is_failed() && !kind.ends_failure() {
             true => Err(failed_block().into()),
@@ -184,8 +184,8 @@ impl Connection {
         Ok(self.socket.guarded(&mut self.guard, preparing).await??)
     }
 
-    /// Answers what the server knows without the session: BEGIN and COMMIT where PostgreSQL only warns, and DEALLOCATE of
-    /// what was prepared by message.
+    /// Answers statements that need no session: BEGIN and COMMIT where PostgreSQL only warns, and DEALLOCATE of
+    /// statements that were prepared by message.
     pub(super) fn answered(&mut self, sql: &str, kind: Kind) -> bool {
         let warning = match kind {
             Kind::Begin if self.session.in_transaction() && !self.implicit && !self.session.is_failed() => {
@@ -248,7 +248,7 @@ impl Connection {
         let running = self.session.run_prepared(prepared, values);
         let outcome = match self.socket.guarded(&mut self.guard, running).await? {
             Ok(outcome) => outcome,
-            // As PostgreSQL has it: the tag says what became of the block.
+            // As in PostgreSQL: the tag says how the block ended.
             Err(QueryError::RolledBack(_)) => {
                 add(&self.shared.metrics.rollbacks_total, 1);
                 return Ok(Given::Done("ROLLBACK".to_owned()));
@@ -279,7 +279,7 @@ impl Connection {
             }
             Outcome::Done { verb } => {
                 if matches!(verb, "DEALLOCATE ALL" | "DISCARD ALL") {
-                    // What was prepared by message is meant too.
+                    // Statements that were prepared by message are meant too.
                     self.statements.clear();
                 }
                 Given::Done(verb.to_owned())
@@ -287,7 +287,7 @@ impl Connection {
         })
     }
 
-    /// What a statement gave that had nothing to wait for.
+    /// Result of a statement that had nothing to wait for.
     fn short(&mut self, kind: Kind, ran: Short) -> Given {
         let metrics = &self.shared.metrics;
         match ran {

@@ -1,7 +1,7 @@
-//! What of the session's settings concerns the connection: the times that it may take, and what clients are told.
+//! Settings of the session that concern the connection: its timeouts, and the parameters that clients are told.
 //!
-//! The settings are the session's ([`entresol::query`]); here is what was read of them last, and at which version, so
-//! that a statement costs a look at a number.
+//! The settings are the session's ([`entresol::query`]); here are the values read last, and their version, so that a
+//! statement costs the reading of a number.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use entresol::query::Session;
 use crate::values::temporal::{UTC, Zone};
 use crate::wire::backend::Output;
 
-/// What was read of a session's settings.
+/// Values read from a session's settings.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     version: Option<u64>,
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     /// `TimeZone`
     pub(crate) zone: Zone,
     zone_name: String,
-    /// What the client knows.
+    /// Parameters that the client was told.
     told: Vec<(&'static str, String)>,
     told_version: Option<u64>,
 }
@@ -37,7 +37,7 @@ pub(crate) fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<
 }
 
 impl Settings {
-    /// Looks at the session's settings if they have changed.
+    /// Reads the session's settings if they have changed.
     pub(crate) fn look(&mut self, session: &Session) {
         let version = Some(session.settings_version());
         if self.version != version {
@@ -55,7 +55,7 @@ impl Settings {
         if self.zone_name.is_empty() { UTC } else { &self.zone_name }
     }
 
-    /// Tells the client which settings are others than it knows; all at first.
+    /// Tells the client the parameters that have changed; all at first.
     pub(crate) fn tell(&mut self, session: &Session, out: &mut Output) {
         let version = Some(session.settings_version());
         if self.told_version == version {

@@ -1,16 +1,16 @@
 //! Statements of the simple protocol that differ in their literals only: parsed once, run with the literals as values.
 //!
-//! `SELECT v FROM t WHERE id = 17` has the shape `SELECT v FROM t WHERE id = $1`. Parsing is most of what such a
-//! statement costs, and clients that do not prepare send thousands of the same shape.
+//! `SELECT v FROM t WHERE id = 17` has the fingerprint `SELECT v FROM t WHERE id = $1`. Parsing is most of the cost of
+//! such a statement, and clients that do not prepare send thousands of the same fingerprint.
 //!
 //! # Invariants
 //!
-//! - Only what needs no planning goes this way ([`Session::prepare_short`]), and only if each literal is of just its
-//!   parameter's type. So a statement means what its text means; all others go the usual way, as text.
-//! - A shape that was parsed at another version of the catalog is parsed again.
+//! - Only statements of the fast path, which need no planning, are cached ([`Session::prepare_short`]), and only if
+//!   each literal is exactly of its parameter's type. So a statement means what its text means; all others are parsed
+//!   as usual.
+//! - A fingerprint that was parsed at another version of the catalog is parsed again.
 //!
-//! Memory: [`SHAPES_MAX`] shapes of at most [`SHAPE_BYTES_MAX`] bytes; the one that was not used for the longest time
-//! gives way.
+//! Memory: [`SHAPES_MAX`] fingerprints of at most [`SHAPE_BYTES_MAX`] bytes; the least recently used one is evicted.
 
 use std::collections::HashMap;
 
@@ -18,25 +18,25 @@ use entresol::arrow::datatypes::DataType;
 use entresol::query::datafusion::common::ScalarValue;
 use entresol::query::{Prepared, Session};
 
-/// Shapes of a connection.
+/// Maximum number of fingerprints of a connection.
 const SHAPES_MAX: usize = 128;
-/// The longest statement that is looked at.
+/// Maximum bytes of a statement that is fingerprinted.
 const SHAPE_BYTES_MAX: usize = 1024;
 
-/// The shapes of a connection.
+/// The fingerprints of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     shapes: HashMap<String, Shape>,
     /// Counts statements.
     clock: u64,
-    /// The shape of the last statement, and its literals.
+    /// The fingerprint of the last statement, and its literals.
     text: String,
     literals: Vec<Literal>,
 }
 
 #[derive(Debug)]
 struct Shape {
-    /// `None`: it goes the usual way.
+    /// `None`: it is not of the fast path.
     prepared: Option<Prepared>,
     /// The version of the catalog.
     version: u64,
@@ -51,7 +51,7 @@ enum Literal {
 }
 
 impl Texts {
-    /// The statement to run in the place of a text, with its values; `None` if there is none.
+    /// The prepared statement for a query text, with its values; `None` if there is none.
     pub(super) fn find(&mut self, session: &mut Session, sql: &str) -> Option<(Prepared, Vec<ScalarValue>)> {
         self.literals.clear();
         if sql.len() > SHAPE_BYTES_MAX || !shape(sql, &mut self.text, &mut self.literals) {
@@ -105,14 +105,14 @@ impl Literal {
     }
 }
 
-/// Writes the shape of a statement into `out`, and its literals; false if it has what is not looked at: comments,
+/// Writes the fingerprint of a statement into `out`, and its literals; false if it has unsupported parts: comments,
 /// parameters, numbers that are no integers, literals of special forms.
 fn shape(sql: &str, out: &mut String, literals: &mut Vec<Literal>) -> bool {
     out.clear();
     let bytes = sql.as_bytes();
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || byte >= 0x80;
     let mut at = 0;
-    // What was copied ends here.
+    // End of the copied part.
     let mut copied = 0;
     while at < bytes.len() {
         let next = bytes.get(at + 1).copied();
@@ -159,7 +159,7 @@ fn shape(sql: &str, out: &mut String, literals: &mut Vec<Literal>) -> bool {
     true
 }
 
-/// The shape of a text, for fuzzers: what is left of it was in it.
+/// Fingerprints a text, for fuzzers: its parts were in it.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn fuzz_shape(sql: &str) {
     let (mut out, mut literals) = (String::new(), Vec::new());
@@ -171,11 +171,11 @@ pub(super) fn fuzz_shape(sql: &str) {
 
 fn push_parameter(out: &mut String, number: usize) {
     use std::fmt::Write;
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     let _ = write!(out, "${number}");
 }
 
-/// The text of the quoted literal at `start`, and where it ends.
+/// The string of the quoted literal at `start`, and its end.
 fn quoted(sql: &str, start: usize) -> Option<(String, usize)> {
     let mut text = String::new();
     let mut at = start + 1;

@@ -6,7 +6,7 @@
 //!   trailer   -1 (i16)
 //! ```
 //!
-//! Memory: one row, and what was pushed last. A row is at most [`LINE_BYTES_MAX`] long, as a line is.
+//! Memory: one row, and the bytes that were pushed last. A row is at most [`LINE_BYTES_MAX`] long, as a line is.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use entresol::arrow::datatypes::DataType;
@@ -25,15 +25,15 @@ const HEADER_BYTES: usize = SIGNATURE.len() + 4 + 4;
 /// Bits of the flags without which the rest cannot be read; of them OIDs is the only one that ever was.
 const CRITICAL_FLAGS: u32 = 0xffff_0000;
 
-/// What begins a file.
+/// Header of the data.
 pub(crate) fn header() -> Vec<u8> {
     [SIGNATURE, &[0; 8]].concat()
 }
 
-/// What ends it.
+/// Trailer of the data.
 pub(crate) const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 
-/// The rows of a batch, for one to be taken after the other.
+/// The rows of a batch, in order.
 pub(crate) struct Rows<'a> {
     columns: Vec<Column<'a>>,
     count: i16,
@@ -60,7 +60,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Reads rows from bytes that come cut anywhere.
+/// Reader of rows from pieces of any length.
 pub(crate) struct Reader {
     types: Vec<DataType>,
     rest: BytesMut,
@@ -72,7 +72,7 @@ pub(crate) struct Reader {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expects {
     Header,
-    /// So many bytes of the header's extension.
+    /// Remaining bytes of the header's extension.
     Extension(usize),
     Row,
     /// Nothing: the trailer was there.
@@ -99,12 +99,12 @@ impl Reader {
         self.rest.extend_from_slice(bytes);
     }
 
-    /// The next row that is whole; `None` if there is none yet.
+    /// The next complete row; `None` if there is none yet.
     pub(crate) fn next(&mut self) -> Outcome<Option<Vec<ScalarValue>>> {
         loop {
             match self.expects {
                 Expects::Header if self.rest.len() < HEADER_BYTES => {
-                    // What is no such file is told at its first bytes.
+                    // Data of another format is refused at its first bytes.
                     let seen = self.rest.len().min(SIGNATURE.len());
                     return match self.rest[..seen] == SIGNATURE[..seen] {
                         true => Ok(None),
@@ -161,7 +161,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The row at the beginning of what is there, if it is whole.
+    /// The row at the beginning of the buffer, if it is complete.
     fn take_row(&mut self) -> Outcome<Option<Vec<ScalarValue>>> {
         let Some(length) = self.row_length()? else {
             return match self.rest.len() > LINE_BYTES_MAX {
@@ -175,7 +175,7 @@ impl Reader {
         values.collect::<Outcome<Vec<_>>>().map(Some)
     }
 
-    /// How long the row is; `None` if it goes on beyond what is there.
+    /// Length of the row; `None` if it goes on beyond the buffer.
     fn row_length(&self) -> Outcome<Option<usize>> {
         let Some(fields) = i16_at(&self.rest, 0) else { return Ok(None) };
         let expected = self.types.len();
@@ -197,7 +197,7 @@ impl Reader {
     }
 }
 
-/// The next field of a whole row.
+/// The next field of a complete row.
 fn value(row: &mut Bytes, wanted: &DataType) -> Outcome<ScalarValue> {
     let bytes = match usize::try_from(row.get_i32()) {
         Ok(length) => Some(row.split_to(length)),

@@ -1,6 +1,6 @@
 //! One column of a batch, ready to write its values in one format.
 //!
-//! The type is looked at once for a batch; a row costs one branch per value.
+//! The type is matched once for a batch; a row costs one branch per value.
 
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ use super::types::postgres_type;
 use super::{Format, decimal, temporal};
 use crate::error::{Outcome, Report};
 
-/// How PostgreSQL writes a value, whatever Arrow type it was.
+/// A value as PostgreSQL writes it, whatever Arrow type it was.
 enum Value<'a> {
     Bool(bool),
     Int(i64, u8),
@@ -53,7 +53,7 @@ pub(crate) struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// Texts have timestamps in a zone as they are there.
+    /// A column of an array; text format shows timestamps in a zone at its local time.
     pub(crate) fn new(array: &'a ArrayRef, format: Format, zone: Zone) -> Outcome<Column<'a>> {
         Ok(Column { array: array.as_ref(), read: reader(array.as_ref())?, format, zone })
     }
@@ -106,12 +106,12 @@ macro_rules! primitive {
     }};
 }
 
-/// Microseconds, if they can be counted.
+/// Microseconds, if they are in range.
 fn scaled(value: i64, factor: i64) -> Outcome<i64> {
     value.checked_mul(factor).ok_or_else(|| Report::error("22008", "timestamp out of range"))
 }
 
-/// How the values of an array are read.
+/// The function that reads the values of an array.
 fn reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
     Ok(match array.data_type() {
         DataType::Boolean => {
@@ -190,7 +190,7 @@ fn reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
     })
 }
 
-/// Dates, times, intervals; what is left is shown as Arrow shows it.
+/// Reader of dates, times, intervals; other types are shown as Arrow shows them.
 fn temporal_reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
     Ok(match array.data_type() {
         DataType::Date32 => primitive!(array, Date32Type, v => Value::Date(v)),
@@ -309,7 +309,7 @@ fn float(value: f64, scientific: &str, digits_max: i32, out: &mut BytesMut) {
         None => ("", mantissa),
     };
     let digits = mantissa.replace('.', "");
-    // What stands behind the point once the exponent is applied.
+    // Digits behind the point once the exponent is applied.
     let scale = digits.len() as i32 - 1 - exponent;
     out.put_slice(sign.as_bytes());
     // At most 15 + 4 digits, so it fits.

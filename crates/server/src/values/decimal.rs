@@ -6,7 +6,7 @@ use bytes::{BufMut, BytesMut};
 const NEGATIVE: u16 = 0x4000;
 /// Digits of one group.
 const GROUP_DIGITS: usize = 4;
-/// What a group counts to.
+/// Base of a group.
 const GROUP: u16 = 10_000;
 
 /// Writes the digits of a number with `scale` digits behind the point; `digits` has a sign and no point.
@@ -46,7 +46,7 @@ pub(crate) fn binary(digits: &str, scale: i8, out: &mut BytesMut) {
     if scale < 0 && digits != "0" {
         plain.resize(plain.len() + usize::from(scale.unsigned_abs()), b'0');
     }
-    // Whole groups on both sides of the point.
+    // Integral groups on both sides of the point.
     let whole = plain.len().saturating_sub(fraction);
     let missing = fraction.saturating_sub(plain.len());
     let lead = (GROUP_DIGITS - whole % GROUP_DIGITS) % GROUP_DIGITS;
@@ -70,10 +70,10 @@ pub(crate) fn binary(digits: &str, scale: i8, out: &mut BytesMut) {
     }
 }
 
-/// A decimal that a client sent: its digits as a number, and how many of them stand behind the point.
+/// A decimal that a client sent: its digits as a number, and its scale.
 pub(crate) type Decimal = (i128, i8);
 
-/// The most digits.
+/// Maximum number of digits.
 pub(crate) const DIGITS_MAX: u8 = 38;
 
 /// Reads the binary form; `None` if it is none, no number, infinite, or has more than 38 digits.

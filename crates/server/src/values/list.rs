@@ -10,7 +10,7 @@ use super::types::{element_of, postgres_type};
 use super::{Format, decimal, parameter};
 use crate::error::{Outcome, Report};
 
-/// Reads a list. `of` is what the client knows as its type, `wanted` what the plan's elements are.
+/// Reads a list. `of` is the type known to the client, `wanted` that of the plan's elements.
 pub(super) fn read(
     bytes: &Bytes,
     format: Format,

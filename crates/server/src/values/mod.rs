@@ -1,4 +1,4 @@
-//! Values between Arrow and PostgreSQL: which type is which, and both formats of each, in both directions.
+//! Values between Arrow and PostgreSQL: corresponding types, and both formats of each, in both directions.
 //!
 //! | Arrow | PostgreSQL |
 //! | --- | --- |
@@ -10,7 +10,7 @@
 //! | UInt64, decimals | numeric |
 //! | Float16, Float32 | float4 |
 //! | Float64 | float8 |
-//! | Utf8 and its kin, NULL, what has no other | text |
+//! | Utf8 and its kin, NULL, all others | text |
 //! | Binary and its kin | bytea |
 //! | Date32, Date64 | date |
 //! | Time32, Time64 | time |
@@ -27,7 +27,7 @@ pub(crate) mod rows;
 pub(crate) mod temporal;
 pub(crate) mod types;
 
-/// How a value is written.
+/// Format of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,

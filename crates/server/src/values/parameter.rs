@@ -1,6 +1,6 @@
 //! Values of parameters: from text or binary to a scalar of the type that the plan wants.
 //!
-//! What a client sends is read as the type that it declared, or that it was told; then cast to the plan's type.
+//! A value is read as the type that the client declared, or was told; then cast to the plan's type.
 
 use bytes::Bytes;
 use entresol::arrow::datatypes::{DataType, IntervalMonthDayNano};
@@ -13,8 +13,8 @@ use super::temporal::{DAY_US, EPOCH_DAYS, EPOCH_US};
 use super::{Format, decimal, list};
 use crate::error::{Outcome, Report};
 
-/// Reads a value. `oid` is what the client knows as the type, `wanted` what the plan computes with. Texts of timestamps
-/// that say no zone have this one.
+/// Reads a value. `oid` is the type known to the client, `wanted` that of the plan. Strings of timestamps without a
+/// zone have this one.
 pub(crate) fn read(
     value: Option<&Bytes>,
     format: Format,
@@ -53,7 +53,7 @@ fn unsupported(wanted: &DataType) -> Report {
     Report::error("0A000", format!("parameters of type {wanted} are not supported"))
 }
 
-/// Casts what was read; a decimal keeps digits that the wanted scale has no room for.
+/// Casts a value; a decimal keeps digits beyond the wanted scale.
 fn cast(scalar: ScalarValue, wanted: &DataType) -> Outcome<ScalarValue> {
     if scalar.data_type() == *wanted {
         return Ok(scalar);
@@ -63,13 +63,13 @@ fn cast(scalar: ScalarValue, wanted: &DataType) -> Outcome<ScalarValue> {
     {
         return Ok(match rescaled(*value, *scale, *to, *precision) {
             Some(value) => ScalarValue::Decimal128(Some(value), *precision, *to),
-            // The comparison or assignment decides what becomes of the other digits.
+            // The comparison or assignment decides about the other digits.
             None => scalar,
         });
     }
     let shown = scalar.to_string();
     let cast = scalar.cast_to(wanted).map_err(|_| invalid(&name(wanted), &shown))?;
-    // Bytes may be cast to a text, which has no zeros.
+    // Bytes may be cast to a string, which has no zeros.
     match cast.try_as_str() {
         Some(Some(text)) if text.contains('\0') => Err(zero_byte()),
         _ => Ok(cast),
@@ -91,7 +91,7 @@ fn name(of: &DataType) -> String {
     super::types::postgres_type(of).name().to_owned()
 }
 
-/// The names that PostgreSQL's messages have.
+/// Type names of PostgreSQL's messages.
 fn long_name(of: &Type) -> &str {
     match *of {
         Type::INT2 => "smallint",
@@ -124,7 +124,7 @@ fn from_text(text: &str, of: &Type, wanted: &DataType, zone: &str) -> Outcome<Sc
         Type::FLOAT8 => ScalarValue::Float64(Some(trimmed.parse().map_err(|_| refuse())?)),
         Type::NUMERIC => numeric(decimal::from_text(trimmed).ok_or_else(refuse)?),
         Type::BYTEA => ScalarValue::Binary(Some(bytea(text).ok_or_else(refuse)?)),
-        // A zone is not looked at: a client in Berlin sends its own time, and its zone besides.
+        // A zone is ignored: a client in Berlin sends its own time, and its zone besides.
         Type::TIMESTAMP if let Some(micros) = parse_timestamp(trimmed) => {
             ScalarValue::TimestampMicrosecond(Some(micros), None)
         }
@@ -253,11 +253,11 @@ fn interval(bytes: &Bytes) -> Option<ScalarValue> {
     Some(ScalarValue::IntervalMonthDayNano(Some(value)))
 }
 
-/// The type that a client is told of a parameter, if it did not say one itself.
+/// The type that a client is told of a parameter, if it did not declare one itself.
 pub(crate) fn described(declared: u32, wanted: &DataType) -> u32 {
     match declared {
         0 => super::types::postgres_type(wanted).oid(),
-        // `unknown` is told what it became.
+        // `unknown` is reported as the inferred type.
         705 => super::types::postgres_type(wanted).oid(),
         declared => declared,
     }

@@ -8,8 +8,8 @@ use super::cell::Column;
 use super::temporal::Zone;
 use crate::error::{Outcome, Report};
 
-/// Appends rows from `from` on until the buffer has `bytes` or more, or `rows_max` rows are written; says how many.
-/// A row is written whole or not at all.
+/// Appends rows from `from` on until the buffer has `bytes` or more, or `rows_max` rows are written; returns their
+/// number. A row is written completely or not at all.
 pub(crate) fn write(
     batch: &RecordBatch,
     formats: &[Format],

@@ -71,7 +71,7 @@ impl Zone {
         Zone(Some(name).filter(|name| *name != UTC).and_then(|name| name.parse().ok()))
     }
 
-    /// Seconds that its clocks are ahead of UTC at a moment; 0 where the calendar ends.
+    /// Seconds that its clocks are ahead of UTC at an instant; 0 where the calendar ends.
     fn ahead(self, microseconds: i64) -> i64 {
         let local = self.0.and_then(|zone| {
             let moment = as_datetime_with_timezone::<TimestampMicrosecondType>(microseconds, zone)?;
@@ -81,7 +81,7 @@ impl Zone {
     }
 }
 
-/// A timestamp in microseconds from 1970; in a zone it ends in how far that is ahead of UTC: `+02`, `-03:30`.
+/// A timestamp in microseconds from 1970; in a zone it ends in its offset from UTC: `+02`, `-03:30`.
 pub(crate) fn timestamp(microseconds: i64, zone: Option<Zone>, out: &mut BytesMut) {
     let ahead = zone.map_or(0, |zone| zone.ahead(microseconds));
     let local = microseconds.saturating_add(ahead * 1_000_000);

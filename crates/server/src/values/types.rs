@@ -1,4 +1,4 @@
-//! Which PostgreSQL type an Arrow type is, and back.
+//! Correspondence of PostgreSQL and Arrow types.
 
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ pub(crate) fn arrow_type(oid: u32, zone: &str) -> Option<DataType> {
         Type::TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
         Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some(zone.into())),
         Type::INTERVAL => DataType::Interval(IntervalUnit::MonthDayNano),
-        // Drivers send strings as varchar where they do not know better: then the planner does. The same for
+        // Drivers send strings as varchar where they know no better: then the planner infers the type. The same for
         // numeric: its digits are in each value.
         Type::TEXT | Type::BPCHAR | Type::NAME => DataType::Utf8,
         _ => return None,

@@ -1,7 +1,7 @@
 //! Messages to clients, appended to a connection's buffer.
 //!
-//! Whole messages only: what is in the buffer can be sent at any time. Rows are written by
-//! [`crate::values::rows`], which fills in their length when they end.
+//! Complete messages only: the buffer can be sent at any time. Rows are written by [`crate::values::rows`], which fills
+//! in their length when they end.
 
 use bytes::{BufMut, BytesMut};
 use pgwire::messages::Message;
@@ -14,7 +14,7 @@ use pgwire::messages::startup::{
 use crate::error::{Outcome, Report, Severity};
 use crate::values::Format;
 
-/// Where a client's session stands, as ReadyForQuery says it.
+/// Transaction status of a session, as in ReadyForQuery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Idle,
@@ -22,7 +22,7 @@ pub(crate) enum Status {
     Failed,
 }
 
-/// What is to be sent.
+/// Messages to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: BytesMut,
@@ -32,7 +32,7 @@ impl Output {
     fn message(&mut self, message: &impl Message) {
         let before = self.bytes.len();
         if let Err(error) = message.encode(&mut self.bytes) {
-            // Only what is longer than the protocol allows; half a message must not go out.
+            // Only messages longer than the protocol allows fail; half a message must not go out.
             self.bytes.truncate(before);
             tracing::error!(%error, "a message was too long to be sent");
         }
@@ -123,7 +123,7 @@ impl Output {
         self.copy_response(b'G', columns, format);
     }
 
-    /// Rows follow.
+    /// Tells the client that rows follow.
     pub(crate) fn copy_out(&mut self, columns: usize, format: Format) {
         self.copy_response(b'H', columns, format);
     }
@@ -165,7 +165,7 @@ fn fields(report: &Report) -> Vec<(u8, String)> {
     fields
 }
 
-/// A zero byte would end the text on the wire.
+/// String without zero bytes, which would end it on the wire.
 fn text(value: &str) -> String {
     value.replace('\0', "")
 }

@@ -1,15 +1,15 @@
 //! Messages of clients: framing and decoding.
 //!
-//! Bytes from a socket are hostile until they are decoded: no length is believed before it was compared with the
-//! bound and with the bytes that are there, and a decoder never reads beyond its packet. Errors are
-//! [`Violation`]s, after which the stream has no meaning any more and the connection ends.
+//! Bytes from a socket are untrusted until they are decoded: no length is used before it was compared with the limit
+//! and with the bytes that are there, and a decoder never reads beyond its packet. Errors are [`Violation`]s, after
+//! which the stream has no meaning any more and the connection ends.
 //!
 //! Memory: one packet, at most the bound that the caller gives; it is collected as it comes, not reserved as the
 //! packet's header claims.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Bytes that are no message: the connection ends with this text and SQLSTATE 08P01.
+/// Bytes that are no message: the connection ends with this message and SQLSTATE 08P01.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation(pub(crate) String);
 
@@ -58,7 +58,7 @@ pub(crate) struct Bind {
     pub(crate) results: Vec<i16>,
 }
 
-/// What Describe and Close mean.
+/// Target of Describe and Close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     Statement,
@@ -71,7 +71,7 @@ pub(crate) type Packet = (u8, Bytes);
 /// Bytes of the type and the length.
 const HEADER_BYTES: usize = 5;
 
-/// Cuts the next whole packet off `input`; `None` if more bytes are needed.
+/// Splits the next complete packet off `input`; `None` if more bytes are needed.
 pub(crate) fn next_packet(input: &mut BytesMut, bytes_max: usize) -> Result<Option<Packet>, Violation> {
     let Some(length) = peek(input, bytes_max)? else { return Ok(None) };
     let kind = input[0];
@@ -127,7 +127,7 @@ pub(crate) fn decode((kind, body): Packet) -> Result<Frontend, Violation> {
         b'd' => return Ok(Frontend::CopyData(body.0)),
         b'c' => Frontend::CopyDone,
         b'f' => Frontend::CopyFail(body.string()?),
-        // Nobody calls functions so; the connection survives it.
+        // No client uses it; the connection survives it.
         b'F' => return Ok(Frontend::FunctionCall),
         other => return Err(Violation(format!("invalid frontend message type {other}"))),
     };
@@ -137,7 +137,7 @@ pub(crate) fn decode((kind, body): Packet) -> Result<Frontend, Violation> {
     }
 }
 
-/// What is still to be read of a packet.
+/// The unread rest of a packet.
 pub(crate) struct Body(pub(crate) Bytes);
 
 impl Body {
@@ -174,7 +174,7 @@ impl Body {
         Ok(u32::from_be_bytes(self.fixed()?))
     }
 
-    /// Text up to a zero byte.
+    /// String up to a zero byte.
     pub(crate) fn string(&mut self) -> Result<String, Violation> {
         let end = self.0.iter().position(|&byte| byte == 0);
         let end = end.ok_or_else(|| Violation("invalid string in message".into()))?;
@@ -212,7 +212,7 @@ impl Body {
     }
 }
 
-/// How a connection begins.
+/// First packet of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum First {
     Ssl,
@@ -224,7 +224,7 @@ pub(crate) enum First {
 /// The longest first packet; PostgreSQL has the same bound.
 pub(crate) const FIRST_BYTES_MAX: usize = 10_000;
 
-/// Cuts the first packet, which has no type, off `input`.
+/// Splits the first packet, which has no type, off `input`.
 pub(crate) fn next_first(input: &mut BytesMut) -> Result<Option<First>, Violation> {
     let Some(length) = input.first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_be_bytes(*length) as usize;

@@ -1,4 +1,4 @@
-//! The protocol's bytes: what clients send, what they get, and how a text is cut into statements.
+//! The protocol's bytes: messages of clients, messages to them, and the splitting of a query text into statements.
 
 pub(crate) mod backend;
 pub(crate) mod frontend;

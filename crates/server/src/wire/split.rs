@@ -1,9 +1,9 @@
-//! Cuts a text into its statements and says what kind each is, by its words alone.
+//! Splits a query text into its statements and determines the kind of each, by its words alone.
 //!
 //! Quotes, dollar quotes and comments are those of PostgreSQL. The parser decides later whether a statement makes
-//! sense; what is cut here is handed to it unchanged.
+//! sense; it gets each statement unchanged.
 
-/// What a statement does with transactions, as far as its first words tell.
+/// Kind of a statement with regard to transactions, by its first words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// SELECT, VALUES, WITH, TABLE.
@@ -35,12 +35,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether it may run in a transaction block that has failed.
+    /// Tells whether it may run in a transaction block that has failed.
     pub(crate) fn ends_failure(self) -> bool {
         matches!(self, Kind::Commit | Kind::Rollback | Kind::RollbackTo)
     }
 
-    /// Whether several such may share one transaction that the server opens.
+    /// Tells whether several such may share one transaction that the server opens.
     pub(crate) fn shares_transaction(self) -> bool {
         matches!(self, Kind::Read | Kind::Write | Kind::Copy | Kind::Explain | Kind::Show)
     }
@@ -85,11 +85,11 @@ impl Kind {
 /// A statement of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece<'s> {
-    /// Its words, without the semicolon.
+    /// Its text, without the semicolon.
     pub(crate) sql: &'s str,
-    /// Where it begins, in bytes of the whole text.
+    /// Its beginning, in bytes of the query text.
     pub(crate) at: usize,
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: Kind,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn split(text: &str) -> Vec<Piece<'_>> {
     let bytes = text.as_bytes();
     let mut pieces = Vec::new();
     let mut words: Vec<&str> = Vec::new();
-    // Where the first token of the statement is.
+    // Start of the first token of the statement.
     let mut start = None;
     let mut at = 0;
     while at < bytes.len() {
@@ -118,7 +118,7 @@ pub(crate) fn split(text: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// How many words decide the kind.
+/// Maximum number of words that decide the kind.
 const WORDS_MAX: usize = 3;
 
 fn finish<'s>(
@@ -189,7 +189,7 @@ fn run(rest: &str, of: impl Fn(char) -> bool) -> usize {
     rest.find(|c| !of(c)).unwrap_or(rest.len())
 }
 
-/// Bytes of a quoted text at the beginning of `rest`; to the end if it is not closed.
+/// Bytes of a quoted string at the beginning of `rest`; to the end if it is not closed.
 fn quoted(rest: &str, quote: char, escapes: bool) -> usize {
     let mut chars = rest.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {

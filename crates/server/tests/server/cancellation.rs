@@ -1,4 +1,4 @@
-//! Statements that are stopped: nothing of them takes effect, and what is told is what happened.
+//! Statements that are stopped: nothing of them takes effect, and the client learns the true outcome.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::raw::{Raw, message, shorts};
 use crate::support::{Served, code, one, options};
 
 const ROWS: u32 = 60_000;
-/// How late a statement may stop. Such tests run beside others, without optimisation.
+/// Maximum delay of a stop. Such tests run beside others, without optimisation.
 const LATE_MAX: Duration = Duration::from_millis(1500);
 
 /// A server on a journal, where commits wait for the disk.
@@ -70,7 +70,8 @@ async fn happened(client: &Client, statement: &Statement) -> bool {
     answer == "yes"
 }
 
-/// Runs a statement with shorter and longer times, until it succeeds. What was told must be so at once and stay so.
+/// Runs a statement with shorter and longer timeouts, until it succeeds. The reported outcome must be true at once and
+/// stay so.
 async fn with_every_timeout(served: &Served, statement: &Statement, block: bool) {
     let (client, other) = (served.client().await, served.client().await);
     let mut stopped = 0;
@@ -207,7 +208,8 @@ const LOOPS: [&str; 6] = [
     "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 1000000000) SELECT max(n) FROM r",
 ];
 
-/// Runs each loop once: code that was never run is read from the disk first, which may take seconds and is not measured.
+/// Runs each loop once: code that was never run is read from the disk first, which may take seconds and is not
+/// measured.
 async fn run_once(client: &Client) {
     client.batch_execute("SET statement_timeout = 100").await.unwrap();
     for sql in LOOPS {
@@ -261,7 +263,7 @@ async fn rows_that_a_write_returned_are_told_although_the_time_is_over() {
     let mut raw = Raw::start(served.address).await;
     raw.query("CREATE TABLE t (id INT PRIMARY KEY, long VARCHAR)").await;
     raw.query("SET statement_timeout = 1500").await;
-    // More than the sockets hold, and nobody reads until the time is over.
+    // More than the sockets hold, and the client does not read until the time is over.
     let sql = "INSERT INTO t SELECT value, repeat('x', 1000) FROM generate_series(1, 8000) RETURNING *\0";
     raw.send(&message('Q', sql.as_bytes())).await;
     tokio::time::sleep(Duration::from_millis(2500)).await;

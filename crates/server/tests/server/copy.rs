@@ -1,4 +1,4 @@
-//! COPY: in and out, in both protocols, by the real psql; what is wrong, and clients that go away.
+//! COPY: in and out, in both protocols, by the real psql; errors, and clients that disconnect.
 
 use std::error::Error;
 use std::time::Duration;
@@ -35,7 +35,7 @@ async fn rows_come_and_go_as_text_and_csv() {
     raw.send(&query("COPY t FROM STDIN")).await;
     // Three columns, all of them text.
     assert_eq!(raw.next().await.unwrap(), ('G', vec![0, 0, 3, 0, 0, 0, 0, 0, 0]));
-    // Cut anywhere; Flush and Sync do not matter.
+    // In pieces of any length; Flush and Sync do not matter.
     for piece in ["1\t10\ta\\tb\n2\t", "\\N\t\\N\n3", "\t-7\tx"] {
         raw.send(&data(piece)).await;
         raw.send(&message('H', b"")).await;
@@ -99,7 +99,7 @@ async fn rows_come_and_go_in_binary() {
     assert_eq!((rows[1].get::<i32>(0), rows[1].get::<Option<&str>>(4)), (1, Some("text 1")));
     assert_eq!(rows[2].get::<std::time::SystemTime>(6), epoch + Duration::from_secs(1_700_000_002));
     assert_eq!((rows[0].get::<Option<Day>>(5), rows[1].get::<Option<Day>>(5)), (None, Some(Day(8825))));
-    // What one server gives, it takes.
+    // Output of one server is input of the same.
     client.batch_execute("CREATE TABLE u (id INT PRIMARY KEY, d DATE, n DECIMAL(9, 2))").await.unwrap();
     let out = client.copy_out("COPY (SELECT id, d, n FROM t) TO STDOUT (FORMAT binary)").await.unwrap();
     let bytes: Vec<Bytes> = out.try_collect().await.unwrap();
@@ -236,7 +236,7 @@ async fn a_copy_is_one_statement_of_its_transaction() {
     raw.send(&message('c', b"")).await;
     assert_eq!(shorts(&raw.until_ready().await).last().unwrap(), "Z I");
     assert_eq!(one(&client, "SELECT count(*) FROM t").await, "1");
-    // So are those between two Syncs; the one behind Execute is the COPY's own to ignore.
+    // A COPY between two Syncs, too; the Sync behind Execute is the COPY's own to ignore.
     let mut bytes = extended("INSERT INTO t VALUES (3, 3, 'y')");
     bytes.extend(extended("COPY t FROM STDIN"));
     bytes.extend(message('S', b""));
@@ -275,7 +275,7 @@ async fn many_rows_stream_both_ways() {
         id += 1;
     }
     assert_eq!(id, ROWS);
-    // What nobody reads is not computed, and can be cancelled.
+    // Rows that the client does not read are not computed, and the COPY can be cancelled.
     let mut raw = Raw::start(served.address).await;
     raw.send(&query("COPY (SELECT value FROM generate_series(1, 100000000)) TO STDOUT")).await;
     assert_eq!(raw.next().await.unwrap().0, 'H');

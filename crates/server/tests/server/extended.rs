@@ -1,4 +1,4 @@
-//! The extended protocol: parameters, pipelines, portals, what an error skips.
+//! The extended protocol: parameters, pipelines, portals, messages skipped after an error.
 
 use futures::future::join_all;
 

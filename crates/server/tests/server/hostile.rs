@@ -1,4 +1,4 @@
-//! Bytes that are no protocol: the offender gets an error or is dropped, its neighbour notices nothing.
+//! Bytes that are no protocol: their sender gets an error or is dropped, its neighbour notices nothing.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ fn mutated(random: &mut Random) -> Vec<u8> {
     bytes.extend(message('f', b"the client has changed its mind\0"));
     bytes.extend(message('Q', b"BEGIN; INSERT INTO t VALUES (2000, 1)\0"));
     for _ in 0..=random.below(4) {
-        // Most of the time what comes after the start, so that it is looked at.
+        // Most of the time the part after the start, so that it is reached.
         let from = if random.below(8) == 0 { 0 } else { after };
         let at = from + random.below(bytes.len() - from);
         match random.below(3) {
@@ -101,7 +101,7 @@ async fn random_bytes_hurt_nobody_else() {
     for offender in offenders {
         offender.await.unwrap();
     }
-    // What they wrote was never committed: but for the COPY, whose last word may have been mutated.
+    // Their writes were never committed: but for the COPY, whose last word may have been mutated.
     assert_eq!(one(&neighbour, "SELECT n FROM t WHERE id = 1").await, "1");
     assert_eq!(one(&neighbour, "SELECT count(*) FROM t WHERE id >= 2000").await, "0");
     neighbour.batch_execute("INSERT INTO t VALUES (2000, 1)").await.unwrap();
@@ -160,7 +160,7 @@ async fn a_thousand_connections_are_served_and_leave_nothing() {
         let starting = (0..50).map(|_| Raw::start(served.address));
         open.extend(futures::future::join_all(starting).await);
     }
-    // A connection counts from a moment after its client was told that it is ready.
+    // A connection is counted shortly after its client was told that it is ready.
     served.eventually("all count", |counts| counts.connections == 1001).await;
     let mut refused = Raw::open(served.address).await;
     refused.send(&startup(&[("user", "one too many")])).await;
@@ -218,7 +218,7 @@ async fn what_is_too_large_or_too_deep_has_its_code() {
     served.stop().await;
 }
 
-/// Joins that stand on each other draw from one budget of the runtime's.
+/// Nested joins share one budget of the runtime's cooperative scheduling.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_leaves_of_many_joins_get_their_turn() {
     let served = Served::start().await;
@@ -230,7 +230,7 @@ async fn the_leaves_of_many_joins_get_their_turn() {
     served.stop().await;
 }
 
-/// What nests by repetition alone, without parentheses: the deepest trees that texts make.
+/// Expressions nested by repetition alone, without parentheses: the deepest trees that query texts produce.
 #[tokio::test(flavor = "multi_thread")]
 async fn chains_are_bounded_by_their_length() {
     let served = Served::start().await;

@@ -1,5 +1,5 @@
-//! What transactions of several connections see of each other: the scripts of `isolation.txt`, at each level, with each
-//! protocol. What is serializable is compared with all serial orders besides.
+//! Visibility between transactions of several connections: the scripts of `isolation.txt`, at each level, with each
+//! protocol. Serializable runs are compared with all serial orders besides.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 struct Script {
     name: String,
     steps: Vec<Step>,
-    /// What is there at the end, at each level.
+    /// Rows at the end, at each level.
     now: [String; 3],
 }
 
@@ -59,7 +59,7 @@ fn scripts() -> Vec<Script> {
     scripts
 }
 
-/// What statements gave, by connection, and what was there at the end.
+/// Results of the statements, by connection, and the rows at the end.
 struct Played {
     outcomes: Vec<String>,
     committed: Vec<usize>,
@@ -96,7 +96,7 @@ async fn reset(client: &Client) {
     client.batch_execute("DELETE FROM test; INSERT INTO test VALUES (1, 10), (2, 20)").await.unwrap();
 }
 
-/// Plays a script; the last of the connections looks at what is there at the end.
+/// Plays a script; the last of the connections reads the rows at the end.
 async fn play(clients: &[Client], script: &Script, level: &str) -> Played {
     let (observer, clients) = clients.split_last().unwrap();
     reset(observer).await;
@@ -122,7 +122,7 @@ async fn play(clients: &[Client], script: &Script, level: &str) -> Played {
     played
 }
 
-/// Whether the transactions that committed could have run one after the other.
+/// Tells whether the transactions that committed could have run one after the other.
 async fn is_serial(oracle: &Client, script: &Script, played: &Played) -> bool {
     for order in orders(&played.committed) {
         reset(oracle).await;
@@ -162,7 +162,7 @@ async fn clients(served: &Served, count: usize) -> Vec<Client> {
 }
 
 async fn serve(protocol: Protocol) -> Served {
-    // Whoever waits for a lock here waits for somebody who does not move.
+    // A transaction that waits for a lock here waits for one that does not move.
     let concurrency =
         ContextOptions { protocol, lock_wait_max: Duration::from_millis(20), ..ContextOptions::default() };
     let database = Options::default().worker_threads(2).concurrency(concurrency);
@@ -223,7 +223,7 @@ async fn locks_and_validation_are_serializable_at_each_level() {
         served.stop().await;
         other.stop().await;
     }
-    // Not by refusing everybody: most scripts have somebody who commits, though they interleave as badly as can be.
+    // Not by refusing all: most scripts have a transaction that commits, though they interleave as badly as possible.
     assert!(committed > 4 * scripts().len(), "{committed} committed");
 }
 
@@ -240,7 +240,7 @@ async fn the_oracle_tells_anomalies() {
     served.stop().await;
 }
 
-/// The threads of the runtime are fewer than those who wait, and whom they wait for needs one.
+/// The runtime has fewer threads than there are waiting sessions, and the lock holder needs one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn who_waits_for_a_lock_leaves_the_thread_to_its_holder() {
     let concurrency = ContextOptions {
@@ -253,7 +253,7 @@ async fn who_waits_for_a_lock_leaves_the_thread_to_its_holder() {
     let connections = clients(&served, 5).await;
     let [holder, bystander, waiters @ ..] = connections.as_slice() else { panic!() };
     holder.batch_execute("INSERT INTO test VALUES (0, 0), (1, 0), (2, 0)").await.unwrap();
-    // Those who have begun and written before the holder wait for it; the others would be restarted.
+    // Sessions that have begun and written before the holder wait for it; the others would be restarted.
     for (at, waiter) in waiters.iter().enumerate() {
         waiter.batch_execute(&format!("BEGIN; INSERT INTO test VALUES ({}, 0)", 10 + at)).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! What clients may take, and what becomes of those that take more, go away, or are ended.
+//! Limits of clients, and the end of clients that exceed them, disconnect, or are ended.
 
 use std::time::{Duration, Instant};
 
@@ -162,7 +162,7 @@ async fn memory_of_a_statement_is_bounded() {
     served.stop().await;
 }
 
-/// Rows go to the client as they are computed, whatever they come from; those that a statement has to hold are counted.
+/// Rows are sent as they are computed, whatever their source; rows that a statement has to hold are counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_are_sent_need_no_memory_and_rows_that_are_held_do() {
     let served = Served::with(limited(|limits| limits.statement_memory_bytes = 4 << 20)).await;

@@ -1,4 +1,4 @@
-//! Portals that were bound by message, as FETCH, MOVE and CLOSE find them.
+//! Portals that were bound by message, used by FETCH, MOVE and CLOSE.
 
 use crate::raw::{Message, Raw, message, shorts};
 use crate::support::Served;
@@ -32,7 +32,7 @@ impl Raw {
     }
 }
 
-/// The first column of the rows, which is text, and the short forms of all that is no row.
+/// The first column of the rows, which is a string, and the short forms of all other messages.
 fn told(messages: &[Message]) -> (Vec<String>, Vec<String>) {
     let (rows, others): (Vec<Message>, Vec<Message>) =
         messages.iter().cloned().partition(|(kind, _)| *kind == 'D');
@@ -84,7 +84,7 @@ async fn portals_and_declared_cursors_share_their_names() {
     raw.query("ROLLBACK TO s").await;
     assert_eq!(raw.bind("p", "SELECT 2").await, ["1", "2", "Z T"]);
     assert_eq!(raw.query("DECLARE p CURSOR FOR SELECT 3").await, ["E ERROR 42P03", "Z E"]);
-    // What was bound after the savepoint goes with it.
+    // A portal bound after the savepoint goes with it.
     raw.query("ROLLBACK TO s").await;
     assert_eq!(raw.query("FETCH p").await, ["E ERROR 34000", "Z E"]);
     raw.query("ROLLBACK TO s").await;
@@ -113,7 +113,7 @@ async fn a_portal_that_writes_is_fetched_from_and_runs_once() {
     assert_eq!(told(&raw.text("SELECT count(*) FROM t").await), expected(3..4, &["T", "C SELECT 1", "Z T"]));
     let prepared = "PREPARE i AS INSERT INTO t VALUES (4) RETURNING id; EXECUTE i";
     assert_eq!(raw.query(prepared).await, ["C PREPARE", "T", "D", "C INSERT 0 1", "Z T"]);
-    // What has no rows is no cursor, and does not run again.
+    // A statement without rows is no cursor, and does not run again.
     raw.bind("w", "DELETE FROM t").await;
     raw.query("SAVEPOINT s").await;
     assert_eq!(raw.query("FETCH w").await, ["E ERROR 34000", "Z E"]);

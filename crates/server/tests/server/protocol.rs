@@ -1,4 +1,4 @@
-//! The simple protocol: texts, tags, states, errors.
+//! The simple protocol: query texts, tags, states, errors.
 
 use crate::raw::{Raw, message, shorts, startup};
 use crate::support::{Served, code, one, options, texts};
@@ -33,7 +33,7 @@ async fn blocks_show_their_state() {
     assert_eq!(raw.query("SELECT 1").await, ["E ERROR 25P02", "Z E"]);
     assert_eq!(raw.query("COMMIT").await, ["C ROLLBACK", "Z I"], "a commit that did not happen says so");
     assert_eq!(raw.query("SELECT * FROM t").await, ["T", "C SELECT 0", "Z I"]);
-    // Where PostgreSQL only warns.
+    // PostgreSQL only warns here.
     assert_eq!(raw.query("COMMIT").await, ["N WARNING 25P01", "C COMMIT", "Z I"]);
     assert_eq!(raw.query("ROLLBACK").await, ["N WARNING 25P01", "C ROLLBACK", "Z I"]);
     raw.query("BEGIN").await;
@@ -135,7 +135,7 @@ async fn a_client_is_told_what_it_has_come_to() {
 async fn rows_are_sent_while_they_are_computed() {
     let served = Served::start().await;
     let mut raw = Raw::start(served.address).await;
-    // A hundred million rows: what is not read is not computed.
+    // A hundred million rows: unread rows are not computed.
     raw.send(&message('Q', b"SELECT value FROM generate_series(1, 100000000)\0")).await;
     assert_eq!(raw.next().await.unwrap().0, 'T');
     let first = raw.next().await.unwrap();

@@ -13,7 +13,7 @@ pub(crate) fn installed() -> bool {
     found
 }
 
-/// psql with nothing of its environment.
+/// psql with an empty environment.
 pub(crate) fn command(address: SocketAddr) -> Command {
     let mut command = Command::new("psql");
     command.env("PGHOST", address.ip().to_string()).env("PGPORT", address.port().to_string());

@@ -83,14 +83,14 @@ impl Raw {
         messages
     }
 
-    /// Runs a text and gives the short form of the answer.
+    /// Runs a query text and returns the short form of the answer.
     pub(crate) async fn query(&mut self, sql: &str) -> Vec<String> {
         self.send(&message('Q', format!("{sql}\0").as_bytes())).await;
         shorts(&self.until_ready().await)
     }
 }
 
-/// The kinds of messages; of tags, errors and notices, what they say.
+/// The kinds of messages; of tags, errors and notices, their contents.
 pub(crate) fn shorts(messages: &[Message]) -> Vec<String> {
     messages.iter().map(short).collect()
 }

@@ -47,7 +47,7 @@ async fn passwords_are_asked_for_and_checked() {
     let admin = served.connect(&config).await.unwrap();
     let stored = one(&admin, "SELECT verifier FROM entresol_roles WHERE name = 'admin'").await;
     assert!(stored.starts_with("SCRAM-SHA-256$4096:") && !stored.contains("secret"), "{stored}");
-    // Without an answer nobody gets in.
+    // Without an answer no client gets in.
     let mut raw = Raw::open(served.address).await;
     raw.send(&startup(&[("user", "admin")])).await;
     assert_eq!(shorts(&[raw.next().await.unwrap()]), ["R"]);
@@ -97,7 +97,7 @@ async fn roles_do_what_they_were_granted() {
     served.stop().await;
 }
 
-/// Queries hide in the moments of the past, in arguments, and behind names of common table expressions.
+/// Queries inside AS OF, in arguments, and behind names of common table expressions.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_hides_in_statements_is_checked_too() {
     let served = Served::on(database(), options()).await;
@@ -158,12 +158,12 @@ async fn roles_are_managed_in_sql() {
         .batch_execute("CREATE TABLE a (id INT PRIMARY KEY); CREATE TABLE b (id INT PRIMARY KEY)")
         .await
         .unwrap();
-    // The first must be one who can manage the others.
+    // The first must be one that can manage the others.
     assert_eq!(code(first.batch_execute("CREATE ROLE anna LOGIN PASSWORD 'x'").await), "55000");
     assert_eq!(code(first.batch_execute("BEGIN; CREATE ROLE boss SUPERUSER PASSWORD 'x'").await), "25001");
     first.batch_execute("ROLLBACK").await.unwrap();
     first.batch_execute("CREATE ROLE boss WITH SUPERUSER LOGIN PASSWORD 'top secret'").await.unwrap();
-    // Who connected before there were roles goes on.
+    // A client that connected before there were roles goes on.
     first.execute("CREATE USER anna PASSWORD 'secret'", &[]).await.unwrap();
     config.password("none");
     assert_eq!(code(served.connect(&config).await), "28P01");
@@ -217,7 +217,7 @@ async fn roles_are_managed_in_sql() {
     assert_eq!(code(boss.batch_execute("DROP ROLE nobody").await), "42704");
     assert_eq!(code(boss.batch_execute("GRANT SELECT ON nothing TO anna").await), "42P01");
     boss.batch_execute("DROP ROLE IF EXISTS nobody, anna").await.unwrap();
-    // A role that is gone may nothing any more.
+    // A dropped role has no privileges any more.
     assert_eq!(code(anna.batch_execute("SELECT * FROM a").await), "42501");
     drop((first, boss, anna));
     served.stop().await;
@@ -295,7 +295,7 @@ async fn cleartext_is_refused_where_encryption_is_required() {
     let root = tls.certificate.clone();
     let served = Served::on(database(), ServerOptions { tls: Some(tls), ..options() }).await;
     assert_eq!(code(served.connect(&served.config()).await), "28000");
-    // Cleartext behind the request for encryption could come from somebody in between.
+    // Cleartext behind the request for encryption could come from an attacker in between.
     let mut raw = Raw::open(served.address).await;
     let mut bytes = vec![0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
     bytes.extend(startup(&[("user", "admin")]));

@@ -1,11 +1,11 @@
-//! Settings as clients meet them: what they are told, what ROLLBACK takes back, times, what is forgotten.
+//! Settings as clients use them: reported parameters, ROLLBACK, timeouts, DISCARD.
 
 use std::time::{Duration, Instant};
 
 use crate::raw::{Message, Raw, extended, message, shorts, startup};
 use crate::support::{Served, code, one};
 
-/// The settings that an answer tells.
+/// The parameters that an answer reports.
 fn told(messages: &[Message]) -> Vec<String> {
     let bodies = messages.iter().filter(|(kind, _)| *kind == 'S').map(|(_, body)| &body[..body.len() - 1]);
     bodies.map(|body| String::from_utf8_lossy(body).replace('\0', "=")).collect()
@@ -113,7 +113,7 @@ async fn answers_that_are_put_off_wait_for_nothing() {
     raw.query("INSERT INTO t VALUES (1, 10)").await;
     let endless = "SELECT count(*) FROM generate_series(1, 100000000) a, generate_series(1, 100000000) b";
     let quick = [extended("SELECT v FROM t WHERE id = 1"), message('S', b"")].concat();
-    // Behind it something that takes for ever: as a text, parsed, copied, or half of a message.
+    // Behind it a statement that takes for ever: as a text, parsed, copied, or half of a message.
     for behind in [
         message('Q', format!("{endless}\0").as_bytes()),
         extended(endless),

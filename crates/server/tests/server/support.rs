@@ -83,7 +83,7 @@ impl Served {
         }
     }
 
-    /// Nothing keeps memory of queries; parts of one that was stopped let go of it a moment later, on their threads.
+    /// Asserts that no query holds memory; parts of one that was stopped release it a little later, on their threads.
     pub(crate) async fn memory_is_back(&self) {
         let start = Instant::now();
         while self.db.query_memory_bytes() > 0 {
@@ -110,7 +110,7 @@ impl Served {
         answer
     }
 
-    /// Ends the server and looks whether everything was given back.
+    /// Ends the server and checks that everything was released.
     pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
         tokio::time::timeout(PATIENCE, self.task).await.expect("the server ends").unwrap();

@@ -1,4 +1,4 @@
-//! Time zones: what clients say and are told, and how moments are shown and read.
+//! Time zones: the parameter of clients, and the output and input of timestamptz.
 
 use tokio_postgres::types::Type;
 
@@ -55,7 +55,7 @@ async fn clients_say_their_zone_when_they_connect() {
     served.stop().await;
 }
 
-/// Texts without a zone are in the session's; binary values are moments.
+/// Strings without a zone are in the session's; binary values are instants.
 #[tokio::test(flavor = "multi_thread")]
 async fn moments_are_read_in_the_zone_of_the_session() {
     let served = Served::start().await;
@@ -69,7 +69,7 @@ async fn moments_are_read_in_the_zone_of_the_session() {
     bind.extend_from_slice(b"\0\0");
     bytes.extend(message('B', &bind));
     bytes.extend(message('E', b"\0\0\0\0\0"));
-    // The same moment in binary: microseconds from 2000.
+    // The same instant in binary: microseconds from 2000.
     let moment = (1_719_828_000_i64 - 946_684_800) * 1_000_000;
     let mut bind = b"\0\0\0\x01\0\x01\0\x01\0\0\0\x08".to_vec();
     bind.extend_from_slice(&moment.to_be_bytes());

@@ -6,7 +6,7 @@
 //! end T A P50 P99  ended by itself: transactions, aborts, percentiles of the commit in microseconds
 //! ```
 //!
-//! A line is one write to a pipe: it is there whole or not at all. If nobody reads, the process ends.
+//! A line is one write to a pipe: it is there completely or not at all. If the reader is gone, the process ends.
 
 use std::io::Write;
 use std::sync::Arc;

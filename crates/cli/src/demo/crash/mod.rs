@@ -1,15 +1,15 @@
-//! The crash loop: a child process runs the demo and is killed with SIGKILL at random moments; the parent
-//! reopens the database, verifies it, and goes on.
+//! The crash loop: a child process runs the demo and is killed with SIGKILL at random times; the parent reopens the
+//! database, verifies it, and goes on.
 //!
 //! After each kill:
 //!
-//! - *lost*: transactions that the child reported committed and whose position is not stored. Only with
-//!   `--durability sync` is a report a promise; with the others, what is lost is not counted.
-//! - *torn*: states that are not exactly what the streams give up to the stored positions ([`oracle`],
-//!   [`verify`]), or a position inside a transaction. So a transaction that nobody reported is there whole, over
-//!   all states of its group, or not at all.
+//! - *lost*: transactions that the child reported committed and whose position is not stored. Only with `--durability
+//!   sync` is a report a promise; with the others, lost transactions are not counted.
+//! - *torn*: states that are not exactly what the streams produce up to the stored positions ([`oracle`], [`verify`]),
+//!   or a position inside a transaction. So an unreported transaction is there completely, over all states of its
+//!   group, or not at all.
 //!
-//! - Whatever `entresol check` finds counts as torn, too.
+//! - Findings of `entresol check` count as torn, too.
 //!
 //! The streams continue from the stored positions, so every cycle also tests exactly-once.
 
@@ -44,7 +44,7 @@ const EARLY_ONE_IN: u64 = 8;
 const EARLY_MS_MAX: f64 = 40.0;
 /// Others come within so many milliseconds after the child is ready.
 const DELAY_MS_MAX: f64 = 150.0;
-/// How long the run lasts that ends the loop without a kill.
+/// Duration of the run that ends the loop without a kill.
 const LAST_RUN_MS: u64 = 300;
 
 /// The state of the loop.
@@ -122,7 +122,7 @@ impl CrashLoop<'_> {
         Ok(())
     }
 
-    /// Checks what the victim has left, reopens it, and compares it with what was reported and with the oracle.
+    /// Checks the database that the victim has left, reopens it, and compares it with the reports and with the oracle.
     fn examine(&mut self, reported: &Reported) -> Result<()> {
         let problems = check::check(&self.dir(), |_| {})?.problems;
         problems.iter().for_each(|problem| tracing::error!("torn: a check finds {problem}"));
@@ -200,7 +200,7 @@ impl CrashLoop<'_> {
         self.begin_at_stored_positions()
     }
 
-    /// The last run is not killed: to the end of the readings, if there is one, else for a moment.
+    /// The last run is not killed: to the end of the readings, if there is one, else for a short time.
     fn run_last(&mut self) -> Result<()> {
         let endless = self.input.shares.household == u64::MAX;
         let victim = Victim::start(self.arguments, &self.dir(), endless.then_some(LAST_RUN_MS))?;

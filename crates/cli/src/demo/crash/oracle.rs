@@ -1,7 +1,7 @@
-//! What the tables must hold after a prefix of the streams: computed again, without the database.
+//! Expected contents of the tables after a prefix of the streams: computed again, without the database.
 //!
-//! The oracle keeps what it has computed and only goes forward, so a check costs what came since the last one.
-//! Sums are added in the order of arrival, as the operators do: results are equal to the last bit.
+//! The oracle keeps its results and only goes forward, so a check costs the items since the last one. Sums are added in
+//! the order of arrival, as the operators do: results are equal to the last bit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Is a reopened database what a prefix of the streams explains?
+//! Verification that a reopened database is the result of a prefix of the streams.
 //!
-//! The stored positions say which prefix; the oracle says what all states must hold after it. A transaction of
-//! which anything is missing, or anything is there too early, makes some table differ.
+//! The stored positions say which prefix; the oracle says what all states must hold after it. A transaction of which
+//! anything is missing, or anything is there too early, makes some table differ.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Oracles {
     infrastructure: InfrastructureOracle,
 }
 
-/// What was found.
+/// Differences found.
 #[derive(Debug, Default)]
 pub struct Verdict {
     /// States of stream 1 that differ.
@@ -68,7 +68,7 @@ impl Oracles {
         Ok(verdict)
     }
 
-    /// The tables are not even made: nothing may have been committed.
+    /// The tables do not even exist: nothing may have been committed.
     fn verify_empty(&self, positions: Positions) -> Verdict {
         let mut verdict = Verdict::default();
         if positions != Positions::default() {
@@ -77,7 +77,7 @@ impl Oracles {
         verdict
     }
 
-    /// Alarms that there must be.
+    /// Expected number of alarms.
     pub fn alarms(&self) -> u64 {
         self.infrastructure.alarms.len() as u64
     }
@@ -104,7 +104,7 @@ fn open_readings(database: &Database, table: &Arc<Table>) -> Result<i64> {
     Ok(rows(database, table)?.into_iter().map(count).sum())
 }
 
-/// Notes the first difference between a table and what it must hold.
+/// Notes the first difference between a table and its expected rows.
 fn compare(
     database: &Database,
     name: &str,

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use crate::arguments::SmartMeteringArguments;
 use crate::error::{Error, Result};
 
-/// A victim that is not ready by then will never be.
+/// Time after which a victim that is not ready will never be.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a victim has reported.
+/// Reports of a victim.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reported {
     /// Positions of stream 1 after each reported transaction.
@@ -68,7 +68,7 @@ impl Victim {
         if let Some(data) = &arguments.data {
             command.arg("--data").arg(data);
         }
-        // The parent has written them down; a victim would be killed while it does.
+        // The parent has written them already; a victim would be killed while it does.
         command.args(["--rejects", "/dev/null"]);
         if let Some(readings) = arguments.readings {
             command.args(["--readings", &readings.to_string()]);
@@ -89,7 +89,7 @@ impl Victim {
         let started = Instant::now();
         while !self.ready.load(Ordering::Acquire) {
             if let Some(status) = self.try_wait()? {
-                // It may have been ready, and done, since we looked.
+                // It may have been ready, and done, since the last check.
                 if status.success() {
                     return Ok(());
                 }
@@ -107,7 +107,7 @@ impl Victim {
         self.child.try_wait().map_err(|error| Error::Check(format!("cannot wait for the victim: {error}")))
     }
 
-    /// Kills it with SIGKILL, and returns all that it had reported, and whether the kill came in time.
+    /// Kills it with SIGKILL, and returns its reports, and whether the kill came in time.
     pub fn kill(mut self) -> Result<(Reported, bool)> {
         // Killing a process that has just ended is no error.
         let _ = self.child.kill();
@@ -142,7 +142,7 @@ impl Drop for Victim {
     }
 }
 
-/// Drains the pipe in a thread: what was written before the kill is read to the last line.
+/// Drains the pipe in a thread: lines written before the kill are all read.
 fn child_listener(victim: &mut Victim, ready: Arc<AtomicBool>) -> Result<()> {
     let Some(output) = victim.child.stdout.take() else {
         return Err(Error::Check("the victim has no standard output".to_string()));

@@ -4,12 +4,12 @@
 //! household/household_power_consumption.txt           minute readings of one household
 //! transformer/ETTh1.csv, ETTh2.csv                    hourly loads and oil temperature
 //! nab/data/realKnownCause/machine_temperature_system_failure.csv, ambient_temperature_system_failure.csv
-//! nab/labels/combined_windows.json                    when they failed
+//! nab/labels/combined_windows.json                    labelled failures
 //! ```
 //!
-//! What is not there is left out, with a notice. The clock of the demo is that of the machine temperature; the
-//! transformers are moved to it by whole days, the household is replayed on it; all ends when the machine's
-//! series ends. Without a machine, the first transformer gives the clock.
+//! Missing files are left out, with a notice. The clock of the demo is that of the machine temperature; the
+//! transformers are moved to it by whole days, the household is replayed on it; all ends when the machine's series
+//! ends. Without a machine, the first transformer sets the clock.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub const ROOM: (&str, &str) = ("nab/data/realKnownCause/ambient_temperature_sys
 /// The labels.
 pub const LABELS: &str = "nab/labels/combined_windows.json";
 
-/// All that a directory has.
+/// Contents of a directory.
 pub struct Files {
     household: Option<HouseholdFile>,
     infrastructure: Arc<Vec<InfrastructureReading>>,
@@ -89,7 +89,7 @@ impl Files {
         self.infrastructure.len() as u64
     }
 
-    /// Shares of `readings` readings: the infrastructure is whole where that leaves half to the households.
+    /// Shares of `readings` readings: the infrastructure is complete where that leaves half to the households.
     pub fn shares(&self, readings: u64) -> Shares {
         let most = if self.household.is_some() { readings / 2 } else { readings };
         let infrastructure = self.infrastructure_count().min(most);
@@ -131,7 +131,7 @@ impl Files {
     }
 }
 
-/// A feed that is kept in memory.
+/// A feed that is in memory.
 struct Stored<T>(Arc<Vec<T>>);
 
 impl<T: Clone + Send + Sync> Feed for Stored<T> {
@@ -141,7 +141,7 @@ impl<T: Clone + Send + Sync> Feed for Stored<T> {
     }
 }
 
-/// Which channels get limits, and how.
+/// Plan of the limits of a channel; `None`: it gets none.
 fn plan(channel: &Channel) -> Option<learned::Plan> {
     if channel.asset == MACHINE.1 {
         return Some(learned::MACHINE);
@@ -149,7 +149,7 @@ fn plan(channel: &Channel) -> Option<learned::Plan> {
     channel.asset.starts_with("transformer-").then_some(learned::TRANSFORMER)
 }
 
-/// Brings all series on one clock and merges them; returns where it begins.
+/// Brings all series on one clock and merges them; returns its beginning.
 fn align(
     machine: Vec<InfrastructureReading>,
     room: Vec<InfrastructureReading>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::{Channel, DAY_US, InfrastructureReading, Revision};
 
-/// How the limits of a channel are learned.
+/// Plan for learning the limits of a channel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
     /// Limits until the first revision.

@@ -1,5 +1,5 @@
-//! What the demo's three streams are made of: readings of households, readings of the infrastructure, and
-//! revisions of the specification; simulated ([`simulator`]) or from files ([`files`]).
+//! Inputs of the demo's three streams: readings of households, readings of the infrastructure, and revisions of the
+//! specification; simulated ([`simulator`]) or from files ([`files`]).
 //!
 //! - A feed is addressed by index: item `i` is a pure function of the settings (seed, number of meters, files),
 //!   so a source continues after a crash by going on at the position that was committed, and the crash check
@@ -24,7 +24,7 @@ pub const MINUTE_US: i64 = 60_000_000;
 pub const WINDOW_US: i64 = 30 * MINUTE_US;
 /// Microseconds of a day.
 pub const DAY_US: i64 = 24 * 60 * MINUTE_US;
-/// Rows that are read from one file; what follows is left out with a notice.
+/// Rows that are read from one file; further ones are left out with a notice.
 pub const ROWS_MAX: usize = 4_000_000;
 
 /// One reading of the smart meter of a household.
@@ -47,7 +47,7 @@ pub struct HouseholdReading {
 pub struct InfrastructureReading {
     /// Event time, microseconds since the epoch.
     pub time_us: i64,
-    /// What was measured.
+    /// The measured quantity.
     pub channel: Arc<Channel>,
     /// The value, in the channel's unit.
     pub value: Option<f64>,
@@ -72,9 +72,9 @@ impl Channel {
 /// New limits for a channel, in force for windows that end after `time_us`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Revision {
-    /// From when on, event time in microseconds.
+    /// Event time from which on they hold, in microseconds.
     pub time_us: i64,
-    /// Whose limits.
+    /// The channel that they limit.
     pub channel: Arc<Channel>,
     /// The mean of a window must not be below.
     pub low: f64,
@@ -89,17 +89,17 @@ pub struct Revision {
 /// A stretch of time in which a channel is known to fail: both ends belong to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownFailure {
-    /// Whose failure.
+    /// The channel that fails.
     pub channel: Arc<Channel>,
-    /// First moment.
+    /// First instant.
     pub from_us: i64,
-    /// Last moment.
+    /// Last instant.
     pub until_us: i64,
 }
 
 /// A sequence of items with event times, addressed by index.
 pub trait Feed: Send {
-    /// What it is made of.
+    /// Type of the items.
     type Item;
     /// The item at an index, `None` past the end.
     fn at(&mut self, index: u64) -> Option<Self::Item>;
@@ -148,7 +148,7 @@ pub struct Feeds {
     pub rejected_rows: u64,
 }
 
-/// Which readings of the two streams make up `readings` in all.
+/// Readings of each of the two streams that make up `readings` in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     /// Readings of households.

@@ -14,7 +14,7 @@ pub fn word(seed: u64, stream: u64, index: u64) -> u64 {
 
 /// Even in [0, 1).
 pub fn unit(seed: u64, stream: u64, index: u64) -> f64 {
-    // 53 bits are what a double can tell apart in [0, 1).
+    // A double can tell 53 bits apart in [0, 1).
     (word(seed, stream, index) >> 11) as f64 / (1u64 << 53) as f64
 }
 

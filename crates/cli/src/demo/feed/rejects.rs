@@ -1,4 +1,4 @@
-//! Rows that could not be read: counted, and written to a file with where and why, while the rest goes on.
+//! Rows that could not be read: counted, and written to a file with position and reason, while the rest goes on.
 //!
 //! The file is CSV with a header (`file,line,reason,row`), made new at the first rejected row of a run; no bad
 //! row, no file. At most [`WRITTEN_MAX`] rows are written; all are counted.
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// Rows that are written to the reject file; further ones are only counted.
 pub const WRITTEN_MAX: u64 = 100_000;
-/// Characters of a rejected row that are kept.
+/// Maximum number of characters of a rejected row that are written.
 const ROW_CHARACTERS_MAX: usize = 500;
 
 /// Collects rejected rows.
@@ -26,12 +26,12 @@ impl Rejects {
         Rejects { path: path.into(), writer: None, count: 0 }
     }
 
-    /// How many rows were rejected.
+    /// Number of rejected rows.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Where they are written.
+    /// The file that they are written to.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -59,7 +59,7 @@ impl Rejects {
         Ok(())
     }
 
-    /// Writes out what is buffered.
+    /// Flushes the buffer.
     pub fn finish(&mut self) -> Result<()> {
         match &mut self.writer {
             Some(writer) => writer.flush().map_err(|error| Error::file("write", &self.path, error)),

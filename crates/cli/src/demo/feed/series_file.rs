@@ -3,7 +3,7 @@
 //!
 //! A bad row (too few fields, no time, no number) goes to the rejects with its line and the reason, and the rest
 //! goes on; `?` or nothing in place of a number is a missing value. A file without the expected header is an
-//! error of the whole file.
+//! error of the entire file.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! The seeded simulator: the same shapes as the real series, any number of meters, failures at known times.
+//! The seeded simulator: the same profiles as the real series, any number of meters, failures at known times.
 //!
-//! - Households: a daily and weekly load shape, of its own size per meter, anew per half hour, with noise per
-//!   minute; the voltage sags with the load; 1.25% of the values are missing.
-//! - Transformers: the load is what their households draw and 6% of losses; the oil temperature follows the
+//! - Households: a daily and weekly load profile, of its own size per meter, anew per half hour, with noise per minute;
+//!   the voltage sags with the load; 1.25% of the values are missing.
+//! - Transformers: the load is the consumption of their households and 6% of losses; the oil temperature follows the
 //!   load of the last two hours. Generators: a temperature with a daily swing.
 //! - Each channel fails once in three days for 6 to 12 hours: a transformer's load rises by unmetered draw, its
 //!   oil by a failed cooler; a generator's temperature falls away. The specification tells these from normal.
@@ -57,7 +57,7 @@ impl Demand {
         Demand { seed, meters, shape: Arc::new(shape) }
     }
 
-    /// Daily and weekly shape at a half hour since the origin, about 0.25 to 1.2.
+    /// Daily and weekly profile at a half hour since the origin, about 0.25 to 1.2.
     fn shape(&self, slot: i64) -> f64 {
         let weekend = usize::from((slot / SLOTS_OF_DAY) % 7 >= 5);
         self.shape[weekend][(slot % SLOTS_OF_DAY) as usize]
@@ -132,7 +132,7 @@ impl Infrastructure {
         Infrastructure { demand, channels: channels(), capacity_kw, cache: Vec::new() }
     }
 
-    /// What the households of a transformer draw in a half hour, kW.
+    /// Consumption of the households of a transformer in a half hour, kW.
     fn demand_kw(&mut self, transformer: u32, slot: i64) -> f64 {
         let slot = slot.max(0);
         if let Some((_, kw)) = self.cache.iter().find(|(cached, _)| *cached == slot) {
@@ -247,7 +247,7 @@ pub fn channels() -> Vec<Arc<Channel>> {
     channels
 }
 
-/// The failure of a channel in an epoch: its first and last moment.
+/// The failure of a channel in an epoch: its first and last instant.
 fn failure(seed: u64, channel: u64, epoch: i64) -> (i64, i64) {
     let index = channel << 40 | epoch as u64;
     let first_day = 0.15 + 0.4 * channel as f64 + 0.3 * noise::unit(seed, stream::FAILURE, index);
@@ -256,7 +256,7 @@ fn failure(seed: u64, channel: u64, epoch: i64) -> (i64, i64) {
     (from_us, from_us + (hours * 60.0) as i64 * MINUTE_US)
 }
 
-/// How far a failure has developed: 0 outside, rising to 1 within half an hour.
+/// Degree of a failure: 0 outside, rising to 1 within half an hour.
 fn failing_share(seed: u64, channel: u64, time_us: i64) -> f64 {
     let epoch = (time_us - ORIGIN_US) / FAILURE_EPOCH_US;
     // A failure that starts late in an epoch reaches into the next one.
