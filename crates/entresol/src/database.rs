@@ -18,7 +18,9 @@ use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
 use entresol_query::{STACK_BYTES, SessionOptions, Sessions, query_memory, statement_memory};
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::{Catalog, CheckReport};
-use entresol_transactions::{Reclaimer, RecoveryReport, RunWait, StateContext, Tier, Timestamp, Transaction};
+use entresol_transactions::{
+    BlockingExecutor, Reclaimer, RecoveryReport, StateContext, Tier, Timestamp, Transaction,
+};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -76,9 +78,10 @@ impl Database {
     /// [`NotFound`](ErrorKind::NotFound) if it must exist and does not.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Database> {
         let directory = directory.as_ref();
-        let pool = match options.create_if_missing {
-            true => Pool::open_or_create(directory, &options.pool()?)?,
-            false => Pool::open(directory, &options.pool()?)?,
+        let pool = if options.create_if_missing {
+            Pool::open_or_create(directory, &options.pool()?)?
+        } else {
+            Pool::open(directory, &options.pool()?)?
         };
         Database::on_pool(pool, Some(directory.to_path_buf()), &options)
     }
@@ -96,12 +99,12 @@ impl Database {
             && disk.is_none()
             && pool.checkpoint_writing().is_none()
         {
-            let what = format!(
+            let message = format!(
                 "disk_profile {} is for databases with a journal; this one is on domain {}",
                 file.display(),
                 pool.domain()
             );
-            return Err(Error::new(ErrorKind::Invalid, what));
+            return Err(Error::new(ErrorKind::Invalid, message));
         }
         let context = StateContext::open_or_create_beside(pool, disk.transpose()?, options.concurrency)?;
         let catalog = Catalog::open_or_create(context)?;
@@ -227,8 +230,8 @@ impl Database {
 
     /// Sets the executor for blocking waits, for locks and for the disk, from now on: for servers whose threads are
     /// few. `run` calls its argument, once, and returns afterwards. Only the first call counts.
-    pub fn run_waits_with(&self, run: RunWait) {
-        self.shared.catalog.context().run_waits_with(run);
+    pub fn set_blocking_executor(&self, run: BlockingExecutor) {
+        self.shared.catalog.context().set_blocking_executor(run);
     }
 
     /// Default durability of commits.
@@ -301,11 +304,11 @@ impl Database {
 fn disk_pool(main: &Pool, directory: &Path, options: &Options) -> Result<Arc<Pool>> {
     let domain = main.domain();
     if Tier::of(domain) != Tier::Pmem {
-        let what = format!(
+        let message = format!(
             "disk_directory {} is for databases on persistent memory; this one is on domain {domain}",
             directory.display()
         );
-        return Err(Error::new(ErrorKind::Invalid, what));
+        return Err(Error::new(ErrorKind::Invalid, message));
     }
     Ok(Pool::open_or_create(directory, &options.disk_pool(main)?)?)
 }
@@ -318,7 +321,7 @@ fn expire_snapshots(runtime: &Runtime, sessions: Sessions, age_max: Duration) {
             tokio::time::sleep(between).await;
             let expired = sessions.expire(age_max);
             if expired > 0 {
-                tracing::warn!(expired, ?age_max, "snapshots were too old and have ended");
+                tracing::warn!(expired, ?age_max, "ended snapshots that exceeded max_snapshot_age");
             }
         }
     });

@@ -131,7 +131,7 @@ fn transactions(error: &entresol_transactions::Error) -> ErrorKind {
         E::Full { .. } | E::WriteSetFull { .. } | E::OldVersionsFull { .. } => ErrorKind::MemoryLimit,
         E::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
         E::NoSuchTier { .. } => ErrorKind::Unsupported,
-        E::Latched(_) => ErrorKind::Io,
+        E::Poisoned(_) => ErrorKind::Io,
         E::Corrupt(_) => ErrorKind::Corrupt,
         E::Memory(error) => memory(error),
         E::Structures(error) => structures(error),

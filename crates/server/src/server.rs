@@ -46,18 +46,18 @@ pub enum Error {
     },
     /// Others could connect, and no password is required.
     #[error(
-        "refusing to listen on {0}: without roles everybody who reaches it could do everything; make one first with \
+        "refusing to listen on {0} without roles: every client that reaches it would be a superuser; create a role with \
          `entresol role add`, or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
     /// Certificate or key cannot be used.
-    #[error("cannot encrypt: {0}")]
+    #[error("cannot use the TLS certificate and key: {0}")]
     Tls(io::Error),
     /// The roles cannot be read.
     #[error("{0}")]
     Roles(#[from] roles::Error),
     /// The system has no random numbers.
-    #[error("the system has no random numbers")]
+    #[error("the system provides no random numbers")]
     NoRandomNumbers,
 }
 
@@ -90,7 +90,7 @@ impl Shared {
     /// Checks that statements can run.
     pub(crate) fn health(&self) -> Result<(), String> {
         if *self.phase.borrow() != Phase::Running {
-            return Err("the server is ending".to_owned());
+            return Err("the server is shutting down".to_owned());
         }
         self.db.begin().map(drop).map_err(|error| error.to_string())
     }
@@ -132,7 +132,7 @@ impl Server {
             Some(address) => Some(listen(address).await?),
             None => None,
         };
-        db.run_waits_with(give_way);
+        db.set_blocking_executor(run_blocking);
         let (phase, watched) = watch::channel(Phase::Running);
         let shared = Shared {
             db,
@@ -254,7 +254,7 @@ async fn connection(
 }
 
 /// Blocking executor: the runtime replaces the thread, which the lock holder may need.
-fn give_way(wait: &mut dyn FnMut()) {
+fn run_blocking(wait: &mut dyn FnMut()) {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
         _ => wait(),

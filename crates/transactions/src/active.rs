@@ -191,7 +191,7 @@ impl ActiveTransactions {
         if slot.owner().load(SeqCst) != unclaimed {
             return None;
         }
-        let snapshot = self.looked_at();
+        let snapshot = self.load_each();
         interleave::point();
         slot.owner().compare_exchange(unclaimed, snapshot.seen[0], SeqCst, SeqCst).ok()?;
         Some((index, self.register(slot, snapshot)))
@@ -207,7 +207,7 @@ impl ActiveTransactions {
             // As if the stores were SeqCst.
             fence(SeqCst);
             interleave::point();
-            match self.looked_at() {
+            match self.load_each() {
                 now if now == snapshot => return snapshot,
                 now => snapshot = now,
             }
@@ -217,10 +217,10 @@ impl ActiveTransactions {
     /// Visible timestamps at one point in time: a commit that is seen comes with those that it has seen.
     #[inline]
     pub(crate) fn newest(&self) -> Snapshot {
-        let mut seen = self.looked_at();
+        let mut seen = self.load_each();
         loop {
             interleave::point();
-            match self.looked_at() {
+            match self.load_each() {
                 same if same == seen => return seen,
                 other => seen = other,
             }
@@ -229,7 +229,7 @@ impl ActiveTransactions {
 
     /// Visible timestamps, each loaded at its own time.
     #[inline]
-    fn looked_at(&self) -> Snapshot {
+    fn load_each(&self) -> Snapshot {
         Snapshot {
             seen: std::array::from_fn(|class| {
                 interleave::point();
@@ -295,7 +295,7 @@ impl ActiveTransactions {
     }
 
     /// The newest timestamp that was assigned.
-    pub(crate) fn drawn(&self) -> Timestamp {
+    pub(crate) fn newest_assigned(&self) -> Timestamp {
         self.counter.load(SeqCst) - 1
     }
 
@@ -381,7 +381,7 @@ impl ActiveTransactions {
         while visible.load(SeqCst) < cts {
             let latched = self.latched.load(SeqCst);
             if latched <= cts {
-                return Err(Error::Latched(latched));
+                return Err(Error::Poisoned(latched));
             }
             entresol_memory::crash::waits();
             if backoff.is_completed() {
@@ -395,10 +395,10 @@ impl ActiveTransactions {
     }
 
     /// Refuses when an earlier commit left the context in doubt.
-    pub(crate) fn check_not_latched(&self) -> Result<()> {
+    pub(crate) fn check_not_poisoned(&self) -> Result<()> {
         match self.latched.load(SeqCst) {
             NEVER => Ok(()),
-            cts => Err(Error::Latched(cts)),
+            cts => Err(Error::Poisoned(cts)),
         }
     }
 }
@@ -479,7 +479,7 @@ mod tests {
 
     /// Slots are opened and closed all the time; the owner of one is seen by every scan.
     #[test]
-    fn whoever_is_registered_is_seen_while_slots_are_closed() {
+    fn registered_snapshots_are_seen_while_slots_are_closed() {
         const THREADS: u64 = 4;
         let active = ActiveTransactions::with(100, 256);
         let stop = std::sync::atomic::AtomicBool::new(false);
@@ -581,8 +581,8 @@ mod tests {
         drop(active.stamp(a, Class::Slow));
         active.stamp(a, Class::Quick).finish();
         assert_eq!(active.advanced(), Snapshot::at(100), "nothing behind it, of any class");
-        assert!(matches!(active.wait_until_visible(104), Err(Error::Latched(101))));
-        assert!(active.check_not_latched().is_err());
+        assert!(matches!(active.wait_until_visible(104), Err(Error::Poisoned(101))));
+        assert!(active.check_not_poisoned().is_err());
     }
 
     #[test]

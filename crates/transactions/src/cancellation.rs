@@ -30,13 +30,13 @@ pub enum Interrupt {
     #[error("canceling statement due to statement timeout")]
     TimedOut,
     /// The client has disconnected.
-    #[error("the client is gone")]
+    #[error("the client has disconnected")]
     Disconnected,
     /// The server is shutting down.
     #[error("terminating connection due to administrator command")]
     Shutdown,
     /// Its snapshot has held back versions for longer than `max_snapshot_age`.
-    #[error("snapshot too old: it was taken longer ago than max_snapshot_age allows")]
+    #[error("snapshot too old: it exceeded max_snapshot_age")]
     SnapshotTooOld,
 }
 
@@ -51,7 +51,7 @@ pub struct Cancellation {
     phase: AtomicU8,
     deadline: Option<Instant>,
     /// The reason; set before the phase becomes stopped, or while it is definite.
-    why: Mutex<Option<Interrupt>>,
+    reason: Mutex<Option<Interrupt>>,
 }
 
 impl Cancellation {
@@ -67,9 +67,9 @@ impl Cancellation {
 
     /// Stops the statement. Returns true if nothing of it takes effect; false if it is too late for that: then its
     /// result says what happened.
-    pub fn interrupt(&self, why: Interrupt) -> bool {
-        let mut noted = self.why.lock();
-        noted.get_or_insert(why);
+    pub fn interrupt(&self, reason: Interrupt) -> bool {
+        let mut noted = self.reason.lock();
+        noted.get_or_insert(reason);
         match self.phase.compare_exchange(RUNNING, STOPPED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => true,
             Err(phase) => phase == STOPPED,
@@ -101,7 +101,7 @@ impl Cancellation {
 
     #[cold]
     fn stopped(&self) -> Error {
-        Error::Interrupted(self.why.lock().unwrap_or(Interrupt::Requested))
+        Error::Interrupted(self.reason.lock().unwrap_or(Interrupt::Requested))
     }
 
     /// Passes the point of no return, or fails if the statement is stopped. From then on the statement takes effect or
@@ -117,8 +117,8 @@ impl Cancellation {
     /// Ends the part that cannot be stopped. If it was all of the statement and took effect, the statement is done;
     /// else the statement goes on, and stops if that was asked for meanwhile.
     pub fn end_definite(&self, done: bool) {
-        let why = self.why.lock();
-        let phase = match (done, *why) {
+        let reason = self.reason.lock();
+        let phase = match (done, *reason) {
             (true, _) => DONE,
             (false, Some(_)) => STOPPED,
             (false, None) => RUNNING,
@@ -135,26 +135,26 @@ mod tests {
 
     use super::*;
 
-    fn why(result: Result<()>) -> Option<Interrupt> {
+    fn reason(result: Result<()>) -> Option<Interrupt> {
         match result {
-            Err(Error::Interrupted(why)) => Some(why),
+            Err(Error::Interrupted(reason)) => Some(reason),
             Err(other) => panic!("{other}"),
             Ok(()) => None,
         }
     }
 
     #[test]
-    fn what_is_stopped_stays_stopped_for_its_first_reason() {
+    fn a_stopped_statement_keeps_its_first_reason() {
         let statement = Cancellation::default();
         statement.check().unwrap();
         assert!(statement.interrupt(Interrupt::Requested));
         assert!(statement.interrupt(Interrupt::Shutdown), "it has no effect already");
-        assert_eq!(why(statement.check()), Some(Interrupt::Requested));
-        assert_eq!(why(statement.begin_definite()), Some(Interrupt::Requested));
+        assert_eq!(reason(statement.check()), Some(Interrupt::Requested));
+        assert_eq!(reason(statement.begin_definite()), Some(Interrupt::Requested));
     }
 
     #[test]
-    fn nothing_stops_what_is_definite() {
+    fn a_definite_statement_cannot_be_stopped() {
         let statement = Cancellation::default();
         statement.begin_definite().unwrap();
         assert!(!statement.interrupt(Interrupt::Requested), "too late");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_after_a_failure_stops_if_asked_meanwhile() {
+    fn a_failed_definite_part_stops_if_asked_meanwhile() {
         let statement = Cancellation::default();
         statement.begin_definite().unwrap();
         statement.end_definite(false);
@@ -173,20 +173,20 @@ mod tests {
         statement.begin_definite().unwrap();
         assert!(!statement.interrupt(Interrupt::Disconnected));
         statement.end_definite(false);
-        assert_eq!(why(statement.check()), Some(Interrupt::Disconnected));
+        assert_eq!(reason(statement.check()), Some(Interrupt::Disconnected));
     }
 
     #[test]
-    fn a_deadline_stops_by_itself_but_not_what_is_definite() {
+    fn a_deadline_stops_a_statement_unless_it_is_definite() {
         let soon = Instant::now() + Duration::from_millis(20);
         let (late, definite) = (Cancellation::new(Some(soon)), Cancellation::new(Some(soon)));
         late.check().unwrap();
         definite.begin_definite().unwrap();
         std::thread::sleep(Duration::from_millis(25));
-        assert_eq!(why(late.begin_definite()), Some(Interrupt::TimedOut));
+        assert_eq!(reason(late.begin_definite()), Some(Interrupt::TimedOut));
         definite.check().unwrap();
         definite.end_definite(false);
-        assert_eq!(why(definite.check()), Some(Interrupt::TimedOut));
+        assert_eq!(reason(definite.check()), Some(Interrupt::TimedOut));
     }
 
     #[test]

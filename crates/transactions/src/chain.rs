@@ -15,9 +15,9 @@
 //! - Memory of unlinked versions is not reused while a guard is held, so readers walk over it unharmed.
 //!
 //! # What a crash leaves
-//! A commit makes a version reachable, takes out and frees others, in one publication for each key: all of it or
 //! A commit makes a version reachable, unlinks and frees others, in one publication for each key: all of it or nothing.
 //! Versions of an unfinished commit lie in front with an invalid CTS.
+//!
 //! Cost: an update is an allocation, a change of the index, and mostly a free.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,14 +66,14 @@ pub(crate) struct Version<'p> {
 
 /// Versions to unlink from a chain.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pruned {
+pub(crate) struct Unlinked {
     /// Pointers to change: offset of the word, value.
     relinked: SmallVec<[(u64, u64); 1]>,
     /// Versions that nothing leads to afterwards.
     freed: SmallVec<[u64; 2]>,
 }
 
-impl Pruned {
+impl Unlinked {
     pub(crate) fn is_empty(&self) -> bool {
         self.freed.is_empty()
     }
@@ -95,7 +95,7 @@ pub(crate) struct ChainCensus {
     /// Number of versions that some snapshot, now or later, may read; tombstones do not count.
     pub(crate) needed: usize,
     /// Versions that can be unlinked behind the first one.
-    pub(crate) pruned: Pruned,
+    pub(crate) pruned: Unlinked,
 }
 
 impl<'p> Version<'p> {
@@ -182,7 +182,7 @@ pub(crate) struct Chain<'p> {
 }
 
 /// Step of a walk: a version, or the offset where none can be.
-type Walked<'p> = Result<Version<'p>, u64>;
+type WalkStep<'p> = Result<Version<'p>, u64>;
 
 impl<'p> Chain<'p> {
     pub(crate) fn at(pool: &'p Pool, head: u64) -> Chain<'p> {
@@ -190,7 +190,7 @@ impl<'p> Chain<'p> {
     }
 
     /// All versions, the newest first; ends after damage.
-    fn walk(self) -> impl Iterator<Item = Walked<'p>> {
+    fn walk(self) -> impl Iterator<Item = WalkStep<'p>> {
         let (mut at, mut before) = (self.head, INFINITY);
         std::iter::from_fn(move || {
             if at == 0 {
@@ -279,9 +279,9 @@ impl<'p> Chain<'p> {
     /// Sorts the versions by the snapshots that need them, and selects those behind the first that none needs, some at
     /// a time.
     pub(crate) fn census(self, invalid: &InvalidRanges, snapshots: &Snapshots) -> Result<ChainCensus, u64> {
-        let mut census = ChainCensus { lives: false, newest: 0, needed: 0, pruned: Pruned::default() };
+        let mut census = ChainCensus { lives: false, newest: 0, needed: 0, pruned: Unlinked::default() };
         // The last version that stays, and whether something behind it goes.
-        let (mut stays, mut cut): (Option<Version<'p>>, bool) = (None, false);
+        let (mut stays, mut unlinks): (Option<Version<'p>>, bool) = (None, false);
         let mut dts = INFINITY;
         for version in self.walk() {
             let version = version?;
@@ -296,27 +296,27 @@ impl<'p> Chain<'p> {
                 dts = cts;
             }
             if stays.is_none() || needed || census.pruned.freed.len() == FREED_MAX {
-                if cut && let Some(stays) = stays {
+                if unlinks && let Some(stays) = stays {
                     census.pruned.relinked.push((stays.offset + 8 * NEXT as u64, version.offset));
                 }
-                cut = false;
+                unlinks = false;
                 stays = Some(version);
                 if census.pruned.relinked.len() >= FREED_MAX / 2 {
                     return Ok(census);
                 }
             } else {
                 census.pruned.freed.push(version.offset);
-                cut = true;
+                unlinks = true;
             }
         }
-        if cut && let Some(stays) = stays {
+        if unlinks && let Some(stays) = stays {
             census.pruned.relinked.push((stays.offset + 8 * NEXT as u64, 0));
         }
         Ok(census)
     }
 
     /// Frees versions behind the first, as many as fit a publication; returns true if only the first is left.
-    pub(crate) fn cut_behind_first(self, publication: &mut Publication<'p>) -> bool {
+    pub(crate) fn unlink_behind_first(self, publication: &mut Publication<'p>) -> bool {
         let all: Vec<u64> = self.walk().flatten().skip(1).map(|version| version.offset).collect();
         if all.is_empty() {
             return true;

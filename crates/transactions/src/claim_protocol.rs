@@ -27,9 +27,9 @@ const SCANS: u8 = 1;
 enum Fault {
     None,
     /// The reader does not check whether `visible` moved before it was registered.
-    NotLookedAgain,
+    NotCheckedAgain,
     /// The reader checks one of the numbers only.
-    LookedAtOneOnly,
+    CheckedOneOnly,
     /// The reader that finds `visible` moved returns the new one without storing it.
     NotStoredAgain,
     /// The scan loads the slot before the horizon.
@@ -42,7 +42,7 @@ type Seen = [u8; CLASSES];
 /// Next step of the reader; with a number: on the word of that class.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Reader {
-    Looks(u8),
+    LoadsHorizon(u8),
     Claims,
     Stores(u8),
     LooksAgain(u8),
@@ -53,7 +53,7 @@ enum Reader {
 /// Next step of the scan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Scan {
-    Looks(u8),
+    LoadsHorizon(u8),
     LooksAgain(u8),
     LoadsSlot(u8),
     Takes,
@@ -87,7 +87,7 @@ impl World {
             is_claimed: false,
             slot: Seen::default(),
             taken: [0; CLASSES],
-            reader: Reader::Looks(0),
+            reader: Reader::LoadsHorizon(0),
             reads: 0,
             snapshot: Seen::default(),
             again: Seen::default(),
@@ -100,7 +100,7 @@ impl World {
     }
 
     fn first_of_scan(fault: Fault) -> Scan {
-        if fault == Fault::SlotBeforeHorizon { Scan::LoadsSlot(0) } else { Scan::Looks(0) }
+        if fault == Fault::SlotBeforeHorizon { Scan::LoadsSlot(0) } else { Scan::LoadsHorizon(0) }
     }
 
     /// One step of the reader; false if it has ended.
@@ -110,9 +110,9 @@ impl World {
             return Ok(false);
         }
         self.reader = match self.reader {
-            Reader::Looks(class) => {
+            Reader::LoadsHorizon(class) => {
                 self.snapshot[usize::from(class)] = self.visible[usize::from(class)];
-                if class == LAST { Reader::Claims } else { Reader::Looks(class + 1) }
+                if class == LAST { Reader::Claims } else { Reader::LoadsHorizon(class + 1) }
             }
             Reader::Claims => {
                 (self.is_claimed, self.slot[0]) = (true, self.snapshot[0]);
@@ -121,14 +121,14 @@ impl World {
             Reader::Stores(class) => {
                 self.slot[usize::from(class)] = self.snapshot[usize::from(class)];
                 match class {
-                    LAST if fault == Fault::NotLookedAgain => Reader::Reads,
+                    LAST if fault == Fault::NotCheckedAgain => Reader::Reads,
                     LAST => Reader::LooksAgain(0),
                     _ => Reader::Stores(class + 1),
                 }
             }
             Reader::LooksAgain(class) => {
                 self.again[usize::from(class)] = self.visible[usize::from(class)];
-                if class == LAST { self.looked_again(fault) } else { Reader::LooksAgain(class + 1) }
+                if class == LAST { self.check_again(fault) } else { Reader::LooksAgain(class + 1) }
             }
             Reader::Reads => {
                 self.check()?;
@@ -139,15 +139,15 @@ impl World {
                 self.is_claimed = false;
                 self.reads += 1;
                 (self.snapshot, self.again) = Default::default();
-                Reader::Looks(0)
+                Reader::LoadsHorizon(0)
             }
         };
         Ok(true)
     }
 
-    fn looked_again(&mut self, fault: Fault) -> Reader {
+    fn check_again(&mut self, fault: Fault) -> Reader {
         let is_same = match fault {
-            Fault::LookedAtOneOnly => self.again[0] == self.snapshot[0],
+            Fault::CheckedOneOnly => self.again[0] == self.snapshot[0],
             _ => self.again == self.snapshot,
         };
         if !is_same {
@@ -179,9 +179,9 @@ impl World {
         }
         let slot_first = fault == Fault::SlotBeforeHorizon;
         self.scan = match self.scan {
-            Scan::Looks(class) => {
+            Scan::LoadsHorizon(class) => {
                 self.horizon[usize::from(class)] = self.visible[usize::from(class)];
-                if class == LAST { Scan::LooksAgain(0) } else { Scan::Looks(class + 1) }
+                if class == LAST { Scan::LooksAgain(0) } else { Scan::LoadsHorizon(class + 1) }
             }
             Scan::LooksAgain(class) => {
                 self.horizon_again[usize::from(class)] = self.visible[usize::from(class)];
@@ -202,7 +202,7 @@ impl World {
                     _ => self.seen.iter_mut().for_each(|seen| seen[usize::from(class)] = word),
                 }
                 match class {
-                    LAST if slot_first => Scan::Looks(0),
+                    LAST if slot_first => Scan::LoadsHorizon(0),
                     LAST => Scan::Takes,
                     _ => Scan::LoadsSlot(class + 1),
                 }
@@ -265,7 +265,7 @@ fn no_scan_takes_a_version_from_a_registered_reader() {
 #[test]
 fn each_wrong_order_is_found() {
     for fault in
-        [Fault::NotLookedAgain, Fault::LookedAtOneOnly, Fault::NotStoredAgain, Fault::SlotBeforeHorizon]
+        [Fault::NotCheckedAgain, Fault::CheckedOneOnly, Fault::NotStoredAgain, Fault::SlotBeforeHorizon]
     {
         assert!(explore(fault).is_err(), "{fault:?}");
     }

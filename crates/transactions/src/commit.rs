@@ -30,8 +30,8 @@
 //! before anything later can become visible; if that fails too, the context refuses commits from then on.
 
 mod at_once;
-mod held;
 mod large;
+mod locks;
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -42,24 +42,24 @@ use entresol_structures::Inserted;
 use smallvec::SmallVec;
 
 use crate::active::CommitStamp;
-use crate::chain::{Pruned, Version};
+use crate::chain::{Unlinked, Version};
 use crate::context::StateContext;
 use crate::directory::ListRoom;
 use crate::group::{Group, STRIPED_KEYS_MAX};
 use crate::history::Ending;
-use crate::in_work::{CommitsInWork, Entry, LastOfEach};
+use crate::in_flight::{CommitsInFlight, LastOfEach, QueuedCommit};
 use crate::object::VersionedObject;
 use crate::plan::{Step, Steps, plan};
 use crate::reads::ReadSet;
 use crate::snapshot::{Class, Snapshot};
 use crate::state::State;
+use crate::validation_sets::ValidatedReads;
 use crate::write_set::WriteSet;
-use crate::write_sets::ValidatedReads;
 use crate::{Error, GroupId, Protocol, Result, Timestamp, interleave};
 
-use held::Held;
 pub(crate) use large::DeclaredCommits;
 use large::is_declarable;
+use locks::CommitLocks;
 
 /// Attempts of a commit, a millisecond apart, while commits in flight need all versions of one of its keys.
 const VERSION_WAITS_MAX: usize = 200;
@@ -150,27 +150,27 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
             context.pool().wait_for_room();
         }
         disk.iter().for_each(|disk| disk.wait_for_room());
-        let held = Held::acquire(context, groups_touched, writes, reads, alone);
+        let locks = CommitLocks::acquire(context, groups_touched, writes, reads, alone);
         interleave::at("a commit holds what it names");
         context.check_accepts_commits()?;
         reads.map_or(Ok(()), |reads| reads.validate(snapshot))?;
         let planned = plan(snapshot, writes, &context.active, context.options());
         let Some(steps) = planned? else { continue };
         if steps.keys.is_empty() {
-            let cts = place_of_nothing(context, &groups, snapshot)?;
-            context.write_sets.validate(request.validated)?;
+            let cts = timestamp_of_empty_commit(context, &groups, snapshot)?;
+            context.validation_sets.validate(request.validated)?;
             return Ok(Commit { cts, states, keys: writes.keys() });
         }
         let room = context.directory.list_room(context.pool(), groups.len())?;
         let is_durable = durability.is_some();
         let execution = Execution { context, pool: context.pool(), groups: &groups, is_durable, disk };
         let stamp = execution.run(slot, steps, room, request, declarable)?;
-        drop(held);
+        drop(locks);
         let cts = stamp.cts();
         assert!(cts > snapshot.none_above(), "commit timestamps are drawn above every snapshot");
         return complete(context, stamp, durability).map(|()| Commit { cts, states, keys: writes.keys() });
     }
-    Err(Error::Busy("commits in work need every version that a key can have"))
+    Err(Error::Busy("commits in flight need every version slot of a key"))
 }
 
 /// The pool on the disk beside the main one, if a state there is written.
@@ -181,14 +181,18 @@ fn disk_of<'c>(context: &'c StateContext, writes: &WriteSet) -> Option<&'c Pool>
 }
 
 /// Timestamp in the order of commits for a commit that found nothing to change.
-fn place_of_nothing(context: &StateContext, groups: &[&Group], snapshot: Snapshot) -> Result<Timestamp> {
+fn timestamp_of_empty_commit(
+    context: &StateContext,
+    groups: &[&Group],
+    snapshot: Snapshot,
+) -> Result<Timestamp> {
     let newest = groups.iter().filter(|group| !group.protocol.reads_snapshots());
     let Some(last) = newest.map(|group| context.directory.last_cts(group.id)).max() else {
         return Ok(snapshot.tells_all_up_to());
     };
     // Without a snapshot, a deletion that it found may come from a commit that is complete and not visible yet. All
     // commits of such groups are slow.
-    context.active.wait_until_class_visible(Class::Slow, last.min(context.active.drawn()))?;
+    context.active.wait_until_class_visible(Class::Slow, last.min(context.active.newest_assigned()))?;
     Ok(context.active.visible(Class::Slow))
 }
 
@@ -237,12 +241,13 @@ impl<'c> Execution<'c> {
             return self.run_declared(&declaration, stamp, steps, writes);
         }
         // Timestamps are assigned in the order of validation.
-        let turn = match self.is_validated(request) {
-            true => Some(self.context.write_sets.validate_writer(request.validated)?),
-            false => None,
+        let turn = if self.is_validated(request) {
+            Some(self.context.validation_sets.validate_writer(request.validated)?)
+        } else {
+            None
         };
-        let queues = self.groups.iter().map(|group| &*group.in_work);
-        let (entry, stamp) = CommitsInWork::enter(queues, || self.draw(slot, class));
+        let queues = self.groups.iter().map(|group| &*group.in_flight);
+        let (entry, stamp) = CommitsInFlight::enter(queues, || self.draw(slot, class));
         let cts = stamp.cts();
         if let Some(turn) = turn {
             turn.enter(cts, writes, || self.context.active.snapshots().oldest(Class::Slow));
@@ -312,7 +317,13 @@ impl<'c> Execution<'c> {
     }
 
     /// Makes sure that the writes of a failed commit never count.
-    fn give_up(&self, entry: Entry<'_>, stamp: CommitStamp<'_>, room: ListRoom<'_>, writes: &WriteSet) {
+    fn give_up(
+        &self,
+        entry: QueuedCommit<'_>,
+        stamp: CommitStamp<'_>,
+        room: ListRoom<'_>,
+        writes: &WriteSet,
+    ) {
         let cts = stamp.cts();
         let declare = || self.groups.iter().try_for_each(|group| self.context.declare_invalid(group, cts));
         match entry.fail(declare, |last| self.set_last_cts(last, room)) {
@@ -369,8 +380,8 @@ impl<'c> Execution<'c> {
                     object.write(*slot, cts, value, *superseded);
                 }
                 Step::Delete { object, current, .. } => object.end(*current, cts),
-                Step::Build { state, value, reservation, shape, replaced, .. } => {
-                    let object = VersionedObject::initialise(state.pool(), reservation.offset(), *shape);
+                Step::Build { state, value, reservation, layout, replaced, .. } => {
+                    let object = VersionedObject::initialise(state.pool(), reservation.offset(), *layout);
                     object.build(replaced.as_deref().map(|(old, census)| (old, census)), Some((cts, value)));
                 }
                 Step::Chain { state, value, reservation, before, .. } => {
@@ -452,9 +463,10 @@ impl Execution<'_> {
 
     /// Orders the writes before it before those after it: on the medium, if any of them goes there.
     fn fence(&self) {
-        match self.is_durable {
-            true => self.pool.fence(),
-            false => fence(Ordering::Release),
+        if self.is_durable {
+            self.pool.fence()
+        } else {
+            fence(Ordering::Release)
         }
         self.disk.iter().for_each(|disk| disk.fence());
     }
@@ -474,7 +486,7 @@ impl Execution<'_> {
         state: &State,
         key: &[u8],
         reservation: Reservation<'_>,
-        before: Option<(u64, Pruned)>,
+        before: Option<(u64, Unlinked)>,
     ) -> Result<()> {
         let mut publication = state.pool().publication();
         let version = publication.allocate(reservation);

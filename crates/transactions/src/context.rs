@@ -23,6 +23,7 @@ use entresol_memory::{DomainKind, Durability, Pool};
 use parking_lot::{Mutex, RwLock};
 
 use crate::active::ActiveTransactions;
+use crate::as_of::AsOfReaders;
 use crate::commit::DeclaredCommits;
 use crate::dead_keys::ReclaimQueue;
 use crate::directory::{Directory, INVALID_RANGES_MAX};
@@ -32,7 +33,6 @@ use crate::locks::LockTable;
 use crate::old_versions::OldVersions;
 use crate::opened_states::{OpenedStates, open_states};
 use crate::opening::{Opening, OpeningProgress};
-use crate::past::PastReaders;
 use crate::placement::{DiskPool, Pools, TierChoice};
 use crate::protocol::{ContextOptions, Protocol};
 use crate::recovery::{self, RecoveryReport};
@@ -42,8 +42,8 @@ use crate::stripes::Stripes;
 use crate::transaction::Transaction;
 use crate::trusted_clock::TrustedClock;
 use crate::vacuum::Dropping;
-use crate::waits::{RunWait, Waits};
-use crate::write_sets::WriteSets;
+use crate::validation_sets::ValidationSets;
+use crate::waits::{BlockingExecutor, Waits};
 use crate::{Error, GroupId, Result, StateId, Tier, Timestamp};
 
 /// All transactional states of a pool; see the [crate](crate).
@@ -60,7 +60,7 @@ pub struct StateContext {
     pub(crate) clock: TrustedClock,
     pub(crate) old_versions: Arc<OldVersions>,
     pub(crate) locks: LockTable,
-    pub(crate) write_sets: WriteSets,
+    pub(crate) validation_sets: ValidationSets,
     waits: Arc<Waits>,
     options: ContextOptions,
     transaction_ids: CachePadded<AtomicU64>,
@@ -76,7 +76,7 @@ pub struct StateContext {
     /// Held while the thread that reclaims space works.
     pub(crate) reclaiming: Mutex<()>,
     /// The snapshot timestamps of open AS OF transactions.
-    pub(crate) past_readers: Mutex<PastReaders>,
+    pub(crate) as_of_readers: Mutex<AsOfReaders>,
     /// States that keep a version history.
     pub(crate) with_history: Mutex<Vec<Arc<State>>>,
     /// Set once there was one: commits read the clock.
@@ -132,7 +132,7 @@ impl StateContext {
         let next = recovered.next.max(next);
         for state in &with_history {
             let Some(history) = state.history() else { continue };
-            history.begin_with_gone_up_to(next);
+            history.begin_with_removed_up_to(next);
             if state.is_volatile() {
                 // Nothing is known of earlier versions.
                 history.begin_at(next - 1);
@@ -166,7 +166,7 @@ impl StateContext {
             directory,
             old_versions,
             locks: LockTable::new(options.lock_wait_max, Arc::clone(&waits)),
-            write_sets: WriteSets::default(),
+            validation_sets: ValidationSets::default(),
             waits,
             active: ActiveTransactions::with(next, options.transactions_max),
             transaction_ids: CachePadded::new(AtomicU64::new(recovered.next)),
@@ -178,7 +178,7 @@ impl StateContext {
             ddl: Mutex::new(()),
             reclaim,
             reclaiming: Mutex::new(()),
-            past_readers: Mutex::default(),
+            as_of_readers: Mutex::default(),
             keeps_history: AtomicBool::new(!with_history.is_empty()),
             with_history: Mutex::new(with_history),
             prune_due_ns: AtomicU64::new(0),
@@ -195,7 +195,7 @@ impl StateContext {
     /// Sets the executor for blocking waits, from now on: for locks of others, for a slot among the active
     /// transactions. In an asynchronous runtime such waits would hold a thread that the lock holder needs. Only the
     /// first call counts.
-    pub fn run_waits_with(&self, run: RunWait) {
+    pub fn set_blocking_executor(&self, run: BlockingExecutor) {
         self.waits.run_with(run);
     }
 
@@ -256,7 +256,7 @@ impl StateContext {
             old_versions: self.old_versions.count(),
             old_version_bytes: self.old_versions.bytes(),
             locks: self.locks.held(),
-            write_sets: self.write_sets.count(),
+            validation_sets: self.validation_sets.count(),
         }
     }
 
@@ -448,7 +448,7 @@ impl StateContext {
 
     pub(crate) fn check_accepts_commits(&self) -> Result<()> {
         self.pool.check_healthy()?;
-        self.active.check_not_latched()
+        self.active.check_not_poisoned()
     }
 
     /// Waits until a finished timestamp is visible. If that will never be in this run, because an older commit is in
@@ -520,7 +520,7 @@ pub struct ContextStats {
     /// Locks that transactions hold (S2PL).
     pub locks: usize,
     /// Write sets that transactions may have to be validated against (BOCC).
-    pub write_sets: usize,
+    pub validation_sets: usize,
 }
 
 impl std::fmt::Debug for StateContext {

@@ -179,10 +179,10 @@ fn run(
             drop(reader.take());
             context.vacuum()?;
             // Time passes: objects that have grown become small again when they are written.
-            context.active.catch_up(context.active.drawn() + 2 * CALM_NS);
+            context.active.catch_up(context.active.newest_assigned() + 2 * CALM_NS);
         }
         if round % 10 == 7 {
-            come_and_go(context, group)?;
+            create_and_drop(context, group)?;
         }
     }
     Ok(())
@@ -198,7 +198,7 @@ fn write(transaction: &Transaction, states: &[Arc<State>; 2], changes: &Changes)
 }
 
 /// Creates, fills and drops a state; its space is freed in the next vacuum.
-fn come_and_go(context: &Arc<StateContext>, group: GroupId) -> Result<()> {
+fn create_and_drop(context: &Arc<StateContext>, group: GroupId) -> Result<()> {
     let state = context.create_state(group, KeyWidth::Variable)?;
     let transaction = context.begin()?;
     for number in 0..3 {
@@ -224,10 +224,7 @@ fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), Strin
     check_sound(&context)?;
     let states = [0, 1].map(|id| context.state(StateId(id)));
     let [Some(first), Some(second)] = states else {
-        return match legal.contains(&&Content(None)) {
-            true => Ok(()),
-            false => Err("a state is gone".to_string()),
-        };
+        return if legal.contains(&&Content(None)) { Ok(()) } else { Err("a state is gone".to_string()) };
     };
     let states = [first, second];
     let mut found = rows(&context, &states).map_err(text)?;
@@ -317,10 +314,7 @@ pub(crate) fn nothing_leaks(
         }
         let chained = context.directory.protocol(entry.group)?.is_chained() && !entry.history;
         for &(_, object) in &entries {
-            match chained {
-                true => reachable.extend(Chain::at(pool, object).offsets()),
-                false => reachable.push(object),
-            }
+            if chained { reachable.extend(Chain::at(pool, object).offsets()) } else { reachable.push(object) }
         }
     }
     reachable.sort_unstable();

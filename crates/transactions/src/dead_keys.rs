@@ -32,7 +32,7 @@ pub const DEAD_KEYS_MAX: usize = 65_536;
 /// Maximum number that all states together list one by one.
 pub const QUEUED_KEYS_MAX: u64 = 1 << 18;
 /// Maximum number of dead keys for readers to add those that they find.
-const MET_KEYS_MAX: u64 = 64;
+const FOUND_KEYS_MAX: u64 = 64;
 
 /// A key, and its deletion timestamp; 0: unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) struct DeadKey {
 pub(crate) struct DeadKeys {
     state: StateId,
     queue: Arc<ReclaimQueue>,
-    known: Mutex<Known>,
+    known: Mutex<ListedKeys>,
     /// Keys of the list and of the sweep.
     count: AtomicU64,
     is_swept: AtomicBool,
@@ -58,7 +58,7 @@ pub(crate) struct DeadKeys {
 }
 
 #[derive(Default)]
-struct Known {
+struct ListedKeys {
     /// In the order of their deletion, but for those of commits side by side.
     list: VecDeque<DeadKey>,
     sweep: Option<Sweep>,
@@ -88,7 +88,7 @@ impl Sweep {
 
 /// Findings of a sweep in a part of the index.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Swept {
+pub(crate) struct SweepResult {
     pub(crate) removed: u64,
     /// Dead keys that have to wait, and the oldest deletion among them.
     pub(crate) waiting: u64,
@@ -139,15 +139,15 @@ impl DeadKeys {
     }
 
     /// Adds a key that a reader has found, if few are listed: one that was forgotten in a crash.
-    pub(crate) fn push_met(&self, key: &[u8]) {
-        if self.count() < MET_KEYS_MAX
+    pub(crate) fn push_found(&self, key: &[u8]) {
+        if self.count() < FOUND_KEYS_MAX
             && let Some(mut known) = self.known.try_lock()
         {
             self.push_into(&mut known, DeadKey { deleted_at: 0, key: KeyBytes::from_slice(key) });
         }
     }
 
-    fn push_into(&self, known: &mut Known, dead: DeadKey) {
+    fn push_into(&self, known: &mut ListedKeys, dead: DeadKey) {
         self.add(1);
         let is_crowded = self.queue.keys.load(Ordering::Relaxed) >= QUEUED_KEYS_MAX;
         if known.list.len() >= DEAD_KEYS_MAX || (is_crowded && known.list.len() >= DEAD_KEYS_MAX / 64) {
@@ -204,7 +204,7 @@ impl DeadKeys {
 
     /// Notes that the sweep has passed over the index from `at` on; `next` comes next. If another thread was there as
     /// well, its note counts.
-    pub(crate) fn swept(&self, at: &Bound<KeyBytes>, swept: Swept, next: Option<KeyBytes>) {
+    pub(crate) fn swept(&self, at: &Bound<KeyBytes>, swept: SweepResult, next: Option<KeyBytes>) {
         let mut known = self.known.lock();
         let listed = known.list.len() as u64;
         let Some(sweep) = known.sweep.as_mut().filter(|sweep| sweep.at.as_ref() == Some(at)) else { return };
@@ -233,7 +233,7 @@ impl DeadKeys {
     pub(crate) fn forget(&self) {
         let mut known = self.known.lock();
         self.queue.keys.fetch_sub(known.list.len() as u64, Ordering::Relaxed);
-        *known = Known::default();
+        *known = ListedKeys::default();
         self.is_swept.store(false, Ordering::Relaxed);
         self.subtract(self.count());
     }
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_list_does_not_hold_is_swept_until_nothing_is_left() {
+    fn keys_beyond_the_list_are_swept_until_none_is_left() {
         let (queue, dead) = dead_keys();
         let many = DEAD_KEYS_MAX as u64 + 10;
         (0..many).for_each(|at| dead.push(at, &key(at)));
@@ -420,8 +420,8 @@ mod tests {
         let first_beyond = DEAD_KEYS_MAX as u64;
         assert_eq!(dead.sweep_at(up_to(first_beyond - 1)), None, "they all have to wait");
         assert_eq!(dead.sweep_at(up_to(first_beyond)), Some(Bound::Unbounded));
-        let nothing = Swept { removed: 0, waiting: 0, waits_for: None };
-        dead.swept(&Bound::Unbounded, Swept { removed: 4, ..nothing }, Some(key(100)));
+        let nothing = SweepResult { removed: 0, waiting: 0, waits_for: None };
+        dead.swept(&Bound::Unbounded, SweepResult { removed: 4, ..nothing }, Some(key(100)));
         assert_eq!(dead.count(), many - 4);
         // Keys that come while a lap goes on leave it where it is.
         (0..5).for_each(|at| dead.push(many + at, &key(at)));
@@ -430,12 +430,12 @@ mod tests {
         dead.swept(&Bound::Unbounded, nothing, None);
         assert_eq!(dead.sweep_at(up_to(first_beyond)), Some(at.clone()), "somebody else was there");
         while !dead.take_keys(up_to(u64::MAX), 1000).is_empty() {}
-        dead.swept(&at, Swept { removed: 3, waiting: 2, waits_for: Some(first_beyond + 7) }, None);
+        dead.swept(&at, SweepResult { removed: 3, waiting: 2, waits_for: Some(first_beyond + 7) }, None);
         assert_eq!(dead.count(), 7, "two that wait and five that came");
         assert_eq!(dead.ready_at(), Some(first_beyond + 7));
         assert_eq!(dead.sweep_at(up_to(first_beyond + 6)), None);
         assert_eq!(dead.sweep_at(up_to(many + 9)), Some(Bound::Unbounded), "another lap");
-        dead.swept(&Bound::Unbounded, Swept { removed: 7, ..nothing }, None);
+        dead.swept(&Bound::Unbounded, SweepResult { removed: 7, ..nothing }, None);
         assert_eq!((dead.count(), queue.dead(), dead.is_pending()), (0, 0, false));
         assert_eq!(queue.keys.load(Ordering::Relaxed), 0);
     }
@@ -447,7 +447,7 @@ mod tests {
             dead.expect(noted);
             assert_eq!((dead.is_pending(), dead.ready_at(), queue.dead()), (true, Some(0), noted));
             assert_eq!(dead.sweep_at(up_to(1)), Some(Bound::Unbounded));
-            dead.swept(&Bound::Unbounded, Swept { removed: 0, waiting: 0, waits_for: None }, None);
+            dead.swept(&Bound::Unbounded, SweepResult { removed: 0, waiting: 0, waits_for: None }, None);
             assert_eq!((dead.is_pending(), queue.dead()), (false, 0));
         }
     }
@@ -455,8 +455,8 @@ mod tests {
     #[test]
     fn readers_add_only_a_few() {
         let (_, dead) = dead_keys();
-        (0..1000).for_each(|number| dead.push_met(&key(number)));
-        assert_eq!(dead.count(), MET_KEYS_MAX);
+        (0..1000).for_each(|number| dead.push_found(&key(number)));
+        assert_eq!(dead.count(), FOUND_KEYS_MAX);
         assert_eq!(dead.ready_at(), Some(0));
     }
 

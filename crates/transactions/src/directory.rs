@@ -45,7 +45,7 @@ pub(crate) use histories::HistoryEntry;
 pub(crate) use last_cts::ListRoom;
 pub(crate) use ranges::DeclaredIn;
 pub use ranges::INVALID_RANGES_MAX;
-use table::{ENTRIES_MAX, EXTENSION_WORDS, Kind, SEGMENT_BYTES, SEGMENT_ENTRIES, SEGMENT_WORDS, Table};
+use table::{ENTRIES_MAX, EXTENSION_WORDS, SEGMENT_BYTES, SEGMENT_ENTRIES, SEGMENT_WORDS, Table, TableKind};
 
 /// Maximum number of state groups of a context.
 pub const GROUPS_MAX: usize = ENTRIES_MAX;
@@ -170,7 +170,7 @@ impl Directory {
     fn open_extension(&self, extension: u64) -> Result<()> {
         verify(&self.pool, "extension", extension, EXTENSION_WORDS)?;
         self.extension.store(extension, Ordering::Release);
-        for kind in Kind::ALL {
+        for kind in TableKind::ALL {
             for segment in 1..ENTRIES_MAX / SEGMENT_ENTRIES {
                 let place = extension + kind.extension_word(segment) as u64 * WORD;
                 let offset = self.word(place).load(Ordering::Acquire);
@@ -206,17 +206,17 @@ impl Directory {
             vec![(self.header, HEADER_WORDS as u64 * WORD), (self.ranges, RANGE_WORDS as u64 * WORD)];
         let extension = self.try_extension_offset();
         objects.extend(extension.map(|offset| (offset, EXTENSION_WORDS as u64 * WORD)));
-        for kind in Kind::ALL {
+        for kind in TableKind::ALL {
             objects.extend(self.table(kind).segments().map(|offset| (offset, SEGMENT_BYTES as u64)));
         }
         objects
     }
 
-    fn table(&self, kind: Kind) -> &Table {
+    fn table(&self, kind: TableKind) -> &Table {
         match kind {
-            Kind::Groups => &self.groups,
-            Kind::States => &self.states,
-            Kind::Histories => &self.histories,
+            TableKind::Groups => &self.groups,
+            TableKind::States => &self.states,
+            TableKind::Histories => &self.histories,
         }
     }
 
@@ -267,9 +267,9 @@ impl Directory {
     }
 
     /// Makes a segment of a table that is not there yet. The caller serialises those of one table.
-    fn add_segment(&self, kind: Kind, segment: usize) -> Result<()> {
+    fn add_segment(&self, kind: TableKind, segment: usize) -> Result<()> {
         let place = match (kind, segment) {
-            (Kind::Histories, 0) => self.header + HISTORIES_WORD as u64 * WORD,
+            (TableKind::Histories, 0) => self.header + HISTORIES_WORD as u64 * WORD,
             _ => {
                 self.extend()?;
                 self.extension_offset() + kind.extension_word(segment) as u64 * WORD
@@ -287,7 +287,7 @@ impl Directory {
     }
 
     /// A free entry of a table. The caller serialises those of one table.
-    fn free_entry(&self, kind: Kind, what: &'static str) -> Result<usize> {
+    fn free_entry(&self, kind: TableKind, what: &'static str) -> Result<usize> {
         let table = self.table(kind);
         let index = table.first_free(&self.pool).ok_or(Error::Full { what, max: ENTRIES_MAX })?;
         if table.try_offset(index).is_none() {
@@ -297,9 +297,9 @@ impl Directory {
     }
 
     /// Counts all entries that are there as used: the next one comes into a new segment.
-    pub(crate) fn pass_over_all(&self) {
-        self.groups.pass_over_all();
-        self.states.pass_over_all();
+    pub(crate) fn skip_all(&self) {
+        self.groups.skip_all();
+        self.states.skip_all();
     }
 
     // Groups.
@@ -316,7 +316,7 @@ impl Directory {
     }
 
     pub(crate) fn create_group(&self, protocol: Protocol) -> Result<GroupId> {
-        let group = GroupId(self.free_entry(Kind::Groups, "state group")? as u32);
+        let group = GroupId(self.free_entry(TableKind::Groups, "state group")? as u32);
         let offset = self.group_offset(group);
         let mut publication = self.pool.publication();
         publication.set(offset + WORD, 0);
@@ -357,7 +357,7 @@ impl Directory {
     }
 
     pub(crate) fn free_state(&self) -> Result<StateId> {
-        Ok(StateId(self.free_entry(Kind::States, "state")? as u32))
+        Ok(StateId(self.free_entry(TableKind::States, "state")? as u32))
     }
 
     /// Adds the entry of a new state to the publication that allocates its index.
@@ -411,7 +411,9 @@ fn verify(pool: &Pool, what: &str, offset: u64, words: usize) -> Result<()> {
 }
 
 fn unknown_protocol(whose: &str, code: u64) -> Error {
-    Error::Corrupt(format!("{whose} has the protocol {code}: damage, or a newer version wrote it"))
+    Error::Corrupt(format!(
+        "{whose} has the unknown protocol {code}: it is damaged, or a newer release wrote it"
+    ))
 }
 
 fn width_code(width: KeyWidth) -> u64 {

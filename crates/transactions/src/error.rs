@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// The database has no such tier.
     #[error(
-        "nothing can be placed in '{wanted}': the domain of this database is {domain}, which has {}",
+        "cannot place anything in '{wanted}': the domain of this database is {domain}, which has {}",
         tiers_beside(*has)
     )]
     NoSuchTier {
@@ -80,8 +80,8 @@ pub enum Error {
         has: Tier,
     },
     /// The point in time lies before the horizon of the version history.
-    #[error("the past of {of} begins at {horizon}: {at} cannot be read any more")]
-    BeforeHorizon {
+    #[error("snapshot too old: the version history of {of} begins at {horizon}, after {at}")]
+    SnapshotTooOld {
         /// The holder of the state, such as a table.
         of: String,
         /// The point in time that was asked for.
@@ -90,13 +90,13 @@ pub enum Error {
         horizon: String,
     },
     /// The state keeps no version history.
-    #[error("{of} keeps no history: only its present can be read")]
+    #[error("{of} keeps no version history: it cannot be read AS OF a point in time")]
     NoHistory {
         /// The holder of the state, such as a table.
         of: String,
     },
     /// The point in time lies in the future.
-    #[error("{at} lies in the future: it is {now}")]
+    #[error("{at} lies in the future: the current time is {now}")]
     InTheFuture {
         /// The point in time that was asked for.
         at: String,
@@ -104,13 +104,13 @@ pub enum Error {
         now: String,
     },
     /// The transaction reads AS OF a point in time, so it is read-only.
-    #[error("the transaction reads as of {at}: it cannot write")]
-    ReadsThePast {
+    #[error("cannot write in a read-only transaction AS OF {at}")]
+    ReadOnlyAsOf {
         /// Its point in time.
         at: String,
     },
     /// The key is too long for a version history.
-    #[error("a key of {bytes} bytes of {state} is too long for its history")]
+    #[error("a key of {bytes} bytes of {state} is too long for its version history")]
     HistoryKeyLength {
         /// The state.
         state: StateId,
@@ -130,8 +130,10 @@ pub enum Error {
     #[error("the transaction is already finished")]
     Finished,
     /// The transaction went on with its next statement, which is the one to write and to commit.
-    #[error("the transaction went on with a later statement; write and commit with that one")]
-    Followed,
+    #[error(
+        "the statement was superseded by a later one of its transaction: write and commit with the later one"
+    )]
+    SupersededStatement,
     /// There is no such state, or it was dropped.
     #[error("{0} does not exist or was dropped")]
     NoSuchState(StateId),
@@ -139,7 +141,7 @@ pub enum Error {
     #[error("{0} does not exist")]
     NoSuchGroup(GroupId),
     /// A directory of fixed size is full.
-    #[error("no room for another {what}: the maximum is {max}")]
+    #[error("cannot add another {what}: the maximum of {max} is reached")]
     Full {
         /// The kind of entry that cannot be added.
         what: &'static str,
@@ -183,8 +185,10 @@ pub enum Error {
         source: Box<Error>,
     },
     /// An earlier commit failed in a way that only opening the database again can repair. Reads go on.
-    #[error("commits are refused since the commit at {0} failed: open the database again")]
-    Latched(Timestamp),
+    #[error(
+        "the database is poisoned since the commit at {0} failed: commits are refused until it is opened again"
+    )]
+    Poisoned(Timestamp),
     /// Persistent data contradicts itself.
     #[error("corrupt: {0}")]
     Corrupt(String),
@@ -236,7 +240,11 @@ fn tiers_beside(main: Tier) -> &'static str {
 }
 
 fn key_or_range(key: &KeyBytes) -> String {
-    if key.is_empty() { "a range or all of it".to_owned() } else { format!("key {}", hexadecimal(key)) }
+    if key.is_empty() {
+        "a range or the entire state".to_owned()
+    } else {
+        format!("key {}", hexadecimal(key))
+    }
 }
 
 fn hexadecimal(key: &[u8]) -> String {

@@ -19,11 +19,11 @@ use entresol_memory::mutants::intact;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
-use crate::in_work::CommitsInWork;
+use crate::in_flight::CommitsInFlight;
 use crate::invalid_ranges::InvalidRanges;
-use crate::predicate_locks::{PredicateHeld, PredicateLock};
+use crate::predicate_locks::{PredicateGuard, PredicateLock};
 use crate::reclaim::Patience;
-use crate::stripes::{Stripes, StripesHeld};
+use crate::stripes::{Stripes, StripesGuard};
 use crate::{GroupId, Protocol, StateId};
 
 /// Maximum number of keys in stripes: a commit of more names its keys, since its stripes would keep too many others
@@ -41,13 +41,13 @@ pub(crate) struct Group {
     stripes: Arc<Stripes>,
     /// See the module.
     writers: CachePadded<RwLock<()>>,
-    pub(crate) in_work: CachePadded<CommitsInWork>,
+    pub(crate) in_flight: CachePadded<CommitsInFlight>,
     pub(crate) invalid: CachePadded<InvalidRanges>,
 }
 
 /// Groups held shared, with the keys of a write set.
-pub(crate) struct KeysHeld<'g> {
-    _stripes: StripesHeld<'g>,
+pub(crate) struct KeysGuard<'g> {
+    _stripes: StripesGuard<'g>,
     _groups: SmallVec<[RwLockReadGuard<'g, ()>; 2]>,
 }
 
@@ -59,7 +59,7 @@ impl Group {
             durable_states: AtomicU64::new(0),
             stripes: Arc::clone(stripes),
             writers: CachePadded::default(),
-            in_work: CachePadded::new(CommitsInWork::new()),
+            in_flight: CachePadded::new(CommitsInFlight::new()),
             invalid: CachePadded::new(InvalidRanges::new()),
         }
     }
@@ -107,10 +107,10 @@ impl Group {
     pub(crate) fn hold_keys_of<'g, 'k>(
         groups: &[&'g Group],
         keys: impl Iterator<Item = (StateId, &'k [u8])>,
-    ) -> KeysHeld<'g> {
+    ) -> KeysGuard<'g> {
         assert!(groups.windows(2).all(|pair| pair[0].id < pair[1].id), "groups are held in their order");
         let held = groups.iter().map(|group| group.writers.read()).collect();
-        groups[0].keys_held(held, keys)
+        groups[0].keys_guard(held, keys)
     }
 
     /// The predicate lock of one of some keys, of whatever group, whose stripes the caller holds: it has to release all
@@ -128,9 +128,9 @@ impl Group {
         &self,
         keys: impl Fn() -> K,
         patience: Patience,
-    ) -> Option<KeysHeld<'_>> {
+    ) -> Option<KeysGuard<'_>> {
         loop {
-            let held = self.keys_held(SmallVec::from_iter([self.hold_shared(patience)?]), keys());
+            let held = self.keys_guard(SmallVec::from_iter([self.hold_shared(patience)?]), keys());
             let Some(lock) = self.predicate_lock_of(&keys) else { return Some(held) };
             drop(held);
             match patience {
@@ -140,12 +140,12 @@ impl Group {
         }
     }
 
-    fn keys_held<'g, 'k>(
+    fn keys_guard<'g, 'k>(
         &'g self,
         held: SmallVec<[RwLockReadGuard<'g, ()>; 2]>,
         keys: impl Iterator<Item = (StateId, &'k [u8])>,
-    ) -> KeysHeld<'g> {
-        KeysHeld { _stripes: self.stripes.hold(keys), _groups: held }
+    ) -> KeysGuard<'g> {
+        KeysGuard { _stripes: self.stripes.hold(keys), _groups: held }
     }
 
     /// Enters a predicate lock of these groups, by number and each once; no other thread changes what it names until it
@@ -153,7 +153,7 @@ impl Group {
     pub(crate) fn hold_predicate<'g>(
         groups: &[&'g Group],
         lock: &Arc<PredicateLock>,
-    ) -> Result<PredicateHeld<'g>, Arc<PredicateLock>> {
+    ) -> Result<PredicateGuard<'g>, Arc<PredicateLock>> {
         let stripes = &groups[0].stripes;
         if lock.has_ranges() {
             // Holders of keys may hold some of the ranges.

@@ -24,15 +24,15 @@
 //!
 //! # Cost
 //! A commit pays a copy of each version that it ends, and a publication for some twenty of them. A version takes 24
-//! bytes, its value and an entry of the index, until `kept_ns` after its end; pruning visits all records in rounds
+//! bytes, its value and an entry of the index, until `retention_ns` after its end; pruning visits all records in rounds
 //! ([`PRUNE_ROUNDS`] per retention time). Memory: the inner nodes of the index.
 
 mod clock;
-mod keep;
 mod keys;
-mod moment;
+mod lookup;
 mod prune;
 mod record;
+mod retention;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +44,7 @@ use parking_lot::Mutex;
 
 pub(crate) use clock::utc;
 pub(crate) use keys::HistoryKeys;
-pub(crate) use moment::{Known, Wanted};
+pub(crate) use lookup::{KnownKey, LookupRange};
 pub use prune::PRUNE_ROUNDS;
 use prune::Round;
 pub(crate) use record::{Ending, Record, Superseded};
@@ -70,13 +70,13 @@ pub(crate) struct History {
     pub(crate) pool: Arc<Pool>,
     keys: HistoryKeys,
     horizon: AtomicU64,
-    kept_ns: AtomicU64,
+    retention_ns: AtomicU64,
     round: Mutex<Round>,
     /// Clock time at which the next round of pruning is due.
     prune_at_ns: AtomicU64,
     /// Timestamp by which all that was removed from the state's index had ended. Volatile: after opening, all that
     /// could have.
-    gone_up_to: AtomicU64,
+    removed_up_to: AtomicU64,
 }
 
 impl History {
@@ -94,10 +94,10 @@ impl History {
             pool: Arc::clone(pool),
             keys: HistoryKeys::of(base),
             horizon: AtomicU64::new(history.horizon),
-            kept_ns: AtomicU64::new(history.kept_ns),
+            retention_ns: AtomicU64::new(history.retention_ns),
             round: Mutex::default(),
             prune_at_ns: AtomicU64::new(0),
-            gone_up_to: AtomicU64::new(Timestamp::MAX),
+            removed_up_to: AtomicU64::new(Timestamp::MAX),
         }))
     }
 
@@ -110,13 +110,13 @@ impl History {
     }
 
     pub(crate) fn bounds(&self) -> HistoryBounds {
-        let kept_ns = self.kept_ns.load(Ordering::Acquire);
-        let kept = (kept_ns != u64::MAX).then(|| Duration::from_nanos(kept_ns));
+        let retention_ns = self.retention_ns.load(Ordering::Acquire);
+        let kept = (retention_ns != u64::MAX).then(|| Duration::from_nanos(retention_ns));
         HistoryBounds { horizon: self.horizon(), kept }
     }
 
-    pub(crate) fn set_kept(&self, kept_ns: u64) {
-        self.kept_ns.store(kept_ns, Ordering::Release);
+    pub(crate) fn set_retention(&self, retention_ns: u64) {
+        self.retention_ns.store(retention_ns, Ordering::Release);
         self.prune_at_ns.store(0, Ordering::Release);
     }
 }

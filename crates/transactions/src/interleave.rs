@@ -12,7 +12,7 @@ pub(crate) fn point() {}
 pub(crate) fn at(_place: &str) {}
 
 #[cfg(test)]
-pub(crate) use tests::{at, on_place, pause_from_now_on, point, take_on_place};
+pub(crate) use tests::{at, on_point, pause_from_now_on, point, take_on_point};
 
 #[cfg(test)]
 mod tests {
@@ -32,25 +32,25 @@ mod tests {
         /// Random numbers of a thread that wants to pause; None: it does not.
         static PAUSES: Cell<Option<u64>> = const { Cell::new(None) };
         /// Called with the name of a point, once: it is not interrupted itself.
-        static AT_PLACE: RefCell<Option<OnPlace>> = const { RefCell::new(None) };
+        static AT_POINT: RefCell<Option<PointAction>> = const { RefCell::new(None) };
     }
 
     /// A point, and the action taken there.
-    type OnPlace = (&'static str, Box<dyn FnOnce() + Send>);
+    type PointAction = (&'static str, Box<dyn FnOnce() + Send>);
 
     /// Sets the action of this thread when it comes to a point for the first time.
-    pub(crate) fn on_place(place: &'static str, act: impl FnOnce() + Send + 'static) {
-        AT_PLACE.set(Some((place, Box::new(act))));
+    pub(crate) fn on_point(place: &'static str, act: impl FnOnce() + Send + 'static) {
+        AT_POINT.set(Some((place, Box::new(act))));
     }
 
     /// Takes the action back, for another thread.
-    pub(crate) fn take_on_place() -> Option<OnPlace> {
-        AT_PLACE.take()
+    pub(crate) fn take_on_point() -> Option<PointAction> {
+        AT_POINT.take()
     }
 
     pub(crate) fn at(place: &str) {
         point();
-        if let Some((_, act)) = AT_PLACE.with_borrow_mut(|at| at.take_if(|(wanted, _)| *wanted == place)) {
+        if let Some((_, act)) = AT_POINT.with_borrow_mut(|at| at.take_if(|(wanted, _)| *wanted == place)) {
             act();
         }
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_consistent_whatever_the_interleaving() {
+    fn as_of_reads_are_consistent_in_every_interleaving() {
         interleave(true, false);
     }
 

@@ -167,8 +167,8 @@ impl LockTable {
                     locks.remove(resource);
                 }
                 let reason = match verdict {
-                    Verdict::Die => "another transaction has locked it",
-                    _ => "another transaction keeps it locked for too long",
+                    Verdict::Die => "another transaction holds its lock",
+                    _ => "lock wait timeout: another transaction holds its lock for too long",
                 };
                 let key = resource.1.clone().unwrap_or_default();
                 return Err(Error::Restart { state: resource.0, key, reason });
@@ -218,7 +218,7 @@ impl Lock {
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldLocks {
     modes: HashMap<Resource, Modes>,
     /// Keys locked one by one, of each state.
     keys: HashMap<StateId, usize>,
@@ -229,7 +229,7 @@ struct Held {
 /// The locks of one transaction.
 pub(crate) struct TransactionLocks {
     owner: Arc<Owner>,
-    held: Mutex<Held>,
+    held: Mutex<HeldLocks>,
 }
 
 impl TransactionLocks {
@@ -275,7 +275,7 @@ impl TransactionLocks {
         self.lock(table, &mut held, (state, Some(key.clone())), mode)
     }
 
-    fn lock(&self, table: &LockTable, held: &mut Held, resource: Resource, mode: Mode) -> Result<()> {
+    fn lock(&self, table: &LockTable, held: &mut HeldLocks, resource: Resource, mode: Mode) -> Result<()> {
         held.check_open()?;
         if held.modes.get(&resource).is_some_and(|modes| modes & mode.covered_by() != 0) {
             return Ok(());
@@ -303,7 +303,7 @@ impl TransactionLocks {
     }
 }
 
-impl Held {
+impl HeldLocks {
     fn check_open(&self) -> Result<()> {
         if self.closed { Err(Error::Finished) } else { Ok(()) }
     }
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_waits_for_a_reader_and_nobody_gets_ahead_of_it() {
+    fn a_writer_waits_for_a_reader_and_none_gets_ahead_of_it() {
         let table = LockTable::new(Duration::from_secs(20), Arc::default());
         let [reader, writer, late] = [1, 2, 3].map(TransactionLocks::new);
         reader.read_key(&table, STATE, &key(1)).unwrap();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_too_long_is_restarted() {
+    fn a_lock_wait_that_is_too_long_restarts() {
         let table = table();
         let [reader, writer] = [1, 2].map(TransactionLocks::new);
         reader.read_key(&table, STATE, &key(1)).unwrap();

@@ -12,7 +12,7 @@ use std::sync::atomic::{Ordering, fence};
 use crate::active::ActiveTransactions;
 use crate::object::VersionedObject;
 use crate::snapshot::{Class, Snapshot};
-use crate::state::{Found, State};
+use crate::state::{LookupOutcome, State};
 use crate::value_buffer::ValueBuffer;
 use crate::{Result, Timestamp};
 
@@ -23,11 +23,13 @@ impl State {
         key: &[u8],
         active: &ActiveTransactions,
         value: &mut ValueBuffer,
-    ) -> Result<Found> {
+    ) -> Result<LookupOutcome> {
         loop {
             // Before the lookup: an object that is replaced later has all that is visible now.
             let now = active.visible(Class::Slow);
-            let Some(offset) = self.index.get(key)? else { return Ok(Found::Nothing { dead: false }) };
+            let Some(offset) = self.index.get(key)? else {
+                return Ok(LookupOutcome::Nothing { dead: false });
+            };
             if let Some(found) = self.try_copy_newest(offset, now, active, value) {
                 return Ok(found);
             }
@@ -40,7 +42,7 @@ impl State {
         offset: u64,
         active: &ActiveTransactions,
         value: &mut ValueBuffer,
-    ) -> Found {
+    ) -> LookupOutcome {
         loop {
             if let Some(found) = self.try_copy_newest(offset, active.visible(Class::Slow), active, value) {
                 return found;
@@ -55,19 +57,19 @@ impl State {
         now: Timestamp,
         active: &ActiveTransactions,
         value: &mut ValueBuffer,
-    ) -> Option<Found> {
+    ) -> Option<LookupOutcome> {
         let Some(object) = VersionedObject::try_open(self.pool(), offset) else {
-            return Some(Found::Damaged);
+            return Some(LookupOutcome::Damaged);
         };
         let Some(slot) = object.visible(Snapshot::at(now), &self.group.invalid) else {
             fence(Ordering::Acquire);
             let dead = object.seems_dead(Snapshot::at(now), &self.group.invalid);
-            return (active.visible(Class::Slow) == now).then_some(Found::Nothing { dead });
+            return (active.visible(Class::Slow) == now).then_some(LookupOutcome::Nothing { dead });
         };
         // A slot that was rewritten since has a CTS that is not visible yet.
         let cts = object.cts(slot);
         let whole = object.copy_value(slot, value);
-        let found = if whole { Found::Value } else { Found::Damaged };
+        let found = if whole { LookupOutcome::Value } else { LookupOutcome::Damaged };
         (cts <= now && object.is_still(slot, cts)).then_some(found)
     }
 }

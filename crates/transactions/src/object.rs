@@ -43,53 +43,56 @@ pub const VALUE_BYTES_MAX: usize = 4 << 20;
 const _: () = assert!(3 * (VALUE_BYTES_MAX as u64 + 64) < OBJECT_BYTES_MAX);
 
 const BITMAP: usize = 0;
-const SHAPE: usize = 1;
+const LAYOUT: usize = 1;
 const HEADERS: usize = 2;
 
 /// Layout of an object: the number of slots, and the maximum length of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct ObjectLayout {
     slots: usize,
     /// A multiple of 8.
     capacity: usize,
 }
 
-impl Shape {
+impl ObjectLayout {
     /// With as many of the slots asked for as an object can have with such values.
-    pub(crate) fn for_new(value_bytes: usize, slots: usize) -> Shape {
+    pub(crate) fn for_new(value_bytes: usize, slots: usize) -> ObjectLayout {
         let capacity = value_bytes.next_multiple_of(8);
-        let shapes = (VERSION_SLOTS_MIN..=slots).rev().map(|slots| Shape { slots, capacity });
-        let mut fitting = shapes.filter(|shape| shape.bytes() as u64 <= OBJECT_BYTES_MAX);
-        fitting.next().unwrap_or(Shape { slots: VERSION_SLOTS_MIN, capacity })
+        let shapes = (VERSION_SLOTS_MIN..=slots).rev().map(|slots| ObjectLayout { slots, capacity });
+        let mut fitting = shapes.filter(|layout| layout.bytes() as u64 <= OBJECT_BYTES_MAX);
+        fitting.next().unwrap_or(ObjectLayout { slots: VERSION_SLOTS_MIN, capacity })
     }
 
     /// A layout for `versions` versions and a value of this length, at least as roomy as now if possible; None if there
     /// are more than `slots_max` versions, or more than fit an object.
-    pub(crate) fn grown(self, versions: usize, value_bytes: usize, slots_max: usize) -> Option<Shape> {
+    pub(crate) fn grown(self, versions: usize, value_bytes: usize, slots_max: usize) -> Option<ObjectLayout> {
         let doubled = if versions > self.slots { (2 * self.slots).max(versions) } else { self.slots };
         let needed = value_bytes.next_multiple_of(8).max(self.capacity);
         let slack =
             if needed > self.capacity { (self.capacity + self.capacity / 2).next_multiple_of(8) } else { 0 };
-        let roomy = Shape {
+        let roomy = ObjectLayout {
             slots: doubled.min(slots_max.max(self.slots)),
             capacity: needed.max(slack).min(VALUE_BYTES_MAX),
         };
-        let tight = Shape { slots: versions.max(VERSION_SLOTS_MIN), capacity: needed };
-        [roomy, tight].into_iter().find(|shape| {
-            (versions..=slots_max.max(self.slots)).contains(&shape.slots)
-                && shape.bytes() as u64 <= OBJECT_BYTES_MAX
+        let tight = ObjectLayout { slots: versions.max(VERSION_SLOTS_MIN), capacity: needed };
+        [roomy, tight].into_iter().find(|layout| {
+            (versions..=slots_max.max(self.slots)).contains(&layout.slots)
+                && layout.bytes() as u64 <= OBJECT_BYTES_MAX
         })
     }
 
     /// The layout with which a key starts, keeping the capacity.
-    pub(crate) fn shrunk(self, slots: usize) -> Shape {
-        Shape { slots: slots.min(self.slots), ..self }
+    pub(crate) fn shrunk(self, slots: usize) -> ObjectLayout {
+        ObjectLayout { slots: slots.min(self.slots), ..self }
     }
 
     /// Gives what an allocation of this size has left over to the values.
-    pub(crate) fn filling(self, bytes: usize) -> Shape {
+    pub(crate) fn filling(self, bytes: usize) -> ObjectLayout {
         let value_words = ((bytes / 8).saturating_sub(HEADERS) / self.slots).saturating_sub(3);
-        Shape { capacity: (8 * value_words).clamp(self.capacity, VALUE_BYTES_MAX.max(self.capacity)), ..self }
+        ObjectLayout {
+            capacity: (8 * value_words).clamp(self.capacity, VALUE_BYTES_MAX.max(self.capacity)),
+            ..self
+        }
     }
 
     #[inline]
@@ -115,12 +118,12 @@ impl Shape {
     }
 
     #[inline]
-    fn try_decode(word: u64) -> Option<Shape> {
-        let shape = Shape { slots: (word & 0xffff_ffff) as usize, capacity: (word >> 32) as usize };
-        let sane = (1..=VERSION_SLOTS_MAX).contains(&shape.slots)
-            && shape.capacity <= VALUE_BYTES_MAX
-            && shape.capacity.is_multiple_of(8);
-        sane.then_some(shape)
+    fn try_decode(word: u64) -> Option<ObjectLayout> {
+        let layout = ObjectLayout { slots: (word & 0xffff_ffff) as usize, capacity: (word >> 32) as usize };
+        let sane = (1..=VERSION_SLOTS_MAX).contains(&layout.slots)
+            && layout.capacity <= VALUE_BYTES_MAX
+            && layout.capacity.is_multiple_of(8);
+        sane.then_some(layout)
     }
 }
 
@@ -144,7 +147,7 @@ pub(crate) struct Census {
 pub(crate) struct VersionedObject<'p> {
     pool: &'p Pool,
     offset: u64,
-    shape: Shape,
+    layout: ObjectLayout,
     words: &'p [AtomicU64],
 }
 
@@ -152,8 +155,9 @@ impl<'p> VersionedObject<'p> {
     /// The object at an offset, if there can be one: for readers, which must tolerate damage.
     #[inline]
     pub(crate) fn try_open(pool: &'p Pool, offset: u64) -> Option<Self> {
-        let shape = Shape::try_decode(pool.try_words(offset, HEADERS)?[SHAPE].load(Ordering::Relaxed))?;
-        Some(VersionedObject { pool, offset, shape, words: pool.try_words(offset, shape.words())? })
+        let layout =
+            ObjectLayout::try_decode(pool.try_words(offset, HEADERS)?[LAYOUT].load(Ordering::Relaxed))?;
+        Some(VersionedObject { pool, offset, layout, words: pool.try_words(offset, layout.words())? })
     }
 
     /// Checks an object that may be damaged; returns the number of its versions and its bytes, or a description of the
@@ -165,15 +169,18 @@ impl<'p> VersionedObject<'p> {
     ) -> Result<(usize, usize), String> {
         let object = VersionedObject::try_open(pool, offset).ok_or("no MVCC object can be there")?;
         let bitmap = object.words[BITMAP].load(Ordering::Acquire);
-        if object.shape.slots < 64 && bitmap >> object.shape.slots != 0 {
-            return Err(format!("bitmap {bitmap:#x} names slots that are not there"));
+        if object.layout.slots < 64 && bitmap >> object.layout.slots != 0 {
+            return Err(format!("bitmap {bitmap:#x} names slots that do not exist"));
         }
         let mut current = 0;
         for slot in slots(bitmap) {
             let (cts, dts) = object.header(slot);
             let bytes = object.words[object.value_at(slot)].load(Ordering::Relaxed) as usize;
-            if bytes > object.shape.capacity {
-                return Err(format!("version {slot} says it has {bytes} of {} bytes", object.shape.capacity));
+            if bytes > object.layout.capacity {
+                return Err(format!(
+                    "version {slot} says it has {bytes} of {} bytes",
+                    object.layout.capacity
+                ));
             }
             if invalid.contains(cts) {
                 continue;
@@ -187,33 +194,33 @@ impl<'p> VersionedObject<'p> {
         if current > 1 {
             return Err(format!("it has {current} current versions"));
         }
-        Ok((bitmap.count_ones() as usize, object.shape.bytes()))
+        Ok((bitmap.count_ones() as usize, object.layout.bytes()))
     }
 
     /// Prepares reserved memory: no slot is used.
-    pub(crate) fn initialise(pool: &'p Pool, offset: u64, shape: Shape) -> Self {
-        let words = pool.words(offset, shape.words());
+    pub(crate) fn initialise(pool: &'p Pool, offset: u64, layout: ObjectLayout) -> Self {
+        let words = pool.words(offset, layout.words());
         words[BITMAP].store(0, Ordering::Relaxed);
-        words[SHAPE].store(shape.encode(), Ordering::Relaxed);
-        VersionedObject { pool, offset, shape, words }
+        words[LAYOUT].store(layout.encode(), Ordering::Relaxed);
+        VersionedObject { pool, offset, layout, words }
     }
 
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    pub(crate) fn shape(&self) -> Shape {
-        self.shape
+    pub(crate) fn layout(&self) -> ObjectLayout {
+        self.layout
     }
 
     pub(crate) fn holds(&self, value_bytes: usize) -> bool {
-        value_bytes <= self.shape.capacity
+        value_bytes <= self.layout.capacity
     }
 
     /// Bitmap of used slots. Bits of slots that do not exist would be damage, and are masked out.
     #[inline]
     fn bitmap(&self) -> u64 {
-        let all = if self.shape.slots == 64 { u64::MAX } else { (1 << self.shape.slots) - 1 };
+        let all = if self.layout.slots == 64 { u64::MAX } else { (1 << self.layout.slots) - 1 };
         self.words[BITMAP].load(Ordering::Acquire) & all
     }
 
@@ -229,7 +236,7 @@ impl<'p> VersionedObject<'p> {
 
     #[inline]
     fn value_at(&self, slot: usize) -> usize {
-        HEADERS + 2 * self.shape.slots + slot * self.shape.value_words()
+        HEADERS + 2 * self.layout.slots + slot * self.layout.value_words()
     }
 
     /// The slot of the version that the snapshot sees.
@@ -249,7 +256,7 @@ impl<'p> VersionedObject<'p> {
         buffer.clear();
         let at = self.value_at(slot);
         let bytes = self.words[at].load(Ordering::Relaxed) as usize;
-        if bytes > self.shape.capacity {
+        if bytes > self.layout.capacity {
             return false;
         }
         let words = &self.words[at + 1..at + 1 + bytes.div_ceil(8)];
@@ -270,7 +277,7 @@ impl<'p> VersionedObject<'p> {
     /// The length of the value in a slot, as it is stored: the caller holds the key.
     pub(crate) fn value_bytes(&self, slot: usize) -> usize {
         let bytes = self.words[self.value_at(slot)].load(Ordering::Relaxed) as usize;
-        assert!(bytes <= self.shape.capacity, "damaged MVCC object at {}: value length", self.offset);
+        assert!(bytes <= self.layout.capacity, "damaged MVCC object at {}: value length", self.offset);
         bytes
     }
 
@@ -352,7 +359,7 @@ impl<'p> VersionedObject<'p> {
 
     /// A slot that can take a new version: an unused one if there is one.
     pub(crate) fn free_slot(&self, census: &Census) -> Option<usize> {
-        let all = if self.shape.slots == 64 { u64::MAX } else { (1 << self.shape.slots) - 1 };
+        let all = if self.layout.slots == 64 { u64::MAX } else { (1 << self.layout.slots) - 1 };
         let unused = all & !self.bitmap();
         slots(if unused != 0 { unused } else { census.dead }).next()
     }

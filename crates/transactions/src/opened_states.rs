@@ -42,7 +42,7 @@ pub(crate) fn open_states(
     let mut indexes = BTreeMap::new();
     let entries = directory.states()?;
     if let Some(disk) = pools.disk() {
-        take_out_unnamed(disk, &entries)?;
+        remove_unnamed(disk, &entries)?;
     }
     for entry in entries {
         let group = groups.get(&entry.group).ok_or_else(|| {
@@ -82,9 +82,9 @@ pub(crate) fn open_states(
             // The others remain usable.
             Err(error) if error.is_corrupt() => {
                 let file = pool.file().map_or("the pool".into(), |file| file.display().to_string());
-                let what = format!("{error} (in {file})");
-                tracing::error!(state = entry.id.0, error = %what, "a damaged state");
-                damaged.insert(entry.id, what);
+                let message = format!("{error} (in {file})");
+                tracing::error!(state = entry.id.0, error = %message, "a state is damaged");
+                damaged.insert(entry.id, message);
             }
             Err(error) => return Err(error),
         }
@@ -95,7 +95,9 @@ pub(crate) fn open_states(
         let Some(state) = states.get(&history.of).cloned() else { continue };
         let opened = match indexes.get(&history.id) {
             Some(entry) => History::open(pools.of(entry.pool)?, entry, &history, state.width()),
-            None => Err(Error::Corrupt(format!("the history {} of {} is not there", history.id, history.of))),
+            None => {
+                Err(Error::Corrupt(format!("the history {} of {} does not exist", history.id, history.of)))
+            }
         };
         match opened {
             Ok(history) => {
@@ -104,7 +106,7 @@ pub(crate) fn open_states(
             }
             // A state that cannot keep its promised history is not written.
             Err(error) if error.is_corrupt() => {
-                tracing::error!(state = history.of.0, %error, "a damaged history");
+                tracing::error!(state = history.of.0, %error, "a version history is damaged");
                 damaged.insert(history.of, format!("its history: {error}"));
                 states.remove(&history.of);
             }
@@ -123,11 +125,11 @@ fn empty_index(pool: &Arc<Pool>, width: KeyWidth) -> Result<u64> {
 }
 
 /// Removes from the disk states that the directory does not name: creations that a crash interrupted.
-fn take_out_unnamed(disk: &DiskPool, entries: &[StateEntry]) -> Result<()> {
+fn remove_unnamed(disk: &DiskPool, entries: &[StateEntry]) -> Result<()> {
     let named: HashSet<StateId> =
         entries.iter().filter(|entry| entry.pool == PoolRole::Disk).map(|entry| entry.id).collect();
     for (id, root) in disk.states()?.into_iter().filter(|(id, _)| !named.contains(id)) {
-        tracing::info!(state = id.0, "taking out a state on disk that the directory does not name");
+        tracing::info!(state = id.0, "removing a state on disk that the directory does not name");
         disk.take_out(id, root)?;
     }
     Ok(())

@@ -34,7 +34,7 @@ pub struct OpeningProgress {
     pub is_running: bool,
 }
 
-struct Work {
+struct IndexLoader {
     pool: Arc<Pool>,
     states: Vec<Arc<State>>,
     stop: AtomicBool,
@@ -44,7 +44,7 @@ struct Work {
 
 /// The threads. Dropping it stops them and waits.
 pub(crate) struct Opening {
-    work: Arc<Work>,
+    work: Arc<IndexLoader>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -56,7 +56,7 @@ impl Opening {
         let here = || std::thread::available_parallelism().map_or(1, usize::from);
         let processors = pool.thread_placement().map_or_else(here, |place| place.cpus().len());
         let count = processors.min(wanted);
-        let work = Arc::new(Work {
+        let work = Arc::new(IndexLoader {
             pool: Arc::clone(pool),
             states,
             stop: AtomicBool::new(false),
@@ -71,7 +71,7 @@ impl Opening {
                 // Parts that they would have loaded ahead are loaded when they are needed.
                 Err(error) => {
                     work.running.fetch_sub(1, Ordering::AcqRel);
-                    tracing::warn!(%error, "no thread to open indexes in the background");
+                    tracing::warn!(%error, "cannot start a thread to load indexes in the background");
                 }
             }
         }
@@ -92,13 +92,13 @@ impl Drop for Opening {
         self.work.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread that opens indexes panicked");
+                tracing::error!("a thread that loads indexes panicked");
             }
         }
     }
 }
 
-impl Work {
+impl IndexLoader {
     fn run(&self) {
         let began = Instant::now();
         let is_stopped = || self.stop.load(Ordering::Acquire);
@@ -108,12 +108,12 @@ impl Work {
         if !is_stopped()
             && let Err(error) = self.pool.read_maps()
         {
-            tracing::error!(%error, "damaged maps of what is allocated");
+            tracing::error!(%error, "allocation maps are damaged");
         }
         // The last one says that all is done.
         if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             let damaged = self.damaged.load(Ordering::Acquire);
-            tracing::debug!(duration_us = began.elapsed().as_micros() as u64, damaged, "indexes opened");
+            tracing::debug!(duration_us = began.elapsed().as_micros() as u64, damaged, "indexes loaded");
         }
     }
 
@@ -127,7 +127,7 @@ impl Work {
         match state.index.open_more(PARTS_PER_STEP) {
             Ok(left) => left > 0,
             Err(error) => {
-                tracing::error!(state = state.id.0, %error, "a damaged part of an index");
+                tracing::error!(state = state.id.0, %error, "a part of an index is damaged");
                 self.damaged.fetch_add(1, Ordering::AcqRel);
                 true
             }

@@ -111,9 +111,10 @@ impl FromStr for TierChoice {
 
     fn from_str(name: &str) -> Result<TierChoice> {
         let named = |choice: &TierChoice| choice.to_string().eq_ignore_ascii_case(name);
-        TierChoice::ALL.into_iter().find(named).ok_or_else(|| {
-            Error::Invalid(format!("no placement '{name}'; there are auto, dram, pmem and disk"))
-        })
+        TierChoice::ALL
+            .into_iter()
+            .find(named)
+            .ok_or_else(|| Error::Invalid(format!("no placement '{name}': use auto, dram, pmem or disk")))
     }
 }
 
@@ -245,9 +246,10 @@ impl Pools {
         if Arc::ptr_eq(&self.main, pool) {
             return PoolRole::Main;
         }
-        match self.disk.as_ref().is_some_and(|disk| Arc::ptr_eq(disk.pool(), pool)) {
-            true => PoolRole::Disk,
-            false => PoolRole::Volatile,
+        if self.disk.as_ref().is_some_and(|disk| Arc::ptr_eq(disk.pool(), pool)) {
+            PoolRole::Disk
+        } else {
+            PoolRole::Volatile
         }
     }
 
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_tier_is_refused_with_the_domain() {
+    fn a_missing_tier_is_refused_with_the_domain() {
         let pools = Pools::new(Pool::volatile(&PoolOptions::default()).unwrap(), None).unwrap();
         assert_eq!(pools.choose(TierChoice::Auto).unwrap(), PoolRole::Main);
         assert_eq!(pools.choose(TierChoice::Dram).unwrap(), PoolRole::Main, "all of it is there");

@@ -12,13 +12,13 @@ use entresol_memory::mutants::active;
 use entresol_structures::{KeyBytes, OrderedIndex};
 
 use crate::active::{ActiveTransactions, Snapshots};
-use crate::chain::{self, Chain, Pruned};
+use crate::chain::{self, Chain, Unlinked};
 use crate::history::{Ending, History, Superseded};
-use crate::object::{Census, Shape, VERSION_SLOTS_MAX, VersionedObject};
+use crate::object::{Census, ObjectLayout, VERSION_SLOTS_MAX, VersionedObject};
 use crate::protocol::ContextOptions;
 use crate::snapshot::Snapshot;
 use crate::state::{LINE_BYTES, State};
-use crate::write_set::{StateWrites, WriteSet};
+use crate::write_set::{WriteSet, WrittenState};
 use crate::{Error, Protocol, Result, Timestamp};
 
 /// Number of keys that are looked up together.
@@ -43,8 +43,8 @@ pub(crate) enum Step<'a, 'p> {
         key: &'a [u8],
         value: &'a [u8],
         reservation: Reservation<'p>,
-        shape: Shape,
-        replaced: Option<Replaced<'p>>,
+        layout: ObjectLayout,
+        replaced: Option<ReplacedObject<'p>>,
     },
     /// Put a version (None: a deletion) in front of the chain of the key, if there is one, and unlink versions that no
     /// snapshot needs.
@@ -53,7 +53,7 @@ pub(crate) enum Step<'a, 'p> {
         key: &'a [u8],
         value: Option<&'a [u8]>,
         reservation: Reservation<'p>,
-        before: Option<(u64, Pruned)>,
+        before: Option<(u64, Unlinked)>,
     },
 }
 
@@ -67,17 +67,17 @@ pub(crate) struct Steps<'a, 'p> {
 }
 
 /// An object that is replaced by another one; boxed, so that the steps of updates stay small.
-type Replaced<'p> = Box<(VersionedObject<'p>, Census)>;
+type ReplacedObject<'p> = Box<(VersionedObject<'p>, Census)>;
 
 /// Outcome of planning a key.
 #[derive(PartialEq, Eq)]
-enum Planned {
+enum PlanOutcome {
     Yes,
     TooManyVersions,
 }
 
 /// A written key: its state, the key, and the new value (None: a deletion).
-type Wanted<'a> = (&'a State, &'a KeyBytes, Option<&'a [u8]>);
+type PlannedWrite<'a> = (&'a State, &'a KeyBytes, Option<&'a [u8]>);
 
 /// Plans a write set; None if a key has as many versions as it can have that transactions need which begin now: commits
 /// in flight are about to end them.
@@ -97,7 +97,7 @@ pub(crate) fn plan<'a>(
     if let Some(dropped) = writes.states.values().find(|writes| writes.state.is_dropped()) {
         return Err(Error::NoSuchState(dropped.state.id));
     }
-    Ok((planner.plan_all(writes, &mut steps)? == Planned::Yes).then_some(steps))
+    Ok((planner.plan_all(writes, &mut steps)? == PlanOutcome::Yes).then_some(steps))
 }
 
 /// Time, in nanoseconds, in which a key must have got fewer versions than a small object holds for its object to be
@@ -115,17 +115,18 @@ struct Planner<'s> {
 
 impl Planner<'_> {
     /// Looks up keys of all states together: while one is waited for the others are on their way.
-    fn plan_all<'a>(&self, writes: &'a WriteSet, steps: &mut Steps<'a, 'a>) -> Result<Planned> {
+    fn plan_all<'a>(&self, writes: &'a WriteSet, steps: &mut Steps<'a, 'a>) -> Result<PlanOutcome> {
         let room = writes.keys().min(LOOKUP_KEYS);
-        let (mut wanted, mut offsets) = (Vec::<Wanted<'a>>::with_capacity(room), Vec::with_capacity(room));
+        let (mut wanted, mut offsets) =
+            (Vec::<PlannedWrite<'a>>::with_capacity(room), Vec::with_capacity(room));
         let of_state =
-            |writes: &'a StateWrites| writes.keys.iter().map(|(key, value)| (&*writes.state, key, value));
+            |writes: &'a WrittenState| writes.keys.iter().map(|(key, value)| (&*writes.state, key, value));
         let mut remaining = writes.states.values().flat_map(of_state);
         loop {
             wanted.clear();
             wanted.extend(remaining.by_ref().take(LOOKUP_KEYS));
             if wanted.is_empty() {
-                return Ok(Planned::Yes);
+                return Ok(PlanOutcome::Yes);
             }
             let lookups = wanted.iter().map(|&(state, key, _)| (&state.index, &key[..]));
             OrderedIndex::get_many_of(lookups, &mut offsets)?;
@@ -138,8 +139,9 @@ impl Planner<'_> {
             }
             for (&(state, key, value), &offset) in wanted.iter().zip(&offsets) {
                 let planned = steps.keys.len();
-                if self.plan_key(state, key, value, offset, &mut steps.keys)? == Planned::TooManyVersions {
-                    return Ok(Planned::TooManyVersions);
+                if self.plan_key(state, key, value, offset, &mut steps.keys)? == PlanOutcome::TooManyVersions
+                {
+                    return Ok(PlanOutcome::TooManyVersions);
                 }
                 if let Some(history) = state.history()
                     && let [step] = &steps.keys[planned..]
@@ -180,15 +182,15 @@ impl Planner<'_> {
         value: Option<&'a [u8]>,
         offset: Option<u64>,
         steps: &mut Vec<Step<'a, 'a>>,
-    ) -> Result<Planned> {
+    ) -> Result<PlanOutcome> {
         if state.is_chained() {
             return self.plan_chained(state, key, value, offset, steps);
         }
         let Some(offset) = offset else {
-            let shape = |value: &[u8]| Shape::for_new(value.len(), self.options.version_slots);
+            let layout = |value: &[u8]| ObjectLayout::for_new(value.len(), self.options.version_slots);
             return match value {
-                Some(value) => self.build(state, key, value, (shape(value), None), steps),
-                None => Ok(Planned::Yes),
+                Some(value) => self.build(state, key, value, (layout(value), None), steps),
+                None => Ok(PlanOutcome::Yes),
             };
         };
         let Some(object) = VersionedObject::try_open(state.pool(), offset) else {
@@ -199,33 +201,33 @@ impl Planner<'_> {
         self.first_committer_wins(state, key, census.newest)?;
         let Some(value) = value else {
             steps.extend(census.current.map(|current| Step::Delete { object, current, state, key }));
-            return Ok(Planned::Yes);
+            return Ok(PlanOutcome::Yes);
         };
         if active("version-written-over-the-current")
             && let Some(slot) = census.current
             && object.holds(value.len())
         {
             steps.push(Step::Update { object, dead: 1 << slot, slot, superseded: None, value });
-            return Ok(Planned::Yes);
+            return Ok(PlanOutcome::Yes);
         }
-        if let Some(shape) = self.shrunk(&object, &census, value.len()) {
-            return self.build(state, key, value, (shape, Some(Box::new((object, census)))), steps);
+        if let Some(layout) = self.shrunk(&object, &census, value.len()) {
+            return self.build(state, key, value, (layout, Some(Box::new((object, census)))), steps);
         }
         if object.holds(value.len())
             && census.needed.count_ones() <= 1
-            && let Some(reservation) = state.pool().reserve_before(offset, object.shape().bytes())?
+            && let Some(reservation) = state.pool().reserve_before(offset, object.layout().bytes())?
         {
-            let shape = object.shape().filling(reservation.bytes());
-            let replaced = Some(Box::new((object, census)) as Replaced<'_>);
-            steps.push(Step::Build { state, key, value, reservation, shape, replaced });
-            return Ok(Planned::Yes);
+            let layout = object.layout().filling(reservation.bytes());
+            let replaced = Some(Box::new((object, census)) as ReplacedObject<'_>);
+            steps.push(Step::Build { state, key, value, reservation, layout, replaced });
+            return Ok(PlanOutcome::Yes);
         }
         if let Some(slot) = object.free_slot(&census)
             && object.holds(value.len())
         {
             let superseded = census.current;
             steps.push(Step::Update { object, dead: census.dead, slot, superseded, value });
-            return Ok(Planned::Yes);
+            return Ok(PlanOutcome::Yes);
         }
         let slots_max = match state.protocol() {
             // Commits in flight may supersede each other before any of them is visible.
@@ -233,32 +235,37 @@ impl Planner<'_> {
             _ => self.options.version_slots_max,
         };
         let grown =
-            |versions: u64| object.shape().grown(versions.count_ones() as usize + 1, value.len(), slots_max);
-        if let Some(shape) = grown(census.needed) {
-            return self.build(state, key, value, (shape, Some(Box::new((object, census)))), steps);
+            |versions: u64| object.layout().grown(versions.count_ones() as usize + 1, value.len(), slots_max);
+        if let Some(layout) = grown(census.needed) {
+            return self.build(state, key, value, (layout, Some(Box::new((object, census)))), steps);
         }
         let recent = census.needed & !census.old;
-        let Some(shape) = grown(recent) else { return Ok(Planned::TooManyVersions) };
+        let Some(layout) = grown(recent) else { return Ok(PlanOutcome::TooManyVersions) };
         let kept = if active("old-versions-dropped") { 0 } else { census.old };
         let copies = object.copies(kept, &state.group.invalid);
         state.old_versions.keep(state.id, key, copies, snapshots)?;
         let replaced = Box::new((object, Census { needed: recent, ..census }));
-        self.build(state, key, value, (shape, Some(replaced)), steps)
+        self.build(state, key, value, (layout, Some(replaced)), steps)
     }
 
     /// A smaller layout for the object of a key that is written rarely, and has grown for snapshots that have ended.
-    fn shrunk(&self, object: &VersionedObject<'_>, census: &Census, value_bytes: usize) -> Option<Shape> {
+    fn shrunk(
+        &self,
+        object: &VersionedObject<'_>,
+        census: &Census,
+        value_bytes: usize,
+    ) -> Option<ObjectLayout> {
         let slots = self.options.version_slots;
-        if object.shape().slots() <= slots || census.needed.count_ones() > 1 {
+        if object.layout().slots() <= slots || census.needed.count_ones() > 1 {
             return None;
         }
-        let recently = self.active.drawn().saturating_sub(CALM_NS);
+        let recently = self.active.newest_assigned().saturating_sub(CALM_NS);
         if object.versions_after(recently) >= slots {
             return None;
         }
         let kept_bytes =
             (census.needed != 0).then(|| object.value_bytes(census.needed.trailing_zeros() as usize));
-        Some(Shape::for_new(value_bytes.max(kept_bytes.unwrap_or(0)), slots))
+        Some(ObjectLayout::for_new(value_bytes.max(kept_bytes.unwrap_or(0)), slots))
     }
 
     /// Checks for conflicts at a snapshot; elsewhere locks or validation ensure that the last one to commit knew what
@@ -282,7 +289,7 @@ impl Planner<'_> {
         value: Option<&'a [u8]>,
         offset: Option<u64>,
         steps: &mut Vec<Step<'a, 'a>>,
-    ) -> Result<Planned> {
+    ) -> Result<PlanOutcome> {
         let (mut lives, mut before) = (false, None);
         if let Some(offset) = offset {
             let census = Chain::at(state.pool(), offset).census(&state.group.invalid, self.snapshots);
@@ -292,11 +299,11 @@ impl Planner<'_> {
             before = Some((offset, census.pruned));
         }
         if value.is_none() && !lives {
-            return Ok(Planned::Yes);
+            return Ok(PlanOutcome::Yes);
         }
         let reservation = state.pool().reserve(chain::version_bytes(value))?;
         steps.push(Step::Chain { state, key, value, reservation, before });
-        Ok(Planned::Yes)
+        Ok(PlanOutcome::Yes)
     }
 
     fn build<'a>(
@@ -304,12 +311,12 @@ impl Planner<'_> {
         state: &'a State,
         key: &'a [u8],
         value: &'a [u8],
-        (shape, replaced): (Shape, Option<Replaced<'a>>),
+        (layout, replaced): (ObjectLayout, Option<ReplacedObject<'a>>),
         steps: &mut Vec<Step<'a, 'a>>,
-    ) -> Result<Planned> {
-        let reservation = state.pool().reserve(shape.bytes())?;
-        let shape = shape.filling(reservation.bytes());
-        steps.push(Step::Build { state, key, value, reservation, shape, replaced });
-        Ok(Planned::Yes)
+    ) -> Result<PlanOutcome> {
+        let reservation = state.pool().reserve(layout.bytes())?;
+        let layout = layout.filling(reservation.bytes());
+        steps.push(Step::Build { state, key, value, reservation, layout, replaced });
+        Ok(PlanOutcome::Yes)
     }
 }

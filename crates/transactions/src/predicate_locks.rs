@@ -69,10 +69,7 @@ impl Keys {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low + (high - low) / 2;
-            match is_before(self.at(middle)) {
-                true => low = middle + 1,
-                false => high = middle,
-            }
+            if is_before(self.at(middle)) { low = middle + 1 } else { high = middle }
         }
         (low < self.len()).then(|| self.at(low))
     }
@@ -105,7 +102,7 @@ impl Keys {
 
 /// Locked keys and ranges of a state.
 #[derive(Default)]
-struct Locked {
+struct LockedKeys {
     keys: Keys,
     ranges: Vec<KeyRange>,
 }
@@ -113,7 +110,7 @@ struct Locked {
 /// All that a commit locks.
 pub(crate) struct PredicateLock {
     groups: SmallVec<[GroupId; 4]>,
-    states: BTreeMap<StateId, Locked>,
+    states: BTreeMap<StateId, LockedKeys>,
     is_released: Mutex<bool>,
     released: Condvar,
 }
@@ -121,7 +118,7 @@ pub(crate) struct PredicateLock {
 impl PredicateLock {
     /// A lock of the written keys, and of everything that was read.
     pub(crate) fn new(groups: &[&Group], writes: &WriteSet, reads: Option<&ReadSet>) -> PredicateLock {
-        let mut states = BTreeMap::<StateId, Locked>::new();
+        let mut states = BTreeMap::<StateId, LockedKeys>::new();
         for (id, writes) in writes.states.iter().filter(|(_, writes)| !writes.keys.is_empty()) {
             states.entry(*id).or_default().keys = Keys::new(writes.keys.keys().map(|key| &key[..]));
         }
@@ -160,7 +157,7 @@ impl PredicateLock {
 
     /// Tells whether both name a key, or one a key of a range of the other. Locks that only read a range do not
     /// conflict over it.
-    fn meets(&self, other: &PredicateLock) -> bool {
+    fn conflicts_with(&self, other: &PredicateLock) -> bool {
         self.states.iter().any(|(state, own)| {
             let Some(theirs) = other.states.get(state) else { return false };
             own.keys.has_common(&theirs.keys)
@@ -189,7 +186,7 @@ pub(crate) struct PredicateLocks {
 }
 
 /// A lock until it is dropped.
-pub(crate) struct PredicateHeld<'l> {
+pub(crate) struct PredicateGuard<'l> {
     locks: &'l PredicateLocks,
     lock: Arc<PredicateLock>,
 }
@@ -219,18 +216,18 @@ impl PredicateLocks {
     }
 
     /// Enters a lock, or returns one that it would have to wait for.
-    pub(crate) fn enter(&self, lock: Arc<PredicateLock>) -> Result<PredicateHeld<'_>, Arc<PredicateLock>> {
+    pub(crate) fn enter(&self, lock: Arc<PredicateLock>) -> Result<PredicateGuard<'_>, Arc<PredicateLock>> {
         let _entering = self.entering.lock();
-        if let Some(other) = self.locks.read().iter().find(|other| lock.meets(other)) {
+        if let Some(other) = self.locks.read().iter().find(|other| lock.conflicts_with(other)) {
             return Err(Arc::clone(other));
         }
         self.locks.write().push(Arc::clone(&lock));
         self.count.fetch_add(1, Ordering::AcqRel);
-        Ok(PredicateHeld { locks: self, lock })
+        Ok(PredicateGuard { locks: self, lock })
     }
 }
 
-impl Drop for PredicateHeld<'_> {
+impl Drop for PredicateGuard<'_> {
     fn drop(&mut self) {
         self.locks.locks.write().retain(|lock| !Arc::ptr_eq(lock, &self.lock));
         self.locks.count.fetch_sub(1, Ordering::AcqRel);
@@ -254,7 +251,7 @@ mod tests {
             lower: Bound::Included(key(from)),
             upper: Bound::Excluded(key(to)),
         };
-        let locked = Locked {
+        let locked = LockedKeys {
             keys: Keys::new(
                 keys.iter().map(|number| key(*number)).collect::<Vec<_>>().iter().map(|key| &key[..]),
             ),
@@ -269,9 +266,9 @@ mod tests {
     }
 
     #[test]
-    fn locks_meet_in_keys_and_in_keys_of_ranges() {
+    fn locks_conflict_in_keys_and_in_keys_of_ranges() {
         let many: Vec<u64> = (0..100).map(|number| 2 * number).collect();
-        for (one, other, meets) in [
+        for (one, other, conflicts_with) in [
             (lock(&[1, 3, 5], &[]), lock(&[2, 4, 5], &[]), true),
             (lock(&[1, 3, 5], &[]), lock(&[2, 4, 6], &[]), false),
             (lock(&many, &[]), lock(&[7, 198], &[]), true),
@@ -281,7 +278,10 @@ mod tests {
             (lock(&[1], &[(10, 20)]), lock(&[9], &[(5, 30)]), false),
             (lock(&[], &[(10, 20)]), lock(&many, &[(300, 400)]), true),
         ] {
-            assert_eq!((one.meets(&other), other.meets(&one)), (meets, meets));
+            assert_eq!(
+                (one.conflicts_with(&other), other.conflicts_with(&one)),
+                (conflicts_with, conflicts_with)
+            );
         }
         let elsewhere = lock(&[1], &[(10, 20)]);
         assert!(!elsewhere.has(StateId(8), &key(1)) && elsewhere.has(StateId(7), &key(1)));

@@ -5,7 +5,7 @@
 //! another, in the order of their timestamps (backward validation; dissertation 5.3, BOCC). Ranges are remembered as
 //! ranges, so a row that appears in one counts (no phantoms). A read-only transaction needs no validation: the snapshot
 //! itself is a position in that order. Groups with the protocol BOCC validate against write sets in place of versions
-//! ([`crate::write_sets`]), and all transactions.
+//! ([`crate::validation_sets`]), and all transactions.
 //!
 //! Memory: at most [`READS_MAX`] keys and ranges a state; beyond, all of the state counts as read.
 

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::active::Snapshots;
 use crate::chain::Chain;
 use crate::context::StateContext;
-use crate::dead_keys::{DeadKey, Swept};
+use crate::dead_keys::{DeadKey, SweepResult};
 use crate::object::VersionedObject;
 use crate::snapshot::Snapshot;
 use crate::state::State;
@@ -54,7 +54,7 @@ enum Removal {
 /// The outcome of a slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slice {
-    looked_at: usize,
+    load_each: usize,
     removed: u64,
     shrunk: u64,
     /// Dead keys that have to wait, and the oldest of their deletion timestamps.
@@ -73,7 +73,7 @@ struct LeafPass {
 
 impl Slice {
     fn add(&mut self, other: Slice) {
-        self.looked_at += other.looked_at;
+        self.load_each += other.load_each;
         self.removed += other.removed;
         self.shrunk += other.shrunk;
         self.waiting += other.waiting;
@@ -81,7 +81,7 @@ impl Slice {
     }
 
     fn note(self, stats: &mut VacuumStats) {
-        stats.keys_seen += self.looked_at as u64;
+        stats.keys_seen += self.load_each as u64;
         stats.keys_removed += self.removed;
         stats.objects_shrunk += self.shrunk;
         stats.keys_waiting += self.waiting;
@@ -119,7 +119,7 @@ impl StateContext {
             *last = Some(id);
             let slice = self.reclaim_of(&state, all_see, patience)?;
             slice.note(stats);
-            return Ok(slice.looked_at > 0);
+            return Ok(slice.load_each > 0);
         }
         *last = None;
         Ok(false)
@@ -135,12 +135,13 @@ impl StateContext {
     ) -> Result<Slice> {
         self.check_accepts_commits()?;
         let keys = state.dead.take_keys(&all_see, SLICE_KEYS);
-        let slice = match keys.is_empty() {
-            false => self.reclaim_keys(state, &keys, patience)?,
-            true => match state.dead.sweep_at(&all_see) {
+        let slice = if keys.is_empty() {
+            match state.dead.sweep_at(&all_see) {
                 Some(at) => self.sweep_leaf(state, &at, patience)?,
                 None => return Ok(Slice::default()),
-            },
+            }
+        } else {
+            self.reclaim_keys(state, &keys, patience)?
         };
         state.dead.note_pass(slice.removed, self.pool().env().now_ns());
         self.store_dead_keys(state, patience);
@@ -172,16 +173,16 @@ impl StateContext {
     /// Visits the next leaf of a sweep.
     fn sweep_leaf(&self, state: &State, at: &Bound<KeyBytes>, patience: Patience) -> Result<Slice> {
         let from = at.as_ref().map(|key| &key[..]);
-        let Some(LeafPass { slice, next, .. }) = self.look_over(state, from, patience)? else {
+        let Some(LeafPass { slice, next, .. }) = self.visit_leaf(state, from, patience)? else {
             return Ok(Slice::default());
         };
         let Slice { removed, waiting, waits_for, .. } = slice;
-        state.dead.swept(at, Swept { removed, waiting, waits_for }, next);
-        Ok(Slice { looked_at: slice.looked_at.max(1), ..slice })
+        state.dead.swept(at, SweepResult { removed, waiting, waits_for }, next);
+        Ok(Slice { load_each: slice.load_each.max(1), ..slice })
     }
 
     /// Visits the leaf of the index at `from`. None: the state is gone, or the caller would have to wait.
-    fn look_over(&self, state: &State, from: Bound<&[u8]>, patience: Patience) -> Result<Option<LeafPass>> {
+    fn visit_leaf(&self, state: &State, from: Bound<&[u8]>, patience: Patience) -> Result<Option<LeafPass>> {
         let (mut entries, mut candidates) = (Vec::new(), Vec::<KeyBytes>::new());
         let visible = self.active.newest();
         let next = {
@@ -191,11 +192,12 @@ impl StateContext {
                 return Ok(None);
             }
             let next = state.index.scan_batch(from, &mut entries)?;
-            let wanted = entries.iter().filter(|(_, offset)| self.may_give_back(state, *offset, visible));
+            let wanted =
+                entries.iter().filter(|(_, offset)| self.may_be_reclaimable(state, *offset, visible));
             candidates.extend(wanted.map(|(key, _)| key.clone()));
             next
         };
-        let mut slice = Slice { looked_at: entries.len() - candidates.len(), ..Slice::default() };
+        let mut slice = Slice { load_each: entries.len() - candidates.len(), ..Slice::default() };
         let mut waiting = Vec::new();
         for keys in candidates.chunks(SLICE_KEYS) {
             let looked = self.with_keys(state, keys.iter(), patience, |at, removal| {
@@ -210,14 +212,14 @@ impl StateContext {
     }
 
     /// Tells whether it is worth holding the key of an object. Nothing is held, and what is there may change meanwhile.
-    fn may_give_back(&self, state: &State, offset: u64, visible: Snapshot) -> bool {
+    fn may_be_reclaimable(&self, state: &State, offset: u64, visible: Snapshot) -> bool {
         let invalid = &state.group.invalid;
         if state.is_chained() {
             let chain = Chain::at(state.pool(), offset);
             return chain.seems_dead(visible, invalid) || chain.has_several();
         }
         VersionedObject::try_open(state.pool(), offset).is_none_or(|object| {
-            object.seems_dead(visible, invalid) || object.shape().slots() >= SHRINK_SLOTS_MIN
+            object.seems_dead(visible, invalid) || object.layout().slots() >= SHRINK_SLOTS_MIN
         })
     }
 
@@ -228,7 +230,7 @@ impl StateContext {
         state: &State,
         keys: impl ExactSizeIterator<Item = &'k KeyBytes> + Clone,
         patience: Patience,
-        mut looked_at: impl FnMut(usize, Removal),
+        mut load_each: impl FnMut(usize, Removal),
     ) -> Result<Option<Slice>> {
         let of_state = || keys.clone().map(|key| (state.id, &key[..]));
         let held = state.group.hold_keys(of_state, patience);
@@ -236,7 +238,7 @@ impl StateContext {
         self.check_accepts_commits()?;
         // After the keys are held: keys deleted later are not visited here.
         let snapshots = self.active.snapshots();
-        let mut slice = Slice { looked_at: keys.len(), ..Slice::default() };
+        let mut slice = Slice { load_each: keys.len(), ..Slice::default() };
         for (at, key) in keys.enumerate() {
             let removal = self.remove_if_dead(state, key, &snapshots)?;
             match removal {
@@ -247,7 +249,7 @@ impl StateContext {
                 }
                 Removal::Alive => slice.shrunk += u64::from(self.shrink(state, key, &snapshots)?),
             }
-            looked_at(at, removal);
+            load_each(at, removal);
         }
         Ok(Some(slice))
     }
@@ -267,7 +269,7 @@ impl StateContext {
                 self.check_accepts_commits()?;
                 let lower = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
                 let Some(LeafPass { slice, waiting, next }) =
-                    self.look_over(state, lower, Patience::Waits)?
+                    self.visit_leaf(state, lower, Patience::Waits)?
                 else {
                     return Ok(());
                 };
@@ -318,7 +320,7 @@ impl StateContext {
         if census.needed != 0 || !snapshots.all_see(census.newest) {
             return Ok(Removal::NotYet(census.newest));
         }
-        self.note_gone(state);
+        self.note_removed(state);
         let mut publication = state.pool().publication();
         publication.free(offset);
         if active("dead-object-freed-before-its-key") {
@@ -330,10 +332,10 @@ impl StateContext {
 
     /// Notes that a key is about to be removed from the index: its earlier versions are in the history alone, and a
     /// reader of the history finds this noted.
-    fn note_gone(&self, state: &State) {
+    fn note_removed(&self, state: &State) {
         if let Some(history) = state.history() {
             // Not by the object: versions that ended later may have given their slots to commits that failed.
-            history.note_gone(self.active.drawn());
+            history.note_removed(self.active.newest_assigned());
         }
     }
 
@@ -357,7 +359,7 @@ impl StateContext {
             return Ok(if census.lives { Removal::Alive } else { Removal::NotYet(census.newest) });
         }
         self.cut(state.pool(), chain)?;
-        self.note_gone(state);
+        self.note_removed(state);
         let mut publication = state.pool().publication();
         publication.free(offset);
         state.index.remove(key, publication)?;
@@ -368,7 +370,7 @@ impl StateContext {
     pub(crate) fn cut(&self, pool: &Pool, chain: Chain<'_>) -> Result<()> {
         loop {
             let mut publication = pool.publication();
-            let last = chain.cut_behind_first(&mut publication);
+            let last = chain.unlink_behind_first(&mut publication);
             publication.publish()?;
             if last {
                 return Ok(());
@@ -386,16 +388,16 @@ impl StateContext {
         let Some(old) = VersionedObject::try_open(pool, offset) else {
             return Err(state.damaged(key, "a damaged MVCC object"));
         };
-        if old.shape().slots() < SHRINK_SLOTS_MIN.max(slots + 1) {
+        if old.layout().slots() < SHRINK_SLOTS_MIN.max(slots + 1) {
             return Ok(false);
         }
         let census = old.census(&state.group.invalid, snapshots);
         if census.current.is_none() || census.needed.count_ones() > 1 {
             return Ok(false);
         }
-        let reservation = pool.reserve(old.shape().shrunk(slots).bytes())?;
-        let shape = old.shape().shrunk(slots).filling(reservation.bytes());
-        VersionedObject::initialise(pool, reservation.offset(), shape).build(Some((&old, &census)), None);
+        let reservation = pool.reserve(old.layout().shrunk(slots).bytes())?;
+        let layout = old.layout().shrunk(slots).filling(reservation.bytes());
+        VersionedObject::initialise(pool, reservation.offset(), layout).build(Some((&old, &census)), None);
         let mut publication = pool.publication();
         let new = publication.allocate(reservation);
         publication.free(offset);
@@ -405,7 +407,7 @@ impl StateContext {
 
     /// Reclaims space, up to a number of keys, for a commit that found no room. Returns true if anything came of it;
     /// where reads are validated a commit that failed once is not tried again.
-    pub(crate) fn makes_room(&self) -> bool {
+    pub(crate) fn reclaim_room(&self) -> bool {
         if self.options().protocol == Protocol::Bocc {
             return false;
         }
@@ -418,7 +420,7 @@ impl StateContext {
             Ok(())
         };
         if let Err(error) = step() {
-            tracing::warn!(%error, "making room failed");
+            tracing::warn!(%error, "reclaiming space for a commit failed");
         }
         let old = self.old_versions.bytes();
         self.old_versions.prune(&self.active.snapshots());
@@ -429,9 +431,10 @@ impl StateContext {
     /// waits for a holder of a group; errors are left for the next commit to report.
     pub(crate) fn tidy(&self, keys: usize) {
         let has_thread = self.reclaim.has_thread();
-        let (help_dead, help_history) = match has_thread {
-            true => (self.reclaim.dead() >= HELP_FROM, self.prune_is_late()),
-            false => (true, self.keeps_history()),
+        let (help_dead, help_history) = if has_thread {
+            (self.reclaim.dead() >= HELP_FROM, self.prune_is_late())
+        } else {
+            (true, self.keeps_history())
         };
         if !help_dead && !help_history {
             return;

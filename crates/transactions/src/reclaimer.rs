@@ -60,11 +60,11 @@ impl Reclaimer {
         let stop = Arc::new(AtomicBool::new(false));
         let mut thread = None;
         if !context.pool().env().is_simulated() {
-            let work = Work {
+            let work = ReclaimLoop {
                 context: Arc::clone(context),
                 stop: Arc::clone(&stop),
                 last: None,
-                drawn: 0,
+                newest_assigned: 0,
                 is_busy: false,
                 free: FreeSpace::new(return_after),
                 volatile: FreeSpace::new(return_after),
@@ -75,7 +75,9 @@ impl Reclaimer {
                     context.reclaim.set_has_thread(true);
                     thread = Some(handle);
                 }
-                Err(error) => tracing::warn!(%error, "no thread to give space back in the background"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot start a thread to reclaim space in the background")
+                }
             }
         }
         Reclaimer { context: Arc::clone(context), stop, thread: Mutex::new(thread) }
@@ -88,7 +90,7 @@ impl Reclaimer {
         self.context.reclaim.wake();
         self.context.reclaim.set_has_thread(false);
         if thread.join().is_err() {
-            tracing::error!("the thread that gives space back panicked");
+            tracing::error!("the thread that reclaims space panicked");
         }
     }
 }
@@ -105,13 +107,13 @@ impl std::fmt::Debug for Reclaimer {
     }
 }
 
-struct Work {
+struct ReclaimLoop {
     context: Arc<StateContext>,
     stop: Arc<AtomicBool>,
     /// The state that was worked on last.
     last: Option<StateId>,
     /// The newest timestamp at the last check.
-    drawn: Timestamp,
+    newest_assigned: Timestamp,
     /// A transaction has committed between the last two checks.
     is_busy: bool,
     free: FreeSpace,
@@ -120,7 +122,7 @@ struct Work {
     disk: FreeSpace,
 }
 
-impl Work {
+impl ReclaimLoop {
     fn run(mut self) {
         let (mut done, mut told) = (VacuumStats::default(), Instant::now());
         while !self.stop.load(Ordering::Acquire) {
@@ -131,14 +133,14 @@ impl Work {
                 Ok(false) => self.context.reclaim.wait(TICK),
                 Err(error) => {
                     if self.context.check_accepts_commits().is_ok() {
-                        tracing::warn!(%error, "giving space back failed; it is tried again");
+                        tracing::warn!(%error, "reclaiming space failed; it is retried");
                     }
                     self.context.reclaim.wait(AFTER_ERROR);
                 }
             }
             if told.elapsed() >= LOG_EVERY {
                 if done != VacuumStats::default() {
-                    tracing::debug!(?done, left = self.context.reclaim.dead(), "space was given back");
+                    tracing::debug!(?done, left = self.context.reclaim.dead(), "space was reclaimed");
                 }
                 (done, told) = (VacuumStats::default(), Instant::now());
             }
@@ -148,9 +150,9 @@ impl Work {
     /// Keeps timestamps near the clock where commits do not: planning tells by them which keys are written rarely.
     fn follow_clock(&mut self) {
         let active = &self.context.active;
-        self.is_busy = active.drawn() != self.drawn;
+        self.is_busy = active.newest_assigned() != self.newest_assigned;
         active.catch_up(self.context.clock.now_ns());
-        self.drawn = active.drawn();
+        self.newest_assigned = active.newest_assigned();
     }
 
     /// A slice of work; false if there is nothing to do.
@@ -165,12 +167,12 @@ impl Work {
         if context.keeps_history() {
             worked |= context.prune_behind(PRUNE_KEYS)?;
         }
-        self.free.look(context.pool())?;
+        self.free.check(context.pool())?;
         if let Some(volatile) = context.volatile_pool() {
-            self.volatile.look(volatile)?;
+            self.volatile.check(volatile)?;
         }
         if let Some(disk) = context.disk_pool() {
-            self.disk.look(disk)?;
+            self.disk.check(disk)?;
         }
         Ok(worked)
     }
@@ -200,7 +202,7 @@ impl FreeSpace {
     }
 
     /// Returns the space that was free all the time.
-    fn look(&mut self, pool: &Pool) -> Result<()> {
+    fn check(&mut self, pool: &Pool) -> Result<()> {
         if self.looked.elapsed() < TICK || !pool.can_return_space() {
             return Ok(());
         }
@@ -220,7 +222,7 @@ impl FreeSpace {
             return Ok(());
         }
         let returned = pool.return_space_beyond(kept / 2)?;
-        tracing::debug!(returned, "free blocks went back to the disk");
+        tracing::debug!(returned, "free blocks were returned to the disk");
         Ok(())
     }
 }

@@ -143,11 +143,14 @@ pub(crate) fn scrub_group<'s>(
 ) -> Result<u64> {
     let mut scrubbed = 0;
     for state in states.filter(|state| state.group.id == group.id) {
-        let scrub = |offset| match state.is_chained() {
-            true => Chain::at(state.pool(), offset).scrub(&group.invalid),
-            // Damaged objects are reported when they are read; they hide nothing that a reader could see.
-            false => VersionedObject::try_open(state.pool(), offset)
-                .is_some_and(|object| object.scrub(&group.invalid)),
+        let scrub = |offset| {
+            if state.is_chained() {
+                Chain::at(state.pool(), offset).scrub(&group.invalid)
+            } else {
+                // Damaged objects are reported when they are read; they hide nothing that a reader could see.
+                VersionedObject::try_open(state.pool(), offset)
+                    .is_some_and(|object| object.scrub(&group.invalid))
+            }
         };
         for_each_object(state, |offset| scrubbed += u64::from(scrub(offset)))?;
         scrubbed += StateContext::scrub_history(state)?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use entresol_structures::KeyBytes;
 
-use crate::state::{Found, State};
+use crate::state::{LookupOutcome, State};
 use crate::transaction::Transaction;
 use crate::value_buffer::ValueBuffer;
 use crate::write_set::is_empty_range;
@@ -87,7 +87,7 @@ impl Transaction {
         };
         let upper = normalised(state, &range.upper)?;
         if let Some(at) = self.as_of() {
-            return self.scan_past(state, (lower, upper), at, from, f);
+            return self.scan_as_of(state, (lower, upper), at, from, f);
         }
         if is_empty_range(as_slice(&lower), as_slice(&upper)) {
             return Ok(false);
@@ -143,16 +143,17 @@ impl Transaction {
                 continue;
             }
             interleave::point();
-            let found = match state.protocol().reads_snapshots() {
-                true => state.copy_visible(key, *offset, snapshot, &mut value),
-                false => state.copy_newest_at(*offset, &self.context().active, &mut value),
+            let found = if state.protocol().reads_snapshots() {
+                state.copy_visible(key, *offset, snapshot, &mut value)
+            } else {
+                state.copy_newest_at(*offset, &self.context().active, &mut value)
             };
             self.check_still_open()?;
             match found {
-                Found::Value => f(key, &value),
-                Found::Nothing { dead: true } => state.dead.push_met(key),
-                Found::Nothing { dead: false } => (),
-                Found::Damaged => return Err(state.damaged(key, "a damaged MVCC object")),
+                LookupOutcome::Value => f(key, &value),
+                LookupOutcome::Nothing { dead: true } => state.dead.push_found(key),
+                LookupOutcome::Nothing { dead: false } => (),
+                LookupOutcome::Damaged => return Err(state.damaged(key, "a damaged MVCC object")),
             }
         }
         for (own_key, own_value) in own {

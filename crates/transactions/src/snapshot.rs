@@ -55,8 +55,8 @@ impl Class {
 
     /// The timestamp of the class, of those that are assigned together.
     #[inline]
-    pub(crate) fn timestamp(self, drawn: Timestamp) -> Timestamp {
-        drawn | self as Timestamp
+    pub(crate) fn timestamp(self, newest_assigned: Timestamp) -> Timestamp {
+        newest_assigned | self as Timestamp
     }
 }
 
@@ -109,8 +109,8 @@ impl Snapshot {
     /// for a large commit that was assigned its timestamp at this time.
     pub(crate) fn tells_all_up_to(self) -> Timestamp {
         let [quick, slow, large @ ..] = self.seen;
-        let in_work = large.into_iter().filter(|number| !is_idle(*number));
-        in_work.fold(quick.min(slow), Timestamp::min)
+        let in_flight = large.into_iter().filter(|number| !is_idle(*number));
+        in_flight.fold(quick.min(slow), Timestamp::min)
     }
 
     /// No commit above is seen.

@@ -57,7 +57,7 @@ pub struct State {
 
 /// Outcome of a lookup at a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum LookupOutcome {
     /// The value was copied.
     Value,
     /// The bytes are no object, or the transaction was finished meanwhile.
@@ -149,10 +149,7 @@ impl State {
 
     #[inline]
     pub(crate) fn history(&self) -> Option<Arc<History>> {
-        match self.keeps_history.load(Ordering::Acquire) {
-            false => None,
-            true => self.history.read().clone(),
-        }
+        if self.keeps_history.load(Ordering::Acquire) { self.history.read().clone() } else { None }
     }
 
     /// The caller holds the group, or has the context to itself.
@@ -306,29 +303,31 @@ impl State {
         offset: u64,
         snapshot: Snapshot,
         value: &mut ValueBuffer,
-    ) -> Found {
+    ) -> LookupOutcome {
         if self.is_chained() {
             return self.copy_from_chain(offset, snapshot, value);
         }
-        let Some(object) = VersionedObject::try_open(&self.pool, offset) else { return Found::Damaged };
+        let Some(object) = VersionedObject::try_open(&self.pool, offset) else {
+            return LookupOutcome::Damaged;
+        };
         // Only the first line says which value is needed; short values lie in the second one. Behind a load of the
         // first, which the processor does not wait for here: a prefetch that finds no translation holds up what follows
         // it.
         self.pool.prefetch(offset + LINE_BYTES);
         match object.visible(snapshot, &self.group.invalid) {
-            Some(slot) if object.copy_value(slot, value) => Found::Value,
-            Some(_) => Found::Damaged,
-            None if self.copy_old_version(key, snapshot, value) => Found::Value,
-            None => Found::Nothing { dead: object.seems_dead(snapshot, &self.group.invalid) },
+            Some(slot) if object.copy_value(slot, value) => LookupOutcome::Value,
+            Some(_) => LookupOutcome::Damaged,
+            None if self.copy_old_version(key, snapshot, value) => LookupOutcome::Value,
+            None => LookupOutcome::Nothing { dead: object.seems_dead(snapshot, &self.group.invalid) },
         }
     }
 
-    fn copy_from_chain(&self, offset: u64, snapshot: Snapshot, value: &mut ValueBuffer) -> Found {
+    fn copy_from_chain(&self, offset: u64, snapshot: Snapshot, value: &mut ValueBuffer) -> LookupOutcome {
         let chain = Chain::at(&self.pool, offset);
         match chain.copy_visible(snapshot, &self.group.invalid, value) {
-            Ok(true) => Found::Value,
-            Ok(false) => Found::Nothing { dead: chain.seems_dead(snapshot, &self.group.invalid) },
-            Err(_) => Found::Damaged,
+            Ok(true) => LookupOutcome::Value,
+            Ok(false) => LookupOutcome::Nothing { dead: chain.seems_dead(snapshot, &self.group.invalid) },
+            Err(_) => LookupOutcome::Damaged,
         }
     }
 
@@ -349,9 +348,10 @@ impl State {
     /// The same of an object that the index led to.
     pub(crate) fn newest_at(&self, key: &[u8], offset: u64) -> Result<Timestamp> {
         let invalid = &self.group.invalid;
-        let newest = match self.is_chained() {
-            true => Chain::at(&self.pool, offset).newest(invalid).ok(),
-            false => VersionedObject::try_open(&self.pool, offset).map(|object| object.newest(invalid)),
+        let newest = if self.is_chained() {
+            Chain::at(&self.pool, offset).newest(invalid).ok()
+        } else {
+            VersionedObject::try_open(&self.pool, offset).map(|object| object.newest(invalid))
         };
         newest.ok_or_else(|| self.damaged(key, "a damaged MVCC object"))
     }

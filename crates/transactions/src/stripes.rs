@@ -31,7 +31,7 @@ pub(crate) struct Stripes {
 }
 
 /// The locks of some keys.
-pub(crate) type StripesHeld<'s> = SmallVec<[MutexGuard<'s, ()>; USUAL_KEYS]>;
+pub(crate) type StripesGuard<'s> = SmallVec<[MutexGuard<'s, ()>; USUAL_KEYS]>;
 
 impl Stripes {
     pub(crate) fn new() -> Stripes {
@@ -40,7 +40,10 @@ impl Stripes {
     }
 
     /// Waits for holders of the same keys. A caller that holds some already must not ask for more.
-    pub(crate) fn hold<'s, 'k>(&'s self, keys: impl Iterator<Item = (StateId, &'k [u8])>) -> StripesHeld<'s> {
+    pub(crate) fn hold<'s, 'k>(
+        &'s self,
+        keys: impl Iterator<Item = (StateId, &'k [u8])>,
+    ) -> StripesGuard<'s> {
         let mut numbers: SmallVec<[usize; USUAL_KEYS]> =
             keys.map(|(state, key)| stripe(state, key)).collect();
         numbers.sort_unstable();

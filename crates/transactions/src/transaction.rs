@@ -20,6 +20,7 @@ use entresol_memory::Durability;
 use entresol_structures::KeyBytes;
 use parking_lot::{Mutex, RwLock};
 
+use crate::as_of::AsOf;
 use crate::cancellation::Cancellation;
 use crate::commit::{self, Commit};
 use crate::context::StateContext;
@@ -27,14 +28,13 @@ use crate::history::utc;
 use crate::isolation::Isolation;
 use crate::locks::{LockTable, TransactionLocks};
 use crate::object::VALUE_BYTES_MAX;
-use crate::past::Past;
 use crate::reads::ReadSet;
 use crate::scan::KeyRange;
 use crate::snapshot::{Class, Snapshot, is_idle};
-use crate::state::{Found, State};
+use crate::state::{LookupOutcome, State};
+use crate::validation_sets::ValidatedReads;
 use crate::value_buffer::ValueBuffer;
 use crate::write_set::{Mark, WriteSet};
-use crate::write_sets::ValidatedReads;
 use crate::{Error, Interrupt, Protocol, Result, StateId, Timestamp, interleave};
 
 /// Number of keys that `read_many` looks up together: enough to keep the memory busy.
@@ -79,7 +79,7 @@ pub struct Transaction {
     has_writes: AtomicBool,
     isolation: Isolation,
     /// Set once its next statement has its writes and its locks.
-    followed: AtomicBool,
+    superseded: AtomicBool,
     pending: RwLock<Pending>,
     /// Reads at the snapshot; recorded by a serializable transaction.
     reads: Option<Mutex<ReadSet>>,
@@ -96,7 +96,7 @@ pub struct Transaction {
     /// Set when it was ended because its snapshot is too old.
     expired: AtomicBool,
     /// Its point in time if it reads AS OF one, and writes nothing.
-    past: Option<Past>,
+    past: Option<AsOf>,
 }
 
 impl Transaction {
@@ -116,7 +116,7 @@ impl Transaction {
             open: AtomicBool::new(true),
             has_writes: AtomicBool::new(false),
             isolation,
-            followed: AtomicBool::new(false),
+            superseded: AtomicBool::new(false),
             pending: RwLock::new(Pending::default()),
             reads: (isolation == Isolation::Serializable).then(Mutex::default),
             validated: Mutex::default(),
@@ -130,15 +130,15 @@ impl Transaction {
     }
 
     /// The same transaction, new and not shared yet, AS OF a point in time.
-    pub(crate) fn in_the_past(self: Arc<Self>, past: Past) -> Arc<Transaction> {
-        let mut transaction = Arc::into_inner(self).expect("nobody else has it yet");
+    pub(crate) fn with_as_of(self: Arc<Self>, past: AsOf) -> Arc<Transaction> {
+        let mut transaction = Arc::into_inner(self).expect("a new transaction has one reference");
         transaction.past = Some(past);
         Arc::new(transaction)
     }
 
     /// The point in time of a transaction that was begun with [`StateContext::begin_as_of`].
     pub fn as_of(&self) -> Option<Timestamp> {
-        self.past.as_ref().map(Past::at)
+        self.past.as_ref().map(AsOf::at)
     }
 
     /// Tells whether its protocol ended it; only running it again from its beginning helps.
@@ -152,7 +152,7 @@ impl Transaction {
         if !self.has_validated.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.context.write_sets.validate(&self.validated.lock())
+        self.context.validation_sets.validate(&self.validated.lock())
     }
 
     /// Notes a read that has to be validated, before it is made.
@@ -221,7 +221,7 @@ impl Transaction {
         if let Some(locks) = self.locks.get() {
             next.locks.get_or_init(|| Arc::clone(locks));
         }
-        self.followed.store(true, Ordering::Release);
+        self.superseded.store(true, Ordering::Release);
         *next.pending.write() = std::mem::take(&mut *pending);
         next.has_writes.store(self.has_writes.swap(false, Ordering::AcqRel), Ordering::Release);
         drop(pending);
@@ -275,10 +275,10 @@ impl Transaction {
             state.copy_newest(&key, &self.context.active, value)?
         };
         self.check_still_open()?;
-        if found == Found::Damaged {
+        if found == LookupOutcome::Damaged {
             return Err(state.damaged(&key, "a damaged MVCC object"));
         }
-        Ok(found == Found::Value)
+        Ok(found == LookupOutcome::Value)
     }
 
     #[inline]
@@ -324,15 +324,16 @@ impl Transaction {
 
     #[cold]
     fn finished(&self) -> Error {
-        match self.expired.load(Ordering::Acquire) {
-            true => Error::Interrupted(Interrupt::SnapshotTooOld),
-            false => Error::Finished,
+        if self.expired.load(Ordering::Acquire) {
+            Error::Interrupted(Interrupt::SnapshotTooOld)
+        } else {
+            Error::Finished
         }
     }
 
     /// The flag is set while `pending` is held.
-    fn check_not_followed(&self) -> Result<()> {
-        if self.followed.load(Ordering::Acquire) { Err(Error::Followed) } else { Ok(()) }
+    fn check_not_superseded(&self) -> Result<()> {
+        if self.superseded.load(Ordering::Acquire) { Err(Error::SupersededStatement) } else { Ok(()) }
     }
 
     /// Checks that earlier copies were protected by the registered snapshot until now.
@@ -371,7 +372,7 @@ impl Transaction {
         state.check_key(key)?;
         let mut value = ValueBuffer::new();
         if let Some(past) = &self.past {
-            return Ok(self.read_past(state, key, past.at(), &mut value)?.then(|| f(&value)));
+            return Ok(self.read_as_of(state, key, past.at(), &mut value)?.then(|| f(&value)));
         }
         if let Some(own) = self.own_write(state, key)? {
             self.check_readable(state)?;
@@ -389,10 +390,10 @@ impl Transaction {
             state.copy_visible(key, offset, self.snapshot, &mut value)
         };
         self.check_still_open()?;
-        if found == Found::Damaged {
+        if found == LookupOutcome::Damaged {
             return Err(state.damaged(&state.normalise(key)?, "a damaged MVCC object"));
         }
-        Ok((found == Found::Value).then(|| f(&value)))
+        Ok((found == LookupOutcome::Value).then(|| f(&value)))
     }
 
     /// Calls `f` with the position and the value of each key, in the order of `keys`. The accesses overlap.
@@ -427,13 +428,13 @@ impl Transaction {
                 self.note_key(state, key.as_ref())?;
                 let found = match offset {
                     Some(offset) => state.copy_visible(key.as_ref(), *offset, self.snapshot, &mut value),
-                    None => Found::Nothing { dead: false },
+                    None => LookupOutcome::Nothing { dead: false },
                 };
                 self.check_still_open()?;
-                if found == Found::Damaged {
+                if found == LookupOutcome::Damaged {
                     return Err(state.damaged(&state.normalise(key.as_ref())?, "a damaged MVCC object"));
                 }
-                f(position, (found == Found::Value).then_some(&value[..]));
+                f(position, (found == LookupOutcome::Value).then_some(&value[..]));
             }
         }
         Ok(())
@@ -448,7 +449,7 @@ impl Transaction {
         let mut value = ValueBuffer::new();
         for (position, key) in keys.iter().map(AsRef::as_ref).enumerate() {
             if let Some(past) = &self.past {
-                let found = self.read_past(state, key, past.at(), &mut value)?;
+                let found = self.read_as_of(state, key, past.at(), &mut value)?;
                 f(position, found.then_some(&value[..]));
                 continue;
             }
@@ -487,7 +488,7 @@ impl Transaction {
         }
         self.context.check_owns(state)?;
         if let Some(past) = &self.past {
-            return Err(Error::ReadsThePast { at: utc(past.at()) });
+            return Err(Error::ReadOnlyAsOf { at: utc(past.at()) });
         }
         if state.protocol() == Protocol::S2pl {
             self.check_readable(state)?;
@@ -496,7 +497,7 @@ impl Transaction {
         let mut pending = self.pending.write();
         pending.check_running()?;
         self.check_readable(state)?;
-        self.check_not_followed()?;
+        self.check_not_superseded()?;
         pending.writes.put(self.context.pool().memory(), state, key, value)?;
         self.has_writes.store(true, Ordering::Release);
         Ok(())
@@ -536,7 +537,7 @@ impl Transaction {
     pub fn commit(&self, durability: Durability) -> Result<Commit> {
         let mut pending = self.pending.write();
         self.check_open()?;
-        if let Err(error) = self.check_not_followed() {
+        if let Err(error) = self.check_not_superseded() {
             self.finish();
             return Err(error);
         }
@@ -562,8 +563,8 @@ impl Transaction {
                     durability: Some(durability),
                 };
                 match commit::commit(&self.context, &request) {
-                    Err(error) if error.is_out_of_space() && self.context.makes_room() => {
-                        tracing::debug!(%error, "dead versions were given back, a commit is tried again");
+                    Err(error) if error.is_out_of_space() && self.context.reclaim_room() => {
+                        tracing::debug!(%error, "space of dead versions was reclaimed, a commit is retried");
                         commit::commit(&self.context, &request)
                     }
                     committed => committed,
@@ -642,8 +643,8 @@ impl Transaction {
         self.context.active.release(self.slot);
         // Strict: what was committed is visible, or nothing was. A superseded statement leaves the locks to the one
         // that followed it.
-        let followed = self.followed.load(Ordering::Acquire);
-        if let Some(locks) = self.locks.get().filter(|locks| !followed || Arc::strong_count(locks) == 1) {
+        let superseded = self.superseded.load(Ordering::Acquire);
+        if let Some(locks) = self.locks.get().filter(|locks| !superseded || Arc::strong_count(locks) == 1) {
             locks.release(&self.context.locks);
         }
         if self.context.old_versions.may_serve(self.snapshot) {

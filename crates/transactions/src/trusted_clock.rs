@@ -38,7 +38,7 @@ impl TrustedClock {
             tracing::warn!(
                 ahead_s,
                 "commits have timestamps ahead of the clock, which was ahead once or is behind now: AS OF a time in \
-                 between does not see what is committed until then"
+                 between does not see commits until then"
             );
         }
         let ahead_ns = AtomicI64::new(difference(now.max(newest), env.uptime_ns()));
@@ -113,10 +113,7 @@ mod tests {
 
     fn env_off(env: &Env) -> i64 {
         // Both are read within the minute that `near` allows for.
-        let other = match env.is_simulated() {
-            true => env.uptime_ns(),
-            false => Env::real().now_ns(),
-        };
+        let other = if env.is_simulated() { env.uptime_ns() } else { Env::real().now_ns() };
         difference(env.now_ns(), other)
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Dropping {
     pub(crate) dropped_at: Timestamp,
     /// Position at which its chains are unlinked next, so that freeing what the index leads to frees all of it; None:
     /// they are unlinked.
-    cut_from: Option<Bound<KeyBytes>>,
+    unlink_from: Option<Bound<KeyBytes>>,
 }
 
 impl Dropping {
@@ -63,7 +63,7 @@ impl Dropping {
             id,
             root,
             dropped_at,
-            cut_from: chained.then_some(Bound::Unbounded),
+            unlink_from: chained.then_some(Bound::Unbounded),
         }
     }
 }
@@ -97,7 +97,7 @@ impl StateContext {
     }
 
     /// Unlinks the chains of one leaf of a dropped state.
-    fn cut_leaf(
+    fn unlink_leaf(
         &self,
         pool: &Arc<Pool>,
         root: u64,
@@ -119,11 +119,9 @@ impl StateContext {
         };
         let Dropping { id, root, .. } = dropping[index];
         let pool = Arc::clone(&dropping[index].pool);
-        if let Some(from) = &dropping[index].cut_from {
-            dropping[index].cut_from = match first_leaf(&pool, root) != Some(0) {
-                true => self.cut_leaf(&pool, root, from)?,
-                false => None,
-            };
+        if let Some(from) = &dropping[index].unlink_from {
+            dropping[index].unlink_from =
+                if first_leaf(&pool, root) != Some(0) { self.unlink_leaf(&pool, root, from)? } else { None };
             return Ok(true);
         }
         if OrderedIndex::destroy_step(&pool, root, true, DESTROY_LEAVES)? {

@@ -1,20 +1,20 @@
 //! Waits that may be long: for a lock, for a slot among the active transactions, for versions that readers hold.
 //!
 //! They hold their thread. Where threads are few and the lock holder needs one of them, as in an asynchronous runtime,
-//! a blocking executor runs them: [`StateContext::run_waits_with`](crate::StateContext::run_waits_with).
+//! a blocking executor runs them: [`StateContext::set_blocking_executor`](crate::StateContext::set_blocking_executor).
 
 use std::sync::OnceLock;
 
 /// Executor for blocking calls: runs a wait, once, and returns when it is over.
-pub type RunWait = fn(&mut dyn FnMut());
+pub type BlockingExecutor = fn(&mut dyn FnMut());
 
 /// Executor of waits: the waiting thread itself if none is set.
 #[derive(Debug, Default)]
-pub(crate) struct Waits(OnceLock<RunWait>);
+pub(crate) struct Waits(OnceLock<BlockingExecutor>);
 
 impl Waits {
     /// Sets the executor from now on. Only the first one counts.
-    pub(crate) fn run_with(&self, run: RunWait) {
+    pub(crate) fn run_with(&self, run: BlockingExecutor) {
         let _ = self.0.set(run);
     }
 
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_wait_is_run_once_whoever_runs_it() {
+    fn each_wait_is_run_once_by_either_executor() {
         let waits = Waits::default();
         assert_eq!(waits.run(|| 1), 1);
         waits.run_with(|wait| {

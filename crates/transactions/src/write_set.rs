@@ -12,7 +12,7 @@ use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use entresol_structures::KeyBytes;
 
 use crate::state::State;
-use crate::writes::{Writes, Written};
+use crate::state_writes::{StateWrites, Written};
 use crate::{Error, Result, StateId};
 
 /// Maximum number of bytes that one transaction may have written before its commit.
@@ -31,9 +31,9 @@ const ENTRY_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(usize);
 
-pub(crate) struct StateWrites {
+pub(crate) struct WrittenState {
     pub(crate) state: Arc<State>,
-    pub(crate) keys: Writes,
+    pub(crate) keys: StateWrites,
 }
 
 struct Undo {
@@ -45,7 +45,7 @@ struct Undo {
 
 #[derive(Default)]
 pub(crate) struct WriteSet {
-    pub(crate) states: BTreeMap<StateId, StateWrites>,
+    pub(crate) states: BTreeMap<StateId, WrittenState>,
     /// Kept from the first mark on.
     undo: Option<Vec<Undo>>,
     bytes: usize,
@@ -123,7 +123,7 @@ impl WriteSet {
         let writes = self
             .states
             .entry(state.id)
-            .or_insert_with(|| StateWrites { state: Arc::clone(state), keys: Writes::new() });
+            .or_insert_with(|| WrittenState { state: Arc::clone(state), keys: StateWrites::new() });
         assert!(Arc::ptr_eq(&writes.state, state), "two live states have the number {}", state.id);
         self.bytes += added + undo_bytes;
         match &mut self.undo {

@@ -270,9 +270,10 @@ const CHILD_DIR: &str = "ENTRESOL_TEST_BANK_DIR";
 
 /// Transfers until it is killed; prints each acknowledged transfer, a line each, when it was.
 fn be_killed(dir: &Path) {
-    let bank = match dir.exists() {
-        true => Bank::open(Pool::open(dir, &on_disk()).unwrap()),
-        false => Bank::found(Pool::create(dir, &on_disk()).unwrap(), Protocol::MvccInPlace, false),
+    let bank = if dir.exists() {
+        Bank::open(Pool::open(dir, &on_disk()).unwrap())
+    } else {
+        Bank::found(Pool::create(dir, &on_disk()).unwrap(), Protocol::MvccInPlace, false)
     };
     let counters = Counters { attempted: Default::default(), acknowledged: bank.audit().map(AtomicU64::new) };
     let said = Mutex::new(std::io::stdout());

@@ -18,12 +18,12 @@ fn run(name: &str, groups: Groups) {
 }
 
 #[test]
-fn commits_of_one_group_survive_whole_or_not_at_all() {
+fn commits_of_one_group_survive_completely_or_not_at_all() {
     run("one group", Groups::One);
 }
 
 #[test]
-fn commits_of_two_groups_survive_whole_or_not_at_all() {
+fn commits_of_two_groups_survive_completely_or_not_at_all() {
     run("two groups", Groups::Two);
 }
 
@@ -125,7 +125,7 @@ fn a_growing_directory_and_commits_over_many_groups() {
     assert!(report.explored(5_000), "{report:?}");
 }
 
-fn run_past(name: &str, seeds: u64, groups: Groups, context: ContextOptions) {
+fn run_history(name: &str, seeds: u64, groups: Groups, context: ContextOptions) {
     let report = check_seeds(name, seeds, |seed| {
         let options = CrashOptions { crash_recovery_every: 401, ..CrashOptions::with_seed(seed) };
         check_past(groups, context, 12, &options)
@@ -136,18 +136,18 @@ fn run_past(name: &str, seeds: u64, groups: Groups, context: ContextOptions) {
 }
 
 #[test]
-fn every_moment_of_the_past_is_as_it_was() {
-    run_past("past", 2, Groups::One, ContextOptions::default());
+fn every_point_in_time_reads_as_it_was() {
+    run_history("past", 2, Groups::One, ContextOptions::default());
 }
 
 #[test]
-fn the_past_of_two_groups_is_one() {
-    run_past("past, two groups", 1, Groups::Two, ContextOptions::default());
+fn the_version_history_of_two_groups_is_consistent() {
+    run_history("past, two groups", 1, Groups::Two, ContextOptions::default());
 }
 
 #[test]
-fn the_past_of_versions_out_of_place() {
-    run_past("past, out of place", 1, Groups::One, of(Protocol::MvccOutOfPlace));
+fn the_version_history_of_versions_out_of_place() {
+    run_history("past, out of place", 1, Groups::One, of(Protocol::MvccOutOfPlace));
 }
 
 fn run_volatile(name: &str, groups: Groups, context: ContextOptions) {

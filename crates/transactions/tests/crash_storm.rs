@@ -21,8 +21,8 @@ struct Storm {
     seed: u64,
     image: Option<Vec<u64>>,
     reported: [Rows; 2],
-    in_work: Option<[Rows; 2]>,
-    /// `reported` and `in_work` at the last failure, until a run has found one of them.
+    in_flight: Option<[Rows; 2]>,
+    /// `reported` and `in_flight` at the last failure, until a run has found one of them.
     legal: Vec<[Rows; 2]>,
 }
 
@@ -43,7 +43,7 @@ impl Storm {
         // A failure during recovery leaves what was legal before.
         if self.legal.is_empty() {
             self.legal = vec![self.reported.clone()];
-            self.legal.extend(self.in_work.clone());
+            self.legal.extend(self.in_flight.clone());
         }
     }
 }
@@ -103,11 +103,11 @@ fn run(storm: &Arc<Mutex<Storm>>, image: Option<Vec<u64>>, random: &Env) -> (usi
                 }
             }
         }
-        storm.lock().unwrap().in_work = Some(after.clone());
+        storm.lock().unwrap().in_flight = Some(after.clone());
         transaction.commit(Durability::Sync).unwrap();
         let mut storm = storm.lock().unwrap();
         storm.reported = after;
-        storm.in_work = None;
+        storm.in_flight = None;
     }
     (context.recovery().invalid_ranges, context.recovery().objects_scrubbed)
 }
@@ -127,7 +127,7 @@ fn power_failures(seed: u64) {
             storm.seed = random.random_u64();
             // The first failure comes after the states are there.
             storm.fences_left = if crash == 0 { 200 } else { random.random_u64() % 24 };
-            storm.in_work = None;
+            storm.in_flight = None;
         }
         let (ranges, objects) = run(&storm, image.take(), &random);
         ranges_most = ranges_most.max(ranges);

@@ -80,7 +80,7 @@ fn a_commit_that_cannot_be_made_durable_is_never_seen_and_latches() {
 
 /// A vacuum that finds a full disk or a failing device returns an error, and removes nothing that is not dead.
 #[test]
-fn a_vacuum_that_fails_takes_only_what_is_dead() {
+fn a_failing_vacuum_removes_only_dead_versions() {
     const KEYS: u64 = 3000;
     let mut failed = 0;
     let grace = [0, 1, 4, 15, 60];

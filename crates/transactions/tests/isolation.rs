@@ -180,8 +180,11 @@ fn a_later_statement_writes_what_was_committed_meanwhile() {
     assert_eq!(bench.get(&next, 1), Some(11));
     bench.put(&next, 1, 12);
     let written = first.write(&bench.state, &key(1), None);
-    assert!(matches!(written, Err(Error::Followed)), "it would be lost");
-    assert!(matches!(commit(&first), Err(Error::Followed)), "what was written went on to the next statement");
+    assert!(matches!(written, Err(Error::SupersededStatement)), "it would be lost");
+    assert!(
+        matches!(commit(&first), Err(Error::SupersededStatement)),
+        "what was written went on to the next statement"
+    );
     commit(&next).unwrap();
     assert_eq!((bench.now(1), bench.now(2)), (Some(12), Some(21)));
 }

@@ -50,7 +50,7 @@ fn action() -> impl Strategy<Value = (usize, Action)> {
 }
 
 type Key = (usize, Vec<u8>);
-type Writes = BTreeMap<Key, Option<Vec<u8>>>;
+type StateWrites = BTreeMap<Key, Option<Vec<u8>>>;
 
 /// A transaction beside its state in the model.
 struct Open {
@@ -58,8 +58,8 @@ struct Open {
     /// Number of commits that it sees.
     begun_at: usize,
     snapshot: [Rows; 2],
-    writes: Writes,
-    marks: Vec<(Mark, Writes)>,
+    writes: StateWrites,
+    marks: Vec<(Mark, StateWrites)>,
 }
 
 impl Open {

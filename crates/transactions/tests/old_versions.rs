@@ -144,7 +144,7 @@ fn snapshots_stand_still_while_versions_move() {
 
 /// They lie in DRAM: a crash ends the snapshots that need them, and the rest is complete.
 #[test]
-fn after_a_crash_nobody_needs_them() {
+fn after_a_crash_they_are_not_needed() {
     let options =
         PoolOptions { extent_bytes: 256 << 10, address_space_bytes: 64 << 20, ..PoolOptions::default() };
     let (image, taken) = (Arc::new(std::sync::Mutex::new(None)), Arc::new(AtomicBool::new(false)));

@@ -84,7 +84,7 @@ fn a_large_state_answers_while_the_rest_of_its_index_is_opened() {
 }
 
 #[test]
-fn a_context_that_is_dropped_ends_what_opens_its_indexes() {
+fn dropping_a_context_ends_the_threads_that_load_its_indexes() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path(), true);
     for _ in 0..20 {
@@ -103,7 +103,7 @@ fn a_context_that_is_dropped_ends_what_opens_its_indexes() {
 }
 
 #[test]
-fn a_simulated_world_opens_what_is_asked_for_and_no_more() {
+fn a_simulated_world_loads_parts_on_first_use_only() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path(), true);
     let (context, state) = open(dir.path(), Env::simulated(1));
@@ -114,7 +114,7 @@ fn a_simulated_world_opens_what_is_asked_for_and_no_more() {
 }
 
 #[test]
-fn damage_in_a_large_index_is_an_error_of_whoever_comes_to_it() {
+fn damage_in_a_large_index_is_an_error_of_its_reader() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path(), true);
     let path = dir.path().join("pool.entresol");

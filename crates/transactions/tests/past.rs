@@ -126,7 +126,7 @@ impl Oracle {
         reader.commit(Durability::None).unwrap();
     }
 
-    fn random_moment(&self) -> Timestamp {
+    fn random_time(&self) -> Timestamp {
         let (cts, _) = self.all[self.below(self.all.len() as u64) as usize];
         let later = self.all.last().unwrap().0;
         [cts, cts, (cts + 1).min(later), (cts - 1).max(self.all[0].0)][self.below(4) as usize]
@@ -134,7 +134,7 @@ impl Oracle {
 }
 
 #[test]
-fn random_moments_match_the_oracle() {
+fn random_points_in_time_match_the_oracle() {
     let widths = [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable];
     for (at, protocol) in Protocol::ALL.into_iter().cycle().take(common::soak(12, 400) as usize).enumerate() {
         let widths = [widths[at % 3], widths[(at + at / 3 + 1) % 3]];
@@ -143,19 +143,19 @@ fn random_moments_match_the_oracle() {
         for round in 0..160 {
             oracle.commit();
             if round == 40 {
-                long = Some((oracle.random_moment(), oracle.context.begin().unwrap()));
+                long = Some((oracle.random_time(), oracle.context.begin().unwrap()));
             }
             if round % 50 == 30 {
                 oracle.context.vacuum().unwrap();
             }
             if round % 8 == 0 {
-                oracle.check_at(oracle.random_moment());
+                oracle.check_at(oracle.random_time());
             }
         }
         oracle.check_at(long.as_ref().unwrap().0);
         drop(long);
         oracle.context.vacuum().unwrap();
-        (0..6).for_each(|_| oracle.check_at(oracle.random_moment()));
+        (0..6).for_each(|_| oracle.check_at(oracle.random_time()));
         oracle.check_at(oracle.all[0].0);
         oracle.check_at(oracle.all.last().unwrap().0);
     }
@@ -201,13 +201,13 @@ fn many_versions_of_some_keys_match_the_oracle() {
                 // Near timestamps while nothing has gone since, and others while it has.
                 50 | 160 | 310 | 400 => {
                     (1..8).for_each(|back| oracle.check_at(oracle.all[oracle.all.len() - back].0));
-                    (0..8).for_each(|_| oracle.check_at(oracle.random_moment()));
+                    (0..8).for_each(|_| oracle.check_at(oracle.random_time()));
                 }
                 155 | 305 | 500 => drop(oracle.context.vacuum().unwrap()),
                 _ => (),
             }
         }
-        (0..60).for_each(|_| oracle.check_at(oracle.random_moment()));
+        (0..60).for_each(|_| oracle.check_at(oracle.random_time()));
     }
 }
 
@@ -258,7 +258,7 @@ fn now_ns(context: &StateContext) -> u64 {
 
 /// A commit that has returned is visible AS OF the next instant, and one that has not begun is not.
 #[test]
-fn moments_of_the_clock() {
+fn points_in_time_of_the_clock() {
     let context = common::context();
     let state = state_with_history(&context, context.create_group().unwrap(), KeyWidth::Eight);
     let mut moments = vec![(now_ns(&context), None)];
@@ -307,7 +307,7 @@ fn a_clock_that_jumps_ahead_takes_no_timestamps_with_it() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_says_so() {
+fn unreadable_points_in_time_are_errors() {
     let context = common::context();
     let group = context.create_group().unwrap();
     let plain = context.create_state(group, KeyWidth::Eight).unwrap();
@@ -322,15 +322,18 @@ fn what_cannot_be_asked_for_says_so() {
 
     let reader = context.begin_as_of(long_ago).unwrap();
     let error = reader.read(&plain, &key(1), |_| ()).unwrap_err();
-    assert!(matches!(&error, Error::BeforeHorizon { at, horizon, .. } if at < horizon), "{error}");
+    assert!(matches!(&error, Error::SnapshotTooOld { at, horizon, .. } if at < horizon), "{error}");
     let error = reader.read(&other, &key(1), |_| ()).unwrap_err();
-    assert_eq!(error.to_string(), "table other keeps no history: only its present can be read");
+    assert_eq!(
+        error.to_string(),
+        "table other keeps no version history: it cannot be read AS OF a point in time"
+    );
     let mut from = None;
     assert!(reader.scan_batch(&plain, &KeyRange::full(), &mut from, |_, _| ()).is_err());
 
     let reader = context.begin_as_of(context.newest_commit()).unwrap();
     assert_eq!(get(&reader, &plain, 1).as_deref(), Some(&b"before"[..]), "what was there already");
-    assert!(matches!(reader.write(&plain, &key(1), None), Err(Error::ReadsThePast { .. })));
+    assert!(matches!(reader.write(&plain, &key(1), None), Err(Error::ReadOnlyAsOf { .. })));
 
     // Off, and on again: earlier versions are gone.
     let at = context.newest_commit();
@@ -339,7 +342,7 @@ fn what_cannot_be_asked_for_says_so() {
     drop(reader);
     context.keep_history(plain.id(), None).unwrap();
     let error = context.begin_as_of(at).unwrap().read(&plain, &key(1), |_| ()).unwrap_err();
-    assert!(matches!(error, Error::BeforeHorizon { .. }), "{error}");
+    assert!(matches!(error, Error::SnapshotTooOld { .. }), "{error}");
     assert_eq!(plain.past().unwrap().kept, None);
 }
 
@@ -390,7 +393,7 @@ fn pruning_gives_space_back() {
 
 /// Money moves between keys of two states while others look back: it was never more or less.
 #[test]
-fn readers_of_the_past_beside_writers_and_pruning() {
+fn as_of_readers_beside_writers_and_pruning() {
     for (protocol, one_group) in [
         (Protocol::MvccInPlace, true),
         (Protocol::MvccInPlace, false),
@@ -505,7 +508,7 @@ fn look_back_beside_writers(protocol: Protocol, one_group: bool) {
                         let reader = context.begin_as_of(at).unwrap();
                         let seen = match amounts(&reader, states) {
                             Ok(seen) => seen,
-                            Err(Error::BeforeHorizon { .. }) => {
+                            Err(Error::SnapshotTooOld { .. }) => {
                                 refused += 1;
                                 continue;
                             }
@@ -528,7 +531,7 @@ fn look_back_beside_writers(protocol: Protocol, one_group: bool) {
 
 /// History, horizon and bounds survive; what was written after opening goes on in it.
 #[test]
-fn the_past_survives_reopening() {
+fn version_history_survives_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let options = PoolOptions { domain: DomainChoice::Journal, ..PoolOptions::default() };
     let open =
@@ -575,7 +578,7 @@ fn the_past_survives_reopening() {
 
 /// Commits that fail leave a version history without them.
 #[test]
-fn what_failed_is_not_in_the_past() {
+fn failed_commits_are_not_in_the_version_history() {
     let options = PoolOptions {
         domain: DomainChoice::Volatile,
         extent_bytes: 1 << 20,

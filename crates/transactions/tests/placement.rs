@@ -289,7 +289,7 @@ fn the_history_of_a_volatile_state_begins_anew_with_each_open() {
     let past = context.begin_as_of(before_restart).unwrap();
     assert_eq!(get(&past, &states[0], 1).unwrap(), b"one");
     let lost = past.read(&states[1], &key(1), <[u8]>::to_vec).unwrap_err();
-    assert!(matches!(lost, Error::BeforeHorizon { .. }), "{lost}");
+    assert!(matches!(lost, Error::SnapshotTooOld { .. }), "{lost}");
     drop(past);
     let at_open = context.newest_commit();
     put_both(&context, &states, 1, b"three");
@@ -305,7 +305,7 @@ fn the_history_of_a_volatile_state_begins_anew_with_each_open() {
 }
 
 #[test]
-fn a_volatile_state_has_what_the_budget_leaves_and_gives_it_back() {
+fn a_volatile_state_uses_the_free_budget_and_releases_it() {
     let budget = MemoryBudget::tiny(24 << 20);
     let options = PoolOptions {
         domain: DomainChoice::Volatile,
@@ -379,7 +379,7 @@ fn a_tier_that_the_database_does_not_have_is_refused_with_its_domain() {
     let group = context.create_group().unwrap();
     let with = |tier| StateOptions { group, width: KeyWidth::Eight, tier };
     let refused = context.create_state_with(with(TierChoice::Pmem)).unwrap_err();
-    let expected = "nothing can be placed in 'pmem': the domain of this database is journal, which has 'dram' and 'disk'";
+    let expected = "cannot place anything in 'pmem': the domain of this database is journal, which has 'dram' and 'disk'";
     assert_eq!(refused.to_string(), expected);
     assert_eq!(context.states().len(), 0);
     for (choice, tier) in
@@ -504,7 +504,7 @@ fn states_on_a_disk_beside_persistent_memory_are_as_durable_and_as_atomic() {
 }
 
 #[test]
-fn states_on_disk_come_and_go_and_keep_their_past() {
+fn states_on_disk_are_created_and_dropped_and_keep_their_history() {
     let dir = tempfile::tempdir().unwrap();
     let then = {
         let context = open_beside(dir.path()).unwrap();

@@ -187,7 +187,7 @@ fn put_amount(transaction: &Transaction, state: &Arc<State>, at: u64, amount: u6
 
 /// Transfers between two states; readers add them up, by key and by scan, while a vacuum runs.
 #[test]
-fn sums_stay_and_everybody_gets_through() {
+fn sums_stay_and_every_transaction_gets_through() {
     for protocol in Protocol::ALL {
         let (context, states) = two_states(protocol);
         let load = context.begin().unwrap();
@@ -300,7 +300,7 @@ fn a_choice_stays_and_stats_show_it() {
 
 /// A read of a BOCC group counts when the commit returns; the error names the key.
 #[test]
-fn a_bocc_reader_that_saw_two_moments_is_told_so() {
+fn a_bocc_reader_of_two_states_fails() {
     let (context, [state, _]) = two_states(Protocol::Bocc);
     put(&context, &state, 1, b"old");
     put(&context, &state, 2, b"old");

@@ -62,7 +62,7 @@ fn values_grow_and_shrink() {
 }
 
 #[test]
-fn deleted_keys_are_removed_when_nobody_sees_them() {
+fn deleted_keys_are_removed_when_no_snapshot_sees_them() {
     let (context, state, _) = two_states(KeyWidth::Eight);
     let empty = context.pool().stats().allocated_bytes;
     for number in 0..100 {
@@ -203,7 +203,7 @@ fn rewriting_brings_objects_together() {
 
 /// Keys that a long reader sees do not keep those back that it does not see, anywhere in the index.
 #[test]
-fn what_has_to_wait_does_not_stand_before_what_need_not() {
+fn keys_that_wait_do_not_block_others() {
     const BEYOND: u64 = entresol_transactions::DEAD_KEYS_MAX as u64 + 5000;
     // With as many as are known one by one, and with more.
     for (first, keys) in [(0, 2000), (0, BEYOND), (1 << 32, 2000), (1 << 32, BEYOND)] {
@@ -366,10 +366,7 @@ fn a_vacuum_leaves_a_state_that_is_dropped_under_it() {
         let states = [&doomed, &state, &other].map(Arc::clone);
         let vacuumed = context.vacuum_states(&states, |_| {
             steps += 1;
-            match steps == drop_at {
-                true => context.drop_state(doomed.id()),
-                false => Ok(()),
-            }
+            if steps == drop_at { context.drop_state(doomed.id()) } else { Ok(()) }
         });
         let stats = vacuumed.unwrap_or_else(|error| panic!("dropped at step {drop_at}: {error}"));
         assert!(steps > drop_at, "it had {steps} steps");
@@ -391,7 +388,7 @@ fn a_vacuum_leaves_a_state_that_is_dropped_under_it() {
 
 /// Free blocks of the file go back to the disk while the database is open, and are there again when they are needed.
 #[test]
-fn the_file_gives_back_what_was_deleted() {
+fn the_file_returns_freed_blocks_to_the_disk() {
     use std::os::unix::fs::MetadataExt;
     let directory = tempfile::TempDir::new().unwrap();
     let options =

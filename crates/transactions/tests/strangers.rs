@@ -39,7 +39,7 @@ impl SlowFiles {
         self.gate.1.notify_all();
     }
 
-    fn wait_until_somebody_waits(&self) {
+    fn wait_until_a_sync_waits(&self) {
         while self.gate.0.lock().unwrap().waiting == 0 {
             thread::sleep(Duration::from_millis(1));
         }
@@ -110,7 +110,7 @@ fn open(dir: &Path, files: &SlowFiles) -> Arc<StateContext> {
 /// Commits at `none` and `group` go on while a device holds up a commit at `sync`, of another state of the same group,
 /// and new readers see them, and not that one.
 #[test]
-fn who_waits_for_no_device_waits_for_nobody_who_does() {
+fn commits_without_sync_do_not_wait_for_a_sync() {
     let dir = tempfile::tempdir().unwrap();
     let files = SlowFiles::default();
     let context = open(dir.path(), &files);
@@ -126,7 +126,7 @@ fn who_waits_for_no_device_waits_for_nobody_who_does() {
             writer.write(&others, &key(1), Some(b"slow")).unwrap();
             writer.commit(Durability::Sync).unwrap().cts
         });
-        files.wait_until_somebody_waits();
+        files.wait_until_a_sync_waits();
         // All versions of a hot key are reclaimed meanwhile, or there would be no room for so many.
         for number in 0..1000_u64 {
             let writer = context.begin().unwrap();
@@ -162,7 +162,7 @@ fn transfer(context: &Arc<StateContext>, states: &[Arc<State>; 2], number: u64) 
 
 /// Slow and quick commits over two groups, which build on each other, are seen completely and in their order.
 #[test]
-fn commits_over_groups_are_seen_whole_whatever_they_wait_for() {
+fn commits_over_groups_are_seen_completely_at_each_durability() {
     let dir = tempfile::tempdir().unwrap();
     let context = open(dir.path(), &SlowFiles::default());
     let state = || context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
@@ -191,7 +191,7 @@ fn commits_over_groups_are_seen_whole_whatever_they_wait_for() {
 /// serializable transactions that read a range of those: each is seen completely and in its order, now and after a
 /// restart.
 #[test]
-fn a_loader_beside_small_writers_is_seen_whole() {
+fn a_loader_beside_small_writers_is_seen_completely() {
     const LOADED: u64 = 200;
     let dir = tempfile::tempdir().unwrap();
     let context = open(dir.path(), &SlowFiles::default());

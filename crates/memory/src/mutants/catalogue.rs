@@ -397,7 +397,7 @@ pub const CATALOGUE: &[Mutant] = &[
     .by(CaughtBy::Interleavings),
     mutant(
         "reader-is-not-validated",
-        "transactions/write_sets.rs",
+        "transactions/validation_sets.rs",
         "a transaction commits that read two moments",
         "missing validation",
     )

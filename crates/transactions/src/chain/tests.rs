@@ -55,7 +55,7 @@ fn a_snapshot_sees_the_version_of_its_time() {
 }
 
 #[test]
-fn only_what_nobody_needs_is_taken_out() {
+fn only_versions_that_no_snapshot_needs_are_unlinked() {
     let pool = pool();
     let invalid = InvalidRanges::new();
     let active = ActiveTransactions::new(26);
@@ -84,7 +84,7 @@ fn only_what_nobody_needs_is_taken_out() {
 }
 
 #[test]
-fn long_chains_are_cut_in_parts() {
+fn long_chains_are_unlinked_in_parts() {
     let pool = pool();
     let versions: Vec<(Timestamp, Option<&[u8]>)> = (1..100).map(|cts| (cts, None)).collect();
     let chain = Chain::at(&pool, chain(&pool, &versions));
@@ -92,7 +92,7 @@ fn long_chains_are_cut_in_parts() {
     let mut rounds = 0;
     loop {
         let mut publication = pool.publication();
-        let last = chain.cut_behind_first(&mut publication);
+        let last = chain.unlink_behind_first(&mut publication);
         publication.publish().unwrap();
         rounds += 1;
         if last {

@@ -19,7 +19,7 @@ use super::Execution;
 use crate::Result;
 use crate::active::CommitStamp;
 use crate::directory::{Directory, ListRoom};
-use crate::in_work::Entry;
+use crate::in_flight::QueuedCommit;
 use crate::interleave;
 use crate::object::VersionedObject;
 use crate::plan::{Step, Steps};
@@ -55,7 +55,7 @@ impl<'c> Execution<'c> {
     pub(super) fn run_at_once(
         &self,
         words: usize,
-        entry: Entry<'_>,
+        entry: QueuedCommit<'_>,
         stamp: CommitStamp<'c>,
         steps: Steps<'_, '_>,
         writes: &WriteSet,

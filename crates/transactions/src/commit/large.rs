@@ -40,7 +40,7 @@ use super::Execution;
 use crate::active::CommitStamp;
 use crate::directory::{DeclaredIn, Directory};
 use crate::group::{Group, STRIPED_KEYS_MAX};
-use crate::in_work::lock_without_older;
+use crate::in_flight::lock_without_older;
 use crate::plan::Steps;
 use crate::snapshot::Class;
 use crate::write_set::WriteSet;
@@ -111,10 +111,10 @@ impl<'c> Execution<'c> {
 
     /// Makes the commit complete. The caller has the locks of its queues, in which nothing older is left, and of the
     /// list.
-    fn take_back(&self, cts: Timestamp, declaration: &Declaration) -> Result<()> {
+    fn revoke(&self, cts: Timestamp, declaration: &Declaration) -> Result<()> {
         let Declaration { groups, entries } = declaration;
         if !groups.is_empty() {
-            self.context.directory.take_back(cts, groups, entries)?;
+            self.context.directory.revoke(cts, groups, entries)?;
         }
         // Failures of this run declare the timestamps above.
         let of_run = self.groups.iter().filter(|group| !groups.contains(&group.id));
@@ -140,9 +140,9 @@ impl<'c> Execution<'c> {
         }
         interleave::at("a declared commit has written all");
         // An error leaves it declared, and the stamp unfinished: commits are refused until the next open.
-        let queues = lock_without_older(self.groups.iter().map(|group| &*group.in_work), cts)?;
+        let queues = lock_without_older(self.groups.iter().map(|group| &*group.in_flight), cts)?;
         let mut declared = self.context.ranges.lock();
-        self.take_back(cts, declaration)?;
+        self.revoke(cts, declaration)?;
         declared.remove(cts);
         drop((declared, queues));
         Ok(stamp)
@@ -153,13 +153,12 @@ impl<'c> Execution<'c> {
         let cts = stamp.cts();
         {
             let mut declared = self.context.ranges.lock();
-            match self.groups.iter().all(|group| group.invalid.add(cts - 1, cts)) {
-                true => {
-                    declared.remove(cts);
-                    stamp.finish();
-                }
+            if self.groups.iter().all(|group| group.invalid.add(cts - 1, cts)) {
+                declared.remove(cts);
+                stamp.finish();
+            } else {
                 // The stamp is dropped unfinished: commits are refused until the next open.
-                false => tracing::error!(cts, "there is no room for the timestamp of a failed commit"),
+                tracing::error!(cts, "there is no room for the timestamp of a failed commit")
             }
         }
         self.note_dead(cts, writes);

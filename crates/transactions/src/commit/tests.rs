@@ -12,7 +12,7 @@ use crate::{Error, Protocol, StateContext};
 
 /// An older commit ends in doubt while a younger one, which is complete, waits to become visible.
 #[test]
-fn what_an_older_commit_holds_back_has_not_failed() {
+fn a_commit_held_back_by_an_older_one_has_not_failed() {
     let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
     let pool = Pool::volatile(&options).unwrap();
     let context = StateContext::open_or_create(Arc::clone(&pool)).unwrap();
@@ -39,7 +39,7 @@ fn what_an_older_commit_holds_back_has_not_failed() {
     let refused = context.begin().unwrap();
     refused.write(&state, &8_u64.to_be_bytes(), Some(b"refused")).unwrap();
     let refused = refused.commit(Durability::Sync).unwrap_err();
-    assert!(matches!(refused, Error::Latched(_)), "what was not begun has failed: {refused}");
+    assert!(matches!(refused, Error::Poisoned(_)), "what was not begun has failed: {refused}");
     assert!(matches!(context.drop_state(state.id()), Err(Error::OutcomeUnknown { .. })));
     context.active.release(slot);
     drop((state, context));
@@ -64,17 +64,17 @@ fn small_commits_of_several_groups_hold_only_their_keys() {
     };
     let key = 1_u64.to_be_bytes();
     let own = || std::iter::once((states[1].id, &key[..]));
-    let held = states[1].group.hold_keys(own, Patience::Waits).unwrap();
+    let locks = states[1].group.hold_keys(own, Patience::Waits).unwrap();
     commit(2).join().unwrap();
     let same = commit(1);
     thread::sleep(Duration::from_millis(20));
     assert!(!same.is_finished(), "the key is held");
-    drop(held);
+    drop(locks);
     same.join().unwrap();
 }
 
 #[test]
-fn classes_go_by_keys_and_by_what_is_waited_for() {
+fn classes_depend_on_keys_and_durability() {
     let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
     let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
     let state = |protocol| {
@@ -89,10 +89,8 @@ fn classes_go_by_keys_and_by_what_is_waited_for() {
     };
     for durability in [Durability::None, Durability::Group { interval_ms: 10 }, Durability::Sync] {
         let waits = durability == Durability::Sync;
-        let (small, large) = match waits {
-            false => (Class::Quick, Class::Large),
-            true => (Class::Slow, Class::LargeSlow),
-        };
+        let (small, large) =
+            if waits { (Class::Slow, Class::LargeSlow) } else { (Class::Quick, Class::Large) };
         assert_eq!(class(&own, STRIPED_KEYS_MAX, durability), small as usize);
         assert_eq!(class(&own, STRIPED_KEYS_MAX + 1, durability), large as usize);
         assert_eq!(class(&own, QUICK_KEYS_MAX, durability), large as usize);
@@ -105,7 +103,7 @@ fn classes_go_by_keys_and_by_what_is_waited_for() {
 /// A commit is complete and not visible yet: a transaction that begins after writers were cut off has to see it,
 /// whatever its class.
 #[test]
-fn cutting_off_writers_waits_until_older_commits_are_seen() {
+fn cutting_off_writers_waits_until_older_commits_are_visible() {
     let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
     let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
     let state = context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();

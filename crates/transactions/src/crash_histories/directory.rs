@@ -7,7 +7,7 @@ use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder};
 use entresol_memory::{Durability, Env, Pool};
 use entresol_structures::KeyWidth;
 
-use super::{LATER_VALUE, Rows, check_recorded, check_sound, come_and_go, key, nothing_leaks};
+use super::{LATER_VALUE, Rows, check_recorded, check_sound, create_and_drop, key, nothing_leaks};
 use crate::{Error, KeyRange, Result, State, StateContext, StateId};
 
 /// States, each with a group of its own: half of them in the first segments of the directory, half in the second ones.
@@ -70,7 +70,7 @@ fn run(pool: &Arc<Pool>, recorder: &Recorder<Content>, rounds: u64, seed: u64) -
         recorder.run(Operation::Set(number, value), || transaction.commit(Durability::Sync))?;
         drop(transaction);
         if round % 3 == 1 {
-            come_and_go(&context, states[STATES as usize - 1].group())?;
+            create_and_drop(&context, states[STATES as usize - 1].group())?;
             context.vacuum()?;
         }
     }
@@ -93,7 +93,7 @@ fn create(context: &Arc<StateContext>) -> Result<Vec<Arc<State>>> {
     let mut states = Vec::new();
     for number in 0..STATES {
         if number == STATES / 2 {
-            context.directory.pass_over_all();
+            context.directory.skip_all();
         }
         let state = context.create_state(context.create_group()?, KeyWidth::Eight)?;
         assert_eq!(state.id(), id(number));
@@ -110,9 +110,10 @@ fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), Strin
     let found: Vec<_> = (0..STATES).filter_map(|number| context.state(id(number))).collect();
     let is_there = found.len() == STATES as usize && found.last().is_some_and(|last| last.past().is_some());
     if !is_there {
-        return match legal.contains(&&Content(None)) {
-            true => Ok(()),
-            false => Err(format!("{} states of {STATES} are there", found.len())),
+        return if legal.contains(&&Content(None)) {
+            Ok(())
+        } else {
+            Err(format!("{} states of {STATES} are there", found.len()))
         };
     }
     let mut rows = common_rows(&context, &found)?;

@@ -10,7 +10,7 @@ use entresol_structures::KeyWidth;
 
 use super::{Groups, LATER_VALUE, check_sound, key, nothing_leaks, rows};
 use crate::group::STRIPED_KEYS_MAX;
-use crate::in_work::CommitsInWork;
+use crate::in_flight::CommitsInFlight;
 use crate::snapshot::Class;
 use crate::{Error, Result, State, StateContext, StateId};
 
@@ -89,14 +89,14 @@ fn run(pool: &Arc<Pool>, progress: &Progress, groups: Groups, rounds: u64, seed:
 }
 
 /// Writes of a commit: state, key, value.
-type Writes = Vec<(usize, u64, Option<Vec<u8>>)>;
+type CommitWrites = Vec<(usize, u64, Option<Vec<u8>>)>;
 
 fn commit(
     context: &Arc<StateContext>,
     states: &[Arc<State>; 2],
     [returned, begun]: &[AtomicU64; 2],
     number: u64,
-    writes: fn(u64) -> Writes,
+    writes: fn(u64) -> CommitWrites,
 ) -> Result<()> {
     let transaction = context.begin()?;
     for (state, number, value) in writes(number) {
@@ -111,7 +111,7 @@ fn commit(
 /// A small commit that fails before it has written anything.
 fn fail(context: &StateContext, state: &State) -> Result<()> {
     let (slot, _) = context.claim()?;
-    let (entry, stamp) = CommitsInWork::enter(std::iter::once(&*state.group.in_work), || {
+    let (entry, stamp) = CommitsInFlight::enter(std::iter::once(&*state.group.in_flight), || {
         let stamp = context.active.stamp(slot, Class::Slow);
         context.directory.announce(&state.group, stamp.cts());
         (stamp.cts(), stamp)
@@ -123,14 +123,14 @@ fn fail(context: &StateContext, state: &State) -> Result<()> {
 }
 
 /// New values of each size, then no values.
-fn large(number: u64) -> Writes {
+fn large(number: u64) -> CommitWrites {
     let bytes = [8, 40, 8, 8][number as usize % 4];
     let value = (number % 4 != 3).then(|| vec![number as u8; bytes]);
     let of_state = |state| (0..LARGE[state]).map(move |key| (state, key));
     of_state(0).chain(of_state(1)).map(|(state, key)| (state, key, value.clone())).collect()
 }
 
-fn small(number: u64) -> Writes {
+fn small(number: u64) -> CommitWrites {
     let value = (number % 5 != 4).then(|| number.to_le_bytes().to_vec());
     [0, 1].map(|state| (state, SMALL_KEY, value.clone())).into()
 }

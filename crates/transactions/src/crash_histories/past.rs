@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Retention of versions while the history runs.
-const KEPT: Duration = Duration::from_micros(16);
+const RETENTION: Duration = Duration::from_micros(16);
 /// Key under which a commit writes its number.
 const NUMBER_KEY: u64 = 77;
 /// Commits of a verification: as often, this much is added to the number.
@@ -113,7 +113,7 @@ fn run(
         let other = if groups == Groups::One { group } else { context.create_group()? };
         let first = context.create_state(group, KeyWidth::Eight)?;
         let states = [first, context.create_state(other, KeyWidth::Variable)?];
-        states.iter().try_for_each(|state| context.keep_history(state.id(), Some(KEPT)))?;
+        states.iter().try_for_each(|state| context.keep_history(state.id(), Some(RETENTION)))?;
         Ok(states)
     })?;
     let random = Env::simulated(seed);
@@ -135,13 +135,13 @@ fn run(
             context.vacuum()?;
         }
         if round % 12 == 9 {
-            come_and_go(&context, states[0].group())?;
+            create_and_drop(&context, states[0].group())?;
         }
         if round % 14 == 12 {
             recorder.run(Operation::Restart, || -> Result<()> {
                 for state in &states {
                     context.drop_history(state.id())?;
-                    context.keep_history(state.id(), Some(KEPT))?;
+                    context.keep_history(state.id(), Some(RETENTION))?;
                 }
                 Ok(())
             })?;
@@ -158,7 +158,7 @@ fn number(transaction: &Transaction, states: &[Arc<State>; 2], number: u64) -> R
 }
 
 /// Creates, fills and drops a state with a version history.
-fn come_and_go(context: &Arc<StateContext>, group: GroupId) -> Result<()> {
+fn create_and_drop(context: &Arc<StateContext>, group: GroupId) -> Result<()> {
     let state = context.create_state(group, KeyWidth::Sixteen)?;
     context.keep_history(state.id(), None)?;
     for value in [&b"first"[..], b"second"] {
@@ -187,15 +187,15 @@ fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), Strin
         return Err(format!("commit {newest} is the last one, legal is {legal:?}"));
     }
     // Before anything is pruned: the horizon that the crash left.
-    moments(&context, &states, known, 1).map_err(text)??;
+    points_in_time(&context, &states, known, 1).map_err(text)??;
     // A commit that ends versions of commits that did not finish.
     let writer = context.begin().map_err(text)?;
     write(&writer, &states, &vec![(LATER_KEY, Some(LATER_VALUE.to_vec()))]).map_err(text)?;
     number(&writer, &states, newest + LATER).map_err(text)?;
     writer.commit(Durability::Sync).map_err(text)?;
-    moments(&context, &states, known, usize::MAX).map_err(text)??;
+    points_in_time(&context, &states, known, usize::MAX).map_err(text)??;
     context.vacuum().map_err(text)?;
-    moments(&context, &states, known, 2).map_err(text)??;
+    points_in_time(&context, &states, known, 2).map_err(text)??;
     pruned(&context, &states).map_err(text)??;
     nothing_leaks(pool, &context).map_err(text)?
 }
@@ -221,7 +221,7 @@ fn number_of(rows: &Rows) -> u64 {
 
 /// Checks the newest readable commits, AS OF their timestamp and the last ones just before the next: the content of
 /// both states is what the model has for them, in order.
-fn moments(
+fn points_in_time(
     context: &Arc<StateContext>,
     states: &[Arc<State>; 2],
     known: &Content,
@@ -231,7 +231,7 @@ fn moments(
     let horizon = horizons[0].max(horizons[1]);
     for (state, horizon) in states.iter().zip(horizons) {
         let before = context.begin_as_of(horizon - 1)?;
-        if !matches!(before.read(state, &key(0), |_| ()), Err(Error::BeforeHorizon { .. })) {
+        if !matches!(before.read(state, &key(0), |_| ()), Err(Error::SnapshotTooOld { .. })) {
             return Ok(Err(format!("{state:?} answers before its horizon {horizon}")));
         }
     }

@@ -174,7 +174,7 @@ fn run(
                 drop(reader.take());
                 context.vacuum()?;
             }
-            7 => come_and_go(context, group, tier)?,
+            7 => create_and_drop(context, group, tier)?,
             8 => context.drop_history(BESIDE)?,
             _ => (),
         }
@@ -188,7 +188,7 @@ fn assert_alike(context: &Arc<StateContext>, states: &[Arc<State>; 2]) {
     assert_eq!(in_main, beside, "a commit is in both");
 }
 
-fn come_and_go(context: &Arc<StateContext>, group: GroupId, tier: TierChoice) -> Result<()> {
+fn create_and_drop(context: &Arc<StateContext>, group: GroupId, tier: TierChoice) -> Result<()> {
     let state = create_in(context, group, tier)?;
     let writer = context.begin()?;
     (0..3).try_for_each(|number| writer.write(&state, &key(number), Some(b"gone soon")))?;
@@ -212,10 +212,7 @@ fn verify(context: &Arc<StateContext>, legal: &[&Content]) -> std::result::Resul
         }
     }
     let (Some(beside), Some(in_main)) = (beside, context.state(IN_MAIN)) else {
-        return match legal.contains(&&Content(None)) {
-            true => Ok(()),
-            false => Err("a state is gone".to_owned()),
-        };
+        return if legal.contains(&&Content(None)) { Ok(()) } else { Err("a state is gone".to_owned()) };
     };
     let mut found = rows_of(context, &in_main)?;
     if !may_be(legal, &found) {

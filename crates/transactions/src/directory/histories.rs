@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use entresol_memory::Publication;
 
-use super::table::{ENTRIES_MAX, Kind, SEGMENT_ENTRIES};
+use super::table::{ENTRIES_MAX, SEGMENT_ENTRIES, TableKind};
 use super::{DROPPING_HISTORY, Directory, FREE, WORD};
 use crate::{Error, Result, StateId, Timestamp};
 
@@ -18,14 +18,14 @@ pub(crate) struct HistoryEntry {
     /// Timestamps before it cannot be read.
     pub(crate) horizon: Timestamp,
     /// Retention of versions after their end, in nanoseconds; `u64::MAX`: for ever.
-    pub(crate) kept_ns: u64,
+    pub(crate) retention_ns: u64,
 }
 
 impl Directory {
     pub(crate) fn histories(&self) -> Result<Vec<HistoryEntry>> {
         let mut found = Vec::new();
         for (state, offset) in self.histories.entries() {
-            let [id, horizon, kept_ns, _] = self.entry(offset);
+            let [id, horizon, retention_ns, _] = self.entry(offset);
             if id == FREE {
                 continue;
             }
@@ -33,7 +33,7 @@ impl Directory {
                 return Err(Error::Corrupt(format!("state {state} has the history {id} - 1")));
             }
             let (of, id) = (StateId(state as u32), StateId(id as u32 - 1));
-            found.push(HistoryEntry { of, id, horizon, kept_ns });
+            found.push(HistoryEntry { of, id, horizon, retention_ns });
         }
         Ok(found)
     }
@@ -42,7 +42,7 @@ impl Directory {
     pub(crate) fn prepare_history(&self, state: StateId) -> Result<()> {
         match self.histories.try_offset(state.0 as usize) {
             Some(_) => Ok(()),
-            None => self.add_segment(Kind::Histories, state.0 as usize / SEGMENT_ENTRIES),
+            None => self.add_segment(TableKind::Histories, state.0 as usize / SEGMENT_ENTRIES),
         }
     }
 
@@ -54,7 +54,7 @@ impl Directory {
     pub(crate) fn add_history(&self, entry: &HistoryEntry, publication: &mut Publication<'_>) {
         let offset = self.history_offset(entry.of);
         publication.set(offset + WORD, entry.horizon);
-        publication.set(offset + 2 * WORD, entry.kept_ns);
+        publication.set(offset + 2 * WORD, entry.retention_ns);
         publication.set(offset, u64::from(entry.id.0) + 1);
     }
 
@@ -76,8 +76,8 @@ impl Directory {
     }
 
     /// Changes the retention of the history of a state; fenced.
-    pub(crate) fn set_kept(&self, state: StateId, kept_ns: u64) {
-        self.set_history_word(state, 2, kept_ns);
+    pub(crate) fn set_retention(&self, state: StateId, retention_ns: u64) {
+        self.set_history_word(state, 2, retention_ns);
     }
 
     fn set_history_word(&self, state: StateId, word: u64, value: u64) {

@@ -104,7 +104,7 @@ impl Directory {
     /// Takes that back, for all of these groups at once: with it the commit is complete. Their `LastCTS` comes along,
     /// or what is in flight when a crash comes would take it along into its invalid range. The caller fenced all that
     /// belongs to it; in no group an older commit is in flight.
-    pub(crate) fn take_back(&self, cts: Timestamp, groups: &[GroupId], entries: &DeclaredIn) -> Result<()> {
+    pub(crate) fn revoke(&self, cts: Timestamp, groups: &[GroupId], entries: &DeclaredIn) -> Result<()> {
         let mut publication = self.pool.publication();
         for (&group, entry) in groups.iter().zip(entries) {
             publication.set(self.range_offset(*entry), FREE);

@@ -33,14 +33,14 @@ pub(super) const EXTENSION_WORDS: usize = EXTENSION_HEAD + 3 * SEGMENTS_LATER;
 
 /// The tables that grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TableKind {
     Groups,
     States,
     Histories,
 }
 
-impl Kind {
-    pub(super) const ALL: [Kind; 3] = [Kind::Groups, Kind::States, Kind::Histories];
+impl TableKind {
+    pub(super) const ALL: [TableKind; 3] = [TableKind::Groups, TableKind::States, TableKind::Histories];
 
     /// Word of the extension with the offset of a segment; not of the first one.
     pub(super) fn extension_word(self, segment: usize) -> usize {
@@ -121,7 +121,7 @@ impl Table {
     }
 
     /// Counts all entries that are there as used, until the next open.
-    pub(super) fn pass_over_all(&self) {
+    pub(super) fn skip_all(&self) {
         let segments = (0..SEGMENTS_MAX).take_while(|&segment| self.segment(segment).is_some()).count();
         *self.free_from.lock() = segments * SEGMENT_ENTRIES;
     }

@@ -42,18 +42,18 @@ pub(super) struct Round {
 }
 
 /// The outcome of a step.
-struct Pruned {
+struct PruneStep {
     records: u64,
     /// Duration of the round so far.
     round_ns: u64,
     /// Retention of versions.
-    kept_ns: u64,
+    retention_ns: u64,
 }
 
 impl History {
     /// Clock time at which pruning has to go on.
     fn prune_due_ns(&self) -> u64 {
-        match self.kept_ns.load(Ordering::Acquire) {
+        match self.retention_ns.load(Ordering::Acquire) {
             u64::MAX => u64::MAX,
             _ => self.prune_at_ns.load(Ordering::Acquire),
         }
@@ -78,7 +78,7 @@ impl StateContext {
         let Some(pruned) = self.prune_step(state, PRUNE_ENTRIES_MIN.max(4 * keys), Patience::Never)? else {
             return Ok(false);
         };
-        let is_late = pruned.round_ns > pruned.kept_ns / 2;
+        let is_late = pruned.round_ns > pruned.retention_ns / 2;
         self.prune_is_late.store(is_late, Ordering::Relaxed);
         Ok(true)
     }
@@ -106,7 +106,7 @@ impl StateContext {
 
     /// Visits about `entries_max` records. Records are removed under the stripes of their keys: a commit that ends a
     /// version again changes its record in place. None: there is no history, or the caller would have to wait.
-    fn prune_step(&self, state: &State, entries_max: usize, patience: Patience) -> Result<Option<Pruned>> {
+    fn prune_step(&self, state: &State, entries_max: usize, patience: Patience) -> Result<Option<PruneStep>> {
         let Some(history) = state.history().filter(|_| !state.is_dropped()) else { return Ok(None) };
         self.check_accepts_commits()?;
         let round = match patience {
@@ -123,8 +123,9 @@ impl StateContext {
                 Bound::Unbounded
             }
         };
-        let kept_ns = history.kept_ns.load(Ordering::Acquire);
-        let mut done = Pruned { records: 0, round_ns: now_ns.saturating_sub(round.began_ns), kept_ns };
+        let retention_ns = history.retention_ns.load(Ordering::Acquire);
+        let mut done =
+            PruneStep { records: 0, round_ns: now_ns.saturating_sub(round.began_ns), retention_ns };
         let horizon = history.horizon();
         let (mut entries, mut over) = (Vec::new(), Vec::new());
         let next = {
@@ -156,7 +157,7 @@ impl StateContext {
         }
         round.from = next.map(Bound::Included);
         if round.from.is_none() {
-            history.prune_at_ns.store(now_ns.saturating_add(kept_ns / PRUNE_ROUNDS), Ordering::Release);
+            history.prune_at_ns.store(now_ns.saturating_add(retention_ns / PRUNE_ROUNDS), Ordering::Release);
             if active("horizon-moved-after-erasing") {
                 self.directory.set_horizon(state.id, horizon);
             }
@@ -188,12 +189,12 @@ impl StateContext {
 
     /// Moves the horizon to the oldest timestamp that has to stay readable.
     fn begin_round(&self, state: &State, history: &History) {
-        let kept_ns = history.kept_ns.load(Ordering::Acquire);
+        let retention_ns = history.retention_ns.load(Ordering::Acquire);
         let now_ns = self.clock.now_ns();
-        let wanted = now_ns.saturating_sub(kept_ns).min(self.active.advanced().all_up_to());
+        let wanted = now_ns.saturating_sub(retention_ns).min(self.active.advanced().all_up_to());
         // A reader that registers later sees the new horizon; one that is registered already holds it back.
         let horizon = {
-            let readers = self.past_readers.lock();
+            let readers = self.as_of_readers.lock();
             let horizon = readers.keys().next().map_or(wanted, |&oldest| wanted.min(oldest));
             history.horizon.fetch_max(horizon, Ordering::SeqCst).max(horizon)
         };

@@ -10,9 +10,9 @@ fn pool() -> Arc<Pool> {
 }
 
 fn object(pool: &Pool, value: &[u8], cts: Timestamp) -> u64 {
-    let reservation = pool.reserve(Shape::for_new(value.len(), 2).bytes()).unwrap();
-    let shape = Shape::for_new(value.len(), 2).filling(reservation.bytes());
-    VersionedObject::initialise(pool, reservation.offset(), shape).build(None, Some((cts, value)));
+    let reservation = pool.reserve(ObjectLayout::for_new(value.len(), 2).bytes()).unwrap();
+    let layout = ObjectLayout::for_new(value.len(), 2).filling(reservation.bytes());
+    VersionedObject::initialise(pool, reservation.offset(), layout).build(None, Some((cts, value)));
     let mut publication = pool.publication();
     let offset = publication.allocate(reservation);
     publication.publish().unwrap();
@@ -57,7 +57,7 @@ fn a_snapshot_sees_the_version_of_its_time() {
 }
 
 #[test]
-fn what_an_invalid_commit_did_never_counts() {
+fn writes_of_an_invalid_commit_never_count() {
     let pool = pool();
     let invalid = InvalidRanges::new();
     let object = VersionedObject::try_open(&pool, object(&pool, b"first", 10)).unwrap();
@@ -88,10 +88,10 @@ fn a_bigger_object_keeps_what_snapshots_need() {
     let census = old.census(&invalid, &active.snapshots());
     assert_eq!((census.current, census.needed, census.dead), (Some(1), 0b11, 0));
     assert_eq!(old.free_slot(&census), None);
-    let shape = old.shape().grown(3, 600, 64).unwrap();
-    assert!(shape.slots() == 4 && shape.capacity >= 600);
-    let reservation = pool.reserve(shape.bytes()).unwrap();
-    let new = VersionedObject::initialise(&pool, reservation.offset(), shape);
+    let layout = old.layout().grown(3, 600, 64).unwrap();
+    assert!(layout.slots() == 4 && layout.capacity >= 600);
+    let reservation = pool.reserve(layout.bytes()).unwrap();
+    let new = VersionedObject::initialise(&pool, reservation.offset(), layout);
     new.build(Some((&old, &census)), Some((30, &[7; 600])));
     assert_eq!(seen(&new, 10, &invalid).unwrap(), b"first");
     assert_eq!(seen(&new, 29, &invalid).unwrap(), b"second");
@@ -100,17 +100,17 @@ fn a_bigger_object_keeps_what_snapshots_need() {
 }
 
 #[test]
-fn shapes_have_limits() {
-    let shape = Shape::for_new(0, 2);
-    assert_eq!(shape, Shape { slots: 2, capacity: 0 });
-    assert_eq!(shape.grown(3, 0, 64).unwrap().slots(), 4);
-    assert_eq!(shape.grown(64, 0, 64).unwrap().slots(), 64);
-    assert!(shape.grown(65, 0, 64).is_none());
-    let long = Shape::for_new(VALUE_BYTES_MAX, 2);
+fn layouts_have_limits() {
+    let layout = ObjectLayout::for_new(0, 2);
+    assert_eq!(layout, ObjectLayout { slots: 2, capacity: 0 });
+    assert_eq!(layout.grown(3, 0, 64).unwrap().slots(), 4);
+    assert_eq!(layout.grown(64, 0, 64).unwrap().slots(), 64);
+    assert!(layout.grown(65, 0, 64).is_none());
+    let long = ObjectLayout::for_new(VALUE_BYTES_MAX, 2);
     assert_eq!(long.grown(3, 1, 64).unwrap().slots(), 3, "doubling does not fit an object");
     assert!(long.grown(4, 1, 64).is_none());
-    assert_eq!(Shape::try_decode(long.encode()), Some(long));
+    assert_eq!(ObjectLayout::try_decode(long.encode()), Some(long));
     for bytes in [64, 128, 200, 4096] {
-        assert!(shape.filling(bytes).bytes() <= bytes);
+        assert!(layout.filling(bytes).bytes() <= bytes);
     }
 }

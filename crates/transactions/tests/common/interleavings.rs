@@ -238,7 +238,7 @@ fn orders(steps: &[usize]) -> Vec<Vec<usize>> {
 
 /// Outcome of running all interleavings.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct LookupOutcome {
     pub(crate) interleavings: usize,
     pub(crate) restarted: usize,
     pub(crate) committed: usize,
@@ -247,9 +247,9 @@ pub(crate) struct Found {
 }
 
 /// Runs every interleaving of every program, those of three transactions up to `of_three_max` evenly chosen ones.
-pub(crate) fn look(protocol: Protocol, of_three_max: usize) -> Found {
+pub(crate) fn look(protocol: Protocol, of_three_max: usize) -> LookupOutcome {
     let bench = Bench::new(protocol);
-    let mut found = Found::default();
+    let mut found = LookupOutcome::default();
     for (name, program) in PROGRAMS {
         let steps: Vec<usize> = program.iter().map(|steps| steps.len() + 1).collect();
         let all = orders(&steps);

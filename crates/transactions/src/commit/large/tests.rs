@@ -87,7 +87,7 @@ fn writers_of_other_keys_go_on_in_the_middle_of_a_large_commit() {
         all.put(0..2 * MANY, b"old", Durability::None).unwrap();
         let came_by = Arc::new(AtomicBool::new(false));
         let (others, there) = (all.clone(), Arc::clone(&came_by));
-        interleave::on_place(place, move || {
+        interleave::on_point(place, move || {
             beside("a writer of other keys", move || {
                 for how in [Durability::None, Durability::Sync, Durability::None] {
                     let cts = others.put(MANY..MANY + 3, b"few", how).unwrap();
@@ -127,7 +127,7 @@ fn writers_of_the_same_keys_wait_for_a_large_commit() {
     let keys = [7..8, MANY - 1..2 * MANY, 2 * MANY..3 * MANY];
     let (ended, is_ended) = mpsc::channel();
     let others = all.clone();
-    interleave::on_place(PLACES[1], move || {
+    interleave::on_point(PLACES[1], move || {
         for (number, (writer, keys)) in began.into_iter().zip(keys).enumerate() {
             let (ended, others) = (ended.clone(), others.clone());
             thread::spawn(move || {
@@ -175,7 +175,7 @@ fn a_range_that_is_read_stops_no_writer_outside_of_it() {
     inside.write(&all.states[0], &20_u64.to_be_bytes(), Some(b"phantom")).unwrap();
     let (ended, is_ended) = mpsc::channel();
     let others = all.clone();
-    interleave::on_place("a commit holds what it names", move || {
+    interleave::on_point("a commit holds what it names", move || {
         let outside = others.clone();
         beside("a writer outside of the range", move || {
             outside.put(100..105, b"new", Durability::Sync).unwrap();
@@ -209,7 +209,7 @@ fn failures_leave_declared_commits_out() {
     let all = Fixture::new(Protocol::MvccInPlace);
     all.put(0..2 * MANY, b"old", Durability::None).unwrap();
     let others = all.clone();
-    interleave::on_place(PLACES[1], move || {
+    interleave::on_point(PLACES[1], move || {
         let (slot, _) = others.context.claim().unwrap();
         for _ in 0..2 {
             let stamp = others.context.active.stamp(slot, Class::Quick);
@@ -226,7 +226,7 @@ fn failures_leave_declared_commits_out() {
     assert_eq!((all.count(0..MANY, b"large"), all.count(MANY..2 * MANY, b"old")), (MANY, MANY));
     // One that ends in the middle leaves nothing, whatever became complete beside it.
     let (others, crashing) = (all.clone(), all.clone());
-    interleave::on_place(PLACES[2], move || {
+    interleave::on_point(PLACES[2], move || {
         beside("a writer of other keys", move || {
             others.put(MANY..MANY + 3, b"few", Durability::None).map(drop)
         })
@@ -234,15 +234,15 @@ fn failures_leave_declared_commits_out() {
         panic!("this is how it ends");
     });
     let crashed = thread::scope(|scope| {
-        let hook = interleave::take_on_place();
+        let hook = interleave::take_on_point();
         let large = move || {
-            hook.into_iter().for_each(|(place, act)| interleave::on_place(place, act));
+            hook.into_iter().for_each(|(place, act)| interleave::on_point(place, act));
             crashing.put(0..MANY, b"lost", Durability::None)
         };
         scope.spawn(large).join()
     });
     assert!(crashed.is_err());
-    assert!(matches!(all.put(0..1, b"refused", Durability::None), Err(Error::Latched(_))));
+    assert!(matches!(all.put(0..1, b"refused", Durability::None), Err(Error::Poisoned(_))));
     let all = all.again();
     assert_eq!((all.count(0..MANY, b"large"), all.count(MANY..MANY + 3, b"few")), (MANY, 3));
     assert_eq!(all.context.recovery().invalid_ranges, 3, "of two groups, and a failure");
@@ -259,9 +259,9 @@ fn a_large_commit_needs_no_room_in_the_list() {
     for number in 1..130 {
         all.context.directory.add_invalid_range(group, 10 * number, 10 * number + 5).unwrap();
     }
-    interleave::on_place(PLACES[0], || panic!("it was declared"));
+    interleave::on_point(PLACES[0], || panic!("it was declared"));
     let cts = all.put(0..MANY, b"large", Durability::None).unwrap();
-    drop(interleave::take_on_place());
+    drop(interleave::take_on_point());
     assert_eq!(all.context.last_cts(group), cts);
     assert_eq!(all.again().count(0..MANY, b"large"), MANY);
 }

@@ -10,10 +10,10 @@
 //! - Commit timestamps are assigned in the order of validation, so the sets ascend, and commit order is the serial
 //!   order.
 //! - A set is here before anything of it is visible.
+//!
 //! Volatile: a crash ends all readers. Memory: [`WRITE_SET_KEYS_BYTES_MAX`]; sets that no active transaction overlaps
 //! go with later commits, and if that is not enough the oldest ones go: transactions that began before them are
 //! restarted.
-//! with later commits, and if that is not enough the oldest ones go: transactions that began before them are restarted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ struct Committed {
 }
 
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct RetainedSets {
     sets: VecDeque<Committed>,
     bytes: usize,
     /// Sets up to here are gone.
@@ -51,8 +51,8 @@ pub(crate) struct Kept {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct WriteSets {
-    kept: RwLock<Kept>,
+pub(crate) struct ValidationSets {
+    kept: RwLock<RetainedSets>,
 }
 
 /// Reads of a transaction in groups that validate backwards.
@@ -76,10 +76,10 @@ impl ValidatedReads {
 
 /// A validated commit that has not entered yet; no other one is validated meanwhile.
 pub(crate) struct Turn<'w> {
-    kept: RwLockWriteGuard<'w, Kept>,
+    kept: RwLockWriteGuard<'w, RetainedSets>,
 }
 
-impl WriteSets {
+impl ValidationSets {
     /// Fails with a restart if something that was read has been written since. Other read-only transactions may do so
     /// at the same time.
     pub(crate) fn validate(&self, reads: &ValidatedReads) -> Result<()> {
@@ -111,7 +111,7 @@ impl Turn<'_> {
         let kept = &mut *self.kept;
         assert!(
             kept.sets.back().is_none_or(|last| last.cts < cts),
-            "timestamps are drawn in the order of validation"
+            "timestamps are assigned in the order of validation"
         );
         kept.sets.push_back(Committed { cts, states, bytes });
         kept.bytes += bytes;
@@ -129,7 +129,7 @@ impl Turn<'_> {
     }
 }
 
-impl Kept {
+impl RetainedSets {
     fn drop_first(&mut self) {
         if let Some(first) = self.sets.pop_front() {
             self.bytes -= first.bytes;
@@ -157,7 +157,7 @@ impl Kept {
         }
         match reads.reads.any_state() {
             Some(state) if since < self.floor => {
-                restart(state.id, &KeyBytes::default(), "the write sets to validate against are gone")
+                restart(state.id, &KeyBytes::default(), "the write sets needed for validation were discarded")
             }
             _ => Ok(()),
         }

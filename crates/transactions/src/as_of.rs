@@ -31,7 +31,7 @@ use smallvec::SmallVec;
 
 use crate::chain::Chain;
 use crate::context::StateContext;
-use crate::history::{History, Known, Record, Wanted, utc};
+use crate::history::{History, KnownKey, LookupRange, Record, utc};
 use crate::object::VersionedObject;
 use crate::scan::{KeyRange, PREFETCH_OBJECTS};
 use crate::snapshot::Snapshot;
@@ -45,15 +45,15 @@ use crate::{Error, Isolation, Result, Timestamp, interleave};
 const RECORDS_PER_BATCH: usize = 1024;
 
 /// The snapshot timestamp of an AS OF transaction, registered so that the horizon stays below it.
-pub(crate) struct Past {
+pub(crate) struct AsOf {
     context: Arc<StateContext>,
     at: Timestamp,
 }
 
-impl Past {
-    fn register(context: &Arc<StateContext>, at: Timestamp) -> Past {
-        *context.past_readers.lock().entry(at).or_insert(0) += 1;
-        Past { context: Arc::clone(context), at }
+impl AsOf {
+    fn register(context: &Arc<StateContext>, at: Timestamp) -> AsOf {
+        *context.as_of_readers.lock().entry(at).or_insert(0) += 1;
+        AsOf { context: Arc::clone(context), at }
     }
 
     pub(crate) fn at(&self) -> Timestamp {
@@ -61,9 +61,9 @@ impl Past {
     }
 }
 
-impl Drop for Past {
+impl Drop for AsOf {
     fn drop(&mut self) {
-        let mut readers = self.context.past_readers.lock();
+        let mut readers = self.context.as_of_readers.lock();
         if let Some(count) = readers.get_mut(&self.at) {
             *count -= 1;
             if *count == 0 {
@@ -74,10 +74,10 @@ impl Drop for Past {
 }
 
 /// Registered AS OF readers and their numbers, by timestamp: the oldest one holds the horizons back.
-pub(crate) type PastReaders = BTreeMap<Timestamp, usize>;
+pub(crate) type AsOfReaders = BTreeMap<Timestamp, usize>;
 
 /// Outcome of reading an object at a timestamp.
-enum AtMoment {
+enum ObjectRead {
     /// The value is in the buffer.
     Value,
     /// The key had no value: the newest version says so.
@@ -108,9 +108,9 @@ impl StateContext {
             self.active.catch_up(at);
             self.active.wait_until_all_visible(at)?;
         }
-        let past = Past::register(self, at);
+        let past = AsOf::register(self, at);
         let transaction = self.begin_at(Isolation::Snapshot)?;
-        Ok(transaction.in_the_past(past))
+        Ok(transaction.with_as_of(past))
     }
 
     /// The newest visible commit: a point in time to come back to.
@@ -126,13 +126,13 @@ impl Transaction {
         let history = state.history().ok_or_else(|| Error::NoHistory { of: state.holder() })?;
         let horizon = history.horizon();
         if at < horizon {
-            return Err(Error::BeforeHorizon { of: state.holder(), at: utc(at), horizon: utc(horizon) });
+            return Err(Error::SnapshotTooOld { of: state.holder(), at: utc(at), horizon: utc(horizon) });
         }
         Ok(history)
     }
 
     /// Copies the value that a key had.
-    pub(crate) fn read_past(
+    pub(crate) fn read_as_of(
         &self,
         state: &State,
         key: &[u8],
@@ -145,14 +145,14 @@ impl Transaction {
             let _guard = state.pool().pin();
             self.check_readable(state)?;
             let object = match state.index.get(&key)? {
-                Some(offset) => state.copy_at_moment(&key, offset, at, value)?,
-                None => AtMoment::Ended,
+                Some(offset) => state.copy_at(&key, offset, at, value)?,
+                None => ObjectRead::Ended,
             };
             interleave::point();
             match object {
-                AtMoment::Value => true,
-                AtMoment::Nothing => false,
-                AtMoment::Ended => {
+                ObjectRead::Value => true,
+                ObjectRead::Nothing => false,
+                ObjectRead::Ended => {
                     let copied = history.copy_at(&key, at, &state.group.invalid, value)?;
                     copied.map_err(|_| state.damaged(&key, "a damaged version of the history"))?
                 }
@@ -163,7 +163,7 @@ impl Transaction {
     }
 
     /// [`Transaction::scan_batch`] of an AS OF transaction.
-    pub(crate) fn scan_past(
+    pub(crate) fn scan_as_of(
         &self,
         state: &State,
         (lower, upper): (Bound<KeyBytes>, Bound<KeyBytes>),
@@ -193,14 +193,14 @@ impl Transaction {
         ahead.iter().take(PREFETCH_OBJECTS).for_each(|&offset| pool.prefetch(offset));
         for (index, (key, offset)) in entries.into_iter().enumerate() {
             ahead.get(index + PREFETCH_OBJECTS).into_iter().for_each(|&offset| pool.prefetch(offset));
-            let found = state.copy_at_moment(&key, offset, at, &mut value)?;
-            objects.push(matches!(found, AtMoment::Value).then_some(&value[..]));
-            known.push(Known { key, asked: matches!(found, AtMoment::Ended) });
+            let found = state.copy_at(&key, offset, at, &mut value)?;
+            objects.push(matches!(found, ObjectRead::Value).then_some(&value[..]));
+            known.push(KnownKey { key, asked: matches!(found, ObjectRead::Ended) });
             interleave::point();
         }
         // After the objects: versions that a slot has lost since are in the history by now.
         let damaged = |key: &[u8]| state.damaged(key, "a damaged version of the history");
-        let wanted = Wanted {
+        let wanted = LookupRange {
             lower: as_slice(&lower),
             upper: as_slice(&window.0.upper),
             known: &known,
@@ -208,7 +208,7 @@ impl Transaction {
             max: RECORDS_PER_BATCH,
         };
         let seen = history.seen_at(&wanted, &state.group.invalid)?.map_err(|_| damaged(&[]))?;
-        if let Some(key) = seen.cut_at {
+        if let Some(key) = seen.stopped_at {
             window = (KeyRange { upper: Bound::Excluded(key.clone()), ..window.0 }, Some(key));
         }
         let mut records = seen.records.iter().peekable();
@@ -218,7 +218,7 @@ impl Transaction {
             f(key, &value);
             Ok::<_, Error>(())
         };
-        for (index, Known { key, .. }) in known.iter().enumerate() {
+        for (index, KnownKey { key, .. }) in known.iter().enumerate() {
             if !window.0.reaches(key) {
                 break;
             }
@@ -264,13 +264,7 @@ impl Values {
 impl State {
     /// Copies the version of an object, found by the index, that was current at a timestamp. The caller holds a guard
     /// since before it took the offset.
-    fn copy_at_moment(
-        &self,
-        key: &[u8],
-        offset: u64,
-        at: Timestamp,
-        value: &mut ValueBuffer,
-    ) -> Result<AtMoment> {
+    fn copy_at(&self, key: &[u8], offset: u64, at: Timestamp, value: &mut ValueBuffer) -> Result<ObjectRead> {
         let damaged = || self.damaged(key, "a damaged MVCC object");
         if self.is_chained() {
             let newest =
@@ -278,23 +272,23 @@ impl State {
             return Ok(match newest {
                 Some(version) if version.has_value() => {
                     version.copy_value(value);
-                    AtMoment::Value
+                    ObjectRead::Value
                 }
-                Some(_) => AtMoment::Nothing,
-                None => AtMoment::Ended,
+                Some(_) => ObjectRead::Nothing,
+                None => ObjectRead::Ended,
             });
         }
         let object = VersionedObject::try_open(self.pool(), offset).ok_or_else(damaged)?;
         let Some(slot) = object.visible(Snapshot::at(at), &self.group.invalid) else {
-            return Ok(AtMoment::Ended);
+            return Ok(ObjectRead::Ended);
         };
         let cts = object.cts(slot);
         let whole = object.copy_value(slot, value);
         interleave::point();
         let still = cts <= at && object.is_still(slot, cts);
         match still {
-            false => Ok(AtMoment::Ended),
-            true if whole => Ok(AtMoment::Value),
+            false => Ok(ObjectRead::Ended),
+            true if whole => Ok(ObjectRead::Value),
             true => Err(damaged()),
         }
     }

@@ -38,10 +38,10 @@ use crate::{Error, INFINITY, Result, Timestamp, interleave};
 const TAKES_ALONG_MAX: usize = 8;
 
 /// See the module.
-pub(crate) struct CommitsInWork {
-    queue: Mutex<VecDeque<InWork>>,
+pub(crate) struct CommitsInFlight {
+    queue: Mutex<VecDeque<CommitInFlight>>,
     /// `LastCTS` as this run has moved it.
-    whole: AtomicU64,
+    complete_up_to: AtomicU64,
     /// The oldest in flight; INFINITY: none. Changed under the lock.
     oldest: AtomicU64,
     /// The oldest stuck commit; INFINITY: none.
@@ -49,7 +49,7 @@ pub(crate) struct CommitsInWork {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct InWork {
+pub(crate) struct CommitInFlight {
     cts: Timestamp,
     /// Number of its groups.
     groups: usize,
@@ -58,25 +58,25 @@ pub(crate) struct InWork {
 }
 
 /// The queues of a commit, by the numbers of their groups.
-type Queues<'g> = SmallVec<[&'g CommitsInWork; 2]>;
-pub(crate) type Locked<'q> = SmallVec<[MutexGuard<'q, VecDeque<InWork>>; 2]>;
+type Queues<'g> = SmallVec<[&'g CommitsInFlight; 2]>;
+pub(crate) type LockedQueues<'q> = SmallVec<[MutexGuard<'q, VecDeque<CommitInFlight>>; 2]>;
 
 /// The new `LastCTS` for each queue of a commit; None: it stays.
 pub(crate) type LastOfEach = SmallVec<[Option<Timestamp>; 2]>;
 
 /// A commit in flight. Dropped without [`end`](QueuedCommit::end) or [`fail`](QueuedCommit::fail) it is stuck.
-pub(crate) struct Entry<'g> {
+pub(crate) struct QueuedCommit<'g> {
     queues: Queues<'g>,
     cts: Timestamp,
     left: bool,
 }
 
-impl CommitsInWork {
-    pub(crate) fn new() -> CommitsInWork {
+impl CommitsInFlight {
+    pub(crate) fn new() -> CommitsInFlight {
         let no_timestamp = || AtomicU64::new(INFINITY);
-        CommitsInWork {
+        CommitsInFlight {
             queue: Mutex::default(),
-            whole: AtomicU64::new(0),
+            complete_up_to: AtomicU64::new(0),
             oldest: no_timestamp(),
             stuck: no_timestamp(),
         }
@@ -84,23 +84,23 @@ impl CommitsInWork {
 
     /// Enters a commit into the queues of its groups, in their order; `assign` assigns its timestamp and announces it.
     pub(crate) fn enter<'g, S>(
-        queues: impl Iterator<Item = &'g CommitsInWork>,
-        draw: impl FnOnce() -> (Timestamp, S),
-    ) -> (Entry<'g>, S) {
+        queues: impl Iterator<Item = &'g CommitsInFlight>,
+        assign: impl FnOnce() -> (Timestamp, S),
+    ) -> (QueuedCommit<'g>, S) {
         let queues: Queues<'g> = queues.collect();
         let mut locked = lock(&queues);
-        let (cts, stamp) = draw();
+        let (cts, stamp) = assign();
         for (queue, commits) in locked.iter_mut().zip(&queues) {
             assert!(queue.back().is_none_or(|last| last.cts < cts), "timestamps of a group ascend");
-            queue.push_back(InWork { cts, groups: queues.len(), ended: false });
+            queue.push_back(CommitInFlight { cts, groups: queues.len(), ended: false });
             commits.note_oldest(queue);
         }
         drop(locked);
-        (Entry { queues, cts, left: false }, stamp)
+        (QueuedCommit { queues, cts, left: false }, stamp)
     }
 
     /// The caller holds the lock.
-    fn note_oldest(&self, queue: &VecDeque<InWork>) {
+    fn note_oldest(&self, queue: &VecDeque<CommitInFlight>) {
         let oldest = queue.front().map_or(INFINITY, |entry| entry.cts);
         if self.oldest.load(Ordering::Relaxed) != oldest {
             self.oldest.store(oldest, Ordering::Release);
@@ -109,15 +109,15 @@ impl CommitsInWork {
 
     fn check_not_stuck(&self, cts: Timestamp) -> Result<()> {
         let stuck = self.stuck.load(Ordering::Acquire);
-        if stuck < cts { Err(Error::Latched(stuck)) } else { Ok(()) }
+        if stuck < cts { Err(Error::Poisoned(stuck)) } else { Ok(()) }
     }
 }
 
 /// The locks of the queues of some groups, in their order, when nothing older than a timestamp is in any of them.
 pub(crate) fn lock_without_older<'g>(
-    queues: impl Iterator<Item = &'g CommitsInWork>,
+    queues: impl Iterator<Item = &'g CommitsInFlight>,
     cts: Timestamp,
-) -> Result<Locked<'g>> {
+) -> Result<LockedQueues<'g>> {
     let queues: Queues<'g> = queues.collect();
     let backoff = Backoff::new();
     loop {
@@ -133,12 +133,12 @@ pub(crate) fn lock_without_older<'g>(
     }
 }
 
-fn lock<'q>(queues: &Queues<'q>) -> Locked<'q> {
+fn lock<'q>(queues: &Queues<'q>) -> LockedQueues<'q> {
     queues.iter().map(|commits| commits.queue.lock()).collect()
 }
 
 /// Removes ended commits from the fronts of some queues: of one of them, or of several that are all here.
-fn take_ended(queues: &mut Locked<'_>, last: &mut LastOfEach) {
+fn take_ended(queues: &mut LockedQueues<'_>, last: &mut LastOfEach) {
     loop {
         let mut took_several = false;
         for at in 0..queues.len() {
@@ -148,7 +148,8 @@ fn take_ended(queues: &mut Locked<'_>, last: &mut LastOfEach) {
                     last[at] = Some(front.cts);
                     continue;
                 }
-                let is_front = |queue: &VecDeque<InWork>| queue.front().is_some_and(|of| of.cts == front.cts);
+                let is_front =
+                    |queue: &VecDeque<CommitInFlight>| queue.front().is_some_and(|of| of.cts == front.cts);
                 if queues.len() > TAKES_ALONG_MAX
                     || queues.iter().filter(|queue| is_front(queue)).count() < front.groups
                 {
@@ -169,7 +170,7 @@ fn take_ended(queues: &mut Locked<'_>, last: &mut LastOfEach) {
     }
 }
 
-impl<'g> Entry<'g> {
+impl<'g> QueuedCommit<'g> {
     /// Waits until the commit, whose writes are all fenced, is complete. `set_last_cts` stores the words, all or none,
     /// flushed and fenced.
     pub(crate) fn end(mut self, set_last_cts: impl FnOnce(&LastOfEach) -> Result<()>) -> Result<()> {
@@ -201,7 +202,7 @@ impl<'g> Entry<'g> {
     /// `set_last_cts` stores all of it together with the words.
     pub(crate) fn end_locked(
         mut self,
-        mut queues: Locked<'g>,
+        mut queues: LockedQueues<'g>,
         set_last_cts: impl FnOnce(&LastOfEach) -> Result<()>,
     ) -> Result<()> {
         self.leave(&mut queues, true, set_last_cts)?;
@@ -227,7 +228,7 @@ impl<'g> Entry<'g> {
     /// Removes the commit, the oldest in all of its queues, and the ended ones behind it from them.
     fn leave(
         &self,
-        queues: &mut Locked<'_>,
+        queues: &mut LockedQueues<'_>,
         is_whole: bool,
         set_last_cts: impl FnOnce(&LastOfEach) -> Result<()>,
     ) -> Result<()> {
@@ -241,13 +242,13 @@ impl<'g> Entry<'g> {
             && let Err(error) = set_last_cts(&last)
         {
             // It stays in the queue, so that nothing behind it becomes complete.
-            let stuck = InWork { cts: self.cts, groups: queues.len(), ended: false };
+            let stuck = CommitInFlight { cts: self.cts, groups: queues.len(), ended: false };
             queues.iter_mut().for_each(|queue| queue.push_front(stuck));
             return Err(error);
         }
         for ((commits, queue), last) in self.queues.iter().zip(queues.iter()).zip(last) {
             if let Some(last) = last {
-                commits.whole.store(last, Ordering::Release);
+                commits.complete_up_to.store(last, Ordering::Release);
             }
             commits.note_oldest(queue);
         }
@@ -256,10 +257,10 @@ impl<'g> Entry<'g> {
 
     /// Waits until the commit, which has ended, is the oldest in all of its queues, or another commit has taken it
     /// along (None).
-    fn wait_for_turn(&self) -> Result<Option<Locked<'g>>> {
+    fn wait_for_turn(&self) -> Result<Option<LockedQueues<'g>>> {
         let backoff = Backoff::new();
         loop {
-            if self.queues[0].whole.load(Ordering::Acquire) >= self.cts {
+            if self.queues[0].complete_up_to.load(Ordering::Acquire) >= self.cts {
                 return Ok(None);
             }
             // Of one group: the commit before takes it along.
@@ -273,7 +274,7 @@ impl<'g> Entry<'g> {
         }
     }
 
-    fn wait_until_oldest(&self) -> Result<Locked<'g>> {
+    fn wait_until_oldest(&self) -> Result<LockedQueues<'g>> {
         let backoff = Backoff::new();
         loop {
             if let Some(queues) = self.lock_if_oldest() {
@@ -285,18 +286,19 @@ impl<'g> Entry<'g> {
     }
 
     /// The locks of its queues, if it is the oldest in each.
-    pub(crate) fn lock_if_oldest(&self) -> Option<Locked<'g>> {
+    pub(crate) fn lock_if_oldest(&self) -> Option<LockedQueues<'g>> {
         if self.queues.iter().any(|commits| commits.oldest.load(Ordering::Acquire) != self.cts) {
             return None;
         }
         let queues = lock(&self.queues);
         // Another commit may have taken it along meanwhile.
-        let is_oldest = |queue: &VecDeque<InWork>| queue.front().is_some_and(|first| first.cts == self.cts);
+        let is_oldest =
+            |queue: &VecDeque<CommitInFlight>| queue.front().is_some_and(|first| first.cts == self.cts);
         queues.iter().all(|queue| is_oldest(queue)).then_some(queues)
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for QueuedCommit<'_> {
     fn drop(&mut self) {
         if !self.left {
             for commits in &self.queues {
@@ -320,11 +322,11 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    fn enter<'g>(queues: &[&'g CommitsInWork], cts: Timestamp) -> Entry<'g> {
-        CommitsInWork::enter(queues.iter().copied(), || (cts, ())).0
+    fn enter<'g>(queues: &[&'g CommitsInFlight], cts: Timestamp) -> QueuedCommit<'g> {
+        CommitsInFlight::enter(queues.iter().copied(), || (cts, ())).0
     }
 
-    fn mark_ended(queues: &[&CommitsInWork], cts: Timestamp) {
+    fn mark_ended(queues: &[&CommitsInFlight], cts: Timestamp) {
         for commits in queues {
             let mut queue = commits.queue.lock();
             queue.iter_mut().find(|entry| entry.cts == cts).unwrap().ended = true;
@@ -332,8 +334,8 @@ mod tests {
     }
 
     #[test]
-    fn last_cts_passes_only_what_has_ended() {
-        let commits = CommitsInWork::new();
+    fn last_cts_passes_only_ended_commits() {
+        let commits = CommitsInFlight::new();
         let moves = RefCell::new(Vec::new());
         let set = |last: &LastOfEach| {
             moves.borrow_mut().push(last[0].unwrap());
@@ -351,19 +353,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stuck_lets_nobody_behind_it_pass() {
-        let commits = CommitsInWork::new();
+    fn a_stuck_commit_blocks_those_behind_it() {
+        let commits = CommitsInFlight::new();
         let [first, second, third] = [10, 11, 12].map(|cts| enter(&[&commits], cts));
         let failed = first.fail(|| Err(Error::Busy("no")), |_| panic!("nothing is whole"));
         assert!(failed.is_err());
-        assert!(matches!(second.end(|_| panic!("nothing is whole")), Err(Error::Latched(10))));
-        assert!(matches!(third.fail(|| panic!("not its turn"), |_| Ok(())), Err(Error::Latched(10))));
+        assert!(matches!(second.end(|_| panic!("nothing is whole")), Err(Error::Poisoned(10))));
+        assert!(matches!(third.fail(|| panic!("not its turn"), |_| Ok(())), Err(Error::Poisoned(10))));
     }
 
     /// Of three groups: 10 in the first, 11 in both others, 12 in all, 13 in the last two, 14 in the first.
     #[test]
-    fn a_commit_of_several_groups_is_whole_in_all_at_once() {
-        let groups = [(); 3].map(|()| CommitsInWork::new());
+    fn a_commit_of_several_groups_completes_in_all_at_once() {
+        let groups = [(); 3].map(|()| CommitsInFlight::new());
         let [a, b, c] = groups.each_ref();
         let single = enter(&[a], 10);
         let pair = enter(&[b, c], 11);
@@ -390,13 +392,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_become_whole_is_stuck_in_all_of_its_groups() {
-        let [a, b] = &[(); 2].map(|()| CommitsInWork::new());
+    fn a_commit_that_cannot_complete_is_stuck_in_all_of_its_groups() {
+        let [a, b] = &[(); 2].map(|()| CommitsInFlight::new());
         let first = enter(&[a, b], 10);
         let behind = [enter(&[a], 11), enter(&[b], 12)];
         assert!(first.end(|_| Err(Error::Busy("no"))).is_err());
         for entry in behind {
-            assert!(matches!(entry.end(|_| panic!("nothing is whole")), Err(Error::Latched(10))));
+            assert!(matches!(entry.end(|_| panic!("nothing is whole")), Err(Error::Poisoned(10))));
         }
     }
 }

@@ -19,29 +19,29 @@ const FEW_MAX: usize = 32;
 const FEW_MIN: usize = 8;
 
 /// A key of the array and the write under it.
-pub(crate) struct Entry {
+pub(crate) struct WrittenKey {
     key: KeyBytes,
     value: Option<SmallVec<[u8; 48]>>,
 }
 
 /// See the module.
-pub(crate) struct Writes(Kind);
+pub(crate) struct StateWrites(Layout);
 
-enum Kind {
+enum Layout {
     /// Ascending.
-    Few(Vec<Entry>),
+    Few(Vec<WrittenKey>),
     Many(BTreeMap<KeyBytes, Written>),
 }
 
-impl Writes {
-    pub(crate) fn new() -> Writes {
-        Writes(Kind::Few(Vec::new()))
+impl StateWrites {
+    pub(crate) fn new() -> StateWrites {
+        StateWrites(Layout::Few(Vec::new()))
     }
 
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
-            Kind::Few(entries) => entries.len(),
-            Kind::Many(tree) => tree.len(),
+            Layout::Few(entries) => entries.len(),
+            Layout::Many(tree) => tree.len(),
         }
     }
 
@@ -52,8 +52,8 @@ impl Writes {
     /// The write under the key: None is none, Some(None) a deletion.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         match &self.0 {
-            Kind::Few(entries) => find(entries, key).ok().map(|at| entries[at].value.as_deref()),
-            Kind::Many(tree) => tree.get(key).map(Option::as_deref),
+            Layout::Few(entries) => find(entries, key).ok().map(|at| entries[at].value.as_deref()),
+            Layout::Many(tree) => tree.get(key).map(Option::as_deref),
         }
     }
 
@@ -65,7 +65,7 @@ impl Writes {
         before: impl FnOnce(Option<&[u8]>) -> B,
     ) -> Option<B> {
         match &mut self.0 {
-            Kind::Few(entries) => match find(entries, &key) {
+            Layout::Few(entries) => match find(entries, &key) {
                 Ok(at) => {
                     let before = before(entries[at].value.as_deref());
                     entries[at].value = value.map(SmallVec::from_slice);
@@ -75,37 +75,39 @@ impl Writes {
                     if entries.is_empty() {
                         entries.reserve_exact(FEW_MIN);
                     }
-                    entries.insert(at, Entry { key, value: value.map(SmallVec::from_slice) });
+                    entries.insert(at, WrittenKey { key, value: value.map(SmallVec::from_slice) });
                     None
                 }
                 Err(_) => {
-                    let owned = |entry: Entry| (entry.key, entry.value.as_deref().map(Box::from));
+                    let owned = |entry: WrittenKey| (entry.key, entry.value.as_deref().map(Box::from));
                     let mut tree: BTreeMap<_, Written> = entries.drain(..).map(owned).collect();
                     tree.insert(key, value.map(Box::from));
-                    self.0 = Kind::Many(tree);
+                    self.0 = Layout::Many(tree);
                     None
                 }
             },
-            Kind::Many(tree) => tree.insert(key, value.map(Box::from)).map(|value| before(value.as_deref())),
+            Layout::Many(tree) => {
+                tree.insert(key, value.map(Box::from)).map(|value| before(value.as_deref()))
+            }
         }
     }
 
     /// Removes a key; returns the number of bytes of its value, if it was there.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<usize> {
         match &mut self.0 {
-            Kind::Few(entries) => {
+            Layout::Few(entries) => {
                 let at = find(entries, key).ok()?;
                 Some(entries.remove(at).value.map_or(0, |value| value.len()))
             }
-            Kind::Many(tree) => tree.remove(key).map(|value| value.map_or(0, |value| value.len())),
+            Layout::Many(tree) => tree.remove(key).map(|value| value.map_or(0, |value| value.len())),
         }
     }
 
     /// Keys and values, ascending.
     pub(crate) fn iter(&self) -> Iter<'_> {
         match &self.0 {
-            Kind::Few(entries) => Iter::Few(entries.iter()),
-            Kind::Many(tree) => Iter::Many(tree.iter()),
+            Layout::Few(entries) => Iter::Few(entries.iter()),
+            Layout::Many(tree) => Iter::Many(tree.iter()),
         }
     }
 
@@ -121,19 +123,19 @@ impl Writes {
         upper: Bound<&[u8]>,
     ) -> impl Iterator<Item = (&KeyBytes, Option<&[u8]>)> {
         let (few, many) = match &self.0 {
-            Kind::Few(entries) => {
+            Layout::Few(entries) => {
                 (Some(&entries[place(entries, lower, false)..place(entries, upper, true)]), None)
             }
-            Kind::Many(tree) => (None, Some(tree.range::<[u8], _>((lower, upper)))),
+            Layout::Many(tree) => (None, Some(tree.range::<[u8], _>((lower, upper)))),
         };
         let few = few.into_iter().flatten().map(|entry| (&entry.key, entry.value.as_deref()));
         few.chain(many.into_iter().flatten().map(|(key, value)| (key, value.as_deref())))
     }
 }
 
-/// See [`Writes::iter`].
+/// See [`StateWrites::iter`].
 pub(crate) enum Iter<'w> {
-    Few(std::slice::Iter<'w, Entry>),
+    Few(std::slice::Iter<'w, WrittenKey>),
     Many(btree_map::Iter<'w, KeyBytes, Written>),
 }
 
@@ -151,7 +153,7 @@ impl<'w> Iterator for Iter<'w> {
 
 /// Index of a key, or where it would be.
 #[inline]
-fn find(entries: &[Entry], key: &[u8]) -> Result<usize, usize> {
+fn find(entries: &[WrittenKey], key: &[u8]) -> Result<usize, usize> {
     entries.binary_search_by(|entry| compare(&entry.key, key))
 }
 
@@ -167,7 +169,7 @@ fn compare(left: &[u8], right: &[u8]) -> Ordering {
 }
 
 /// Index at which a range begins or ends.
-fn place(entries: &[Entry], bound: Bound<&[u8]>, is_end: bool) -> usize {
+fn place(entries: &[WrittenKey], bound: Bound<&[u8]>, is_end: bool) -> usize {
     let before = |key: &[u8], with_equal: bool| {
         entries.partition_point(|entry| if with_equal { &entry.key[..] <= key } else { &entry.key[..] < key })
     };
@@ -198,7 +200,7 @@ mod tests {
             steps in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..11), prop::option::of(0usize..80), 0u8..8), 1..120),
             (lower, upper) in (0u8..3, 0u8..3),
         ) {
-            let (mut writes, mut model) = (Writes::new(), BTreeMap::<Vec<u8>, Option<Vec<u8>>>::new());
+            let (mut writes, mut model) = (StateWrites::new(), BTreeMap::<Vec<u8>, Option<Vec<u8>>>::new());
             for (key, length, action) in &steps {
                 // Few different keys, so that they meet again.
                 let key: Vec<u8> = key.iter().map(|byte| byte % 3).collect();

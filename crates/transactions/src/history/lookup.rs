@@ -27,7 +27,7 @@ const SEEKS_AT_ONCE: usize = 8;
 const VERSIONS_TO_SEEK: usize = 8;
 
 /// A key that the state's index has.
-pub(crate) struct Known {
+pub(crate) struct KnownKey {
     pub(crate) key: KeyBytes,
     /// Its object does not say what the key had at the timestamp.
     pub(crate) asked: bool,
@@ -35,40 +35,40 @@ pub(crate) struct Known {
 
 /// Records that were current at a timestamp, and have ended since.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct LookupRecords {
     /// Keys with the offset of their record, ascending. Keys whose object has the answer may be among them.
     pub(crate) records: Vec<(KeyBytes, u64)>,
     /// The key at which the lookup stopped because there were too many.
-    pub(crate) cut_at: Option<KeyBytes>,
+    pub(crate) stopped_at: Option<KeyBytes>,
 }
 
 /// Arguments of a lookup.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted<'w> {
+pub(crate) struct LookupRange<'w> {
     pub(crate) lower: Bound<&'w [u8]>,
     pub(crate) upper: Bound<&'w [u8]>,
     /// All keys between the bounds that are in the index, ascending.
-    pub(crate) known: &'w [Known],
+    pub(crate) known: &'w [KnownKey],
     pub(crate) at: Timestamp,
     /// Maximum number of records.
     pub(crate) max: usize,
 }
 
 /// Reason for an early end of a lookup.
-enum Stop {
+enum LookupError {
     /// There can be no record at this offset, or none under this key.
     Damaged(u64),
     Failed(crate::Error),
 }
 
-impl<E: Into<crate::Error>> From<E> for Stop {
-    fn from(error: E) -> Stop {
-        Stop::Failed(error.into())
+impl<E: Into<crate::Error>> From<E> for LookupError {
+    fn from(error: E) -> LookupError {
+        LookupError::Failed(error.into())
     }
 }
 
 /// Outcome of a walk.
-enum Walked {
+enum WalkEnd {
     /// At its end, or stopped at the maximum.
     Through,
     /// Before the versions of other keys: it found many of few.
@@ -78,18 +78,18 @@ enum Walked {
 impl History {
     /// Notes that something is removed from the state's index, whose versions have all ended by now. Called before it
     /// is removed.
-    pub(crate) fn note_gone(&self, now: Timestamp) {
-        self.gone_up_to.fetch_max(now, Ordering::SeqCst);
+    pub(crate) fn note_removed(&self, now: Timestamp) {
+        self.removed_up_to.fetch_max(now, Ordering::SeqCst);
     }
 
     /// Notes that nothing was removed from the index that lived after this timestamp.
-    pub(crate) fn begin_with_gone_up_to(&self, moment: Timestamp) {
-        self.gone_up_to.store(moment, Ordering::SeqCst);
+    pub(crate) fn begin_with_removed_up_to(&self, at_time: Timestamp) {
+        self.removed_up_to.store(at_time, Ordering::SeqCst);
     }
 
     /// Moves the horizon: nothing before this timestamp can be read, as after each open of a volatile state.
-    pub(crate) fn begin_at(&self, moment: Timestamp) {
-        self.horizon.fetch_max(moment, Ordering::SeqCst);
+    pub(crate) fn begin_at(&self, at_time: Timestamp) {
+        self.horizon.fetch_max(at_time, Ordering::SeqCst);
     }
 
     /// Copies the value that the key had at a timestamp, if that version has ended since. The caller holds a guard; the
@@ -119,40 +119,40 @@ impl History {
     /// took the known keys from the index and loaded their objects. Err: an offset where no record can be.
     pub(crate) fn seen_at(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &LookupRange<'_>,
         invalid: &InvalidRanges,
-    ) -> Result<std::result::Result<Seen, u64>> {
-        let mut look = Look {
+    ) -> Result<std::result::Result<LookupRecords, u64>> {
+        let mut look = Lookup {
             history: self,
             pool: &self.pool,
             invalid,
             wanted: *wanted,
             // After the known keys were taken from the index.
-            gone: wanted.at < self.gone_up_to.load(Ordering::SeqCst),
-            seen: Seen::default(),
+            gone: wanted.at < self.removed_up_to.load(Ordering::SeqCst),
+            seen: LookupRecords::default(),
         };
         match look.look() {
             Ok(()) => Ok(Ok(look.seen)),
-            Err(Stop::Damaged(offset)) => Ok(Err(offset)),
-            Err(Stop::Failed(error)) => Err(error),
+            Err(LookupError::Damaged(offset)) => Ok(Err(offset)),
+            Err(LookupError::Failed(error)) => Err(error),
         }
     }
 }
 
 /// A lookup of the keys between two bounds.
-struct Look<'h> {
+struct Lookup<'h> {
     history: &'h History,
     pool: &'h Pool,
     invalid: &'h InvalidRanges,
-    wanted: Wanted<'h>,
+    wanted: LookupRange<'h>,
     /// There may be keys that the index does not have.
     gone: bool,
-    seen: Seen,
+    seen: LookupRecords,
 }
 
-impl Look<'_> {
-    fn look(&mut self) -> std::result::Result<(), Stop> {
-        let Wanted { lower, upper, known, .. } = self.wanted;
+impl Lookup<'_> {
+    fn look(&mut self) -> std::result::Result<(), LookupError> {
+        let LookupRange { lower, upper, known, .. } = self.wanted;
         let asked = known.iter().filter(|known| known.asked).count();
         if asked == 0 && !self.gone {
             return Ok(());
@@ -160,7 +160,7 @@ impl Look<'_> {
         let mut from = self.history.keys.first_of(lower);
         let mut rest = known;
         if self.gone || asked > SEEKS_AT_ONCE {
-            let Walked::Dense(at) = self.walk(&from, upper, true)? else { return Ok(()) };
+            let WalkEnd::Dense(at) = self.walk(&from, upper, true)? else { return Ok(()) };
             // The walk has decided all keys before the one of its position.
             let of = self.history.keys.decode(at.bytes());
             rest = &known[known.partition_point(|known| {
@@ -177,7 +177,7 @@ impl Look<'_> {
         from: &Position,
         upper: Bound<&[u8]>,
         leave_dense: bool,
-    ) -> std::result::Result<Walked, Stop> {
+    ) -> std::result::Result<WalkEnd, LookupError> {
         let (history, at) = (self.history, self.wanted.at);
         let mut from = from.clone();
         let mut entries = Vec::new();
@@ -188,9 +188,9 @@ impl Look<'_> {
             let next = history.index.scan(Bound::Included(from.bytes()), 1, &mut entries)?;
             let mut keys = 1;
             for (entry, offset) in &entries {
-                let (key, cts) = history.keys.decode(entry).ok_or(Stop::Damaged(*offset))?;
+                let (key, cts) = history.keys.decode(entry).ok_or(LookupError::Damaged(*offset))?;
                 if !reaches(&key, upper) {
-                    return Ok(Walked::Through);
+                    return Ok(WalkEnd::Through);
                 }
                 if last.as_ref() != Some(&key) {
                     (last, decided) = (Some(key), false);
@@ -199,26 +199,26 @@ impl Look<'_> {
                 if !decided && cts <= at {
                     decided = true;
                     if !self.take(last.clone().unwrap_or_default(), *offset)? {
-                        return Ok(Walked::Through);
+                        return Ok(WalkEnd::Through);
                     }
                 }
             }
-            let Some(next) = next else { return Ok(Walked::Through) };
+            let Some(next) = next else { return Ok(WalkEnd::Through) };
             // Versions that cannot be the answer are skipped.
-            let (key, cts) = history.keys.decode(&next).ok_or(Stop::Damaged(0))?;
+            let (key, cts) = history.keys.decode(&next).ok_or(LookupError::Damaged(0))?;
             from = match last.as_ref() == Some(&key) && decided {
                 true => history.keys.position(&key, 0),
                 false if cts > at => history.keys.position(&key, at),
                 false => Position::of(next),
             };
             if leave_dense && entries.len() > VERSIONS_TO_SEEK * keys {
-                return Ok(Walked::Dense(from));
+                return Ok(WalkEnd::Dense(from));
             }
         }
     }
 
     /// Seeks the versions of the known keys from `from` on, and the keys that may lie between them.
-    fn seek(&mut self, from: &Position, known: &[Known]) -> std::result::Result<(), Stop> {
+    fn seek(&mut self, from: &Position, known: &[KnownKey]) -> std::result::Result<(), LookupError> {
         let (history, at, upper) = (self.history, self.wanted.at, self.wanted.upper);
         let mut positions = Vec::with_capacity(1 + 2 * known.len());
         if self.gone {
@@ -243,7 +243,7 @@ impl Look<'_> {
             if of.asked
                 && let Some((_, Some((entry, offset)))) = found.next()
             {
-                let (key, _) = history.keys.decode(&entry).ok_or(Stop::Damaged(offset))?;
+                let (key, _) = history.keys.decode(&entry).ok_or(LookupError::Damaged(offset))?;
                 if key == of.key && !self.take(key, offset)? {
                     return Ok(());
                 }
@@ -261,23 +261,23 @@ impl Look<'_> {
         &mut self,
         position: Option<(Position, Option<(KeyBytes, u64)>)>,
         until: Bound<&[u8]>,
-    ) -> std::result::Result<bool, Stop> {
+    ) -> std::result::Result<bool, LookupError> {
         let Some((position, Some((entry, offset)))) = position else { return Ok(true) };
-        let (key, _) = self.history.keys.decode(&entry).ok_or(Stop::Damaged(offset))?;
+        let (key, _) = self.history.keys.decode(&entry).ok_or(LookupError::Damaged(offset))?;
         if reaches(&key, until) {
             self.walk(&position, until, false)?;
         }
-        Ok(self.seen.cut_at.is_none())
+        Ok(self.seen.stopped_at.is_none())
     }
 
     /// Adds the record that decides about a key, if it holds. False: there are too many.
-    fn take(&mut self, key: KeyBytes, offset: u64) -> std::result::Result<bool, Stop> {
-        let record = Record::try_open(self.pool, offset).ok_or(Stop::Damaged(offset))?;
+    fn take(&mut self, key: KeyBytes, offset: u64) -> std::result::Result<bool, LookupError> {
+        let record = Record::try_open(self.pool, offset).ok_or(LookupError::Damaged(offset))?;
         if !record.holds_at(self.wanted.at, self.invalid) {
             return Ok(true);
         }
         if self.seen.records.len() == self.wanted.max {
-            self.seen.cut_at = Some(key);
+            self.seen.stopped_at = Some(key);
             return Ok(false);
         }
         self.seen.records.push((key, offset));
@@ -286,6 +286,6 @@ impl Look<'_> {
 }
 
 /// The bound before the next known key, or the end of all.
-fn bound_before<'k>(next: Option<&'k Known>, upper: Bound<&'k [u8]>) -> Bound<&'k [u8]> {
+fn bound_before<'k>(next: Option<&'k KnownKey>, upper: Bound<&'k [u8]>) -> Bound<&'k [u8]> {
     next.map_or(upper, |known| Bound::Excluded(&known.key[..]))
 }

@@ -20,12 +20,12 @@ impl StateContext {
     /// changes the retention if it does so already. Earlier versions cannot be read. Like a creation it survives a
     /// crash with the next commit that does. Its keys may have at most about half of the bytes that others may.
     pub fn keep_history(&self, id: StateId, kept: Option<Duration>) -> Result<()> {
-        let kept_ns = kept.map_or(u64::MAX, |kept| u64::try_from(kept.as_nanos()).unwrap_or(u64::MAX));
+        let retention_ns = kept.map_or(u64::MAX, |kept| u64::try_from(kept.as_nanos()).unwrap_or(u64::MAX));
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;
         if let Some(history) = state.history() {
-            self.directory.set_kept(id, kept_ns);
-            history.set_kept(kept_ns);
+            self.directory.set_retention(id, retention_ns);
+            history.set_retention(retention_ns);
             self.prune_due_ns.store(0, Ordering::Release);
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl StateContext {
             self.active.catch_up(self.clock.now_ns());
             let stamp = self.active.stamp(slot, Class::Slow);
             let from = stamp.cts();
-            let made = self.make_history(&state, from, kept_ns);
+            let made = self.make_history(&state, from, retention_ns);
             if let Ok(history) = &made {
                 state.set_history(Some(Arc::clone(history)));
             }
@@ -52,19 +52,24 @@ impl StateContext {
         self.wait_until_visible(from)
     }
 
-    fn make_history(&self, state: &Arc<State>, horizon: Timestamp, kept_ns: u64) -> Result<Arc<History>> {
+    fn make_history(
+        &self,
+        state: &Arc<State>,
+        horizon: Timestamp,
+        retention_ns: u64,
+    ) -> Result<Arc<History>> {
         let id = self.directory.free_state()?;
         let width = HistoryKeys::of(state.width()).width();
         let (group, pool) = (state.group.id, state.role());
         let entry = StateEntry { id, group, width, pool, root: 0, dropping: false, history: true };
-        let history = HistoryEntry { of: state.id, id, horizon, kept_ns };
+        let history = HistoryEntry { of: state.id, id, horizon, retention_ns };
         let entry = self.create_index(entry, |entry, publication| {
             self.directory.add_state(entry, publication);
             self.directory.add_history(&history, publication);
         })?;
         let history = History::open(state.pool(), &entry, &history, state.width())?;
         // Keys that were removed before cannot be read.
-        history.begin_with_gone_up_to(horizon);
+        history.begin_with_removed_up_to(horizon);
         Ok(history)
     }
 
