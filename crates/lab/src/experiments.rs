@@ -202,9 +202,23 @@ pub const ALL: &[Experiment] = &[
     },
 ];
 
-/// The experiment with a name.
+/// Experiments that only a build with the feature `database` has.
+const WITH_DATABASE: [&str; 4] = ["basics", "wire-rate", "churn", "small-memory"];
+
+/// Experiment with a name. Fails if there is none, or if this build does not have it.
 pub fn find(name: &str) -> Result<&'static Experiment, Error> {
-    ALL.iter().find(|experiment| experiment.name == name).ok_or_else(|| Error::Unknown {
+    check_name(name)?;
+    ALL.iter()
+        .find(|experiment| experiment.name == name)
+        .ok_or_else(|| Error::Invalid(format!("'{name}' needs a build with the feature `database`")))
+}
+
+/// Fails if no experiment has this name, in this build or in another.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if WITH_DATABASE.contains(&name) || ALL.iter().any(|experiment| experiment.name == name) {
+        return Ok(());
+    }
+    Err(Error::Unknown {
         name: name.to_string(),
         known: ALL.iter().map(|experiment| experiment.name).collect::<Vec<_>>().join(", "),
     })

@@ -1,6 +1,7 @@
 //! The lab: measurements that anyone can repeat. One experiment per figure or table of the papers, under the
 //! paper's own name, and one race per peer; peers run in the same process on the same data, in turn.
 
+pub mod asked;
 pub mod experiments;
 pub mod measure;
 pub mod media;
@@ -37,7 +38,7 @@ impl RunOptions {
             Some(dir) => tempfile::TempDir::new_in(dir),
             None => tempfile::TempDir::new(),
         };
-        dir.map_err(|error| Error::Io { what: "make a directory for the database".to_string(), error })
+        dir.map_err(|error| Error::Io { action: "make a directory for the database".to_string(), error })
     }
 
     /// A fresh directory in the machine's memory (`/dev/shm`), for what stands in for persistent memory; one as
@@ -69,11 +70,11 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
     /// Reading or writing a file failed.
-    #[error("cannot {what}: {error}")]
+    #[error("cannot {action}: {error}")]
     Io {
-        /// What was being done.
-        what: String,
-        /// Why it failed.
+        /// Action that failed.
+        action: String,
+        /// Reason.
         error: std::io::Error,
     },
     /// From a store that we race against.

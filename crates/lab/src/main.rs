@@ -1,6 +1,7 @@
 //! `lab`: the experiments, each one command.
 
 use clap::{Parser, Subcommand};
+use entresol_lab::asked::KnownMisses;
 use entresol_lab::experiments::histories::worker::{self, Life};
 use entresol_lab::{Error, RunOptions, experiments, report::Report};
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ struct Arguments {
 enum Command {
     /// Lists the experiments.
     List,
-    /// Runs some, one after another; the exit status is 0 only if every check holds.
+    /// Runs some, one after another. The exit status is 0 only if every check holds and no figure misses what is asked of
+    /// it, known misses apart; the last line names each miss.
     Run {
         /// Their names, as `lab list` gives them.
         #[arg(required = true, value_name = "NAME")]
@@ -41,6 +43,12 @@ enum Command {
         /// Seed of all randomness.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Asks another value of a figure, at any size; may be repeated.
+        #[arg(long, value_name = "FIGURE=VALUE", value_parser = figure_and_value)]
+        ask: Vec<(String, f64)>,
+        /// List of known misses to use in place of the built-in one (crates/lab/known-misses.toml).
+        #[arg(long, value_name = "FILE")]
+        known_misses: Option<PathBuf>,
         /// How long `churn` takes, in place of ten minutes.
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(10..))]
         seconds: Option<u64>,
@@ -61,10 +69,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// A figure's name and a value, separated by the last `=`.
+fn figure_and_value(argument: &str) -> Result<(String, f64), String> {
+    let (name, value) = argument.rsplit_once('=').ok_or("no '=' in it")?;
+    let value = value.parse().map_err(|_| format!("'{value}' is not a number"))?;
+    Ok((name.to_string(), value))
+}
+
 fn run(command: Command) -> Result<bool, Error> {
-    let (names, quick, json, plot, dir, out, seed, seconds) = match command {
-        Command::Run { names, quick, json, plot, dir, out, seed, seconds } => {
-            (names, quick, json, plot, dir, out, seed, seconds)
+    let (names, quick, json, plot, dir, out, seed, ask, known_misses, seconds) = match command {
+        Command::Run { names, quick, json, plot, dir, out, seed, ask, known_misses, seconds } => {
+            (names, quick, json, plot, dir, out, seed, ask, known_misses, seconds)
         }
         Command::List => {
             for experiment in experiments::ALL {
@@ -77,16 +92,27 @@ fn run(command: Command) -> Result<bool, Error> {
     if plot.is_some() && names.len() > 1 {
         return Err(Error::Invalid("--plot draws one experiment; run them one by one".to_string()));
     }
-    // A wrong name is found before the first experiment has run for minutes.
+    if !ask.is_empty() && names.len() > 1 {
+        return Err(Error::Invalid(
+            "--ask names a figure of one experiment; run them one by one".to_string(),
+        ));
+    }
+    // Wrong names and lists are found before the first experiment has run for minutes.
     let chosen = names.iter().map(|name| experiments::find(name)).collect::<Result<Vec<_>, _>>()?;
+    let known_misses = match known_misses {
+        Some(path) => KnownMisses::read(&path)?,
+        None => KnownMisses::built_in()?,
+    };
     let program = std::env::current_exe()
-        .map_err(|error| Error::Io { what: "find this program".to_string(), error })?;
+        .map_err(|error| Error::Io { action: "find this program".to_string(), error })?;
     let options = RunOptions { quick, seed, dir, out, program, seconds };
     let mut reports = Vec::new();
     for experiment in chosen {
-        let mut report = Report::new(experiment.name, quick);
+        let mut report =
+            Report::new(experiment.name, quick).with_known_misses(&known_misses).with_overrides(&ask);
         (experiment.run)(&options, &mut report)?;
         print!("{report}");
+        report.check_names()?;
         reports.push(report);
     }
     if let Some(path) = json {
@@ -95,5 +121,19 @@ fn run(command: Command) -> Result<bool, Error> {
     if let (Some(path), [report]) = (plot, &reports[..]) {
         report.write_plot(&path)?;
     }
+    summarise(&reports);
     Ok(reports.iter().all(Report::passed))
+}
+
+/// Prints what failed; misses last, all in one line.
+fn summarise(reports: &[Report]) {
+    let print = |title: &str, lines: Vec<String>| {
+        if !lines.is_empty() {
+            println!("{title}: {}", lines.join("; "));
+        }
+    };
+    let all = |of: fn(&Report) -> Vec<String>| reports.iter().flat_map(of).collect();
+    print("met now, remove from the known misses", all(Report::known_misses_met));
+    print("failed", all(Report::failed_checks));
+    print("missed", all(Report::misses));
 }

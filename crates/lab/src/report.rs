@@ -1,25 +1,19 @@
-//! What a run found: text for people, JSON for programs, a picture of the ratios.
+//! Results of a run: text for people, JSON for programs, a picture.
 
 use crate::Error;
+use crate::asked::{Asked, Bound, KnownMiss, KnownMisses, Rounded, Verdict};
 use crate::plot::{Figure, escape, render};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::path::Path;
 
-/// A ratio between us and a peer or a baseline of the same run.
-#[derive(Debug, Clone)]
-struct Ratio {
+/// Figure of a paper beside ours.
+#[derive(Debug)]
+struct PaperFigure {
+    source: String,
     name: String,
-    value: f64,
-    asked: Option<f64>,
-}
-
-/// A figure that was asked for in absolute terms.
-#[derive(Debug, Clone)]
-struct Limit {
-    name: String,
-    value: f64,
-    at_most: f64,
+    paper: String,
+    ours: Option<f64>,
 }
 
 /// The results of one run.
@@ -28,24 +22,28 @@ pub struct Report {
     experiment: &'static str,
     quick: bool,
     rows: Vec<Map<String, Value>>,
-    ratios: Vec<Ratio>,
-    limits: Vec<Limit>,
+    ratios: Vec<(String, f64)>,
+    asked: Vec<(Asked, Verdict)>,
+    known_misses: Vec<KnownMiss>,
+    overrides: Vec<(String, f64)>,
     checks: Vec<(String, bool)>,
-    paper: Vec<Value>,
+    paper: Vec<PaperFigure>,
     figures: Vec<Figure>,
     notes: Vec<String>,
     picture: Option<String>,
 }
 
 impl Report {
-    /// An empty report.
+    /// An empty report, without known misses.
     pub fn new(experiment: &'static str, quick: bool) -> Report {
         Report {
             experiment,
             quick,
             rows: Vec::new(),
             ratios: Vec::new(),
-            limits: Vec::new(),
+            asked: Vec::new(),
+            known_misses: Vec::new(),
+            overrides: Vec::new(),
             checks: Vec::new(),
             paper: Vec::new(),
             figures: Vec::new(),
@@ -54,20 +52,42 @@ impl Report {
         }
     }
 
+    /// Sets the list of figures that may miss what is asked.
+    #[must_use]
+    pub fn with_known_misses(self, known: &KnownMisses) -> Report {
+        Report { known_misses: known.of(self.experiment), ..self }
+    }
+
+    /// Sets other asked values, by name of the figure; such a figure is judged at all sizes.
+    #[must_use]
+    pub fn with_overrides(self, overrides: &[(String, f64)]) -> Report {
+        Report { overrides: overrides.to_vec(), ..self }
+    }
+
     /// Adds a measured point; units stand in the names.
     pub fn row(&mut self, point: Value) {
         let Value::Object(row) = point else { panic!("a row is an object") };
         self.rows.push(row);
     }
 
-    /// Adds a ratio (ours to the peer's; above 1 is better) and what was asked of it.
-    pub fn ratio(&mut self, name: &str, value: f64, asked: Option<f64>) {
-        self.ratios.push(Ratio { name: name.to_string(), value, asked });
+    /// Adds a ratio that is shown and of which nothing is asked.
+    pub fn ratio(&mut self, name: &str, value: f64) {
+        self.ratios.push((name.to_string(), value));
     }
 
-    /// Adds a figure that should be at most so much.
-    pub fn limit(&mut self, name: &str, value: f64, at_most: f64) {
-        self.limits.push(Limit { name: name.to_string(), value, at_most });
+    /// Adds an asked figure and judges it. Panics on a name that the experiment has reported before.
+    pub fn asked(&mut self, mut figure: Asked) {
+        let name = figure.name.clone();
+        assert!(
+            self.asked.iter().all(|(other, _)| other.name != name),
+            "the figure '{name}' is reported twice"
+        );
+        if let Some((_, asked)) = self.overrides.iter().find(|(other, _)| *other == name) {
+            figure = Asked { asked: *asked, judged_at_small_sizes: true, ..figure };
+        }
+        let known = self.known_misses.iter().find(|miss| miss.name == name);
+        let verdict = Verdict::on(&figure, known, self.quick);
+        self.asked.push((figure, verdict));
     }
 
     /// Adds a statement about correctness that must hold.
@@ -75,9 +95,15 @@ impl Report {
         self.checks.push((statement.to_string(), holds));
     }
 
-    /// Adds a figure that the papers give for the same thing.
-    pub fn paper(&mut self, figure: Value) {
-        self.paper.push(figure);
+    /// Adds a figure of a paper beside ours, which is none where there is no counterpart. `source` is the paper's figure,
+    /// table or section; the unit of both stands in the name.
+    pub fn paper(&mut self, source: &str, name: &str, paper: &str, ours: Option<f64>) {
+        self.paper.push(PaperFigure {
+            source: source.to_string(),
+            name: name.to_string(),
+            paper: paper.to_string(),
+            ours,
+        });
     }
 
     /// Adds curves to the picture.
@@ -95,35 +121,75 @@ impl Report {
         self.picture = Some(svg);
     }
 
-    /// Whether every check holds.
+    /// Returns true if every check holds and no figure misses what is asked, known misses apart.
     pub fn passed(&self) -> bool {
-        self.checks.iter().all(|(_, holds)| *holds)
+        self.failed_checks().is_empty() && self.misses().is_empty()
+    }
+
+    /// Checks that failed, each with its experiment.
+    pub fn failed_checks(&self) -> Vec<String> {
+        let failed = self.checks.iter().filter(|(_, holds)| !holds);
+        failed.map(|(statement, _)| format!("{}: {statement}", self.experiment)).collect()
+    }
+
+    /// Figures that miss what is asked and are not known to, each with its experiment, its values and its tolerance.
+    pub fn misses(&self) -> Vec<String> {
+        self.with_verdict(&Verdict::Missed)
+    }
+
+    /// Known misses that are met now: their entries should be removed.
+    pub fn known_misses_met(&self) -> Vec<String> {
+        self.with_verdict(&Verdict::KnownMissMet)
+    }
+
+    fn with_verdict(&self, wanted: &Verdict) -> Vec<String> {
+        let found = self.asked.iter().filter(|(_, verdict)| verdict == wanted);
+        found.map(|(figure, _)| format!("{}: {figure}", self.experiment)).collect()
+    }
+
+    /// Fails if a known miss or another asked value names a figure that the experiment has not reported.
+    pub fn check_names(&self) -> Result<(), Error> {
+        let known = self.known_misses.iter().filter(|miss| miss.is_of_this_build());
+        let mut names = known.map(|miss| &miss.name).chain(self.overrides.iter().map(|(name, _)| name));
+        match names.find(|name| self.asked.iter().all(|(figure, _)| figure.name != **name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::Invalid(format!(
+                "{} reports no asked figure '{name}'; it reports: {}",
+                self.experiment,
+                self.asked.iter().map(|(figure, _)| figure.name.as_str()).collect::<Vec<_>>().join("; ")
+            ))),
+        }
     }
 
     /// The report as JSON.
     pub fn to_json(&self) -> Value {
         let ratios: Map<String, Value> =
-            self.ratios.iter().map(|ratio| (ratio.name.clone(), json!(ratio.value))).collect();
-        let asked: Map<String, Value> = self
-            .ratios
-            .iter()
-            .filter_map(|ratio| ratio.asked.map(|asked| (ratio.name.clone(), json!(asked))))
-            .chain(self.limits.iter().map(|limit| (limit.name.clone(), json!(limit.at_most))))
-            .collect();
-        let limits: Map<String, Value> =
-            self.limits.iter().map(|limit| (limit.name.clone(), json!(limit.value))).collect();
+            self.ratios.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         let checks: Map<String, Value> =
             self.checks.iter().map(|(statement, holds)| (statement.clone(), json!(holds))).collect();
+        let asked = self.asked.iter().map(|(figure, verdict)| {
+            json!({
+                "name": figure.name,
+                "measured": figure.measured,
+                "bound": figure.bound.name(),
+                "asked": figure.asked,
+                "tolerance": figure.tolerance,
+                "unit": figure.unit,
+                "verdict": verdict.to_string(),
+            })
+        });
+        let paper = self.paper.iter().map(|figure| {
+            json!({"source": figure.source, "name": figure.name, "paper": figure.paper, "ours": figure.ours})
+        });
         json!({
             "experiment": self.experiment,
             "quick": self.quick,
             "machine": machine(),
             "rows": self.rows,
             "ratios": ratios,
-            "limits": limits,
-            "asked": asked,
+            "asked": asked.collect::<Value>(),
             "checks": checks,
-            "paper": self.paper,
+            "paper": paper.collect::<Value>(),
             "notes": self.notes,
         })
     }
@@ -149,19 +215,27 @@ impl Report {
         write(path, &picture)
     }
 
+    /// Ratios, with and without an asked value.
+    fn bars(&self) -> Vec<(&str, f64, Option<f64>)> {
+        let asked = self.asked.iter().map(|(figure, _)| figure).filter(|figure| figure.unit.is_empty());
+        let asked = asked.map(|figure| (figure.name.as_str(), figure.measured, Some(figure.asked)));
+        asked.chain(self.ratios.iter().map(|(name, value)| (name.as_str(), *value, None))).collect()
+    }
+
     fn plot(&self) -> String {
         const LEFT: f64 = 330.0;
         const WIDTH: f64 = 420.0;
-        let most = |ratio: &Ratio| ratio.value.max(ratio.asked.unwrap_or(0.0));
-        let scale = WIDTH / self.ratios.iter().map(most).fold(1.0, f64::max);
-        let height = 60 + 34 * self.ratios.len();
+        let bars = self.bars();
+        let most = |(_, value, asked): &(&str, f64, Option<f64>)| value.max(asked.unwrap_or(0.0));
+        let scale = WIDTH / bars.iter().map(most).fold(1.0, f64::max);
+        let height = 60 + 34 * bars.len();
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"840\" height=\"{height}\" \
              font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"16\" y=\"26\" font-size=\"16\">{}: ours to theirs (tick: asked)</text>\n",
+             <text x=\"16\" y=\"26\" font-size=\"16\">{}: ratios (tick: asked)</text>\n",
             escape(self.experiment)
         );
-        for (i, ratio) in self.ratios.iter().enumerate() {
+        for (i, (name, value, asked)) in bars.into_iter().enumerate() {
             let y = 44 + 34 * i;
             svg += &format!(
                 "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n\
@@ -169,13 +243,13 @@ impl Report {
                  <text x=\"{:.1}\" y=\"{}\">{:.2}</text>\n",
                 LEFT - 10.0,
                 y + 15,
-                escape(&ratio.name),
-                ratio.value * scale,
-                LEFT + ratio.value * scale + 6.0,
+                escape(name),
+                value * scale,
+                LEFT + value * scale + 6.0,
                 y + 15,
-                ratio.value
+                value
             );
-            if let Some(asked) = ratio.asked {
+            if let Some(asked) = asked {
                 let x = LEFT + asked * scale;
                 svg += &format!(
                     "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{}\" y2=\"{}\" stroke=\"#cc3311\" stroke-width=\"3\"/>\n",
@@ -189,10 +263,11 @@ impl Report {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {
-    std::fs::write(path, text).map_err(|error| Error::Io { what: format!("write {}", path.display()), error })
+    std::fs::write(path, text)
+        .map_err(|error| Error::Io { action: format!("write {}", path.display()), error })
 }
 
-/// What the run ran on.
+/// Machine of the run.
 fn machine() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
@@ -216,7 +291,7 @@ impl fmt::Display for Report {
             self.experiment,
             if self.quick { " (quick: sizes too small for speed)" } else { "" }
         )?;
-        // What belongs to a figure is printed as its table.
+        // Rows of a figure are printed as its table.
         for row in self.rows.iter().filter(|row| !row.contains_key("figure")) {
             let cells: Vec<String> = row
                 .iter()
@@ -234,30 +309,66 @@ impl fmt::Display for Report {
         for note in &self.notes {
             writeln!(f, "  {note}")?;
         }
-        for ratio in &self.ratios {
-            write!(f, "  {:44} {:8.2}", ratio.name, ratio.value)?;
-            match ratio.asked {
-                Some(asked) => {
-                    let verdict = if ratio.value >= asked { "met" } else { "MISSED" };
-                    writeln!(f, "   asked: at least {asked}   {verdict}")?;
-                }
-                None => writeln!(f)?,
-            }
+        for (name, value) in &self.ratios {
+            writeln!(f, "  {name:60} {:>9}", Rounded(*value))?;
         }
-        for limit in &self.limits {
-            let verdict = if limit.value <= limit.at_most { "met" } else { "MISSED" };
+        for (figure, verdict) in &self.asked {
+            let relation = if figure.bound == Bound::AtLeast { ">=" } else { "<=" };
             writeln!(
                 f,
-                "  {:44} {:8.1}   asked: at most {}   {verdict}",
-                limit.name, limit.value, limit.at_most
+                "  {:60} {:>9} {:6} asked {relation} {}, tolerance {:.0}%: {verdict}",
+                figure.name,
+                Rounded(figure.measured),
+                figure.unit,
+                Rounded(figure.asked),
+                100.0 * figure.tolerance
             )?;
         }
-        for figure in &self.paper {
-            writeln!(f, "  paper: {figure}")?;
+        for PaperFigure { source, name, paper, ours } in &self.paper {
+            let ours = ours.map_or("-".to_string(), |ours| Rounded(ours).to_string());
+            writeln!(f, "  paper, {source}: {name:60}  paper {paper:16}  ours {ours}")?;
         }
         for (statement, holds) in &self.checks {
             writeln!(f, "  [{}] {statement}", if *holds { "ok" } else { "FAILED" })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const KNOWN: &str =
+        "[[miss]]\nexperiment = \"e2\"\nname = \"reads\"\nreason = \"the device\"\nlast_measured = 0.8\n";
+
+    #[test]
+    fn a_new_miss_fails_a_report_and_a_known_one_does_not() {
+        let reads = || Asked::at_least("reads", 0.5, 0.9);
+        let mut new = Report::new("e2", false);
+        new.asked(reads());
+        assert!(!new.passed());
+        assert_eq!(new.misses(), ["e2: reads 0.50, asked at least 0.90 (tolerance 5%)"]);
+        let known_misses = KnownMisses::parse(KNOWN, "list").unwrap();
+        let mut known = Report::new("e2", false).with_known_misses(&known_misses);
+        known.asked(reads());
+        assert!(known.passed() && known.misses().is_empty() && known.known_misses_met().is_empty());
+        assert!(known.to_string().contains("missed, known: the device"), "{known}");
+        let mut met = Report::new("e2", false).with_known_misses(&known_misses);
+        met.asked(Asked::at_least("reads", 0.95, 0.9));
+        assert!(met.passed());
+        assert_eq!(met.known_misses_met(), ["e2: reads 0.95, asked at least 0.90 (tolerance 5%)"]);
+    }
+
+    #[test]
+    fn a_known_miss_of_no_reported_figure_is_an_error() {
+        let known_misses = KnownMisses::parse(KNOWN, "list").unwrap();
+        let mut report = Report::new("e2", false).with_known_misses(&known_misses);
+        report.asked(Asked::at_least("writes", 1.0, 0.9));
+        let error = report.check_names().unwrap_err().to_string();
+        assert!(error.contains("e2 reports no asked figure 'reads'; it reports: writes"), "{error}");
+        report.asked(Asked::at_least("reads", 1.0, 0.9));
+        report.check_names().unwrap();
     }
 }

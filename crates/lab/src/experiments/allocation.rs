@@ -13,7 +13,6 @@ mod undo_log;
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol_memory::{DomainChoice, Pool, PoolOptions};
-use serde_json::json;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -79,10 +78,6 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     }
     churn::mixed_sizes(options, &sizes, report)?;
     split::share_of_allocation(options, &sizes, report)?;
-    report.paper(json!({
-        "experiment": "E5, splitting a node",
-        "share_of_allocation": 0.8,
-        "with": "PMDK transactions on Optane DCPMM",
-    }));
+
     Ok(())
 }

@@ -65,8 +65,8 @@ fn describe_machine(policy: &Policy, report: &mut Report) {
         "processors": topology.cpus().len(),
         "cores": policy.readers_per_socket(policy.sockets()[0]),
     }));
-    report.paper(json!({
-        "section": 2.3,
-        "machine": "two sockets of 18 cores (36 threads), 6 x 128 GB Optane and 6 x 16 GB DRAM each",
-    }));
+    let source = "bandwidth paper, section 2.3";
+    report.paper(source, "sockets", "2", Some(policy.sockets().len() as f64));
+    let cores = policy.readers_per_socket(policy.sockets()[0]);
+    report.paper(source, "cores of a socket", "18", Some(cores as f64));
 }

@@ -27,7 +27,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         Some(out) => out.clone(),
         None => {
             scratch = tempfile::TempDir::new().map_err(|error| Error::Io {
-                what: "make a directory for the profiles".to_string(),
+                action: "make a directory for the profiles".to_string(),
                 error,
             })?;
             scratch.path().join("measured.toml")
@@ -71,7 +71,7 @@ fn finish(
     let mut measured = Measured::new(medium);
     let text = profile_text(&mut measured, base, latencies)?;
     std::fs::write(out, text)
-        .map_err(|error| Error::Io { what: format!("write {}", out.display()), error })?;
+        .map_err(|error| Error::Io { action: format!("write {}", out.display()), error })?;
     let profile = Profile::load(out)?;
     report.row(json!({
         "profile": what,

@@ -3,6 +3,7 @@
 //!
 //! The histories are those of the crash tests; the seeds go on from the run's.
 
+use crate::asked::Asked;
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol_memory::crash::{CrashOptions, CrashReport, check_stack};
@@ -62,10 +63,9 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
             "seconds": seconds,
             "states_per_minute": states_per_minute,
         }));
-        if !options.quick {
-            let ratio = states_per_minute / STATES_PER_MINUTE_ASKED;
-            report.ratio(&format!("100,000 states/min, {name}"), ratio, Some(1.0));
-        }
+        let figure =
+            Asked::at_least(format!("states a minute, {name}"), states_per_minute, STATES_PER_MINUTE_ASKED);
+        report.asked(figure.unit("/min"));
         for violation in &found {
             report.row(json!({"structure": name, "violation": violation}));
         }

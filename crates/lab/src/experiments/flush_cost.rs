@@ -1,6 +1,7 @@
 //! What making lines durable costs: a store, a store and a flush, a fence after it, and N lines with one fence or a
 //! fence each; on DRAM, on the instructions of `dax`, on `journal` at `none`, and on modelled Optane.
 
+use crate::asked::Asked;
 use crate::measure::{median, ns_per_operation};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -137,10 +138,12 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         report.figure(figure(bench.name, |lines, order| of(bench.name, lines, order)));
     }
     let journal = of("journal, none", 1, Order::OneFence) - of("journal, none", 1, Order::Nothing);
-    report.limit("flush + fence of a line over a store, journal, none (ns)", journal, 60.0);
+    report.asked(
+        Asked::at_most("flush and fence of a line over a store, journal, none", journal, 60.0).unit("ns"),
+    );
     let (one, each) =
         (of("modelled Optane", 16, Order::OneFence), of("modelled Optane", 16, Order::FenceEach));
-    report.ratio("modelled Optane: 16 fences/one fence, 16 lines", each / one, None);
+    report.ratio("modelled Optane: 16 fences/one fence, 16 lines", each / one);
     report.check("modelled Optane: one fence for 16 lines is cheaper than a fence for each", one < each);
     report.check(
         "what was stored can be read",

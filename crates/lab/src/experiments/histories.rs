@@ -213,8 +213,8 @@ fn live(
             (true, true) => sizes.last,
             (true, false) => sizes.undisturbed,
         };
-        let wait = |error| Error::Io { what: "wait for the process".to_string(), error };
-        let started = |error| Error::Io { what: format!("start {}", options.program.display()), error };
+        let wait = |error| Error::Io { action: "wait for the process".to_string(), error };
+        let started = |error| Error::Io { action: format!("start {}", options.program.display()), error };
         let mut child = Command::new(&options.program)
             .arg("history-worker")
             .arg("--dir")
@@ -235,7 +235,7 @@ fn live(
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(Duration::from_millis(sizes.life_ms / 4 + random.below(sizes.life_ms)));
-            child.kill().map_err(|error| Error::Io { what: "kill the process".to_string(), error })?;
+            child.kill().map_err(|error| Error::Io { action: "kill the process".to_string(), error })?;
         }
         // The pipe to it stays open until it is done: it would stop without.
         let input = child.stdin.take();
@@ -258,7 +258,7 @@ fn keep(ledger: &Ledger, case: Case, report: &mut Report) -> Result<(), Error> {
     let name = case.name().replace(", ", "-").replace(' ', "_");
     let path = std::env::temp_dir().join(format!("entresol-history-{name}-{}.jsonl", std::process::id()));
     std::fs::copy(&ledger.path, &path)
-        .map_err(|error| Error::Io { what: format!("copy the history to {}", path.display()), error })?;
+        .map_err(|error| Error::Io { action: format!("copy the history to {}", path.display()), error })?;
     report.note(&format!("{}: kept as {}", case.name(), path.display()));
     Ok(())
 }

@@ -7,12 +7,16 @@
 //! not billed. Modelled caches are as much smaller than the paper's as there are fewer keys than its ten million. On the
 //! real journal the clock decides.
 //!
-//! Two FPTrees: the one that is made as the others are, of node layouts, stands for the paper's; the tuned one
-//! (`FpTree`), of which a get reads two neighbouring lines, leaves little to save.
+//! "FPTree" is the product's (`FpTree`), of which a get reads two neighbouring lines. The "FP-like tree" is put together
+//! of node layouts like the other two; both stand beside the paper's FPTree.
+//!
+//! The index may step aside where it does not pay. On modelled Optane, with a hot set, it must not: there a move of the
+//! hot set must leave as many hits as before. On the journal, which is DRAM, it may, and must then cost nothing.
 
 mod load;
 mod meter;
 
+use crate::asked::Asked;
 use crate::measure::Random;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -31,12 +35,15 @@ const BUDGET_PERCENT: usize = 20;
 const BUDGETS: [usize; 4] = [5, 10, 20, 40];
 const SKEWS: [Skew; 6] =
     [Skew::Uniform, Skew::Hot(50), Skew::Hot(70), Skew::Hot(80), Skew::Hot(90), Skew::Zipf];
-const TREES: [&str; 4] = ["wB+-tree", "FPTree", "FAST&FAIR", "FPTree, tuned"];
-/// Millions of operations a second: plain, with the adaptive index (tables 3 with 10 million queries, 4 and 5).
-const PAPER: [(&str, [[f64; 2]; 3]); 3] = [
-    ("get", [[0.713, 1.154], [0.920, 1.317], [0.811, 1.245]]),
-    ("update", [[0.538, 0.500], [0.612, 0.543], [0.552, 0.511]]),
-    ("delete", [[0.537, 0.534], [0.735, 0.711], [0.559, 0.536]]),
+const TREES: [&str; 4] = ["wB+-tree", "FP-like tree", "FAST&FAIR", "FPTree"];
+/// Row of [`PAPER`] for each tree.
+const NAMESAKES: [usize; 4] = [0, 1, 2, 1];
+/// Millions of operations a second of wB+-tree, FPTree and FAST&FAIR: plain, with the adaptive index (tables 3 with 10
+/// million queries, 4 and 5).
+const PAPER: [(&str, &str, [[f64; 2]; 3]); 3] = [
+    ("get", "hotspot paper, table 3", [[0.713, 1.154], [0.920, 1.317], [0.811, 1.245]]),
+    ("update", "hotspot paper, table 4", [[0.538, 0.500], [0.612, 0.543], [0.552, 0.511]]),
+    ("delete", "hotspot paper, table 5", [[0.537, 0.534], [0.735, 0.711], [0.559, 0.536]]),
 ];
 
 struct Sizes {
@@ -57,14 +64,6 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
             Sizes { keys: 500_000, operations: 300_000, moves: 3 },
         )
     };
-    for (operation, figures) in PAPER {
-        for (tree, [plain, hot]) in TREES.iter().zip(figures) {
-            report.paper(
-                json!({"operation": operation, "tree": tree, "plain_mops": plain, "with_hotspot_mops": hot,
-                "ratio": hot / plain}),
-            );
-        }
-    }
     let dram = Profile::embedded("dram")?;
     let optane = scaled(Profile::embedded("optane-dcpmm")?, modelled.keys);
     let mut curves = Curves::default();
@@ -144,8 +143,8 @@ fn one_tree(
     curves: &mut Curves,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let (seed, quick) = (options.seed, options.quick);
-    let bench = Bench { name: TREES[number], pool, meter, sizes, seed, quick, work: Work::default() };
+    let seed = options.seed;
+    let bench = Bench { number, name: TREES[number], pool, meter, sizes, seed, work: Work::default() };
     let small = Pool::volatile(&PoolOptions::default())?;
     macro_rules! run {
         ($create:expr, $open:expr) => {{
@@ -174,14 +173,25 @@ fn one_tree(
     }
 }
 
+/// The paper's figures of an operation beside ours, if it has them: rates, and what the hotspot index makes of them.
+fn beside_paper(tree: usize, operation: &str, plain_ns: f64, hot_ns: f64, report: &mut Report) {
+    let Some((_, source, rates)) = PAPER.iter().find(|(name, ..)| *name == operation) else { return };
+    let [plain, hot] = rates[NAMESAKES[tree]];
+    let name = format!("{}, {operation}, 80% on 20%, modelled Optane", TREES[tree]);
+    report.paper(source, &format!("{name}: plain, M/s"), &plain.to_string(), Some(1e3 / plain_ns));
+    report.paper(source, &format!("{name}: with the index, M/s"), &hot.to_string(), Some(1e3 / hot_ns));
+    let ratio = format!("{:.2}", hot / plain);
+    report.paper(source, &format!("{name}: with to without"), &ratio, Some(plain_ns / hot_ns));
+}
+
 /// An index under measurement.
 struct Bench<'b> {
+    number: usize,
     name: &'static str,
     pool: &'b Arc<Pool>,
     meter: &'b Meter,
     sizes: &'b Sizes,
     seed: u64,
-    quick: bool,
     /// The processor's, of the index' own operations.
     work: Work,
 }
@@ -205,29 +215,25 @@ impl Bench<'_> {
             index.insert(key(*number), *number, self.pool.publication())?;
         }
         for skew in SKEWS {
-            let ratio = self.gets(index, skew, BUDGET_PERCENT, report)?;
+            let (plain_ns, hot_ns) = self.gets(index, skew, BUDGET_PERCENT, report)?;
+            let ratio = plain_ns / hot_ns;
             curves.skews.push((self.meter.name(), self.name, skew.name(), ratio));
-            if self.meter.is_modelled() && !self.quick {
-                if matches!(skew, Skew::Hot(80)) {
-                    report.ratio(
-                        &format!("{}, get, 80% on 20%, modelled Optane", self.name),
-                        ratio,
-                        Some(1.6),
-                    );
+            if self.meter.is_modelled() {
+                if skew == Skew::Hot(80) {
+                    beside_paper(self.number, "get", plain_ns, hot_ns, report);
+                    let name = format!("{}, get, 80% on 20%, modelled Optane", self.name);
+                    report.asked(Asked::at_least(name, ratio, 1.6));
                 }
-                if matches!(skew, Skew::Uniform) {
+                if skew == Skew::Uniform {
                     let cost = 100.0 * (1.0 / ratio - 1.0);
-                    report.limit(
-                        &format!("{}, uniform get, cost in percent, modelled Optane", self.name),
-                        cost,
-                        5.0,
-                    );
+                    let name = format!("{}, uniform get, cost, modelled Optane", self.name);
+                    report.asked(Asked::at_most(name, cost, 5.0).unit("%"));
                 }
             }
         }
         for percent in BUDGETS {
-            let ratio = self.gets(index, Skew::Hot(80), percent, report)?;
-            curves.budgets.push((self.meter.name(), self.name, percent.to_string(), ratio));
+            let (plain_ns, hot_ns) = self.gets(index, Skew::Hot(80), percent, report)?;
+            curves.budgets.push((self.meter.name(), self.name, percent.to_string(), plain_ns / hot_ns));
         }
         self.moving(index, curves, report)?;
         for skew in [Skew::Hot(80), Skew::Uniform] {
@@ -272,14 +278,14 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Gets with a cache of so many percent of the keys; how many times as fast as without.
+    /// Gets without and with a cache of so many percent of the keys, in ns.
     fn gets<I: PointIndex<Key = u64>>(
         &self,
         index: &I,
         skew: Skew,
         budget_percent: usize,
         report: &mut Report,
-    ) -> Result<f64, Error> {
+    ) -> Result<(f64, f64), Error> {
         let hot = self.cached(index, budget_percent)?;
         self.warm(&hot, skew)?;
         let numbers = skew.draw(&mut self.random(2), self.sizes.keys, 0, self.sizes.operations);
@@ -291,7 +297,7 @@ impl Bench<'_> {
             "ratio": plain_ns / hot_ns, "hits_percent": 100.0 * hits, "is_aside": stats.is_bypassed,
             "dram_bytes": stats.bytes}),
         );
-        Ok(plain_ns / hot_ns)
+        Ok((plain_ns, hot_ns))
     }
 
     /// The same gets of both: ns of a get without and with a cache, and the share of hits.
@@ -341,9 +347,12 @@ impl Bench<'_> {
             report.row(json!({"domain": self.meter.name(), "tree": self.name, "operation": operation,
                 "skew": skew.name(), "plain_ns": plain_ns, "with_hotspot_ns": hot_ns, "ratio": plain_ns / hot_ns,
                 "cost_percent": cost_percent, "is_aside": before.is_bypassed}));
-            if self.meter.is_modelled() && !self.quick {
-                let name = format!("{}, {operation}, {}, cost in percent, modelled", self.name, skew.name());
-                report.limit(&name, cost_percent, 5.0);
+            if self.meter.is_modelled() {
+                if skew == Skew::Hot(80) {
+                    beside_paper(self.number, operation, plain_ns, hot_ns, report);
+                }
+                let name = format!("{}, {operation}, {}, cost, modelled Optane", self.name, skew.name());
+                report.asked(Asked::at_most(name, cost_percent, 5.0).unit("%"));
             }
         }
         Ok(())
@@ -358,7 +367,7 @@ impl Bench<'_> {
     ) -> Result<(), Error> {
         let hot = self.cached(index, BUDGET_PERCENT)?;
         self.warm(&hot, Skew::Hot(80))?;
-        let mut settled = Vec::new();
+        let (mut settled, mut last_ratio) = (Vec::new(), f64::NAN);
         for window in 0..2 * self.sizes.moves {
             let first = (window as u64).div_ceil(2) * self.sizes.keys / 5;
             let mut random = self.random(20 + window as u64);
@@ -372,14 +381,19 @@ impl Bench<'_> {
             curves.moves.push((self.meter.name(), self.name, window.to_string(), plain_ns / hot_ns));
             if window % 2 == 0 {
                 settled.push(hits);
+                last_ratio = plain_ns / hot_ns;
             }
         }
         let (first, last) = (settled[0], settled[settled.len() - 1]);
-        report.check(
-            &format!("{}, {}: hits are back after the hot set has moved", self.name, self.meter.name()),
-            // It may as well have stepped aside.
-            last > 0.8 * first || hot.stats().is_bypassed,
-        );
+        let name = self.name;
+        if self.meter.is_modelled() {
+            let last = if hot.stats().is_bypassed { 0.0 } else { last };
+            let name = format!("{name}, hits after the hot set has moved to before, modelled Optane");
+            report.asked(Asked::at_least(name, last / first, 0.8).tolerance(0.0).judged_at_small_sizes());
+        } else {
+            let name = format!("{name}, gets after the hot set has moved to the plain index', journal");
+            report.asked(Asked::at_least(name, last_ratio, 0.95));
+        }
         Ok(())
     }
 }

@@ -132,7 +132,7 @@ fn open_killed(
     let copy = options.database_dir()?;
     for name in ["journal.entresol", "pool.entresol"] {
         std::fs::copy(dir.join(name), copy.path().join(name))
-            .map_err(|error| Error::Io { what: format!("copy {name}"), error })?;
+            .map_err(|error| Error::Io { action: format!("copy {name}"), error })?;
     }
     let pool = Pool::open(copy.path(), pool_options)?;
     Ok((copy, pool))

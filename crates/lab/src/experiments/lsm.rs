@@ -10,7 +10,6 @@ use crate::{Error, RunOptions};
 use entresol_memory::profile::Profile;
 use entresol_memory::{DomainChoice, ModelledCost, Pool, PoolOptions};
 use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree, Maintenance};
-use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
 use tempfile::TempDir;
@@ -111,18 +110,6 @@ fn key(i: u64) -> u64 {
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     merges::run(options, report)?;
     levels::run(options, report)?;
-    report.paper(json!({
-        "source": "dissertation 3.4.2, move node (E6, figure 3.12)",
-        "sorting while moving/presorted, no failure atomicity": "4 to 5",
-        "sorting while moving/presorted, individual failure atomicity": "3 to 5",
-        "individual/no failure atomicity": "almost the same",
-    }));
-    report.paper(json!({
-        "source": "dissertation 3.4.2, merge level (E7, figure 3.13), four source nodes",
-        "2-way, unique keys": "direct significantly faster than through DRAM",
-        "K-way, unique keys": "direct or through DRAM not so clear",
-        "2-way beside K-way": "direct 2-way better; with duplicates they converge",
-        "individual beside no failure atomicity": "about the same: one curve",
-    }));
+
     Ok(())
 }

@@ -15,6 +15,7 @@ use entresol_memory::{
 };
 use serde_json::json;
 
+use crate::asked::Asked;
 use crate::measure::Random;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -78,7 +79,7 @@ fn name_of(policy: PageReplacement) -> &'static str {
 
 /// Page faults of this thread so far.
 fn faults() -> Result<u64, Error> {
-    let io = |error| Error::Io { what: "read /proc/thread-self/stat".to_string(), error };
+    let io = |error| Error::Io { action: "read /proc/thread-self/stat".to_string(), error };
     let stat = std::fs::read_to_string("/proc/thread-self/stat").map_err(io)?;
     // The name of the thread may have spaces; behind it are the state, then numbers.
     let numbers: Vec<&str> =
@@ -242,7 +243,11 @@ fn reopened(options: &RunOptions, sizes: &Sizes, report: &mut Report) -> Result<
         "reopened_load_ns": at_once,
         "reopened_later_load_ns": later,
     }));
-    report.ratio("loads of a pool opened some seconds ago to a new one", fresh / later, Some(0.95));
+    report.asked(Asked::at_least(
+        "loads of a pool opened some seconds ago to a new one",
+        fresh / later,
+        0.95,
+    ));
     pool.close()?;
     Ok(())
 }

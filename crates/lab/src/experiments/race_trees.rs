@@ -8,6 +8,7 @@
 //! transactions where there are any; they were taken on another machine: `BTreeMap` of this run beside `std::map` and
 //! `absl::btree_map` of theirs says how the machines compare.
 
+use crate::asked::Asked;
 use crate::measure::Random;
 use crate::peers::indexes::Index;
 use crate::peers::ours::{Pooled, open_index};
@@ -31,6 +32,8 @@ use std::time::Instant;
 const SLICE: usize = 1000;
 const SCAN: u64 = 100;
 const PHASES: [&str; 5] = ["insert", "get", "get_many", "delete", "scan"];
+/// Phases that were published.
+const RATED: [&str; 4] = ["insert", "get", "delete", "scan"];
 
 /// Published M operations a second without failure atomicity: insert, get, delete (none: it fails), scan.
 struct Published {
@@ -247,26 +250,22 @@ fn show(all: &[Measured], report: &mut Report) {
             .collect(),
     });
     for known in &PUBLISHED {
-        let [insert, get, delete, scan] = known.rates;
-        report.paper(json!({
-            "published": known.name,
-            "failure_atomicity": "none",
-            "insert_million_per_s": insert,
-            "get_million_per_s": get,
-            "delete_million_per_s": delete.map_or(json!("fails"), |rate| json!(rate)),
-            "scan_million_per_s": scan,
-            "bytes_per_tuple": known.bytes_per_tuple,
-        }));
+        let ours = all.iter().find(|measured| measured.namesake == Some(known.name));
+        let rates = ours.map(|measured| {
+            let [insert, get, _, delete, scan] = measured.rates;
+            [insert, get, delete, scan]
+        });
+        for (i, (phase, theirs)) in RATED.iter().zip(known.rates).enumerate() {
+            let source = format!("published {}", known.name);
+            let theirs = theirs.map_or("fails".to_string(), |rate| rate.to_string());
+            report.paper(&source, &format!("{phase}, million/s"), &theirs, rates.map(|rates| rates[i]));
+        }
     }
     for (name, [insert, get, delete, scan]) in PUBLISHED_TRANSACTIONS {
-        report.paper(json!({
-            "published": name,
-            "failure_atomicity": "transactions",
-            "insert_million_per_s": insert,
-            "get_million_per_s": get,
-            "delete_million_per_s": delete,
-            "scan_million_per_s": scan,
-        }));
+        for (phase, theirs) in RATED.iter().zip([insert, get, delete, scan]) {
+            let source = format!("published {name}, transactions");
+            report.paper(&source, &format!("{phase}, million/s"), &theirs.to_string(), None);
+        }
     }
 }
 
@@ -277,23 +276,22 @@ fn compare(all: &[Measured], report: &mut Report) {
         for (i, phase) in PHASES.iter().enumerate().filter(|(_, phase)| **phase != "get_many") {
             if measured.rates[i].is_finite() {
                 let name = format!("{phase}: {}/BTreeMap", measured.name);
-                report.ratio(&name, measured.rates[i] / map.rates[i], None);
+                report.ratio(&name, measured.rates[i] / map.rates[i]);
             }
         }
         let Some(known) = PUBLISHED.iter().find(|known| Some(known.name) == measured.namesake) else {
             continue;
         };
         let [insert, get, _, delete, scan] = measured.rates;
-        for ((phase, ours), theirs) in
-            ["insert", "get", "delete", "scan"].iter().zip([insert, get, delete, scan]).zip(known.rates)
-        {
+        for ((phase, ours), theirs) in RATED.iter().zip([insert, get, delete, scan]).zip(known.rates) {
             if let Some(theirs) = theirs {
                 let name = format!("{phase}: {}/published {}", measured.name, known.name);
-                report.ratio(&name, ours / theirs, Some(1.0));
+                report.asked(Asked::at_least(name, ours / theirs, 1.0));
             }
         }
         if let Some(bytes) = known.bytes_per_tuple {
-            report.limit(&format!("bytes per tuple, {}", measured.name), measured.bytes_per_tuple, bytes);
+            let name = format!("bytes per tuple, {}", measured.name);
+            report.asked(Asked::at_most(name, measured.bytes_per_tuple, bytes).unit("B").tolerance(0.0));
         }
     }
 }

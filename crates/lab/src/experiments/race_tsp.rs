@@ -18,6 +18,7 @@ mod rocksdb;
 #[cfg(feature = "peers")]
 mod sqlite;
 
+use crate::asked::Asked;
 use crate::measure::{Random, median};
 use crate::peers::{Class, GROUP_MS};
 use crate::plot::{Figure, Series};
@@ -156,9 +157,13 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
             let reads = middle(0, |r| r.reads_per_s) / best(|r| r.reads_per_s);
             let both =
                 middle(0, |r| r.writes_per_s + r.reads_per_s) / best(|r| r.writes_per_s + r.reads_per_s);
-            report.ratio(&format!("{}: writes beside the best peer", class.name()), writes, Some(ASKED));
-            report.ratio(&format!("{}: reads beside the best peer", class.name()), reads, None);
-            report.ratio(&format!("{}: both beside the best peer", class.name()), both, None);
+            report.asked(Asked::at_least(
+                format!("{}: writes beside the best peer", class.name()),
+                writes,
+                ASKED,
+            ));
+            report.ratio(&format!("{}: reads beside the best peer", class.name()), reads);
+            report.ratio(&format!("{}: both beside the best peer", class.name()), both);
         }
     }
     report.check("every reader of every store saw both states at one moment", wrong == 0);

@@ -13,6 +13,7 @@ use entresol::{
 };
 use serde_json::json;
 
+use crate::asked::Asked;
 use crate::measure::Random;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -82,9 +83,8 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         "pool_bytes": database.stats().pool.pool_bytes,
         "peak_resident_bytes": peak,
     }));
-    if !options.quick {
-        report.limit("resident memory to the budget", peak as f64 / sizes.budget_bytes as f64, RESIDENT_MAX);
-    }
+    let share = peak as f64 / sizes.budget_bytes as f64;
+    report.asked(Asked::at_most("resident memory to the budget", share, RESIDENT_MAX).tolerance(0.0));
     report.figure(figure(&curve, sizes.budget_bytes));
     drop(table);
     database.close()?;

@@ -150,7 +150,7 @@ fn run_protocol(protocol: Protocol, sizes: Sizes, seed: u64, report: &mut Report
         }));
         let name =
             format!("writing with a history beside without, {keys_per_commit} keys a commit, {protocol}");
-        report.ratio(&name, with / without, None);
+        report.ratio(&name, with / without);
     }
     while kept.rounds < ROUNDS {
         kept.write_round(KEYS_PER_COMMIT[1])?;
@@ -183,13 +183,9 @@ fn run_protocol(protocol: Protocol, sizes: Sizes, seed: u64, report: &mut Report
             report.ratio(
                 &format!("look-up {back} rounds back beside the present, {protocol}"),
                 look_up / present.0,
-                None,
             );
-            report.ratio(
-                &format!("scan {back} rounds back beside the present, {protocol}"),
-                scan / present.1,
-                None,
-            );
+            report
+                .ratio(&format!("scan {back} rounds back beside the present, {protocol}"), scan / present.1);
         }
         looked_up.push((back.to_string(), look_up));
         scanned.push((back.to_string(), scan));

@@ -21,6 +21,7 @@ use entresol_server::{Server, ServerOptions};
 use serde_json::json;
 use threads::Spent;
 
+use crate::asked::Asked;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -128,11 +129,11 @@ fn row(report: &mut Report, (work, protocol): (Work, Protocol), connections: usi
     let name = format!("{} by key, {}, connections: {connections}", work.verb(), protocol.name());
     match (protocol, connections) {
         (Protocol::Pipelined, 2) => {
-            report.ratio(&format!("{name}: to {RATE_ASKED}/s"), measured.rate() / RATE_ASKED, Some(1.0))
+            report.asked(Asked::at_least(name, measured.rate(), RATE_ASKED).unit("/s"))
         }
-        (Protocol::Prepared, 1) => {
-            report.limit(&format!("{name}: p50 us"), measured.percentile(0.5), LATENCY_ASKED_US)
-        }
+        (Protocol::Prepared, 1) => report.asked(
+            Asked::at_most(format!("{name}: p50"), measured.percentile(0.5), LATENCY_ASKED_US).unit("us"),
+        ),
         _ => {}
     }
 }
@@ -170,7 +171,7 @@ fn phase(
     let mut took_us = Vec::new();
     for client in clients {
         let one = client.join().expect("a client does not panic");
-        took_us.extend(one.map_err(|error| Error::Io { what: "talk to the server".to_owned(), error })?);
+        took_us.extend(one.map_err(|error| Error::Io { action: "talk to the server".to_owned(), error })?);
     }
     let (elapsed, server) = (started.elapsed(), threads::spent(SERVER_THREADS) - before);
     let statements = (took_us.len() * protocol.depth()) as u64;
@@ -187,7 +188,7 @@ struct Served {
 
 impl Served {
     fn start(database: Database) -> Result<Served, Error> {
-        let failed = |what: &str, error: io::Error| Error::Io { what: what.to_owned(), error };
+        let failed = |what: &str, error: io::Error| Error::Io { action: what.to_owned(), error };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name(SERVER_THREADS)
             .enable_all()

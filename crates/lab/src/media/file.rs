@@ -46,9 +46,9 @@ impl Aligned {
     }
 }
 
-fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
-    let what = format!("{what} the measured file");
-    move |error| Error::Io { what: what.clone(), error }
+fn failed(verb: &str) -> impl Fn(std::io::Error) -> Error {
+    let action = format!("{verb} the measured file");
+    move |error| Error::Io { action: action.clone(), error }
 }
 
 impl DirectFile {

@@ -82,11 +82,8 @@ pub(super) fn mixed_sizes(options: &RunOptions, sizes: &Sizes, report: &mut Repo
     let filled_bytes = pool.bytes();
     live.churn(sizes.churn_bytes, 1)?;
     row("replacing as many", live.requested_bytes, &pool.space(), report);
-    report.ratio(
-        "churn: pool bytes after filling/after replacing",
-        filled_bytes as f64 / pool.bytes() as f64,
-        None,
-    );
+    report
+        .ratio("churn: pool bytes after filling/after replacing", filled_bytes as f64 / pool.bytes() as f64);
     live.churn(sizes.churn_bytes, 2)?;
     row("replacing all by others, twice as large", live.requested_bytes, &pool.space(), report);
     let mut counted = 0;

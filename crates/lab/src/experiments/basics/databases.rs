@@ -1,6 +1,7 @@
 //! Whole databases: snapshot reads, opening, and the demo's rate.
 
 use super::{BATCH, Sizes};
+use crate::asked::Asked;
 use crate::measure::{Random, median, ns_per_operation};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -62,7 +63,7 @@ pub(super) fn snapshot_reads(options: &RunOptions, report: &mut Report) -> Resul
         })?);
     }
     report.row(json!({"snapshot_read_ns": median(&samples), "rows": ROWS, "reads": READS}));
-    report.limit("snapshot read of one key, ns", median(&samples), 500.0);
+    report.asked(Asked::at_most("snapshot read of one key", median(&samples), 500.0).unit("ns"));
     report.check("every snapshot read returned its row", right);
     Ok(())
 }
@@ -93,7 +94,8 @@ pub(super) fn opening(options: &RunOptions, sizes: &Sizes, report: &mut Report) 
             }
         }
         report.row(json!({"open": after, "rows": rows, "first_query_ms": median(&samples)}));
-        report.limit(&format!("open and first query {after}, ms"), median(&samples), 250.0);
+        let name = format!("open and first query {after}");
+        report.asked(Asked::at_most(name, median(&samples), 250.0).unit("ms"));
     }
     report.check("the first query after opening found its row", right);
     Ok(())
@@ -132,7 +134,7 @@ pub(super) fn demo(options: &RunOptions, report: &mut Report) -> Result<(), Erro
     };
     let summary = entresol_cli::demo::measure(&arguments)?;
     report.row(summary.to_json());
-    report.limit("demo, a million readings, group:10ms, s", summary.seconds, 10.0);
+    report.asked(Asked::at_most("demo, a million readings, group:10ms", summary.seconds, 10.0).unit("s"));
     report.check("the demo read all readings", summary.readings == readings);
     report.check("no snapshot of the demo was inconsistent", summary.is_sound());
     Ok(())

@@ -112,12 +112,10 @@ fn sum<L: Layout>(pool: &Pool, leaf: u64, by_array: bool) -> u64 {
 pub(super) fn claims(points: &Points, report: &mut Report) {
     let largest = points.sizes().last().copied().unwrap_or(0);
     let clock = |what: &str| points.clock(what, "", largest);
-    report.ratio("by the clock: bitmap/direct (paper: 1.31)", clock("bitmap") / clock("direct"), None);
-    report.ratio(
-        "by the clock: indirection/direct (paper: 1.58)",
-        clock("indirection") / clock("direct"),
-        None,
-    );
+    for (access, paper) in [("bitmap", "1.31"), ("indirection", "1.58")] {
+        let name = format!("by the clock: {access}/direct");
+        report.paper("dissertation, figure 3.9", &name, paper, Some(clock(access) / clock("direct")));
+    }
     let ns = |what: &str, size| points.ns(what, "", size);
     holds(
         report,

@@ -91,13 +91,11 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
             report.ratio(
                 &format!("by the clock, {bytes} B, {what}: sorted on the way/before"),
                 points.clock(what, UNSORTED, bytes) / points.clock(what, SORTED, bytes),
-                None,
             );
         }
         report.ratio(
             &format!("modelled Optane, {bytes} B: transaction/individual"),
             points.ns(transaction, SORTED, bytes) / points.ns(individual, SORTED, bytes),
-            None,
         );
     }
     holds(

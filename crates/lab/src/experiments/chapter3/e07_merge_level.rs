@@ -239,11 +239,7 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
         }),
     );
     let clock = |way| points.clock(&Strategy { way, buffered: false, atomicity: own }.name(), UNIQUE, 4096);
-    report.ratio(
-        "by the clock, 4 KiB, unique, directly: K-way/2-way",
-        clock(Way::All) / clock(Way::Two),
-        None,
-    );
+    report.ratio("by the clock, 4 KiB, unique, directly: K-way/2-way", clock(Way::All) / clock(Way::Two));
     differs(
         report,
         "a direct 2-way merge is significantly faster than one through DRAM, and than the K-way merge",

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::Sizes;
 use crate::Error;
+use crate::asked::Asked;
 use crate::measure::median;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -92,7 +93,8 @@ impl Samples {
                 "drift": late / early,
             }));
             if let Some(drift_max) = drift_max {
-                report.limit(&format!("{store}, {}: last to second minute", measure.name), drift, drift_max);
+                let name = format!("{store}, {}: last to second minute", measure.name);
+                report.asked(Asked::at_most(name, drift, drift_max));
             }
             report.figure(self.figure(store, measure));
         }
@@ -117,7 +119,7 @@ impl Samples {
 pub(in crate::experiments) fn resident_bytes() -> Result<u64, Error> {
     let path = "/proc/self/statm";
     let text =
-        std::fs::read_to_string(path).map_err(|error| Error::Io { what: format!("read {path}"), error })?;
+        std::fs::read_to_string(path).map_err(|error| Error::Io { action: format!("read {path}"), error })?;
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
     pages.map(|pages| pages * PAGE_BYTES).ok_or_else(|| Error::Invalid(format!("{path} says '{text}'")))
 }
@@ -126,7 +128,7 @@ pub(in crate::experiments) fn resident_bytes() -> Result<u64, Error> {
 pub(super) fn allocated_bytes(dir: &Path, counts: impl Fn(&str) -> bool) -> Result<u64, Error> {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(dir)
-        .map_err(|error| Error::Io { what: format!("list {}", dir.display()), error })?;
+        .map_err(|error| Error::Io { action: format!("list {}", dir.display()), error })?;
     let named = entries.flatten().filter(|entry| counts(&entry.file_name().to_string_lossy()));
     Ok(named.filter_map(|entry| entry.metadata().ok()).map(|file| file.blocks() * BYTES_PER_BLOCK).sum())
 }

@@ -49,7 +49,7 @@ impl Checker {
             .args(["-m", workload, "-c", model])
             .arg(history)
             .output()
-            .map_err(|error| Error::Io { what: format!("run {}", self.program.display()), error })?;
+            .map_err(|error| Error::Io { action: format!("run {}", self.program.display()), error })?;
         let text = String::from_utf8_lossy(&output.stdout);
         let failed = || {
             let said = String::from_utf8_lossy(&output.stderr);

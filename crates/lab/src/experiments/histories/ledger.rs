@@ -57,7 +57,7 @@ impl fmt::Display for Faults {
 }
 
 fn failed(what: &str) -> impl FnOnce(std::io::Error) -> Error + '_ {
-    move |error| Error::Io { what: format!("{what} the history"), error }
+    move |error| Error::Io { action: format!("{what} the history"), error }
 }
 
 fn puts(operations: &Value) -> impl Iterator<Item = Put> + '_ {

@@ -2,6 +2,7 @@
 
 use super::device::Device;
 use super::{OBJECT_BYTES, Sizes, find_objects, make_objects, open_killed, pool_options};
+use crate::asked::Asked;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -84,7 +85,7 @@ pub(super) fn beside_the_device(
         "device_growing_per_s": growing.rate(sizes.commits.min(200))?,
         "one_committer_per_s": median(&one),
     }));
-    report.ratio("sync: one committer to the device's overwrites", median(&ratios), Some(0.8));
+    report.asked(Asked::at_least("sync: one committer to the device's overwrites", median(&ratios), 0.8));
     let mut many_to_one = Vec::new();
     for durability in LEVELS {
         for committers in COMMITTERS {
@@ -108,7 +109,7 @@ pub(super) fn beside_the_device(
             }));
         }
     }
-    report.ratio("sync: 64 committers to one", median(&many_to_one), Some(20.0));
+    report.asked(Asked::at_least("sync: 64 committers to one", median(&many_to_one), 20.0));
     pool.sync()?;
     check_acknowledged(options, &dir.path().join("database"), &pool, &lines, report)
 }
@@ -165,6 +166,8 @@ pub(super) fn flush_beside_store(
         "store_flush_fence_ns": median(&flushes),
         "object_bytes": OBJECT_BYTES,
     }));
-    report.limit("none: flush and fence of a line over a store, ns", median(&differences), 60.0);
+    report.asked(
+        Asked::at_most("none: flush and fence of a line over a store", median(&differences), 60.0).unit("ns"),
+    );
     Ok(())
 }

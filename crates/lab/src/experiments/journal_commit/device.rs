@@ -25,7 +25,7 @@ pub(super) struct Device {
 static BLOCK: Blocks<1> = Blocks([[7; BLOCK_BYTES]]);
 
 fn failed(error: std::io::Error) -> Error {
-    Error::Io { what: "use the device".to_string(), error }
+    Error::Io { action: "use the device".to_string(), error }
 }
 
 impl Device {

@@ -2,6 +2,7 @@
 
 use super::device::read_rate;
 use super::{Sizes, find_objects, make_objects, pool_options, update};
+use crate::asked::Asked;
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -19,7 +20,7 @@ fn make_cold(dir: &Path) -> Result<(), Error> {
         RealFiles
             .open(&dir.join(name), OpenMode::Open)
             .and_then(|file| file.forget_cached())
-            .map_err(|error| Error::Io { what: format!("drop the page cache of {name}"), error })?;
+            .map_err(|error| Error::Io { action: format!("drop the page cache of {name}"), error })?;
     }
     Ok(())
 }
@@ -73,7 +74,7 @@ pub(super) fn replay(options: &RunOptions, sizes: &Sizes, report: &mut Report) -
     let dir = options.database_dir()?;
     let expected = fill(options, dir.path(), &roomy, sizes.objects[0], updates, None)?;
     let (mb_per_s, _) = recover("one journal of updates", dir.path(), &roomy, &expected, report)?;
-    report.ratio("replay, in 500 MB/s", mb_per_s / 500.0, Some(1.0));
+    report.asked(Asked::at_least("replay", mb_per_s, 500.0).unit("MB/s"));
     let usual = JournalOptions::default();
     let mut longest_ms: f64 = 0.0;
     for (what, objects, updates, commit_every) in [
@@ -85,7 +86,7 @@ pub(super) fn replay(options: &RunOptions, sizes: &Sizes, report: &mut Report) -
         let expected = fill(options, dir.path(), &usual, objects, updates, commit_every)?;
         longest_ms = longest_ms.max(recover(what, dir.path(), &usual, &expected, report)?.1);
     }
-    report.limit("longest recovery, ms", longest_ms, 1000.0);
+    report.asked(Asked::at_most("longest recovery", longest_ms, 1000.0).unit("ms"));
     Ok(())
 }
 

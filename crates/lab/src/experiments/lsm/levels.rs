@@ -155,18 +155,13 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         "Optane: with Bloom filters a lookup of an absent key asks for less than a tenth of the lines",
         with.absent_lines < without.absent_lines / 10.0,
     );
-    report.ratio("Optane: absent key, no filters/filters", without.absent / with.absent.max(0.01), None);
+    report.ratio("Optane: absent key, no filters/filters", without.absent / with.absent.max(0.01));
     let (with, without) = (of(Medium::Journal, 4, 4, 10), of(Medium::Journal, 4, 4, 0));
-    report.ratio(
-        "journal: absent key, no filters/filters",
-        without.on_processor[2] / with.on_processor[2],
-        None,
-    );
+    report.ratio("journal: absent key, no filters/filters", without.on_processor[2] / with.on_processor[2]);
     let (with, without) = (of(Medium::Journal, 2, 4, 10), of(Medium::Journal, 2, 4, 0));
     report.ratio(
         "journal and files: absent key, no filters/filters",
         without.on_processor[2] / with.on_processor[2],
-        None,
     );
     beside_fptree(options, report, keys, of(Medium::Journal, 4, 4, 10))?;
     let levels = |value: fn(&Measured) -> f64, name: &str| Series {
@@ -210,11 +205,7 @@ fn beside_fptree(options: &RunOptions, report: &mut Report, keys: u64, lsm: &Mea
     let (insert, get) = (insert.processor_ns / keys as f64, get.processor_ns / keys as f64);
     report
         .row(json!({"what": "FPTree", "medium": Medium::Journal.name(), "insert_on_processor_ns": insert, "get_on_processor_ns": get}));
-    report.ratio(
-        "journal: upsert with all merges in its call, FPTree/ours",
-        insert / lsm.on_processor[0],
-        None,
-    );
-    report.ratio("journal: get, FPTree/ours", get / lsm.on_processor[1], None);
+    report.ratio("journal: upsert with all merges in its call, FPTree/ours", insert / lsm.on_processor[0]);
+    report.ratio("journal: get, FPTree/ours", get / lsm.on_processor[1]);
     Ok(())
 }

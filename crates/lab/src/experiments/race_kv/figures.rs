@@ -2,6 +2,7 @@
 
 use super::Results;
 use super::phases::{LOAD, MIXED, MIXED_ZIPF, WRITES, WRITES_MANY, YCSB_NAMES};
+use crate::asked::Asked;
 use crate::peers::{BTREE_MAP, Class, Contender, FPTREE, FPTREE_DAX, HASH, Role};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -69,7 +70,8 @@ pub(super) fn footprints(contenders: &[Contender], results: &Results, report: &m
     let trees = contenders.iter().filter(|contender| contender.role == Role::BTreePeer);
     let best = trees.filter_map(|contender| bytes(contender.name)).min_by(f64::total_cmp);
     if let (Some(best), Some(ours)) = (best, bytes(FPTREE)) {
-        report.limit("bytes per tuple, FPTree; at most the best B-tree's", ours, best);
+        let figure = Asked::at_most("bytes per tuple, FPTree, to the best B-tree's", ours, best);
+        report.asked(figure.unit("B").tolerance(0.0));
     }
 }
 
@@ -79,7 +81,7 @@ pub(super) fn asked(contenders: &[Contender], results: &Results, report: &mut Re
     let mut beside_map = |ours: &str, phase: &str, asked| {
         // The map has no call for many gets.
         let theirs = none(BTREE_MAP, if phase == "get_many" { "get" } else { phase });
-        report.ratio(&format!("{phase}: {ours}/BTreeMap"), none(ours, phase) / theirs, Some(asked));
+        report.asked(Asked::at_least(format!("{phase}: {ours}/BTreeMap"), none(ours, phase) / theirs, asked));
     };
     for (phase, asked) in [("get", 1.8), ("get_many", 6.0), ("insert", 1.0), ("delete", 0.9), ("scan", 1.3)] {
         beside_map(FPTREE, phase, asked);
@@ -104,25 +106,29 @@ pub(super) fn asked(contenders: &[Contender], results: &Results, report: &mut Re
             ("scan", 1.2),
             (LOAD, 2.0),
         ] {
-            beside_best((contenders, results), ours, phase, Class::None, 1, asked, report);
+            beside_best((contenders, results), ours, phase, Class::None, 1, Some(asked), report);
         }
         for phase in WRITES_MANY {
-            beside_best((contenders, results), ours, phase, Class::None, 1, 2.0, report);
+            beside_best((contenders, results), ours, phase, Class::None, 1, Some(2.0), report);
         }
         for (class, phases) in [(Class::Group, WRITES), (Class::Group, WRITES_MANY), (Class::Sync, WRITES)] {
             for threads in [1, 2] {
                 for phase in phases {
-                    beside_best((contenders, results), ours, phase, class, threads, 3.0, report);
+                    beside_best((contenders, results), ours, phase, class, threads, Some(3.0), report);
                 }
             }
         }
         for (phase, asked) in [(MIXED, 1.8), (MIXED_ZIPF, 1.5)] {
             let two = results.rate(ours, phase, Class::None, 2).unwrap_or(f64::NAN);
-            report.ratio(&format!("{phase}: {ours}, 2 threads/1"), two / none(ours, phase), Some(asked));
+            report.asked(Asked::at_least(
+                format!("{phase}: {ours}, 2 threads/1"),
+                two / none(ours, phase),
+                asked,
+            ));
         }
     }
     for phase in YCSB_NAMES {
-        beside_best((contenders, results), FPTREE, phase, Class::None, 1, f64::NAN, report);
+        beside_best((contenders, results), FPTREE, phase, Class::None, 1, None, report);
     }
 }
 
@@ -133,7 +139,7 @@ fn beside_best(
     phase: &str,
     class: Class,
     threads: usize,
-    asked: f64,
+    asked: Option<f64>,
     report: &mut Report,
 ) {
     let peers =
@@ -142,7 +148,11 @@ fn beside_best(
     let best = rates.max_by(|(_, a), (_, b)| a.total_cmp(b));
     if let (Some((peer, theirs)), Some(rate)) = (best, results.rate(ours, phase, class, threads)) {
         let threads = if threads == 1 { String::new() } else { format!(", {threads} threads") };
-        let name = format!("{phase}, {}{threads}: {ours}/{peer}", class.name());
-        report.ratio(&name, rate / theirs, asked.is_finite().then_some(asked));
+        let name = format!("{phase}, {}{threads}: {ours}/best peer", class.name());
+        report.row(json!({"best_peer": peer, "of": name}));
+        match asked {
+            Some(asked) => report.asked(Asked::at_least(name, rate / theirs, asked)),
+            None => report.ratio(&name, rate / theirs),
+        }
     }
 }
