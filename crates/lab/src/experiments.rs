@@ -33,7 +33,7 @@ use crate::{Error, RunOptions};
 /// An experiment.
 #[derive(Debug)]
 pub struct Experiment {
-    /// What `lab run` calls it.
+    /// Name for `lab run`.
     pub name: &'static str,
     /// One line on what it measures.
     pub about: &'static str,
@@ -87,7 +87,7 @@ pub const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "crash-states",
-        about: "states that a power failure may leave: how many are looked at, how many are wrong",
+        about: "states that a power failure may leave: how many are checked, how many are wrong",
         run: crash_states::run,
     },
     Experiment {
@@ -127,7 +127,7 @@ pub const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "time-travel",
-        about: "a history: what it costs writers, reading the past beside the present, bytes of a version",
+        about: "version history: its cost for writers, reads AS OF beside reads of the latest state, bytes of a version",
         run: time_travel::run,
     },
     Experiment {

@@ -14,20 +14,20 @@ use entresol_memory::Env;
 use entresol_memory::env::OpenMode;
 use std::path::PathBuf;
 
-/// What a user may choose for a run.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// Small sizes.
     pub quick: bool,
     /// Seed of all randomness.
     pub seed: u64,
-    /// Where databases go; none: a temporary directory.
+    /// Directory of databases; none: a temporary directory.
     pub dir: Option<PathBuf>,
-    /// Where an experiment that makes a file puts it; none: it is only looked at.
+    /// Path of the file that an experiment makes; none: it is not kept.
     pub out: Option<PathBuf>,
     /// The program `lab`: experiments that kill start it as a process of their own.
     pub program: PathBuf,
-    /// How long an experiment that watches something over time takes; none: its own time.
+    /// Duration, in seconds, of an experiment that samples over time; none: its own.
     pub seconds: Option<u64>,
 }
 
@@ -55,15 +55,15 @@ impl RunOptions {
     }
 }
 
-/// What can end a run early.
+/// Errors that end a run early.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such experiment.
     #[error("no experiment '{name}'; there are: {known}")]
     Unknown {
-        /// What was asked for.
+        /// Name that was given.
         name: String,
-        /// What there is.
+        /// Names that exist.
         known: String,
     },
     /// Arguments that do not go together.
@@ -80,9 +80,9 @@ pub enum Error {
     /// From a store that we race against.
     #[error("{peer}: {error}")]
     Peer {
-        /// Which one.
+        /// Name of the store.
         peer: &'static str,
-        /// What it said.
+        /// Message of the store.
         error: String,
     },
     /// From the memory floor.

@@ -28,16 +28,16 @@ enum Command {
         /// Small sizes: ends within a minute. Figures are then no statement about speed.
         #[arg(long)]
         quick: bool,
-        /// Where to put the results as JSON: an object, or an array of them where several experiments run.
+        /// Writes the results as JSON to a file: an object, or an array of them where several experiments run.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// Where to draw the results as SVG; for one experiment at a time.
+        /// Draws the results as SVG into a file; for one experiment at a time.
         #[arg(long, value_name = "FILE")]
         plot: Option<PathBuf>,
         /// The directory to put databases in; by default one under the system's temporary directory.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
-        /// Where `calibrate` puts the profile that it measures; the disk's goes beside it, as FILE-disk.toml.
+        /// Writes the profile that `calibrate` measures to a file; the disk's goes beside it, as FILE-disk.toml.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
         /// Seed of all randomness.
@@ -49,7 +49,7 @@ enum Command {
         /// List of known misses to use in place of the built-in one (crates/lab/known-misses.toml).
         #[arg(long, value_name = "FILE")]
         known_misses: Option<PathBuf>,
-        /// How long `churn` takes, in place of ten minutes.
+        /// Duration of `churn`, in place of ten minutes.
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(10..))]
         seconds: Option<u64>,
     },

@@ -19,7 +19,7 @@ pub use run::Rounds;
 
 /// Something with a bandwidth.
 pub trait Medium {
-    /// What tables call it.
+    /// Name in tables.
     fn name(&self) -> String;
     /// Thread counts worth asking for.
     fn threads(&self) -> &[u64];
@@ -27,13 +27,13 @@ pub trait Medium {
     fn access_bytes(&self) -> &[u64];
     /// Processor cores next to it.
     fn cores(&self) -> u64;
-    /// Whether there is another socket to ask about.
+    /// Returns true if there is another socket.
     fn has_far(&self) -> bool;
     /// GB/s of the workload's threads.
     fn measure(&self, workload: &Workload) -> Result<f64, Error>;
 }
 
-/// A medium whose answers are kept: figures and insights look at the same measurements.
+/// A medium with its measurements cached: figures and insights use the same ones.
 pub struct Measured<'m> {
     medium: &'m dyn Medium,
     known: HashMap<Workload, f64>,
@@ -61,7 +61,7 @@ impl<'m> Measured<'m> {
     }
 }
 
-/// How long and how often to measure.
+/// Length and number of measurements.
 pub fn rounds(quick: bool) -> Rounds {
     if quick {
         Rounds { window: Duration::from_millis(4), count: 1 }

@@ -21,19 +21,19 @@ use crate::Error;
 use crate::workload::{Op, Tally};
 use std::path::Path;
 
-/// When a write is durable.
+/// Durability class of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// When the system gets around to it.
+    /// Durable when the system writes it back.
     None,
-    /// At most ten milliseconds after it returned.
+    /// Durable at most ten milliseconds after the call returned.
     Group,
-    /// When it returned.
+    /// Durable when the call has returned.
     Sync,
 }
 
 impl Class {
-    /// What tables call it.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Class::None => "none",
@@ -48,13 +48,13 @@ pub const GROUP_MS: u32 = 10;
 
 /// An open store.
 pub trait Store: Sync {
-    /// What a thread works through.
+    /// Session of a thread.
     fn session(&self) -> Result<Box<dyn Session + '_>, Error>;
 
     /// Makes all that returned durable: called every [`GROUP_MS`] for stores that leave that to their user.
     fn sync(&self) -> Result<(), Error>;
 
-    /// Whether [`Class::Group`] needs [`Store::sync`] from outside.
+    /// Returns true if [`Class::Group`] is kept without calls of [`Store::sync`].
     fn syncs_by_itself(&self) -> bool {
         false
     }
@@ -90,7 +90,7 @@ pub trait Session {
     }
 }
 
-/// What a contender can do and what it stands for.
+/// Role of a contender in the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// One of our structures.
@@ -108,15 +108,15 @@ pub type Open = fn(&Path, Class) -> Result<Box<dyn Store>, Error>;
 
 /// A contender of the race.
 pub struct Contender {
-    /// What tables call it.
+    /// Name in tables.
     pub name: &'static str,
-    /// What it is.
+    /// Role.
     pub role: Role,
-    /// Whether it keeps its keys in order.
+    /// True if it keeps its keys in order.
     pub ordered: bool,
-    /// Whether it can be opened again: a volatile one takes part in [`Class::None`] only.
+    /// True if it can be opened again: a volatile one takes part in [`Class::None`] only.
     pub durable: bool,
-    /// Whether its files belong on a file system in memory: on others the kernel writes back, in the middle of it, what
+    /// True if its files belong on a file system in memory: on others the kernel writes back, in the middle of it, what
     /// stands in for persistent memory.
     pub in_memory: bool,
     /// Opens it.

@@ -8,9 +8,9 @@ use std::fmt::{self, Write};
 pub struct Figure {
     /// Stands above it.
     pub title: String,
-    /// What runs to the right; positions are at equal distances, labelled by the first series' `x`.
+    /// Label of the horizontal axis; positions are at equal distances, labelled by the first series' `x`.
     pub x_label: String,
-    /// What runs upwards, with its unit.
+    /// Label of the vertical axis, with its unit.
     pub y_label: String,
     /// The curves.
     pub series: Vec<Series>,

@@ -5,7 +5,7 @@
 
 use crate::measure::Random;
 
-/// What an operation does.
+/// Operation kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Reads a key that is there.
@@ -46,13 +46,13 @@ impl Op {
         Op { key: key_of(tuple), packed }
     }
 
-    /// What it does.
+    /// Operation kind.
     #[inline]
     pub fn kind(&self) -> Kind {
         KINDS[(self.packed >> 56) as usize]
     }
 
-    /// What a write stores.
+    /// Value that a write stores.
     #[inline]
     pub fn value(&self) -> u64 {
         self.packed & (VERSION_MASK << INDEX_BITS | INDEX_MASK)
@@ -75,7 +75,7 @@ impl Op {
         }
     }
 
-    /// Whether it changes anything.
+    /// Returns true if it changes anything.
     #[inline]
     pub fn writes(&self) -> bool {
         !matches!(self.kind(), Kind::Get | Kind::Scan)
@@ -89,7 +89,7 @@ pub fn key_of(tuple: u64) -> u64 {
     (mixed ^ mixed >> 27).wrapping_mul(0x81DA_DEF4_BC2D_D44D)
 }
 
-/// What a store answered, counted and verified.
+/// Answers of a store, counted and verified.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Operations whose key was as expected: there, or absent for an insert.
@@ -113,7 +113,7 @@ impl Tally {
         }
     }
 
-    /// Whether a write found what it should. Stores that do not look say that they did.
+    /// Counts a write; `as_expected` is true if it found the key, or its absence, as it should, or does not look.
     #[inline]
     pub fn wrote(&mut self, as_expected: bool) {
         self.right += u64::from(as_expected);
@@ -136,7 +136,7 @@ impl Tally {
     }
 }
 
-/// Which tuples are taken.
+/// Distribution of accesses over tuples.
 #[derive(Debug, Clone)]
 pub enum Distribution {
     /// Each as often.

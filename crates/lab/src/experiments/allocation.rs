@@ -1,4 +1,4 @@
-//! What an allocation costs: reserve, initialise and publish a node, beside the same through undo-log transactions
+//! Cost of an allocation: reserve, initialise and publish a node, beside the same through undo-log transactions
 //! of libpmemobj's kind, on the same medium, in the same run, turn by turn; what mixed sizes leave of the space;
 //! and how much of a tree's split is allocation (dissertation E5: about 80% with PMDK).
 //!

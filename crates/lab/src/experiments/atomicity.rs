@@ -32,7 +32,7 @@ struct Sizes {
     rounds: usize,
 }
 
-/// Where it is measured.
+/// Medium of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Medium {
     Journal,
@@ -68,7 +68,7 @@ impl Medium {
     }
 }
 
-/// What an operation costs, on average.
+/// Average cost of an operation.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     ns: f64,
@@ -258,7 +258,7 @@ fn figures(report: &mut Report, title: &str, x_label: &str, numbers: &[u64], cos
     }
 }
 
-/// What the dissertation says, on the medium that it says it of; and the counts, which are the same everywhere.
+/// Adds the dissertation's figures for its medium beside ours, and checks the counts, which are the same on all media.
 fn compare(report: &mut Report, words: &Costs, moves: &Costs) {
     let optane = |costs: &Costs, way, number: u64| costs[&(Medium::Optane, way, number)];
     for number in WORDS {

@@ -1,4 +1,4 @@
-//! How many states that a power failure may leave are looked at per minute, and how many of them are wrong (none
+//! Crash states that are checked per minute, and how many of them are wrong (none
 //! may be), for each structure and protocol. With the feature `mutants`: how many deliberate bugs are caught.
 //!
 //! The histories are those of the crash tests; the seeds go on from the run's.
@@ -13,7 +13,7 @@ use entresol_transactions::crash_histories::{Groups, check_commits};
 use serde_json::json;
 use std::time::Instant;
 
-/// What every structure should reach on two cores.
+/// Asked of every structure on two cores.
 const STATES_PER_MINUTE_ASKED: f64 = 100_000.0;
 
 /// A structure or protocol, with its history at a size (the lab's is 4, that of mutants 1).

@@ -1,4 +1,4 @@
-//! What making lines durable costs: a store, a store and a flush, a fence after it, and N lines with one fence or a
+//! Cost of making lines durable: a store, a store and a flush, a fence after it, and N lines with one fence or a
 //! fence each; on DRAM, on the instructions of `dax`, on `journal` at `none`, and on modelled Optane.
 
 use crate::asked::Asked;
@@ -16,7 +16,7 @@ const OBJECT_BYTES: usize = 8 << 20;
 const LINE_BYTES: u64 = 64;
 const LINES: [u64; 5] = [1, 2, 4, 8, 16];
 
-/// What follows the stores of an operation.
+/// Flushes and fences behind the stores of an operation.
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
     Nothing,

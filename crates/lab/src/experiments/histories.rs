@@ -28,7 +28,7 @@ use worker::{LEVELS, Workload};
 
 const THREADS: u32 = 4;
 
-/// How much is run.
+/// Sizes of a run.
 struct Sizes {
     kills: u32,
     /// A life ends within so many milliseconds.
@@ -84,7 +84,7 @@ impl Case {
         format!("{protocol} {}", ["RC", "SI", "SER"][self.level])
     }
 
-    /// What the checker calls what is promised.
+    /// The checker's name of the promised level.
     fn model(self) -> &'static str {
         match self.isolation() {
             Isolation::ReadCommitted => "strong-read-committed",
@@ -253,7 +253,7 @@ fn live(
     Ok(ledger)
 }
 
-/// A history that does not hold is kept, for whoever looks into it.
+/// A history that does not hold is copied, for inspection.
 fn keep(ledger: &Ledger, case: Case, report: &mut Report) -> Result<(), Error> {
     let name = case.name().replace(", ", "-").replace(' ', "_");
     let path = std::env::temp_dir().join(format!("entresol-history-{name}-{}.jsonl", std::process::id()));

@@ -30,7 +30,7 @@ use meter::{Behind, Meter, Work};
 use serde_json::json;
 use std::sync::Arc;
 
-/// What the cache may hold where nothing else is said, in percent of the keys: the hot ones.
+/// Default budget of the cache, in percent of the keys: the hot ones.
 const BUDGET_PERCENT: usize = 20;
 const BUDGETS: [usize; 4] = [5, 10, 20, 40];
 const SKEWS: [Skew; 6] =

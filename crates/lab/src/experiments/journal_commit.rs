@@ -19,9 +19,9 @@ const OBJECT_BYTES: usize = 256;
 struct Sizes {
     /// Commits of one committer in a round.
     commits: usize,
-    /// How often a measurement is repeated.
+    /// Repetitions of a measurement.
     rounds: usize,
-    /// How long many committers commit, in ms.
+    /// Time that many committers commit, in ms.
     commit_ms: u64,
     /// Objects of the update loads, small and large.
     objects: [usize; 2],

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// What a tree runs on.
+/// Medium of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Medium {
     Journal,
@@ -40,11 +40,11 @@ struct Bench {
     _dir: TempDir,
 }
 
-/// What something cost.
+/// Cost of an operation.
 struct Cost {
     /// By the clock, or by the model.
     ns: f64,
-    /// Of this thread on the processor: what does not depend on who else is there. In steps of a few milliseconds.
+    /// Of this thread on the processor, which does not depend on other threads. In steps of a few milliseconds.
     processor_ns: f64,
     /// Of the model; none on other media.
     modelled: Option<ModelledCost>,
@@ -80,7 +80,7 @@ impl Bench {
         Ok(self.tree.upsert(key, value, self.pool.publication())?)
     }
 
-    /// What work costs: by the clock, or by the model.
+    /// Cost of `work`: by the clock, or by the model.
     fn cost(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Cost, Error> {
         let before = self.pool.modelled_cost();
         let appended = self.pool.stats().journal_appended_bytes;

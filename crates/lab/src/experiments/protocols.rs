@@ -4,7 +4,7 @@
 //! Its workload: two states of one group with a million tuples each, keys of 8 bytes, values of 32; one stream that writes
 //! both, queries that read both, keys with a Zipf distribution from even (theta 0) to 82% on one key (2.9); transactions of
 //! 2, 10 and 100 operations. A key is written in both states with the same number, so every reader can tell whether
-//! it saw one moment: that is checked for every transaction that committed.
+//! it saw one snapshot: that is checked for every transaction that committed.
 //!
 //! Threads share the cores of this machine, where the paper had twenty for each socket: compare protocols, not figures.
 
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Operations of a transaction.
 const MEDIUM: usize = 10;
 
-/// How much is measured.
+/// Sizes of a measurement.
 #[derive(Clone, Copy)]
 struct Sizes {
     tuples: u64,

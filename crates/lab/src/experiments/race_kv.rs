@@ -26,7 +26,7 @@ const MEMORY_BYTES_PER_TUPLE: u64 = 64;
 /// Memory that the machine has ready: for each tuple before a store is opened, for each operation before a phase that writes.
 const BACKED_BYTES: usize = 64;
 
-/// What one contender did in one phase.
+/// Rates of one contender in one phase.
 struct Measured {
     contender: &'static str,
     phase: &'static str,
@@ -104,7 +104,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     Ok(())
 }
 
-/// Whether the tallies of each phase are the same for all.
+/// Returns true if the tallies of each phase are the same for all.
 fn agree(results: &Results) -> bool {
     results.first.iter().all(|(_, phase, tally)| {
         results.first.iter().filter(|(_, other, _)| other == phase).all(|(_, _, other)| other == tally)

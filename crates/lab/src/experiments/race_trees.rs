@@ -73,7 +73,7 @@ struct Plan {
     deletes: Vec<Op>,
 }
 
-/// What a structure did.
+/// Rates and space of a structure.
 struct Measured {
     name: &'static str,
     /// Its namesake among the published.

@@ -1,9 +1,9 @@
 //! `race-tsp`: transactional stream processing as the dissertation's section 5.8.1 has it, beside what people use: a writer
-//! that changes two states together, a reader that must see them at one moment, at the same time.
+//! that changes two states together, a reader that must see them in one snapshot, at the same time.
 //!
 //! Two states of a million tuples, keys of 8 bytes, values of 32. A transaction writes or reads ten of them: five keys,
 //! each in both states, drawn evenly. The value says in which transaction it was written, so a reader can tell whether
-//! both states were at one moment; every transaction of every store is checked. Stores take turns, for each class
+//! both states were of one snapshot; every transaction of every store is checked. Stores take turns, for each class
 //! of durability; the ratio is that of the medians, to the best peer in the class.
 //!
 //! The peers are built with the feature `peers`; `make race-tsp` does that.
@@ -35,19 +35,19 @@ const VALUE_BYTES: usize = 32;
 const KEYS: usize = 5;
 /// Keys that a transaction of the load writes.
 const LOAD_KEYS: u32 = 1_000;
-/// What is asked of writing, beside the best peer.
+/// Asked of writing, beside the best peer.
 const ASKED: f64 = 5.0;
 const OURS: &str = "Entresol";
 
 /// A store with two states.
 trait States: Sync {
-    /// What a thread works with.
+    /// Session of a thread.
     fn session(&self) -> Result<Box<dyn Session + '_>, Error>;
 
     /// Makes all that was committed durable.
     fn sync(&self) -> Result<(), Error>;
 
-    /// Whether it keeps [`Class::Group`] without being called.
+    /// Returns true if it keeps [`Class::Group`] without being called.
     fn syncs_by_itself(&self) -> bool {
         false
     }
@@ -63,7 +63,7 @@ trait Session {
     /// Writes the round to the keys in both states, as one transaction.
     fn write(&mut self, keys: &[u32], round: u64) -> Result<(), Error>;
 
-    /// Reads the keys in both states at one moment: whether each was there, whole, and the same in both.
+    /// Reads the keys in both states in one snapshot: whether each was there, complete, and the same in both.
     fn read(&mut self, keys: &[u32]) -> Result<bool, Error>;
 }
 
@@ -109,7 +109,7 @@ struct Sizes {
     rounds: usize,
 }
 
-/// What one store did in one phase.
+/// Rates of one store in one phase.
 #[derive(Clone, Copy, Default)]
 struct Rates {
     writes_per_s: f64,
@@ -166,7 +166,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
             report.ratio(&format!("{}: both beside the best peer", class.name()), both);
         }
     }
-    report.check("every reader of every store saw both states at one moment", wrong == 0);
+    report.check("every reader of every store saw both states in one snapshot", wrong == 0);
     report.figure(Figure {
         title: "transactions of ten writes, one writer beside one reader".to_string(),
         x_label: "class of durability".to_string(),
@@ -244,7 +244,7 @@ fn phase(store: &dyn States, class: Class, sizes: &Sizes, seed: u64) -> Result<R
     Ok(Rates { writes_per_s: written as f64 / seconds, reads_per_s: read as f64 / seconds, wrong })
 }
 
-/// How many transactions, and how many of them were wrong.
+/// Runs transactions for a phase; returns how many, and how many of them were wrong.
 fn repeat(
     session: &mut dyn Session,
     writes: bool,

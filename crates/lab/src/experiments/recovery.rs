@@ -6,7 +6,7 @@
 //! replayed grows with them and not with the state; its bound is `JournalOptions::recovery_ms_target`, so the
 //! longer one is reported and not judged.
 //! The steps: the pool (files, journal, allocation maps), the state context (groups, states, upper inner nodes), the first
-//! read of a key that nobody has come to. Then how long the rest of the index takes, in the background.
+//! read of a key that was not loaded before. Then how long the rest of the index takes, in the background.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::{Error, RunOptions};
 
 const VALUE_BYTES: usize = 32;
 const UPDATES_PER_COMMIT: u64 = 10;
-/// What is asked of opening, in ms, and of the larger size beside the smaller.
+/// Asked of opening, in ms, and of the larger size beside the smaller.
 const OPEN_MS_MAX: f64 = 50.0;
 const GROWTH_MAX: f64 = 1.2;
-/// What is asked of building all inner nodes of an index that was just opened, in M tuples a second.
+/// Asked of building all inner nodes of an index that was just opened, in M tuples a second.
 const REBUILD_MIN: f64 = 100.0;
 
 /// Memory that the machine has ready when the files are opened.
@@ -50,7 +50,7 @@ impl Sizes {
     }
 }
 
-/// How the run before ended.
+/// End of the run before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Killed,

@@ -1,8 +1,10 @@
-//! `time-travel`: what a history costs writers, what reading the past costs beside the present, what a version takes.
+//! `time-travel`: cost of a version history for writers, of reads AS OF beside reads of the latest state, bytes of a
+//! version.
 //!
-//! One state, keys of 8 bytes, values of 32; rounds of updates over all keys in random order, a few keys a commit. The states
-//! with and without a history are written in turn, so that both have the machine's mood. Readers look keys up and scan all of
-//! them, at the present and so many rounds back; every value read says its round, which is checked against the moment.
+//! One state, keys of 8 bytes, values of 32; rounds of updates over all keys in random order, a few keys a commit. The
+//! states with and without a version history are written in turn, so that what disturbs the machine disturbs both. Readers
+//! look keys up and scan all of them, now and as of so many rounds back; every value read says its round, which is
+//! checked against the point in time.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use crate::{Error, RunOptions};
 const VALUE_BYTES: usize = 32;
 /// Keys of a commit.
 const KEYS_PER_COMMIT: [usize; 2] = [1, 10];
-/// How many rounds back readers look; 0: the present.
+/// Rounds that readers look back; 0 is the latest state.
 const BACK: [usize; 5] = [0, 1, 4, 16, 63];
 const ROUNDS: usize = 64;
 
@@ -87,7 +89,7 @@ impl Bench {
         Ok((reader, round as u64))
     }
 
-    /// Nanoseconds a look-up; false if one saw another moment.
+    /// Nanoseconds a look-up; false if one saw another point in time.
     fn look_up(&mut self, back: usize, lookups: usize) -> Result<(f64, bool), Error> {
         let (reader, round) = self.reader(back)?;
         let keys: Vec<[u8; 8]> = (0..lookups).map(|_| self.random.below(self.keys).to_be_bytes()).collect();
@@ -129,7 +131,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     for protocol in [Protocol::MvccInPlace, Protocol::MvccOutOfPlace] {
         right &= run_protocol(protocol, sizes, options.seed, report)?;
     }
-    report.check("every reader of the past saw its moment, all keys of it", right);
+    report.check("every AS OF read saw its point in time, all keys of it", right);
     Ok(())
 }
 
@@ -191,7 +193,7 @@ fn run_protocol(protocol: Protocol, sizes: Sizes, seed: u64, report: &mut Report
         scanned.push((back.to_string(), scan));
     }
     report.figure(Figure {
-        title: format!("Reading the past, {protocol}: {} keys, {ROUNDS} versions of each", sizes.keys),
+        title: format!("Reads AS OF, {protocol}: {} keys, {ROUNDS} versions of each", sizes.keys),
         x_label: "rounds back (0: the present)".to_string(),
         y_label: "ns".to_string(),
         series: vec![

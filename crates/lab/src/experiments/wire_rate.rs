@@ -29,7 +29,7 @@ use crate::{Error, RunOptions};
 /// Statements of a pipeline that are sent before the first answer is read.
 const DEPTH: usize = 128;
 const CONNECTIONS: [usize; 3] = [1, 2, 8];
-/// What the server's threads are called.
+/// Name of the server's threads.
 const SERVER_THREADS: &str = "lab wire server";
 /// Asked for: statements a second of two connections that pipeline, and microseconds of a statement alone.
 const RATE_ASKED: f64 = 40_000.0;
@@ -49,7 +49,7 @@ impl Sizes {
     }
 }
 
-/// What one phase gave.
+/// Result of one phase.
 struct Measured {
     statements: u64,
     elapsed: Duration,

@@ -19,7 +19,7 @@ use std::time::Instant;
 /// One object of the pool that the buffer is made of.
 const OBJECT_BYTES: u64 = 8 << 20;
 const OBJECT_WORDS: usize = OBJECT_BYTES as usize / 8;
-/// What a worker does between two looks at the clock.
+/// Bytes that a worker reads or writes between two readings of the clock.
 const BATCH_BYTES: u64 = 64 << 10;
 
 /// A buffer in DRAM.
@@ -144,7 +144,7 @@ fn add_up(words: &[AtomicU64]) -> u64 {
     sums.iter().fold(0, |all, sum| all.wrapping_add(*sum))
 }
 
-/// Where a worker's pieces are.
+/// Positions of a worker's pieces.
 pub(super) struct Positions {
     pub(super) access_bytes: u64,
     next: u64,

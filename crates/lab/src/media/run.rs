@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long and how often to measure.
+/// Length and number of measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Rounds {
     /// One round.
@@ -65,7 +65,7 @@ fn one_round(
     })
 }
 
-/// What a thread did, and when.
+/// Bytes of a thread, with begin and end.
 struct Ran {
     bytes: u64,
     arrived: Instant,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A segment of the hash table.
 const SEGMENT_BYTES: u64 = 16 << 10;
-/// What a write takes in the log of an LSM-tree's buffer.
+/// Bytes of a write in the log of an LSM-tree's buffer.
 const LSM_LOG_BYTES: u64 = 32;
 /// Segments of a tree that are opened between two looks at whether to stop.
 const SEGMENTS_PER_STEP: usize = 64;
@@ -43,7 +43,8 @@ pub trait Index: Send + Sync + Sized + 'static {
     /// Bytes of nodes in the pool, and in DRAM.
     fn node_bytes(&self) -> Result<(u64, u64), Error>;
 
-    /// Carries out changes in order, in one call if it has one; tells of each whether a key that is added was new, any other there.
+    /// Carries out changes in order, in one call if it has one. Reports of each whether a key to insert was new, or any
+    /// other key was there.
     fn apply_many(
         &self,
         changes: impl Iterator<Item = (u64, Change)> + Clone,
@@ -130,7 +131,7 @@ impl Index for FpTree<WordKey> {
     }
 }
 
-/// Whether a key that was to be added was new, any other there.
+/// Returns true if a key to insert was new, and any other key was there.
 fn was_expected(((_, change), before): ((u64, Change), &Option<u64>)) -> bool {
     matches!(change, Change::Insert(_)) == before.is_none()
 }

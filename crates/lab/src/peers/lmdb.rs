@@ -40,7 +40,7 @@ pub(crate) fn environment(dir: &Path, class: Class, databases: u32) -> Result<En
         // the directory is a temporary one of this process, and the environment is opened once at a time.
         unsafe { options.flags(flags) };
     }
-    // SAFETY: the file is in a temporary directory of this process: nobody else changes it while it is mapped.
+    // SAFETY: the file is in a temporary directory of this process: no other process changes it while it is mapped.
     unsafe { options.open(dir) }.map_err(failed)
 }
 

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 const NODE_BYTES: u64 = 256;
 const THREADS_MAX: usize = 2;
 
-/// How nodes are allocated.
+/// Method of allocating nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Ours,

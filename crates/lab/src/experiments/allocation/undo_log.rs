@@ -1,6 +1,6 @@
 //! The baseline: allocation through undo-log transactions of the kind of PMDK's libpmemobj, over the same pool.
 //!
-//! What libpmemobj (1.13; `pmemobj_tx_add_range(3)`, `pmemobj_tx_alloc(3)`, and "Programming Persistent Memory",
+//! Steps of libpmemobj (1.13; `pmemobj_tx_add_range(3)`, `pmemobj_tx_alloc(3)`, and "Programming Persistent Memory",
 //! Scargall 2020, chapter 16) does to allocate an object and to make a pointer refer to it:
 //!
 //! 0. A lane is claimed: one of a fixed number of undo logs. Objects have a header of 16 bytes in front; a pointer has 16
@@ -29,11 +29,11 @@ const LINE_BYTES: u64 = 64;
 const LOG_BYTES: u64 = 4096;
 /// In front of each object: its size, and what its owner wants to know it by.
 const HEADER_BYTES: u64 = 16;
-/// What a pointer takes: the number of a pool, and an offset.
+/// Bytes of a pointer: the number of a pool, and an offset.
 pub(super) const POINTER_BYTES: u64 = 16;
 const POOL_NUMBER: u64 = 0x5EED;
 
-/// How the bitmap of the heap becomes durable.
+/// Method of making the heap's bitmap durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Metadata {
     /// Through the undo log.
@@ -140,7 +140,7 @@ impl<'p> UndoHeap<'p> {
         *self.bucket.lock().expect("no thread panics with it") = (0..self.blocks_count).rev().collect();
     }
 
-    /// How many blocks the bitmap has.
+    /// Number of blocks that the bitmap has.
     pub(super) fn allocated(&self) -> u64 {
         let words = (self.blocks_count.div_ceil(64)) as usize;
         let words = self.pool.words(self.bitmap, words).iter();

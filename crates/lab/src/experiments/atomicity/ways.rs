@@ -19,7 +19,7 @@ pub(super) const WORDS_MAX: u64 = 8;
 const LINE_BYTES: u64 = 64;
 const NODE_BYTES: usize = 17 * 64;
 
-/// How a change is made atomic.
+/// Method of making a change failure-atomic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Way {
     /// All words are flushed, in no order: a crash may leave some.
@@ -130,7 +130,7 @@ impl<'p> Nodes<'p> {
                     Swap { at: place(word), old: new - 1, new }
                 };
                 let swaps: [Swap; WORDS_MAX as usize] = std::array::from_fn(|word| swap(word as u64 % words));
-                assert!(self.pmwcas.compare_and_swap(&swaps[..words as usize])?, "nobody else is there");
+                assert!(self.pmwcas.compare_and_swap(&swaps[..words as usize])?, "no other thread runs");
             }
         }
         Ok(())
@@ -149,7 +149,7 @@ impl<'p> Nodes<'p> {
         self.pool.fence();
     }
 
-    /// Whether the first words of all nodes are what they must be.
+    /// Returns true if the first words of all nodes are what they must be.
     pub(super) fn are_right(&self, words: u64) -> Result<bool, Error> {
         for (node, values) in self.nodes.iter().zip(&self.values) {
             let copy = self.pool.word(*node).load(Acquire);
@@ -167,7 +167,7 @@ impl<'p> Nodes<'p> {
 pub(super) struct Moves<'p> {
     pool: &'p Pool,
     slots: Vec<u64>,
-    /// Where the offset of the node that was moved last is.
+    /// Offset of the word that holds the offset of the node moved last.
     anchor: u64,
     moved: u64,
     log: UndoLog<'p>,
@@ -237,13 +237,13 @@ impl<'p> Moves<'p> {
                 // The node before what leads to it.
                 pool.fence();
                 let swapped = self.pmwcas.compare_and_swap(&[Swap { at: anchor, old: before, new: slot }])?;
-                assert!(swapped, "nobody else is there");
+                assert!(swapped, "no other thread runs");
             }
         }
         Ok(())
     }
 
-    /// Whether the last node moved is where the anchor says, and holds what was moved.
+    /// Returns true if the last node moved is where the anchor says, and holds what was moved.
     pub(super) fn is_right(&self, entries: &[u64]) -> Result<bool, Error> {
         let found = self.pmwcas.read(self.anchor)?;
         let words = self.pool.words(found, entries.len()).iter().map(|word| word.load(Acquire));

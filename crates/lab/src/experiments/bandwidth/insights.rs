@@ -14,7 +14,7 @@ use Pattern::{Grouped, Individual, Random};
 /// Differences below this are noise.
 const NOISE: f64 = 0.05;
 
-/// What a medium says to an insight: the figures, and whether it holds; none: it cannot be asked here.
+/// Answer of a medium to an insight: the figures, and whether it holds; none if this medium cannot show it.
 struct Answer {
     figures: String,
     holds: Option<bool>,

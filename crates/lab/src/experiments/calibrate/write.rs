@@ -5,7 +5,7 @@ use crate::media::Measured;
 use entresol_memory::profile::{Access, Direction, Pattern, Profile};
 use std::fmt::Write;
 
-/// What was measured besides bandwidth.
+/// Measured latencies.
 pub(super) struct Latencies {
     pub(super) sequential_ns: f64,
     pub(super) random_ns: f64,

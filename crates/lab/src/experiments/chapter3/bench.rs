@@ -34,7 +34,7 @@ pub(super) fn modelled(profile: &str) -> Result<Arc<Pool>, Error> {
 const SCRATCH_BYTES: usize = 256 << 10;
 const SCRATCH: &str = "scratch";
 
-/// Fills the device's own buffers with what nobody asks for: nodes that were just written are not in them any more, and
+/// Fills the device's own buffers with lines that are not used later: nodes that were just written are not in them any more, and
 /// what was to be written has been.
 pub(super) fn cool(pool: &Pool) {
     let offset = pool.root(SCRATCH).expect("every modelled pool here has it");
@@ -65,7 +65,7 @@ pub(super) fn journal(options: &RunOptions) -> Result<(Arc<Pool>, TempDir), Erro
     Ok((Pool::create(dir.path(), &on)?, dir))
 }
 
-/// How many nodes to act on: on the model few, since none of them is ever cached; by the clock more than caches hold.
+/// Number of nodes to act on: on the model few, since none of them is ever cached; by the clock more than caches hold.
 pub(super) fn instances(options: &RunOptions, by_clock: bool, bytes: usize) -> usize {
     match (options.quick, by_clock) {
         (true, _) => 12,
@@ -99,7 +99,7 @@ pub(super) fn fetch(pool: &Pool, lines: &[u64]) {
     lines.iter().for_each(|line| pool.touch(line * LINE_BYTES, 8));
 }
 
-/// What has happened on a modelled pool so far.
+/// Cost of all accesses to a modelled pool so far.
 pub(super) fn so_far(pool: &Pool) -> ModelledCost {
     pool.modelled_cost().expect("the pool is modelled")
 }
@@ -117,14 +117,14 @@ pub(super) fn average(cost: ModelledCost, operations: usize, modified_bytes: usi
     }
 }
 
-/// How the keys of a node are read.
+/// Order in which the keys of a node are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Which key is next does not depend on the one before: a linear search. Their lines come together.
+    /// A linear search: the next key does not depend on the one before, and their lines come together.
     Linear,
-    /// The next depends on this one: a binary search.
+    /// A binary search: the next key depends on this one.
     Binary,
-    /// So it does, and between two keys a byte of the slot array says where the next is: its first byte's offset.
+    /// A binary search by a slot array, of which a byte is read before each key: offset of its first byte.
     Indirect(u64),
 }
 

@@ -26,7 +26,7 @@ enum Way {
     All,
 }
 
-/// How a merge is done.
+/// Strategy of a merge.
 #[derive(Debug, Clone, Copy)]
 struct Strategy {
     way: Way,

@@ -24,18 +24,19 @@ pub(super) trait NodeOperation {
     /// Its variants.
     fn variants(&self) -> &'static [&'static str];
 
-    /// What the nodes of one instance hold before, given how many entries fit.
+    /// Entries of the nodes of one instance before, given how many fit.
     fn before(&self, variant: usize, capacity: usize) -> Vec<Entries>;
 
     /// All entries afterwards, in key order.
     fn after(&self, variant: usize, capacity: usize) -> Entries;
 
-    /// Whether it reads its nodes whole. If not, only the lines that it changes are fetched: a search is not part of it.
+    /// Returns true if it reads all of its nodes. If not, only the lines that it changes are fetched: a search is not
+    /// part of it.
     fn reads_all(&self) -> bool {
         false
     }
 
-    /// Whether it needs a fresh node.
+    /// Returns true if it needs a fresh node.
     fn takes_fresh(&self) -> bool {
         false
     }
@@ -145,7 +146,7 @@ fn act<O: NodeOperation, L: Layout>(
     Ok(fresh)
 }
 
-/// Whether the nodes are sound and hold together what they should.
+/// Returns true if the nodes are sound and hold together what they should.
 fn holds<O: NodeOperation, L: Layout>(
     operation: &O,
     variant: usize,

@@ -1,10 +1,10 @@
-//! What an experiment measured: points by primitive, variant and size, on two media.
+//! Measurements of an experiment: points by primitive, variant and size, on two media.
 
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use serde_json::json;
 
-/// What one operation costs on modelled Optane, on average.
+/// Average cost of one operation on modelled Optane.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cost {
     pub(super) ns: f64,
@@ -24,7 +24,7 @@ pub(super) struct Point {
     pub(super) what: String,
     /// The position in the node, the strategy, the duplicates.
     pub(super) at: String,
-    /// What runs to the right: the node's bytes, levels, nodes.
+    /// Position on the horizontal axis: the node's bytes, levels, nodes.
     pub(super) size: usize,
     pub(super) modelled: Cost,
     /// By the clock on `journal` at `none`; none where there is nothing to time.
@@ -37,7 +37,7 @@ pub(super) struct Points {
     pub(super) title: &'static str,
     pub(super) size_label: &'static str,
     pub(super) all: Vec<Point>,
-    /// Whether all nodes held what they should afterwards.
+    /// True if all nodes held what they should afterwards.
     pub(super) right: bool,
 }
 
@@ -89,7 +89,7 @@ impl Points {
         self.different(|point| point.size)
     }
 
-    /// Whether a statement holds at all sizes.
+    /// Returns true if a statement holds at all sizes.
     pub(super) fn at_all_sizes(&self, holds: impl Fn(usize) -> bool) -> bool {
         self.sizes().into_iter().all(holds)
     }

@@ -29,7 +29,7 @@ impl Atomicity {
     }
 }
 
-/// Where ranges are written: a log, and the word that says which count.
+/// Target of writes: a log, and the word that says which ranges count.
 pub(super) struct Target<'p> {
     pool: &'p Pool,
     log: u64,
@@ -100,7 +100,7 @@ impl<'p> Target<'p> {
         self.pool.fence();
     }
 
-    /// Whether a range holds entries, and is the last that counts where something says so.
+    /// Returns true if a range holds the entries, and is the last that counts where a word says so.
     pub(super) fn holds(&self, atomicity: Atomicity, offset: u64, entries: &[(u64, u64)]) -> bool {
         let words = self.pool.view(offset, entries.len() * 2);
         let stored = words.chunks_exact(2).map(|pair| (pair[0].load(Relaxed), pair[1].load(Relaxed)));

@@ -19,7 +19,7 @@ trait Peer {
     fn insert(&mut self, first: u64, round: u64) -> Result<(), Error>;
     fn delete(&mut self, first: u64) -> Result<(), Error>;
     fn count(&self) -> Result<u64, Error>;
-    /// Whether a file holds the log rather than the rows.
+    /// Returns true if a file holds the log rather than the rows.
     fn is_log(&self, file: &str) -> bool;
 }
 

@@ -6,11 +6,11 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How to get it.
+/// Installation of the checker.
 pub(super) const HOW_TO_INSTALL: &str = "`make histories` installs it, or: cargo install adya --version 0.1.0 --locked \
                                          --no-default-features --features postgres; the environment variable ADYA names it elsewhere";
 
-/// What it says of a history.
+/// Verdict on an operation history.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) is_valid: bool,
@@ -38,7 +38,7 @@ impl Checker {
         Some(Checker { program })
     }
 
-    /// Whether the history keeps what the model promises.
+    /// Judges whether an operation history keeps what the model promises.
     pub(super) fn check(&self, history: &Path, workload: Workload, model: &str) -> Result<Verdict, Error> {
         let workload = match workload {
             Workload::Lists => "list-append",

@@ -1,4 +1,4 @@
-//! What the lines of a history say by themselves: which writes were acknowledged, which were taken back, and what was
+//! Facts of an operation history: which writes were acknowledged, which were taken back, and what was
 //! there in the end. Needs no theory: an acknowledged write is there, one that was taken back is not, none twice.
 
 use super::operations::WINDOW;
@@ -16,22 +16,22 @@ type Put = (u64, u64);
 /// The history of all lives so far.
 pub(super) struct Ledger {
     pub(super) path: PathBuf,
-    /// Where the lines of the next life begin.
+    /// Offset at which the lines of the next life begin.
     read_to: u64,
     acknowledged: HashSet<Put>,
     aborted: HashSet<Put>,
-    /// What began and has not ended, by process.
+    /// Operations in flight, by process.
     in_work: HashMap<u64, Value>,
     /// The last thing that was read of each key.
     last: BTreeMap<u64, Value>,
     last_key: u64,
     pub(super) committed: u64,
     pub(super) refused: u64,
-    /// Killed in the middle: nobody knows whether they committed.
+    /// Killed in the middle: whether they committed is unknown.
     pub(super) unknown: u64,
 }
 
-/// What is wrong in the end.
+/// Faults at the end.
 #[derive(Default)]
 pub(super) struct Faults {
     pub(super) lost: Vec<Put>,
@@ -45,7 +45,7 @@ impl Faults {
     }
 }
 
-/// How many there are, and the first few.
+/// Number of faults, and the first few.
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [("lost", &self.lost), ("came back", &self.came_back), ("there twice", &self.twice)];
@@ -84,23 +84,23 @@ impl Ledger {
         })
     }
 
-    /// Where a life appends its lines.
+    /// Opens the file to which a life appends its lines.
     pub(super) fn file(&self) -> Result<File, Error> {
         OpenOptions::new().append(true).open(&self.path).map_err(failed("open"))
     }
 
-    /// Whether the life that runs has written nothing yet.
+    /// Returns true if the life that runs has written nothing yet.
     pub(super) fn is_waiting(&self) -> Result<bool, Error> {
         let length = std::fs::metadata(&self.path).map_err(failed("look at"))?.len();
         Ok(length == self.read_to)
     }
 
-    /// Where the window of the next life begins, so that it meets the keys of the one before.
+    /// First key of the next life's window, which overlaps the one before.
     pub(super) fn first_key(&self) -> u64 {
         (self.last_key + 1).saturating_sub(WINDOW)
     }
 
-    /// Reads what a life wrote, and ends what it left open as "nobody knows".
+    /// Reads what a life wrote, and ends operations that it left open as "unknown".
     pub(super) fn end_life(&mut self) -> Result<(), Error> {
         let mut file = OpenOptions::new().read(true).write(true).open(&self.path).map_err(failed("open"))?;
         file.seek(SeekFrom::Start(self.read_to)).map_err(failed("read"))?;

@@ -2,7 +2,7 @@
 //!
 //! A key's value is what was appended to it, numbers of four bytes one after the other; a register holds the last of them.
 //! Numbers are unique for a key, also over the lives of the process. Half of the operations read, a quarter of these by
-//! a range. Keys come from a window that moves on, so that lists stay short and all threads meet in them.
+//! a range. Keys come from a window that moves on, so that lists stay short and all threads contend for them.
 
 use super::worker::Workload;
 use crate::measure::Random;
@@ -21,7 +21,7 @@ const OPERATIONS_MAX: u64 = 5;
 /// One of so many transactions changes its mind before its commit.
 const ABORTS_ONE_OF: u64 = 16;
 
-/// What a transaction does to a key.
+/// Operation of a transaction on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Read {
@@ -35,7 +35,7 @@ pub(super) enum Operation {
     },
 }
 
-/// How a transaction ended.
+/// Outcome of a transaction.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// Committed, durably; what each read saw, nothing for the others.
@@ -48,7 +48,7 @@ pub(super) enum Outcome {
 pub(super) struct Generator {
     pub(super) random: Random,
     pub(super) first_key: u64,
-    /// Numbers go up in steps, so that threads never draw the same one.
+    /// Numbers go up in steps, so that threads never take the same one.
     pub(super) next_number: u32,
     pub(super) step: u32,
     pub(super) transactions: u64,
@@ -77,7 +77,7 @@ impl Generator {
     }
 }
 
-/// Where keys are: even ones in one state, odd ones in the other.
+/// Keys in two states: even ones in one, odd ones in the other.
 pub(super) struct Lists {
     pub(super) context: Arc<StateContext>,
     pub(super) states: [Arc<State>; 2],

@@ -2,7 +2,7 @@
 //!
 //! A line is written as a whole before the transaction begins and after its commit is durable, so what the reader of
 //! the pipe has when the process is gone is an order in which things really happened. Without its input the process
-//! ends in order: it reads every key once more, closes the database, and is done. So it never outlives who started it.
+//! ends in order: it reads every key once more, closes the database, and is done. So it never outlives its parent.
 
 use super::operations::{Generator, Lists, Operation, Outcome, WINDOW, fatal, render};
 use crate::Error;
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What transactions do to keys.
+/// Operations of transactions on keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
     /// Append numbers to lists, which show the order of all writes.
@@ -38,16 +38,16 @@ pub struct Life {
     /// An index into the list of levels.
     #[arg(long)]
     pub isolation: usize,
-    /// What transactions do.
+    /// Operations of transactions.
     #[arg(long)]
     pub workload: Workload,
-    /// How many lives came before.
+    /// Number of lives before.
     #[arg(long)]
     pub life: u32,
     /// The first key of the window.
     #[arg(long)]
     pub first_key: u64,
-    /// How many threads.
+    /// Number of threads.
     #[arg(long)]
     pub threads: u32,
     /// Ends by itself after so many transactions of each thread.
@@ -64,13 +64,13 @@ pub struct Life {
 /// The levels, weakest first.
 pub const LEVELS: [Isolation; 3] = [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
 
-/// Numbers that a life may draw for a key.
+/// Numbers that a life may take for a key.
 const NUMBERS_PER_LIFE: u32 = 1 << 22;
 
 /// Writes whole lines to the standard output.
 struct Log {
     workload: Workload,
-    /// False once nobody reads the lines.
+    /// False once the lines have no reader.
     is_read: AtomicBool,
 }
 
@@ -91,7 +91,7 @@ pub fn run(life: &Life) -> Result<(), Error> {
     let stop = Arc::new(AtomicBool::new(false));
     let no_more_input = Arc::clone(&stop);
     std::thread::spawn(move || {
-        // Nothing is ever sent: this returns when who started us closes the pipe or is gone.
+        // Nothing is ever sent: this returns when the parent closes the pipe or ends.
         let _ = std::io::stdin().read(&mut [0]);
         no_more_input.store(true, Ordering::Relaxed);
     });
@@ -134,7 +134,7 @@ fn open(life: &Life) -> Result<Lists, Error> {
     Ok(Lists { context, states, workload: life.workload, isolation, durability })
 }
 
-/// What one thread does.
+/// Runs the transactions of one thread.
 fn repeat(
     life: &Life,
     thread: u32,
@@ -183,7 +183,7 @@ fn read_all(life: &Life, last_key: u64, lists: &Lists, log: &Log) -> Result<(), 
             Ok(Outcome::Committed(reads)) => log.line("ok", process, &operations, &reads),
             other => {
                 return Err(Error::Invalid(format!(
-                    "nobody else runs, and reading all keys ended with {other:?}"
+                    "no other transaction runs, and reading all keys ended with {other:?}"
                 )));
             }
         }

@@ -1,4 +1,4 @@
-//! Which keys are asked for, and what is changed.
+//! Keys of the lookups, and kinds of changes.
 
 use super::meter::{Meter, Work};
 use crate::Error;
@@ -12,12 +12,12 @@ pub(super) fn key(number: u64) -> u64 {
     (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// How accesses spread over keys.
+/// Distribution of accesses over keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Skew {
     /// All alike.
     Uniform,
-    /// So many percent of the accesses on a fifth of the keys, the others on the others.
+    /// This percentage of the accesses on a fifth of the keys, the rest on the others.
     Hot(u64),
     /// Zipf's distribution, exponent 0.99.
     Zipf,
@@ -59,7 +59,7 @@ fn zipf_sums(keys: u64) -> Vec<f64> {
         .collect()
 }
 
-/// What is changed.
+/// Kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Update,
@@ -74,7 +74,7 @@ impl Change {
         }
     }
 
-    /// What the processor's work takes of each, in the order of their names.
+    /// Processor time of each, in the order of their names.
     pub(super) fn work_ns(self, work: &Work) -> Vec<f64> {
         match self {
             Change::Update => vec![work.update],

@@ -1,4 +1,4 @@
-//! What an operation takes: by the clock, or by the model.
+//! Time of operations: by the clock, or by the model.
 
 use super::load::key;
 use crate::Error;
@@ -8,7 +8,7 @@ use entresol_structures::{HotspotClock, HotspotIndex, HotspotOptions, Inserted, 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How operations are timed.
+/// Source of the time of operations.
 pub(super) enum Meter {
     /// This machine's clock.
     Real,
@@ -16,7 +16,7 @@ pub(super) enum Meter {
     Modelled { pool: Arc<Pool>, dram_ns: f64, own: OwnWork },
 }
 
-/// What the processor's work of an index' operations takes, in ns.
+/// Processor time of an index' operations, in ns.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Work {
     pub(super) get: f64,
@@ -25,7 +25,7 @@ pub(super) struct Work {
     pub(super) insert: f64,
 }
 
-/// What a hotspot index' operations take where its lines are in the processor's caches and the index behind takes
+/// Time of a hotspot index' operations where its lines are in the processor's caches and the index behind takes
 /// nothing, in ns.
 pub(super) struct OwnWork {
     hit: f64,
@@ -81,8 +81,8 @@ impl Meter {
         Ok((cost() - before).ns() / numbers.len() as f64)
     }
 
-    /// What the model does not bill of a get: a wait for the lines of a look, and work.
-    pub(super) fn own_get_ns(&self, hits: f64, is_bypassed: bool) -> f64 {
+    /// Time of a get that the model does not bill: a wait for the lines of a lookup in DRAM, and processor time.
+    pub(super) fn own_get_ns(&self, hits: f64, is_aside: bool) -> f64 {
         match self {
             Meter::Real => 0.0,
             Meter::Modelled { own, .. } if is_bypassed => own.miss,
@@ -90,7 +90,7 @@ impl Meter {
         }
     }
 
-    /// What the model does not bill of a change: work. The lines arrive while the change is carried out.
+    /// Time of a change that the model does not bill: processor time. The lines arrive while the change is carried out.
     pub(super) fn own_change_ns(&self) -> f64 {
         match self {
             Meter::Real => 0.0,
@@ -111,7 +111,7 @@ fn best_ns(keys: u64, mut operation: impl FnMut(u64)) -> f64 {
 }
 
 const ROUNDS: u64 = 15;
-/// So few that an index of them fits the processor's caches.
+/// Keys of an index that fits the processor's caches.
 const SMALL: u64 = 4096;
 
 impl Work {

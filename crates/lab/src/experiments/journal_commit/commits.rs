@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const COMMITTERS: [usize; 5] = [1, 2, 4, 16, 64];
 const LEVELS: [Durability; 3] = [Durability::Sync, Durability::Group { interval_ms: 10 }, Durability::None];
 
-/// Commits a second of one committer who stores, flushes and persists a line each time.
+/// Commits a second of one committer that stores, flushes and persists a line each time.
 fn commit_rate(pool: &Pool, at: u64, commits: usize, durability: Durability) -> Result<f64, Error> {
     let start = Instant::now();
     for _ in 0..commits {
@@ -114,7 +114,7 @@ pub(super) fn beside_the_device(
     check_acknowledged(options, &dir.path().join("database"), &pool, &lines, report)
 }
 
-/// What was acknowledged is there when the process ends now.
+/// Checks that acknowledged commits survive if the process ends now.
 fn check_acknowledged(
     options: &RunOptions,
     dir: &Path,
@@ -132,7 +132,7 @@ fn check_acknowledged(
     Ok(())
 }
 
-/// What the flush and the fence of a line add to a store, in bursts that the buffers take up.
+/// Measures what the flush and the fence of a line add to a store, in bursts that the buffers take up.
 pub(super) fn flush_beside_store(
     options: &RunOptions,
     sizes: &Sizes,

@@ -1,4 +1,4 @@
-//! Recoveries: how fast the journal is replayed, and how long a recovery takes at the worst moment of a load.
+//! Recoveries: how fast the journal is replayed, and how long a recovery takes at the worst point of a load.
 
 use super::device::read_rate;
 use super::{Sizes, find_objects, make_objects, pool_options, update};
@@ -61,7 +61,7 @@ fn values(pool: &Arc<Pool>, objects: &[u64]) -> Vec<u64> {
     objects.iter().map(|at| pool.word(*at).load(Ordering::Acquire)).collect()
 }
 
-/// The rate of replay, and the time of recovery under the usual policy at the worst moment: just before a checkpoint
+/// The rate of replay, and the time of recovery under the usual policy at the worst point: just before a checkpoint
 /// ends.
 pub(super) fn replay(options: &RunOptions, sizes: &Sizes, report: &mut Report) -> Result<(), Error> {
     let roomy = JournalOptions {

@@ -11,7 +11,7 @@ use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Which objects are updated.
+/// Distribution of updates over objects.
 #[derive(Debug, Clone, Copy)]
 enum Load {
     Uniform,
@@ -151,7 +151,7 @@ fn beside<T>(
     })
 }
 
-/// How long one update takes: alone, beside a thread that only copies memory, and beside checkpoints back to back. The
+/// Latency of one update: alone, beside a thread that only copies memory, and beside checkpoints back to back. The
 /// second is what the machine takes away when another thread runs.
 pub(super) fn stalls(options: &RunOptions, sizes: &Sizes, report: &mut Report) -> Result<(), Error> {
     let updates = sizes.update_bytes / 1024;

@@ -1,4 +1,4 @@
-//! Two states under one protocol, one writer beside readers, and whether readers saw one moment.
+//! Two states under one protocol, one writer beside readers, and whether readers saw one snapshot.
 
 use super::skew::Skew;
 use crate::measure::{Random, median};
@@ -16,9 +16,9 @@ const VALUE_WORDS: usize = 4;
 pub(super) const VALUE_BYTES: usize = 8 * VALUE_WORDS;
 /// Keys that a thread draws before it begins; it takes them in turn.
 const DRAWN: usize = 1 << 17;
-/// How many tuples a transaction loads.
+/// Tuples that a transaction loads.
 const LOAD_TUPLES: u64 = 1_000;
-/// What a restarted transaction waits for each of its operations (the paper's best compromise).
+/// Wait of a restarted transaction for each of its operations (the paper's best compromise).
 const PENALTY_NS: u64 = 500;
 
 pub(super) fn key(number: u64) -> [u8; 8] {
@@ -38,7 +38,7 @@ pub(super) fn round_of(value: &[u8]) -> Option<u64> {
     whole.then(|| u64::from_le_bytes(value[..8].try_into().expect("eight bytes")))
 }
 
-/// Where the states are.
+/// Medium of the states.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Medium {
     Dram,
@@ -74,7 +74,7 @@ pub(super) struct Bench {
     _dir: Option<tempfile::TempDir>,
 }
 
-/// What one thread or all did in a phase.
+/// Transactions of one thread or of all in a phase.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count {
     pub(super) committed: u64,
@@ -120,7 +120,7 @@ impl Rates {
     }
 }
 
-/// Who runs in a phase.
+/// Load of a phase.
 #[derive(Clone, Copy)]
 pub(super) struct Load {
     pub(super) readers: usize,
@@ -165,7 +165,7 @@ impl Bench {
         Bench::new(pool, dir, ContextOptions { protocol, ..ContextOptions::default() }, tuples)
     }
 
-    /// Reads `keys` in both states and commits: None if the protocol ended it, else whether it saw one moment.
+    /// Reads `keys` in both states and commits: None if the protocol ended it, else whether it saw one snapshot.
     pub(super) fn read(&self, keys: &[u32]) -> Result<Option<bool>, Error> {
         let transaction = self.context.begin()?;
         let done = self.read_in(&transaction, keys).and_then(|one_moment| {

@@ -163,7 +163,7 @@ impl Measured {
 
     fn checks(&self, report: &mut Report) {
         let right = self.points.iter().all(|point| point.rates.wrong == 0);
-        report.check("every committed transaction saw one moment over both states", right);
+        report.check("every committed transaction saw one snapshot of both states", right);
         let mvcc =
             |point: &&Point| matches!(point.protocol, Protocol::MvccInPlace | Protocol::MvccOutOfPlace);
         let aborted = |point: &Point| point.rates.reader_restarts > 0.0;

@@ -67,7 +67,7 @@ pub(super) fn transactions(
         "Modelled Optane bills the device for one transaction after the other: it shows what a protocol reads, writes, \
          flushes and fences, not locks, waits, restarts or the processor's time.",
     );
-    report.check("every transaction on modelled Optane committed and saw one moment", right);
+    report.check("every transaction on modelled Optane committed and saw one snapshot", right);
     Ok(())
 }
 

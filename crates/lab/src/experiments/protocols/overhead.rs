@@ -111,7 +111,7 @@ fn writes(
             ("group(10)", Durability::Group { interval_ms: 10 }, ASKED_GROUP),
         ],
     };
-    // In turns: a checkpoint of what was written before, or of the load, is in the way of whoever writes then.
+    // In turns: a checkpoint of what was written before, or of the load, delays the writes of that time.
     let (mut bare_rates, mut rates) = (Vec::new(), vec![Vec::new(); levels.len()]);
     let (mut round, mut right) = (0, true);
     for _ in 0..2 * sizes.rounds {
@@ -182,7 +182,7 @@ fn two_writers(
     Ok(())
 }
 
-/// What writers commit together, each on keys of its own.
+/// Commits a second of all writers together, each on keys of its own.
 fn commits_a_second(sizes: &Sizes, bench: &Bench, parts: &[Vec<u32>]) -> Result<f64, Error> {
     let start = Barrier::new(parts.len());
     let write = |part: &Vec<u32>| {

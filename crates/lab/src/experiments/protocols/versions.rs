@@ -79,6 +79,6 @@ pub(crate) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
             series: std::mem::take(&mut series),
         });
     }
-    report.check("every committed transaction saw one moment over both states", wrong == 0);
+    report.check("every committed transaction saw one snapshot of both states", wrong == 0);
     Ok(())
 }

@@ -3,14 +3,14 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What a store takes, once it is loaded and at rest.
+/// Space of a store, once it is loaded and at rest.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Footprint {
     /// Bytes that hold a tuple: the store's own count, all of its files, or memory where it has none.
     pub(super) tuple_bytes: f64,
     /// Blocks of all files, journals and logs among them, a tuple.
     pub(super) file_bytes: f64,
-    /// What the process's memory grew by, mapped files included, a tuple.
+    /// Growth of the process's memory, mapped files included, bytes a tuple.
     pub(super) memory_bytes: f64,
     /// The most that the process's memory grew by while it was loaded, MiB.
     pub(super) peak_mib: f64,
@@ -31,7 +31,7 @@ impl Footprint {
 }
 
 impl Before {
-    /// What the store in a directory takes.
+    /// Space of the store in a directory.
     pub(super) fn end(self, dir: &Path, own_count: Option<u64>, tuples: u64) -> Footprint {
         let files = disk_bytes(dir);
         let memory = status_bytes("VmRSS").saturating_sub(self.resident);

@@ -1,4 +1,4 @@
-//! What every contender does, in order. Tuples of the first third are there to be deleted; all others stay, and what
+//! Phases of every contender, in order. Tuples of the first third are there to be deleted; all others stay, and what
 //! is read or changed is drawn from those. Each phase that adds or deletes has tuples of its own, so that a contender
 //! that does not get through a phase in time finds the later ones as all others do.
 
@@ -30,7 +30,7 @@ pub(super) struct Phase {
     pub(super) ops: Vec<Op>,
     /// By the store's call for many gets, or many writes.
     pub(super) many: bool,
-    /// Whether it leaves other tuples, or versions of them, than it found.
+    /// True if it leaves other tuples, or versions of them, than it found.
     pub(super) writes: bool,
     /// Needs keys in order.
     pub(super) ordered: bool,

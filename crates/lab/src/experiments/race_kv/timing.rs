@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 /// Operations between two looks at the clock; also what LMDB and redb commit at once where nothing is synced.
 const SLICE: usize = 1000;
-/// Where every write is synced.
+/// Operations of a slice where every write is synced.
 const SLICE_SYNCED: usize = 8;
 
-/// How long a phase takes.
+/// Duration limits of a phase.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     /// It goes through its operations again until then, if it may.
@@ -22,14 +22,14 @@ pub(super) struct Limits {
     pub(super) most: Duration,
 }
 
-/// What a phase did.
+/// Result of a phase.
 pub(super) struct Done {
     pub(super) operations: u64,
     pub(super) seconds: f64,
     pub(super) tally: Tally,
     /// Of the first slice of the first thread.
     pub(super) first: Tally,
-    /// Whether time was up before all operations were done once.
+    /// True if time was up before all operations were done once.
     pub(super) is_cut: bool,
 }
 

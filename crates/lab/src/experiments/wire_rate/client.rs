@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use super::DEPTH;
 use crate::measure::Random;
 
-/// What statements do.
+/// Kind of statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     /// `SELECT v FROM t WHERE id = …`
@@ -31,7 +31,7 @@ impl Work {
     }
 }
 
-/// How they are sent.
+/// Sub-protocol of the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// As text, one after the other.
@@ -149,7 +149,7 @@ impl Client {
                 match kind {
                     b'D' => {
                         let key =
-                            self.keys.get(answered).ok_or_else(|| wrong("a row that nobody asked for"))?;
+                            self.keys.get(answered).ok_or_else(|| wrong("a row that was not asked for"))?;
                         self.check(*key, body)?;
                         answered += 1;
                     }

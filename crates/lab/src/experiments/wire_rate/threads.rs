@@ -1,4 +1,4 @@
-//! What threads of this process have cost, as the system counts it for each.
+//! Processor time and sleeps of this process's threads, as the system counts them.
 
 use std::fs;
 use std::ops::Sub;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The unit of times in `/proc`: always a hundredth of a second for programs.
 const TICK: Duration = Duration::from_millis(10);
-/// How much of a thread's name the system keeps.
+/// Bytes of a thread's name that the system keeps.
 const NAME_BYTES: usize = 15;
 
 /// Processor time, and how often a thread went to sleep.
@@ -27,7 +27,7 @@ impl Sub for Spent {
     }
 }
 
-/// What the threads of this name have cost since they began; nothing where there is no `/proc`.
+/// Processor time and sleeps of the threads of this name since they began; zero where there is no `/proc`.
 pub(super) fn spent(name: &str) -> Spent {
     let name = &name[..name.len().min(NAME_BYTES)];
     let mut spent = Spent::default();
