@@ -10,8 +10,10 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 CARGO ?= cargo
 # Further arguments, as in: make demo DEMO_ARGS='--data DIR --meters 20'
 DEMO_ARGS ?=
-# What `make bench` measures, and further arguments; `lab list` says what there is.
-BENCH ?= basics journal-commit allocation flush-cost crash-states race-trees
+# What `make bench` measures, and further arguments; `lab list` says what there is. At full sizes every figure is judged: a
+# miss that crates/lab/known-misses.toml does not list fails the run, and its last line names it.
+BENCH ?= basics journal-commit allocation flush-cost crash-states race-trees recovery page-replacement wire-rate \
+	mvcc-versions protocol-overhead cc-short cc-medium cc-long abort-rate hotspot bandwidth e2 e6 e7
 BENCH_ARGS ?=
 RACE_ARGS ?=
 DAX_ARGS ?=
@@ -59,7 +61,7 @@ shape: ## Count files, lines, switches, cycles and doc comments of each crate, t
 	@tools/shape
 
 .PHONY: bench
-bench: setup ## Measure the floors, each figure beside what is asked of it.
+bench: setup ## Measure the floors at full sizes; fails where a figure misses what is asked of it.
 	$(CARGO) run --profile demo -p entresol-lab --bin lab -- run $(BENCH) $(BENCH_ARGS)
 
 # `-march=native` is how RocksDB's own makefile builds it. Its binding is generated from headers, by libclang.

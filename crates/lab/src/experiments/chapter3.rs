@@ -43,6 +43,8 @@ mod points;
 mod profile;
 mod undo;
 
+pub(super) use bench::scaled;
+
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use points::Points;
@@ -78,7 +80,14 @@ macro_rules! experiments {
         }
     )* };
 }
-experiments! { e1 1 e2 2 e3 3 e4 4 e5 5 e6 6 e7 7 e8 8 e9 9 e10 10 }
+
+/// E2 by the chapter's harness, and on trees.
+pub(super) fn e2(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
+    run(2, options, report)?;
+    e02_traverse::trees(options, report)
+}
+
+experiments! { e1 1 e3 3 e4 4 e5 5 e6 6 e7 7 e8 8 e9 9 e10 10 }
 
 /// Figure 3.17 and table 3.3, from the measurements of all.
 pub(super) fn performance_profiles(options: &RunOptions, report: &mut Report) -> Result<(), Error> {

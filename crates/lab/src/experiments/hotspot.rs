@@ -16,6 +16,7 @@
 mod load;
 mod meter;
 
+use super::chapter3::scaled;
 use crate::asked::Asked;
 use crate::measure::Random;
 use crate::plot::{Figure, Series};
@@ -82,20 +83,6 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     }
     curves.draw(report);
     Ok(())
-}
-
-/// Caches as much smaller as there are fewer keys than ten million. What the hotspot index is compared with must not
-/// be an index that the processor's caches hold.
-fn scaled(mut profile: Profile, keys: u64) -> Profile {
-    let last = profile.caches.len() - 1;
-    profile.caches.swap(1, last);
-    profile.caches.truncate(2);
-    let [inner, outer] = &mut profile.caches[..] else { unreachable!("two levels are left") };
-    let whole_sets = |bytes: u64, ways: u64| (bytes / (ways * 64)).max(8) * ways * 64;
-    let bytes = u128::from(outer.bytes) * u128::from(keys) / 10_000_000;
-    outer.bytes = whole_sets(bytes as u64, outer.ways);
-    inner.bytes = inner.bytes.min(whole_sets(outer.bytes / 2, inner.ways));
-    profile
 }
 
 /// Points of the figures: domain, tree, position, value.

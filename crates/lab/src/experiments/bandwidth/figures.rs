@@ -64,6 +64,35 @@ pub(super) fn curves_of(
     Ok(())
 }
 
+/// Highest bandwidth of one socket over all thread counts and access sizes, beside the paper's of this kind of memory.
+pub(super) fn peaks(
+    medium: &mut Measured<'_>,
+    [read, write]: [Option<&str>; 2],
+    report: &mut Report,
+) -> Result<(), Error> {
+    let (threads, sizes) = (medium.medium().threads().to_vec(), medium.medium().access_bytes().to_vec());
+    for (direction, source, paper) in [
+        (Direction::Read, "bandwidth paper, figures 3 and 6", read),
+        (Direction::Write, "bandwidth paper, figure 7", write),
+    ] {
+        let Some(paper) = paper else { continue };
+        let mut peak: f64 = 0.0;
+        for (threads, bytes) in
+            threads.iter().flat_map(|threads| sizes.iter().map(move |bytes| (*threads, *bytes)))
+        {
+            for pattern in [Pattern::Grouped, Pattern::Individual] {
+                peak = peak.max(medium.gb_per_s(Access::new(direction, pattern, threads, bytes).near())?);
+            }
+        }
+        let name = format!(
+            "highest sequential bandwidth of a socket, {direction:?}, {}, GB/s",
+            medium.medium().name()
+        );
+        report.paper(source, &name, paper, Some(peak));
+    }
+    Ok(())
+}
+
 /// A figure over thread counts, individual, 4 KiB a piece.
 fn over_threads(
     medium: &mut Measured<'_>,

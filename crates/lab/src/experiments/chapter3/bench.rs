@@ -30,6 +30,20 @@ pub(super) fn modelled(profile: &str) -> Result<Arc<Pool>, Error> {
     Ok(pool)
 }
 
+/// Caches as much smaller as there are fewer keys than ten million. What the hotspot index is compared with must not
+/// be an index that the processor's caches hold.
+pub(in crate::experiments) fn scaled(mut profile: Profile, keys: u64) -> Profile {
+    let last = profile.caches.len() - 1;
+    profile.caches.swap(1, last);
+    profile.caches.truncate(2);
+    let [inner, outer] = &mut profile.caches[..] else { unreachable!("two levels are left") };
+    let whole_sets = |bytes: u64, ways: u64| (bytes / (ways * 64)).max(8) * ways * 64;
+    let bytes = u128::from(outer.bytes) * u128::from(keys) / 10_000_000;
+    outer.bytes = whole_sets(bytes as u64, outer.ways);
+    inner.bytes = inner.bytes.min(whole_sets(outer.bytes / 2, inner.ways));
+    profile
+}
+
 /// More than the buffers of the device's modules hold, all together.
 const SCRATCH_BYTES: usize = 256 << 10;
 const SCRATCH: &str = "scratch";

@@ -100,6 +100,11 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
     let ns = |what: &str, at: &str, size| points.ns(what, at, size);
     let mean = |what: &str, size| points.mean(what, size, |cost| cost.ns);
     let read = |what: &str, size| points.mean(what, size, |cost| cost.read_bytes);
+    let source = "dissertation, figure 3.7";
+    for (what, paper) in [("sorted", "above 1"), ("indirection", "above 1"), ("unsorted", "mostly above 1")] {
+        let name = format!("1 KiB, {what} to hashing, modelled Optane");
+        report.paper(source, &name, paper, Some(mean(what, 1024) / mean("hashing", 1024)));
+    }
     holds(
         report,
         "hashing is the best solution for searches in a persistent node: on average the fewest lines are loaded, from \

@@ -1,14 +1,19 @@
 //! E2, traversal without search (figure 3.8): following pointers through nodes of 1 KiB, each a random one; inner nodes
 //! in persistent memory or in DRAM, the last node always persistent.
+//!
+//! A chain of nodes says again what latency the profiles have: it checks the model. What a hybrid layout is worth to a
+//! structure of ours is measured on lookups of wB+-trees, all of them in persistent memory or with inner nodes in DRAM.
 
-use super::bench::{average, cool, instances, modelled, object, optane, settle, so_far};
-use super::claims::holds;
+use super::bench::{average, cool, instances, modelled, object, optane, scaled, settle, so_far};
 use super::points::{Cost, Point, Points};
 use crate::asked::Asked;
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
+use entresol_memory::profile::Profile;
 use entresol_memory::{Pool, PoolOptions};
+use entresol_structures::btree::instances::{HybridWbTree, WbTree};
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -17,6 +22,9 @@ const NODE_BYTES: usize = 1024;
 const LEVELS_MAX: usize = 8;
 const PERSISTENT: &str = "inner nodes in persistent memory";
 const DRAM: &str = "inner nodes in DRAM";
+
+/// Times by which inner nodes in DRAM must make a lookup faster: the paper's structures "benefit greatly".
+const HYBRID_GAIN: f64 = 1.25;
 
 /// Nodes in random order, each with a pointer to the next.
 struct Chain {
@@ -84,6 +92,53 @@ pub(super) fn measure(options: &RunOptions) -> Result<Points, Error> {
     Ok(points)
 }
 
+/// Modelled ns of a lookup in a wB+-tree of random keys, all of it persistent or with inner nodes in DRAM, which are not
+/// billed. Caches are as much smaller than the paper's as the tree is smaller than one of ten million keys.
+fn lookup_ns(options: &RunOptions, keys: u64, is_hybrid: bool) -> Result<(f64, bool), Error> {
+    macro_rules! measure {
+        ($tree:ty) => {{
+            let profile = scaled(Profile::embedded("optane-dcpmm")?, keys);
+            let pool = Pool::modelled(&PoolOptions::default(), &profile)?;
+            let mut publication = pool.publication();
+            let root = <$tree>::create(&pool, &mut publication)?;
+            publication.publish()?;
+            let tree = <$tree>::open(&pool, root)?;
+            let mut numbers: Vec<u64> = (0..keys).collect();
+            let mut random = Random::new(options.seed);
+            random.shuffle(&mut numbers);
+            for key in &numbers {
+                tree.insert(*key, key ^ 1, pool.publication())?;
+            }
+            let lookups = (keys / 4).min(20_000);
+            let before = so_far(&pool);
+            let mut right = true;
+            for _ in 0..lookups {
+                let key = random.below(keys);
+                right &= tree.get(key)? == Some(key ^ 1);
+            }
+            Ok(((so_far(&pool) - before).ns() / lookups as f64, right))
+        }};
+    }
+    if is_hybrid { measure!(HybridWbTree::<u64>) } else { measure!(WbTree::<u64>) }
+}
+
+/// Lookups in trees of two sizes.
+pub(super) fn trees(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
+    let sizes = if options.quick { [2_000, 20_000] } else { [10_000, 200_000] };
+    for (size, keys) in ["small", "large"].into_iter().zip(sizes) {
+        let (persistent, persistent_right) = lookup_ns(options, keys, false)?;
+        let (hybrid, hybrid_right) = lookup_ns(options, keys, true)?;
+        report.row(json!({
+            "tree": "wB+-tree", "keys": keys, "modelled_get_ns": persistent, "modelled_get_hybrid_ns": hybrid,
+        }));
+        let name = format!("get, hybrid wB+-tree beside wB+-tree, {size}, modelled Optane");
+        let figure = Asked::at_least(name, persistent / hybrid, HYBRID_GAIN).tolerance(0.0);
+        report.asked(figure.judged_at_small_sizes());
+        report.check(&format!("both trees find their keys, {size}"), persistent_right && hybrid_right);
+    }
+    Ok(())
+}
+
 pub(super) fn claims(points: &Points, report: &mut Report) {
     let a_level =
         |what: &str| (points.ns(what, "", LEVELS_MAX) - points.ns(what, "", 1)) / (LEVELS_MAX - 1) as f64;
@@ -95,15 +150,17 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
     let source = "dissertation, figure 3.8";
     report.paper(source, "a level in persistent memory, ns", "400 to 500", Some(persistent));
     report.paper(source, "a level in DRAM, ns", "50 to 100", Some(dram));
-    holds(
+    let checks_model = |report: &mut Report, statement: &str, is_so| {
+        report.check(&format!("the model, on a chain of nodes: {statement}"), is_so);
+    };
+    checks_model(
         report,
         "each level in persistent memory adds about the idle random read latency",
         (300.0..=500.0).contains(&persistent),
     );
-    holds(report, "each level in DRAM adds 50 to 100 ns", (50.0..=100.0).contains(&dram));
-    holds(
-        report,
-        "all structures benefit greatly from a hybrid layout",
-        (2..=LEVELS_MAX).all(|levels| points.ns(DRAM, "", levels) < 0.8 * points.ns(PERSISTENT, "", levels)),
+    checks_model(report, "each level in DRAM adds 50 to 100 ns", (50.0..=100.0).contains(&dram));
+    report.note(
+        "The paper measured 400 to 500 ns a level and expected 325; the model has the latter and no software on the way, so \
+         it cannot show the difference.",
     );
 }

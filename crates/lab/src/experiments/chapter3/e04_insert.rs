@@ -46,6 +46,17 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
     let written = |what: &str, size| points.mean(what, size, |cost| cost.written_bytes);
     let ns = |what: &str, size| points.mean(what, size, |cost| cost.ns);
     let large = |size: usize| size >= 1024;
+    let source = "dissertation, figure 3.10";
+    let (sorted, indirection) = (ns("sorted", 4096), ns("indirection", 4096));
+    let unsorted = ns("unsorted", 4096);
+    report.paper(
+        source,
+        "4 KiB, sorted to unsorted, modelled Optane",
+        "well above 1",
+        Some(sorted / unsorted),
+    );
+    let name = "4 KiB, sorted to indirection, modelled Optane";
+    report.paper(source, name, "well above 1", Some(sorted / indirection));
     holds(
         report,
         "direct sorting worsens as the node grows, corresponding to the bytes written",

@@ -57,6 +57,11 @@ pub(super) fn measure(options: &RunOptions) -> Result<Points, Error> {
 pub(super) fn claims(points: &Points, report: &mut Report) {
     let ns = |what: &str, at: &str, size| points.ns(what, at, size);
     let written = |what: &str, at: &str, size| points.cost(what, at, size).written_bytes;
+    let source = "dissertation, figure 3.11";
+    let copied = ns("bitmap", COPY, 4096) / ns("bitmap", MOVE, 4096);
+    report.paper(source, "4 KiB, bitmap, copy to move, modelled Optane", "below 1", Some(copied));
+    let unsorted = ns("unsorted", MOVE, 4096) / ns("sorted", MOVE, 4096);
+    report.paper(source, "4 KiB, unsorted to sorted, modelled Optane", "above 1", Some(unsorted));
     holds(
         report,
         "the copy strategy modifies more bytes than the move strategy",

@@ -45,6 +45,11 @@ pub(super) fn measure(options: &RunOptions) -> Result<Points, Error> {
 
 pub(super) fn claims(points: &Points, report: &mut Report) {
     let ns = |what: &str, size| points.mean(what, size, |cost| cost.ns);
+    for what in ["sorted", "unsorted"] {
+        let name = format!("4 KiB, {what} to bitmap, modelled Optane");
+        let source = "dissertation, figure 3.14";
+        report.paper(source, &name, "well above 1", Some(ns(what, 4096) / ns("bitmap", 4096)));
+    }
     let best = |size| {
         ["sorted", "unsorted", "indirection", "hashing"]
             .map(|what| ns(what, size))

@@ -50,6 +50,9 @@ pub(super) fn measure(options: &RunOptions) -> Result<Points, Error> {
 
 pub(super) fn claims(points: &Points, report: &mut Report) {
     let mean = |what: &str, size, of: fn(&super::points::Cost) -> f64| points.mean(what, size, of);
+    let hashing = mean("hashing", 4096, |cost| cost.ns) / mean("sorted", 4096, |cost| cost.ns);
+    let source = "dissertation, figure 3.15";
+    report.paper(source, "4 KiB, hashing to sorted, modelled Optane", "4", Some(hashing));
     holds(
         report,
         "fewer bytes are modified with indirection than with directly sorted nodes",

@@ -50,6 +50,9 @@ pub(super) fn measure(options: &RunOptions) -> Result<Points, Error> {
 
 pub(super) fn claims(points: &Points, report: &mut Report) {
     let cost = |what: &str, size| points.cost(what, "", size);
+    let bitmap = cost("bitmap", 4096).ns / cost("unsorted", 4096).ns;
+    let source = "dissertation, figure 3.16";
+    report.paper(source, "4 KiB, bitmap to appending, modelled Optane", "4", Some(bitmap));
     holds(
         report,
         "the approaches without auxiliary structures are the most suitable: fewest bytes and flushes",

@@ -54,15 +54,24 @@ impl<'p> Target<'p> {
         logged_bytes: usize,
         entries: &[(u64, u64)],
     ) {
-        if atomicity == Atomicity::Transaction {
-            self.log(offset, logged_bytes);
-        }
-        let bytes = entries.len() * 16;
-        let words = self.pool.view(offset, bytes / 8);
+        self.begin(atomicity, offset, logged_bytes);
+        let words = self.pool.view(offset, entries.len() * 2);
         for (pair, (key, value)) in words.chunks_exact(2).zip(entries) {
             pair[0].store(*key, Relaxed);
             pair[1].store(*value, Relaxed);
         }
+        self.commit(atomicity, offset, entries.len() * 16);
+    }
+
+    /// Goes before the first store to a fresh range: a transaction logs `logged_bytes` of it.
+    pub(super) fn begin(&self, atomicity: Atomicity, offset: u64, logged_bytes: usize) {
+        if atomicity == Atomicity::Transaction {
+            self.log(offset, logged_bytes);
+        }
+    }
+
+    /// Goes behind the last store: flushes `bytes` of the range and makes it count.
+    pub(super) fn commit(&self, atomicity: Atomicity, offset: u64, bytes: usize) {
         self.pool.flush(offset, bytes);
         match atomicity {
             Atomicity::None => self.pool.fence(),
