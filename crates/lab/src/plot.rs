@@ -1,14 +1,16 @@
-//! Curves as SVG: panels side by side, each with its axes and a legend. Written by hand: a line is one element, and a
-//! plotting library would be the larger part of the lab.
+//! Pictures as SVG, drawn by `plotters`: panels of curves, each with its legend in a column of its own; rows that compare
+//! figures with a paper's; bars of ratios.
 
-use std::fmt::{self, Write};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use std::fmt;
 
-/// One picture: curves over a common axis.
+/// One panel: curves over a common axis.
 #[derive(Debug, Clone)]
 pub struct Figure {
-    /// Stands above it.
+    /// Caption.
     pub title: String,
-    /// Label of the horizontal axis; positions are at equal distances, labelled by the first series' `x`.
+    /// Label of the horizontal axis; positions are at equal distances, labelled by the first series.
     pub x_label: String,
     /// Label of the vertical axis, with its unit.
     pub y_label: String,
@@ -19,10 +21,25 @@ pub struct Figure {
 /// One curve.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// Its entry in the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Points: label of the position and value.
+    /// Points: label of the position and value. A paper's may have fewer than ours; [`Series::is_of_paper`].
     pub points: Vec<(String, f64)>,
+}
+
+/// Prefix of the names of a paper's series, which are drawn as crosses without a line.
+const PAPER: &str = "paper: ";
+
+impl Series {
+    /// Points of a paper beside ours.
+    pub fn of_paper(name: &str, points: Vec<(String, f64)>) -> Series {
+        Series { name: format!("{PAPER}{name}"), points }
+    }
+
+    /// Returns true if these are points of a paper.
+    pub fn is_of_paper(&self) -> bool {
+        self.name.starts_with(PAPER)
+    }
 }
 
 /// The figure as a table: a line for each curve.
@@ -34,182 +51,241 @@ impl fmt::Display for Figure {
         first.points.iter().try_for_each(|(label, _)| write!(f, "{label:>9}"))?;
         for series in &self.series {
             write!(f, "\n  {:26}", series.name)?;
-            series.points.iter().try_for_each(|(_, y)| write!(f, "{y:>9.2}"))?;
+            for (label, _) in &first.points {
+                match series.points.iter().find(|(other, _)| other == label) {
+                    Some((_, y)) => write!(f, "{y:>9.2}")?,
+                    None => write!(f, "{:>9}", "")?,
+                }
+            }
         }
         Ok(())
     }
 }
 
-const PANEL_WIDTH: f64 = 430.0;
-const PANEL_HEIGHT: f64 = 300.0;
+/// A figure of ours in a row of [`Picture::rows`].
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Name, to the left.
+    pub name: String,
+    /// Our value.
+    pub value: f64,
+    /// Range that it is compared with: a paper's figures, or from an asked value to itself.
+    pub range: Option<(f64, f64)>,
+}
+
+/// A picture: a heading, panels of curves three in a row, and below them rows.
+#[derive(Debug, Clone, Default)]
+pub struct Picture {
+    /// Stands above all.
+    pub heading: String,
+    /// Panels.
+    pub figures: Vec<Figure>,
+    /// Heading and rows of each block.
+    pub rows: Vec<(String, Vec<Row>)>,
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+const PANEL_WIDTH: u32 = 460;
+const PANEL_HEIGHT: u32 = 300;
 const COLUMNS: usize = 3;
-const LEFT: f64 = 52.0;
-const RIGHT: f64 = 92.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = 62.0;
+const LEGEND_WIDTH: i32 = 130;
+const HEADING_HEIGHT: i32 = 36;
+const ROW_HEIGHT: i32 = 20;
+const ROW_NAME_WIDTH: i32 = 640;
 /// Told apart by people who do not see red and green, too (Paul Tol's bright scheme).
-const COLOURS: [&str; 7] = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777"];
-const DASHES: [&str; 3] = ["none", "6 3", "2 3"];
+pub const COLOURS: [RGBColor; 7] = [
+    RGBColor(0x44, 0x77, 0xaa),
+    RGBColor(0xee, 0x66, 0x77),
+    RGBColor(0x22, 0x88, 0x33),
+    RGBColor(0xcc, 0xbb, 0x44),
+    RGBColor(0x66, 0xcc, 0xee),
+    RGBColor(0xaa, 0x33, 0x77),
+    RGBColor(0x77, 0x77, 0x77),
+];
+/// Colour of what others report or ask.
+const THEIRS: RGBColor = RGBColor(0xcc, 0x33, 0x11);
 
-/// Text as it may stand in SVG.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// All figures as one SVG, three in a row.
-pub fn render(heading: &str, figures: &[Figure]) -> String {
-    let rows = figures.len().div_ceil(COLUMNS).max(1);
-    let columns = figures.len().clamp(1, COLUMNS);
-    let (width, height) = (columns as f64 * PANEL_WIDTH, 36.0 + rows as f64 * PANEL_HEIGHT);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" \
-         font-size=\"10\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"12\" y=\"24\" font-size=\"16\">{}</text>\n",
-        escape(heading)
-    );
-    for (i, figure) in figures.iter().enumerate() {
-        let (x, y) = ((i % COLUMNS) as f64 * PANEL_WIDTH, 36.0 + (i / COLUMNS) as f64 * PANEL_HEIGHT);
-        let _ = write!(svg, "<g transform=\"translate({x} {y})\">\n{}</g>\n", panel(figure));
+/// Draws on a white area of a size; returns the SVG.
+pub fn draw(size: (u32, u32), drawing: impl FnOnce(&Area<'_>) -> Drawn) -> String {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let drawn = root.fill(&WHITE).and_then(|()| drawing(&root)).and_then(|()| root.present());
+        drawn.expect("drawing into a string does not fail");
     }
-    svg + "</svg>\n"
+    svg
 }
 
-/// The next of 1, 2, 5, 10, ... from the value on.
-fn round_up(value: f64) -> f64 {
-    let mut step = 1e-6;
-    loop {
-        for factor in [1.0, 2.0, 5.0] {
-            if step * factor >= value {
-                return step * factor;
+/// Text at a point, in a size.
+pub fn text(words: &str, at: (i32, i32), size: i32) -> Text<'static, (i32, i32), String> {
+    Text::new(words.to_string(), at, ("sans-serif", size).into_font())
+}
+
+impl Picture {
+    /// The picture as SVG.
+    pub fn render(&self) -> String {
+        let columns = self.figures.len().clamp(1, COLUMNS);
+        let panel_rows = self.figures.len().div_ceil(COLUMNS);
+        let least_width = if self.rows.is_empty() { PANEL_WIDTH } else { 2 * ROW_NAME_WIDTH as u32 };
+        let width = (columns as u32 * PANEL_WIDTH).max(least_width);
+        let panels_height = panel_rows as i32 * PANEL_HEIGHT as i32;
+        let block_heights: Vec<i32> =
+            self.rows.iter().map(|(_, rows)| HEADING_HEIGHT + ROW_HEIGHT * (rows.len() as i32 + 2)).collect();
+        let height = HEADING_HEIGHT + panels_height + block_heights.iter().sum::<i32>();
+        draw((width, height as u32), |root| {
+            root.draw(&text(&self.heading, (12, 10), 16))?;
+            let (_, below) = root.split_vertically(HEADING_HEIGHT);
+            let (panels, mut below) = below.split_vertically(panels_height);
+            let (panels, _) = panels.split_horizontally(columns as i32 * PANEL_WIDTH as i32);
+            for (area, figure) in panels.split_evenly((panel_rows.max(1), columns)).iter().zip(&self.figures)
+            {
+                panel(area, figure)?;
             }
+            for ((title, rows), height) in self.rows.iter().zip(block_heights) {
+                let (block, rest) = below.split_vertically(height);
+                compare(&block, title, rows)?;
+                below = rest;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Curves with axes to the left, their legend to the right.
+fn panel(area: &Area<'_>, figure: &Figure) -> Drawn {
+    let (plot, legend) = area.split_horizontally(PANEL_WIDTH as i32 - LEGEND_WIDTH);
+    let labels: Vec<&str> = figure
+        .series
+        .first()
+        .map_or(Vec::new(), |s| s.points.iter().map(|(label, _)| label.as_str()).collect());
+    let last = labels.len().max(2) as i32 - 1;
+    let values = figure.series.iter().flat_map(|series| &series.points).map(|(_, y)| *y);
+    let highest = values.filter(|y| y.is_finite()).fold(0.0, f64::max).max(1e-6);
+    let are_long = labels.iter().map(|label| label.len() + 2).sum::<usize>() > 46;
+    let mut chart = ChartBuilder::on(&plot)
+        .caption(&figure.title, ("sans-serif", 12))
+        .margin(8)
+        .set_label_area_size(LabelAreaPosition::Left, 56)
+        .set_label_area_size(LabelAreaPosition::Bottom, if are_long { 78 } else { 40 })
+        .build_cartesian_2d(0..last, 0.0..1.05 * highest)?;
+    let labels_font = ("sans-serif", 10).into_font();
+    let x_font = if are_long { labels_font.transform(FontTransform::Rotate90) } else { labels_font };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_labels(labels.len().max(2))
+        .x_label_formatter(&|at| labels.get(*at as usize).copied().unwrap_or_default().to_string())
+        .x_label_style(x_font)
+        .y_label_style(("sans-serif", 10))
+        .axis_desc_style(("sans-serif", 10))
+        .x_desc(&figure.x_label)
+        .y_desc(&figure.y_label)
+        .draw()?;
+    for (number, series) in figure.series.iter().enumerate() {
+        let style = COLOURS[number % COLOURS.len()].stroke_width(1 + number as u32 / COLOURS.len() as u32);
+        let place = |label: &str| labels.iter().position(|other| *other == label).map(|at| at as i32);
+        let points = series.points.iter().filter(|(_, y)| y.is_finite());
+        let points: Vec<(i32, f64)> = points.filter_map(|(label, y)| Some((place(label)?, *y))).collect();
+        // Many curves are closer together, so that the panel has room for all names.
+        let y = 40 + (16.min((PANEL_HEIGHT as i32 - 48) / figure.series.len() as i32)) * number as i32;
+        if series.is_of_paper() {
+            chart.draw_series(points.into_iter().map(|at| Cross::new(at, 4, style)))?;
+            legend.draw(&Cross::new((10, y), 4, style))?;
+        } else {
+            chart.draw_series(LineSeries::new(points.iter().copied(), style))?;
+            chart.draw_series(points.into_iter().map(|at| Circle::new(at, 2, style.filled())))?;
+            legend.draw(&PathElement::new(vec![(2, y), (18, y)], style))?;
         }
-        step *= 10.0;
+        legend.draw(&text(&series.name, (22, y - 5), 10))?;
     }
+    Ok(())
 }
 
-fn panel(figure: &Figure) -> String {
-    let highest = figure.series.iter().flat_map(|s| &s.points).map(|(_, y)| *y).fold(0.0, f64::max);
-    let tick = round_up(highest.max(1e-6) / 5.0);
-    let y_max = (highest / tick).ceil().max(1.0) * tick;
-    let positions = figure.series.iter().map(|s| s.points.len()).max().unwrap_or(0).max(2);
-    let (width, height) = (PANEL_WIDTH - LEFT - RIGHT, PANEL_HEIGHT - TOP - BOTTOM);
-    let x_of = |i: usize| LEFT + width * i as f64 / (positions - 1) as f64;
-    let y_of = |y: f64| TOP + height * (1.0 - y / y_max);
-    let mut svg = format!("<text x=\"{LEFT}\" y=\"18\" font-size=\"12\">{}</text>\n", escape(&figure.title));
-    let mut y = 0.0;
-    while y <= y_max + tick / 2.0 {
-        let at = y_of(y);
-        let _ = write!(
-            svg,
-            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#dddddd\"/>\n\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
-            LEFT + width,
-            LEFT - 5.0,
-            at + 3.5,
-            short(y)
-        );
-        y += tick;
+/// Rows on a logarithmic axis: our value as a dot, the range that it is compared with as a bar.
+fn compare(area: &Area<'_>, title: &str, rows: &[Row]) -> Drawn {
+    area.draw(&text(title, (12, 10), 12))?;
+    let (_, below) = area.split_vertically(HEADING_HEIGHT);
+    let (names, plot) = below.split_horizontally(ROW_NAME_WIDTH);
+    let values =
+        rows.iter().flat_map(|row| row.range.map_or([row.value; 3], |(low, high)| [row.value, low, high]));
+    let values = values.filter(|value| *value > 0.0 && value.is_finite());
+    let (low, high) = values.fold((1.0f64, 1.0f64), |(low, high), value| (low.min(value), high.max(value)));
+    let count = rows.len() as i32;
+    let mut chart = ChartBuilder::on(&plot)
+        .margin_right(16)
+        .set_label_area_size(LabelAreaPosition::Bottom, 2 * ROW_HEIGHT)
+        .build_cartesian_2d((low / 1.5..high * 1.5).log_scale(), 0..count.max(1) * ROW_HEIGHT)?;
+    chart.configure_mesh().disable_y_mesh().disable_y_axis().x_label_style(("sans-serif", 10)).draw()?;
+    for (number, row) in rows.iter().enumerate() {
+        let y = (count - 1 - number as i32) * ROW_HEIGHT + ROW_HEIGHT / 2;
+        names.draw(&text(&row.name, (12, ROW_HEIGHT * number as i32 + 4), 10))?;
+        if let Some((low, high)) = row.range.filter(|(low, _)| *low > 0.0) {
+            chart.draw_series([PathElement::new(vec![(low, y), (high, y)], THEIRS.stroke_width(3))])?;
+            chart.draw_series([low, high].map(|at| Cross::new((at, y), 4, THEIRS.stroke_width(2))))?;
+        }
+        if row.value > 0.0 && row.value.is_finite() {
+            chart.draw_series([Circle::new((row.value, y), 3, COLOURS[0].filled())])?;
+        }
     }
-    for (i, (label, _)) in figure.series.first().map_or(&[][..], |s| &s.points).iter().enumerate() {
-        let (x, y) = (x_of(i), TOP + height + 12.0);
-        let _ = writeln!(
-            svg,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"end\" transform=\"rotate(-40 {x:.1} {y:.1})\">{}</text>",
-            escape(label)
-        );
-    }
-    let _ = write!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n\
-         <text x=\"12\" y=\"{:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 12 {:.1})\">{}</text>\n",
-        LEFT + width / 2.0,
-        PANEL_HEIGHT - 8.0,
-        escape(&figure.x_label),
-        TOP + height / 2.0,
-        TOP + height / 2.0,
-        escape(&figure.y_label)
-    );
-    for (i, series) in figure.series.iter().enumerate() {
-        svg += &curve(series, i, &x_of, &y_of, LEFT + width);
-    }
-    svg
-}
-
-fn curve(
-    series: &Series,
-    i: usize,
-    x_of: &impl Fn(usize) -> f64,
-    y_of: &impl Fn(f64) -> f64,
-    right: f64,
-) -> String {
-    let (colour, dash) = (COLOURS[i % COLOURS.len()], DASHES[i / COLOURS.len() % DASHES.len()]);
-    let points: Vec<String> = series
-        .points
-        .iter()
-        .enumerate()
-        .map(|(j, (_, y))| format!("{:.1},{:.1}", x_of(j), y_of(*y)))
-        .collect();
-    let mut svg = format!(
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" stroke-dasharray=\"{dash}\"/>\n",
-        points.join(" ")
-    );
-    for point in &points {
-        let (x, y) = point.split_once(',').expect("a point has two coordinates");
-        let _ = writeln!(svg, "<circle cx=\"{x}\" cy=\"{y}\" r=\"2\" fill=\"{colour}\"/>");
-    }
-    let y = TOP + 8.0 + 15.0 * i as f64;
-    let _ = write!(
-        svg,
-        "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"{colour}\" stroke-width=\"1.6\" \
-         stroke-dasharray=\"{dash}\"/>\n<text x=\"{:.1}\" y=\"{y:.1}\">{}</text>\n",
-        right + 8.0,
-        right + 24.0,
-        y - 3.5,
-        y - 3.5,
-        right + 28.0,
-        escape(&series.name)
-    );
-    svg
-}
-
-fn short(value: f64) -> String {
-    if value >= 10.0 || value == value.trunc() { format!("{value:.0}") } else { format!("{value:.2}") }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn number(line: &str, name: &str) -> f64 {
+        let after = line.split(&format!(" {name}=\"")).nth(1).and_then(|rest| rest.split('"').next());
+        after.and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
+    }
+
     #[test]
-    fn every_curve_is_drawn_inside_its_panel() {
+    fn curves_are_drawn_inside_their_panel_and_legends_beside_it() {
         let series = |name: &str, values: &[f64]| Series {
             name: name.to_string(),
             points: values.iter().enumerate().map(|(i, y)| (format!("{} B", 64 << i), *y)).collect(),
         };
+        let paper = Series::of_paper("Optane", vec![("128 B".to_string(), 5.0)]);
         let figure = Figure {
             title: "reads <all>".to_string(),
             x_label: "access size".to_string(),
             y_label: "GB/s".to_string(),
-            series: vec![series("1 thread", &[1.0, 7.0, 3.0]), series("2 threads", &[0.0, 0.5, 12.4])],
+            series: vec![series("1 thread", &[1.0, 7.0, 3.0]), series("2 threads", &[0.0, 0.5, 12.4]), paper],
         };
-        let figures_table = figure.to_string();
-        let svg = render("test", &[figure.clone(), figure]);
-        assert_eq!(svg.matches("<polyline").count(), 4);
-        assert_eq!(svg.matches("<circle").count(), 12);
-        assert!(figures_table.contains("12.40") && figures_table.contains("256 B"), "{figures_table}");
-        assert!(svg.contains("reads &lt;all&gt;") && svg.contains("256 B") && svg.ends_with("</svg>\n"));
-        for line in svg.lines().filter(|line| line.starts_with("<circle")) {
-            let number = |name: &str| -> f64 {
-                let after = line.split(&format!("{name}=\"")).nth(1).and_then(|rest| rest.split('"').next());
-                after.and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
-            };
-            assert!((LEFT..=PANEL_WIDTH - RIGHT).contains(&number("cx")), "{line}");
-            assert!((TOP..=PANEL_HEIGHT - BOTTOM).contains(&number("cy")), "{line}");
+        let table = figure.to_string();
+        assert!(
+            table.contains("12.40") && table.contains("256 B") && table.contains("paper: Optane"),
+            "{table}"
+        );
+        let svg = Picture { heading: "test".to_string(), figures: vec![figure], rows: Vec::new() }.render();
+        assert!(
+            svg.contains("reads &lt;all&gt;") && svg.contains("256 B") && svg.trim_end().ends_with("</svg>")
+        );
+        let plot_end = f64::from(PANEL_WIDTH) - f64::from(LEGEND_WIDTH);
+        let circles: Vec<&str> = svg.lines().filter(|line| line.starts_with("<circle")).collect();
+        assert_eq!(circles.len(), 6, "{svg}");
+        for line in circles {
+            assert!((0.0..plot_end).contains(&number(line, "cx")), "{line}");
+            assert!((36.0..336.0).contains(&number(line, "cy")), "{line}");
+        }
+        let lines: Vec<&str> = svg.lines().collect();
+        for name in ["1 thread", "2 threads", "paper: Optane"] {
+            let at = lines.iter().position(|line| line.trim() == name).unwrap();
+            assert!(number(lines[at - 1], "x") > plot_end, "{}", lines[at - 1]);
         }
     }
 
     #[test]
-    fn ticks_are_round() {
-        assert_eq!((round_up(0.9), round_up(1.1), round_up(2.5), round_up(70.0)), (1.0, 2.0, 5.0, 100.0));
+    fn rows_show_our_value_and_the_range_beside_it() {
+        let row = |name: &str, value, range| Row { name: name.to_string(), value, range };
+        let rows = vec![row("transactions", 4.9, Some((1.2, 3.0))), row("not a number", f64::NAN, None)];
+        let picture = Picture { rows: vec![("paper".to_string(), rows)], ..Picture::default() };
+        let svg = picture.render();
+        assert_eq!(svg.matches("<circle").count(), 1, "{svg}");
+        assert!(svg.contains("transactions") && svg.contains("not a number"), "{svg}");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::asked::{Asked, Bound, KnownMiss, KnownMisses, Rounded, Verdict};
-use crate::plot::{Figure, escape, render};
+use crate::plot::{Figure, Picture, Row};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::path::Path;
@@ -204,62 +204,52 @@ impl Report {
         write(path, &(text + "\n"))
     }
 
-    /// Draws the picture; without one the figures as curves; without figures the ratios as bars, with a tick for what
-    /// was asked.
+    /// Draws the experiment's own picture; without one its figures, and below them our figures beside the paper's, the
+    /// asked figures and the other ratios.
     pub fn write_plot(&self, path: &Path) -> Result<(), Error> {
-        let picture = match &self.picture {
-            Some(picture) => picture.clone(),
-            None if self.figures.is_empty() => self.plot(),
-            None => render(self.experiment, &self.figures),
-        };
-        write(path, &picture)
+        let own = self.picture.clone();
+        write(path, &own.unwrap_or_else(|| self.plot().render()))
     }
 
-    /// Ratios, with and without an asked value.
-    fn bars(&self) -> Vec<(&str, f64, Option<f64>)> {
-        let asked = self.asked.iter().map(|(figure, _)| figure).filter(|figure| figure.unit.is_empty());
-        let asked = asked.map(|figure| (figure.name.as_str(), figure.measured, Some(figure.asked)));
-        asked.chain(self.ratios.iter().map(|(name, value)| (name.as_str(), *value, None))).collect()
-    }
-
-    fn plot(&self) -> String {
-        const LEFT: f64 = 330.0;
-        const WIDTH: f64 = 420.0;
-        let bars = self.bars();
-        let most = |(_, value, asked): &(&str, f64, Option<f64>)| value.max(asked.unwrap_or(0.0));
-        let scale = WIDTH / bars.iter().map(most).fold(1.0, f64::max);
-        let height = 60 + 34 * bars.len();
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"840\" height=\"{height}\" \
-             font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"16\" y=\"26\" font-size=\"16\">{}: ratios (tick: asked)</text>\n",
-            escape(self.experiment)
-        );
-        for (i, (name, value, asked)) in bars.into_iter().enumerate() {
-            let y = 44 + 34 * i;
-            svg += &format!(
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n\
-                 <rect x=\"{LEFT}\" y=\"{y}\" width=\"{:.1}\" height=\"20\" fill=\"#4477aa\"/>\n\
-                 <text x=\"{:.1}\" y=\"{}\">{:.2}</text>\n",
-                LEFT - 10.0,
-                y + 15,
-                escape(name),
-                value * scale,
-                LEFT + value * scale + 6.0,
-                y + 15,
-                value
-            );
-            if let Some(asked) = asked {
-                let x = LEFT + asked * scale;
-                svg += &format!(
-                    "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{}\" y2=\"{}\" stroke=\"#cc3311\" stroke-width=\"3\"/>\n",
-                    y - 3,
-                    y + 23
-                );
-            }
+    fn plot(&self) -> Picture {
+        let paper = self.paper.iter().filter_map(|figure| {
+            let (low, high) = range_of(&figure.paper)?;
+            let middle = (low * high).sqrt();
+            let name = format!("{}: {}, paper {}", figure.source, figure.name, figure.paper);
+            Some(Row { name, value: figure.ours? / middle, range: Some((low / middle, high / middle)) })
+        });
+        let asked = self.asked.iter().map(|(figure, _)| {
+            let range = match figure.bound {
+                Bound::AtLeast => (1.0 - figure.tolerance, 1.0),
+                Bound::AtMost => (1.0, 1.0 + figure.tolerance),
+            };
+            let name = format!("{}, {} {}", figure.name, figure.bound.name(), Rounded(figure.asked));
+            Row { name, value: figure.measured / figure.asked, range: Some(range) }
+        });
+        let ratios =
+            self.ratios.iter().map(|(name, value)| Row { name: name.clone(), value: *value, range: None });
+        let blocks = [
+            ("ours (dot) to the paper's (bar)", paper.collect::<Vec<_>>()),
+            ("measured (dot) to asked (bar: the tolerance)", asked.collect()),
+            ("ratios", ratios.collect()),
+        ];
+        let rows = blocks.into_iter().filter(|(_, rows)| !rows.is_empty());
+        Picture {
+            heading: self.experiment.to_string(),
+            figures: self.figures.clone(),
+            rows: rows.map(|(title, rows)| (title.to_string(), rows)).collect(),
         }
-        svg + "</svg>\n"
     }
+}
+
+/// Least and greatest positive number in a paper's words; none if there is no number.
+fn range_of(paper: &str) -> Option<(f64, f64)> {
+    let words = paper.split(|c: char| !c.is_ascii_digit() && c != '.');
+    let numbers: Vec<f64> =
+        words.filter_map(|word| word.parse().ok()).filter(|number| *number > 0.0).collect();
+    let least = numbers.iter().copied().min_by(f64::total_cmp)?;
+    let greatest = numbers.iter().copied().max_by(f64::total_cmp)?;
+    Some((least, greatest))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {
@@ -359,6 +349,15 @@ mod tests {
         met.asked(Asked::at_least("reads", 0.95, 0.9));
         assert!(met.passed());
         assert_eq!(met.known_misses_met(), ["e2: reads 0.95, asked at least 0.90 (tolerance 5%)"]);
+    }
+
+    #[test]
+    fn numbers_of_a_paper_are_found_in_its_words() {
+        assert_eq!(range_of("1.2 to 3"), Some((1.2, 3.0)));
+        assert_eq!(range_of("about 0.95"), Some((0.95, 0.95)));
+        assert_eq!(range_of("22"), Some((22.0, 22.0)));
+        assert_eq!(range_of("0"), None);
+        assert_eq!(range_of("well above one"), None);
     }
 
     #[test]

@@ -37,6 +37,9 @@ const BUDGETS: [usize; 4] = [5, 10, 20, 40];
 const SKEWS: [Skew; 6] =
     [Skew::Uniform, Skew::Hot(50), Skew::Hot(70), Skew::Hot(80), Skew::Hot(90), Skew::Zipf];
 const TREES: [&str; 4] = ["wB+-tree", "FP-like tree", "FAST&FAIR", "FPTree"];
+/// Trees of the paper, the first ones of [`TREES`].
+const PAPER_TREES: usize = 3;
+const BY_SKEW: &str = "Gets by skew";
 /// Row of [`PAPER`] for each tree.
 const NAMESAKES: [usize; 4] = [0, 1, 2, 1];
 /// Millions of operations a second of wB+-tree, FPTree and FAST&FAIR: plain, with the adaptive index (tables 3 with 10
@@ -96,7 +99,7 @@ struct Curves {
 impl Curves {
     fn draw(&self, report: &mut Report) {
         let drawn = [
-            (&self.skews, "Gets by skew", "percent of gets on a fifth of the keys"),
+            (&self.skews, BY_SKEW, "percent of gets on a fifth of the keys"),
             (&self.budgets, "Gets by budget, 80% on 20%", "DRAM entries, percent of keys"),
             (&self.moves, "The hot set moves", "windows of gets; it moves before the second, fourth, ..."),
         ];
@@ -110,11 +113,17 @@ impl Curves {
                         .map(|(.., label, ratio)| (label.clone(), *ratio))
                         .collect(),
                 });
+                let mut series: Vec<Series> = series.collect();
+                if title == BY_SKEW && domain == "modelled Optane" {
+                    series.extend(TREES[..PAPER_TREES].iter().zip(PAPER[0].2).map(|(tree, [plain, hot])| {
+                        Series::of_paper(tree, vec![(Skew::Hot(80).name(), hot / plain)])
+                    }));
+                }
                 report.figure(Figure {
                     title: format!("{title}, {domain}"),
                     x_label: x_label.to_string(),
                     y_label: "times the plain index".to_string(),
-                    series: series.collect(),
+                    series,
                 });
             }
         }
@@ -376,7 +385,9 @@ impl Bench<'_> {
         if self.meter.is_modelled() {
             let last = if hot.stats().is_bypassed { 0.0 } else { last };
             let name = format!("{name}, hits after the hot set has moved to before, modelled Optane");
-            report.asked(Asked::at_least(name, last / first, 0.8).tolerance(0.0).judged_at_small_sizes());
+            let figure = Asked::at_least(name, last / first, 0.8).tolerance(0.0);
+            // In front of the FPTree, whose gets wait for two lines, few keys are a tie: either choice is right.
+            report.asked(if self.name == "FPTree" { figure } else { figure.judged_at_small_sizes() });
         } else {
             let name = format!("{name}, gets after the hot set has moved to the plain index', journal");
             report.asked(Asked::at_least(name, last_ratio, 0.95));

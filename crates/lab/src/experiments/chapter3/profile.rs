@@ -4,13 +4,13 @@
 
 use super::points::{Cost, Points};
 use super::{e01_search, e03_iterate, e04_insert, e05_split, e08_erase, e09_balance, e10_merge};
-use crate::plot::{Figure, Series, escape};
+use crate::plot::{COLOURS, Figure, Series, draw, text};
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol_structures::node::{Bitmap, Hashing, Indirection, Layout, Sorted, Unsorted};
+use plotters::prelude::*;
 use serde_json::json;
 use std::f64::consts::TAU;
-use std::fmt::Write;
 
 const LAYOUTS: [&str; 5] = ["sorted", "unsorted", "indirection", "hashing", "bitmap"];
 const AXES: [&str; 9] =
@@ -169,53 +169,39 @@ fn workloads(scores: &[Scores; 5], report: &mut Report) {
 
 /// A polygon for each layout over axes from the middle outwards.
 fn radar(scores: &[Scores; 5]) -> String {
-    const COLOURS: [&str; 5] = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#aa3377"];
     const MIDDLE: (f64, f64) = (330.0, 300.0);
     const RADIUS: f64 = 220.0;
     let at = |axis: usize, share: f64| {
         let angle = TAU * axis as f64 / AXES.len() as f64 - TAU / 4.0;
-        (MIDDLE.0 + RADIUS * share * angle.cos(), MIDDLE.1 + RADIUS * share * angle.sin())
+        ((MIDDLE.0 + RADIUS * share * angle.cos()) as i32, (MIDDLE.1 + RADIUS * share * angle.sin()) as i32)
     };
-    let ring = |share: &dyn Fn(usize) -> f64| -> String {
-        let corner = |axis| {
-            let (x, y) = at(axis, share(axis));
-            format!("{x:.1},{y:.1}")
-        };
-        (0..AXES.len()).map(corner).collect::<Vec<_>>().join(" ")
+    let ring = |share: &dyn Fn(usize) -> f64| -> Vec<(i32, i32)> {
+        (0..=AXES.len()).map(|axis| at(axis % AXES.len(), share(axis % AXES.len()))).collect()
     };
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"820\" height=\"590\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"16\" y=\"26\" \
-         font-size=\"16\">Performance profiles of node layouts (figure 3.17): {SIZE} B, modelled Optane, outside is \
-         better</text>\n"
-    );
-    for ticks in 1..=4 {
-        let share = f64::from(ticks) / 4.0;
-        let _ = writeln!(svg, "<polygon points=\"{}\" fill=\"none\" stroke=\"#dddddd\"/>", ring(&|_| share));
-    }
-    for (axis, name) in AXES.iter().enumerate() {
-        let ((x, y), (to_x, to_y)) = (at(axis, 1.0), at(axis, 1.1));
-        let _ = write!(
-            svg,
-            "<line x1=\"{}\" y1=\"{}\" x2=\"{x:.1}\" y2=\"{y:.1}\" stroke=\"#dddddd\"/>\n<text x=\"{to_x:.1}\" \
-             y=\"{to_y:.1}\" text-anchor=\"middle\">{}</text>\n",
-            MIDDLE.0,
-            MIDDLE.1,
-            escape(name)
+    let grid = RGBColor(0xdd, 0xdd, 0xdd);
+    draw((820, 590), |root| {
+        let heading = format!(
+            "Performance profiles of node layouts (figure 3.17): {SIZE} B, modelled Optane, outside is better"
         );
-    }
-    for (i, ((layout, scores), colour)) in LAYOUTS.iter().zip(scores).zip(COLOURS).enumerate() {
-        let y = 70 + 22 * i;
-        let _ = write!(
-            svg,
-            "<polygon points=\"{}\" fill=\"{colour}\" fill-opacity=\"0.06\" stroke=\"{colour}\" stroke-width=\"2\"/>\n\
-             <line x1=\"650\" x2=\"676\" y1=\"{y}\" y2=\"{y}\" stroke=\"{colour}\" stroke-width=\"3\"/>\n\
-             <text x=\"684\" y=\"{}\">{layout}</text>\n",
-            ring(&|axis| scores[axis].clamp(0.0, 1.0)),
-            y + 4
-        );
-    }
-    svg + "</svg>\n"
+        root.draw(&text(&heading, (16, 14), 16))?;
+        for ticks in 1..=4 {
+            root.draw(&PathElement::new(ring(&|_| f64::from(ticks) / 4.0), grid))?;
+        }
+        for (axis, name) in AXES.iter().enumerate() {
+            root.draw(&PathElement::new(vec![at(axis, 0.0), at(axis, 1.0)], grid))?;
+            let (x, y) = at(axis, 1.12);
+            root.draw(&text(name, (x - 3 * name.len() as i32, y - 6), 12))?;
+        }
+        for (number, (layout, scores)) in LAYOUTS.iter().zip(scores).enumerate() {
+            let (colour, y) = (COLOURS[number], 70 + 22 * number as i32);
+            let corners = ring(&|axis| scores[axis].clamp(0.0, 1.0));
+            root.draw(&Polygon::new(corners.clone(), colour.mix(0.06)))?;
+            root.draw(&PathElement::new(corners, colour.stroke_width(2)))?;
+            root.draw(&PathElement::new(vec![(650, y), (676, y)], colour.stroke_width(3)))?;
+            root.draw(&text(layout, (684, y - 6), 12))?;
+        }
+        Ok(())
+    })
 }
 
 #[cfg(test)]
@@ -225,14 +211,13 @@ mod tests {
     #[test]
     fn the_radar_draws_every_layout_inside_its_frame() {
         let svg = radar(&[[1.0; 9], [0.5; 9], [0.1; 9], [0.0; 9], [0.7; 9]]);
-        assert_eq!(svg.matches("fill-opacity").count(), 5);
+        assert_eq!(svg.matches("<polygon").count(), 5);
         assert!(LAYOUTS.iter().chain(&AXES).all(|name| svg.contains(name)));
-        let outermost = svg.lines().filter(|line| line.starts_with("<polygon")).all(|line| {
-            let points = line.split('"').nth(1).unwrap_or_default();
-            points
-                .split([' ', ','])
-                .all(|number| number.parse::<f64>().is_ok_and(|n| (0.0..590.0).contains(&n)))
-        });
-        assert!(outermost);
+        let points = svg.split("points=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let mut numbers = points.flat_map(|points| points.split([' ', ','])).filter(|word| !word.is_empty());
+        assert!(
+            numbers.all(|number| number.parse::<f64>().is_ok_and(|n| (0.0..590.0).contains(&n))),
+            "{svg}"
+        );
     }
 }

@@ -146,18 +146,24 @@ impl Measured {
         y_label: &str,
         (medium, readers): (Medium, usize),
         y: fn(&Rates) -> f64,
+        paper: &[(&str, f64, f64)],
     ) {
-        let series = Protocol::ALL.map(|protocol| Series {
-            name: protocol.to_string(),
-            points: THETAS
-                .map(|theta| (theta.to_string(), y(&self.at(protocol, medium, theta, readers))))
-                .into(),
-        });
+        let mut series: Vec<Series> = Protocol::ALL
+            .map(|protocol| Series {
+                name: protocol.to_string(),
+                points: THETAS
+                    .map(|theta| (theta.to_string(), y(&self.at(protocol, medium, theta, readers))))
+                    .into(),
+            })
+            .into();
+        series.extend(
+            paper.iter().map(|(name, theta, y)| Series::of_paper(name, vec![(theta.to_string(), *y)])),
+        );
         report.figure(Figure {
             title: format!("{title}, {}, {readers} readers", medium.name()),
             x_label: "theta".to_string(),
             y_label: y_label.to_string(),
-            series: series.into(),
+            series,
         });
     }
 
@@ -181,8 +187,15 @@ fn throughput(options: &RunOptions, report: &mut Report, length: &Length) -> Res
     for medium in Medium::ALL {
         for readers in READERS {
             let place = (medium, readers);
-            measured.figure(report, "All", "thousand transactions/s", place, |r| r.total_per_s() / 1e3);
-            measured.figure(report, "The writer", "thousand transactions/s", place, |r| r.writes_per_s / 1e3);
+            measured.figure(report, "All", "thousand transactions/s", place, |r| r.total_per_s() / 1e3, &[]);
+            measured.figure(
+                report,
+                "The writer",
+                "thousand transactions/s",
+                place,
+                |r| r.writes_per_s / 1e3,
+                &[],
+            );
         }
     }
     measured.checks(report);
@@ -275,6 +288,10 @@ fn ranking(measured: &Measured, medium: Medium, length: &Length, report: &mut Re
     }
 }
 
+/// Figure 5.13: protocol, theta, restarts of a reader for 100 commits.
+const PAPER_RESTARTS: [(&str, f64, f64); 2] =
+    [("S2PL, 40 readers", 2.9, 2200.0), ("BOCC, 40 readers", 2.9, 15.0)];
+
 /// Restarts for each transaction that committed (figure 5.13).
 pub(crate) fn abort_rate(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     let sizes = Sizes::of(options);
@@ -282,9 +299,22 @@ pub(crate) fn abort_rate(options: &RunOptions, report: &mut Report) -> Result<()
     measured.rows(report);
     for readers in READERS {
         let place = (Medium::Dram, readers);
-        measured.figure(report, "Readers", "restarts/100 transactions", place, |r| 100.0 * r.reader_restarts);
-        measured
-            .figure(report, "The writer", "restarts/100 transactions", place, |r| 100.0 * r.writer_restarts);
+        measured.figure(
+            report,
+            "Readers",
+            "restarts/100 transactions",
+            place,
+            |r| 100.0 * r.reader_restarts,
+            &PAPER_RESTARTS,
+        );
+        measured.figure(
+            report,
+            "The writer",
+            "restarts/100 transactions",
+            place,
+            |r| 100.0 * r.writer_restarts,
+            &[],
+        );
     }
     measured.checks(report);
     note_on_cores(report);
