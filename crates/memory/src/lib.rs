@@ -42,7 +42,9 @@ mod layout;
 mod lock;
 mod mapping;
 pub mod mutants;
+pub mod order;
 pub mod placement;
+mod points;
 mod pool;
 pub mod power_failure;
 pub mod profile;
@@ -61,6 +63,8 @@ pub use durability::{Durability, ParseDurabilityError};
 pub use env::Env;
 pub use error::{Error, Result};
 pub use layout::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
+#[cfg(feature = "mutants")]
+pub use points::POINTS;
 pub use pool::{AllocationMap, BackupReport, Pool, PoolInfo, PoolOptions};
 pub use ptr::Ptr;
 pub use publication::{PUBLICATION_WORDS_MAX, Publication, ReadyPublication};

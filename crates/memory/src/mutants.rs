@@ -32,7 +32,7 @@ pub const fn active(_name: &str) -> bool {
 }
 
 #[cfg(feature = "mutants")]
-pub use selected::{active, alone, select};
+pub use selected::{active, select};
 
 #[cfg(feature = "mutants")]
 mod selected {
@@ -45,17 +45,12 @@ mod selected {
     /// Index of the selected mutant in the catalogue, from 1; 0: none.
     static SELECTED: AtomicUsize = AtomicUsize::new(UNKNOWN);
 
-    /// Lock that keeps other tests of this process from selecting mutants.
-    pub fn alone() -> parking_lot::MutexGuard<'static, ()> {
-        static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
-        ALONE.lock()
-    }
-
     /// Returns true if the mutant is selected.
     pub fn active(name: &str) -> bool {
         let selected = match SELECTED.load(Ordering::Relaxed) {
             UNKNOWN => {
-                let asked_for = std::env::var(SELECT).ok().filter(|name| !name.is_empty());
+                let asked_for =
+                    std::env::var(SELECT).ok().filter(|name| !name.is_empty() && !name.contains(':'));
                 select(asked_for.as_deref());
                 SELECTED.load(Ordering::Relaxed)
             }

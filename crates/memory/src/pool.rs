@@ -36,8 +36,9 @@ use crate::layout::{
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
-use crate::mutants::{active, intact};
+use crate::order::{self, Fence, Flush, FlushWord, OrderPoint, in_order, step};
 use crate::placement::{ThreadPlacement, Writing, node_of_device};
+use crate::points::{EXTENT_COUNT, EXTENT_COUNTED_LAST, GROWTH_SYNCED, OBJECTS_AFTER_EXTENT_COUNT};
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
 use parking_lot::Mutex;
@@ -271,6 +272,24 @@ impl Pool {
     #[inline]
     pub fn fence(&self) {
         self.domain.fence(&self.mapping);
+    }
+
+    /// [`Pool::flush`] at a point of a protocol.
+    #[inline]
+    pub fn flush_at(&self, offset: u64, bytes: usize, point: OrderPoint<Flush>) {
+        order::flush(point, bytes, |bytes| self.flush(offset, bytes));
+    }
+
+    /// [`Pool::flush`] of a word at a point of a protocol.
+    #[inline]
+    pub fn flush_word_at(&self, offset: u64, point: OrderPoint<FlushWord>) {
+        order::flush_word(point, || self.flush(offset, 8));
+    }
+
+    /// [`Pool::fence`] at a point of a protocol.
+    #[inline]
+    pub fn fence_at(&self, point: OrderPoint<Fence>) {
+        order::fence(point, || self.fence());
     }
 
     /// Returns true if a publication with this many written words, and everything that this thread has
@@ -569,13 +588,21 @@ impl Pool {
             files
                 .pool
                 .allocate(start, self.extent_bytes)
-                // The journal's own syncs do not cover this file's size.
-                .and_then(|()| if active("growth-not-synced") { Ok(()) } else { files.pool.sync_data() })
+                // The journal's own syncs say nothing about this file's size.
+                .and_then(|()| step(GROWTH_SYNCED, || files.pool.sync_data()))
                 .map_err(|e| Error::io("extend", &files.pool_path, &e))?;
         }
-        if active("extent-counted-before-it-is-there") {
+        // The count publishes the extent: nothing in it is used before this word, and its flush comes before theirs.
+        let there = || self.map_up_to(end);
+        in_order(EXTENT_COUNTED_LAST, there, || {
             self.count_extents(extents + 1);
-        }
+            Ok(())
+        })?;
+        Ok(extents + 1)
+    }
+
+    /// Maps the pool's last extent, which ends there.
+    fn map_up_to(&self, end: u64) -> Result<()> {
         // A crash between growing the file and counting the extent left it mapped at open.
         if self.mapping.mapped_bytes() < end {
             let mapped = match (&self.domain, &self.files) {
@@ -598,17 +625,13 @@ impl Pool {
         if let Domain::Crashing(crashing) = &self.domain {
             crashing.grow(end);
         }
-        // Publishes the extent: nothing in it is used before this word, and its flush comes before theirs.
-        self.count_extents(extents + 1);
-        Ok(extents + 1)
+        Ok(())
     }
 
     fn count_extents(&self, extents: u64) {
         self.word(HEADER_EXTENTS).store(extents, Ordering::Release);
-        if intact("extent-count-not-flushed") {
-            self.flush(HEADER_EXTENTS, 8);
-        }
-        self.fence();
+        self.flush_word_at(HEADER_EXTENTS, EXTENT_COUNT);
+        self.fence_at(OBJECTS_AFTER_EXTENT_COUNT);
     }
 }
 

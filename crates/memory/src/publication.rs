@@ -12,7 +12,11 @@ use crate::allocator::Reservation;
 use crate::error::{Error, Result};
 use crate::layout::{ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
 use crate::mapping::Mapping;
-use crate::mutants::{active, intact};
+use crate::order::{Barrier, Fault, OrderPoint, Store};
+use crate::points::{
+    ALLOCATED_WITH_ITS_REFERENCE, FREED_WITH_ITS_REFERENCE, ROOT_IN_ONE_STORE, ROOT_NAME,
+    ROOT_WITH_ITS_OBJECT,
+};
 use crate::pool::{Pool, rounded_out};
 use parts::PartsGuard;
 use std::sync::atomic::Ordering;
@@ -132,13 +136,31 @@ impl<'p> Publication<'p> {
         self.push(Update { offset, operation: Operation::Set, value });
     }
 
+    /// As [`Publication::set`], where it matters that the word has no value in between.
+    #[inline]
+    pub fn set_in_one(&mut self, offset: u64, value: u64, point: OrderPoint<Store>) {
+        if point.asks_for(Fault::InTwo) {
+            let nothing = Update { offset, operation: Operation::Set, value: 0 };
+            self.pool.domain_publish(&[], &[], &[nothing]);
+        }
+        self.set(offset, value);
+    }
+
+    /// States that what it has collected so far and what it collects from now on must survive a crash together: here a test
+    /// makes two publications of it.
+    #[inline(always)]
+    pub fn barrier(&mut self, point: OrderPoint<Barrier>) {
+        let asked_for = [Fault::Split, Fault::Reversed].into_iter().find(|fault| point.asks_for(*fault));
+        if let Some(fault) = asked_for {
+            self.parts.cut_here(fault);
+        }
+    }
+
     /// Makes the reserved object allocated; returns its offset.
     #[inline]
     pub fn allocate(&mut self, reservation: Reservation<'p>) -> u64 {
-        if active("allocated-before-published") {
-            self.pool.domain_publish(&[], &[], &[reservation.allocation()]);
-        }
         self.push(reservation.allocation());
+        self.barrier(ALLOCATED_WITH_ITS_REFERENCE);
         let (offset, bytes) = reservation.hand_over();
         self.parts.reserved.push((offset, bytes));
         offset
@@ -155,9 +177,7 @@ impl<'p> Publication<'p> {
                 return;
             }
         };
-        if active("freed-before-unlinked") {
-            self.pool.domain_publish(&[], &[], &[update]);
-        }
+        self.barrier(FREED_WITH_ITS_REFERENCE);
         self.push(update);
         self.parts.frees.push((offset, bytes));
     }
@@ -177,21 +197,8 @@ impl<'p> Publication<'p> {
             Some(entry) => entry,
             None => self.new_root_entry(name)?,
         };
-        if active("root-set-before-published") {
-            self.pool.domain_publish(
-                &[],
-                &[],
-                &[Update { offset: entry, operation: Operation::Set, value: offset }],
-            );
-        }
-        if active("root-swapped-in-two-stores") {
-            self.pool.domain_publish(
-                &[],
-                &[],
-                &[Update { offset: entry, operation: Operation::Set, value: 0 }],
-            );
-        }
-        self.set(entry, offset);
+        self.barrier(ROOT_WITH_ITS_OBJECT);
+        self.set_in_one(entry, offset, ROOT_IN_ONE_STORE);
         Ok(())
     }
 
@@ -212,9 +219,7 @@ impl<'p> Publication<'p> {
         for (word, bytes) in words[1..].iter().zip(padded_words(name.as_bytes())) {
             word.store(bytes, Ordering::Relaxed);
         }
-        if intact("root-name-not-flushed") {
-            self.pool.flush(entry + 8, 56);
-        }
+        self.pool.flush_at(entry + 8, 56, ROOT_NAME);
         Ok(entry)
     }
 
@@ -248,7 +253,7 @@ impl ReadyPublication<'_> {
     #[inline]
     pub fn publish(mut self) {
         let Publication { pool, parts, .. } = &mut self.0;
-        pool.domain_publish(&parts.flushes, &parts.writes, &parts.updates);
+        parts.hand_over(|flushes, writes, updates| pool.domain_publish(flushes, writes, updates));
         parts.reserved.clear();
         if !parts.frees.is_empty() {
             pool.allocator().retire(*pool, &parts.frees);

@@ -39,7 +39,8 @@ pub use space::{ClassSpace, SpaceStats};
 
 use crate::error::{Error, Result};
 use crate::layout::{BITMAP_BYTES, BITMAP_WORDS, CHUNK_BYTES, EXTENT_BYTES_MAX};
-use crate::mutants::intact;
+use crate::order;
+use crate::points::{CHUNK_DESCRIPTOR, OBJECTS_AFTER_DESCRIPTOR, SLAB_AFTER_BITMAP, SLAB_BITMAP};
 use crate::publication::{Operation, Update};
 use cache::{RetiredObject, ThreadCaches, batch_of};
 use chunk::{Chunk, Geometry};
@@ -253,8 +254,8 @@ impl Allocator {
         for word in space.words(bitmap, BITMAP_WORDS) {
             word.store(0, Ordering::Relaxed);
         }
-        space.flush(bitmap, BITMAP_BYTES as usize);
-        space.fence();
+        order::flush(SLAB_BITMAP, BITMAP_BYTES as usize, |bytes| space.flush(bitmap, bytes));
+        order::fence(SLAB_AFTER_BITMAP, || space.fence());
         self.set_descriptor(space, chunk, Chunk::Slab { class });
     }
 
@@ -262,10 +263,8 @@ impl Allocator {
         let offset = self.descriptor_offset(chunk);
         // One word: the chunk is in its old state or in the new one, and holds no object in either.
         space.words(offset, 1)[0].store(state.encode(), Ordering::Release);
-        if intact("slab-descriptor-not-flushed") {
-            space.flush(offset, 8);
-        }
-        space.fence();
+        order::flush_word(CHUNK_DESCRIPTOR, || space.flush(offset, 8));
+        order::fence(OBJECTS_AFTER_DESCRIPTOR, || space.fence());
     }
 
     #[cold]

@@ -22,7 +22,8 @@ pub(crate) use stream::store;
 use super::DomainKind;
 use super::redo::Lanes;
 use crate::mapping::Mapping;
-use crate::mutants;
+use crate::order::step;
+use crate::points::{LINES_WRITTEN_BACK, WRITE_BACKS_FENCED};
 use crate::stats::PoolStats;
 use counters::Counters;
 use std::os::fd::BorrowedFd;
@@ -80,17 +81,16 @@ impl Dax {
     pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(u64, usize)]) {
         self.counters.add_flushes(ranges.len() as u64);
         let Some(line_flush) = self.line_flush else { return };
-        if mutants::active("dax-no-clwb") {
-            return;
-        }
-        for &(offset, bytes) in ranges {
-            let first = offset & !(LINE_BYTES - 1);
-            let mut line = first;
-            while line < offset + bytes as u64 {
-                line_flush.write_back(&mapping.words(line, 1)[0]);
-                line += LINE_BYTES;
+        step(LINES_WRITTEN_BACK, || {
+            for &(offset, bytes) in ranges {
+                let first = offset & !(LINE_BYTES - 1);
+                let mut line = first;
+                while line < offset + bytes as u64 {
+                    line_flush.write_back(&mapping.words(line, 1)[0]);
+                    line += LINE_BYTES;
+                }
             }
-        }
+        });
     }
 
     /// Stores the bytes and starts to make them durable; see [`crate::Pool::store_flushed`].
@@ -107,10 +107,7 @@ impl Dax {
     #[inline]
     pub(crate) fn fence(&self) {
         self.counters.add_fence();
-        if mutants::active("dax-no-sfence") {
-            return std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
-        }
-        instruction::store_fence();
+        step(WRITE_BACKS_FENCED, instruction::store_fence);
     }
 
     pub(crate) fn add_stats(&self, stats: &mut PoolStats) {

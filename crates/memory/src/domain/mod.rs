@@ -9,7 +9,8 @@ pub(crate) mod redo;
 use crate::durability::Durability;
 use crate::error::Result;
 use crate::mapping::Mapping;
-use crate::mutants::{active, intact};
+use crate::order;
+use crate::points::{PUBLICATION_FLUSHES, PUBLICATION_WRITES};
 use crate::publication::Update;
 use crate::stats::PoolStats;
 use crashing::Crashing;
@@ -142,17 +143,15 @@ impl Domain {
         if let Domain::Journal(journal) = self {
             return journal.publish(flushes, writes, updates);
         }
-        if !flushes.is_empty() && intact("publication-flushes-nothing") {
-            self.flush(mapping, flushes);
+        if !flushes.is_empty() {
+            order::step(PUBLICATION_FLUSHES, || self.flush(mapping, flushes));
         }
         for (offset, value) in writes {
             mapping.words(*offset, 1)[0].store(*value, Ordering::Release);
         }
         for run in runs(writes) {
-            let words = if active("entry-flushed-by-its-first-word") { 1 } else { run.len() };
-            if intact("entry-not-flushed") {
-                self.flush(mapping, &[(run[0].0, words * 8)]);
-            }
+            let bytes = run.len() * 8;
+            order::flush(PUBLICATION_WRITES, bytes, |bytes| self.flush(mapping, &[(run[0].0, bytes)]));
         }
         match self {
             Domain::Dax(dax) => redo::publish(mapping, updates, dax.lanes(), self),

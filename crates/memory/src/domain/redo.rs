@@ -20,7 +20,12 @@
 use super::{Domain, dax::LINE_BYTES};
 use crate::layout::{REDO_LANE_BYTES, REDO_LANES, REDO_LANES_COUNT};
 use crate::mapping::Mapping;
-use crate::mutants::{active, intact};
+use crate::order::{check, fence, flush, flush_word, in_order, step};
+use crate::points::{
+    CLEARED_LANE, CLEARING_AFTER_UPDATES, LANE, LANE_AFTER_ITS_OBJECTS, LANE_CLEARED, LANE_IS_WHOLE,
+    PUBLISHED_WORD, RECOVERED_LANE_CLEARED, RECOVERY_CARRIES_OUT_FIRST, RETURN_AFTER_CLEARING,
+    RETURN_AFTER_WORD, UPDATED_WORDS, UPDATES_AFTER_LANE, WORD_AFTER_ITS_OBJECTS,
+};
 use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -44,17 +49,10 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
     if let [single] = updates
         && single.operation == Operation::Set
     {
-        if intact("word-without-fence-before") {
-            domain.fence(mapping);
-        }
+        fence(WORD_AFTER_ITS_OBJECTS, || domain.fence(mapping));
         single.apply(mapping);
-        if intact("word-not-flushed") {
-            domain.flush(mapping, &[(single.offset, 8)]);
-        }
-        if intact("word-without-fence-after") {
-            domain.fence(mapping);
-        }
-        return;
+        flush_word(PUBLISHED_WORD, || domain.flush(mapping, &[(single.offset, 8)]));
+        return fence(RETURN_AFTER_WORD, || domain.fence(mapping));
     }
     let start = lanes.next.fetch_add(1, Ordering::Relaxed);
     let free = (0..REDO_LANES_COUNT).find_map(|i| {
@@ -66,45 +64,32 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
         (lane, lanes.locks[lane].lock())
     });
     let offset = REDO_LANES + lane as u64 * REDO_LANE_BYTES;
-    if intact("redo-without-fence-before-lane") {
-        domain.fence(mapping);
-    }
+    fence(LANE_AFTER_ITS_OBJECTS, || domain.fence(mapping));
     write_lane(mapping, offset, updates);
-    if intact("redo-lane-not-flushed") {
-        domain.flush(mapping, &[(offset, 8 + updates.len() * 16)]);
-    }
-    if intact("redo-without-fence-after-lane") {
-        domain.fence(mapping);
-    }
+    flush(LANE, 8 + updates.len() * 16, |bytes| domain.flush(mapping, &[(offset, bytes)]));
+    fence(UPDATES_AFTER_LANE, || domain.fence(mapping));
     carry_out(mapping, updates, domain);
-    if intact("redo-lane-never-cleared") {
-        clear_lane(mapping, offset, domain);
-    }
+    step(LANE_CLEARED, || clear_lane(mapping, offset, domain));
 }
 
 fn clear_lane(mapping: &Mapping, offset: u64, domain: &Domain) {
     mapping.words(offset, 1)[0].store(0, Ordering::Release);
-    domain.flush(mapping, &[(offset, 8)]);
-    if intact("redo-clear-without-fence") {
-        domain.fence(mapping);
-    }
+    flush_word(CLEARED_LANE, || domain.flush(mapping, &[(offset, 8)]));
+    fence(RETURN_AFTER_CLEARING, || domain.fence(mapping));
 }
 
 /// Carries the updates out. The lane is complete, so their order is free: a line with several of them is
 /// written back once.
 fn carry_out(mapping: &Mapping, updates: &[Update], domain: &Domain) {
     updates.iter().for_each(|update| update.apply(mapping));
-    if intact("redo-updates-not-flushed") {
-        let mut offsets: SmallVec<[u64; PUBLICATION_WORDS_MAX]> =
-            updates.iter().map(|update| update.offset).collect();
-        offsets.sort_unstable();
-        for line in offsets.chunk_by(|a, b| a / LINE_BYTES == b / LINE_BYTES) {
-            domain.flush(mapping, &[(line[0], (line[line.len() - 1] - line[0]) as usize + 8)]);
-        }
+    let mut offsets: SmallVec<[u64; PUBLICATION_WORDS_MAX]> =
+        updates.iter().map(|update| update.offset).collect();
+    offsets.sort_unstable();
+    for line in offsets.chunk_by(|a, b| a / LINE_BYTES == b / LINE_BYTES) {
+        let bytes = (line[line.len() - 1] - line[0]) as usize + 8;
+        flush(UPDATED_WORDS, bytes, |bytes| domain.flush(mapping, &[(line[0], bytes)]));
     }
-    if intact("redo-cleared-too-early") {
-        domain.fence(mapping);
-    }
+    fence(CLEARING_AFTER_UPDATES, || domain.fence(mapping));
 }
 
 fn write_lane(mapping: &Mapping, offset: u64, updates: &[Update]) {
@@ -132,15 +117,13 @@ pub(crate) fn recover(mapping: &Mapping, domain: &Domain) -> usize {
         if head.load(Ordering::Acquire) == 0 {
             continue;
         }
-        if let Some(updates) = read_lane(mapping, offset) {
-            if active("redo-recovery-clears-first") {
-                clear_lane(mapping, offset, domain);
+        let clear = || step(RECOVERED_LANE_CLEARED, || clear_lane(mapping, offset, domain));
+        match read_lane(mapping, offset) {
+            Some(updates) => {
+                in_order(RECOVERY_CARRIES_OUT_FIRST, || carry_out(mapping, &updates, domain), clear);
+                finished += 1;
             }
-            carry_out(mapping, &updates, domain);
-            finished += 1;
-        }
-        if intact("redo-recovery-does-not-clear") {
-            clear_lane(mapping, offset, domain);
+            None => clear(),
         }
     }
     finished
@@ -166,5 +149,5 @@ fn read_lane(mapping: &Mapping, offset: u64) -> Option<Vec<Update>> {
         };
         updates.push(Update { offset: target & OFFSET_MASK, operation, value });
     }
-    (u64::from(crc) == head >> 32 || active("redo-checksum-ignored")).then_some(updates)
+    check(u64::from(crc) == head >> 32, LANE_IS_WHOLE).then_some(updates)
 }

@@ -22,8 +22,9 @@ use crate::layout::{
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
-use crate::mutants;
+use crate::order;
 use crate::placement::ThreadPlacement;
+use crate::points::JOURNAL_NAME_SYNCED;
 use crate::profile::Profile;
 use parking_lot::Mutex;
 use std::path::Path;
@@ -432,7 +433,7 @@ fn open_domain(
     if !header.has_journal {
         // From here on the pool file alone is not the complete pool.
         let files = options.env.files();
-        let named = if mutants::active("names-not-synced") { Ok(()) } else { files.sync_directory(dir) };
+        let named = order::step(JOURNAL_NAME_SYNCED, || files.sync_directory(dir));
         let marked = named
             .and_then(|()| file.write_at(&1u64.to_le_bytes(), HEADER_JOURNAL))
             .and_then(|()| file.sync_data());

@@ -19,7 +19,8 @@ use crate::allocator::{DetachedSpace, Space, SpaceStats};
 use crate::domain::Domain;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
-use crate::mutants::{active, intact};
+use crate::order::step;
+use crate::points::{CHECKSUMS_OF_HOLES_FORGOTTEN, FREE_BEFORE_BLOCKS_GO};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
@@ -47,12 +48,11 @@ impl Pool {
     pub fn return_space_beyond(&self, kept_bytes: u64) -> Result<u64> {
         self.check_healthy()?;
         let free = self.allocator.detach_free_space(self, kept_bytes)?;
-        if let (Some(files), false) = (&self.files, free.is_empty()) {
-            if active("released-before-freed") {
-                self.release(files, &free)?;
-            }
-            self.persist(Durability::Sync)?;
-            self.checkpoint()?;
+        if self.files.is_some() && !free.is_empty() {
+            step(FREE_BEFORE_BLOCKS_GO, || {
+                self.persist(Durability::Sync)?;
+                self.checkpoint()
+            })?;
         }
         self.free_blocks(free)
     }
@@ -90,10 +90,8 @@ impl Pool {
             return Ok(self.forget(free));
         }
         let (Some(files), false) = (&self.files, free.is_empty()) else { return Ok(0) };
-        if let Domain::Journal(journal) = &self.domain
-            && intact("checksums-of-holes-kept")
-        {
-            journal.forget_checksums(free.ranges())?;
+        if let Domain::Journal(journal) = &self.domain {
+            step(CHECKSUMS_OF_HOLES_FORGOTTEN, || journal.forget_checksums(free.ranges()))?;
         }
         let returned = self.release(files, &free)?;
         free.set_unbacked();

@@ -380,20 +380,7 @@ fn no_power_failure_loses_what_was_acknowledged() {
 #[cfg(feature = "mutants")]
 #[test]
 fn every_mutant_on_the_level_of_files_is_caught() {
-    use crate::mutants::{CATALOGUE, CaughtBy, alone, select};
-    let _alone = alone();
-    let mut missed = Vec::new();
-    let of_files: Vec<_> = CATALOGUE.iter().filter(|mutant| mutant.caught_by == CaughtBy::Files).collect();
-    for mutant in &of_files {
-        select(Some(mutant.name));
-        let outcome = std::panic::catch_unwind(|| run_all(1, false));
-        select(None);
-        match outcome {
-            Ok(Ok(_)) => missed.push(mutant.name),
-            Ok(Err(error)) => println!("{:30} {error}", mutant.name),
-            Err(_) => println!("{:30} a panic", mutant.name),
-        }
-    }
-    println!("caught {} of {} mutants", of_files.len() - missed.len(), of_files.len());
-    assert!(missed.is_empty(), "not caught: {missed:?}");
+    use crate::order::tests::{By, all_are_caught, mutants_caught_by};
+    let _alone = crate::order::faults::alone();
+    all_are_caught(&mutants_caught_by(By::Files), || run_all(1, false).map_err(|error| error.to_string()));
 }

@@ -5,6 +5,7 @@
 //! parts of its last publication, emptied, so that the next one allocates nothing.
 
 use super::Update;
+use crate::order::Fault;
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
@@ -24,6 +25,9 @@ pub(super) struct Parts {
     /// Directory entries that this publication claims until it is published or dropped, and the names in
     /// them.
     pub(super) root_claims: Vec<(u64, String)>,
+    /// Cut in two for a test: how many writes and updates come before the cut.
+    #[cfg(feature = "mutants")]
+    cut: Option<(Fault, usize, usize)>,
 }
 
 impl Parts {
@@ -34,6 +38,31 @@ impl Parts {
         self.reserved.clear();
         self.frees.clear();
         self.root_claims.clear();
+        #[cfg(feature = "mutants")]
+        self.cut.take();
+    }
+
+    /// Cuts it in two where it is now.
+    pub(super) fn cut_here(&mut self, _fault: Fault) {
+        #[cfg(feature = "mutants")]
+        self.cut.replace((_fault, self.writes.len(), self.updates.len()));
+    }
+
+    /// Gives what it carries to `publish`: flushes, writes and updates.
+    #[inline(always)]
+    pub(super) fn hand_over(&self, publish: impl Fn(&[(u64, usize)], &[(u64, u64)], &[Update])) {
+        #[cfg(feature = "mutants")]
+        if let Some((fault, writes, updates)) = self.cut {
+            let (writes, later_writes) = self.writes.split_at(writes);
+            let (updates, later_updates) = self.updates.split_at(updates);
+            if fault == Fault::Reversed {
+                publish(&[], later_writes, later_updates);
+                return publish(&self.flushes, writes, updates);
+            }
+            publish(&self.flushes, writes, updates);
+            return publish(&[], later_writes, later_updates);
+        }
+        publish(&self.flushes, &self.writes, &self.updates);
     }
 }
 

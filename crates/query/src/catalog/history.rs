@@ -11,7 +11,8 @@ use entresol_transactions::Timestamp;
 /// The content of `entresol.history`: the tables that keep one, for how long, and from when on they can be read.
 pub(crate) fn bounds(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let tables = catalog.tables();
-    let known: Vec<_> = tables.iter().filter_map(|table| Some((table.name(), table.history_bounds()?))).collect();
+    let known: Vec<_> =
+        tables.iter().filter_map(|table| Some((table.name(), table.history_bounds()?))).collect();
     let kept =
         |time: Option<std::time::Duration>| time.map_or("forever".to_owned(), |time| format!("{time:?}"));
     let number = |at: Timestamp| i64::try_from(at).unwrap_or(i64::MAX);

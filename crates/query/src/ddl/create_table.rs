@@ -14,7 +14,7 @@ use crate::session::result::StatementResult;
 use datafusion::dataframe::DataFrame;
 use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions};
 use entresol_tables::{
-    Catalog, Error as TableError, Retention, NewSequence, RelationKind, TableDefinition, TableOptions,
+    Catalog, Error as TableError, NewSequence, RelationKind, Retention, TableDefinition, TableOptions,
 };
 use std::sync::Arc;
 use std::time::Instant;

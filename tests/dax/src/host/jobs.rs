@@ -74,8 +74,10 @@ const JOBS: [Job; 9] = [
     ("power failures with clflush", |setting, work| {
         power_failures(setting, work, setting.seed + 3, 25, ",clwb=off,clflushopt=off")
     }),
-    ("a missing clwb is found", |setting, work| mutant(setting, work, "dax-no-clwb", 20, 12)),
-    ("a missing sfence is found", |setting, work| mutant(setting, work, "dax-no-sfence", 500, 32)),
+    ("a missing clwb is found", |setting, work| mutant(setting, work, "lines-written-back:left-out", 20, 12)),
+    ("a missing sfence is found", |setting, work| {
+        mutant(setting, work, "write-backs-fenced:left-out", 500, 32)
+    }),
     ("eADR is seen and used on request", eadr),
     ("two memory nodes, an NVDIMM on one", two_nodes),
 ];

@@ -13,7 +13,8 @@ use super::hook::{self, HookPoint};
 use super::stage::{self, NoteResult};
 use super::{Gate, Shared};
 use crate::error::Result;
-use crate::mutants::{active, intact};
+use crate::order::{step, value};
+use crate::points::{FENCE_APPENDS, PUBLICATION_BEHIND_FLUSHES, PUBLISHED_PAGES_MARKED};
 use crate::publication::{Operation, Update};
 use crate::spin::SpinLock;
 use crossbeam_utils::CachePadded;
@@ -164,8 +165,10 @@ impl Shared {
     #[inline]
     pub(super) fn append_noted(&self) {
         let words = stage::words(&self.id);
-        if words > 0 && intact("fence-appends-nothing") {
-            self.append_noted_and(words, |_, _| {});
+        if words > 0 {
+            step(FENCE_APPENDS, || {
+                self.append_noted_and(words, |_, _| {});
+            });
         }
     }
 
@@ -249,8 +252,7 @@ impl Shared {
         flushes.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
         writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(*offset, 1));
         updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset, 1));
-        let mut noted_words =
-            if active("publication-overtakes-flushes") { 0 } else { stage::words(&self.id) };
+        let mut noted_words = value(stage::words(&self.id), 0, PUBLICATION_BEHIND_FLUSHES);
         let mut flushed_words = words_of(flushes);
         if noted_words + flushed_words + writes.len() * 2 + updates.len() * 2 > self.append_words_max {
             self.append_noted();
@@ -310,9 +312,7 @@ impl Shared {
     /// Carries the updates out and writes their records. Under the append lock.
     fn fill_updates(&self, records: &mut [u64], updates: &[Update]) {
         for (update, record) in updates.iter().zip(records.chunks_exact_mut(2)) {
-            if intact("publication-not-marked") {
-                self.dirty.mark(update.offset, 8);
-            }
+            step(PUBLISHED_PAGES_MARKED, || self.dirty.mark(update.offset, 8));
             hook::pass(HookPoint::Marked);
             let word = &self.mapping.words(update.offset, 1)[0];
             let value = match update.operation {

@@ -25,8 +25,9 @@ use super::dirty::PAGE_BYTES;
 use super::hook::{self, HookPoint};
 use crate::budget::MemoryConsumer;
 use crate::error::{Error, Result};
-use crate::mutants::intact;
+use crate::order::step;
 use crate::placement::Writing;
+use crate::points::{PAGES_AFTER_JOURNAL, POSITION_AFTER_PAGES};
 use std::sync::atomic::Ordering;
 
 /// Bytes of pages copied between two syncs of the journal.
@@ -105,9 +106,7 @@ impl Shared {
                 let _held = self.appender.active.lock();
                 self.appender.appended.load(Ordering::Acquire)
             };
-            if intact("checkpoint-ahead-of-journal") {
-                self.sync_to(appended)?;
-            }
+            step(PAGES_AFTER_JOURNAL, || self.sync_to(appended))?;
             self.checksums.before_write(&pages)?;
             self.write_runs(&pages, buffer.bytes())?;
             self.checksums.note(&pages, buffer.bytes())?;
@@ -140,9 +139,8 @@ impl Shared {
     }
 
     fn finish_checkpoint(&self, position: u64) -> Result<()> {
-        if intact("header-before-pool-sync") {
-            self.pages_file.sync_data().map_err(|e| Error::io("sync", &self.pool_path, &e))?;
-        }
+        step(POSITION_AFTER_PAGES, || self.pages_file.sync_data())
+            .map_err(|e| Error::io("sync", &self.pool_path, &e))?;
         self.checksums.commit(position)?;
         // The replay position must never lie beyond the durable end.
         self.sync_to(position)?;

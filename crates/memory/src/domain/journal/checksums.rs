@@ -34,7 +34,8 @@ mod table;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping};
-use crate::mutants;
+use crate::order::step;
+use crate::points::{POSITION_AFTER_CHECKSUMS, TORN_CHECKSUMS_NAMED};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -354,11 +355,11 @@ impl Checksums {
         let runs: Vec<_> = ranges.map(|(offset, bytes)| page(offset)..page(offset + bytes)).collect();
         let mut entries = self.entries.lock();
         for runs in runs.chunks(RUNS_MAX) {
-            if !mutants::active("entries-torn-by-forgetting") {
+            step(TORN_CHECKSUMS_NAMED, || {
                 let header = Header { forgotten: runs.to_vec(), ..entries.header.next(position) };
                 self.write_header(&mut entries, header)?;
-                self.sync()?;
-            }
+                self.sync()
+            })?;
             self.forget_entries(&mut entries, runs)?;
             self.write_entries(&mut entries)?;
             // The names stay in the header until the next one: they remain correct.
@@ -374,7 +375,7 @@ impl Checksums {
         self.write_entries(&mut entries)?;
         let header = entries.header.next(position);
         self.write_header(&mut entries, header)?;
-        if mutants::active("checksums-not-synced") { Ok(()) } else { self.sync() }
+        step(POSITION_AFTER_CHECKSUMS, || self.sync())
     }
 
     fn entry(&self, entries: &mut Entries, page: u64) -> Result<u32> {

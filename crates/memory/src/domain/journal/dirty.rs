@@ -4,7 +4,8 @@
 //! to are either both before a take, and then in the copied page, or both after it, and then still marked.
 
 use crate::mapping::{Backing, Mapping};
-use crate::mutants::intact;
+use crate::order::check;
+use crate::points::CLEAN_IS_DURABLE;
 use crossbeam_utils::CachePadded;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,8 +61,8 @@ impl DirtyPages {
         let set = |bits: &Mapping| bits.words(page / 64 * 8, 1)[0].load(Ordering::Acquire) & bit != 0;
         // In this order: a mark that is no longer set is among the taken ones.
         let marked = set(&self.bits);
-        let taken = self.taken.as_ref().is_none_or(set) && intact("evicted-before-pool-sync");
-        !marked && !taken
+        let taken = self.taken.as_ref().is_none_or(set);
+        !marked && check(!taken, CLEAN_IS_DURABLE)
     }
 
     /// Notes that the pages below `end_bytes` whose marks were taken are durable in the file.

@@ -29,7 +29,8 @@ use super::slots::SlotSupply;
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
 use crate::layout::FORMAT_VERSION;
-use crate::mutants;
+use crate::order::{check, value};
+use crate::points::{FRAMES_SAY_WHAT_IS_DURABLE, HEADER_BESIDE_THE_OTHER, ONLY_FREE_SLOTS};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,8 +75,7 @@ impl LogHeader {
     pub(super) fn write(&self, file: &dyn StorageFile, path: &Path) -> Result<()> {
         let mut block = AlignedBuffer::new(BLOCK_BYTES);
         block.words_mut()[..HEADER_WORDS].copy_from_slice(&self.encode());
-        let in_place = mutants::active("header-in-place");
-        let at = if in_place { 0 } else { (self.generation % 2) * BLOCK_BYTES as u64 };
+        let at = value((self.generation % 2) * BLOCK_BYTES as u64, 0, HEADER_BESIDE_THE_OTHER);
         file.write_at(block.bytes(), at)
             .and_then(|()| file.sync_data())
             .map_err(|e| Error::io("write the header of", path, &e))
@@ -237,7 +237,7 @@ impl Log {
             payload_bytes: payload_bytes as u32,
             payload_crc: crc32c::crc32c(&buffer.bytes()[payload]),
             epoch: self.header.epoch,
-            durable_lsn: durable_lsn.max(if mutants::active("durable-lsn-too-far") { lsn + 8 } else { 0 }),
+            durable_lsn: value(durable_lsn, lsn + 8, FRAMES_SAY_WHAT_IS_DURABLE),
             uuid: self.header.uuid,
         };
         buffer.words_mut()[..FRAME_HEADER_WORDS].copy_from_slice(&header.encode());
@@ -256,8 +256,7 @@ impl Log {
 
     /// Takes a free slot, or a new one, and writes its header.
     fn start_slot(&mut self, lsn: u64) -> Result<(usize, u64)> {
-        let early = mutants::active("slot-recycled-early").then_some(0);
-        let slot = match self.slots.iter().position(|slot| *slot == Slot::Free).or(early) {
+        let slot = match self.slots.iter().position(|slot| check(*slot == Slot::Free, ONLY_FREE_SLOTS)) {
             Some(slot) => slot,
             None => {
                 let supply = self.supply.as_ref().expect("the supply is open before anything is appended");

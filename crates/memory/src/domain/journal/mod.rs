@@ -68,8 +68,9 @@ use crate::durability::Durability;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
-use crate::mutants;
+use crate::order::{in_order, step};
 use crate::placement::Writing;
+use crate::points::{CLOSED_AFTER_CHECKPOINT, REPLAYED_PAGES_MARKED};
 use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use crate::stats::PoolStats;
 pub use checksums::PagesReport;
@@ -307,9 +308,7 @@ impl Journal {
             for (word, value) in mapping.words(offset, words.len()).iter().zip(words) {
                 word.store(*value, Ordering::Relaxed);
             }
-            if !mutants::active("replay-not-marked") {
-                dirty.mark(offset, bytes);
-            }
+            step(REPLAYED_PAGES_MARKED, || dirty.mark(offset, bytes));
             Ok(())
         })?;
         Journal::start(parts, log, recovered, dirty, env)
@@ -470,23 +469,25 @@ impl Journal {
     pub(crate) fn close(&self, clean: u64) -> Result<()> {
         let shared = &self.shared;
         shared.append_noted();
-        if mutants::active("closed-before-checkpoint") {
-            shared.writer.lock().log.mark_closed()?;
-        }
         shared.shut();
         shared.check_not_failed()?;
-        shared.append_last(&[Update { offset: clean, operation: Operation::Set, value: 1 }])?;
-        shared.checkpoint()?;
-        // No other thread writes a header now.
-        let _paused = shared.checkpointing.lock();
-        let mut writer = shared.writer.lock();
-        let _alone = shared.syncing.lock();
-        assert_eq!(
-            writer.log.header.replay_lsn,
-            shared.appender.appended.load(Ordering::Acquire),
-            "appended after closing"
-        );
-        writer.log.mark_closed().map_err(|error| shared.fail(error))
+        let checkpoint = || {
+            shared.append_last(&[Update { offset: clean, operation: Operation::Set, value: 1 }])?;
+            shared.checkpoint()?;
+            assert_eq!(
+                shared.writer.lock().log.header.replay_lsn,
+                shared.appender.appended.load(Ordering::Acquire),
+                "appended after closing"
+            );
+            Ok(())
+        };
+        in_order(CLOSED_AFTER_CHECKPOINT, checkpoint, || {
+            // No other thread writes a header now.
+            let _paused = shared.checkpointing.lock();
+            let mut writer = shared.writer.lock();
+            let _alone = shared.syncing.lock();
+            writer.log.mark_closed().map_err(|error| shared.fail(error))
+        })
     }
 
     /// Copies the journal, its pool file and the checksums; see [`copy`].

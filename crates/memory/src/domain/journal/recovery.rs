@@ -12,7 +12,8 @@ use super::read_ahead::SlotReader;
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
-use crate::mutants;
+use crate::order::{check, value};
+use crate::points::{EPOCH_ADVANCES, FRAME_CONTINUES, FRAME_IS_WHOLE, SLOT_CONTINUES};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -129,8 +130,8 @@ impl Log {
         }
         // The rest of the last slot may hold stale frames; a fresh slot is simpler to reason about.
         self.current = None;
-        let step = u64::from(!mutants::active("epoch-not-advanced"));
-        self.write_header(LogHeader { epoch: self.header.epoch + step, closed: false, ..self.header })
+        let epoch = value(self.header.epoch + 1, self.header.epoch, EPOCH_ADVANCES);
+        self.write_header(LogHeader { epoch, closed: false, ..self.header })
     }
 }
 
@@ -159,7 +160,9 @@ impl Reader<'_> {
     fn slot_after(&self, slot: usize) -> Option<usize> {
         let sequence = self.slots[slot].map_or(0, |header| header.sequence);
         self.latest(|header| {
-            header.sequence > sequence && header.first_lsn == self.lsn && header.epoch >= self.epoch
+            header.sequence > sequence
+                && check(header.first_lsn == self.lsn, SLOT_CONTINUES)
+                && header.epoch >= self.epoch
         })
     }
 
@@ -188,11 +191,6 @@ impl Reader<'_> {
         self.epoch = self.epoch.max(header.epoch);
         let mut expected = header.first_lsn;
         let mut at = BLOCK_BYTES;
-        if mutants::active("gap-not-the-end") {
-            let blocks = (at..log.header.slot_bytes as usize).step_by(BLOCK_BYTES);
-            let found = { blocks }.find(|at| self.valid_frame(*at, expected).is_some());
-            at = found.unwrap_or(at);
-        }
         while let Some(frame) = self.valid_frame(at, expected) {
             let payload_words = frame.payload_bytes as usize / 8;
             let first = at / 8 + FRAME_HEADER_WORDS;
@@ -220,8 +218,7 @@ impl Reader<'_> {
     fn valid_frame(&self, at: usize, expected_lsn: u64) -> Option<FrameHeader> {
         let words = self.buffer.words().get(at / 8..)?;
         let frame = FrameHeader::decode(words)?;
-        let gap = mutants::active("gap-not-the-end") && frame.lsn > expected_lsn;
-        let follows = (frame.lsn == expected_lsn || gap)
+        let follows = check(frame.lsn == expected_lsn, FRAME_CONTINUES)
             && frame.uuid == self.log.header.uuid
             && frame.epoch >= self.epoch
             && frame.epoch <= self.log.header.epoch;
@@ -232,8 +229,7 @@ impl Reader<'_> {
             return None;
         }
         let payload = &self.buffer.bytes()[at + FRAME_HEADER_WORDS * 8..end];
-        let whole = crc32c::crc32c(payload) == frame.payload_crc || mutants::active("frame-crc-unchecked");
-        whole.then_some(frame)
+        check(crc32c::crc32c(payload) == frame.payload_crc, FRAME_IS_WHOLE).then_some(frame)
     }
 
     /// Searches for a frame that proves that the journal was durable beyond its end. Frames of a truncated

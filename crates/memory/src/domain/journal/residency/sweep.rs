@@ -21,7 +21,8 @@ use super::single_faults::SingleFaults;
 use crate::budget::MEMORY_MAX_MIN;
 use crate::fault::{self, Window};
 use crate::mapping::{Access, Mapping};
-use crate::mutants::active;
+use crate::order::{check, step};
+use crate::points::{LEAVING_PAGES_CLOSED, ONLY_CLEAN_PAGES_GO};
 use crate::pool::is_short_memory_requested;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -82,9 +83,7 @@ struct RestrictedPages<'m> {
 
 impl<'m> RestrictedPages<'m> {
     fn to(mapping: &'m Mapping, range: &Range<u64>, open: Access) -> Option<RestrictedPages<'m>> {
-        if !active("evicted-without-window") {
-            mapping.set_access(range.start, range.end - range.start, open).ok()?;
-        }
+        step(LEAVING_PAGES_CLOSED, || mapping.set_access(range.start, range.end - range.start, open)).ok()?;
         Some(RestrictedPages { mapping, range: range.clone() })
     }
 }
@@ -344,7 +343,7 @@ impl Sweeper {
             let number = first + index as u64;
             if *page != PageState::Absent
                 && (self.policy.may_evict(number as usize) || urgent)
-                && (shared.dirty.is_clean(number) || active("evicted-though-changed"))
+                && check(shared.dirty.is_clean(number), ONLY_CLEAN_PAGES_GO)
             {
                 self.chosen.push(index as u16);
             }
@@ -363,14 +362,13 @@ impl Sweeper {
             chosen.retain(|index| {
                 let page = first + u64::from(*index);
                 match pages.get(usize::from(*index)) {
-                    _ if active("evicted-though-changed") => true,
-                    Some(PageState::OfFile) => shared.dirty.is_clean(page),
-                    Some(PageState::Own) if shared.dirty.is_clean(page) => {
+                    Some(PageState::OfFile) => check(shared.dirty.is_clean(page), ONLY_CLEAN_PAGES_GO),
+                    Some(PageState::Own) if check(shared.dirty.is_clean(page), ONLY_CLEAN_PAGES_GO) => {
                         let found = compare(page, copied(mapping, page, content));
                         if matches!(found, ContentMatch::Other | ContentMatch::Never) {
                             strays.push(*index);
                         }
-                        found == ContentMatch::Same
+                        check(found == ContentMatch::Same, ONLY_CLEAN_PAGES_GO)
                     }
                     _ => false,
                 }
@@ -401,8 +399,7 @@ impl Sweeper {
                 let clean = match page {
                     // New extents are zeros in the file as well.
                     PageState::Absent => true,
-                    _ if active("evicted-though-changed") => true,
-                    _ if !shared.dirty.is_clean(number) => false,
+                    _ if !check(shared.dirty.is_clean(number), ONLY_CLEAN_PAGES_GO) => false,
                     _ => {
                         let content = copied(mapping, number, content);
                         let found = compare(number, content);

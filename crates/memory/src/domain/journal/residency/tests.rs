@@ -313,15 +313,11 @@ fn a_pool_larger_than_its_budget_comes_down_to_it_and_keeps_its_content() {
 #[cfg(feature = "mutants")]
 #[test]
 fn every_mutant_of_residency_is_caught() {
-    use crate::mutants::{CATALOGUE, CaughtBy, alone, select};
-    let _alone = alone();
+    use crate::order::tests::{By, all_are_caught, mutants_caught_by};
+    let _alone = crate::order::faults::alone();
     storm(100_000).unwrap();
     while_a_checkpoint_is_under_way().unwrap();
-    for mutant in CATALOGUE.iter().filter(|mutant| mutant.caught_by == CaughtBy::Residency) {
-        select(Some(mutant.name));
-        let outcome = while_a_checkpoint_is_under_way().and_then(|()| storm(1_000_000));
-        select(None);
-        println!("{:30} {outcome:?}", mutant.name);
-        assert!(outcome.is_err(), "{} is not caught", mutant.name);
-    }
+    all_are_caught(&mutants_caught_by(By::Residency), || {
+        while_a_checkpoint_is_under_way().and_then(|()| storm(1_000_000))
+    });
 }
