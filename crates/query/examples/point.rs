@@ -1,8 +1,8 @@
-//! What statements on single rows cost on their ways: prepared and as text, short and through the engine, beside the
+//! Cost of statements on single rows: prepared and as SQL text, on the fast path and on the planned path, beside the
 //! table's own interface without any SQL.
 //!
-//! `cargo run -p entresol-query --example point`. Medians of rounds, in turns; durability none, one
-//! session, one thread; on a volatile pool and on the journal.
+//! `cargo run -p entresol-query --example point`. Medians of rounds, in turns; durability none, one session, one
+//! thread; on a volatile pool and on the journal.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use futures::TryStreamExt;
 const ROWS: i32 = 100_000;
 const ROUNDS: usize = 15;
 
-/// A way, with how often it is gone in a round.
+/// Execution path to measure, with its number of runs per round.
 struct Way {
     name: &'static str,
     runs: i32,
@@ -50,7 +50,7 @@ impl Bench {
         Ok(Bench { session, catalog, table, next: 1 })
     }
 
-    /// Some key.
+    /// Returns some key.
     fn key(&mut self) -> i32 {
         self.next = self.next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.next >> 33) as i32 % ROWS + 1

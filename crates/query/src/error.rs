@@ -1,7 +1,7 @@
-//! What can go wrong in a statement.
+//! Errors of statements.
 //!
-//! DataFusion passes the errors of our own scans through as boxed causes; [`Error::from`] takes them out again,
-//! so that a conflict or a damaged row has the same error whether it was met by a scan or by a write.
+//! DataFusion passes the errors of our own scans through as boxed causes; [`Error::from`] extracts them again, so that
+//! a conflict or a damaged row has the same error whether a scan or a write returns it.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use datafusion::error::DataFusionError;
 /// The result of a query call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of this crate or of a floor under it.
+/// Error of this crate or of a crate below it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is no SQL.
+    /// The query text has a syntax error.
     #[error("{0}")]
     Syntax(String),
-    /// The statement makes no sense: unknown columns, types that do not fit, bad arguments.
+    /// The statement is invalid: unknown columns, types that do not fit, bad arguments.
     #[error("{0}")]
     Invalid(String),
     /// The statement, or a part of it, is not supported.
@@ -33,9 +33,9 @@ pub enum Error {
         table: String,
         /// The column.
         column: String,
-        /// The value, with its type.
+        /// Value, with its type.
         value: String,
-        /// The type of the column.
+        /// Type of the column.
         expected: String,
     },
     /// A statement of this transaction failed: only ROLLBACK (or ROLLBACK TO a savepoint) is possible now.
@@ -47,53 +47,53 @@ pub enum Error {
     /// A query needs more memory than its budget.
     #[error("{0}")]
     MemoryLimit(String),
-    /// From the engine: an expression that failed, a limit, a defect.
+    /// From DataFusion: an expression that failed, a limit, a defect.
     #[error("{0}")]
     Execution(String),
-    /// What PostgreSQL has a code of its own for (SQLSTATE), worded as there.
+    /// Error with a SQLSTATE of its own, worded as by PostgreSQL.
     #[error("{message}")]
     Coded {
         /// The SQLSTATE.
         sqlstate: &'static str,
-        /// What is wrong.
+        /// Message of the error.
         message: String,
     },
-    /// A row of a COPY.
+    /// Row of a COPY that failed.
     #[error("{error} (COPY {table}, line {line})")]
     Copy {
         /// The table.
         table: String,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with the row.
+        /// Error of the row.
         error: Box<Error>,
     },
-    /// A defect of the database, not of the statement.
+    /// Defect of the database, not of the statement.
     #[error("internal error: {0}")]
     Internal(String),
-    /// From the tables.
+    /// Error of the tables.
     #[error(transparent)]
     Tables(#[from] entresol_tables::Error),
-    /// From the transactions.
+    /// Error of the transactions.
     #[error(transparent)]
     Transactions(#[from] entresol_transactions::Error),
 }
 
 impl Error {
-    /// An unsupported statement or clause.
+    /// Unsupported statement or clause.
     pub(crate) fn unsupported(what: impl Into<String>) -> Error {
         Error::Unsupported(what.into())
     }
 
-    /// An error with its SQLSTATE.
+    /// Error with its SQLSTATE.
     pub(crate) fn coded(sqlstate: &'static str, message: impl Into<String>) -> Error {
         Error::Coded { sqlstate, message: message.into() }
     }
 
-    /// The code that PostgreSQL gives to such an error.
+    /// SQLSTATE of the error, as PostgreSQL would report it.
     pub fn sqlstate(&self) -> &'static str {
         match self {
-            // Too deep, not wrong.
+            // Nested too deeply, not malformed.
             Error::Syntax(message) if message.contains("recursion limit") => "54001",
             Error::Syntax(_) => "42601",
             Error::Invalid(message) => by_words(message, "42000"),
@@ -112,7 +112,7 @@ impl Error {
         }
     }
 
-    /// True if another transaction was first: the same statements may succeed when they are run again.
+    /// Returns true if another transaction committed first: the same statements may succeed when they are retried.
     pub fn is_conflict(&self) -> bool {
         let transactions = match self {
             Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => error,
@@ -126,7 +126,7 @@ impl Error {
     }
 }
 
-/// What the planner and the engine's kernels tell in words only; the first that match count.
+/// SQLSTATEs of messages of the planner and of DataFusion's kernels, which carry no code; the first match counts.
 const WORDS: &[(&str, &str)] = &[
     ("No field named", "42703"),
     ("has no column", "42703"),
@@ -170,7 +170,7 @@ fn by_words(message: &str, otherwise: &'static str) -> &'static str {
     WORDS.iter().find(|(words, _)| message.contains(words)).map_or(otherwise, |(_, code)| code)
 }
 
-/// Wraps an error of the floors below for the way through DataFusion.
+/// Wraps an error of the crates below for its way through DataFusion.
 pub(crate) fn external(error: impl Into<Error>) -> DataFusionError {
     DataFusionError::External(Box::new(error.into()))
 }
@@ -216,18 +216,18 @@ fn from_arrow(error: datafusion::arrow::error::ArrowError) -> Error {
         },
         ArrowError::ArithmeticOverflow(what) => out_of_range(&what),
         ArrowError::DivideByZero => Error::coded("22012", "division by zero: Divide by zero error"),
-        // The only way to tell a number that is too large from a text that is none.
+        // The message is the only distinction between a number out of range and a malformed string.
         ArrowError::CastError(what) if what.starts_with("Can't cast value") => out_of_range(&what),
         other => Error::Execution(other.to_string()),
     }
 }
 
-/// A number that its type has no room for.
+/// Number out of range of its type.
 fn out_of_range(what: &str) -> Error {
     Error::coded("22003", format!("number out of range: {what}"))
 }
 
-/// A shared error cannot be taken out; its message and whether it is one of ours is kept.
+/// Error with the message and the code of a shared error, which cannot be moved out.
 fn from_shared(error: &Arc<DataFusionError>) -> Error {
     match error.find_root() {
         DataFusionError::ResourcesExhausted(message) => Error::MemoryLimit(message.clone()),
@@ -236,7 +236,7 @@ fn from_shared(error: &Arc<DataFusionError>) -> Error {
             Some(Error::Tables(entresol_tables::Error::Corrupt { what, reason })) => {
                 Error::Tables(entresol_tables::Error::Corrupt { what: what.clone(), reason: reason.clone() })
             }
-            // A conflict stays one by its code.
+            // A conflict remains one by its code.
             Some(own) => match own.interrupt() {
                 Some(why) => entresol_transactions::Error::Interrupted(why).into(),
                 None => Error::coded(own.sqlstate(), own.to_string()),
@@ -247,7 +247,7 @@ fn from_shared(error: &Arc<DataFusionError>) -> Error {
     }
 }
 
-/// The planner tells unknown tables by message only.
+/// Classifies an error of the planner, which reports unknown tables by message only.
 fn plan_error(message: String) -> Error {
     let name = message.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found"));
     match name {
@@ -259,11 +259,11 @@ fn plan_error(message: String) -> Error {
     }
 }
 
-/// What the engine's errors say of its bugs, also where a statement is wrong.
+/// Note that DataFusion adds to internal errors, also where a statement is wrong.
 const BUG_NOTE: &str = "\nThis issue was likely caused by a bug in DataFusion's code. Please help us to resolve this by filing a bug \
                         report in our issue tracker: https://github.com/apache/datafusion/issues";
 
-/// Cuts the backtrace that some errors of the engine carry in their text, and what is for its developers.
+/// Strips the backtrace that some errors of DataFusion carry in their message, and the notes for its developers.
 fn first_lines(message: &str) -> String {
     let message = message.split("\n\nbacktrace").next().unwrap_or(message).replace(BUG_NOTE, "");
     message.strip_prefix("Internal error: ").unwrap_or(&message).to_owned()

@@ -1,4 +1,4 @@
-//! SQL over Entresol's tables: Apache DataFusion parses, plans and runs; this crate binds it to transactions.
+//! SQL over Entresol's tables: parsing, planning and execution by Apache DataFusion, bound to transactions.
 //!
 //! ```text
 //!   SQL ─▶ parser ─▶ execution ──┬─ session      BEGIN, COMMIT, SET, savepoints
@@ -21,12 +21,12 @@
 //! - Nothing is written by DataFusion; all writes go through [`entresol_tables::Table`], which checks types, NULL
 //!   and keys.
 //!
-//! # What a crash leaves
+//! # State after a crash
 //!
-//! What the transactions leave: all of a committed statement or block, nothing of others. A CREATE TABLE AS is
-//! two steps, the table and its rows; a crash between them leaves an empty table.
+//! All of a committed statement or block, nothing of others, as for any transaction. A CREATE TABLE AS is two steps,
+//! the table and its rows; a crash between them leaves an empty table.
 //!
-//! # What bounds memory
+//! # Memory bounds
 //!
 //! [`query_memory`] for what queries compute, one batch ([`BATCH_ROWS`]) per scan, the transactions' write sets.
 //! Collected results are the caller's; [`Session::stream`] avoids them.

@@ -1,4 +1,4 @@
-//! How the engine calls the functions of the catalog: rows of cells in, a column out.
+//! Calls of the catalog functions by DataFusion: rows of cells in, a column out.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::cell::{self, Cell, cells, column};
 use super::functions::DEFINITIONS;
 use super::view::Source;
 
-/// Makes the functions known to the engine.
+/// Registers the functions with DataFusion.
 pub(crate) fn register(context: &SessionContext, source: &Source) {
     for place in 0..DEFINITIONS.len() {
         context.register_udf(ScalarUDF::from(CatalogFunction::new(place, source)));
@@ -23,7 +23,7 @@ pub(crate) fn register(context: &SessionContext, source: &Source) {
     context.register_udf(ScalarUDF::from(ExpandArray::new()));
 }
 
-/// A [`Definition`] in a session.
+/// A [`Definition`] bound to a session.
 struct CatalogFunction {
     place: usize,
     signature: Signature,
@@ -106,7 +106,7 @@ impl ScalarUDFImpl for CatalogFunction {
     }
 }
 
-/// `_pg_expandarray(list)`: its elements with their places, as a list of (x, n) that is unnested.
+/// `_pg_expandarray(list)`: its elements with their positions, as a list of (x, n) that is unnested.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ExpandArray {
     signature: Signature,

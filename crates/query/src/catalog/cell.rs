@@ -1,4 +1,4 @@
-//! One value of a catalog's relation or function, and columns of them.
+//! One value of a catalog relation or function, and columns of them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::common::Result as EngineResult;
 use datafusion::error::DataFusionError;
 
-/// A value.
+/// Catalog value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Cell {
     Null,
@@ -66,7 +66,7 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
 }
 
 impl Cell {
-    /// The text, if it is one.
+    /// The string, if the value is one.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Cell::Text(text) => Some(text),
@@ -74,7 +74,7 @@ impl Cell {
         }
     }
 
-    /// The integer, if it is one or the text of one.
+    /// The integer, if the value is one or a string that contains one.
     pub(crate) fn int(&self) -> Option<i64> {
         match self {
             Cell::Int(value) => Some(*value),
@@ -98,7 +98,7 @@ pub(crate) fn column(data_type: &DataType, cells: Vec<Cell>) -> EngineResult<Arr
             let flags = cells.iter().map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None });
             Arc::new(flags.collect::<BooleanArray>())
         }
-        // What is made here fits: numbers of columns, oids below 2^31.
+        // Values made here fit: numbers of columns, oids below 2^31.
         DataType::Int16 => {
             Arc::new(ints().map(|value| value.map(|value| value as i16)).collect::<Int16Array>())
         }
@@ -115,7 +115,7 @@ pub(crate) fn column(data_type: &DataType, cells: Vec<Cell>) -> EngineResult<Arr
         DataType::Float64 => Arc::new(reals().collect::<Float64Array>()),
         DataType::Utf8 => Arc::new(cells.iter().map(Cell::text).collect::<StringArray>()),
         DataType::List(field) => list(field.data_type(), &cells)?,
-        // Without a writer of its own: all of it is NULL.
+        // Types without a conversion of their own: all of it is NULL.
         other => new_null_array(other, cells.len()),
     })
 }
@@ -147,7 +147,7 @@ fn list(element: &DataType, cells: &[Cell]) -> EngineResult<ArrayRef> {
     })
 }
 
-/// The cells of a column; what is neither a number, a text nor a list of them is its text.
+/// Converts a column to cells; values other than numbers, strings and lists of them become strings.
 pub(crate) fn cells(array: &ArrayRef) -> EngineResult<Vec<Cell>> {
     let rows = 0..array.len();
     let data_type = array.data_type();
@@ -186,7 +186,7 @@ fn list_cell(array: &ArrayRef, element: &DataType, row: usize) -> EngineResult<C
     })
 }
 
-/// The type of a word in the description of a relation.
+/// Arrow type of a type name in the description of a relation.
 pub(crate) fn type_of(word: &str) -> EngineResult<DataType> {
     if let Some(element) = word.strip_suffix("[]") {
         return Ok(list_of(type_of(element)?));

@@ -1,4 +1,4 @@
-//! Definitions as SQL: what `pg_get_indexdef` and `pg_get_constraintdef` show, and quoting.
+//! Definitions as SQL, for `pg_get_indexdef` and `pg_get_constraintdef`, and quoting.
 
 use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -9,7 +9,7 @@ use super::constraints::Constraint;
 use super::view::IndexView;
 use crate::schema_names::SCHEMA;
 
-/// CREATE INDEX of an index.
+/// CREATE INDEX statement of an index.
 pub(crate) fn index(index: &IndexView<'_>) -> String {
     let unique = if index.unique { "UNIQUE " } else { "" };
     format!(
@@ -20,7 +20,7 @@ pub(crate) fn index(index: &IndexView<'_>) -> String {
     )
 }
 
-/// What follows ADD CONSTRAINT name; a condition has its own parentheses besides unless it is `pretty`.
+/// Text behind ADD CONSTRAINT name; a condition has parentheses of its own besides, unless it is `pretty`.
 pub(crate) fn constraint(constraint: &Constraint<'_>, pretty: bool) -> String {
     let columns = || columns(constraint.table, &constraint.columns);
     match (constraint.kind, constraint.condition) {
@@ -56,12 +56,12 @@ pub(crate) fn quoted(name: &str) -> String {
     }
 }
 
-/// Whether a word in lower case is no name without quotes.
+/// Returns true if a word in lower case has to be quoted to be a name.
 pub(super) fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&word)
 }
 
-/// A text as a literal.
+/// String literal.
 pub(crate) fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     match quoted.contains('\\') {
@@ -70,7 +70,7 @@ pub(crate) fn literal(text: &str) -> String {
     }
 }
 
-/// Words that are no names without quotes.
+/// Words that have to be quoted to be names.
 const RESERVED: &[&str] = &[
     "all",
     "analyse",

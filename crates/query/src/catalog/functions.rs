@@ -1,7 +1,7 @@
-//! The functions of `pg_catalog` that ask about objects, privileges and sizes, and how they are called.
+//! Functions of `pg_catalog` on objects, privileges and sizes.
 //!
-//! Each takes a row of [`Cell`]s and sees the same [`View`] as the relations. The engine may compute one with constant
-//! arguments when it plans; so none is immutable ([`super::call`]).
+//! Each takes a row of [`Cell`]s and sees the same [`View`] as the relations. DataFusion may evaluate one with constant
+//! arguments at planning time; so none is immutable ([`super::call`]).
 
 use std::ops::RangeInclusive;
 
@@ -20,19 +20,19 @@ use crate::schema_names::SCHEMA;
 
 pub(super) type Call = fn(&View, &[Cell]) -> EngineResult<Cell>;
 
-/// A function.
+/// Definition of a catalog function.
 pub(crate) struct Definition {
     pub(crate) name: &'static str,
-    /// How many it takes.
+    /// Accepted numbers of arguments.
     pub(crate) arguments: RangeInclusive<usize>,
     returns: &'static str,
     pub(super) call: Call,
-    /// NULL if an argument is.
+    /// True if a NULL argument makes the result NULL.
     pub(super) strict: bool,
 }
 
 impl Definition {
-    /// The short name of the type of its result.
+    /// Short name of the result type.
     pub(crate) fn returns(&self) -> &'static str {
         self.returns
     }
@@ -47,7 +47,7 @@ const fn strict(
     Definition { name, arguments, returns, call, strict: true }
 }
 
-/// A function of something that there is not.
+/// Function about a kind of object that does not exist here: always NULL.
 const fn nothing(name: &'static str, arguments: RangeInclusive<usize>, returns: &'static str) -> Definition {
     Definition { name, arguments, returns, call: |_, _| Ok(Cell::Null), strict: true }
 }
@@ -56,12 +56,12 @@ const fn visible(name: &'static str) -> Definition {
     strict(name, 1..=1, "bool", |_, _| Ok(true.into()))
 }
 
-/// Whoever may connect may do that.
+/// Function about a privilege that every role has.
 const fn allowed(name: &'static str) -> Definition {
     strict(name, 2..=4, "bool", |_, _| Ok(true.into()))
 }
 
-/// Every function; their places are their numbers.
+/// All functions; the index of a function is its number.
 pub(crate) const DEFINITIONS: &[Definition] = &[
     strict("pg_get_userbyid", 1..=1, "name", |view, of| {
         let oid = of[0].int().unwrap_or(0);
@@ -105,7 +105,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     nothing("col_description", 2..=2, "text"),
     nothing("pg_relation_filenode", 1..=1, "oid"),
     nothing("pg_stat_get_numscans", 1..=1, "int8"),
-    // The space of a state is not counted by table.
+    // Space is counted per state, not per table.
     nothing("pg_relation_size", 1..=2, "int8"),
     nothing("pg_table_size", 1..=1, "int8"),
     nothing("pg_indexes_size", 1..=1, "int8"),
@@ -133,7 +133,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         Ok(of[0].int().is_some_and(|oid| view.table(oid).is_some()).into())
     }),
     strict("row_security_active", 1..=1, "bool", |_, _| Ok(false.into())),
-    // Nobody has locks of that kind.
+    // There are no locks of that kind.
     strict("pg_advisory_unlock_all", 0..=0, "text", |_, _| Ok(Cell::Null)),
     strict("pg_my_temp_schema", 0..=0, "oid", |_, _| Ok(Cell::Int(0))),
     strict("pg_partition_ancestors", 1..=1, "oid[]", |_, _| Ok(Cell::Ints(Vec::new()))),
@@ -192,12 +192,12 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     strict("to_regtype", 1..=1, "oid", |view, of| lenient(Alias::Type, view, &of[0])),
     strict("to_regnamespace", 1..=1, "oid", |view, of| lenient(Alias::Namespace, view, &of[0])),
     strict("to_regrole", 1..=1, "oid", |view, of| lenient(Alias::Role, view, &of[0])),
-    // What casts to alias types become: numbers, and names where they are shown.
+    // Targets of casts to alias types: numbers, and names where they are shown.
     strict("regclass", 1..=1, "oid", |view, of| Alias::Class.number(view, &of[0])),
     strict("regtype", 1..=1, "oid", |view, of| Alias::Type.number(view, &of[0])),
     strict("regnamespace", 1..=1, "oid", |view, of| Alias::Namespace.number(view, &of[0])),
     strict("regrole", 1..=1, "oid", |view, of| Alias::Role.number(view, &of[0])),
-    // Columns of functions have their names.
+    // Columns of functions contain names.
     strict("regproc", 1..=1, "text", |view, of| match &of[0] {
         Cell::Text(name) => Ok(parts(name).pop().into()),
         other => Alias::Procedure.text(view, other),
@@ -221,7 +221,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     },
 ];
 
-/// The place of a function.
+/// Position of a function.
 pub(super) fn place(name: &str) -> Option<usize> {
     DEFINITIONS.iter().position(|definition| definition.name == name)
 }
@@ -240,7 +240,7 @@ fn index_definition(view: &View, of: &[Cell]) -> EngineResult<Cell> {
     })
 }
 
-/// The sequence that belongs to a column: `public.t_id_seq`.
+/// Sequence owned by a column: `public.t_id_seq`.
 fn serial_sequence(view: &View, of: &[Cell]) -> EngineResult<Cell> {
     let (Some(table), Some(column)) = (of[0].text(), of[1].text()) else { return Ok(Cell::Null) };
     let Some(name) = parts(table).pop() else { return Ok(Cell::Null) };
@@ -275,7 +275,7 @@ fn shown(cell: &Cell) -> Option<String> {
     }
 }
 
-/// A bound of the first dimension; NULL of other ones, and of an empty list.
+/// Bound of the first dimension; NULL for other dimensions, and for an empty list.
 fn bound(of: &[Cell], at: fn(usize) -> usize) -> Cell {
     let length = match &of[0] {
         Cell::Texts(values) => values.len(),
@@ -285,7 +285,7 @@ fn bound(of: &[Cell], at: fn(usize) -> usize) -> Cell {
     (length > 0 && of[1].int() == Some(1)).then(|| at(length)).into()
 }
 
-/// Whole units from ten of them, as PostgreSQL shows sizes.
+/// Formats a size in a unit of which there are at least ten, as PostgreSQL does.
 fn size_pretty(bytes: i64) -> String {
     let mut size = bytes;
     for unit in ["bytes", "kB", "MB", "GB", "TB"] {
@@ -297,7 +297,7 @@ fn size_pretty(bytes: i64) -> String {
     format!("{size} PB")
 }
 
-/// `has_table_privilege([user,] table, [column,] privilege)`; `behind`: how many follow the user.
+/// `has_table_privilege([user,] table, [column,] privilege)`; `behind`: number of arguments after the user.
 fn table_privilege(view: &View, of: &[Cell], behind: usize) -> EngineResult<Cell> {
     let (user, rest) = match of.len() > behind + 1 {
         true => (Alias::Role.text(view, &of[0])?, &of[1..]),
@@ -310,7 +310,7 @@ fn table_privilege(view: &View, of: &[Cell], behind: usize) -> EngineResult<Cell
         return Ok(Cell::Null);
     };
     let roles = view.roles()?;
-    // As long as there are no roles everybody may do everything.
+    // Without any roles every user has every privilege.
     let Some(role) = roles.iter().find(|role| role.name == user) else { return Ok(roles.is_empty().into()) };
     if table.schema != oids::PUBLIC {
         return Ok(wanted.trim().eq_ignore_ascii_case("select").into());
@@ -322,7 +322,7 @@ fn table_privilege(view: &View, of: &[Cell], behind: usize) -> EngineResult<Cell
         let privilege = Privileges::NAMES.iter().find(|(_, name, _)| *name == word);
         any |= match (privilege, word.as_str()) {
             (Some((privilege, ..)), _) => granted.contains(*privilege),
-            // Of what cannot be granted, only administrators have it.
+            // Privileges that cannot be granted belong to administrators only.
             (None, "TRUNCATE" | "REFERENCES" | "TRIGGER" | "MAINTAIN") => role.administrator,
             (None, other) => {
                 let message = format!("unrecognized privilege type: \"{other}\"");

@@ -144,7 +144,7 @@ pub(crate) static RELATIONS: &[Relation] = &[
     ),
 ];
 
-/// What may be done with tables, as the standard spells it.
+/// Answer to whether something is allowed, as the standard spells it.
 const YES: &str = "YES";
 const NO: &str = "NO";
 
@@ -255,7 +255,7 @@ fn column_row(schema: &str, table: &str, at: usize, column: &Attribute) -> Vec<C
     row
 }
 
-/// Each constraint of each table.
+/// Calls `add` with each constraint of each table.
 fn each(view: &View, mut add: impl FnMut(&Table, &Constraint<'_>)) {
     for table in &view.tables {
         constraints_of(table).iter().for_each(|constraint| add(table, constraint));

@@ -1,9 +1,9 @@
-//! What PostgreSQL's tools look at: `pg_catalog`, `information_schema`, and the functions on them.
+//! `pg_catalog`, `information_schema` and the functions on them, as PostgreSQL tools use them.
 //!
 //! ```text
-//!   statement ─▶ spelling ──────▶ engine's planner ─▶ correlated ─▶ …
+//!   statement ─▶ spelling ────▶ DataFusion's planner ─▶ correlated ─▶ …
 //!                 PostgreSQL's      │ schemas            subqueries that
-//!                 words, casts      ▼                    the engine cannot join
+//!                 syntax, casts     ▼                    DataFusion cannot join
 //!                                relation ◀─ view ◀─ the tables' catalog, roles, settings
 //!                                   ▲
 //!                 functions ────────┘
@@ -11,11 +11,11 @@
 //!
 //! # Invariants
 //!
-//! - Nothing is stored: each relation is computed when a statement that names it is planned, from the catalog as it
-//!   is then. Definitions are not transactional here, so that is what the statement's tables are, too.
-//! - An object keeps its number ([`oids`]) as long as it lives, over restarts.
-//! - A relation of PostgreSQL's that has no counterpart is there and empty; a column without one is NULL, or
-//!   what PostgreSQL has for "none".
+//! - Nothing is stored: each relation is computed when a statement that names it is planned, from the catalog at that
+//!   time. Definitions are not transactional here, so the statement's tables are in the same state.
+//! - An object keeps its number ([`oids`]) for its lifetime, over restarts.
+//! - A PostgreSQL relation without counterpart exists and is empty; a column without counterpart is NULL, or
+//!   PostgreSQL's value for "none".
 //!
 //! Memory: a relation is one batch; rows are as many as there are columns, indexes and constraints of tables.
 
@@ -41,7 +41,7 @@ pub(crate) mod view;
 
 use crate::schema_names::{INFORMATION_SCHEMA, PG_CATALOG};
 
-/// Whether a table of this name, without a schema, is one of `pg_catalog`: they come before those of `public`.
+/// Returns true if a table of this name, without a schema, is one of `pg_catalog`: they precede those of `public`.
 pub fn is_catalog_relation(name: &str) -> bool {
     name.starts_with("pg_") && registry::REGISTRY.find(PG_CATALOG, name).is_some()
 }

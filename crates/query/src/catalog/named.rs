@@ -1,7 +1,7 @@
-//! Rows about views and sequences.
+//! Catalog rows of views and sequences.
 //!
-//! They have no state that could number them, so their numbers come from their names: a renamed or made-again one has
-//! another or the same number. The columns of a view are those of its plan; one that cannot be planned any more (its
+//! They have no state that could number them, so their numbers derive from their names: a renamed or recreated one has
+//! another or the same number. The columns of a view are those of its plan; a view that cannot be planned any more (its
 //! table is damaged, say) is listed without columns.
 
 use datafusion::common::Result as EngineResult;
@@ -22,13 +22,13 @@ use std::ops::Range;
 pub(crate) struct Named {
     pub(crate) oid: i64,
     pub(crate) name: String,
-    /// As in `pg_class.relkind`: v, S.
+    /// `pg_class.relkind`: v, S.
     pub(crate) kind: char,
-    /// What a view's text says.
+    /// Query text of a view.
     pub(crate) query: Option<String>,
 }
 
-/// All of them.
+/// All views and sequences.
 pub(crate) fn all(view: &View) -> Vec<Named> {
     let views = view.catalog.views().into_iter().map(|view| Named {
         oid: oids::view(view.name()),
@@ -47,7 +47,7 @@ pub(crate) fn all(view: &View) -> Vec<Named> {
 
 /// The columns of a view or a sequence.
 pub(crate) fn attributes_of(view: &View, named: &Named) -> Vec<Attribute> {
-    // Looking tables up waits for nothing, so planning is done at once or, if not, left out.
+    // Table look-ups never wait, so planning completes at once or, if not, is left out.
     let provider = view.views.get().and_then(|views| views.relation(&named.name).now_or_never());
     let Some(Ok(Some(provider))) = provider else { return Vec::new() };
     let schema = provider.schema();

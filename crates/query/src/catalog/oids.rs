@@ -1,27 +1,27 @@
-//! Object numbers: what clients hold on to between their questions.
+//! Object numbers: the identities that clients keep between their queries.
 //!
-//! A table or index has the number of its state, which it keeps as long as it lives; what belongs to it is numbered
-//! behind it. Numbers of PostgreSQL's own relations, types and schemas are PostgreSQL's where clients may know
-//! them by heart. All are below 2^31.
+//! A table or index has the number of its state for its lifetime; objects that belong to it are numbered behind it.
+//! PostgreSQL's own relations, types and schemas have PostgreSQL's numbers where clients may have them built in. All
+//! are below 2^31.
 //!
 //! ```text
 //!   FIRST + state * STRIDE    the table or index
 //!                       + 1   the index of a PRIMARY KEY
 //!                       + 2   the PRIMARY KEY constraint
 //!                       + 3   the UNIQUE constraint of an index
-//!                       + CHECKS + n     the checks, by place
+//!                       + CHECKS + n     the checks, by position
 //!                       + DEFAULTS + n   the defaults, by column
 //! ```
 
 use entresol_transactions::StateId;
 
-/// The first number of what users make, as in PostgreSQL.
+/// First number of user objects, as in PostgreSQL.
 const FIRST: i64 = 16384;
 /// Numbers per state.
 const STRIDE: i64 = 8192;
 const CHECKS: i64 = 1024;
 const DEFAULTS: i64 = 4096;
-/// Roles, views and sequences are numbered by their names.
+/// Base of the numbers of roles, views and sequences, which derive from their names.
 const ROLES: i64 = 0x6000_0000;
 const VIEWS: i64 = 0x5000_0000;
 const SEQUENCES: i64 = 0x4000_0000;
@@ -34,21 +34,21 @@ pub(crate) const PUBLIC: i64 = 2200;
 pub(crate) const INFORMATION_SCHEMA: i64 = 13_000;
 /// The schema `entresol`.
 pub(crate) const SYSTEM: i64 = 13_001;
-/// Relations without a number of PostgreSQL's are numbered from here, by place.
+/// Base of the numbers of relations without a PostgreSQL number, by position.
 pub(crate) const RELATIONS: i64 = 13_100;
-/// Functions, by place.
+/// Base of the numbers of functions, by position.
 pub(crate) const FUNCTIONS: i64 = 14_000;
 /// The database.
 pub(crate) const DATABASE: i64 = 5;
-/// Who owns everything.
+/// Owner of every object.
 pub(crate) const OWNER: i64 = 10;
 /// The tablespace.
 pub(crate) const TABLESPACE: i64 = 1663;
-/// How tables are stored.
+/// Access method of tables.
 pub(crate) const HEAP: i64 = 2;
-/// How indexes are ordered.
+/// Access method of indexes.
 pub(crate) const BTREE: i64 = 403;
-/// The collation of every text.
+/// Collation of every string column.
 pub(crate) const COLLATION: i64 = 100;
 
 /// A table or an index.

@@ -1,6 +1,6 @@
 //! Relations that are computed: their columns, as PostgreSQL 16 has them, and the functions that compute their rows.
 //!
-//! A description is text, `name type, name type`; types are the short names of [`super::cell::type_of`].
+//! A description is a string, `name type, name type`; types are the short names of [`super::cell::type_of`].
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::schema_names::{INFORMATION_INNER, INFORMATION_SCHEMA};
 /// Rows of cells.
 pub(crate) type Rows = Vec<Vec<Cell>>;
 
-/// A relation that is computed.
+/// Computed relation.
 pub(crate) struct Relation {
-    /// PostgreSQL's number; 0 if clients do not know it.
+    /// PostgreSQL's number; 0 if clients do not rely on it.
     number: i64,
     pub(crate) name: &'static str,
     description: &'static str,
-    /// `None`: there is never a row.
+    /// Function that computes the rows; `None` if there is never a row.
     rows: Option<fn(&View) -> EngineResult<Rows>>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) const fn relation(
     Relation { number, name, description, rows: Some(rows) }
 }
 
-/// A relation of something that there is not.
+/// Relation about a kind of object that does not exist here.
 pub(crate) const fn empty(number: i64, name: &'static str, description: &'static str) -> Relation {
     Relation { number, name, description, rows: None }
 }
@@ -55,7 +55,7 @@ impl Relation {
         self.description.split(',').filter_map(|column| column.trim().split_once(' '))
     }
 
-    /// Its content now.
+    /// Table provider over its current content.
     pub(crate) fn provider(&self, source: &Source) -> EngineResult<Arc<dyn TableProvider>> {
         let fields: Vec<Field> = self
             .columns()

@@ -15,7 +15,7 @@ use crate::schema_names::{CATALOG, SCHEMA};
 const PERMANENT: &str = "p";
 const UNLOGGED: &str = "u";
 
-/// What `pg_class` says that differs between relations.
+/// Properties in `pg_class` that differ between relations.
 struct Class {
     oid: i64,
     name: String,
@@ -94,7 +94,7 @@ fn class_row(class: Class) -> Vec<Cell> {
         class.oid.into(),
         Cell::Int(0),
         Cell::Int(0),
-        // Not known, as of a table that was never analyzed.
+        // Unknown, as for a table that was never analyzed.
         Cell::Real(-1.0),
         Cell::Int(0),
         Cell::Int(0),
@@ -121,12 +121,12 @@ fn class_row(class: Class) -> Vec<Cell> {
     ]
 }
 
-/// As in PostgreSQL, whose unlogged tables are empty after a crash.
+/// `relpersistence`, as in PostgreSQL, whose unlogged tables are empty after a crash.
 fn persistence(table: &Table) -> &'static str {
     if table.is_volatile() { UNLOGGED } else { PERMANENT }
 }
 
-/// Who may do what with a table: `role=arwd/owner`; `None` if only administrators may.
+/// Access list of a table: `role=arwd/owner`; `None` if only administrators have privileges.
 fn access_list(roles: &[RoleRow], table: &str) -> Option<Vec<String>> {
     let of = |role: &RoleRow| {
         let granted = role.privileges(table);
@@ -204,12 +204,12 @@ pub(super) fn alignment(length: i64) -> &'static str {
     }
 }
 
-/// Texts have a collation.
+/// Collation of a type category: strings have one.
 pub(super) fn collation_of(category: &str) -> i64 {
     if category == "S" { oids::COLLATION } else { 0 }
 }
 
-/// Places of columns, from 1.
+/// Positions of columns, from 1.
 fn places(columns: &[usize]) -> Cell {
     Cell::Ints(columns.iter().map(|&column| column as i64 + 1).collect())
 }
@@ -335,7 +335,7 @@ pub(super) fn index_definitions(view: &View) -> EngineResult<Rows> {
 pub(super) fn user_tables(view: &View) -> EngineResult<Rows> {
     let row = |table: &std::sync::Arc<Table>| {
         let mut row = vec![oids::state(table.state().id()).into(), SCHEMA.into(), table.name().into()];
-        // Nothing counts them.
+        // These statistics are not counted.
         row.extend(std::iter::repeat_n(Cell::Null, 6));
         row
     };

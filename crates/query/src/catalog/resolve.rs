@@ -1,4 +1,4 @@
-//! Names to numbers and back: what `'t'::regclass`, `23::regtype` and the like mean.
+//! Alias types: names to numbers and back for `'t'::regclass`, `23::regtype` and the like.
 
 use datafusion::common::Result as EngineResult;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, external};
 use crate::postgres::pg_types;
 use crate::schema_names::{CATALOG, SCHEMA};
 
-/// What a number stands for.
+/// Kind of object that a number identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Alias {
     Class,
@@ -46,7 +46,7 @@ impl Alias {
         }
     }
 
-    /// The number of a name; a number, or the text of one, is itself. An unknown name is an error.
+    /// Number of a name; a number, or a string that contains one, is itself. An unknown name is an error.
     pub(crate) fn number(self, view: &View, value: &Cell) -> EngineResult<Cell> {
         let name = match value {
             Cell::Text(name) if name.trim() == "-" => return Ok(Cell::Int(0)),
@@ -69,7 +69,7 @@ impl Alias {
         }
     }
 
-    /// The number of a name, if there is such a thing.
+    /// Number of a name, if there is such an object.
     pub(crate) fn find(self, view: &View, name: &str) -> EngineResult<Option<i64>> {
         let parts = parts(name);
         let (schema, last) = match parts.as_slice() {
@@ -92,7 +92,7 @@ impl Alias {
         })
     }
 
-    /// The name of a number; a name is itself. A number of nothing is shown as a number.
+    /// Name of a number; a name is itself. The number of no object is shown as a number.
     pub(crate) fn text(self, view: &View, value: &Cell) -> EngineResult<Cell> {
         let oid = match value {
             Cell::Int(oid) => *oid,
@@ -128,7 +128,7 @@ impl Alias {
     }
 }
 
-/// A table or index: `pg_catalog` first, then `public`.
+/// Number of a table or index: `pg_catalog` first, then `public`.
 fn class(view: &View, schema: Option<&str>, name: &str) -> Option<i64> {
     let found = |schema: i64| {
         view.objects().into_iter().find(|object| object.schema == schema && object.name == name)
@@ -140,7 +140,7 @@ fn class(view: &View, schema: Option<&str>, name: &str) -> Option<i64> {
     schemas.into_iter().find_map(found).map(|object| object.oid)
 }
 
-/// The identifiers of a dotted name, folded unless they are quoted.
+/// Identifiers of a dotted name, folded unless they are quoted.
 pub(crate) fn parts(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut chars = name.trim().chars().peekable();

@@ -1,29 +1,29 @@
-//! The rows of roles and grants, which a server keeps in two ordinary tables.
+//! Rows of roles and grants, which a server stores in two ordinary tables.
 //!
 //! | table | key | further columns |
 //! | --- | --- | --- |
 //! | `entresol_roles` | `name` | `verifier` (SCRAM, never the password), `administrator` |
 //! | `entresol_grants` | `role`, `table_name` (`*`: all tables) | `may_write`, `privileges` |
 //!
-//! They are read here and written by whoever checks passwords. `privileges` are bits of [`Privileges`]; grants
-//! without them are of a time when there was only `may_write`: all four, or SELECT.
+//! They are read here and written by the server. `privileges` are bits of [`Privileges`]; grants without them date from
+//! versions that had only `may_write`: all four, or SELECT.
 
 use entresol_tables::{Catalog, Error as TableError, Result, Row, ScanRange, Value};
 use entresol_transactions::Transaction;
 
-/// The table of the roles.
+/// Name of the table of roles.
 pub const ROLES_TABLE: &str = "entresol_roles";
-/// The table of what they may do.
+/// Name of the table of grants.
 pub const GRANTS_TABLE: &str = "entresol_grants";
-/// Stands for all tables in a grant.
+/// Table name in a grant on all tables.
 pub const ALL_TABLES: &str = "*";
 
-/// What may be done with the rows of a table: a set.
+/// Set of privileges on the rows of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Privileges(u8);
 
 impl Privileges {
-    /// Nothing.
+    /// Empty set.
     pub const NONE: Privileges = Privileges(0);
     /// SELECT.
     pub const SELECT: Privileges = Privileges(1);
@@ -36,7 +36,7 @@ impl Privileges {
     /// All four.
     pub const ALL: Privileges = Privileges(15);
 
-    /// Each with its SQL name and its letter in access lists.
+    /// Privileges with their SQL names and their letters in access lists.
     pub const NAMES: [(Privileges, &'static str, char); 4] = [
         (Privileges::INSERT, "INSERT", 'a'),
         (Privileges::SELECT, "SELECT", 'r'),
@@ -44,43 +44,43 @@ impl Privileges {
         (Privileges::DELETE, "DELETE", 'd'),
     ];
 
-    /// The set of these bits; `None` if there are others.
+    /// Set of these bits; `None` if there are unknown ones.
     pub fn from_bits(bits: i32) -> Option<Privileges> {
         u8::try_from(bits).ok().filter(|bits| bits & !Privileges::ALL.0 == 0).map(Privileges)
     }
 
-    /// Its bits.
+    /// Bits of the set, as stored.
     pub fn bits(self) -> i32 {
         self.0.into()
     }
 
-    /// Whether all of `other` are in it.
+    /// Returns true if all of `other` are in it.
     pub fn contains(self, other: Privileges) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Both.
+    /// Union of both sets.
     pub fn with(self, other: Privileges) -> Privileges {
         Privileges(self.0 | other.0)
     }
 
-    /// Without those.
+    /// Difference: this set without `other`.
     pub fn without(self, other: Privileges) -> Privileges {
         Privileges(self.0 & !other.0)
     }
 }
 
-/// A role and what it was granted.
+/// Role with its grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RoleRow {
     pub(crate) name: String,
     pub(crate) administrator: bool,
-    /// By table; `*` is all.
+    /// Privileges by table; `*` is all tables.
     pub(crate) grants: Vec<(String, Privileges)>,
 }
 
 impl RoleRow {
-    /// What it may do with a table.
+    /// Privileges of the role on a table.
     pub(crate) fn privileges(&self, table: &str) -> Privileges {
         if self.administrator {
             return Privileges::ALL;
@@ -93,7 +93,7 @@ impl RoleRow {
     }
 }
 
-/// Role, table and privileges of a row of `entresol_grants`; `None` if it is none.
+/// Role, table and privileges of a row of `entresol_grants`; `None` if the row is malformed.
 pub fn grant_of(row: &Row) -> Option<(&str, &str, Privileges)> {
     let (Value::Varchar(role), Value::Varchar(table), Value::Boolean(write)) =
         (row.first()?, row.get(1)?, row.get(2)?)
@@ -108,7 +108,7 @@ pub fn grant_of(row: &Row) -> Option<(&str, &str, Privileges)> {
     Some((role, table, privileges))
 }
 
-/// All roles, by name; none if nobody has made any.
+/// All roles, by name; none if no role was created.
 pub(crate) fn read(catalog: &Catalog, transaction: &Transaction) -> Result<Vec<RoleRow>> {
     let rows = |name: &str| match catalog.table(name) {
         Ok(table) => table.scan(ScanRange::full()).rows(transaction).map(Some),

@@ -1,4 +1,4 @@
-//! Rows about everything that is no table: schemas, database, roles, settings, types, functions.
+//! Catalog rows that are not about tables: schemas, database, roles, settings, types, functions.
 
 use datafusion::common::Result as EngineResult;
 use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
@@ -40,7 +40,7 @@ pub(super) fn databases(_: &View) -> EngineResult<Rows> {
     ]])
 }
 
-/// All roles; without any, the one that a client is.
+/// All roles; without any, the one of the client.
 fn known_roles(view: &View) -> EngineResult<Vec<RoleRow>> {
     let mut roles = view.roles()?;
     if roles.is_empty() {
@@ -49,7 +49,7 @@ fn known_roles(view: &View) -> EngineResult<Vec<RoleRow>> {
     Ok(roles)
 }
 
-/// The owner of everything, who cannot log in, and the roles: number, name, administrator, may log in.
+/// Rows of roles: the owner of all objects, who cannot log in, and the roles; number, name, administrator, may log in.
 fn role_facts(view: &View) -> EngineResult<Vec<(i64, String, bool, bool)>> {
     let mut facts = vec![(oids::OWNER, CATALOG.to_owned(), true, false)];
     for role in known_roles(view)? {

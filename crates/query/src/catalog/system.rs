@@ -1,4 +1,4 @@
-//! System tables: what the database knows of itself, as of the moment the statement is planned.
+//! System tables: state of the database when the statement is planned.
 //!
 //! | table | rows |
 //! | --- | --- |
@@ -6,7 +6,7 @@
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
 //! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
 //! | `entresol.placement` | `pool`, `domain`, `device_node`, `processors`, `piece_bytes`, `writes_at_once`, `calibrated`; one per pool |
-//! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table that keeps its past |
+//! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it |
 
@@ -32,7 +32,7 @@ use crate::catalog::view::Source;
 pub(crate) const TABLES: [&str; 7] =
     ["database", "history", "memory", "placement", "pool", "tables", "vacuum"];
 
-/// The content of a system table now; `None` if there is none of this name.
+/// Current content of a system table; `None` if there is none of this name.
 pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
     let catalog = &source.catalog;
     let batch = match name {
@@ -58,7 +58,7 @@ fn database(catalog: &Catalog) -> EngineResult<RecordBatch> {
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
-/// The consumers of the memory budget; no rows if the pool was opened without one.
+/// Consumers of the memory budget; no rows if the pool was opened without one.
 fn memory(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let usage = catalog.context().pool().memory().map(|budget| budget.usage());
     let (max_bytes, lines) = usage.map_or((0, Vec::new()), |usage| (usage.max_bytes, usage.consumers));
@@ -76,8 +76,8 @@ fn memory(catalog: &Catalog) -> EngineResult<RecordBatch> {
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
-/// The pools. No node: the kernel does not tell it. No processors: threads run where they like. No pieces: nothing is
-/// written by checkpoints.
+/// Pools with their placement. The node is NULL if the kernel does not report it, processors if threads are not pinned,
+/// pieces if checkpoints write nothing.
 fn placement(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let context = catalog.context();
     let main = [("main", context.pool())];

@@ -1,4 +1,4 @@
-//! What the relations and functions of the catalog are computed from: tables, roles and settings, as they are now.
+//! Input of the catalog's relations and functions: tables, roles and settings, as of now.
 
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
@@ -25,7 +25,7 @@ pub(crate) trait PlannedRelations: Debug + Send + Sync {
     async fn relation(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>>;
 }
 
-/// Where a [`View`] comes from; one per session.
+/// Source of [`View`]s; one per session.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub(crate) catalog: Arc<Catalog>,
@@ -38,7 +38,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// What is there now.
+    /// Returns the current state.
     pub(crate) fn view(&self) -> EngineResult<View> {
         Ok(View {
             tables: self.catalog.tables(),
@@ -53,7 +53,7 @@ impl Source {
 
 /// See the [module](self).
 pub(crate) struct View {
-    /// The user's tables, by name.
+    /// User tables, by name.
     pub(crate) tables: Vec<Arc<Table>>,
     pub(crate) catalog: Arc<Catalog>,
     transaction: Arc<Transaction>,
@@ -63,7 +63,7 @@ pub(crate) struct View {
     pub(crate) registry: &'static Registry,
 }
 
-/// An index of a user's table, the one that a PRIMARY KEY of CREATE TABLE is thought to have included.
+/// Index of a user table; PRIMARY KEY of CREATE TABLE is shown as one.
 pub(crate) struct IndexView<'v> {
     pub(crate) oid: i64,
     pub(crate) name: String,
@@ -71,7 +71,7 @@ pub(crate) struct IndexView<'v> {
     pub(crate) columns: Vec<usize>,
     pub(crate) unique: bool,
     pub(crate) primary: bool,
-    /// The constraint that it stands for.
+    /// Number of the constraint that the index enforces.
     pub(crate) constraint: Option<i64>,
     pub(crate) valid: bool,
 }
@@ -99,7 +99,7 @@ pub(crate) fn indexes_of(table: &Table) -> Vec<IndexView<'_>> {
             valid: true,
         });
     }
-    // One that is being built may still come to nothing.
+    // An index that is being built may still be abandoned.
     let built = table.indexes().iter().filter(|index| index.readable_from() != INFINITY);
     all.extend(built.map(|index| secondary(table, index)));
     all.sort_by(|left, right| left.name.cmp(&right.name));
@@ -122,12 +122,12 @@ fn secondary<'v>(table: &'v Table, index: &Arc<Index>) -> IndexView<'v> {
 }
 
 impl View {
-    /// Who asks.
+    /// Client of the session.
     pub(crate) fn client(&self) -> Client {
         self.facts.client()
     }
 
-    /// The roles; empty as long as nobody needs a password.
+    /// Roles of the database; empty as long as no password is required.
     pub(crate) fn roles(&self) -> EngineResult<Vec<RoleRow>> {
         roles::read(&self.catalog, &self.transaction).map_err(external)
     }

@@ -1,12 +1,12 @@
 //! ALTER TABLE: one change of a table's definition.
 //!
-//! - Adding and dropping columns touches no row: rows say which shape they have, and what older rows have in a new column
-//!   stands in the catalog. So a new column's default must give the same for all rows: no `random()`.
-//! - SET NOT NULL and ADD CHECK read all rows, while nobody writes one that breaks the new rule. ADD UNIQUE builds an index,
-//!   and so does ADD PRIMARY KEY, after SET NOT NULL.
+//! - Adding and dropping columns touches no row: a row names its layout, and the value of a new column in older rows is
+//!   stored in the catalog. So a new column's default must give the same value for all rows: no `random()`.
+//! - SET NOT NULL and ADD CHECK read all rows, while writers are held to the new rule. ADD UNIQUE builds an index, and
+//!   so does ADD PRIMARY KEY, after SET NOT NULL.
 //! - Columns of the key, of indexes and of checks can be renamed, but not dropped.
-//! - One statement makes one change, so that it is done whole or not at all. One exception: ADD COLUMN with CHECK, or with
-//!   NOT NULL and no default, adds the column, then the rule; a crash between them leaves the column without it.
+//! - One statement makes one atomic change. One exception: ADD COLUMN with CHECK, or with NOT NULL and no default, adds
+//!   the column, then the rule; a crash between them leaves the column without it.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ struct Change<'s> {
     table: Arc<Table>,
 }
 
-/// What all rows have to be looked at for.
+/// Rule that all rows have to be verified against.
 enum Rule {
     NotNull(usize),
     Checks(Checks),
@@ -130,7 +130,7 @@ impl Change<'_> {
         Ok(DONE)
     }
 
-    /// The place of a visible column.
+    /// Position of a visible column.
     fn column(&self, name: &str) -> Result<usize> {
         let columns = self.table.schema().visible_columns();
         let found = columns.iter().position(|column| column.name == name);
@@ -147,7 +147,7 @@ impl Change<'_> {
         self.redefine_with(rule, Alteration::default(), change).await
     }
 
-    /// The same, with what else changes.
+    /// Redefines the table together with other changes.
     async fn redefine_with(
         &self,
         rule: Option<Rule>,
@@ -196,7 +196,7 @@ impl Change<'_> {
         }
         let required = !declared.column.nullable;
         let mut column = declared.column.clone();
-        // Rows that are there have NULL in it: whether there are any is looked at in a second step.
+        // Existing rows have NULL in it; whether there are any is checked in a second step.
         column.nullable |= missing.is_null();
         let default = declared.default.as_ref().map(ToString::to_string);
         self.redefine(None, move |definition| {
@@ -223,7 +223,7 @@ impl Change<'_> {
         let column = (place, name.as_str(), declared.column.data_type);
         let (sequence, default) = generated.sequence(&self.session.catalog, table, column, &[])?;
         let alteration = Alteration { cascade: false, sequences: vec![sequence] };
-        // NOT NULL comes second, with a look at the rows that others may have added meanwhile.
+        // NOT NULL comes second and checks the rows that other sessions may have added meanwhile.
         let column = Column { nullable: true, ..declared.column.clone() };
         self.redefine_with(None, alteration, move |definition| {
             definition.schema = Arc::new(definition.schema.with_column(column, Value::Null)?);
@@ -234,7 +234,7 @@ impl Change<'_> {
         self.ruled_or_dropped(&name, true, declared.checks.clone()).await
     }
 
-    /// Adds the rules of a column that was just added, or drops it if the rows do not meet them.
+    /// Adds the rules of a column that was just added, or drops the column if existing rows violate them.
     async fn ruled_or_dropped(
         &self,
         name: &str,
@@ -252,7 +252,7 @@ impl Change<'_> {
         ruled
     }
 
-    /// The rules of a column that was just added.
+    /// Adds the rules of a column that was just added.
     async fn add_rules(
         &self,
         column: &str,
@@ -443,8 +443,8 @@ impl Change<'_> {
         }
     }
 
-    /// A primary key of rows that are there: their columns become NOT NULL, then a unique index is built. The rows stay where
-    /// they are, in the order of their hidden key. A crash in between leaves columns that are NOT NULL.
+    /// Adds a primary key to existing rows: its columns become NOT NULL, then a unique index is built. The rows stay in
+    /// the order of their hidden key. A crash in between leaves columns that are NOT NULL.
     async fn add_primary_key(&self, primary: &PrimaryKeyConstraint) -> Result<StatementResult> {
         refuse(
             "ADD PRIMARY KEY",

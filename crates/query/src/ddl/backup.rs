@@ -1,6 +1,6 @@
-//! `BACKUP TO 'directory'`: a backup of the open database, while others go on writing.
+//! `BACKUP TO 'directory'`: a backup of the open database, while other sessions go on writing.
 //!
-//! Outside of a transaction only; what it holds is said at [`entresol_memory::Pool::backup`].
+//! Only outside of a transaction block; [`entresol_memory::Pool::backup`] documents its contents.
 
 use std::path::PathBuf;
 use std::sync::Arc;

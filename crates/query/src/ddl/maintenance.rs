@@ -1,11 +1,12 @@
-//! Statements that keep tables in order: TRUNCATE and ANALYZE.
+//! Maintenance statements: TRUNCATE and ANALYZE.
 //!
-//! - TRUNCATE deletes all rows in the statement's transaction: others go on seeing them in their snapshots, and ROLLBACK
-//!   brings them back. It takes as long, and as much memory, as a DELETE. Its space comes back as that of deleted rows does.
-//! - RESTART IDENTITY restarts the sequences of the tables' columns once the rows are gone. Sequences are not taken back, so
-//!   it is not possible inside of a block. A crash between the two leaves the sequences as they were.
-//! - ANALYZE has nothing to compute: the planner counts the rows of a table when it plans, and keeps no statistics that
-//!   could be old. It says so.
+//! - TRUNCATE deletes all rows in the statement's transaction: other sessions still see them in their snapshots, and
+//!   ROLLBACK restores them. It takes as long, and as much memory, as a DELETE. Its space is reclaimed like that of
+//!   deleted rows.
+//! - RESTART IDENTITY restarts the sequences of the tables' columns after the rows are deleted. Sequences are not
+//!   transactional, so it is not possible inside of a block. A crash between the two leaves the sequences as they were.
+//! - ANALYZE has nothing to compute: the planner counts the rows of a table when it plans, and stores no statistics
+//!   that could be outdated. A notice says so.
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ pub(crate) async fn truncate(
     Ok(StatementResult::Done { verb: "TRUNCATE TABLE" })
 }
 
-/// Tells whether a TRUNCATE restarts sequences.
+/// Returns true if a TRUNCATE restarts sequences.
 pub(crate) fn restarts(statement: &Truncate) -> bool {
     matches!(statement.identity, Some(TruncateIdentityOption::Restart))
 }

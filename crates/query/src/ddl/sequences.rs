@@ -77,19 +77,19 @@ pub(crate) fn declared(options: &Options, default_type: SequenceType) -> Result<
     Ok(definition)
 }
 
-/// The bounds of a sequence that names none.
+/// Bounds of a sequence that specifies none.
 fn default_bounds(data_type: SequenceType, increment: i64) -> (i64, i64) {
     let (least, greatest) = data_type.bounds();
     if increment < 0 { (least, -1) } else { (1, greatest) }
 }
 
-/// What an ALTER SEQUENCE changes.
+/// Applies an ALTER SEQUENCE to a definition and position.
 fn change(options: &Options, definition: &mut SequenceDefinition, position: &mut Position) {
     let old_bounds = definition.data_type.bounds();
     definition.increment = options.increment.unwrap_or(definition.increment);
     definition.data_type = options.data_type.unwrap_or(definition.data_type);
     let (min_value, max_value) = default_bounds(definition.data_type, definition.increment);
-    // Bounds that were those of the old type become those of the new one.
+    // Bounds equal to those of the old type become those of the new one.
     let retyped = options.data_type.is_some();
     if let Some(min) = options.min_value.or((retyped && definition.min_value == old_bounds.0).then_some(None))
     {
@@ -126,7 +126,7 @@ fn own(catalog: &Catalog, options: &Options, definition: &mut SequenceDefinition
     Ok(())
 }
 
-/// DROP SEQUENCE. Defaults that draw from it go with it if CASCADE, in a commit before.
+/// DROP SEQUENCE. CASCADE drops the defaults that use it too, in a commit before.
 pub(crate) async fn drop_sequences(
     session: &SessionCore,
     if_exists: bool,

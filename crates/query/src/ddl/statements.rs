@@ -1,6 +1,6 @@
 //! CREATE INDEX, ALTER TABLE and the DROPs: from the statement to the catalog.
 //!
-//! - An index is whole and in use when the statement returns; others write the table meanwhile.
+//! - An index is complete and in use when the statement returns; other sessions write the table meanwhile.
 //! - None of these can be part of a transaction. A transaction that began before and wrote the table gets a conflict.
 
 use std::sync::Arc;
@@ -96,7 +96,7 @@ fn ascending(session: &SessionCore, columns: &[IndexColumn]) -> Vec<IndexColumn>
     for column in &mut columns {
         let options = &mut column.column.options;
         let (descends, nulls_first) = (options.asc == Some(false), options.nulls_first);
-        // NULLS FIRST is what DESC has anyway.
+        // NULLS FIRST is the default of DESC.
         if descends || nulls_first == Some(true) {
             session.notice(format!(
                 "index column {}: DESC and NULLS FIRST have no effect, the index is in ascending order with NULLs last; \

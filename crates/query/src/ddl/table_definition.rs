@@ -1,8 +1,8 @@
 //! CREATE TABLE: from the statement to a table's definition.
 //!
-//! - Columns have a type, NULL, NOT NULL, DEFAULT, CHECK, UNIQUE or PRIMARY KEY; a table has at most one PRIMARY KEY, on one
-//!   or several columns, and any checks and unique constraints. What would promise more than is kept (REFERENCES,
-//!   deferred constraints) is refused.
+//! - Columns have a type, NULL, NOT NULL, DEFAULT, CHECK, UNIQUE or PRIMARY KEY; a table has at most one PRIMARY KEY,
+//!   on one or several columns, and any checks and unique constraints. Constraints that are not enforced (REFERENCES,
+//!   deferred ones) are refused.
 //! - Constraints without a name get the one that PostgreSQL would give them.
 //! - Definitions are durable when the statement returns; they cannot be part of a transaction.
 
@@ -23,26 +23,26 @@ use crate::planner::translation;
 use crate::postgres::types::{column_of, declared_type};
 use crate::session::core::SessionCore;
 
-/// A column with what its declaration says besides.
+/// Column with the constraints of its declaration.
 pub(crate) struct Declared {
     pub(crate) column: Column,
     pub(crate) default: Option<Expr>,
     pub(crate) checks: Vec<CheckConstraint>,
     pub(crate) unique: Option<UniqueConstraint>,
-    /// SERIAL or an identity column.
+    /// SERIAL or identity declaration.
     pub(crate) generated: Option<Generated>,
-    /// In the PRIMARY KEY, and what that is called.
+    /// PRIMARY KEY with the name of its constraint, if the column declares one.
     key: Option<Option<Ident>>,
 }
 
 impl Declared {
-    /// Whether it is declared PRIMARY KEY.
+    /// Returns true if it is declared PRIMARY KEY.
     pub(crate) fn is_key(&self) -> bool {
         self.key.is_some()
     }
 }
 
-/// The definition that a CREATE TABLE declares, and the sequences of its columns.
+/// Definition that a CREATE TABLE declares, and the sequences of its columns.
 pub(crate) fn declared(
     session: &SessionCore,
     table: &str,
@@ -114,12 +114,12 @@ pub(crate) fn declared(
     Ok((definition, sequences))
 }
 
-/// Foreign keys would have to be checked by every write of both tables.
+/// Error for foreign keys: every write of both tables would have to check them.
 pub(crate) fn no_foreign_keys() -> Error {
     Error::unsupported("foreign keys (REFERENCES): they are not checked, so they are not taken")
 }
 
-/// Adds a check, named as PostgreSQL would; `column` is the one it was declared at.
+/// Adds a check, named as by PostgreSQL; `column` is the one that declares it.
 pub(crate) fn add_check(
     state: &SessionState,
     table: &str,
@@ -159,7 +159,7 @@ fn add_unique(
     Ok(())
 }
 
-/// The index of a unique constraint.
+/// Index of a unique constraint.
 pub(crate) fn unique_index(
     session: &SessionCore,
     table: &str,
@@ -182,7 +182,7 @@ pub(crate) fn unique_index(
     Ok(IndexDefinition { name, columns, unique: true, constraint: true, primary: false })
 }
 
-/// A name for an index that nobody has, as PostgreSQL makes it.
+/// Unused name for an index, formed as by PostgreSQL.
 pub(crate) fn index_name(
     session: &SessionCore,
     table: &str,
@@ -197,7 +197,7 @@ pub(crate) fn index_name(
     })
 }
 
-/// The name, or the first with a number behind it that is free.
+/// `base`, or `base` with the first number that makes it unused.
 pub(crate) fn free_name(base: &str, taken: impl Fn(&str) -> bool) -> String {
     if !taken(base) {
         return base.to_owned();
@@ -206,7 +206,7 @@ pub(crate) fn free_name(base: &str, taken: impl Fn(&str) -> bool) -> String {
     numbered.into_iter().find(|name| !taken(name)).unwrap_or_else(|| base.to_owned())
 }
 
-/// The visible columns that an index or a constraint lists.
+/// Positions of the visible columns that an index or a constraint lists.
 pub(crate) fn column_indexes(table: &str, schema: &Schema, columns: &[IndexColumn]) -> Result<Vec<usize>> {
     let index = |column: &IndexColumn| {
         let name = plain_column(column)?;
@@ -224,7 +224,7 @@ pub(crate) fn declared_schema_is_absent(create: &CreateTable) -> Result<()> {
     refuse("CREATE TABLE AS", &[(!create.constraints.is_empty(), "PRIMARY KEY")])
 }
 
-/// The schema of a table made by CREATE TABLE AS: the query's columns, nullable, without a key.
+/// Schema of a table made by CREATE TABLE AS: the query's columns, nullable, without a key.
 pub(crate) fn derived_schema(source: &ArrowSchema) -> Result<Schema> {
     let columns: Result<Vec<Column>> = source
         .fields()
@@ -263,7 +263,7 @@ fn check_clauses(create: &CreateTable) -> Result<()> {
     )
 }
 
-/// What a column of CREATE TABLE or ADD COLUMN declares.
+/// Declaration of a column in CREATE TABLE or ADD COLUMN.
 pub(crate) fn declared_column(definition: &ColumnDef) -> Result<Declared> {
     let name = identifier(&definition.name);
     let ((data_type, modifier), generated) = match serial(&definition.data_type) {
@@ -314,7 +314,7 @@ pub(crate) fn declared_column(definition: &ColumnDef) -> Result<Declared> {
     Ok(declared)
 }
 
-/// The name of a column of an index or a key, which are in ascending order with NULLs last.
+/// Name of a column of an index or a key, which are in ascending order with NULLs last.
 pub(crate) fn plain_column(column: &IndexColumn) -> Result<String> {
     let options = &column.column.options;
     refuse(

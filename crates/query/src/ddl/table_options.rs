@@ -1,10 +1,10 @@
-//! The options of tables: `WITH (history = '7 days', placement = 'dram')`, and `ALTER TABLE t SET (...)`.
+//! Table options: `WITH (history = '7 days', placement = 'dram')`, and `ALTER TABLE t SET (...)`.
 //!
 //! | option | values | can be changed |
 //! | --- | --- | --- |
 //! | `history` | a time, `forever`, `off` ([`crate::planner::time_travel`]) | yes |
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
-//! | PostgreSQL's storage parameters | any; they have no effect, which a notice says | yes |
+//! | PostgreSQL's storage parameters | any; they have no effect, as a notice says | yes |
 
 use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, Value as Literal};
 use entresol_tables::{Retention, Table};
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::session::notices::is_storage;
 use datafusion::arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
 
-/// Options of a table as a statement gives them.
+/// Table options in a statement.
 #[derive(Debug, Default)]
 pub(crate) struct DeclaredOptions {
     /// `Some(None)`: no history.
@@ -22,7 +22,7 @@ pub(crate) struct DeclaredOptions {
     pub(crate) placement: Option<TierChoice>,
 }
 
-/// The options of a CREATE TABLE.
+/// Options of a CREATE TABLE.
 pub(crate) fn declared_options(create: &CreateTable) -> Result<DeclaredOptions> {
     match &create.table_options {
         CreateTableOptions::With(options) => table_options("CREATE TABLE", options),
@@ -30,7 +30,7 @@ pub(crate) fn declared_options(create: &CreateTable) -> Result<DeclaredOptions> 
     }
 }
 
-/// Reads the options that a statement names.
+/// Parses the options of a statement.
 pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<DeclaredOptions> {
     let mut declared = DeclaredOptions::default();
     for option in options {
@@ -51,7 +51,7 @@ pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<Declare
     Ok(declared)
 }
 
-/// The names of options.
+/// Names of options.
 pub(crate) fn option_names(options: &[SqlOption]) -> impl Iterator<Item = &str> {
     options.iter().filter_map(|option| match option {
         SqlOption::KeyValue { key, .. } => Some(key.value.as_str()),
@@ -60,7 +60,7 @@ pub(crate) fn option_names(options: &[SqlOption]) -> impl Iterator<Item = &str> 
 }
 
 impl DeclaredOptions {
-    /// An error if the table would have to move.
+    /// Returns an error if the placement differs from the table's: the table would have to move.
     pub(crate) fn check_placement_of(&self, table: &Table) -> Result<()> {
         let placement = table.definition().placement;
         match self.placement.is_some_and(|wanted| wanted != placement) {
@@ -80,7 +80,7 @@ fn placement_of(text: &str) -> Result<TierChoice> {
     })
 }
 
-/// A value as text: quoted or not.
+/// String of a value: quoted or not.
 fn text_of(value: &Expr) -> String {
     match value {
         Expr::Value(value) => match &value.value {

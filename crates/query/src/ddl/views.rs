@@ -1,8 +1,8 @@
-//! CREATE VIEW and DROP VIEW, and what all DROPs of relations share.
+//! CREATE VIEW and DROP VIEW, and the code shared by all DROPs of relations.
 //!
-//! - The columns of a view are those that its query gives when it is made, for ever; OR REPLACE may add some behind them.
-//! - What a view reads cannot be dropped or renamed, unless CASCADE drops the view with it.
-//! - Views are read only: there is nothing to write through them.
+//! - The columns of a view are fixed when it is created; OR REPLACE may add some behind them.
+//! - Relations that a view reads cannot be dropped or renamed, unless CASCADE drops the view with it.
+//! - Views are read-only.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result
     }
     let query = create.query.to_string();
     let state = Arc::new(session.context.state());
-    // The stored text is what is planned, not the statement's.
+    // The plan is that of the stored text, not of the statement's.
     let (plan, reads) = views::analysed(&session.catalog, &state, &query).await?;
     query::check_reads(&plan)?;
     let given: Vec<String> = create.columns.iter().map(|column| identifier(&column.name)).collect();
@@ -93,7 +93,7 @@ async fn check_replaces(
     if let Some((old, new)) = old_names.iter().zip(names).find(|(old, new)| old != new) {
         return wrong(format!("cannot change name of view column \"{old}\" to \"{new}\""));
     }
-    // A view over something damaged has no types to be compared with.
+    // A view over a damaged relation has no types to compare.
     let Ok(plan) = views::planned(&session.catalog, &Arc::new(session.context.state()), old, 0).await else {
         return Ok(());
     };

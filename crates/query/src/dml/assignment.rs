@@ -1,18 +1,18 @@
-//! Computed values into columns: the assignment rules of INSERT and UPDATE.
+//! Assignment rules of INSERT and UPDATE: conversion of computed values to column types.
 //!
 //! | column | takes |
 //! | --- | --- |
-//! | BOOLEAN | booleans, text |
-//! | SMALLINT, INT, BIGINT | numbers (fractions are rounded: DOUBLEs to the even of two that are as near, DECIMALs half away from zero), text |
-//! | REAL, DOUBLE | numbers, text |
-//! | DECIMAL | numbers (rounded to the scale, half away from zero; refused if the column is exact), text |
-//! | DATE | dates, timestamps at midnight, text |
-//! | TIMESTAMP, TIMESTAMPTZ | timestamps (of microseconds at most: finer ones are cut), dates, text |
-//! | VARCHAR, CHAR | text; booleans, numbers, dates and timestamps as they print |
+//! | BOOLEAN | booleans, strings |
+//! | SMALLINT, INT, BIGINT | numbers (fractions are rounded: DOUBLEs to the even of two that are as near, DECIMALs half away from zero), strings |
+//! | REAL, DOUBLE | numbers, strings |
+//! | DECIMAL | numbers (rounded to the scale, half away from zero; refused if the column is exact), strings |
+//! | DATE | dates, timestamps at midnight, strings |
+//! | TIMESTAMP, TIMESTAMPTZ | timestamps (finer than a microsecond: truncated), dates, strings |
+//! | VARCHAR, CHAR | strings; booleans, numbers, dates and timestamps as they print |
 //!
-//! - Timestamps with and without a zone become each other in the session's zone.
-//! - Text is read as [`Zone::value`] reads it. NULL goes everywhere; NOT NULL is the tables' business.
-//! - Nothing is wrapped or cut silently: a value that does not fit is an error with table, column and value.
+//! - Timestamps with and without a zone are converted in the session's zone.
+//! - Strings are parsed by [`Zone::value`]. NULL is accepted everywhere; the tables check NOT NULL.
+//! - Nothing is wrapped or truncated silently: a value that does not fit is an error with table, column and value.
 //! - Memory: the values of one batch.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
@@ -30,11 +30,11 @@ use entresol_tables::{Column, DataType, Modifier, Row, Table, Value, decimal, si
 use crate::error::{Error, Result};
 use crate::postgres::time_zones::{self, Zone};
 
-/// A timestamp of this microsecond of its day is a date.
+/// Microsecond of its day at which a timestamp is a date.
 const MIDNIGHT: i64 = 0;
 
-/// Makes a row of each row of `batch`: column `c` of it goes into the table's column `targets[c]`, the other
-/// columns become NULL. Rows have the visible columns, and the hidden key if a target is beyond them.
+/// Builds a row from each row of `batch`: column `c` of it becomes the table's column `targets[c]`, the other columns
+/// NULL. Rows have the visible columns, and the hidden key if a target is beyond them.
 pub(crate) fn rows(table: &Table, targets: &[usize], batch: &RecordBatch, zone: &Zone) -> Result<Vec<Row>> {
     let visible = table.schema().visible_columns().len();
     let width = targets.iter().map(|target| target + 1).max().unwrap_or(0).max(visible);
@@ -46,7 +46,7 @@ pub(crate) fn rows(table: &Table, targets: &[usize], batch: &RecordBatch, zone: 
     Ok(rows)
 }
 
-/// Gives the values of `array` to `put`, as values of `column`; NULLs are left out.
+/// Passes the values of `array` to `put`, as values of `column`; NULLs are left out.
 pub(crate) fn fill(
     table: &str,
     column: &Column,
@@ -70,7 +70,7 @@ pub(crate) fn check(table: &str, column: &Column, source: &ArrowType) -> Result<
     })
 }
 
-/// The kinds of computed values, each with one Arrow type that its arrays are brought to.
+/// Kinds of computed values, each with one Arrow type to which its arrays are converted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Null,
@@ -146,7 +146,7 @@ impl Source {
     }
 }
 
-/// Where values go; for the errors.
+/// Assignment target, for error messages.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     table: &'a str,
@@ -165,7 +165,7 @@ impl Place<'_> {
 
     fn fill(&self, array: &ArrayRef, zone: &Zone, mut put: impl FnMut(usize, Value)) -> Result<()> {
         check(self.table, self.column, array.data_type())?;
-        // Just checked.
+        // Checked above.
         let Some(source) = Source::of(array.data_type()) else { return Ok(()) };
         if source == Source::Null {
             return Ok(());
@@ -216,7 +216,7 @@ impl Place<'_> {
         })
     }
 
-    /// The value as the column stores it.
+    /// Converts the value to the form that the column stores.
     fn fitted(&self, value: Value) -> Result<Value> {
         match &value {
             Value::Varchar(text) if self.column.modifier.limits_text() => {
@@ -232,7 +232,7 @@ impl Place<'_> {
         }
     }
 
-    /// Brings an array to the one type of its kind; that loses nothing but digits below a microsecond.
+    /// Converts an array to the one type of its kind; loses only digits below a microsecond.
     fn normalise(&self, array: &ArrayRef, source: Source) -> Result<ArrayRef> {
         let options = CastOptions { safe: true, ..CastOptions::default() };
         let cast = cast_with_options(array, &source.arrow_type(), &options)
@@ -245,7 +245,7 @@ impl Place<'_> {
     }
 }
 
-/// The value of an array for an error message: text in quotes.
+/// Formats the value of an array for an error message: strings in quotes.
 fn printed(array: &ArrayRef, row: usize) -> String {
     let text = match ArrayFormatter::try_new(array, &FormatOptions::default()) {
         Ok(formatter) => formatter.value(row).to_string(),
@@ -257,7 +257,7 @@ fn printed(array: &ArrayRef, row: usize) -> String {
     }
 }
 
-/// Tells whether a number has digits that the scale of a DECIMAL has no place for.
+/// Returns true if a number has digits beyond the scale of a DECIMAL.
 fn loses(source: Source, array: &ArrayRef, row: usize, target: DataType) -> bool {
     let DataType::Decimal { scale: kept, .. } = target else { return false };
     match source {
@@ -298,7 +298,7 @@ fn from_integer(value: i64, target: DataType) -> Option<Value> {
 fn from_real(value: f32, target: DataType) -> Option<Value> {
     match target {
         DataType::Varchar => Some(Value::varchar(value.to_string())),
-        // Its own shortest text, not that of the double.
+        // Its own shortest representation, not that of the double.
         DataType::Decimal { precision, scale } => {
             decimal::parse(&value.to_string(), precision, scale).map(Value::Decimal)
         }
@@ -317,7 +317,7 @@ fn from_double(value: f64, target: DataType) -> Option<Value> {
             let fits = (-(2f64.powi(63))..2f64.powi(63)).contains(&rounded);
             fits.then_some(rounded as i64).and_then(|value| from_integer(value, target))
         }
-        // The shortest text that reads back as the double is what its user wrote; it has no exponent.
+        // The shortest decimal that reads back as the double is what the user wrote; it has no exponent.
         DataType::Decimal { precision, scale } => {
             decimal::parse(&value.to_string(), precision, scale).map(Value::Decimal)
         }
@@ -382,7 +382,8 @@ fn decimal_text(unscaled: i128, scale: u8) -> String {
     Value::Decimal(unscaled).display(data_type).to_string()
 }
 
-/// Through the text, because dividing by a power of ten is off by a digit for some numbers: 0.3 must be 0.3.
+/// Converts through the decimal string, because dividing by a power of ten is off by a digit for some numbers: 0.3 must
+/// be 0.3.
 fn decimal_to_double(unscaled: i128, scale: u8) -> f64 {
     decimal_text(unscaled, scale).parse().unwrap_or(f64::NAN)
 }

@@ -1,7 +1,7 @@
-//! CHECK: conditions that new rows have to meet, or leave unknown.
+//! CHECK constraints: conditions that must not be false for new rows.
 //!
-//! They are kept as SQL text, planned once per statement, and evaluated over batches of complete new rows before the
-//! first of them is written. Columns in them have no table's name, so that tables can be renamed.
+//! They are stored as SQL text, planned once per statement, and evaluated over batches of complete new rows before the
+//! first of them is written. Column names in them are unqualified, so that tables can be renamed.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::visible_schema;
 
-/// Rows that are looked at together when a check is added.
+/// Rows verified together when a check is added.
 const VERIFY_ROWS: usize = 8192;
 
-/// The checks of a table, ready to be evaluated.
+/// Checks of a table, ready to be evaluated.
 pub(crate) struct Checks {
     table: String,
     columns: Vec<Column>,
@@ -39,7 +39,7 @@ impl Checks {
         Checks::of(state, table.name(), table.schema(), &table.definition().checks)
     }
 
-    /// Some checks on the rows of a table.
+    /// Plans some checks on the rows of a table.
     pub(crate) fn of(state: SessionState, table: &str, schema: &Schema, checks: &[Check]) -> Result<Checks> {
         let columns = schema.visible_columns().to_vec();
         let schema = visible_schema(schema, Zone::of(state.config_options())?.name());
@@ -54,12 +54,12 @@ impl Checks {
         Ok(Checks { table: table.to_owned(), columns, schema, checks: planned })
     }
 
-    /// [`entresol_tables::Error::CheckViolation`] for the first row that breaks one.
+    /// Returns [`entresol_tables::Error::CheckViolation`] for the first row that violates a check.
     pub(crate) fn check(&self, rows: &[Row]) -> Result<()> {
         if self.checks.is_empty() || rows.is_empty() {
             return Ok(());
         }
-        // NOT NULL is the tables' business: it comes when the rows are written.
+        // The tables check NOT NULL when the rows are written.
         let nullable = self.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
         let schema = Arc::new(datafusion::arrow::datatypes::Schema::new(nullable.collect::<Vec<_>>()));
         let batch = rows::batch(&schema, &self.columns, rows)?;
@@ -86,7 +86,7 @@ impl Checks {
         self.columns.iter().zip(row).map(text).collect::<Vec<_>>().join(", ")
     }
 
-    /// Looks at all rows that a transaction sees.
+    /// Verifies all rows that a transaction sees.
     pub(crate) fn verify(&self, table: &Arc<Table>, tx: &Transaction) -> Result<()> {
         let mut cursor = table.scan(ScanRange::full());
         let mut rows = Vec::new();
@@ -111,7 +111,7 @@ impl Checks {
     }
 }
 
-/// The text of a check as it is kept; an error if it is no condition on the columns of the table.
+/// SQL text of a check as it is stored; an error unless it is a condition on the columns of the table.
 pub(crate) fn normalised(state: SessionState, table: &str, schema: &Schema, check: &Expr) -> Result<String> {
     let columns = visible_schema(schema, Zone::of(state.config_options())?.name());
     let computed = Scope::new(state, &[(table, &columns)])?.plan("CHECK", check)?;
@@ -129,7 +129,7 @@ pub(crate) fn normalised(state: SessionState, table: &str, schema: &Schema, chec
     Ok(check.to_string())
 }
 
-/// The columns that a check names, in the order of the table.
+/// Positions of the columns that a check names, in the order of the table.
 pub(crate) fn columns_of(schema: &Schema, check: &str) -> Result<Vec<usize>> {
     let mut found = Vec::new();
     let visited: ControlFlow<()> = visit_expressions(&expressions::parse(check)?, |expr| {
@@ -144,7 +144,7 @@ pub(crate) fn columns_of(schema: &Schema, check: &str) -> Result<Vec<usize>> {
     Ok(found)
 }
 
-/// The check with a column under another name.
+/// SQL text of a check after a column was renamed.
 pub(crate) fn renamed(check: &str, old: &str, new: &str) -> Result<String> {
     let mut expr = expressions::parse(check)?;
     let visited: ControlFlow<()> = visit_expressions_mut(&mut expr, |expr| {

@@ -1,4 +1,4 @@
-//! Values that RETURNING and ON CONFLICT compute of rows: by expressions, or by a query if there are subqueries in them.
+//! Values that RETURNING and ON CONFLICT compute from rows: by expressions, or by a query if they have subqueries.
 
 use std::sync::Arc;
 
@@ -36,12 +36,12 @@ impl Computation {
         Ok(Computation::Query(Box::new(query)))
     }
 
-    /// Tells if it reads tables, and so has to run before they are written.
+    /// Returns true if it reads tables, and so has to run before they are written.
     pub(crate) fn reads_tables(&self) -> bool {
         self.plan().is_some()
     }
 
-    /// The plan of its query, if there is one.
+    /// Plan of its query, if there is one.
     pub(crate) fn plan(&self) -> Option<&LogicalPlan> {
         match self {
             Computation::Expressions(_) => None,
@@ -49,7 +49,7 @@ impl Computation {
         }
     }
 
-    /// Names and types of what it gives.
+    /// Names and types of its values.
     pub(crate) fn fields(&self) -> SchemaRef {
         match self {
             Computation::Expressions(computed) => schema_of(computed.iter().map(|one| one.field.clone())),

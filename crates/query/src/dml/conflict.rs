@@ -1,10 +1,10 @@
-//! ON CONFLICT: what happens to rows whose key or unique values are there already.
+//! ON CONFLICT: handling of rows whose key or unique values exist already.
 //!
-//! - A conflict is looked for on the key or the unique index that the target names, or on all of them if DO NOTHING names
-//!   none; any other duplicate is an error.
-//! - Rows of one statement conflict with each other too: the later is skipped by DO NOTHING; DO UPDATE refuses it (21000),
-//!   as a row would be changed twice.
-//! - A row that another transaction puts there meanwhile is a conflict of transactions, which runs the statement again.
+//! - A conflict is searched on the key or the unique index of the conflict target, or on all of them for DO NOTHING
+//!   without a target; any other duplicate is an error.
+//! - Rows of one statement conflict with each other too: the later is skipped by DO NOTHING; DO UPDATE refuses it
+//!   (21000), as a row would be changed twice.
+//! - A row that another transaction inserts meanwhile is a conflict of transactions; the statement is retried.
 //!
 //! Memory: the keys of all rows of the statement.
 
@@ -29,10 +29,10 @@ use crate::parser::names::{identifier, table_name};
 use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
 
-/// The relation that stands for the row that was to be inserted.
+/// Relation name of the row proposed for insertion.
 const EXCLUDED: &str = "excluded";
 
-/// What ON CONFLICT says, for one statement.
+/// ON CONFLICT clause of one statement.
 pub(crate) struct OnConflict {
     arbiters: Vec<UniqueKey>,
     /// Of each arbiter what the rows of the statement had.
@@ -40,35 +40,35 @@ pub(crate) struct OnConflict {
     update: Option<Assignments>,
 }
 
-/// Rows of a statement that are to be written, new and changed.
+/// Rows of a statement to be written, new and changed.
 pub(crate) struct Resolved {
     new: Vec<Row>,
-    /// Of the rows that are changed: their old keys, and what they become.
+    /// Old keys of the changed rows; their new values follow.
     keys: Vec<Row>,
     changed: Vec<Row>,
-    /// Places, among the rows that were given, of the new and of the changed ones.
+    /// Positions, among the input rows, of the new and of the changed ones.
     new_places: Vec<usize>,
     changed_places: Vec<usize>,
 }
 
 impl Resolved {
-    /// Rows that are all new.
+    /// All rows are new.
     pub(crate) fn new(rows: Vec<Row>) -> Resolved {
         let new_places = (0..rows.len()).collect();
         Resolved { new: rows, keys: Vec::new(), changed: Vec::new(), new_places, changed_places: Vec::new() }
     }
 
-    /// How many rows are written.
+    /// Number of rows to write.
     pub(crate) fn len(&self) -> usize {
         self.new.len() + self.changed.len()
     }
 
-    /// The rows that were there, as they become.
+    /// New values of the existing rows.
     pub(crate) fn changed(&self) -> &[Row] {
         &self.changed
     }
 
-    /// The rows that are written, in the order of those that were given.
+    /// Rows to write, in the order of the input rows.
     pub(crate) fn in_order(&self) -> Vec<&Row> {
         let new = self.new_places.iter().zip(&self.new);
         let mut rows: Vec<_> = new.chain(self.changed_places.iter().zip(&self.changed)).collect();
@@ -76,7 +76,7 @@ impl Resolved {
         rows.into_iter().map(|(_, row)| row).collect()
     }
 
-    /// Writes them.
+    /// Writes the rows.
     pub(crate) fn write(&self, tx: &Transaction, table: &Arc<Table>) -> Result<()> {
         if !self.changed.is_empty() {
             table.update_many(tx, &self.keys, &self.changed)?;
@@ -85,12 +85,12 @@ impl Resolved {
     }
 }
 
-/// DO UPDATE.
+/// DO UPDATE clause.
 struct Assignments {
     assigned: Vec<usize>,
     values: Computation,
     condition: Option<Computation>,
-    /// Of the row that is there and the excluded one.
+    /// Schema of the existing row followed by the excluded one.
     schema: SchemaRef,
     columns: Vec<Column>,
 }
@@ -120,7 +120,7 @@ impl OnConflict {
         Ok(OnConflict { arbiters, seen, update })
     }
 
-    /// Tells if it reads tables, so that all rows have to come at once.
+    /// Returns true if it reads tables, so that all rows have to be resolved at once.
     pub(crate) fn reads_tables(&self) -> bool {
         self.computations().any(Computation::reads_tables)
     }
@@ -129,7 +129,7 @@ impl OnConflict {
         self.update.iter().flat_map(|update| [&update.values].into_iter().chain(&update.condition))
     }
 
-    /// Finds which of the rows meet others, and what becomes of those. Nothing is written yet.
+    /// Finds the rows that conflict with others, and resolves them. Writes nothing yet.
     pub(crate) async fn resolve(
         &mut self,
         session: &SessionCore,
@@ -216,7 +216,8 @@ impl Assignments {
         Ok(Assignments { assigned, values, condition, schema: Arc::new(ArrowSchema::new(fields)), columns })
     }
 
-    /// Adds to `resolved` what becomes of the rows that are there, each beside the one that was to be inserted.
+    /// Applies DO UPDATE to the existing rows, each beside the row proposed for insertion, and adds the result to
+    /// `resolved`.
     async fn apply(
         &self,
         session: &SessionCore,

@@ -1,7 +1,8 @@
-//! DEFAULT: what columns get that a statement says nothing about.
+//! DEFAULT: values of columns that a statement leaves out.
 //!
-//! - A default is an expression without columns; it is kept as SQL text and computed for each row when the row is inserted.
-//! - The word DEFAULT in VALUES and in SET is replaced by it before anything is planned; a column without one gets NULL.
+//! - A default is an expression without columns; it is stored as SQL text and computed for each row when the row is
+//!   inserted.
+//! - The word DEFAULT in VALUES and in SET is replaced by it before planning; a column without one gets NULL.
 
 use std::sync::Arc;
 
@@ -21,19 +22,19 @@ use crate::parser::sequence_calls;
 use crate::postgres::time_zones::Zone;
 use crate::session::sequence_functions;
 
-/// The defaults of some columns of a table, ready to be computed.
+/// Defaults of some columns of a table, ready to be computed.
 pub(crate) struct Defaults {
     table: Arc<Table>,
-    /// Only columns that have one.
+    /// Columns that have a default.
     columns: Vec<usize>,
     sources: Vec<Source>,
     zone: Zone,
 }
 
-/// Where the values of a default come from.
+/// Source of the values of a default.
 enum Source {
     Expression(Computed),
-    /// The next values of a sequence, which need no planning.
+    /// Next values of a sequence, which need no planning.
     Sequence {
         nextval: Arc<ScalarUDF>,
         name: String,
@@ -59,7 +60,7 @@ impl Source {
 }
 
 impl Defaults {
-    /// Of all columns but the `given` ones.
+    /// Defaults of all columns but the `given` ones.
     pub(crate) fn new(state: SessionState, table: &Arc<Table>, given: &[usize]) -> Result<Defaults> {
         let nextval = sequence_functions::nextval(&state);
         let zone = Zone::of(state.config_options())?;
@@ -79,7 +80,7 @@ impl Defaults {
         Ok(Defaults { table: Arc::clone(table), columns, sources, zone })
     }
 
-    /// Puts them into rows.
+    /// Fills the defaults into rows.
     pub(crate) fn fill(&self, rows: &mut [Row]) -> Result<()> {
         if self.columns.is_empty() {
             return Ok(());
@@ -96,7 +97,7 @@ impl Defaults {
     }
 }
 
-/// So many values of expressions without columns.
+/// Computes `rows` values of each source.
 fn values(sources: &[Source], rows: usize) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let none = RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), Vec::new(), &options)?;
@@ -105,14 +106,14 @@ fn values(sources: &[Source], rows: usize) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(Arc::new(ArrowSchema::new(fields)), arrays?, &options)?)
 }
 
-/// The value of a default now, NULL if it may be another for each row; an error if it is no expression for the column.
-/// For definitions.
+/// Value of a default now, NULL if it may differ for each row; an error if the expression does not fit the column. For
+/// definitions.
 pub(crate) fn evaluate(state: SessionState, table: &str, column: &Column, default: &Expr) -> Result<Value> {
     let zone = Zone::of(state.config_options())?;
     let computed = Scope::new(state, &[])?.plan("DEFAULT", default)?;
     assignment::check(table, column, computed.field.data_type())?;
     if computed.is_volatile {
-        // A look would draw from sequences.
+        // Evaluation would advance sequences.
         return Ok(Value::Null);
     }
     let batch = values(&[Source::Expression(computed)], 1)?;
@@ -121,7 +122,7 @@ pub(crate) fn evaluate(state: SessionState, table: &str, column: &Column, defaul
     Ok(value)
 }
 
-/// The default of a column as an expression of a statement.
+/// Default of a column as an expression of a statement.
 pub(crate) fn spelled_out(definition: &TableDefinition, column: usize) -> Result<Expr> {
     match definition.defaults.get(column).and_then(Option::as_ref) {
         Some(default) => Ok(Expr::Nested(Box::new(expressions::parse(default)?))),
@@ -142,12 +143,12 @@ pub(crate) fn spell_out(query: &mut Query, table: &Table, targets: &[usize]) -> 
     Ok(())
 }
 
-/// True if a default may give another value for each row.
+/// Returns true if a default may give another value for each row.
 pub(crate) fn is_volatile(state: SessionState, default: &Expr) -> Result<bool> {
     Ok(Scope::new(state, &[])?.plan("DEFAULT", default)?.is_volatile)
 }
 
-/// A schema's columns that a row of NULLs has.
+/// Row of NULLs for the visible columns of a schema.
 pub(crate) fn empty_row(schema: &Schema) -> Row {
     vec![Value::Null; schema.visible_columns().len()]
 }

@@ -29,28 +29,28 @@ use crate::postgres::number_types;
 use crate::postgres::numbers;
 use crate::postgres::overflow;
 
-/// What the names in expressions mean.
+/// Columns that names in expressions refer to.
 pub(crate) struct Scope {
     state: SessionState,
     schema: DFSchema,
 }
 
-/// An expression that can be evaluated.
+/// Planned expression, ready to be evaluated.
 pub(crate) struct Computed {
     expr: Arc<dyn PhysicalExpr>,
-    /// Name and type of what it gives.
+    /// Name and type of its values.
     pub(crate) field: Field,
-    /// It may give another value for each row, whatever the row has.
+    /// True if it may give another value for each row, whatever the row contains.
     pub(crate) is_volatile: bool,
 }
 
-/// An expression with the name of what it gives.
+/// Expression with the name of its result.
 pub(crate) struct Item {
     pub(crate) expr: SqlExpr,
     pub(crate) name: String,
 }
 
-/// The items of a RETURNING, with all columns of the relations in place of `*`.
+/// Items of a RETURNING, with all columns of the relations in place of `*`.
 pub(crate) fn returned_items(items: &[SelectItem], relations: &[(&str, &SchemaRef)]) -> Result<Vec<Item>> {
     let mut named = Vec::with_capacity(items.len());
     for item in items {
@@ -90,14 +90,14 @@ pub(crate) fn returned_items(items: &[SelectItem], relations: &[(&str, &SchemaRe
 }
 
 impl Computed {
-    /// Its values for the rows of a batch of the scope.
+    /// Values for the rows of a batch of the scope.
     pub(crate) fn evaluate(&self, batch: &RecordBatch) -> Result<ArrayRef> {
         Ok(self.expr.evaluate(batch)?.into_array(batch.num_rows())?)
     }
 }
 
 impl Scope {
-    /// Names are columns of these relations.
+    /// Scope in which names are columns of these relations.
     pub(crate) fn new(state: SessionState, relations: &[(&str, &SchemaRef)]) -> Result<Scope> {
         let mut schema = DFSchema::empty();
         for (name, columns) in relations {
@@ -151,7 +151,7 @@ impl Scope {
         let schema = Arc::new(self.schema.clone());
         let rows = LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema });
         let names: Vec<String> = exprs.iter().map(name_of).collect();
-        // Distinct names, whatever the expressions are.
+        // Distinct names for all expressions.
         let numbered =
             exprs.into_iter().enumerate().map(|(at, expr)| expr.unalias().alias(format!("value{at}")));
         let plan = LogicalPlanBuilder::from(rows).project(numbered.collect::<Vec<_>>())?.build()?;
@@ -161,7 +161,7 @@ impl Scope {
         let LogicalPlan::Projection(projection) = plan else {
             return Err(Error::Internal("an analysed projection is none".into()));
         };
-        // Puts the time of the statement into now().
+        // Replaces now() by the time of the statement.
         let context = SimplifyContext::builder()
             .with_schema(Arc::new(self.schema.clone()))
             .with_config_options(Arc::clone(self.state.config_options()))
@@ -181,7 +181,7 @@ impl Scope {
     }
 }
 
-/// The name of a column of a result.
+/// Name of a result column.
 fn name_of(expr: &Expr) -> String {
     match expr {
         Expr::Column(column) => column.name.clone(),
@@ -190,7 +190,7 @@ fn name_of(expr: &Expr) -> String {
     }
 }
 
-/// Refuses what is not a truth value.
+/// Refuses expressions that are not BOOLEAN.
 pub(crate) fn check_boolean(what: &str, data_type: &ArrowType) -> Result<()> {
     match data_type {
         ArrowType::Boolean | ArrowType::Null => Ok(()),
@@ -207,7 +207,7 @@ pub(crate) fn parse(sql: &str) -> Result<SqlExpr> {
     parsed.map_err(|error| Error::Internal(format!("the stored expression {sql} is no SQL: {error}")))
 }
 
-/// Calls something with an expression and all in it.
+/// Traversal of an expression: calls a function with it and all expressions in it.
 trait Parts {
     fn apply_subexpressions(&self, f: impl FnMut(&Expr)) -> Result<()>;
 }

@@ -1,7 +1,7 @@
-//! The short way of INSERT … VALUES: rows of literals and parameters become rows of the table without planning.
+//! Fast path of INSERT … VALUES: literals and parameters become rows of the table without planning.
 //!
-//! Whatever is not a plain literal or a parameter of a fitting type makes the whole statement take the long way through
-//! DataFusion, which computes and converts, or tells what is wrong. So this way never reports an error.
+//! Anything but a plain literal or a parameter of a fitting type makes the entire statement take the planned path
+//! through DataFusion, which computes and converts, or reports an error. So the fast path never reports an error.
 
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
@@ -15,7 +15,7 @@ use crate::planner::fast_path::Operand;
 use crate::planner::parameters::alone;
 use crate::postgres::time_zones::Zone;
 
-/// The rows of a query that consists of literals and parameters; `None` if it has anything else.
+/// Rows of a query that consists of literals and parameters; `None` if it has anything else.
 pub(crate) fn rows(
     source: &InsertSource,
     query: &Query,

@@ -1,12 +1,13 @@
-//! INSERT, UPDATE and DELETE of tables with defaults and checks, with ON CONFLICT and RETURNING.
+//! INSERT, UPDATE and DELETE on tables with defaults and checks, or with ON CONFLICT and RETURNING.
 //!
 //! ```text
 //!   query ─▶ rows ─▶ defaults ─▶ checks ─▶ conflicts ─▶ RETURNING ─▶ table
 //! ```
 //!
-//! - What a statement writes is computed before it is written, batch by batch; all of it first if the statement reads its
-//!   own table, or has subqueries in RETURNING or DO UPDATE: they see what was there before the statement. Errors leave the writes so far in the transaction; the caller rolls back to its mark.
-//! - Plain statements on plain tables don't come here ([`concerns_insert`] and its siblings).
+//! - Rows are computed before they are written, batch by batch; all of them first if the statement reads its own table,
+//!   or has subqueries in RETURNING or DO UPDATE, which see the table before the statement. Errors leave the writes so
+//!   far in the transaction; the caller rolls back to its mark.
+//! - Plain statements on plain tables take another path ([`concerns_insert`] and its siblings).
 //!
 //! Memory: one batch; the rows that RETURNING returns; for ON CONFLICT the keys of all rows.
 
@@ -40,20 +41,20 @@ use crate::session::core::SessionCore;
 use crate::session::result::Outcome;
 use crate::session::row_buffer::RowBuffer;
 
-/// Whether an INSERT is for this module.
+/// Returns true if an INSERT is for this module.
 pub(crate) fn concerns_insert(catalog: &Catalog, insert: &Insert) -> Result<bool> {
     Ok(insert.on.is_some()
         || insert.returning.is_some()
         || source::inserted_table(catalog, insert).is_ok_and(|table| !table.is_plain()))
 }
 
-/// Whether an UPDATE is for this module.
+/// Returns true if an UPDATE is for this module.
 pub(crate) fn concerns_update(catalog: &Catalog, update: &Update) -> bool {
     update.returning.is_some()
         || source::any_update(catalog, update).is_ok_and(|source| !source.table.is_plain())
 }
 
-/// Whether a DELETE is for this module.
+/// Returns true if a DELETE is for this module.
 pub(crate) fn concerns_delete(delete: &Delete) -> bool {
     delete.returning.is_some()
 }
@@ -126,7 +127,7 @@ async fn insert_from(
     Ok(())
 }
 
-/// How many values the rows of VALUES have.
+/// Number of values in a row of VALUES.
 fn width(query: &Query) -> usize {
     match query.body.as_ref() {
         SetExpr::Values(values) => values.rows.first().map_or(0, |row| row.len()),
@@ -134,7 +135,7 @@ fn width(query: &Query) -> usize {
     }
 }
 
-/// Puts complete rows into a table.
+/// Writer of complete rows into a table.
 struct Inserter<'t> {
     session: &'t SessionCore,
     tx: &'t Arc<Transaction>,
@@ -146,7 +147,7 @@ struct Inserter<'t> {
 }
 
 impl Inserter<'_> {
-    /// Tells if ON CONFLICT or RETURNING read tables, so that all rows have to come at once.
+    /// Returns true if ON CONFLICT or RETURNING read tables, so that all rows have to be computed at once.
     fn reads_tables(&self) -> bool {
         self.conflict.as_ref().is_some_and(OnConflict::reads_tables)
             || self.returning.as_ref().is_some_and(|returning| returning.computation.reads_tables())
@@ -218,7 +219,7 @@ pub(crate) struct Returning {
 }
 
 impl Returning {
-    /// Plans a RETURNING, if there is one, of a table that the statement calls `name`.
+    /// Plans the RETURNING of a statement, if there is one; `name` is the table's alias.
     pub(crate) async fn new(
         session: &SessionCore,
         table: &Table,
@@ -235,7 +236,7 @@ impl Returning {
         Ok(Some(Returning { computation, columns, schema, computed }))
     }
 
-    /// The columns that it gives.
+    /// Columns of its result.
     pub(crate) fn fields(&self) -> SchemaRef {
         self.computation.fields()
     }
@@ -251,7 +252,7 @@ impl Returning {
     }
 }
 
-/// The result of a statement, with what RETURNING made of the rows.
+/// Result of a statement, with the rows of RETURNING.
 fn result(verb: &'static str, rows: u64, returning: Option<Returning>) -> Outcome {
     let Some(returning) = returning else {
         return Outcome::Count { verb, rows };

@@ -1,4 +1,4 @@
-//! Expressions with subqueries over rows that a statement has at hand: RETURNING, the SET and WHERE of DO UPDATE.
+//! Expressions with subqueries over rows in memory: RETURNING, the SET and WHERE of DO UPDATE.
 //!
 //! The rows become relations of a query of their own, which is planned and run as any other:
 //!
@@ -6,9 +6,9 @@
 //!   SELECT t.row, e, … FROM rows.t AS t, rows.excluded AS excluded WHERE t.row = excluded.row
 //! ```
 //!
-//! It runs before the statement writes these rows, so that its subqueries see what was there before.
+//! It runs before the statement writes these rows, so that its subqueries read the state before the statement.
 //!
-//! Memory: the rows, and what is computed of them.
+//! Memory: the rows, and the values computed from them.
 
 use std::sync::Arc;
 
@@ -37,17 +37,17 @@ use crate::planner::query;
 use crate::schema_names::CATALOG;
 use crate::session::core::SessionCore;
 
-/// The catalog and schema of the rows.
+/// Catalog and schema of the rows.
 const ROWS: &str = "$rows";
-/// The column that says which row it is.
+/// Column with the number of a row.
 const ROW: &str = "$row";
 
-/// A query over rows.
+/// Query over rows.
 pub(crate) struct RowQuery {
     what: &'static str,
     query: Box<Query>,
     relations: Vec<(String, SchemaRef)>,
-    /// Of the query without rows.
+    /// Plan of the query without rows.
     pub(crate) plan: LogicalPlan,
     /// Names and types of its values.
     pub(crate) fields: SchemaRef,
@@ -112,7 +112,7 @@ impl RowQuery {
     }
 }
 
-/// Plans the query over these rows, in a state that knows them.
+/// Plans the query over these rows, in a session state that has them as tables.
 async fn planned(
     session: &SessionCore,
     query: &Query,
@@ -141,7 +141,7 @@ async fn planned(
     Ok((state, plan))
 }
 
-/// The rows with their numbers as a last column.
+/// Appends the numbers of the rows as a last column.
 fn numbered(batch: &RecordBatch) -> Result<RecordBatch> {
     let mut fields: Vec<Field> = batch.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
     fields.push(Field::new(ROW, ArrowType::Int64, false));
@@ -150,7 +150,7 @@ fn numbered(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)?)
 }
 
-/// The text of the query, as a syntax tree.
+/// Syntax tree of the query.
 fn query_over(relations: &[(&str, &SchemaRef)], items: &[Item]) -> Result<Query> {
     let mut query = template()?;
     let select = template_select(&mut query)?;
@@ -159,7 +159,7 @@ fn query_over(relations: &[(&str, &SchemaRef)], items: &[Item]) -> Result<Query>
     let Some((first, _)) = relations.first() else {
         return Err(Error::Internal("a query over rows has no relation".into()));
     };
-    // Their own names may be alike, or those of the columns below.
+    // Their own names may be equal, or those of the columns below.
     let items = items.iter().enumerate().map(|(at, item)| named(item.expr.clone(), format!("$value{at}")));
     select.projection = [named(row_of(first), ROW.to_owned())].into_iter().chain(items).collect();
     let Some(any) = select.from.pop() else {
@@ -185,7 +185,7 @@ fn query_over(relations: &[(&str, &SchemaRef)], items: &[Item]) -> Result<Query>
     Ok(query)
 }
 
-/// Refuses what would make other rows of them than there are.
+/// Refuses expressions that would change the number of rows.
 fn refuse_more_rows(what: &str, plan: &LogicalPlan) -> Result<()> {
     let mut refused = None;
     plan.apply(|node| {

@@ -1,4 +1,4 @@
-//! Rows of values as Arrow batches: what checks, RETURNING and ON CONFLICT compute with.
+//! Rows of values as Arrow batches, for checks, RETURNING and ON CONFLICT.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use entresol_tables::{Column, DataType, Row, Value};
 
 use crate::error::Result;
 
-/// The first columns of rows, which are `columns`, as a batch of this schema.
+/// Converts the first columns of rows, described by `columns`, to a batch of this schema.
 pub(crate) fn batch<R: Borrow<Row>>(
     schema: &SchemaRef,
     columns: &[Column],

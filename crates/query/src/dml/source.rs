@@ -1,4 +1,4 @@
-//! The query behind INSERT, UPDATE and DELETE: what to write is computed by DataFusion, from the statement's AST.
+//! Queries behind INSERT, UPDATE and DELETE: DataFusion computes the rows to write, from the statement's syntax tree.
 //!
 //! | statement | query | columns |
 //! | --- | --- | --- |
@@ -25,34 +25,34 @@ use crate::postgres::time_zones::UTC;
 use crate::postgres::types::arrow_type;
 use crate::schema_names::{CATALOG, KEYED_SCHEMA};
 
-/// What an INSERT writes.
+/// Source of an INSERT's rows.
 #[derive(Debug)]
 pub(crate) struct InsertSource {
     pub(crate) table: Arc<Table>,
-    /// The table's columns that the query's go into. If the statement has no list, the query may have fewer.
+    /// Target columns of the query's columns. If the statement has no list, the query may have fewer.
     pub(crate) targets: Vec<usize>,
     /// True if the statement lists its columns.
     pub(crate) listed: bool,
     /// `None` for DEFAULT VALUES: one row of defaults.
     pub(crate) query: Option<Box<Query>>,
-    /// What the statement calls the table.
+    /// Alias of the table in the statement.
     pub(crate) name: String,
 }
 
-/// What an UPDATE writes, or a DELETE if nothing is `assigned`.
+/// Source of the rows of an UPDATE, or of a DELETE if nothing is `assigned`.
 #[derive(Debug)]
 pub(crate) struct ChangeSource {
     pub(crate) table: Arc<Table>,
-    /// The table's columns that the query's first columns are.
+    /// Table columns of the query's first columns.
     pub(crate) old: Vec<usize>,
-    /// The table's columns that its last columns go into.
+    /// Target columns of its last columns.
     pub(crate) assigned: Vec<usize>,
     pub(crate) query: Box<Query>,
-    /// What the statement calls the table.
+    /// Alias of the table in the statement.
     pub(crate) name: String,
 }
 
-/// What a plain INSERT writes; [`any_insert`] is for those with ON CONFLICT, RETURNING, defaults or checks.
+/// Source of a plain INSERT; [`any_insert`] is for those with ON CONFLICT, RETURNING, defaults or checks.
 pub(crate) fn insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSource> {
     refuse("INSERT", &[(insert.on.is_some(), "ON CONFLICT"), (insert.returning.is_some(), "RETURNING")])?;
     let source = any_insert(catalog, insert)?;
@@ -60,12 +60,12 @@ pub(crate) fn insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSource>
     Ok(source)
 }
 
-/// Who writes rows as they are must not meet a table on which that would pass over something.
+/// Refuses a table with defaults, checks or other rules, which a plain write would skip.
 fn check_plain(verb: &str, table: &Table) -> Result<()> {
     refuse(verb, &[(!table.is_plain(), "a table with defaults or checks, taken for a plain one,")])
 }
 
-/// The table of an INSERT.
+/// Table of an INSERT.
 pub(crate) fn inserted_table(catalog: &Catalog, insert: &Insert) -> Result<Arc<Table>> {
     let TableObject::TableName(name) = &insert.table else {
         return Err(Error::unsupported(format!("INSERT INTO {}", insert.table)));
@@ -73,12 +73,12 @@ pub(crate) fn inserted_table(catalog: &Catalog, insert: &Insert) -> Result<Arc<T
     written(catalog, "insert into", &table_name(name)?)
 }
 
-/// The table that a statement writes.
+/// Table that a statement writes.
 pub(crate) fn written(catalog: &Catalog, verb: &str, name: &str) -> Result<Arc<Table>> {
     catalog.table(name).map_err(|error| not_written(catalog, verb, name).unwrap_or_else(|| error.into()))
 }
 
-/// What an INSERT writes, whatever happens to its rows.
+/// Source of any INSERT.
 pub(crate) fn any_insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSource> {
     refuse(
         "INSERT",
@@ -108,8 +108,8 @@ pub(crate) fn any_insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSou
     Ok(InsertSource { table, targets, listed, query, name })
 }
 
-/// Gives the texts of VALUES for dates and times their type where other rows have values that are none: the engine wants one
-/// type for all rows.
+/// Types the string literals of VALUES for dates and times where other rows have values that are not literals:
+/// DataFusion requires one type for all rows.
 fn type_texts(query: &mut Query, table: &Table, targets: &[usize]) {
     let SetExpr::Values(values) = query.body.as_mut() else { return };
     let is_text = |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Literal::SingleQuotedString(_)));
@@ -140,7 +140,7 @@ pub(crate) fn update(catalog: &Catalog, update: &Update) -> Result<ChangeSource>
     Ok(source)
 }
 
-/// What an UPDATE writes, whatever it returns.
+/// Source of any UPDATE.
 pub(crate) fn any_update(catalog: &Catalog, update: &Update) -> Result<ChangeSource> {
     refuse(
         "UPDATE",
@@ -167,7 +167,7 @@ pub(crate) fn any_update(catalog: &Catalog, update: &Update) -> Result<ChangeSou
     Ok(ChangeSource { table, old, assigned, query, name })
 }
 
-/// The columns on the left of assignments.
+/// Columns on the left of assignments.
 pub(crate) fn assigned_columns(table: &Table, assignments: &[Assignment]) -> Result<Vec<usize>> {
     let names: Result<Vec<&ObjectName>> = assignments.iter().map(assigned_name).collect();
     column_indexes(table, names?.into_iter())
@@ -178,7 +178,7 @@ pub(crate) fn delete(catalog: &Catalog, delete: &Delete) -> Result<ChangeSource>
     any_delete(catalog, delete)
 }
 
-/// What a DELETE deletes: the keys; all columns if it returns some.
+/// Source of any DELETE: the keys; all columns if it returns some.
 pub(crate) fn any_delete(catalog: &Catalog, delete: &Delete) -> Result<ChangeSource> {
     refuse(
         "DELETE",
@@ -208,7 +208,7 @@ fn assigned_name(assignment: &Assignment) -> Result<&ObjectName> {
     }
 }
 
-/// What a column is assigned: its default for DEFAULT.
+/// Value assigned to a column: its default for DEFAULT.
 pub(crate) fn assigned_value(table: &Table, column: usize, value: &Expr) -> Result<Expr> {
     match value {
         Expr::Identifier(ident) if is_default(ident) => defaults::spelled_out(table.definition(), column),
@@ -220,13 +220,13 @@ pub(crate) fn is_default(ident: &Ident) -> bool {
     ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default")
 }
 
-/// Indexes of the visible columns that COPY lists.
+/// Positions of the visible columns that COPY lists.
 pub(crate) fn columns_named(table: &Table, names: &[Ident]) -> Result<Vec<usize>> {
     let names: Vec<ObjectName> = names.iter().map(|name| ObjectName::from(vec![name.clone()])).collect();
     column_indexes(table, names.iter())
 }
 
-/// Indexes of the visible columns of these names, each named once.
+/// Positions of the visible columns of these names, each named once.
 fn column_indexes<'n>(table: &Table, names: impl Iterator<Item = &'n ObjectName>) -> Result<Vec<usize>> {
     let visible = table.schema().visible_columns();
     let mut indexes = Vec::new();
@@ -260,7 +260,7 @@ fn keyed_query(
         .map(|&column| Expr::CompoundIdentifier(vec![alias.clone(), quoted(&columns[column].name)]));
     let projection = old.chain(values).enumerate().map(|(at, expr)| SelectItem::ExprWithAlias {
         expr,
-        // Distinct names, whatever the expressions are.
+        // Distinct names for all expressions.
         alias: quoted(&format!("value{at}")),
     });
     let projection: Vec<SelectItem> = projection.collect();
@@ -275,7 +275,7 @@ fn keyed_query(
     Ok(Box::new(query))
 }
 
-/// Puts a relation, and what it is called, in the place of the one in a template.
+/// Replaces the relation of a template, and its alias.
 pub(crate) fn name_relation(relation: &mut TableFactor, path: [&str; 3], called: Ident) -> Result<()> {
     let TableFactor::Table { name, alias, .. } = relation else {
         return Err(Error::Internal("the template of queries has no table".into()));
@@ -285,7 +285,7 @@ pub(crate) fn name_relation(relation: &mut TableFactor, path: [&str; 3], called:
     Ok(())
 }
 
-/// The SELECT of a template.
+/// SELECT of a template.
 pub(crate) fn template_select(query: &mut Query) -> Result<&mut Select> {
     match query.body.as_mut() {
         SetExpr::Select(select) => Ok(select),
@@ -293,7 +293,7 @@ pub(crate) fn template_select(query: &mut Query) -> Result<&mut Select> {
     }
 }
 
-/// A name that is taken as it is.
+/// Quoted identifier, taken without folding.
 pub(crate) fn quoted(name: &str) -> Ident {
     Ident::with_quote('"', name)
 }

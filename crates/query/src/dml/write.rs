@@ -1,9 +1,9 @@
-//! Computed rows into tables.
+//! Writes of computed rows into tables.
 //!
-//! - All rows of an UPDATE or DELETE, and of an INSERT that reads its own table, are computed before the first
-//!   is written, so that a statement never sees its own effects.
-//! - An UPDATE that changes keys or unique values may swap or shift them: what counts is that they are distinct in the
-//!   end ([`Table::update_many`]).
+//! - All rows of an UPDATE or DELETE, and of an INSERT that reads its own table, are computed before the first is
+//!   written, so that a statement never sees its own effects.
+//! - An UPDATE that changes keys or unique values may swap or shift them: they have to be distinct in the end only
+//!   ([`Table::update_many`]).
 //! - Errors leave the writes so far in the transaction; the caller rolls back to its mark.
 //!
 //! Memory: the computed batches of an UPDATE or DELETE; for an INSERT one batch.
@@ -64,7 +64,7 @@ pub(crate) fn update(
     Ok(rows.len() as u64)
 }
 
-/// The old keys of the rows that an UPDATE computed, and the new rows, whole.
+/// Old keys of the rows that an UPDATE computed, and the complete new rows.
 pub(crate) fn updated(
     source: &ChangeSource,
     batches: &[RecordBatch],

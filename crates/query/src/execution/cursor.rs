@@ -1,10 +1,11 @@
-//! DECLARE CURSOR, FETCH, MOVE and CLOSE: rows of a query in portions, inside of a transaction block.
+//! DECLARE CURSOR, FETCH, MOVE and CLOSE: incremental reading of a query inside of a transaction block.
 //!
-//! - A cursor goes forward only, and is closed by the end of its block, by CLOSE, and by ROLLBACK TO a savepoint that
+//! - A cursor only moves forward, and is closed by the end of its block, by CLOSE, and by ROLLBACK TO a savepoint that
 //!   is older than it.
-//! - Its query reads the snapshot of its DECLARE. Unlike PostgreSQL's it may see what the block itself writes later.
+//! - Its query reads the snapshot of its DECLARE. Unlike PostgreSQL's it may see later writes of the block itself.
 //!
-//! Memory: one batch a cursor beside what its query needs, [`CURSORS_MAX`] cursors; a FETCH is collected, a MOVE is not.
+//! Memory: one batch per cursor beside the needs of its query, [`CURSORS_MAX`] cursors; a FETCH is collected, a MOVE is
+//! not.
 
 use datafusion::sql::parser::Statement as EngineStatement;
 
@@ -16,7 +17,7 @@ use crate::parser::statement::Command;
 use crate::planner::query;
 use crate::session::result::StatementResult;
 
-/// The most open cursors of a session.
+/// Maximum number of open cursors of a session.
 pub const CURSORS_MAX: usize = 64;
 
 /// What a statement does with a cursor, for those who have cursors of their own.
@@ -24,9 +25,9 @@ pub const CURSORS_MAX: usize = 64;
 pub enum CursorUse<'s> {
     /// DECLARE of this name.
     Declare(&'s str),
-    /// FETCH of so many rows at most.
+    /// FETCH of at most this many rows.
     Fetch(&'s str, u64),
-    /// MOVE, which passes by so many rows at most.
+    /// MOVE, which skips at most this many rows.
     Move(&'s str, u64),
     /// CLOSE; `None`: of all.
     Close(Option<&'s str>),

@@ -1,7 +1,7 @@
 //! PREPARE, EXECUTE and DEALLOCATE: prepared statements by name, in SQL. [`crate::execution::prepared`] does the work.
 //!
-//! They are the session's, not its transaction's: ROLLBACK does not take them back. Memory: [`STATEMENTS_MAX`], each with
-//! its syntax tree, for those who ask what EXECUTE runs ([`Session::executed`]).
+//! They belong to the session, not to its transaction: ROLLBACK keeps them. Memory: [`STATEMENTS_MAX`], each with its
+//! syntax tree, which [`Session::executed`] returns.
 
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
@@ -16,11 +16,11 @@ use crate::planner::query;
 use crate::postgres::types::{arrow_type, declared_type};
 use crate::session::result::{Outcome, StatementResult};
 
-/// The most statements that a session has prepared in SQL.
+/// Maximum number of statements that a session has prepared in SQL.
 pub const STATEMENTS_MAX: usize = 1024;
 
 impl Session {
-    /// The statement that `sql` would run if it is an EXECUTE of one that there is.
+    /// Statement that `sql` would run if it is an EXECUTE of an existing one.
     pub fn executed(&self, sql: &str) -> Option<&EngineStatement> {
         match parse(sql).ok()?.pop()? {
             Command::Execute { name, .. } => self.statements.get(&name).map(|named| &named.source),
@@ -79,7 +79,7 @@ impl Session {
         Box::pin(self.run_prepared(&prepared, &values)).await
     }
 
-    /// The values of the arguments, which may be computed but read nothing.
+    /// Values of the arguments, which may be computed but must not read tables.
     async fn arguments(&self, arguments: &[Expr]) -> Result<Vec<ScalarValue>> {
         if arguments.is_empty() {
             return Ok(Vec::new());
@@ -97,7 +97,7 @@ impl Session {
             .collect::<datafusion::common::Result<_>>()?)
     }
 
-    /// Forgets a prepared statement, or all.
+    /// Deallocates a prepared statement, or all.
     pub(crate) fn deallocate(&mut self, name: Option<&str>) -> Result<StatementResult> {
         self.check_block()?;
         match name {
@@ -114,7 +114,7 @@ impl Session {
     }
 }
 
-/// Expressions with distinct names, whatever they are.
+/// Projection of expressions under distinct names.
 fn renamed(texts: &[String]) -> String {
     let named = texts.iter().enumerate().map(|(at, text)| format!("{text} AS \"argument{at}\""));
     named.collect::<Vec<_>>().join(", ")

@@ -1,22 +1,23 @@
 //! Prepared statements: parsed and planned once, run many times with values for their parameters.
 //!
-//! | statement | what is kept | what a run costs |
+//! | statement | cached | cost of a run |
 //! | --- | --- | --- |
 //! | rows named by their keys ([`crate::planner::fast_path`]) | table, keys, columns | the look-ups |
 //! | INSERT of literals and parameters | table, columns, cells | the rows |
 //! | queries over tables | their logical plan, optimised if no value can change it | physical planning, execution |
-//! | anything else | the parsed statement | as if it was executed as text |
+//! | anything else | the parsed statement | as if it was executed as query text |
 //!
 //! # Invariants
 //!
-//! - A run gives what the statement's text would give with the values in the place of the parameters.
-//! - What was planned is planned again once a table was made, changed or dropped ([`Catalog::version`]), or the session
-//!   has another time zone. If the columns of the result are others then, it is an error (0A000): the client has been told of the old ones.
+//! - A run gives the result of the statement's query text with the values in place of the parameters.
+//! - A cached plan is planned again once a table was created, altered or dropped ([`Catalog::version`]), or the session
+//!   has another time zone. If the columns of the result are others then, it is an error (0A000): the client was told
+//!   of the old ones.
 //! - A plan that has a function of the time, of the session or of chance is optimised in each run.
 //! - A [`Prepared`] belongs to the session that made it.
 //!
-//! Memory: the syntax tree and the plan, as long as the client keeps the [`Prepared`]; estimated by the length of the text, and
-//! reserved in the budget before the text is parsed.
+//! Memory: the syntax tree and the plan, as long as the client keeps the [`Prepared`]; estimated by the length of the
+//! query text, and reserved in the budget before it is parsed.
 //!
 //! [`Catalog::version`]: entresol_tables::Catalog::version
 
@@ -57,52 +58,52 @@ use crate::session::current::Current;
 use crate::session::result::Short;
 use datafusion::sql::parser::Statement as EngineStatement;
 
-/// A statement that was prepared in a session; see the [module](self). Cloning it is cheap.
+/// Statement prepared in a session; see the [module](self). Cloning it is cheap.
 #[derive(Debug, Clone)]
 pub struct Prepared(Arc<Kernel>);
 
 #[derive(Debug)]
 struct Kernel {
-    /// Whose it is.
+    /// Session that owns it.
     owner: Arc<Current>,
-    /// None for a text without a statement.
+    /// None for an empty query text.
     command: Option<Command>,
     parameters: Vec<ArrowType>,
     columns: Option<SchemaRef>,
     planned: Mutex<Planned>,
-    /// For all of it, as long as it lives.
+    /// Reservation for all of it, as long as it lives.
     _memory: Option<MemoryReservation>,
 }
 
-/// Memory of a statement, and more of it for each byte of its text: a syntax tree and a plan of a list of 1,000 constants took
-/// 133 bytes for each, those of INSERT with as many rows 81.
+/// Memory of a statement, and memory for each byte of its query text: a syntax tree and a plan of a list of 1,000
+/// constants took 133 bytes for each, those of INSERT with as many rows 81.
 const STATEMENT_BYTES: u64 = 16 << 10;
 const BYTES_OF_TEXT_BYTE: u64 = 128;
-/// The longest text that does not count if it needs no planning.
+/// Longest query text that is not counted if it needs no planning.
 const SHORT_TEXT_BYTES: usize = 1024;
 
-/// What was kept, and when.
+/// Cached execution and the version for which it was planned.
 #[derive(Debug)]
 struct Planned {
     version: Version,
     work: Arc<Work>,
 }
 
-/// The version of the catalog, and how often the session's time zone was changed.
+/// Version of the catalog, and number of changes of the session's time zone.
 type Version = (u64, u64);
 
-/// How a prepared statement runs.
+/// Execution of a prepared statement.
 #[derive(Debug)]
 enum Work {
     Point(Point),
-    /// In the session's time zone when it was planned.
+    /// With the session's time zone when it was planned.
     Insert(InsertSource, Zone),
     Query {
         plan: LogicalPlan,
-        /// No value of a parameter, nor the time, can change it.
+        /// True if no value of a parameter, nor the time, can change it.
         optimised: bool,
     },
-    /// As the text would.
+    /// As query text.
     Text,
 }
 
@@ -111,7 +112,7 @@ impl Work {
         matches!(self, Work::Point(_) | Work::Insert(..))
     }
 
-    /// Runs what is short; `None` if values do not fit, or it is not short. Nothing was written then.
+    /// Runs the fast path; `None` if values do not fit, or there is none. Nothing was written then.
     fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Short>> {
         match self {
             Work::Point(point) => point.run(transaction, values),
@@ -128,25 +129,25 @@ impl Work {
     }
 }
 
-/// A statement as it is made ready.
+/// Result of preparing a statement.
 struct Ready {
     work: Work,
     parameters: Vec<ArrowType>,
     columns: Option<SchemaRef>,
 }
 
-/// An INSERT as far as it is known without planning.
+/// Parts of an INSERT that are known without planning.
 struct Inserting {
     source: InsertSource,
-    /// Its query, with the defaults that it asks for.
+    /// Its query, with defaults in place of DEFAULT.
     spelled: Option<Box<Query>>,
-    /// Its rows are literals and parameters.
+    /// True if its rows are literals and parameters.
     short: bool,
 }
 
 impl Prepared {
-    /// Whether running it takes microseconds, if the disk is not waited for: nothing is planned, and no table is
-    /// read but by its key.
+    /// Returns true if a run takes microseconds, waits for the disk aside: it plans nothing, and reads tables by key
+    /// only.
     pub fn is_short(&self) -> bool {
         match &self.0.command {
             None => true,
@@ -155,33 +156,34 @@ impl Prepared {
         }
     }
 
-    /// The types of its parameters.
+    /// Types of its parameters.
     pub fn parameters(&self) -> &[ArrowType] {
         &self.0.parameters
     }
 
-    /// The columns that it returns; `None` if it returns no rows.
+    /// Columns of its result; `None` if it returns no rows.
     pub fn columns(&self) -> Option<SchemaRef> {
         self.0.columns.clone()
     }
 
-    /// What the statement does, as command tags begin: SELECT, INSERT, BEGIN; empty for a text without a statement.
+    /// Command tag without counts: SELECT, INSERT, BEGIN; empty for an empty query text.
     pub fn verb(&self) -> &'static str {
         self.0.command.as_ref().map_or("", Command::verb)
     }
 
-    /// True for COMMIT and ROLLBACK, which a failed block takes.
+    /// Returns true for COMMIT and ROLLBACK, which a failed block accepts.
     pub fn ends_block(&self) -> bool {
         matches!(&self.0.command, Some(Command::Commit | Command::Rollback | Command::RollbackTo(_)))
     }
 
-    /// What it does with a cursor, if it is about one.
+    /// Cursor operation of the statement, if it is one.
     pub fn cursor_use(&self) -> Option<CursorUse<'_>> {
         self.0.command.as_ref().and_then(CursorUse::of)
     }
 
-    /// Brings values to the types of the parameters; those without a zone are in the session's, as it is now. Decimals that the
-    /// type has no room for stay as they are: they are compared so, and rounded or refused where they are assigned.
+    /// Converts values to the types of the parameters; local times are in the session's zone, as it is now. Decimals
+    /// that the type cannot represent stay as they are: they are compared so, and rounded or refused where they are
+    /// assigned.
     fn values(&self, values: &[ScalarValue], zone: &Zone) -> Result<Option<Vec<ScalarValue>>> {
         let types = &self.0.parameters;
         if values.len() != types.len() {
@@ -201,7 +203,7 @@ impl Prepared {
             _ => value.cast_to(data_type),
         };
         let cast = |(value, data_type): (&ScalarValue, &ArrowType)| match convert(value, data_type) {
-            // Texts have other spellings of the same number.
+            // Strings have several spellings of the same number.
             Ok(cast)
                 if is_decimal(data_type)
                     && !value.data_type().is_string()
@@ -211,7 +213,7 @@ impl Prepared {
             }
             Ok(cast) if cast.is_null() == value.is_null() => Ok(cast),
             _ if is_decimal(data_type) && is_decimal(&value.data_type()) => Ok(value.clone()),
-            // A text is malformed; a number is too large.
+            // A string is malformed; a number is out of range.
             _ => {
                 let is_text = value.data_type().is_string();
                 let sqlstate = if is_text { "22P02" } else { "22003" };
@@ -222,7 +224,7 @@ impl Prepared {
     }
 }
 
-/// DECIMAL, or lists of it.
+/// Returns true for DECIMAL, or lists of it.
 fn is_decimal(data_type: &ArrowType) -> bool {
     match data_type {
         ArrowType::Decimal128(..) => true,
@@ -240,7 +242,7 @@ pub(crate) struct Named {
 
 impl Session {
     /// Prepares a statement: parses and plans it, and finds the types of its parameters and columns. A type that the
-    /// client knows is taken; the others are those of the columns that a parameter is compared with or assigned to,
+    /// client declares is used; the others are those of the columns that a parameter is compared with or assigned to,
     /// or text. Errors are those of the statement; inside of a block they fail it.
     pub async fn prepare(&mut self, sql: &str, parameter_types: &[Option<ArrowType>]) -> Result<Prepared> {
         let prepared = self.prepare_text(sql, parameter_types).await;
@@ -248,7 +250,7 @@ impl Session {
     }
 
     async fn prepare_text(&mut self, sql: &str, parameter_types: &[Option<ArrowType>]) -> Result<Prepared> {
-        // Before the tree is built: it is what takes the memory.
+        // Before the tree is built: it takes most of the memory.
         let memory = self.reserve_statement(sql.len())?;
         let mut commands = parse(sql)?;
         if commands.len() > 1 {
@@ -257,7 +259,7 @@ impl Session {
         self.prepare_command(commands.pop(), parameter_types, memory).await
     }
 
-    /// Memory of the budget for a statement with a text of so many bytes.
+    /// Reserves memory of the budget for a statement with a query text of `text_bytes`.
     pub(crate) fn reserve_statement(&self, text_bytes: usize) -> Result<Option<MemoryReservation>> {
         let Some(budget) = self.core.catalog.context().pool().memory() else { return Ok(None) };
         let bytes = STATEMENT_BYTES + BYTES_OF_TEXT_BYTE * text_bytes as u64;
@@ -286,7 +288,7 @@ impl Session {
         })))
     }
 
-    /// What plans depend on.
+    /// Version of everything that plans depend on.
     fn planning_version(&self) -> Version {
         (self.core.catalog.version(), self.core.zone_changes)
     }
@@ -312,7 +314,7 @@ impl Session {
                 let plan = number_types::typed(parameters::typed(plan, &types.complete(count))?)?;
                 let columns = query::columns_of(statement, &plan);
                 let work = match kept(&plan)? {
-                    // Its moments and limits are computed in each run.
+                    // Its points in time and limits are computed in each run.
                     _ if is_computed => Work::Text,
                     Kept::Optimised if count == 0 => {
                         Work::Query { plan: state.optimize(&plan)?, optimised: true }
@@ -356,7 +358,7 @@ impl Session {
         Ok(Ready { work, parameters: types.complete(count), columns })
     }
 
-    /// The columns that RETURNING gives, if there is one; what its subqueries tell of parameters is added.
+    /// Columns of RETURNING, if there is one; adds the parameter types inferred from its subqueries.
     async fn returned(
         &self,
         table: &Table,
@@ -371,7 +373,7 @@ impl Session {
         Ok(Some(returning.fields()))
     }
 
-    /// What is known of an INSERT without planning; the types of parameters that are assigned to columns are added.
+    /// Parts of an INSERT that are known without planning; adds the types of parameters that are assigned to columns.
     fn inserting(&self, insert: &Insert, types: &mut Types, count: usize) -> Result<Inserting> {
         let source = source::any_insert(&self.core.catalog, insert)?;
         let mut inserting = Inserting { source, spelled: None, short: false };
@@ -393,10 +395,10 @@ impl Session {
     }
 
     /// Prepares a statement if that needs no planning and its runs will need none: rows named by their keys, and INSERT
-    /// of literals and parameters. `None` for all else, errors included: [`Session::prepare`] says what is wrong.
+    /// of literals and parameters. `None` for all others, errors included: [`Session::prepare`] reports them.
     pub fn prepare_short(&mut self, sql: &str) -> Option<Prepared> {
         let version = self.planning_version();
-        // A short text is small beside what its connection has.
+        // A short query text is small beside the memory of its connection.
         let memory = match sql.len() {
             0..=SHORT_TEXT_BYTES => None,
             bytes => self.reserve_statement(bytes).ok()?,

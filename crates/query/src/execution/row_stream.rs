@@ -1,6 +1,6 @@
-//! Rows of a query that are handed out in portions: what cursors and portals hold.
+//! Row stream that is read incrementally, by cursors and portals.
 //!
-//! Memory: one batch beside what the query needs.
+//! Memory: one batch beside the needs of the query.
 
 use std::collections::BTreeMap;
 
@@ -13,43 +13,43 @@ use parking_lot::Mutex;
 use crate::error::Result;
 use crate::session::result::Collected;
 
-/// See the [module](self).
+/// Incrementally read rows; see the [module](self).
 pub struct Portions {
     schema: SchemaRef,
-    /// What is still to be computed. In a lock that nobody waits for: it makes the session one that threads may share.
+    /// Rows still to be computed. The lock is never contended: it makes the session `Sync`.
     stream: Option<Mutex<SendableRecordBatchStream>>,
-    /// The batch that is being handed out, and its first row that is left; there is one.
+    /// Current batch, and its first row that is left; there is at least one.
     open: Option<(RecordBatch, usize)>,
 }
 
 impl Portions {
-    /// Rows as they are computed.
+    /// Reads the rows of a stream as they are computed.
     pub fn new(stream: SendableRecordBatchStream) -> Portions {
         Portions { schema: stream.schema(), stream: Some(Mutex::new(stream)), open: None }
     }
 
-    /// Rows that are there.
+    /// Reads rows that are computed already.
     pub fn of_batch(schema: SchemaRef, batch: Option<RecordBatch>) -> Portions {
         let open = batch.filter(|batch| batch.num_rows() > 0).map(|batch| (batch, 0));
         Portions { schema, stream: None, open }
     }
 
-    /// The columns.
+    /// Columns of the rows.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// The batch that is being handed out and its first row that is left, if a row is at hand.
+    /// Current batch and its first row that is left, if a row is buffered.
     pub fn at_hand(&self) -> Option<(&RecordBatch, usize)> {
         self.open.as_ref().map(|(batch, from)| (batch, *from))
     }
 
-    /// True if no row is left, as far as is known without reading on.
+    /// Returns true if no row is left, as far as is known without reading on.
     pub fn is_over(&self) -> bool {
         self.open.is_none() && self.stream.is_none()
     }
 
-    /// Reads on unless a row is at hand; false if none is left. Dropping the future loses no row.
+    /// Reads on unless a row is buffered; false if none is left. Dropping the future loses no row.
     pub async fn fill(&mut self) -> Result<bool> {
         while self.open.is_none() {
             let Some(stream) = &mut self.stream else { return Ok(false) };
@@ -64,7 +64,7 @@ impl Portions {
         Ok(true)
     }
 
-    /// Passes by so many of the rows at hand.
+    /// Skips `rows` of the buffered rows.
     pub fn consume(&mut self, rows: usize) {
         self.open = self.open.take().and_then(|(batch, from)| {
             let from = from + rows;
@@ -72,14 +72,14 @@ impl Portions {
         });
     }
 
-    /// The next rows, at most so many.
+    /// Returns the next rows, at most `rows_max`.
     pub async fn take(&mut self, rows_max: u64) -> Result<Collected> {
         let mut batches = Vec::new();
         self.pass(rows_max, |part| batches.push(part)).await?;
         Ok(Collected { schema: self.schema.clone(), batches })
     }
 
-    /// Passes by the next rows, at most so many; returns how many.
+    /// Skips the next rows, at most `rows_max`; returns their number.
     pub async fn skip(&mut self, rows_max: u64) -> Result<u64> {
         self.pass(rows_max, drop).await
     }

@@ -61,8 +61,8 @@ impl Session {
         }
     }
 
-    /// Runs one query and hands its rows out as they are computed. The snapshot lives as long as the stream. Inside
-    /// of a block, read the stream to its end before the next statement: it may see what the block writes meanwhile.
+    /// Runs one query and returns a stream that computes its rows. The snapshot lives as long as the stream. Inside of
+    /// a block, read the stream to its end before the next statement: it may see later writes of the block.
     pub async fn stream(&mut self, sql: &str) -> Result<SendableRecordBatchStream> {
         let mut commands = parse(sql)?;
         let (Some(Command::Query(statement)), true) = (commands.pop(), commands.is_empty()) else {
@@ -163,7 +163,7 @@ impl Session {
         Ok(StatementResult::Done { verb: "BEGIN" })
     }
 
-    /// A block in the past.
+    /// Begins a block AS OF a point in time.
     async fn begin_as_of(&mut self, moment: &Expr) -> Result<StatementResult> {
         self.begin(&[])?;
         let set = self.set_as_of(moment).await;
@@ -303,7 +303,7 @@ impl Session {
         Ok(result)
     }
 
-    /// Runs a statement in a transaction; takes back its writes if it fails.
+    /// Runs a statement in a transaction; undoes its writes if it fails.
     pub(crate) async fn run_in(
         &mut self,
         transaction: &Arc<Transaction>,
@@ -378,7 +378,7 @@ fn no_block(verb: &str) -> Error {
     Error::Invalid(format!("{verb}: there is no transaction, begin one with BEGIN"))
 }
 
-/// Doubles from a quarter of a millisecond.
+/// Wait before a retry; doubles from a quarter of a millisecond.
 fn retry_wait(retries: u32) -> Duration {
     Duration::from_micros(250).saturating_mul(1 << retries.min(16)).min(RETRY_WAIT_MAX)
 }

@@ -1,7 +1,7 @@
 //! SET, RESET, SHOW and DISCARD in a session; [`crate::postgres::settings`] has the settings.
 //!
-//! - They need no transaction. Inside of a block that failed they are refused as everything else is.
-//! - A block that is rolled back, or fails to commit, takes its SETs with it; ROLLBACK TO those after the savepoint.
+//! - They need no transaction. Inside of a failed block they are refused like all other statements.
+//! - A block that is rolled back, or fails to commit, undoes its SETs; ROLLBACK TO those after the savepoint.
 //! - `transaction_isolation` and `transaction_read_only` are the open block's, as SET TRANSACTION sets them.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::postgres::time_zones::{self, Zone};
 use crate::session::block::{Modes, level_named};
 use crate::session::result::{Collected, StatementResult, texts};
 
-/// The columns of SHOW ALL.
+/// Columns of SHOW ALL.
 pub(crate) const ALL_COLUMNS: [&str; 3] = ["name", "setting", "description"];
 
 fn rows_of_texts(names: &[&str], columns: Vec<Vec<String>>) -> Result<StatementResult> {
@@ -29,7 +29,7 @@ fn rows_of_texts(names: &[&str], columns: Vec<Vec<String>>) -> Result<StatementR
 }
 
 impl Session {
-    /// The value of a setting, as SHOW shows it.
+    /// Value of a setting, as shown by SHOW.
     pub fn setting(&self, name: &str) -> Result<String> {
         let setting = settings::find(name)?;
         Ok(match (setting.name, &self.core.block) {
@@ -41,19 +41,19 @@ impl Session {
         })
     }
 
-    /// The value of a setting that is a time; `None` if it is 0, which means no limit.
+    /// Value of a setting that is a time; `None` if it is 0, which means no limit.
     pub fn time_setting(&self, name: &str) -> Option<Duration> {
         let value = self.setting(name).ok().and_then(|value| settings::milliseconds(&value));
         value.filter(|&time_ms| time_ms > 0).map(Duration::from_millis)
     }
 
-    /// The settings that clients on the wire are told about, with their values.
+    /// Settings reported to clients on the wire, with their values.
     pub fn reported_settings(&self) -> Vec<(&'static str, String)> {
         let value = |name: &&'static str| Some((*name, self.setting(name).ok()?));
         REPORTED.iter().filter_map(value).collect()
     }
 
-    /// What the session begins with and RESET goes back to: what a client said when it connected.
+    /// Sets the initial value of a setting, which RESET restores: from the client's startup message.
     pub fn set_initial(&mut self, name: &str, value: &str) -> Result<()> {
         let setting = settings::find(name)?;
         let value = setting.check(value)?;
@@ -121,7 +121,7 @@ impl Session {
         Ok(StatementResult::Done { verb: "SET" })
     }
 
-    /// What BEGIN begins.
+    /// Default transaction modes of BEGIN.
     pub(crate) fn default_modes(&self) -> Modes {
         let settings = self.core.facts.settings();
         Modes {
@@ -161,7 +161,7 @@ impl Session {
                 self.core.facts.drawn.lock().clear();
                 "DISCARD ALL"
             }
-            // Plans look after themselves; there are no temporary tables.
+            // Plans are invalidated by themselves; there are no temporary tables.
             DiscardObject::PLANS => "DISCARD PLANS",
             DiscardObject::SEQUENCES => {
                 self.core.facts.drawn.lock().clear();
@@ -172,7 +172,7 @@ impl Session {
         Ok(StatementResult::Done { verb })
     }
 
-    /// Refuses what comes after a failure in the open block.
+    /// Refuses a statement in a failed block.
     pub(crate) fn check_block(&self) -> Result<()> {
         self.core.block.as_ref().map_or(Ok(()), |block| block.check(false))
     }
@@ -185,7 +185,7 @@ impl Session {
         error
     }
 
-    /// The end of a block.
+    /// Ends the settings of a block.
     pub(crate) fn end_settings(&mut self, committed: bool) {
         let Some(before) = self.core.settings_before.take() else { return };
         match committed {
@@ -198,7 +198,7 @@ impl Session {
         }
     }
 
-    /// Goes back to settings as they were.
+    /// Restores earlier settings.
     pub(crate) fn restore_settings(&mut self, before: Arc<Settings>) {
         if self.core.facts.restore(before) {
             self.apply_former_settings();
@@ -211,7 +211,7 @@ impl Session {
         }
     }
 
-    /// What the session and the engine have of the settings.
+    /// Applies the settings to the session and to DataFusion.
     fn apply_settings(&mut self) -> Result<()> {
         let (durability, zone) = {
             let settings = self.core.facts.settings();

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::parser::copy_options::Layout;
 use crate::parser::depth::check_chains;
 
-/// What a COPY reads or writes.
+/// Table or query that a COPY reads or writes.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
     Table { name: ObjectName, columns: Vec<Ident> },
@@ -28,7 +28,7 @@ pub struct CopyStatement {
     pub(crate) freeze: bool,
 }
 
-/// `FREEZE on` as `FREEZE TRUE`, which the parser knows.
+/// Rewrites `FREEZE on` as `FREEZE TRUE`, which the parser knows.
 fn spell_flags(tokens: &mut [Token]) {
     let is = |token: &Token, words: &[&str]| {
         matches!(token, Token::Word(word) if word.quote_style.is_none()
@@ -47,10 +47,10 @@ fn spell_flags(tokens: &mut [Token]) {
 }
 
 impl CopyStatement {
-    /// The COPY that a text consists of; `None` if it begins with something else.
+    /// Parses a query text that is one COPY; `None` if it begins with something else.
     pub fn parse(sql: &str) -> Result<Option<CopyStatement>> {
         const KEYWORD: &str = "copy";
-        // Nearly all texts are something else.
+        // Nearly all query texts are something else.
         let start = sql.trim_start();
         let may_be = start.starts_with(['-', '/'])
             || start.get(..KEYWORD.len()).is_some_and(|word| word.eq_ignore_ascii_case(KEYWORD));
@@ -58,7 +58,7 @@ impl CopyStatement {
             return Ok(None);
         }
         let dialect = PostgreSqlDialect {};
-        // What is no SQL is for the other parser to report.
+        // Syntax errors are reported by the other parser.
         let Ok(mut tokens) = Tokenizer::new(&dialect, sql).tokenize() else { return Ok(None) };
         tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
         let is_copy = |token: &Token| matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(KEYWORD));
@@ -101,18 +101,18 @@ impl CopyStatement {
         Ok(CopyStatement { source, from: !to, layout, freeze })
     }
 
-    /// True for COPY FROM STDIN: [`Session::copy_in`](crate::Session::copy_in); else it is COPY TO STDOUT:
-    /// [`Session::copy_out`](crate::Session::copy_out).
+    /// Returns true for COPY FROM STDIN, run by [`Session::copy_in`](crate::Session::copy_in), and false for COPY TO
+    /// STDOUT, run by [`Session::copy_out`](crate::Session::copy_out).
     pub fn is_in(&self) -> bool {
         self.from
     }
 
-    /// Whether rows go as values, not as lines.
+    /// Returns true if rows are passed as values, not as lines.
     pub fn is_binary(&self) -> bool {
         self.layout == Layout::Binary
     }
 
-    /// A statement of other words that reads or writes the same: who may run it may run this COPY.
+    /// Statement of another form that reads or writes the same relations: it requires the same privileges as this COPY.
     pub fn equivalent(&self) -> String {
         match &self.source {
             Source::Query(query) => query.to_string(),

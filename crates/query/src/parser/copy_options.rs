@@ -1,23 +1,23 @@
-//! The options of COPY, in the new form `WITH (FORMAT csv, …)` and in the old one, `WITH CSV …`.
+//! Options of COPY, in the new syntax `WITH (FORMAT csv, …)` and in the old one, `WITH CSV …`.
 
 use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, CopyOption};
 
 use crate::error::{Error, Result};
 
-/// What rows look like to the client.
+/// Format of rows on the client's side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Layout {
     Lines(Options),
-    /// PostgreSQL's own, of values in the form that they have on its wire: for who knows that form.
+    /// PostgreSQL's binary format, with values as on its wire: encoded by the server.
     Binary,
 }
 
-/// How lines are made of values.
+/// Format of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Special characters are escaped by backslashes.
     Text,
-    /// Values that have special characters are quoted.
+    /// Values with special characters are quoted.
     Csv { quote: u8, escape: u8 },
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     pub(crate) header: bool,
 }
 
-/// What was written.
+/// Options as written.
 #[derive(Default)]
 struct Given {
     kind: Option<Kind>,
@@ -75,7 +75,7 @@ impl Layout {
                 CopyOption::Header(header) => once(&mut given.header, *header)?,
                 CopyOption::Quote(quote) => once(&mut given.quote, *quote)?,
                 CopyOption::Escape(escape) => once(&mut given.escape, *escape)?,
-                // Told by a notice when the COPY begins.
+                // Reported by a notice when the COPY begins.
                 CopyOption::Freeze(_) => {}
                 CopyOption::Encoding(name) if is_utf8(name) => {}
                 other => return Err(Error::unsupported(format!("COPY with {other}"))),
@@ -109,7 +109,7 @@ fn is_utf8(name: &str) -> bool {
     ["utf8", "utf-8", "unicode"].iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// A character of one byte.
+/// Option value of one single-byte character.
 fn byte(what: &str, value: char) -> Result<u8> {
     match u8::try_from(value) {
         Ok(byte) if byte.is_ascii() => Ok(byte),
@@ -168,7 +168,7 @@ impl Given {
         Ok(Layout::Lines(Options { format, delimiter, null, header: self.header.unwrap_or(false) }))
     }
 
-    /// Binary has no lines that anything could be said of.
+    /// Checks that no option is about lines, which the binary format lacks.
     fn binary(self) -> Result<Layout> {
         let said = [
             ("DELIMITER", self.delimiter.is_some()),

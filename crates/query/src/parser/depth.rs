@@ -1,11 +1,12 @@
-//! How deep a text may nest by repetition alone: `1+1+1`, `x::int::int`, `SELECT … UNION SELECT …`.
+//! Depth limit of operator chains: `1+1+1`, `x::int::int`, `SELECT … UNION SELECT …`.
 //!
-//! The parser bounds what it recurses into, parentheses among them. What it reads in a loop becomes a tree that is as deep
-//! as the text is long, and whatever walks down that tree later, at the latest when it is dropped, needs a stack as deep:
-//! one that is overrun ends the process. So long texts are looked at before there is a tree. What is let through needs up to
-//! [`STACK_BYTES`], which servers give their threads.
+//! The parser bounds its own recursion, parentheses among it. Chains that it parses in a loop become a tree that is as
+//! deep as the query text is long, and every later walk down that tree, at the latest its drop, needs a stack as deep:
+//! a stack overflow ends the process. So long query texts are checked before a tree is built. Accepted statements need
+//! up to [`STACK_BYTES`], which servers give their threads.
 //!
-//! Cost: nothing for texts of at most [`CHAIN_MAX`] bytes, which cannot have so many links; else that of their tokens.
+//! Cost: nothing for query texts of at most [`CHAIN_MAX`] bytes, which cannot have so many links; else one
+//! tokenization.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
@@ -13,27 +14,27 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use crate::error::{Error, Result};
 use crate::parser::dialect::dialect_of;
 
-/// Words, values and operators between two commas, or parentheses.
+/// Maximum number of words, values and operators between two commas, or parentheses.
 pub const CHAIN_MAX: usize = 2_000;
-/// SELECTs of a UNION, INTERSECT or EXCEPT, each a join and an aggregation on top of those before it.
+/// Maximum number of SELECTs of a UNION, INTERSECT or EXCEPT, each a join and an aggregation on top of those before it.
 pub const SELECTS_MAX: usize = 100;
-/// The stack of a thread that runs statements of strangers. Taken as it is used: addresses, no memory.
+/// Stack of a thread that runs untrusted statements. Reserved as addresses; memory is taken as the stack is used.
 pub const STACK_BYTES: usize = 64 << 20;
 
-/// What was seen between a pair of parentheses.
+/// Counts between a pair of parentheses.
 #[derive(Default)]
 struct Level {
-    /// Since the last comma.
+    /// Links since the last comma.
     links: usize,
     selects: usize,
 }
 
-/// Refuses a text whose trees would be too deep, with SQLSTATE 54001.
+/// Refuses a query text whose trees would be too deep, with SQLSTATE 54001.
 pub fn check_chains(sql: &str) -> Result<()> {
     if sql.len() <= CHAIN_MAX {
         return Ok(());
     }
-    // What is no SQL is the parser's to report.
+    // Syntax errors are reported by the parser.
     let Ok(tokens) = Tokenizer::new(dialect_of(sql), sql).tokenize() else { return Ok(()) };
     let mut outer = Vec::new();
     let mut level = Level::default();

@@ -1,8 +1,9 @@
-//! PostgreSQL's dialect with the past: `FROM t FOR SYSTEM_TIME AS OF moment`.
+//! PostgreSQL's dialect with time travel: `FROM t FOR SYSTEM_TIME AS OF time`.
 //!
-//! The words are those of SQL:2011, which MariaDB, SQL Server and Db2 have too; `TRANSACTION n` in the place of a time is
-//! MariaDB's. PostgreSQL has none. The engine's parser knows the clause for other dialects only, and with it words that would take
-//! away names from PostgreSQL's (`FROM t at`): so this dialect is taken only for texts that have the word `system_time`.
+//! The syntax is that of SQL:2011, also found in MariaDB, SQL Server and Db2; `TRANSACTION n` in place of a time is
+//! MariaDB's. PostgreSQL has none. DataFusion's parser knows the clause for other dialects only, and with it keywords
+//! that would reserve names from PostgreSQL's (`FROM t at`): so this dialect is used only for query texts that have the
+//! word `system_time`.
 
 use std::any::TypeId;
 
@@ -12,14 +13,14 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-/// What makes a text one of this dialect.
+/// Word that selects this dialect.
 const WORD: &str = "system_time";
-/// In front of the number of a commit.
+/// Word in front of the number of a commit.
 pub(crate) const TRANSACTION: &str = "transaction";
 
 const POSTGRESQL: PostgreSqlDialect = PostgreSqlDialect {};
 
-/// The dialect in which a text is to be parsed.
+/// Dialect in which a query text is to be parsed.
 pub fn dialect_of(sql: &str) -> &'static dyn Dialect {
     let has_word = sql.as_bytes().windows(WORD.len()).any(|word| word.eq_ignore_ascii_case(WORD.as_bytes()));
     if has_word { &WithPast } else { &POSTGRESQL }
@@ -29,7 +30,7 @@ pub fn dialect_of(sql: &str) -> &'static dyn Dialect {
 #[derive(Debug)]
 pub(crate) struct WithPast;
 
-/// The same answers as PostgreSQL's dialect.
+/// Forwards methods to PostgreSQL's dialect.
 macro_rules! as_postgresql {
     ($($name:ident)*) => {
         $(fn $name(&self) -> bool {
@@ -47,7 +48,7 @@ impl Dialect for WithPast {
         true
     }
 
-    /// `TRANSACTION n`.
+    /// Parses `TRANSACTION n`.
     fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         let is_word = matches!(&parser.peek_token_ref().token,
             Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(TRANSACTION));

@@ -1,4 +1,4 @@
-//! FETCH and MOVE as text: the engine's parser knows no MOVE, and FETCH with all of its words only.
+//! Parser of FETCH and MOVE: DataFusion's parser has no MOVE, and knows FETCH only in its complete form.
 //!
 //! ```text
 //! {FETCH | MOVE} [NEXT | count | ALL | FORWARD | FORWARD count | FORWARD ALL] [FROM | IN] name
@@ -10,26 +10,26 @@ use crate::error::{Error, Result};
 use crate::parser::names::identifier;
 use crate::parser::words::Words;
 
-/// A FETCH or MOVE.
+/// FETCH or MOVE statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CursorMotion {
-    /// MOVE: the rows are passed by.
+    /// True for MOVE: the rows are skipped.
     pub(crate) passes: bool,
     pub(crate) name: String,
-    /// How many rows at most.
+    /// Maximum number of rows.
     pub(crate) rows: u64,
 }
 
-/// Directions that cursors do not have.
+/// Directions that are not supported.
 const OTHERS: [&str; 6] = ["prior", "first", "last", "absolute", "relative", "backward"];
 
-/// Whether the words of a statement begin one of this module.
+/// Returns true if the words of a statement begin a FETCH or MOVE.
 pub(crate) fn is_motion(words: &[&Token]) -> bool {
     let mut words = Words(words);
     words.word("fetch") || words.word("move")
 }
 
-/// Parses a statement of this module; `words` has neither blanks nor the semicolon.
+/// Parses a FETCH or MOVE; `words` has neither blanks nor the semicolon.
 pub(crate) fn parse(words: &[&Token]) -> Result<CursorMotion> {
     let said = words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let mut words = Words(words);
@@ -37,7 +37,7 @@ pub(crate) fn parse(words: &[&Token]) -> Result<CursorMotion> {
     if !passes {
         words.expect("fetch")?;
     }
-    // What stands alone is a name, whatever it is.
+    // A single word is a name.
     let rows = if words.0.len() == 1 { 1 } else { rows(&mut words, &said)? };
     let _ = words.word("from") || words.word("in");
     let name = identifier(&words.ident()?);

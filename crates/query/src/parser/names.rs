@@ -1,5 +1,4 @@
-//! What is read off syntax trees: names as the catalog has them, and whether a statement has other clauses than those that
-//! are known.
+//! Properties of syntax trees: names as the catalog has them, and the absence of unsupported clauses.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::parser::visit::visit_expressions;
 use crate::schema_names::{CATALOG, SCHEMA};
 
-/// An identifier as the catalog has it: lower case unless it was quoted.
+/// Identifier as the catalog has it: lower case unless it was quoted.
 pub(crate) fn identifier(ident: &Ident) -> String {
     match ident.quote_style {
         Some(_) => ident.value.clone(),
@@ -19,7 +18,7 @@ pub(crate) fn identifier(ident: &Ident) -> String {
     }
 }
 
-/// The table that a statement writes: `t`, `public.t` or `entresol.public.t`.
+/// Table that a statement writes: `t`, `public.t` or `entresol.public.t`.
 pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
     let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(identifier)).collect();
     let parts = parts.unwrap_or_default();
@@ -29,7 +28,7 @@ pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
     }
 }
 
-/// A column in the list of an INSERT or on the left of an assignment.
+/// Column in the list of an INSERT or on the left of an assignment.
 pub(crate) fn column_name(name: &ObjectName) -> Result<String> {
     match name.0.as_slice() {
         [ObjectNamePart::Identifier(ident)] => Ok(identifier(ident)),
@@ -37,7 +36,7 @@ pub(crate) fn column_name(name: &ObjectName) -> Result<String> {
     }
 }
 
-/// The one table of an UPDATE or DELETE, and its alias.
+/// Single table of an UPDATE or DELETE, and its alias.
 pub(crate) fn single_table<'s>(
     verb: &str,
     tables: &'s [TableWithJoins],
@@ -55,14 +54,14 @@ pub(crate) fn single_table<'s>(
     }
 }
 
-/// The tables in the FROM of a DELETE.
+/// Tables in the FROM of a DELETE.
 pub(crate) fn from_tables(from: &FromTable) -> &[TableWithJoins] {
     match from {
         FromTable::WithFromKeyword(tables) | FromTable::WithoutKeyword(tables) => tables,
     }
 }
 
-/// Whether a query is nothing but its body.
+/// Returns true if a query is nothing but its body.
 pub(crate) fn is_plain(query: &Query) -> bool {
     query.with.is_none()
         && query.order_by.is_none()
@@ -83,7 +82,7 @@ pub(crate) fn refuse(verb: &str, clauses: &[(bool, &str)]) -> Result<()> {
     }
 }
 
-/// Does an expression have a subquery anywhere?
+/// Returns true if an expression has a subquery anywhere.
 pub(crate) fn has_subquery(expr: &Expr) -> bool {
     let found = visit_expressions(expr, |part| match part {
         Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),

@@ -1,12 +1,12 @@
-//! Clauses that are parsed, and that nothing here does: refused before anything runs, each with what to do instead.
+//! Unsupported clauses that the parser accepts: refused before anything runs, each with an alternative.
 //!
-//! | clause | why it cannot be passed over |
+//! | clause | reason to refuse it |
 //! | --- | --- |
-//! | FOR UPDATE, FOR SHARE, NOWAIT, SKIP LOCKED | who writes them counts on rows that nobody else gets |
+//! | FOR UPDATE, FOR SHARE, NOWAIT, SKIP LOCKED | the caller relies on rows locked against others |
 //! | COLLATE of any order but that of the bytes | results would come in another order |
-//! | casts to JSON and JSONB | the text would not be checked |
+//! | casts to JSON and JSONB | the string would not be checked |
 //!
-//! A cast to UUID checks its text, and gives it in lower case with hyphens ([`uuid_function`]).
+//! A cast to UUID checks its string, and returns it in lower case with hyphens ([`uuid_function`]).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::error::{Error, Result, external};
 use crate::parser::visit::walk;
 use crate::parser::words::has_word;
 
-/// Words of which one is in every text with such a clause.
+/// Words of which every query text with such a clause has at least one.
 const WORDS: [&str; 5] = ["update", "share", "collate", "json", "lock"];
-/// Collations whose order is that of the bytes, which is the one there is.
+/// Collations in byte order, the only one supported.
 const COLLATIONS: [&str; 6] = ["c", "posix", "default", "ucs_basic", "c.utf8", "c.utf-8"];
-/// The function that a cast to UUID becomes.
+/// Name of the function for a cast to UUID.
 pub(crate) const UUID: &str = "uuid_text";
 
-/// Refuses a statement that has such a clause anywhere. `sql` is its text, or that of more.
+/// Refuses a statement that has such a clause anywhere. `sql` is its query text, or contains it.
 pub(crate) fn check(sql: &str, statement: &Statement) -> Result<()> {
     if !WORDS.into_iter().any(|word| has_word(sql, word)) {
         return Ok(());
@@ -94,7 +94,7 @@ fn check_collation(collation: &ObjectName) -> ControlFlow<Error> {
     }
 }
 
-/// `uuid_text(text)`: the text of a UUID as PostgreSQL shows it; an error if it is none.
+/// `uuid_text(string)`: a UUID as PostgreSQL shows it; an error if the string is none.
 pub(crate) fn uuid_function() -> ScalarUDF {
     let call = |arguments: &[ColumnarValue]| -> EngineResult<ColumnarValue> {
         match arguments {
@@ -113,7 +113,7 @@ pub(crate) fn uuid_function() -> ScalarUDF {
     create_udf(UUID, vec![DataType::Utf8], DataType::Utf8, Volatility::Immutable, Arc::new(call))
 }
 
-/// 32 hexadecimal digits, with hyphens behind any four of them, in braces or not.
+/// Parses 32 hexadecimal digits, with hyphens behind any four of them, in braces or not.
 fn uuid(text: &str) -> EngineResult<String> {
     let wrong = || external(Error::coded("22P02", format!("invalid input syntax for type uuid: \"{text}\"")));
     let inner = match text.strip_prefix('{') {

@@ -1,8 +1,8 @@
-//! Spellings that the engine's parser does not know, put into ones that it does, before it sees them:
+//! Syntax that DataFusion's parser does not know, rewritten before parsing into syntax that it does:
 //!
 //! ```text
 //! TABLE t                                          SELECT * FROM t
-//! FROM t AS a FOR SYSTEM_TIME AS OF moment         FROM t FOR SYSTEM_TIME AS OF moment AS a
+//! FROM t AS a FOR SYSTEM_TIME AS OF time           FROM t FOR SYSTEM_TIME AS OF time AS a
 //! ```
 
 use datafusion::sql::sqlparser::parser::Parser;
@@ -16,8 +16,8 @@ const BEFORE_TABLE: [&str; 8] =
 /// Words before a relation that has no alias yet.
 const BEFORE_RELATION: [&str; 6] = ["from", "join", "only", "lateral", "into", "update"];
 
-/// The text of a statement in other words: `None` if it needs none. `words` are its tokens without blanks; `byte` is where one
-/// begins.
+/// Rewritten query text of a statement; `None` if it needs no rewriting. `words` are its tokens without blanks; `byte`
+/// returns the offset at which one begins.
 pub(crate) fn respelled(
     sql: &str,
     range: std::ops::Range<usize>,
@@ -25,7 +25,7 @@ pub(crate) fn respelled(
     byte: impl Fn(&TokenWithSpan) -> usize,
 ) -> Option<String> {
     let start_of = |at: usize| words.get(at).map_or(range.end, |word| byte(word));
-    // Cuts: what is left out, and what is put in.
+    // Edits: ranges to remove, and strings to insert.
     let mut edits: Vec<(std::ops::Range<usize>, String)> = Vec::new();
     for at in 0..words.len() {
         if is_table_query(words, at) {
@@ -63,7 +63,7 @@ fn is_word(token: Option<&&TokenWithSpan>) -> bool {
     matches!(token.map(|token| &token.token), Some(Token::Word(_)))
 }
 
-/// TABLE that begins a query.
+/// Returns true for a TABLE that begins a query.
 fn is_table_query(words: &[&TokenWithSpan], at: usize) -> bool {
     let before = at.checked_sub(1).map(|before| words[before]);
     let begins = match before {
@@ -75,7 +75,7 @@ fn is_table_query(words: &[&TokenWithSpan], at: usize) -> bool {
     begins && is(words.get(at), "table") && is_word(words.get(at + 1))
 }
 
-/// Where the alias begins that stands before FOR SYSTEM_TIME AS OF.
+/// Position of the alias before FOR SYSTEM_TIME AS OF.
 fn alias_before_moment(words: &[&TokenWithSpan], at: usize) -> Option<usize> {
     let clause = ["for", "system_time", "as", "of"];
     if !(0..4).all(|part| is(words.get(at + part), clause[part])) || !is_word(words.get(at.checked_sub(1)?)) {

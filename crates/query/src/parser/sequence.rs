@@ -1,7 +1,8 @@
-//! CREATE SEQUENCE and ALTER SEQUENCE as text: the engine's parser knows one order of the options, and no ALTER.
+//! Parser of CREATE SEQUENCE and ALTER SEQUENCE: DataFusion's parser accepts the options in one order only, and no
+//! ALTER.
 //!
-//! Options come in any order, each once, as in PostgreSQL. Those of identity columns are put into the order that the
-//! engine's parser knows.
+//! Options come in any order, each once, as in PostgreSQL. Those of identity columns are put into the order that
+//! DataFusion's parser knows.
 
 use std::fmt;
 
@@ -15,18 +16,18 @@ use crate::error::{Error, Result};
 use crate::parser::names::table_name;
 use crate::parser::words::{Words, number};
 
-/// A statement on a sequence.
+/// CREATE SEQUENCE or ALTER SEQUENCE statement.
 #[derive(Debug, Clone)]
 pub(crate) struct SequenceStatement {
-    /// CREATE, not ALTER.
+    /// True for CREATE, false for ALTER.
     pub(crate) creates: bool,
-    /// CREATE IF NOT EXISTS, ALTER IF EXISTS.
+    /// True for CREATE IF NOT EXISTS and ALTER IF EXISTS.
     pub(crate) lenient: bool,
     pub(crate) name: String,
     pub(crate) options: Options,
 }
 
-/// What a statement says of a sequence; `None` is nothing.
+/// Options of a sequence in a statement; `None` is unspecified.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) data_type: Option<SequenceType>,
@@ -39,11 +40,11 @@ pub(crate) struct Options {
     pub(crate) restart: Option<Option<i64>>,
     pub(crate) cache: Option<i64>,
     pub(crate) cycle: Option<bool>,
-    /// Table and column; `Some(None)` is OWNED BY NONE.
+    /// Owning table and column; `Some(None)` is OWNED BY NONE.
     pub(crate) owner: Option<Option<(String, String)>>,
 }
 
-/// What the engine's parser takes.
+/// Formats the options in the order that DataFusion's parser takes.
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bound = |value: Option<Option<i64>>, word: &str| match value {
@@ -68,7 +69,7 @@ impl fmt::Display for Options {
 }
 
 impl Options {
-    /// What the engine's parser read of an identity column.
+    /// Options of an identity column as parsed by DataFusion's parser.
     pub(crate) fn of_engine(parsed: &[EngineOptions]) -> Result<Options> {
         let mut options = Options::default();
         for option in parsed {
@@ -103,7 +104,7 @@ fn integer(expr: &Expr) -> Result<i64> {
     Err(Error::Syntax(format!("syntax error: {expr} is no number")))
 }
 
-/// Whether the words of a statement begin one of this module.
+/// Returns true if the words of a statement begin CREATE SEQUENCE or ALTER SEQUENCE.
 pub(crate) fn is_sequence(words: &[&Token]) -> bool {
     let mut words = Words(words);
     let first = words.word("create") || words.word("alter");
@@ -111,7 +112,7 @@ pub(crate) fn is_sequence(words: &[&Token]) -> bool {
     first && words.word("sequence")
 }
 
-/// Parses a statement of this module; `words` has neither blanks nor the semicolon.
+/// Parses a CREATE SEQUENCE or ALTER SEQUENCE; `words` has neither blanks nor the semicolon.
 pub(crate) fn parse(words: &[&Token]) -> Result<SequenceStatement> {
     let mut words = Words(words);
     let creates = words.word("create");
@@ -139,7 +140,7 @@ pub(crate) fn parse(words: &[&Token]) -> Result<SequenceStatement> {
     }
 }
 
-/// The options of an identity column in the engine's order; `words` is what stands between the parentheses.
+/// Options of an identity column in the order of DataFusion's parser; `words` are the tokens between the parentheses.
 pub(crate) fn ordered(words: &[&Token]) -> Result<String> {
     let options = Words(words).options()?;
     match options.data_type.is_some() || options.owner.is_some() || options.restart.is_some() {
@@ -160,7 +161,7 @@ impl Words<'_> {
         Ok(options)
     }
 
-    /// Takes one option; true if it was there already.
+    /// Parses one option; true if it is a duplicate.
     fn option(&mut self, options: &mut Options) -> Result<bool> {
         let refused = |what: &str| Err(Error::unsupported(format!("{what} in ALTER SEQUENCE")));
         Ok(if self.word("as") {

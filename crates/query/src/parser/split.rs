@@ -1,4 +1,4 @@
-//! Statements that the engine's parser does not know are cut out of texts before it sees them:
+//! Statements that DataFusion's parser does not know: split off from a query text before it is parsed.
 //!
 //! ```text
 //! BACKUP TO 'directory'
@@ -10,7 +10,7 @@
 //! FETCH, MOVE                                                         all of PostgreSQL's forms: crate::parser::fetch
 //! TABLE t, FROM t a FOR SYSTEM_TIME AS OF moment                      in other words: crate::parser::respelling
 //! ABORT                                                               PostgreSQL's: ROLLBACK
-//! ANALYZE VERBOSE                                                     without VERBOSE: there is nothing to tell
+//! ANALYZE VERBOSE                                                     without VERBOSE: there is nothing to report
 //! ```
 
 use std::path::PathBuf;
@@ -25,26 +25,26 @@ use crate::parser::sequence::{self, SequenceStatement};
 use crate::parser::vacuum::Vacuum;
 use crate::parser::words::has_word;
 
-/// A part of a text.
+/// Part of a query text.
 #[derive(Debug)]
 pub(crate) enum Part {
-    /// Statements for the engine's parser.
+    /// Statements for DataFusion's parser.
     Sql(String),
-    /// The directory of a BACKUP TO.
+    /// Directory of a BACKUP TO.
     Backup(PathBuf),
-    /// A VACUUM.
+    /// VACUUM statement.
     Vacuum(Vacuum),
-    /// The moment of a block, as it is written.
+    /// Point in time of a BEGIN AS OF, as written.
     BeginAsOf(String),
-    /// That of SET TRANSACTION.
+    /// Point in time of a SET TRANSACTION AS OF, as written.
     SetAsOf(String),
-    /// A CREATE SEQUENCE or ALTER SEQUENCE.
+    /// CREATE SEQUENCE or ALTER SEQUENCE statement.
     Sequence(SequenceStatement),
-    /// A FETCH or MOVE.
+    /// FETCH or MOVE statement.
     Motion(CursorMotion),
 }
 
-/// One of these is in every text that may have such a statement.
+/// Words of which every query text with such a statement has at least one.
 const WORDS: [&str; 12] = [
     "abort",
     "verbose",
@@ -61,12 +61,12 @@ const WORDS: [&str; 12] = [
 ];
 const IDENTITY: &str = "identity";
 
-/// Cuts a text, if it may have any of them: `None` if it has none.
+/// Splits a query text into parts; `None` if all of it is for DataFusion's parser.
 pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
     if !WORDS.into_iter().any(|word| has_word(sql, word)) {
         return Ok(None);
     }
-    // What is no SQL is the parser's to report.
+    // Syntax errors are reported by the parser.
     let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).with_unescape(false).tokenize_with_location()
     else {
         return Ok(None);
@@ -112,7 +112,7 @@ pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
     Ok(has_other.then_some(parts))
 }
 
-/// BEGIN and SET TRANSACTION with AS OF.
+/// Recognises BEGIN and SET TRANSACTION with AS OF.
 fn as_of(sql: &str, words: &[&TokenWithSpan], end: usize) -> Option<Part> {
     let is = |at: usize, wanted: &str| words.get(at).is_some_and(|word| is_word(&word.token, wanted));
     let begins = is(0, "begin") || is(0, "start");
@@ -131,7 +131,7 @@ fn as_of(sql: &str, words: &[&TokenWithSpan], end: usize) -> Option<Part> {
     Some(if begins { Part::BeginAsOf(moment) } else { Part::SetAsOf(moment) })
 }
 
-/// ALTER TABLE … RESET (history), in words that the parser knows.
+/// Rewrites ALTER TABLE … RESET (history) into syntax that the parser knows.
 fn reset(sql: &str, words: &[&TokenWithSpan], start: usize) -> Option<Part> {
     let [alter, table, .., reset, open, option, close] = words else { return None };
     let is_reset = is_word(&alter.token, "alter")
@@ -144,7 +144,8 @@ fn reset(sql: &str, words: &[&TokenWithSpan], start: usize) -> Option<Part> {
     is_reset.then(|| Part::Sql(format!("{}SET (history = 'off')", &sql[start..before])))
 }
 
-/// A statement with the options of identity columns in the order that the engine's parser knows; `None` if it has none.
+/// Rewrites a statement so that the options of identity columns have the order that DataFusion's parser knows; `None`
+/// if it has none.
 fn identity_ordered(
     sql: &str,
     statement: std::ops::Range<usize>,
@@ -170,7 +171,7 @@ fn identity_ordered(
     Ok(Some(text))
 }
 
-/// The byte of a place that is given by line and character, both from 1.
+/// Byte offset of a location given by line and character, both from 1.
 fn byte_at(sql: &str, place: Location) -> usize {
     let skipped: usize =
         sql.split_inclusive('\n').take(place.line.saturating_sub(1) as usize).map(str::len).sum();

@@ -1,7 +1,7 @@
-//! Parsing, and which part of the session a statement is for.
+//! SQL parser front: query text into commands, each for a part of the session.
 //!
-//! SQL is parsed in PostgreSQL's dialect by DataFusion's parser; names fold to lower case unless quoted. A text
-//! is parsed as a whole before its first statement runs. Texts are at most [`SQL_BYTES_MAX`] long.
+//! SQL is parsed in PostgreSQL's dialect by DataFusion's parser; names fold to lower case unless quoted. A query text
+//! is parsed completely before its first statement runs. Query texts are at most [`SQL_BYTES_MAX`] long.
 
 use std::path::PathBuf;
 
@@ -28,21 +28,21 @@ use crate::parser::split::{self, Part};
 use crate::parser::vacuum::Vacuum;
 use crate::parser::words::has_word;
 
-/// The longest text of one call.
+/// Maximum bytes of the query text of one call.
 pub const SQL_BYTES_MAX: usize = 64 << 20;
-/// The deepest nesting of expressions that the parser follows.
+/// Maximum nesting of expressions that the parser accepts.
 const NESTING_MAX: usize = 128;
 
-/// What the names of the engine's options begin with.
+/// Prefix of the names of DataFusion's options.
 const ENGINE_OPTIONS: &str = "datafusion";
-/// The setting that SQL spells TIME ZONE.
+/// Setting that SQL spells TIME ZONE.
 const TIME_ZONE: &str = "TimeZone";
 
-/// A statement, by who runs it.
+/// Statement, by the part of the session that runs it.
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
     Begin(Vec<TransactionMode>),
-    /// BEGIN AS OF: a block in the past.
+    /// BEGIN AS OF: a block that reads as of a point in time.
     BeginAsOf(Box<Expr>),
     /// SET TRANSACTION AS OF.
     SetAsOf(Box<Expr>),
@@ -83,20 +83,20 @@ pub(crate) enum Command {
         session: bool,
     },
     Discard(DiscardObject),
-    /// UNLISTEN: nobody listens.
+    /// UNLISTEN: there are no listeners.
     Unlisten,
     Prepare {
         name: String,
         types: Vec<SqlType>,
         command: Box<Command>,
-        /// As it was written.
+        /// Statement as it was written.
         source: Box<Statement>,
     },
     Execute {
         name: String,
         arguments: Vec<Expr>,
     },
-    /// None: all.
+    /// DEALLOCATE; None: all.
     Deallocate(Option<String>),
     Declare {
         name: String,
@@ -111,14 +111,14 @@ pub(crate) enum Command {
         explain: Box<ExplainStatement>,
         command: Box<Command>,
     },
-    /// SET or RESET of an option of the engine.
+    /// SET or RESET of an option of DataFusion.
     Engine(Box<EngineStatement>),
-    /// Whatever only reads.
+    /// Any statement that only reads.
     Query(Box<EngineStatement>),
 }
 
 impl Command {
-    /// What it does, as command tags begin.
+    /// Command tag without counts.
     pub(crate) fn verb(&self) -> &'static str {
         match self {
             Command::Begin(_) | Command::BeginAsOf(_) => "BEGIN",
@@ -169,7 +169,7 @@ impl Command {
         }
     }
 
-    /// Whether it reads or writes rows: it runs in a transaction and is run again after a conflict.
+    /// Returns true if it reads or writes rows: it runs in a transaction and is retried after a conflict.
     pub(crate) fn is_rows(&self) -> bool {
         matches!(self, Command::Query(_)) || self.writes_rows()
     }
@@ -181,12 +181,12 @@ impl Command {
         )
     }
 
-    /// Whether a READ ONLY transaction refuses it.
+    /// Returns true if a READ ONLY transaction refuses it.
     pub(crate) fn writes(&self) -> bool {
         self.writes_rows() || self.is_definition() || matches!(self, Command::Truncate(_))
     }
 
-    /// Whether it makes or drops something: not inside of a block.
+    /// Returns true for a definition: not allowed inside of a block.
     pub(crate) fn is_definition(&self) -> bool {
         matches!(
             self,
@@ -194,12 +194,12 @@ impl Command {
         )
     }
 
-    /// Tells if it is a definition that may take long, and looks itself whether it is stopped.
+    /// Returns true for a definition that may take long, and checks for cancellation itself.
     pub(crate) fn is_stopped_by_itself(&self) -> bool {
         matches!(self, Command::Define(statement) if matches!(**statement, Statement::CreateIndex(_)))
     }
 
-    /// Whether it is about the session and its transaction only.
+    /// Returns true if it concerns only the session and its transaction.
     pub(crate) fn concerns_session(&self) -> bool {
         matches!(
             self,
@@ -328,7 +328,7 @@ fn classify(statement: EngineStatement) -> Result<Command> {
             Ok(match name.to_ascii_lowercase().as_str() {
                 "all" => Command::ResetAll,
                 option if is_engine_option(option) => Command::Engine(Box::new(statement)),
-                // The parser joins words as it does the parts of a name.
+                // The parser joins words like the parts of a name.
                 "time.zone" => Command::Set { name: TIME_ZONE.into(), value: None, local: false },
                 _ => Command::Set { name, value: None, local: false },
             })
@@ -410,13 +410,13 @@ fn classify_sql(statement: Statement) -> Result<Command> {
     })
 }
 
-/// ALL is no name.
+/// Name, unless it is ALL.
 fn unless_all(name: &Ident) -> Option<String> {
     let all = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all");
     (!all).then(|| identifier(name))
 }
 
-/// What PREPARE takes.
+/// Returns the command if PREPARE accepts it.
 fn preparable(command: Command) -> Result<Command> {
     match command.is_rows() {
         true => Ok(command),
@@ -424,7 +424,7 @@ fn preparable(command: Command) -> Result<Command> {
     }
 }
 
-/// The one statement of a text.
+/// Parses a query text of one statement.
 pub(crate) fn query_of(sql: &str) -> Result<EngineStatement> {
     let mut statements = parse_engine(sql)?;
     match (statements.pop(), statements.is_empty()) {
@@ -433,7 +433,7 @@ pub(crate) fn query_of(sql: &str) -> Result<EngineStatement> {
     }
 }
 
-/// Names of several words are joined by blanks, those of the engine's options by points.
+/// Joins the words of a name by blanks, those of DataFusion's options by points.
 fn words(variable: &[Ident]) -> String {
     let words: Vec<String> = variable.iter().map(|word| word.value.to_lowercase()).collect();
     match words.first() {
@@ -477,7 +477,7 @@ fn classify_set(set: Set) -> Result<Command> {
     }
 }
 
-/// The text of a value: 'text', number, or word.
+/// String of a value: 'string', number, or word.
 fn setting_value(value: &Expr) -> String {
     match value {
         Expr::Value(value) => match &value.value {
@@ -489,7 +489,7 @@ fn setting_value(value: &Expr) -> String {
     }
 }
 
-/// Names the statement by its first words.
+/// Error for an unsupported statement, named by its first words.
 fn unsupported(statement: &impl std::fmt::Display) -> Error {
     const SHOWN_CHARS: usize = 60;
     let text = statement.to_string();

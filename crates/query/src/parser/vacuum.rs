@@ -31,7 +31,7 @@ const OPTIONS: [&str; 14] = [
     "buffer_usage_limit",
 ];
 
-/// A VACUUM as it was written.
+/// VACUUM statement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Vacuum {
     /// None: all.
@@ -40,7 +40,7 @@ pub(crate) struct Vacuum {
 }
 
 impl Vacuum {
-    /// Reads the tokens of a statement that begins with VACUUM.
+    /// Parses the tokens of a statement that begins with VACUUM.
     pub(crate) fn parse(tokens: &[&Token]) -> Result<Vacuum> {
         let (mut vacuum, mut at) = (Vacuum::default(), 1);
         if tokens.get(at) == Some(&&Token::LParen) {
@@ -61,7 +61,7 @@ impl Vacuum {
             }
         }
         if at < tokens.len() {
-            // A list of columns behind a name says nothing.
+            // A list of columns behind a name is ignored.
             let mut depth = 0;
             let named = tokens[at..].iter().copied().filter(|token| {
                 depth += i32::from(**token == Token::LParen) - i32::from(**token == Token::RParen);
@@ -75,7 +75,7 @@ impl Vacuum {
         Ok(vacuum)
     }
 
-    /// An option in parentheses; None: there is no such option.
+    /// Parses an option in parentheses; None: there is no such option.
     fn option(&mut self, tokens: &[&Token]) -> Option<()> {
         let (first, value) = tokens.split_first()?;
         let name = plain(first).filter(|name| OPTIONS.contains(&name.as_str()))?;
@@ -89,7 +89,7 @@ impl Vacuum {
     }
 }
 
-/// An unquoted word, in lower case.
+/// Unquoted word, in lower case.
 fn plain(token: &Token) -> Option<String> {
     match token {
         Token::Word(word) if word.quote_style.is_none() => Some(word.value.to_ascii_lowercase()),
@@ -97,7 +97,7 @@ fn plain(token: &Token) -> Option<String> {
     }
 }
 
-/// A table's name, perhaps with schema and catalog.
+/// Name of a table, perhaps with schema and catalog.
 fn table(tokens: &[&Token]) -> Option<String> {
     let mut parts = Vec::new();
     for part in tokens.split(|token| **token == Token::Period) {

@@ -1,9 +1,9 @@
 //! Visits of syntax trees, with one compiled copy of the visiting code.
 //!
 //! sqlparser's `visit` is generic: for each type of visitor, and so for each closure, the compiler makes some 430
-//! functions, one or two for each kind of node. Here visitors are behind a pointer, so there is one such copy for those
-//! that look and one for those that change, whatever the number of visitors. Cost: an indirect call for a node that
-//! visitors are told of.
+//! functions, one or two for each kind of node. Here visitors are behind a pointer, so there is one such copy for
+//! visitors that read and one for those that change, whatever the number of visitors. Cost: an indirect call per
+//! visited node.
 
 use std::ops::ControlFlow;
 
@@ -12,14 +12,14 @@ use datafusion::sql::sqlparser::ast::{
     VisitorMut,
 };
 
-/// Visits a tree; what the visitor breaks with is returned.
+/// Visits a tree; returns the visitor's break value.
 pub fn walk<V: Visitor>(tree: &impl Visit, visitor: &mut V) -> ControlFlow<V::Break> {
     let mut stopping = Stopping { visitor, broke: None };
     let _ = tree.visit(&mut Dynamic(&mut stopping));
     stopping.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
-/// As [`walk`] for a visitor that changes the tree.
+/// Visits a tree as [`walk`] does, with a visitor that changes it.
 pub fn walk_mut<V: VisitorMut>(tree: &mut impl VisitMut, visitor: &mut V) -> ControlFlow<V::Break> {
     let mut stopping = Stopping { visitor, broke: None };
     let _ = tree.visit(&mut DynamicMut(&mut stopping));
@@ -72,7 +72,7 @@ impl<B, F: FnMut(&ObjectName) -> ControlFlow<B>> Visitor for OnRelation<F> {
     }
 }
 
-/// A visitor whose break is kept here, so that all of them are visitors of one kind.
+/// Visitor that stores its break value, so that all visitors have one type.
 struct Stopping<'v, V, B> {
     visitor: &'v mut V,
     broke: Option<B>,
@@ -84,7 +84,7 @@ impl<V, B> Stopping<'_, V, B> {
     }
 }
 
-/// The types that the visiting code is compiled for.
+/// Types for which the visiting code is compiled.
 struct Dynamic<'v>(&'v mut dyn Visitor<Break = ()>);
 struct DynamicMut<'v>(&'v mut dyn VisitorMut<Break = ()>);
 

@@ -1,11 +1,11 @@
-//! The words of a statement that the engine's parser does not know, taken one after the other.
+//! Parser over the words of a statement that DataFusion's parser does not know.
 
 use datafusion::sql::sqlparser::ast::Ident;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Error, Result};
 
-/// What is left of a statement, without blanks and the semicolon.
+/// Remaining tokens of a statement, without blanks and the semicolon.
 pub(crate) struct Words<'t>(pub(crate) &'t [&'t Token]);
 
 impl Words<'_> {
@@ -29,12 +29,12 @@ impl Words<'_> {
         })
     }
 
-    /// That nothing is left.
+    /// Checks that no token is left.
     pub(crate) fn end(&self) -> Result<()> {
         if self.0.is_empty() { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// A name, perhaps with the names of what it is in.
+    /// Takes a name, possibly qualified.
     pub(crate) fn name(&mut self) -> Result<Vec<Ident>> {
         let mut parts = vec![self.ident()?];
         while let [Token::Period, rest @ ..] = self.0 {
@@ -44,7 +44,7 @@ impl Words<'_> {
         Ok(parts)
     }
 
-    /// A name that is in nothing.
+    /// Takes an unqualified name.
     pub(crate) fn ident(&mut self) -> Result<Ident> {
         let [Token::Word(word), rest @ ..] = self.0 else { return Err(self.unexpected()) };
         self.0 = rest;
@@ -55,7 +55,7 @@ impl Words<'_> {
         })
     }
 
-    /// Whether a number is next.
+    /// Returns true if a number is next.
     pub(crate) fn is_number(&self) -> bool {
         matches!(self.0, [Token::Number(..) | Token::Minus | Token::Plus, ..])
     }
@@ -72,7 +72,7 @@ impl Words<'_> {
     }
 }
 
-/// The number of a sign and digits.
+/// Parses a number from its sign and digits.
 pub(crate) fn number(sign: &str, digits: &str) -> Result<i64> {
     let text = format!("{sign}{digits}");
     text.parse().map_err(|_| match digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,7 +1,7 @@
-//! From filters to the rows that must be looked at: points, keys, ranges or the full table, by the key or by an index.
+//! Access paths: filters to the rows to read, as points, keys, ranges or the full table, by the key or by an index.
 //!
-//! Each filter that compares one key column with literals is a [`Constraint`]: a set of values or an interval.
-//! The constraints of a column are intersected; then the access goes along the key:
+//! Each filter that compares one key column with literals is a [`Constraint`]: a set of values or an interval. The
+//! constraints of a column are intersected; then the access follows the key:
 //!
 //! ```text
 //!   key column   a            b            c
@@ -14,14 +14,14 @@
 //! # Invariants
 //!
 //! - The access covers every row that passes the filters.
-//! - It covers *only* rows that pass a filter which [`Analysis::coverage`] calls `Exact`. More filters never make
-//!   an exact one inexact (tested). The optimizer may still rewrite a filter after it asked, so whoever scans must
-//!   apply all filters that are not exact in the end.
+//! - It covers *only* rows that pass a filter which [`Analysis::coverage`] calls `Exact`. More filters never make an
+//!   exact one inexact (tested). The optimizer may still rewrite a filter after it asked, so the scan must apply all
+//!   filters that are not exact in the end.
 //! - Keys and ranges are sorted, without duplicates or overlaps: rows come in key order, each once.
-//! - Doubles are never exact, because Arrow tells -0.0 from 0.0 and keys don't.
+//! - Doubles are never exact, because Arrow distinguishes -0.0 from 0.0 and keys do not.
 //!
-//! Of key and indexes the one wins of which more leading columns are compared for equality, then one with an interval
-//! behind them; the key wins if they are alike, because rows lie in its order. There are no statistics.
+//! Of key and indexes, the one with the most leading columns compared for equality is chosen, then one with an interval
+//! behind them; the key is preferred among equals, because rows lie in its order. There are no statistics.
 //!
 //! Memory: at most [`KEYS_MAX`] keys or ranges.
 
@@ -45,7 +45,7 @@ pub(crate) const KEYS_MAX: usize = 8192;
 /// Bounds of a range by leading key columns.
 pub(crate) type KeyBounds = (Bound<Row>, Bound<Row>);
 
-/// Which rows a scan looks at.
+/// Rows that a scan reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// All rows.
@@ -56,36 +56,36 @@ pub enum Access {
     Keys(Vec<Row>),
     /// The rows in these ranges, in key order.
     Ranges(Vec<KeyBounds>),
-    /// The rows that an index finds, in the order of the index.
+    /// Rows found by an index, in the order of the index.
     Index {
         /// The index.
         name: String,
-        /// What is looked at in it: values of its columns stand in the place of keys.
+        /// Access within the index: values of its columns in place of keys.
         within: Box<Access>,
     },
 }
 
-/// What an access does for a filter.
+/// Effect of an access on a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coverage {
     /// Nothing: it is no comparison of a key column with literals, or columns before it are not constrained.
     None,
-    /// It may leave rows in that do not pass.
+    /// The access may return rows that do not pass.
     Partial,
-    /// Only rows that pass come out.
+    /// The access returns only rows that pass.
     Exact,
 }
 
-/// The access for some filters, and what it does for each of them.
+/// Access for a list of filters, and its coverage of each of them.
 #[derive(Debug)]
 pub(crate) struct Analysis {
     /// Which rows to look at.
     pub access: Access,
-    /// One per filter, in their order.
+    /// Coverage of each filter, in their order.
     pub coverage: Vec<Coverage>,
 }
 
-/// The values that a column may have.
+/// Values that a column may have.
 #[derive(Debug, Clone)]
 enum Constraint {
     Values(BTreeSet<Value>),
@@ -122,10 +122,10 @@ pub(crate) fn choose<'e>(
     best
 }
 
-/// How much an access leaves out: leading columns compared for equality, whether an interval follows.
+/// Selectivity of an access: number of leading columns compared for equality, true if an interval follows.
 type Rank = (usize, bool);
 
-/// The access by these columns, in their order.
+/// Returns the access by these columns, in their order.
 fn analyse_by(schema: &Schema, columns: &[usize], filters: &[&Expr]) -> (Analysis, Rank) {
     let by = By { schema, columns };
     let mut constraints: Vec<Option<Constraint>> = vec![None; columns.len()];
@@ -145,7 +145,8 @@ fn analyse_by(schema: &Schema, columns: &[usize], filters: &[&Expr]) -> (Analysi
     let Built { access, exact, spanned } = build_access(&constraints);
     let coverage = places.into_iter().map(|place| {
         let Some((position, interval)) = place else { return Coverage::None };
-        // A span over many values leaves out what its intervals leave out, not what its sets do.
+        // A span over many values excludes the rows outside its intervals, but not those between the values of its
+        // sets.
         let by_access = position < exact || (interval && spanned == Some(position));
         match by_access
             && !matches!(schema.columns()[columns[position]].data_type, DataType::Real | DataType::Double)
@@ -161,9 +162,9 @@ fn analyse_by(schema: &Schema, columns: &[usize], filters: &[&Expr]) -> (Analysi
 
 struct Built {
     access: Access,
-    /// How many leading key columns the access constrains exactly.
+    /// Number of leading key columns that the access constrains exactly.
     exact: usize,
-    /// The column behind them, if the access goes from the first to the last of its values.
+    /// Column behind them, if the access covers the span from the first to the last of its values.
     spanned: Option<usize>,
 }
 
@@ -321,17 +322,17 @@ fn comparison(op: Operator, value: Value) -> Option<Constraint> {
     })
 }
 
-/// The columns that an access goes by.
+/// Columns that order an access: of the key or of an index.
 struct By<'s> {
     schema: &'s Schema,
     columns: &'s [usize],
 }
 
 impl By<'_> {
-    /// The position and the constraint that a filter sets on it, if it is of that kind.
+    /// Column position and constraint of a filter, if the filter is a comparison of one column with literals.
     fn constraint_of(&self, filter: &Expr) -> Option<(usize, Constraint)> {
         match filter {
-            // What is NULL does not pass either.
+            // A NULL result does not pass either.
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) if is_null(right) => {
                 self.constraint_of(left)
             }
@@ -392,10 +393,10 @@ impl By<'_> {
     }
 }
 
-/// Longer texts than this are compared by the filter: they may not fit a key.
+/// Longer strings are compared by the filter: they may not fit a key.
 const TEXT_BYTES_MAX: usize = 900;
 
-/// The literal as a value of the column's type, if that loses nothing. NULL stays NULL.
+/// Literal as a value of the column's type, if the conversion is lossless. NULL stays NULL.
 fn literal(expr: &Expr, data_type: DataType) -> Option<Value> {
     let Expr::Literal(scalar, _) = expr else { return None };
     if scalar.is_null() {
@@ -434,7 +435,7 @@ fn value_of(scalar: ScalarValue) -> Option<Value> {
 }
 
 impl Access {
-    /// Bounds on the columns of an index, for all that is looked at in it.
+    /// Bounds on the columns of an index for this access.
     pub(crate) fn index_bounds(&self) -> Vec<KeyBounds> {
         let one = |key: &Row| (Bound::Included(key.clone()), Bound::Included(key.clone()));
         match self {
@@ -445,7 +446,7 @@ impl Access {
         }
     }
 
-    /// The ranges to scan; not for points, keys and indexes.
+    /// Ranges to scan; not for points, keys and indexes.
     pub(crate) fn scan_ranges(&self) -> Vec<ScanRange> {
         match self {
             Access::Full => vec![ScanRange::full()],
@@ -460,7 +461,7 @@ impl Access {
     }
 }
 
-/// As EXPLAIN shows it: `full`, `point`, `keys(3)`, `range`, `range(2)`, `index i range`.
+/// Formats the access as EXPLAIN shows it: `full`, `point`, `keys(3)`, `range`, `range(2)`, `index i range`.
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

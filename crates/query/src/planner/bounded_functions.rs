@@ -1,9 +1,10 @@
-//! Functions whose results may be much larger than what they get: `repeat`, `lpad`, `replace`, `generate_series` and others.
+//! Functions whose results may be much larger than their arguments: `repeat`, `lpad`, `replace`, `generate_series` and
+//! others.
 //!
-//! The engine computes them for a whole batch at once, whatever that takes. Here the size is worked out before: a result that
-//! is larger than its part of a statement's memory ([`RESULT_SHARE`]) is refused, with 54000 if one value is too large by
-//! itself and 53200 if all values of a batch are. So no call takes longer than what is stopped in time; a statement that is
-//! stopped makes no further one.
+//! DataFusion computes them for an entire batch at once, without a bound on memory. Here the size is computed first: a
+//! result that is larger than its share of a statement's memory ([`RESULT_SHARE`]) is refused, with 54000 if one value
+//! is too large by itself and 53200 if all values of a batch are. So every call ends soon enough for cancellation,
+//! which prevents further calls.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -23,21 +24,21 @@ use datafusion::prelude::SessionContext;
 use crate::error::{Error, external};
 use crate::session::cancellation::Running;
 
-/// Part of a statement's memory that the result of one call may take.
+/// Share of a statement's memory that the result of one call may take: one in so many.
 const RESULT_SHARE: usize = 4;
-/// The most bytes of a result where the memory has no limit, and in any case.
+/// Maximum bytes of a result if the memory has no limit, and in any case.
 const RESULT_BYTES_MAX: usize = 64 << 20;
-/// Bytes of an element of an array whose size is not looked at.
+/// Bytes counted for an array element whose size is not computed.
 const ELEMENT_BYTES: usize = 16;
-/// Bytes of a character at most.
+/// Maximum bytes of a character.
 const CHARACTER_BYTES: usize = 4;
 const NANOSECONDS_PER_DAY: f64 = 86_400e9;
 const DAYS_PER_MONTH: f64 = 28.0;
 
-/// How many bytes the result for a row has, at most.
+/// Upper bound on the bytes of the result for a row.
 type Size = fn(&Arguments, usize) -> f64;
 
-/// The functions, and how large their results are.
+/// Bounded functions with the sizes of their results.
 const FUNCTIONS: [(&str, Size); 10] = [
     ("repeat", |of, row| of.bytes(0, row) as f64 * of.count(1, row)),
     ("lpad", padded),
@@ -51,7 +52,7 @@ const FUNCTIONS: [(&str, Size); 10] = [
     ("generate_series", series),
 ];
 
-/// Puts the bounded functions into the place of the engine's.
+/// Replaces DataFusion's functions by the bounded ones.
 pub(crate) fn register(context: &SessionContext, running: &Arc<Running>) {
     let bytes_max = match context.runtime_env().memory_pool.memory_limit() {
         MemoryLimit::Finite(bytes) => (bytes / RESULT_SHARE).min(RESULT_BYTES_MAX),
@@ -89,7 +90,7 @@ impl Hash for Bounded {
 }
 
 impl Bounded {
-    /// An error if the result would be too large.
+    /// Returns an error if the result would be too large.
     fn check(&self, arguments: &ScalarFunctionArgs) -> Result<(), Error> {
         self.running.check()?;
         let of = Arguments::new(arguments)?;
@@ -165,15 +166,15 @@ impl ScalarUDFImpl for Bounded {
 /// Arguments of a call.
 struct Arguments {
     columns: Vec<Column>,
-    /// One if all are constant.
+    /// Number of rows; one if all arguments are constant.
     rows: usize,
 }
 
 /// One argument.
 struct Column {
-    /// One value if it is constant.
+    /// Values of the argument, one if it is constant.
     values: ArrayRef,
-    /// The values as numbers, if they are.
+    /// Values as numbers, if they are numeric.
     numbers: Option<Int64Array>,
     constant: bool,
 }
@@ -200,7 +201,7 @@ impl Arguments {
         column.values.is_valid(row).then_some((column, row))
     }
 
-    /// The text of an argument.
+    /// Value of an argument as a string.
     fn text(&self, column: usize, row: usize) -> Option<&str> {
         let (column, row) = self.at(column, row)?;
         Some(match column.values.data_type() {
@@ -211,7 +212,7 @@ impl Arguments {
         })
     }
 
-    /// The bytes of an argument.
+    /// Bytes of an argument in a row.
     fn bytes(&self, column: usize, row: usize) -> usize {
         if let Some(text) = self.text(column, row) {
             return text.len();
@@ -219,7 +220,7 @@ impl Arguments {
         let Some((column, row)) = self.at(column, row) else { return 0 };
         match column.values.data_type() {
             DataType::Binary => column.values.as_binary::<i32>().value(row).len(),
-            // What it holds is in the memory of a slice of it.
+            // A slice of nested values counts the memory of their elements.
             data_type if data_type.is_nested() => {
                 column.values.slice(row, 1).to_data().get_slice_memory_size().unwrap_or(0)
             }
@@ -227,7 +228,7 @@ impl Arguments {
         }
     }
 
-    /// The bytes of all arguments of all rows, without looking at each.
+    /// Bytes of an argument over all rows, without visiting each.
     fn bytes_of_all(&self) -> f64 {
         let bytes = |column: &Column| match column.constant {
             true => column.values.get_array_memory_size() as f64 * self.rows as f64,
@@ -241,12 +242,12 @@ impl Arguments {
         column.numbers.as_ref().map(|numbers| numbers.value(row) as f64)
     }
 
-    /// How often something is done.
+    /// Repetition count given by an argument.
     fn count(&self, column: usize, row: usize) -> f64 {
         self.number(column, row).unwrap_or(0.0).max(0.0)
     }
 
-    /// A place on a scale that steps are measured on too.
+    /// Position on a numeric scale on which steps are measured too.
     fn place(&self, column: usize, row: usize) -> Option<f64> {
         if let Some(number) = self.number(column, row) {
             return Some(number);
@@ -295,7 +296,7 @@ fn joined(of: &Arguments, row: usize) -> f64 {
     (0..of.columns.len()).map(|column| of.bytes(column, row) as f64).sum()
 }
 
-/// From a start, or 0, to an end in steps.
+/// Size of a series from a start, or 0, to an end in steps.
 fn series(of: &Arguments, row: usize) -> f64 {
     let (start, end) = match of.columns.len() {
         1 => (Some(0.0), of.place(0, row)),

@@ -1,7 +1,7 @@
 //! Rows into Arrow columns: only the projected columns are decoded, straight from the stored bytes.
 //!
-//! - A [`Columns`] holds one builder per projected column and at most the rows of one batch; [`Columns::finish`]
-//!   empties it.
+//! - A [`Columns`] has one builder per projected column and at most the rows of one batch; [`Columns::finish`] empties
+//!   it.
 //! - All columns have the same number of rows between calls.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use entresol_tables::{DataType, RowView, Schema};
 
-/// Bytes of text that a batch makes room for per row at first.
+/// String bytes per row reserved for a batch at first.
 const TEXT_BYTES_PER_ROW: usize = 16;
 
 enum Builder {
@@ -65,7 +65,7 @@ impl Columns {
         self.rows += 1;
     }
 
-    /// The rows collected since the last call.
+    /// Returns the rows collected since the last call.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         let arrays = self.builders.iter_mut().map(|(_, builder)| builder.finish()).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
@@ -100,7 +100,7 @@ impl Builder {
         let null = row.is_null(column);
         match self {
             Builder::Boolean(builder) => builder.append_option((!null).then(|| row.boolean(column))),
-            // Every stored value was checked to be in range.
+            // Stored values were checked to be in range.
             Builder::SmallInt(builder) => builder.append_option((!null).then(|| row.int(column) as i16)),
             Builder::Int(builder) => builder.append_option((!null).then(|| row.int(column))),
             Builder::BigInt(builder) => builder.append_option((!null).then(|| row.bigint(column))),

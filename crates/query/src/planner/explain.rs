@@ -1,9 +1,9 @@
-//! EXPLAIN and EXPLAIN ANALYZE: plans as lines of text in one column, `QUERY PLAN`, as PostgreSQL's clients expect.
+//! EXPLAIN and EXPLAIN ANALYZE: plans as lines of text in one column, `QUERY PLAN`, as PostgreSQL clients expect.
 //!
-//! - EXPLAIN shows the physical plan; VERBOSE the logical ones too. Of an INSERT, UPDATE or DELETE it shows the
-//!   query that computes what is written.
-//! - EXPLAIN ANALYZE runs the statement, a writing one too: what it writes is written. Of a query it shows the plan
-//!   with what its operators measured; of a writing statement rows and time, and the plan without measurements.
+//! - EXPLAIN shows the physical plan; VERBOSE the logical ones too. Of an INSERT, UPDATE or DELETE it shows the query
+//!   that computes the rows to write.
+//! - EXPLAIN ANALYZE runs the statement, and a writing one does write. Of a query it shows the plan with the metrics of
+//!   its operators; of a writing statement rows and time, and the plan without metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,22 +17,22 @@ use crate::error::{Error, Result};
 use crate::session::result::texts;
 use crate::session::result::{Collected, StatementResult};
 
-/// The one column.
+/// Name of the one column.
 const COLUMN: &str = "QUERY PLAN";
-/// What the engine calls the last plan.
+/// DataFusion's name of the last plan.
 const PHYSICAL: &str = "physical_plan";
 
-/// The columns of what EXPLAIN returns.
+/// Columns of the result of EXPLAIN.
 pub(crate) fn columns() -> SchemaRef {
     texts(&[COLUMN])
 }
 
-/// What EXPLAIN returns, from what the engine does: batches of kinds of plans and their texts.
+/// Result of EXPLAIN from DataFusion's batches of plan types and plans.
 pub(crate) fn result(explain: &ExplainStatement, batches: &[RecordBatch]) -> Result<StatementResult> {
     lines(plan_lines(explain.options.verbose, batches)?)
 }
 
-/// What EXPLAIN ANALYZE of a writing statement returns.
+/// Result of EXPLAIN ANALYZE of a writing statement.
 pub(crate) fn written(
     verb: &str,
     rows: u64,

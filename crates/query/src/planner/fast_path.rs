@@ -1,4 +1,4 @@
-//! The short way of statements on rows that are named by their whole key: no planning, no engine.
+//! Fast path of statements on rows named by their complete key: no planning, no DataFusion.
 //!
 //! ```text
 //! SELECT columns FROM t WHERE k1 = x AND k2 IN (y, …)
@@ -6,15 +6,15 @@
 //! DELETE FROM t WHERE k1 = x AND k2 IN (y, …)
 //! ```
 //!
-//! where x and y are literals or parameters of just the columns' types. Whatever else a statement has makes it go
-//! the long way; and so does a statement whose values turn out not to fit, before anything was written. So this way
-//! reports no errors but those of reading and writing rows, which are the same on both ways.
+//! where x and y are literals or parameters of exactly the columns' types. Any other element of a statement makes it
+//! take the planned path; and so do values that turn out not to fit, before anything was written. So the fast path
+//! reports only errors of reading and writing rows, which are the same on both paths.
 //!
 //! # Invariants
 //!
-//! - Both ways give the same rows, types, counts and errors (`tests/query/short_way.rs` runs both).
+//! - Both paths give the same rows, types, counts and errors (`tests/query/short_way.rs` runs both).
 //! - Rows come in key order, each once. A NULL among the keys names no row.
-//! - Keys of DOUBLE go the long way: Arrow tells -0.0 from 0.0 and keys don't.
+//! - Keys of DOUBLE take the planned path: Arrow distinguishes -0.0 from 0.0 and keys do not.
 //!
 //! Cost: one look-up of an index per row; memory is allocated for the result only. [`KEYS_MAX`] keys at most.
 
@@ -40,21 +40,21 @@ use crate::postgres::time_zones::Zone;
 use crate::postgres::types::{arrow_type, field_of};
 use crate::session::result::Short;
 
-/// The most keys of a statement on this way.
+/// Maximum number of keys of a statement on the fast path.
 const KEYS_MAX: usize = 1024;
 
-/// A value that is known, or will be when the statement runs.
+/// Value that is known at planning, or a parameter.
 #[derive(Debug, Clone)]
 pub(crate) enum Operand {
     Value(Value),
     Parameter(usize),
 }
 
-/// A statement on rows named by their keys; see the [module](self).
+/// Statement on rows named by their keys; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Point {
     table: Arc<Table>,
-    /// For each key column, in key order, the values that it may have.
+    /// Possible values of each key column, in key order.
     keys: Vec<Vec<Operand>>,
     action: Action,
 }
@@ -66,11 +66,11 @@ enum Action {
     Delete,
 }
 
-/// What an UPDATE assigns.
+/// Right-hand side of an assignment in an UPDATE.
 #[derive(Debug)]
 enum NewValue {
     Is(Operand),
-    /// The sum of a column of the same type and a number, or their difference.
+    /// Sum or difference of a column of the same type and a number.
     Sum {
         column: usize,
         number: Operand,
@@ -78,7 +78,7 @@ enum NewValue {
     },
 }
 
-/// The statement, if it is one of this kind.
+/// Recognises a statement of this kind.
 pub(crate) fn recognise(catalog: &Catalog, zone: &Zone, command: &Command) -> Option<Point> {
     match command {
         Command::Query(statement) => match statement.as_ref() {
@@ -94,7 +94,7 @@ pub(crate) fn recognise(catalog: &Catalog, zone: &Zone, command: &Command) -> Op
     }
 }
 
-/// Whether rows of this table are written by its key alone, so that nothing else has to be looked at.
+/// Returns true if a write by key needs nothing else: no index maintenance, checks or generated values.
 fn plain_rows(table: &Table) -> bool {
     table.is_plain()
 }
@@ -128,7 +128,7 @@ fn select(catalog: &Catalog, zone: &Zone, query: &Query) -> Option<Point> {
     }
     let mut names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
     names.sort_unstable();
-    // The engine has its own opinion of names that are there twice.
+    // DataFusion treats duplicate names in its own way.
     if projection.is_empty() || names.windows(2).any(|pair| pair[0] == pair[1]) {
         return None;
     }
@@ -200,7 +200,7 @@ fn is_plain_select(select: &Select) -> bool {
         && select.flavor == SelectFlavor::Standard
 }
 
-/// The one table of a statement, and the name that its columns may be qualified with.
+/// Table of a statement, and the name that qualifies its columns.
 struct Source {
     table: Arc<Table>,
     qualifier: String,
@@ -236,7 +236,7 @@ impl Source {
         Some(Source { table, qualifier })
     }
 
-    /// The visible column that an expression is.
+    /// Visible column that an expression names.
     fn column(&self, expr: &Expr) -> Option<usize> {
         let name = match expr {
             Expr::Nested(inner) => return self.column(inner),
@@ -250,7 +250,7 @@ impl Source {
         self.table.schema().visible_columns().iter().position(|column| column.name == name)
     }
 
-    /// For each key column the values that a condition allows; `None` if it is not of this kind.
+    /// Values that a condition allows for each key column; `None` if the condition is of another form.
     fn keys(&self, selection: &Expr) -> Option<Vec<Vec<Operand>>> {
         let schema = self.table.schema();
         let is_float =
@@ -281,7 +281,7 @@ impl Source {
         };
         let column = self.column(column)?;
         let place = self.table.schema().key().iter().position(|&key| key == column)?;
-        // Two conditions on one column are the long way's to intersect.
+        // Two conditions on one column are left to the planned path to intersect.
         if keys[place].is_some() {
             return None;
         }
@@ -314,7 +314,7 @@ fn table_of(catalog: &Catalog, name: &ObjectName) -> Option<Arc<Table>> {
     catalog.table(&table_name(name).ok()?).ok()
 }
 
-/// A literal or parameter that is a value of just this type.
+/// Literal of exactly this type, or parameter.
 pub(crate) fn operand(expr: &Expr, data_type: DataType) -> Option<Operand> {
     if let Some(index) = alone(expr) {
         return Some(Operand::Parameter(index));
@@ -334,7 +334,7 @@ pub(crate) fn operand(expr: &Expr, data_type: DataType) -> Option<Operand> {
     Some(Operand::Value(value))
 }
 
-/// What may be added to a column of this type: a DOUBLE takes decimal literals too.
+/// Operand of a sum with a column of this type: a DOUBLE takes decimal literals too.
 fn number(expr: &Expr, data_type: DataType) -> Option<Operand> {
     match expr {
         Expr::Nested(inner) => number(inner, data_type),
@@ -351,7 +351,7 @@ fn number(expr: &Expr, data_type: DataType) -> Option<Operand> {
     }
 }
 
-/// An integer literal, perhaps negative, of an INT or BIGINT column.
+/// Integer literal, perhaps negative, of an INT or BIGINT column.
 fn integer(expr: &Expr, data_type: DataType) -> Option<Value> {
     let (sign, literal) = match expr {
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => ("-", expr.as_ref()),
@@ -371,7 +371,7 @@ fn integer(expr: &Expr, data_type: DataType) -> Option<Value> {
 }
 
 impl Operand {
-    /// The value for a column of this type; `None` if it would have to be converted.
+    /// Value for a column of this type; `None` if it would have to be converted.
     pub(crate) fn value(&self, data_type: DataType, parameters: &[ScalarValue]) -> Option<Value> {
         match self {
             Operand::Value(value) => Some(value.clone()),
@@ -380,7 +380,7 @@ impl Operand {
     }
 }
 
-/// The value of a scalar for a column of this type; `None` if it would have to be converted.
+/// Value of a scalar for a column of this type; `None` if it would have to be converted.
 pub(crate) fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> {
     let scales_differ = match (scalar, data_type) {
         (
@@ -402,7 +402,7 @@ pub(crate) fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> 
         (Value::BigInt(value), DataType::SmallInt) => {
             i16::try_from(value).ok().map(|value| Value::Int(value.into()))
         }
-        // What is no REAL, or perhaps not just this one, is the long way's to round.
+        // A value that is no REAL, or perhaps not exactly this one, is left to the planned path to round.
         (Value::Double(_), DataType::Real) => match scalar {
             ScalarValue::Float32(_) => column_value(scalar),
             _ => None,
@@ -414,7 +414,7 @@ pub(crate) fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> 
 }
 
 impl Point {
-    /// Adds the types of its parameters: those of the columns that they are for.
+    /// Adds the types of its parameters: those of their columns.
     pub(crate) fn add_types(&self, types: &mut Types, zone: &Zone) {
         let schema = self.table.schema();
         let mut add = |operand: &Operand, column: usize| {
@@ -434,7 +434,7 @@ impl Point {
         }
     }
 
-    /// What it returns; `None` if it returns no rows.
+    /// Columns of its result; `None` if it returns no rows.
     pub(crate) fn columns(&self) -> Option<&SchemaRef> {
         match &self.action {
             Action::Select { schema, .. } => Some(schema),
@@ -442,7 +442,7 @@ impl Point {
         }
     }
 
-    /// Runs it; `None` if its values make it go the long way. Nothing was written then.
+    /// Runs the statement; `None` if its values require the planned path. Nothing was written then.
     pub(crate) fn run(&self, tx: &Transaction, parameters: &[ScalarValue]) -> Result<Option<Short>> {
         let Some(keys) = self.rows_keys(parameters) else { return Ok(None) };
         match &self.action {
@@ -458,7 +458,7 @@ impl Point {
         }
     }
 
-    /// The keys in order, each once.
+    /// Keys in order, each once.
     fn rows_keys(&self, parameters: &[ScalarValue]) -> Option<Vec<Row>> {
         let schema = self.table.schema();
         let mut keys: Vec<Row> = vec![Vec::with_capacity(self.keys.len())];
@@ -532,7 +532,7 @@ impl Point {
 }
 
 impl NewValue {
-    /// The new value in the place of a row's; `None` if it does not fit.
+    /// New value for a row; `None` if it does not fit.
     fn of(&self, old: &Row, data_type: DataType, parameters: &[ScalarValue]) -> Option<Value> {
         let (column, number, negated) = match self {
             NewValue::Is(operand) => return operand.value(data_type, parameters),

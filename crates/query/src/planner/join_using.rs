@@ -1,11 +1,12 @@
-//! The columns that RIGHT and FULL JOIN … USING merge: of whichever side has a row.
+//! Columns that RIGHT and FULL JOIN … USING merge: the value of the side that has a row.
 //!
-//! The engine's planner takes such a column for the left side's, as it may be of an INNER or LEFT JOIN. So in two steps:
+//! DataFusion's planner takes such a column for the left side's, as is right for an INNER or LEFT JOIN. So in two
+//! steps:
 //!
-//! 1. In the statement, the columns that are named with their relation (`l.id`) are marked: they are that side's own
-//!    ([`mark`]). The others, and those of `*`, are the merged ones.
-//! 2. In its plan, up to the next projection, unmarked columns of the left side become COALESCE of both, or of a RIGHT JOIN
-//!    the right side's ([`merged`]).
+//! 1. In the statement, columns qualified with their relation (`l.id`) are marked: they are that side's own ([`mark`]).
+//!    The others, and those of `*`, are the merged ones.
+//! 2. In its plan, up to the next projection, unmarked columns of the left side become COALESCE of both, or of a RIGHT
+//!    JOIN the right side's ([`merged`]).
 //!
 //! `l.*` has the merged column too.
 
@@ -35,14 +36,14 @@ use crate::parser::names::identifier;
 use crate::parser::visit::{visit_expressions_mut, walk_mut};
 use crate::planner::translation::call;
 
-/// The mark: a function that gives its argument.
+/// Name of the mark: a function that returns its argument.
 const OWN: &str = "entresol_own_column";
 
-/// Expressions that columns of a plan stand for, where these are not themselves.
+/// Expressions that replace columns of a plan.
 type Sets = HashMap<Column, Expr>;
 
-/// Marks the columns of a SELECT that are named with their relation, if a join merges some; and names those of USING with the
-/// relation that the engine takes them for, as it finds them ambiguous within expressions.
+/// Marks the qualified columns of a SELECT, if a join merges some; and qualifies those of USING with the relation that
+/// DataFusion takes them for, as it finds them ambiguous within expressions.
 pub(crate) fn mark(select: &mut Select) {
     mark_own(select);
     let firsts = firsts(&select.from);
@@ -65,7 +66,7 @@ fn mark_own(select: &mut Select) {
     let _: ControlFlow<()> = visit_expressions_mut(select, |expr| merging.mark(expr));
 }
 
-/// The same in the ORDER BY of a query.
+/// Marks the columns in the ORDER BY of a query.
 pub(crate) fn mark_order(query: &mut Query) {
     let SetExpr::Select(select) = query.body.as_ref() else { return };
     let Some(OrderByKind::Expressions(order)) = query.order_by.as_mut().map(|order| &mut order.kind) else {
@@ -76,7 +77,7 @@ pub(crate) fn mark_order(query: &mut Query) {
         if let Some(merging) = &merging {
             let _: ControlFlow<()> = visit_expressions_mut(&mut by.expr, |expr| merging.mark(expr));
         }
-        // A name by itself is that of an item, if one has it.
+        // An unqualified name is that of an item, if one has it.
         let is_item = matches!(&by.expr, SqlExpr::Identifier(name)
             if select.projection.iter().any(|item| item_name(item) == Some(identifier(name))));
         if !is_item {
@@ -94,7 +95,7 @@ fn item_name(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// The columns of USING, each with the first relation that has it, as far as the text says.
+/// Columns of USING, each with the first relation that has it, as far as the statement says.
 fn firsts(from: &[TableWithJoins]) -> HashMap<String, Ident> {
     let mut firsts = HashMap::new();
     for TableWithJoins { relation, joins } in from {
@@ -115,7 +116,7 @@ fn firsts(from: &[TableWithJoins]) -> HashMap<String, Ident> {
             else {
                 continue;
             };
-            // Behind the first join it may be of any relation before.
+            // Behind the first join it may belong to any relation before.
             if let (SqlConstraint::Using(names), Some(first), 0) = (constraint, &first, at) {
                 let names = names.iter().filter_map(|name| Some(identifier(name.0.last()?.as_ident()?)));
                 firsts.extend(names.map(|name| (name, first.clone())));
@@ -125,7 +126,7 @@ fn firsts(from: &[TableWithJoins]) -> HashMap<String, Ident> {
     firsts
 }
 
-/// Names columns with their relation, but not in the queries below.
+/// Visitor that qualifies columns with their relation, but not in subqueries.
 struct Qualifying<'f> {
     firsts: &'f HashMap<String, Ident>,
     depth: usize,
@@ -157,7 +158,7 @@ impl VisitorMut for Qualifying<'_> {
 
 /// Columns that the joins of a FROM merge.
 struct Merging {
-    /// None: of a NATURAL JOIN, it may be any.
+    /// Merged columns; `None` for a NATURAL JOIN, which may merge any.
     columns: Option<Vec<String>>,
 }
 
@@ -217,7 +218,7 @@ fn own(column: SqlExpr) -> SqlExpr {
     call(OWN, vec![column])
 }
 
-/// The mark, for the planner.
+/// Function of the mark, for the planner.
 pub(crate) fn function() -> ScalarUDF {
     ScalarUDF::from(OwnColumn { signature: Signature::any(1, Volatility::Immutable) })
 }
@@ -248,7 +249,7 @@ impl ScalarUDFImpl for OwnColumn {
     }
 }
 
-/// The plan with merged columns in the place of those of the left sides.
+/// Replaces the left sides' columns of a plan by merged ones.
 pub(crate) fn merged(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
@@ -263,7 +264,7 @@ fn merges(join: &Join) -> bool {
         && matches!(join.join_type, JoinType::Right | JoinType::Full)
 }
 
-/// Columns of a query around.
+/// Columns of an outer query.
 #[derive(Clone)]
 struct Around {
     sets: Arc<Sets>,
@@ -358,7 +359,7 @@ fn replaced(expr: Expr, scopes: &[Around]) -> EngineResult<Expr> {
     .data()
 }
 
-/// An expression of a query as its subqueries see it.
+/// Expression of a query as its subqueries refer to it.
 fn from_within(value: Expr, schema: &DFSchemaRef) -> EngineResult<Expr> {
     let seen = value.transform_up(|expr| match expr {
         Expr::Column(column) => {

@@ -21,19 +21,19 @@ use crate::planner::translation;
 use crate::postgres::number_types::typed;
 use crate::postgres::numbers;
 
-/// Does a statement have a LIMIT that is to be computed?
+/// Returns true if a statement has a LIMIT that must be computed.
 pub(crate) fn is_asked(statement: &EngineStatement) -> bool {
     !limits_of(&mut statement.clone(), |_, _| {}).is_empty()
 }
 
-/// The statement without such limits: its columns are the same.
+/// Removes such limits from a statement, which does not change its columns.
 pub(crate) fn without(statement: &mut EngineStatement) {
     limits_of(statement, |_, expr| *expr = number(0));
 }
 
-/// Computes the limits, and puts numbers in their place.
+/// Computes the limits, and replaces them by numbers.
 pub(crate) async fn resolve(state: &SessionState, statement: &mut EngineStatement) -> Result<()> {
-    // Those within another are of its query.
+    // Limits within another one belong to its query.
     let limits = limits_of(&mut statement.clone(), |_, expr| *expr = number(0));
     if limits.is_empty() {
         return Ok(());
@@ -44,7 +44,7 @@ pub(crate) async fn resolve(state: &SessionState, statement: &mut EngineStatemen
     }
     let mut next = computed.into_iter();
     limits_of(statement, |clause, expr| {
-        // Without a limit there are as many as there are.
+        // Without a limit all rows are returned.
         let all = if clause == Clause::Limit { i64::MAX } else { 0 };
         *expr = number(next.next().flatten().unwrap_or(all));
     });
@@ -61,7 +61,7 @@ fn number(value: i64) -> Expr {
     Expr::Value(Literal::Number(value.to_string(), false).into())
 }
 
-/// The limits with a subquery, in order; calls `f` with each, which may change it.
+/// Limits with a subquery, in order; calls `f` with each, which may change it.
 fn limits_of(statement: &mut EngineStatement, f: impl FnMut(Clause, &mut Expr)) -> Vec<(Clause, Expr)> {
     let mut visitor = Limits { f, found: Vec::new() };
     if let Some(statement) = inner_mut(statement) {

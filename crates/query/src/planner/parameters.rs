@@ -1,14 +1,14 @@
-//! Parameters: the `$1`, `$2`, … of prepared statements, from 0 in here.
+//! Parameters: the `$1`, `$2`, … of prepared statements, numbered from 0 internally.
 //!
-//! What type a parameter has is found in this order:
+//! The type of a parameter is, in this order:
 //!
-//! 1. the client says;
-//! 2. it stands alone where a value goes into a column ([`assigned_types`]): the column's;
-//! 3. it is compared or computed with something, or cast: the planner infers it ([`Types::of_plan`]);
-//! 4. it is text.
+//! 1. the type that the client declares;
+//! 2. the type of a column, if the parameter alone is assigned to it ([`assigned_types`]);
+//! 3. the type inferred by the planner from a comparison, operation or cast ([`Types::of_plan`]);
+//! 4. text.
 //!
-//! A statement is run with values either by putting them into its cached plan, or, if it has none, by putting them
-//! into its text as literals ([`substitute`]).
+//! A statement is run with values either by substituting them in its cached plan, or, if it has none, in its syntax
+//! tree as literals ([`substitute`]).
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -35,10 +35,10 @@ use crate::parser::statement::{Command, inner, inner_mut};
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::{arrow_type, column_type};
 
-/// The most parameters of a statement, as in PostgreSQL.
+/// Maximum number of parameters of a statement, as in PostgreSQL.
 pub const PARAMETERS_MAX: usize = 65_535;
 
-/// The parameter that a placeholder stands for.
+/// Index of the parameter that a placeholder names.
 pub(crate) fn index_of(placeholder: &str) -> Result<usize> {
     let number = placeholder.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
     match number {
@@ -47,7 +47,7 @@ pub(crate) fn index_of(placeholder: &str) -> Result<usize> {
     }
 }
 
-/// How many parameters a part of a statement has: the greatest number in it.
+/// Number of parameters of a part of a statement: the greatest number in it.
 pub(crate) fn count(part: &impl Visit) -> Result<usize> {
     let mut count = 0;
     let visited = visit_expressions(part, |expr| {
@@ -67,7 +67,7 @@ pub(crate) fn count(part: &impl Visit) -> Result<usize> {
     }
 }
 
-/// The parameter that an expression is, if it is nothing else.
+/// Index of the parameter, if an expression is nothing else.
 pub(crate) fn alone(expr: &Expr) -> Option<usize> {
     match expr {
         Expr::Nested(inner) => alone(inner),
@@ -79,23 +79,23 @@ pub(crate) fn alone(expr: &Expr) -> Option<usize> {
     }
 }
 
-/// What is known of the types of a statement's parameters.
+/// Known types of a statement's parameters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Types(BTreeMap<usize, ArrowType>);
 
 impl Types {
-    /// What the client says.
+    /// Types that the client declares.
     pub(crate) fn declared(types: &[Option<ArrowType>]) -> Types {
         let known = types.iter().enumerate().filter_map(|(at, known)| Some((at, known.clone()?)));
         Types(known.collect())
     }
 
-    /// Adds the type of one, if nothing is known of it yet.
+    /// Adds the type of a parameter, unless it is known already.
     pub(crate) fn add(&mut self, index: usize, found: ArrowType) {
         self.0.entry(index).or_insert(found);
     }
 
-    /// Adds the types of those that stand alone as values for `targets`.
+    /// Adds the types of the parameters that alone are assigned to `targets`.
     pub(crate) fn of_assigned<'a>(
         &mut self,
         values: impl Iterator<Item = (&'a Expr, &'a Column)>,
@@ -108,7 +108,7 @@ impl Types {
         }
     }
 
-    /// Adds what the planner infers. A parameter that is compared with columns of two types has the first.
+    /// Adds the types that the planner infers. A parameter that is compared with columns of two types has the first.
     pub(crate) fn of_plan(&mut self, plan: &LogicalPlan) -> Result<()> {
         let mut rows: Vec<String> = Vec::new();
         let mut note = |expr: &PlanExpr| {
@@ -157,7 +157,7 @@ impl Types {
         Ok(())
     }
 
-    /// NULLs of these types, to try out what values of them would do.
+    /// NULLs of these types, to plan a statement with.
     pub(crate) fn sample(&self, count: usize) -> Result<Vec<ScalarValue>> {
         Ok(self.complete(count).iter().map(ScalarValue::try_from).collect::<EngineResult<_>>()?)
     }
@@ -168,7 +168,7 @@ impl Types {
     }
 }
 
-/// The list that `x = ANY($1)` looks into: its type is that of x.
+/// List that `x = ANY($1)` searches: its element type is that of x.
 fn list_beside(expr: &PlanExpr, node: &LogicalPlan) -> EngineResult<Option<(String, ArrowType)>> {
     let PlanExpr::ScalarFunction(function) = expr else { return Ok(None) };
     match (function.name(), function.args.as_slice()) {
@@ -181,7 +181,7 @@ fn list_beside(expr: &PlanExpr, node: &LogicalPlan) -> EngineResult<Option<(Stri
     }
 }
 
-/// The type that a client sends for an inferred one: there is one text.
+/// Type that a client sends for an inferred one: all string types are text.
 fn plain_type(found: &ArrowType) -> ArrowType {
     match found {
         ArrowType::Utf8View | ArrowType::LargeUtf8 => ArrowType::Utf8,
@@ -190,7 +190,7 @@ fn plain_type(found: &ArrowType) -> ArrowType {
     }
 }
 
-/// The values that an INSERT's query puts into columns: the cells of its VALUES, or the items of its SELECT.
+/// Values that an INSERT's query assigns to columns: the cells of its VALUES, or the items of its SELECT.
 pub(crate) fn assigned_values<'a>(
     query: &'a Query,
     targets: &'a [usize],
@@ -212,7 +212,7 @@ pub(crate) fn assigned_values<'a>(
     }
 }
 
-/// Gives every parameter of a plan its type.
+/// Assigns its type to every parameter of a plan.
 pub(crate) fn typed(plan: LogicalPlan, types: &[ArrowType]) -> Result<LogicalPlan> {
     let field = |index: usize| Some(Arc::new(Field::new("", types.get(index)?.clone(), true)));
     let plan = rewrite(plan, |expr| match expr {
@@ -225,7 +225,7 @@ pub(crate) fn typed(plan: LogicalPlan, types: &[ArrowType]) -> Result<LogicalPla
     Ok(plan)
 }
 
-/// Puts values into a plan.
+/// Substitutes values for the parameters of a plan.
 pub(crate) fn with_values(plan: LogicalPlan, values: &[ScalarValue]) -> Result<LogicalPlan> {
     let plan = rewrite(plan, |expr| match expr {
         PlanExpr::Placeholder(Placeholder { id, .. }) => {
@@ -255,7 +255,7 @@ fn rewrite(
             return Ok(node);
         }
         node.map_data(|node| match node {
-            // Its schema comes from its values.
+            // Its schema follows from its values.
             LogicalPlan::Values(Values { values, .. }) => LogicalPlanBuilder::values(values)?.build(),
             node => node.recompute_schema(),
         })
@@ -263,7 +263,7 @@ fn rewrite(
     .data()
 }
 
-/// Puts values into a statement in the place of its parameters, as literals.
+/// Substitutes values for the parameters of a statement, as literals.
 pub(crate) fn substitute(part: &mut impl VisitMut, values: &[ScalarValue]) -> Result<()> {
     let visited = visit_expressions_mut(part, |expr| {
         if let Expr::Value(value) = expr
@@ -286,7 +286,7 @@ pub(crate) fn substitute(part: &mut impl VisitMut, values: &[ScalarValue]) -> Re
     }
 }
 
-/// The literal of a value. Negative numbers are in parentheses: `a - -1` is fine, `a--1` is a comment.
+/// Literal of a value. Negative numbers are in parentheses: `a - -1` is fine, `a--1` is a comment.
 fn literal(value: &ScalarValue) -> Result<Expr> {
     let plain = |literal: Literal| Expr::Value(literal.into());
     let number = |text: String| Expr::Nested(Box::new(plain(Literal::Number(text, false))));
@@ -329,7 +329,7 @@ fn literal(value: &ScalarValue) -> Result<Expr> {
     })
 }
 
-/// `ARRAY[…]` of a list.
+/// `ARRAY[…]` literal of a list.
 fn list_literal(value: &ScalarValue, element: &ArrowType) -> Result<Expr> {
     let ScalarValue::List(list) = value else {
         return Err(Error::Internal(format!("{value:?} is no list")));
@@ -349,13 +349,13 @@ fn cast(expr: Expr, data_type: SqlType) -> Expr {
     Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
 }
 
-/// `TYPE 'text'`.
+/// Literal `TYPE 'string'`.
 pub(crate) fn typed_string(data_type: SqlType, text: String) -> Expr {
     let value = Literal::SingleQuotedString(text).into();
     Expr::TypedString(TypedString { data_type, value, uses_odbc_syntax: false })
 }
 
-/// The type of a cast to an Arrow type.
+/// SQL type of a cast to an Arrow type.
 pub(crate) fn sql_type(arrow: &ArrowType) -> Option<SqlType> {
     Some(match arrow {
         ArrowType::Decimal128(precision, scale) if *scale >= 0 => {
@@ -379,7 +379,7 @@ pub(crate) fn sql_type(arrow: &ArrowType) -> Option<SqlType> {
     })
 }
 
-/// A value as the tables have it, if its type is one of theirs. NULL is NULL whatever its type.
+/// Value as stored in tables, if its type is a column type. NULL is NULL whatever its type.
 pub(crate) fn column_value(scalar: &ScalarValue) -> Option<Value> {
     Some(match scalar {
         scalar if scalar.is_null() => Value::Null,

@@ -1,4 +1,4 @@
-//! A table as DataFusion sees it.
+//! Table provider: a table for DataFusion's planner.
 //!
 //! - A scan is bound to the transaction that is current when it is planned, see [`Current`].
 //! - Comparisons of columns of the key or of an index with literals become the scan's access ([`crate::planner::access`]); what the access does
@@ -25,7 +25,7 @@ use crate::postgres::types::nullable;
 use crate::postgres::types::{arrow_schema, visible_schema};
 use crate::session::current::Current;
 
-/// A table of the catalog for the planner.
+/// Table of the catalog for the planner.
 #[derive(Debug)]
 pub(crate) struct EntresolTable {
     catalog: Arc<Catalog>,
@@ -36,7 +36,7 @@ pub(crate) struct EntresolTable {
 }
 
 impl EntresolTable {
-    /// The table; with its hidden key as a last column if `hidden_key`.
+    /// Provider of a table; with its hidden key as a last column if `hidden_key`.
     pub(crate) fn new(
         catalog: Arc<Catalog>,
         current: Arc<Current>,
@@ -55,7 +55,7 @@ impl EntresolTable {
         }
         let has_key = hidden_key || !table.schema().hidden_key();
         let key = has_key.then(|| Constraint::PrimaryKey(table.schema().key().to_vec()));
-        // An index that is being built, or younger than a snapshot that is open, says nothing about the rows that are read.
+        // An index that is being built, or younger than an open snapshot, implies nothing about the rows that are read.
         let holds = |index: &Index| {
             index.definition().unique && catalog.context().is_seen_by_all(index.readable_from())
         };
@@ -68,7 +68,7 @@ impl EntresolTable {
 }
 
 impl EntresolTable {
-    /// The same table, read in this transaction whatever is current.
+    /// The same provider, bound to this transaction.
     pub(crate) fn pinned(&self, transaction: &Arc<Transaction>) -> EntresolTable {
         let current = Current::default();
         current.set(Some(Arc::clone(transaction)));
@@ -81,7 +81,7 @@ impl EntresolTable {
         }
     }
 
-    /// The projected columns, and behind them those that a filter needs besides.
+    /// Projected columns, and behind them the further ones that a filter needs.
     fn with_columns_of(&self, filter: &Expr, projection: &[usize]) -> Vec<usize> {
         let mut columns = projection.to_vec();
         let needed =
@@ -92,10 +92,10 @@ impl EntresolTable {
     }
 }
 
-/// Applies a filter to a scan and keeps its first `columns`.
+/// Applies a filter to a scan and returns its first `columns`.
 ///
-/// The engine filters again what was reported inexact, but drops filters that were exact when it asked; and it
-/// may have rewritten them since into something that the access no longer covers.
+/// DataFusion applies again the filters reported as inexact, but drops those that were exact when it asked; and it may
+/// have rewritten them since into conditions that the access no longer covers.
 fn filtered(
     state: &dyn Session,
     scan: Arc<dyn ExecutionPlan>,

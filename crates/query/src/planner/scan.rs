@@ -4,8 +4,8 @@
 //!   until it is exhausted or dropped.
 //! - Rows come in the order of the key, or of the index that finds them, and the plan says so, as far as the leading
 //!   columns of that are projected.
-//! - Reading is memory access: it happens in `poll`, a batch at a time, and the stream yields to the scheduler
-//!   as DataFusion's cooperative streams do.
+//! - Reads are memory accesses within `poll`, a batch at a time, and the stream yields to the scheduler as DataFusion's
+//!   cooperative streams do.
 //! - Memory: one batch, that is [`BATCH_ROWS`] rows and at most one leaf of the index more.
 
 use std::fmt;
@@ -38,14 +38,14 @@ use crate::planner::columns::Columns;
 use crate::planner::yielding::Query;
 use crate::postgres::types::nullable;
 
-/// Rows of a batch.
+/// Maximum rows of a batch.
 pub const BATCH_ROWS: usize = 8192;
 
-/// Reads a table; see the [module](self).
+/// Table scan operator; see the [module](self).
 #[derive(Debug, Clone)]
 pub struct EntresolScan {
     table: Arc<Table>,
-    /// Indexes of the table's columns, in output order.
+    /// Positions of the table's columns, in output order.
     projection: Vec<usize>,
     access: Access,
     limit: Option<usize>,
@@ -53,13 +53,13 @@ pub struct EntresolScan {
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    /// Reasons to stop it.
+    /// Query whose cancellation stops the scan.
     query: Option<Arc<Query>>,
 }
 
 impl EntresolScan {
-    /// A scan of the columns `projection` of the rows that `access` covers and `transaction` sees; they are given out
-    /// with `schema`.
+    /// Scan of the columns `projection` of the rows that `access` covers and `transaction` sees; they are returned with
+    /// `schema`.
     pub fn new(
         table: Arc<Table>,
         mut schema: SchemaRef,
@@ -94,17 +94,17 @@ impl EntresolScan {
         }
     }
 
-    /// The same scan as a part of a query that may be stopped.
+    /// The same scan as a part of a query that may be cancelled.
     pub(crate) fn within(&self, query: &Arc<Query>) -> EntresolScan {
         EntresolScan { query: Some(Arc::clone(query)), ..self.clone() }
     }
 
-    /// Which rows are looked at.
+    /// Access of the scan.
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// The table that is read.
+    /// Table of the scan.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
@@ -127,7 +127,7 @@ impl EntresolScan {
         })
     }
 
-    /// Rows, if the access alone tells: points and keys.
+    /// Maximum number of rows, if the access alone bounds it: points and keys.
     fn rows_max(&self) -> Option<usize> {
         let by_access = match &self.access {
             Access::Point(_) => Some(1),
@@ -141,7 +141,7 @@ impl EntresolScan {
     }
 }
 
-/// The columns of the key or the index, as far as they are projected without a gap.
+/// Columns of the key or the index, as far as they are projected without a gap.
 fn ordering(table: &Table, access: &Access, projection: &[usize]) -> Option<LexOrdering> {
     let schema = table.schema();
     let columns = match access {
@@ -258,21 +258,21 @@ impl ExecutionPlan for EntresolScan {
     }
 }
 
-/// What is still to be read.
+/// Rows still to be read.
 enum Rest {
     Keys(std::vec::IntoIter<Row>),
     Ranges { ranges: std::vec::IntoIter<ScanRange>, cursor: Option<Cursor> },
     Index { name: String, bounds: Vec<IndexBounds>, cursor: Option<IndexCursor> },
 }
 
-/// Reads batch after batch.
+/// Reader of one batch after another.
 struct Reader {
     table: Arc<Table>,
     transaction: Arc<Transaction>,
     rest: Rest,
     columns: Columns,
     batch_rows: usize,
-    /// Rows that may still be given out.
+    /// Maximum number of rows still to be returned.
     rows_left: usize,
     metrics: BaselineMetrics,
     query: Option<Arc<Query>>,
@@ -355,7 +355,7 @@ impl Iterator for Reader {
         let elapsed = self.metrics.elapsed_compute().clone();
         let _timer = elapsed.timer();
         while self.columns.rows() < self.batch_rows && self.rows_left > 0 {
-            // There may be many steps to a row: what is dead is passed by.
+            // There may be many steps to a row: dead rows are skipped.
             let stepped = match self.query.as_ref().map_or(Ok(()), |query| query.check()) {
                 Ok(()) => self.step().map_err(Error::from),
                 Err(stopped) => Err(stopped),

@@ -1,4 +1,4 @@
-//! The names that SQL knows: one catalog, `entresol`, with the schemas
+//! Name resolution in SQL: one catalog, `entresol`, with the schemas
 //!
 //! - `public`: the tables, views and sequences of the database; names without a schema mean it;
 //! - `entresol`: the system tables, see [`crate::catalog::system`];
@@ -6,8 +6,8 @@
 //! - one for each moment of the past ([`crate::planner::time_travel`]), which only the statement that asks for it knows;
 //! - a nameless one for UPDATE and DELETE, in which tables have their hidden keys; it is not listed.
 //!
-//! Nothing is cached here: each look-up asks the tables' catalog, so that what another session has created is
-//! seen by the next statement.
+//! Nothing is cached here: each look-up reads the tables' catalog, so that objects created by another session are
+//! visible to the next statement.
 
 use std::sync::Arc;
 
@@ -32,12 +32,12 @@ use crate::session::current::Current;
 /// What the names of schemas of the past begin with; the timestamp follows.
 const PAST_SCHEMA: &str = "\u{1}as of ";
 
-/// The schema of the tables as of a moment.
+/// Name of the schema of the tables as of a snapshot timestamp.
 pub(crate) fn past_schema(at: Timestamp) -> String {
     format!("{PAST_SCHEMA}{at}")
 }
 
-/// The catalog of a session.
+/// Catalog of a session.
 #[derive(Debug)]
 pub(crate) struct Names {
     public: Arc<Tables>,
@@ -92,7 +92,7 @@ struct Tables {
     source: Source,
     views: Views,
     hidden_keys: bool,
-    /// The moment of the tables.
+    /// Snapshot timestamp of the tables.
     as_of: Option<Timestamp>,
 }
 
@@ -138,7 +138,7 @@ impl SchemaProvider for Tables {
     }
 }
 
-/// A schema whose relations are computed.
+/// Schema with computed relations.
 #[derive(Debug)]
 struct Described {
     source: Source,

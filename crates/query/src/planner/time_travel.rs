@@ -1,4 +1,4 @@
-//! Reading the past: `FROM t FOR SYSTEM_TIME AS OF moment`, blocks in the past, and what can be asked for.
+//! Time travel: `FROM t FOR SYSTEM_TIME AS OF time`, blocks AS OF, and the readable range of tables.
 //!
 //! A moment is a time (anything that is a timestamp, a date, or a text that is one, without a column), or `TRANSACTION n`, the
 //! number of a commit. A time without zone is one of the session's zone. It is computed once, before the query is planned, in the
@@ -6,9 +6,9 @@
 //! tables read in a transaction of their own. So one statement may read several moments, and the present.
 //!
 //! # Invariants
-//! - No index and no kept plan is used for the past: indexes have none, and a plan may rely on rules (NOT NULL, UNIQUE) that came
-//!   later.
-//! - Rows are read through the table's columns of today; but for the key all of them may be NULL.
+//! - Time travel uses no index and no cached plan: indexes have no version history, and a plan may rely on rules (NOT
+//!   NULL, UNIQUE) that came later.
+//! - Rows are read through the current columns of the table; all of them but the key may be NULL.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -38,12 +38,12 @@ use crate::planner::schemas::past_schema;
 use crate::schema_names::CATALOG;
 use crate::session::current::Current;
 
-/// Does a statement ask for the past of a table?
+/// Returns true if a statement has an AS OF clause on a table.
 pub(crate) fn is_asked(statement: &EngineStatement) -> bool {
     !moments_of(&mut statement.clone(), |_| None).is_empty()
 }
 
-/// The statement as if it asked for the present: its columns are the same.
+/// Removes the AS OF clauses of a statement, which does not change its columns.
 pub(crate) fn without(statement: &mut EngineStatement) {
     moments_of(statement, |table| {
         present(table);
@@ -57,7 +57,7 @@ fn present(table: &mut TableFactor) {
     }
 }
 
-/// Computes the moments that a statement asks for, and puts tables of those moments in the place of its tables.
+/// Computes the points in time of a statement, and replaces its tables by those of the snapshot timestamps.
 pub(crate) async fn resolve(
     state: &SessionState,
     catalog: &Catalog,
@@ -79,7 +79,8 @@ pub(crate) async fn resolve(
     replaced.into_iter().try_for_each(|moment| moment.map(drop))
 }
 
-/// The tables with moments, in order: calls `f` with each, which may change it, and returns the moments.
+/// AS OF clauses of a statement, in order: calls `f` with each table, which may change it, and returns the points in
+/// time.
 fn moments_of(
     statement: &mut EngineStatement,
     mut f: impl FnMut(&mut TableFactor) -> Option<Error>,
@@ -112,7 +113,7 @@ impl<F: FnMut(&mut TableFactor)> VisitorMut for Moments<F> {
     }
 }
 
-/// Replaces a table by that of a moment.
+/// Replaces a table by that of a snapshot timestamp.
 fn past_table(catalog: &Catalog, table: &mut TableFactor, at: Timestamp) -> Result<()> {
     present(table);
     let TableFactor::Table { name, alias, .. } = table else {
@@ -120,7 +121,7 @@ fn past_table(catalog: &Catalog, table: &mut TableFactor, at: Timestamp) -> Resu
     };
     let own = table_name(name)
         .map_err(|_| Error::unsupported(format!("FOR SYSTEM_TIME of {name}: only tables have a past")))?;
-    // Who is not there is reported under its own name.
+    // An unknown table is reported under its own name.
     catalog.table(&own)?;
     let quoted = |name: &str| Ident::with_quote('"', name);
     *name = ObjectName::from(vec![quoted(CATALOG), quoted(&past_schema(at)), quoted(&own)]);
@@ -133,7 +134,7 @@ fn past_table(catalog: &Catalog, table: &mut TableFactor, at: Timestamp) -> Resu
     Ok(())
 }
 
-/// The timestamp that a moment stands for.
+/// Snapshot timestamp of a point in time.
 pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Timestamp> {
     if let Expr::Prefixed { prefix, value } = moment
         && prefix.value.eq_ignore_ascii_case(TRANSACTION)
@@ -143,7 +144,7 @@ pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Times
                 Literal::Number(number, _) => number.to_string().parse().ok(),
                 _ => None,
             },
-            // The value of a parameter.
+            // Value of a parameter.
             Expr::Nested(inner) => inner.to_string().parse().ok(),
             _ => None,
         };
@@ -173,7 +174,7 @@ pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Times
         return Err(Error::coded("42804", message));
     }
     let zone = state.config_options().execution.time_zone.clone().unwrap_or_else(|| "+00:00".to_owned());
-    // A time without zone is one of the session's.
+    // A time without zone is local time in the session's zone.
     let zoned = ArrowType::Timestamp(TimeUnit::Nanosecond, Some(zone.into()));
     match value.cast_to(&zoned) {
         Ok(ScalarValue::TimestampNanosecond(Some(nanos), _)) => {

@@ -1,15 +1,15 @@
-//! PostgreSQL's spellings that the engine's planner does not know, in its own: on the parsed statement, in one place.
+//! PostgreSQL's syntax that DataFusion's planner does not know, rewritten into syntax that it does, in the syntax tree.
 //!
 //! | written | planned |
 //! | --- | --- |
 //! | `pg_catalog.f(x)` | `f(x)` |
 //! | `x OPERATOR(pg_catalog.~) y`, `x COLLATE c` | `x ~ y`, `x` |
 //! | `x::pg_catalog.text`, `x::oid`, `x::"char"` | casts to TEXT, INT UNSIGNED, TEXT |
-//! | `'t'::regclass` | `regclass('t')`, a number; `regclass_name('t')` where its text is wanted |
+//! | `'t'::regclass` | `regclass('t')`, a number; `regclass_name('t')` where the name is wanted |
 //! | `x = ANY('{a,b}')`, `x <> ALL(list)` | `x IN ('a', 'b')`, `NOT array_has(list, x)` |
 //! | `'{1,2}'::int[]` | `ARRAY[1, 2]` with casts |
 //! | `ARRAY(SELECT …)` | a subquery with `array_agg` |
-//! | `information_schema.t` | ours: the engine has its own, for SHOW |
+//! | `information_schema.t` | our own: DataFusion has one of its own, for SHOW |
 //! | `generate_series(a, b)` of columns, `pg_catalog.unnest(x)`, `pg_get_keywords()` in FROM | subqueries, a table |
 //! | `generate_series(1, 3)` in a SELECT list | `unnest(generate_series(1, 3))`: rows |
 //! | `current_schema`, `localtimestamp`, `clock_timestamp()` | calls, casts of them |
@@ -24,8 +24,8 @@
 //! | `sum(a)`, `sum(a::numeric)` in one SELECT | other names, see [`casts`] |
 //! | two columns of one name | an invisible difference in the second name |
 //!
-//! The texts of casts to alias types are wanted in the outermost SELECT list, in casts to text and beside `||`;
-//! elsewhere they are compared with numbers.
+//! Casts to alias types give names in the outermost SELECT list, in casts to strings and beside `||`; elsewhere
+//! numbers, for comparisons.
 
 mod build;
 mod casts;
@@ -67,10 +67,10 @@ use crate::postgres::intervals::spelled;
 use crate::postgres::types::text_modifier;
 use crate::schema_names::INFORMATION_SCHEMA;
 
-/// Functions whose result is rows, and here a list.
+/// Set-returning functions that return a list here.
 const ROWS: [&str; 2] = ["pg_partition_ancestors", "_pg_expandarray"];
 
-/// Translates a statement.
+/// Rewrites a statement.
 pub(crate) fn translate(statement: &mut EngineStatement) {
     match statement {
         EngineStatement::Statement(statement) => {
@@ -85,13 +85,13 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
     }
 }
 
-/// Translates an expression.
+/// Rewrites an expression.
 pub(crate) fn translate_expr(expr: &mut Expr) {
     let visited = walk_mut(expr, &mut Spelling);
     debug_assert!(visited.is_continue());
 }
 
-/// In the outermost SELECT list alias types are shown by name, and vectors without braces.
+/// Rewrites the outermost SELECT list: alias types are shown by name, and vectors without braces.
 fn shown(body: &mut SetExpr) {
     match body {
         SetExpr::Select(select) => select.projection.iter_mut().for_each(shown_item),
@@ -114,7 +114,7 @@ fn shown_item(item: &mut SelectItem) {
             None => return,
         },
         vector if is_vector(vector) => {
-            // The column itself may be needed beside it: clients don't see the difference.
+            // The column itself may be needed beside it: clients do not see the difference.
             let name = column_of(vector).map(identifier).unwrap_or_default() + "\0";
             (call("array_to_string", vec![vector.clone(), text(" ")]), name)
         }
@@ -202,14 +202,15 @@ impl VisitorMut for Spelling {
     }
 }
 
-/// A function that is written without parentheses, as its name is a reserved word; the parser takes it for a column.
+/// Rewrites a function that is written without parentheses, as its name is a reserved word; the parser takes it for a
+/// column.
 fn word(expr: &mut Expr) {
     if matches!(expr, Expr::Identifier(name) if name.value.eq_ignore_ascii_case("current_schema")) {
         *expr = call("current_schema", Vec::new());
     }
 }
 
-/// The text of an interval in units.
+/// Rewrites the literal of an interval in units.
 fn spell_interval(expr: &mut Expr) {
     if let Expr::Value(value) = expr
         && let Literal::SingleQuotedString(text) = &mut value.value
@@ -219,7 +220,7 @@ fn spell_interval(expr: &mut Expr) {
     }
 }
 
-/// `regclass(x)` becomes `regclass_name(x)`.
+/// Rewrites `regclass(x)` into `regclass_name(x)`.
 fn by_name(expr: &mut Expr) {
     if let Expr::Function(function) = expr
         && let Some(alias) = system_name(&function.name).and_then(|name| Alias::named(&name))
@@ -267,7 +268,7 @@ fn cast(expr: &mut Expr) {
     }
 }
 
-/// `indkey[0]` is the first of a vector.
+/// Rewrites subscripts: `indkey[0]` is the first element of a vector.
 fn subscripts(root: &Expr, access_chain: &mut [AccessExpr]) {
     let mut within_vector = is_vector(root);
     for access in access_chain {
@@ -281,7 +282,7 @@ fn subscripts(root: &Expr, access_chain: &mut [AccessExpr]) {
     }
 }
 
-/// `(row).a.b` becomes `get_field(get_field(row, 'a'), 'b')`.
+/// Rewrites `(row).a.b` into `get_field(get_field(row, 'a'), 'b')`.
 fn fields(expr: &mut Expr) {
     let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
     let mut value = std::mem::replace(root.as_mut(), null());
@@ -327,11 +328,11 @@ fn function(expr: &mut Expr) {
         let series = std::mem::replace(expr, null());
         *expr = call("unnest", vec![series]);
     } else if name == "age" && list.args.len() == 1 {
-        // Since then until midnight of today.
+        // From then until midnight of today.
         let today = cast_to(call("now", Vec::new()), SqlType::Date);
         list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(today)));
     } else if name == "unnest" {
-        // Rows of rows: `generate_series` has become them already.
+        // Nested set-returning functions: `generate_series` was rewritten already.
         if let [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] = list.args.as_mut_slice()
             && is_call(inner, "unnest")
         {
@@ -354,7 +355,7 @@ fn is_call(expr: &Expr, name: &str) -> bool {
     matches!(expr, Expr::Function(function) if system_name(&function.name).is_some_and(|called| called == name))
 }
 
-/// `ARRAY(query)`; its order counts, which the engine keeps only where there is a LIMIT.
+/// `ARRAY(query)`; its order matters, which DataFusion preserves only with a LIMIT.
 fn list_of_rows(query: &Query) -> Option<Expr> {
     let ordered = query.order_by.is_some() && query.limit_clause.is_none() && query.fetch.is_none();
     let all = if ordered { format!(" LIMIT {}", i64::MAX >> 1) } else { String::new() };

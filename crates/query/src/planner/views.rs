@@ -1,4 +1,4 @@
-//! Views as the planner sees them: their text is planned when they are used, in the statement's transaction.
+//! Views in the planner: their query text is planned when they are used, in the statement's transaction.
 //!
 //! ```text
 //!   FROM v ─▶ schemas ─▶ Views::relation ─▶ plan of v's text ─▶ named as v's columns ─▶ inlined into the query
@@ -7,10 +7,10 @@
 //!                                           Scope: t, with the columns that it had when v was made
 //! ```
 //!
-//! - A view is text. Names in it mean what they mean everywhere; only `*` could mean more than it did, and does not,
-//!   because the scope hides what relations have gained since.
-//! - Nothing is cached: a view is planned again by each statement, as tables are looked up again. Prepared statements are
-//!   planned again when the catalog changes.
+//! - A view is stored as query text. Names in it are resolved as in any statement; `*` does not grow, because the scope
+//!   hides columns added to relations since.
+//! - Nothing is cached: a view is planned again by each statement, as tables are looked up again. Prepared statements
+//!   are planned again when the catalog changes.
 //! - Views may be over views, [`VIEW_DEPTH_MAX`] deep.
 //! - A sequence is a relation of one row: `last_value`, `log_cnt`, `is_called`.
 //!
@@ -45,14 +45,14 @@ use crate::postgres::number_types::typed;
 use crate::postgres::numbers;
 use crate::schema_names::{CATALOG, SCHEMA};
 
-/// How deep views may lie over each other.
+/// Maximum nesting of views.
 pub const VIEW_DEPTH_MAX: usize = 32;
 
-/// Plans the views of a session.
+/// Planner of a session's views.
 #[derive(Clone)]
 pub(crate) struct Views {
     catalog: Arc<Catalog>,
-    /// The engine's state; it owns this.
+    /// State of the session's context, which owns this.
     state: Weak<RwLock<SessionState>>,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Debug for Views {
 }
 
 impl Views {
-    /// Those of an engine.
+    /// Creates the planner for the views of a context.
     pub(crate) fn new(catalog: &Arc<Catalog>, context: &SessionContext) -> Views {
         Views { catalog: Arc::clone(catalog), state: context.state_weak_ref() }
     }
@@ -73,7 +73,7 @@ impl Views {
         self.catalog.views().iter().map(|view| view.name().to_owned()).collect()
     }
 
-    /// Whether a name is a view's.
+    /// Returns true if a name is a view's.
     pub(crate) fn is_view(&self, name: &str) -> bool {
         self.catalog.relation_kind(name) == Some(RelationKind::View)
     }
@@ -87,7 +87,7 @@ impl PlannedRelations for Views {
     }
 }
 
-/// Planning in a session that is gone.
+/// Error for planning in a closed session.
 fn closed() -> DataFusionError {
     external(Error::Internal("a view is planned in a session that is closed".into()))
 }
@@ -110,7 +110,7 @@ async fn relation(
     }
 }
 
-/// The one row of a sequence, as of now.
+/// Single row of a sequence, as of now.
 fn sequence(catalog: &Catalog, name: &str) -> Result<Arc<dyn TableProvider>> {
     let status = catalog.sequence(name)?.status();
     let ready = i64::try_from(status.ready).unwrap_or(i64::MAX);
@@ -123,7 +123,7 @@ fn sequence(catalog: &Catalog, name: &str) -> Result<Arc<dyn TableProvider>> {
     Ok(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?))
 }
 
-/// The plan of a view, with its own column names.
+/// Plan of a view, with its own column names.
 pub(crate) async fn planned(
     catalog: &Arc<Catalog>,
     state: &Arc<SessionState>,
@@ -140,7 +140,7 @@ pub(crate) async fn planned(
     named(plan, &definition.columns)
 }
 
-/// Gives names to the columns of a plan.
+/// Renames the columns of a plan.
 pub(crate) fn named(plan: LogicalPlan, names: &[String]) -> Result<LogicalPlan> {
     let columns = plan.schema().columns();
     if columns.len() != names.len() {
@@ -150,7 +150,8 @@ pub(crate) fn named(plan: LogicalPlan, names: &[String]) -> Result<LogicalPlan> 
     Ok(LogicalPlanBuilder::from(plan).project(columns.collect::<Vec<_>>())?.build()?)
 }
 
-/// Plans a text in a scope of its own: with the columns that `reads` has, or all of them. Says what the text reads.
+/// Plans a query text in a scope of its own: with the columns in `reads`, or all of them. Returns the relations and
+/// columns read too.
 async fn scoped(
     catalog: &Arc<Catalog>,
     state: &Arc<SessionState>,
@@ -166,7 +167,7 @@ async fn scoped(
         let columns = |read: &ViewRead| read.columns.iter().map(|column| column.name.clone()).collect();
         reads.iter().map(|read| (read.relation.clone(), columns(read))).collect()
     });
-    // Views under this one see what their own scope shows them, and nothing of this one's.
+    // Views under this one resolve names in their own scope, independently of this one's.
     let base = match names.downcast_ref::<ScopedNames>() {
         Some(scoped) => Arc::clone(&scoped.base),
         None => names,
@@ -189,7 +190,7 @@ async fn scoped(
     Ok((plan, read))
 }
 
-/// Plans the query of a view to be, and finds what it reads.
+/// Plans the query of a new view, and finds the relations that it reads.
 pub(crate) async fn analysed(
     catalog: &Arc<Catalog>,
     state: &Arc<SessionState>,
@@ -204,8 +205,8 @@ pub(crate) async fn analysed(
     Ok((plan, reads.collect()))
 }
 
-/// The names of all columns that are mentioned anywhere in a plan, which was not optimised: what a query needs is among
-/// them, whatever relation has it.
+/// Names of all columns mentioned anywhere in an unoptimised plan: a superset of the columns that the query needs, of
+/// any relation.
 fn column_names(plan: &LogicalPlan) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     plan.apply_with_subqueries(|node| {
@@ -221,7 +222,7 @@ fn column_names(plan: &LogicalPlan) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// The catalog as the text of a view sees it.
+/// Catalog provider for the query text of a view.
 #[derive(Debug)]
 struct ScopedNames {
     base: Arc<dyn CatalogProvider>,
@@ -241,14 +242,14 @@ impl CatalogProvider for ScopedNames {
     }
 }
 
-/// The relations as the text of a view sees them.
+/// Schema provider for the query text of a view.
 struct Scope {
     catalog: Arc<Catalog>,
     public: Arc<dyn SchemaProvider>,
     state: Arc<SessionState>,
-    /// What relations show; all of it if `None`.
+    /// Visible columns of relations; all of them if `None`.
     columns: Option<BTreeMap<String, Vec<String>>>,
-    /// What was asked for, with all columns.
+    /// Relations looked up, with all columns.
     read: Mutex<BTreeMap<String, Vec<String>>>,
     depth: usize,
 }
@@ -290,7 +291,7 @@ impl SchemaProvider for Scope {
     }
 }
 
-/// A relation with some of its columns.
+/// Relation with some of its columns.
 fn narrowed(
     name: &str,
     whole: Arc<dyn TableProvider>,

@@ -1,7 +1,9 @@
-//! Plans that stop and give way: a query that was stopped computes no further batch, and none holds its thread for long.
+//! Cooperative scheduling and cancellation of plans: a cancelled query computes no further batch, and none blocks its
+//! thread for long.
 //!
-//! The engine lets leaves give way after so many batches. That is not enough: a join makes many batches of one, and one whose
-//! condition nothing meets makes none for seconds. So the last rule of the physical optimizer wraps every node:
+//! DataFusion lets leaves yield after a number of batches. That is not enough: a join makes many batches of one, and
+//! one whose condition matches no pair makes none for seconds. So the last rule of the physical optimizer wraps every
+//! node:
 //!
 //! - before and after each batch the wrapper looks whether the statement is stopped ([`crate::session::cancellation`]);
 //! - a stream that has held its thread for [`TURN_MAX`] gives way, by the clock and not by a count of batches;
@@ -46,15 +48,15 @@ use crate::error::{Result, external};
 use crate::planner::scan::EntresolScan;
 use crate::session::cancellation::Running;
 
-/// How long a stream computes before others get a turn.
+/// Time that a stream computes before it yields.
 const TURN_MAX: Duration = Duration::from_millis(10);
 
 thread_local! {
-    /// When the turn began in which this thread computes rows.
+    /// Start of the turn in which this thread computes rows.
     static TURN_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// The outermost stream that is asked in a turn; its end ends the turn.
+/// Outermost stream polled in a turn; its end ends the turn.
 struct Turn {
     is_outermost: bool,
 }
@@ -77,22 +79,22 @@ impl Drop for Turn {
     }
 }
 
-/// Lets the runtime go on with another thread if this one has been computing for long in one turn: it may be the one that looks
-/// at sockets and clocks.
+/// Lets the runtime continue with another thread if this one has computed for long in one turn: it may be the one that
+/// drives I/O and timers.
 fn give_way_to_others() {
     if TURN_BEGAN.get().is_some_and(|began| began.elapsed() > TURN_MAX)
         && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
     {
-        // Once the other thread has begun, the rest of the turn runs beside it.
+        // Once the other thread has started, the rest of the turn runs beside it.
         tokio::task::block_in_place(|| std::thread::sleep(HAND_OVER));
         TURN_BEGAN.set(Some(Instant::now()));
     }
 }
 
-/// Time that another thread needs to begin; a hundredth of a turn.
+/// Time that another thread needs to start; a hundredth of a turn.
 const HAND_OVER: Duration = Duration::from_micros(100);
 
-/// A query that runs: the statement that it belongs to at the moment, and whether somebody still wants its rows.
+/// Running query: the statement that it belongs to now, and whether its rows are still wanted.
 #[derive(Debug)]
 pub(crate) struct Query {
     running: Arc<Running>,
@@ -100,7 +102,7 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    /// An error if the query is to stop.
+    /// Returns an error if the query has to stop.
     pub(crate) fn check(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) {
             return Err(entresol_transactions::Error::Interrupted(Interrupt::Disconnected).into());
@@ -145,7 +147,7 @@ impl PhysicalOptimizerRule for Interruptible {
     }
 }
 
-/// The node with what it computes over and over inside of one batch made to look whether it is to stop.
+/// Wraps the expressions that a node evaluates many times within one batch in cancellation checks.
 fn with_checked_condition(
     node: Arc<dyn ExecutionPlan>,
     query: &Arc<Query>,
@@ -171,12 +173,12 @@ fn with_checked_condition(
     Ok(node)
 }
 
-/// A node that stops and gives way.
+/// Node that checks for cancellation and yields.
 #[derive(Debug)]
 struct Watched {
     inner: Arc<dyn ExecutionPlan>,
     query: Arc<Query>,
-    /// True for the node that gives the rows of the query.
+    /// True for the node that returns the rows of the query.
     is_root: bool,
 }
 
@@ -299,9 +301,9 @@ impl ExecutionPlan for Watched {
 struct WatchedRows {
     rows: SendableRecordBatchStream,
     query: Arc<Query>,
-    /// It gives the rows of the query, and has not come to their end.
+    /// True for a stream of the query's rows that has not ended.
     is_wanted: bool,
-    /// When it was first asked since it last gave way.
+    /// Start of the turn: its first poll since it last yielded.
     turn: Option<Instant>,
 }
 
@@ -349,7 +351,7 @@ impl Drop for WatchedRows {
     }
 }
 
-/// The condition of a join, which looks whether the query is to stop before it computes.
+/// Condition of a join that checks for cancellation before it is evaluated.
 #[derive(Debug)]
 struct Condition {
     inner: Arc<dyn PhysicalExpr>,

@@ -1,9 +1,9 @@
-//! CHAR(n) in expressions: the blanks at its end have no meaning, as in PostgreSQL.
+//! CHAR(n) in expressions: trailing blanks have no meaning, as in PostgreSQL.
 //!
 //! - Values have no blanks at their end wherever they are computed with: two that are equal but for those blanks are the same
 //!   text. They are padded where they are shown, by the modifier of their field ([`crate::postgres::types::modifier_of`]).
 //! - A literal or parameter that is compared with one loses its blanks too.
-//! - A cast to a text type gives a text that is not padded any more.
+//! - A cast to a string type gives a string that is not padded any more.
 //! - Patterns (LIKE, SIMILAR TO, `~`) see the value with its blanks, functions without.
 
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn is_char(expr: &Expr, schema: &DFSchema) -> bool {
     char_length(expr, schema).is_some()
 }
 
-/// The characters of a CHAR, with its blanks.
+/// Length n of a CHAR(n) expression.
 fn char_length(expr: &Expr, schema: &DFSchema) -> Option<u32> {
     if !matches!(expr, Expr::Column(_) | Expr::ScalarFunction(_) | Expr::ScalarSubquery(_)) {
         return None;
@@ -119,7 +119,7 @@ fn matches_pattern(op: Operator) -> bool {
     )
 }
 
-/// Gives a CHAR its blanks.
+/// Pads a CHAR expression with its blanks.
 fn pad(expr: &mut Expr, schema: &DFSchema) -> bool {
     let Some(length) = char_length(expr, schema) else { return false };
     let text = ScalarUDF::from(Unpadded::new()).call(vec![std::mem::take(expr)]);
@@ -127,7 +127,7 @@ fn pad(expr: &mut Expr, schema: &DFSchema) -> bool {
     true
 }
 
-/// The text of a CHAR: the same, but padded no more.
+/// Function that turns a CHAR into a string which is not padded any more.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Unpadded {
     signature: Signature,
@@ -163,10 +163,10 @@ impl ScalarUDFImpl for Unpadded {
     }
 }
 
-/// An explicit cast to VARCHAR(n) or CHAR(n): the text is cut, as in PostgreSQL.
+/// Function for an explicit cast to VARCHAR(n) or CHAR(n), which truncates as in PostgreSQL.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cut {
-    /// Pads with blanks.
+    /// True if shorter strings are padded with blanks.
     pads: bool,
     signature: Signature,
 }
@@ -187,7 +187,7 @@ impl Cut {
     }
 }
 
-/// The functions of [`Cut`].
+/// Names of the functions of [`Cut`].
 pub(crate) const VARCHAR_CUT: &str = "varchar_cut";
 pub(crate) const CHAR_CUT: &str = "char_cut";
 

@@ -1,8 +1,9 @@
-//! Division and averages of DECIMALs with the digits of PostgreSQL, and products that would have more than there are.
+//! Division and averages of DECIMALs with PostgreSQL's number of digits, and products beyond the largest precision.
 //!
-//! The engine gives a quotient four digits more than the dividend. Here it has [`QUOTIENT_SCALE`] of them behind the point, an
-//! average [`AVERAGE_SCALE`], or those of the operands if these have more; fewer only where the digits before the point need the
-//! room. PostgreSQL chooses for each value; a column has one scale. The last digit is rounded, half away from zero.
+//! DataFusion gives a quotient four digits more than the dividend. Here it has [`QUOTIENT_SCALE`] of them behind the
+//! point, an average [`AVERAGE_SCALE`], or those of the operands if these have more; fewer only where the digits before
+//! the point need the room. PostgreSQL chooses for each value; a column has one scale. The last digit is rounded, half
+//! away from zero.
 
 use std::sync::Arc;
 
@@ -16,12 +17,12 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// Digits behind the point of a quotient: 16 that count of anything above 0.0001.
+/// Digits behind the point of a quotient: 16 significant ones for any value above 0.0001.
 const QUOTIENT_SCALE: i8 = 20;
 /// Digits of an average.
 const AVERAGE_SCALE: i8 = 16;
 
-/// Operation that is computed.
+/// Exact operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Exact {
     Quotient,
@@ -30,14 +31,14 @@ pub(crate) enum Exact {
 }
 
 impl Exact {
-    /// The call of it.
+    /// Call of the operation.
     pub(crate) fn of(self, left: Expr, right: Expr) -> Expr {
         let signature = Signature::any(2, Volatility::Immutable);
         ScalarUDF::from(ExactFunction { what: self, signature }).call(vec![left, right])
     }
 }
 
-/// Precision and scale of a number that is exact.
+/// Precision and scale of an exact numeric type.
 pub(crate) fn exact_type(of: &DataType) -> Option<(u8, i8)> {
     Some(match of {
         DataType::Int8 => (3, 0),
@@ -57,7 +58,7 @@ struct ExactFunction {
 }
 
 impl ExactFunction {
-    /// The types of the operands and of the result.
+    /// Types of the operands and of the result.
     fn types(&self, arguments: &[DataType]) -> EngineResult<[(u8, i8); 3]> {
         let [left, right] = arguments else { return plan_err!("two operands, not {}", arguments.len()) };
         let (Some(left), Some(right)) = (exact_type(left), exact_type(right)) else {
@@ -66,11 +67,11 @@ impl ExactFunction {
         let most = i16::from(DECIMAL128_MAX_PRECISION);
         let whole = |(precision, scale): (u8, i8)| i16::from(precision) - i16::from(scale);
         let (before, wanted) = match self.what {
-            // All that stands before the point of the one, moved by all that stands behind that of the other.
+            // Digits before the point of the one, shifted by the digits behind the point of the other.
             Exact::Quotient | Exact::Average => {
                 let scale = if self.what == Exact::Quotient { QUOTIENT_SCALE } else { AVERAGE_SCALE };
                 let before = match self.what {
-                    // An average is no greater than what it is of.
+                    // An average is no greater than its largest value.
                     Exact::Average => whole(left),
                     _ => whole(left) + i16::from(right.1),
                 };

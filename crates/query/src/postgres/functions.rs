@@ -1,10 +1,10 @@
-//! Functions of PostgreSQL's that the engine has not: `md5`, `encode`, `decode`, `pg_typeof`, `age`, `clock_timestamp`.
+//! PostgreSQL functions that DataFusion lacks: `md5`, `encode`, `decode`, `pg_typeof`, `age`, `clock_timestamp`.
 //!
-//! | function | answers |
+//! | function | result |
 //! | --- | --- |
 //! | `md5(text or bytea)` | 32 hexadecimal digits |
 //! | `encode(bytea, format)`, `decode(text, format)` | hex, base64 (in lines of 76 characters), escape |
-//! | `pg_typeof(any)` | the name of the type; a literal in quotes is text here, unknown in PostgreSQL |
+//! | `pg_typeof(any)` | the name of the type; a quoted literal is `text` here, `unknown` in PostgreSQL |
 //! | `age(later, earlier)` | years, months, days and time between, field by field |
 //! | `clock_utc()` | the time now, another in each row; `clock_timestamp()` is a cast of it to the session's zone |
 
@@ -30,7 +30,7 @@ use crate::postgres::pg_types;
 use crate::postgres::time_zones::{UTC, Zone};
 use crate::postgres::types::column_of;
 
-/// Function that `clock_timestamp()` is a cast of.
+/// Function to whose result `clock_timestamp()` is a cast.
 pub(crate) const CLOCK: &str = "clock_utc";
 /// Characters of a line of base64.
 const LINE_CHARS: usize = 76;
@@ -51,7 +51,7 @@ struct Function {
     signature: Signature,
 }
 
-/// All of them.
+/// All functions of this module.
 pub(crate) fn functions() -> Vec<ScalarUDF> {
     let of = |kind, signature| ScalarUDF::from(Function { kind, signature });
     let immutable = || Signature::user_defined(Volatility::Immutable);
@@ -189,7 +189,7 @@ fn clock(rows: usize) -> ColumnarValue {
     ColumnarValue::Array(Arc::new(times.with_timezone(UTC)))
 }
 
-/// A type as PostgreSQL calls it.
+/// PostgreSQL's name of a type.
 fn type_name(field: &datafusion::arrow::datatypes::Field) -> String {
     let name = match field.data_type() {
         DataType::Null => "unknown",
@@ -210,7 +210,7 @@ fn encode(bytes: &[u8], format: &str) -> EngineResult<String> {
     let mut out = String::with_capacity(bytes.len() * 2);
     match format.to_ascii_lowercase().as_str() {
         "hex" => bytes.iter().for_each(|byte| {
-            // Writing to a text does not fail.
+            // Writing to a `String` does not fail.
             let _ = write!(out, "{byte:02x}");
         }),
         "base64" => {
@@ -275,7 +275,7 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The time on the wall of a row.
+/// Local time in a row.
 fn wall(array: &dyn Array, row: usize) -> EngineResult<NaiveDateTime> {
     let micros = array.as_primitive::<TimestampMicrosecondType>().value(row);
     let wall = match array.data_type() {
@@ -286,7 +286,7 @@ fn wall(array: &dyn Array, row: usize) -> EngineResult<NaiveDateTime> {
     time.ok_or_else(|| external(Error::coded("22008", "timestamp out of range")))
 }
 
-/// The time between two, field by field; days are borrowed from the month of the earlier.
+/// Difference of two local times, field by field; days are borrowed from the month of the earlier.
 fn age(later: NaiveDateTime, earlier: NaiveDateTime) -> EngineResult<IntervalMonthDayNano> {
     if later < earlier {
         let age = age(earlier, later)?;
@@ -316,7 +316,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers of PostgreSQL 15.
+    /// Expected values from PostgreSQL 15.
     #[test]
     fn ages_are_counted_field_by_field() {
         let time =

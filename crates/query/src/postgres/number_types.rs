@@ -1,6 +1,6 @@
-//! Numbers have the types of PostgreSQL, from the moment that a statement is planned: clients are told of them.
+//! PostgreSQL's result types of numbers, from planning on: clients are told of them.
 //!
-//! | written | the engine's | here, and in PostgreSQL |
+//! | written | DataFusion's | here, and in PostgreSQL |
 //! | --- | --- | --- |
 //! | `1` | BIGINT | INT; a larger one BIGINT, then NUMERIC |
 //! | `x / y` of exact numbers | four more digits | [`crate::postgres::decimal_division`] |
@@ -8,7 +8,7 @@
 //! | `sum(bigint)` | BIGINT, which wraps | NUMERIC |
 //! | `row_number()`, `rank()`, `dense_rank()`, `ntile()` | unsigned | BIGINT: [`crate::postgres::ranks`] |
 //!
-//! Integers within a recursive query keep the engine's types: its rows go round in a relation that has them already.
+//! Integers within a recursive query keep DataFusion's types: the relation of its rows has them already.
 
 use std::sync::Arc;
 
@@ -27,18 +27,18 @@ use datafusion::logical_expr::{
 
 use crate::postgres::decimal_division::{Exact, exact_type};
 
-/// All BIGINTs, and room for as many of them as there may be rows.
+/// Type of sums of BIGINTs: room for as many of them as there may be rows.
 const SUMMED: DataType = DataType::Decimal128(19, 0);
 
-/// The plan with numbers of these types.
+/// Rewrites a plan to numbers of these types.
 pub(crate) fn typed(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
     retyped(plan, &[])
 }
 
-/// `outer` is what the queries around have, the nearest last.
+/// Rewrites a plan; `outer` has the schemas of the queries around, the nearest last.
 #[recursive::recursive]
 fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> EngineResult<LogicalPlan> {
-    // What LIMIT takes is a BIGINT.
+    // LIMIT takes BIGINTs.
     let keeps = matches!(plan, LogicalPlan::RecursiveQuery(_) | LogicalPlan::Limit(_));
     if matches!(plan, LogicalPlan::RecursiveQuery(_)) {
         return Ok(plan);
@@ -71,7 +71,7 @@ fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> EngineResult<LogicalPlan
     })
 }
 
-/// A union whose inputs have its names: where but one is left, the engine looks for them in that one.
+/// Union whose inputs have its names: where only one input is left, DataFusion looks for them in that one.
 fn named_alike(union: Union) -> EngineResult<Union> {
     let Union { inputs, schema } = union;
     let columns = schema.columns();
@@ -89,9 +89,9 @@ fn named_alike(union: Union) -> EngineResult<Union> {
     Ok(Union { inputs: named.collect::<EngineResult<_>>()?, schema })
 }
 
-/// An expression over columns, within queries.
+/// Rewrites an expression over columns, within queries.
 fn expression(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> EngineResult<Expr> {
-    // What the engine recognises a count of rows by.
+    // Name by which DataFusion recognises a count of rows.
     let counts = |function: &str| function == "count";
     let down = expr.transform_down(|expr| {
         let keeps = match &expr {
@@ -112,7 +112,7 @@ fn expression(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> EngineRe
     down.data()?.transform_up(|expr| retyped_node(expr, schema, scopes).map(Transformed::yes)).data()
 }
 
-/// A literal as an INT, or as a NUMERIC if no BIGINT has room for it.
+/// Literal as an INT, or as a NUMERIC if it exceeds BIGINT.
 fn small(expr: &Expr) -> Option<Expr> {
     match expr {
         Expr::Literal(ScalarValue::Int64(Some(value)), None) => {
@@ -170,7 +170,7 @@ fn within(subquery: Subquery, scopes: &[DFSchemaRef]) -> EngineResult<Subquery> 
     Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() })
 }
 
-/// `/` and `*` of exact numbers of which one is a DECIMAL.
+/// Rewrites `/` and `*` of exact numbers of which one is a DECIMAL.
 fn arithmetic(left: Box<Expr>, op: Operator, right: Box<Expr>, schema: &DFSchema) -> Expr {
     let types = (left.get_type(schema), right.get_type(schema));
     if let (Ok(one), Ok(other)) = &types
@@ -186,7 +186,7 @@ fn arithmetic(left: Box<Expr>, op: Operator, right: Box<Expr>, schema: &DFSchema
     Expr::BinaryExpr(BinaryExpr { left, op, right })
 }
 
-/// A sum of BIGINTs as one of DECIMALs.
+/// Sum of BIGINTs as a sum of DECIMALs.
 fn widened(mut function: AggregateFunction, schema: &DFSchema) -> AggregateFunction {
     if function.func.name() == "sum" {
         widen(&mut function.params.args, schema);
@@ -202,13 +202,13 @@ fn widen(arguments: &mut [Expr], schema: &DFSchema) {
     }
 }
 
-/// Is it an average of exact numbers?
+/// Returns true for an average of exact numbers.
 fn is_average(name: &str, arguments: &[Expr], schema: &DFSchema) -> bool {
     let [argument] = arguments else { return false };
     name == "avg" && argument.get_type(schema).is_ok_and(|of| exact_type(&of).is_some())
 }
 
-/// The aggregate with sums and counts in the place of averages, under a projection that divides them.
+/// Aggregate with sums and counts in place of averages, under a projection that divides them.
 fn averaged(aggregate: Aggregate) -> EngineResult<LogicalPlan> {
     let input = Arc::clone(aggregate.input.schema());
     let of = |expr: &Expr| match expr.clone().unalias() {
@@ -248,7 +248,7 @@ fn averaged(aggregate: Aggregate) -> EngineResult<LogicalPlan> {
     Ok(LogicalPlan::Projection(projection))
 }
 
-/// The window with sums and counts in the place of averages, under a projection that divides them.
+/// Window with sums and counts in place of averages, under a projection that divides them.
 fn averaged_windows(window: Window) -> EngineResult<LogicalPlan> {
     let input = Arc::clone(window.input.schema());
     let average = |expr: &Expr| match expr.clone().unalias() {

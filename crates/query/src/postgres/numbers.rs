@@ -1,17 +1,17 @@
-//! Exact and approximate numbers, as SQL has them and DataFusion does not.
+//! Exact and approximate numbers with SQL's semantics, where DataFusion's differ.
 //!
-//! - A literal with a point is a DECIMAL: 0.1 must not lose digits on its way into a DECIMAL column. The engine
-//!   does that (`parse_float_as_decimal`), but also for 1e300; a literal with an exponent is made a DOUBLE here.
+//! - A literal with a point is a DECIMAL: 0.1 must not lose digits on its way into a DECIMAL column. DataFusion does
+//!   that (`parse_float_as_decimal`), but also for 1e300; a literal with an exponent is made a DOUBLE here.
 //! - A literal that is cast to NUMERIC without precision keeps the digits that it has.
-//! - Where a DOUBLE meets a DECIMAL in a comparison, arithmetic, BETWEEN, IN, CASE, or a choice like COALESCE, the DECIMAL
-//!   becomes a DOUBLE. The engine would make both DECIMAL(30,15), which most doubles do not fit, and which keeps
-//!   filters away from keys.
+//! - Where a DOUBLE and a DECIMAL are operands of a comparison, arithmetic, BETWEEN, IN, CASE, or a choice like
+//!   COALESCE, the DECIMAL becomes a DOUBLE. DataFusion would make both DECIMAL(30,15), which most doubles do not fit,
+//!   and which keeps filters away from keys.
 //! - A cast to an integer rounds, a DOUBLE to the even one of two that are as near, a DECIMAL away from zero, as in
-//!   PostgreSQL. The engine would cut.
+//!   PostgreSQL. DataFusion would truncate.
 //! - A computed -0 is equal to 0.
-//! - A list of DECIMALs is searched for one of other digits (`x = ANY(list)`), which the engine refuses.
+//! - A list of DECIMALs is searched for one of other digits (`x = ANY(list)`), which DataFusion refuses.
 //!
-//! None of them knows statements or tables; they leave everything else as it is.
+//! All other expressions stay as they are.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ use crate::postgres::rewriting::rewritten;
 /// Functions that return one of their arguments.
 const CHOICES: [&str; 6] = ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2"];
 
-/// Makes literals with an exponent DOUBLE, and keeps the digits of those that are cast to NUMERIC.
+/// Types literals with an exponent as DOUBLE, and keeps the digits of those that are cast to NUMERIC.
 pub(crate) fn type_exponents(statement: &mut EngineStatement) {
     match statement {
         EngineStatement::Statement(statement) => type_exponents_of(statement),
@@ -53,7 +53,7 @@ fn type_exponents_of(statement: &mut Statement) {
     type_exponents_in(statement);
 }
 
-/// The same in whatever has expressions.
+/// Types the literals of any syntax tree in the same way.
 pub(crate) fn type_exponents_in(sql: &mut impl VisitMut) {
     let visited: ControlFlow<()> = visit_expressions_mut(sql, |expr| {
         keep_digits(expr);
@@ -76,7 +76,7 @@ pub(crate) fn type_exponents_in(sql: &mut impl VisitMut) {
     debug_assert!(visited.is_continue());
 }
 
-/// Gives a cast of a literal to NUMERIC without precision as many digits after the point as the literal has.
+/// Gives a cast of a literal to NUMERIC without precision the scale of the literal.
 fn keep_digits(expr: &mut SqlExpr) {
     if let SqlExpr::Cast { expr: inner, data_type, .. } = expr
         && let SqlType::Numeric(info) | SqlType::Decimal(info) | SqlType::Dec(info) = data_type
@@ -89,7 +89,7 @@ fn keep_digits(expr: &mut SqlExpr) {
     }
 }
 
-/// The text of a literal, also of one whose exponent has made it a DOUBLE.
+/// Digits of a literal, also of one whose exponent has made it a DOUBLE.
 fn literal_text(expr: &SqlExpr) -> Option<String> {
     match expr {
         SqlExpr::Value(value) => match &value.value {
@@ -102,8 +102,8 @@ fn literal_text(expr: &SqlExpr) -> Option<String> {
     }
 }
 
-/// A number without an exponent: its sign, digits, and a point if there are any behind it. `None` if a DECIMAL cannot have as
-/// many digits, or the text is no number.
+/// Number without an exponent: its sign, digits, and a point if there are any behind it. `None` if a DECIMAL cannot
+/// have as many digits, or the string is no number.
 fn plain_number(text: String) -> Option<String> {
     let text = text.trim();
     let (sign, unsigned) = match text.strip_prefix('-') {
@@ -120,7 +120,7 @@ fn plain_number(text: String) -> Option<String> {
     if digits.is_empty() || digits.len() > digits_max || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // The place of the point among the digits, with zeros on either side.
+    // Position of the point among the digits, with zeros on either side.
     let point = i64::try_from(before.len()).ok()? + i64::from(exponent);
     let scale = usize::try_from((digits.len() as i64 - point).max(0)).ok()?;
     let zeros_behind = usize::try_from((point - digits.len() as i64).max(0)).ok()?;
@@ -136,7 +136,7 @@ fn plain_number(text: String) -> Option<String> {
     Some(if fraction.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{fraction}") })
 }
 
-/// The rule for DOUBLE beside DECIMAL; it comes before the engine's type coercion.
+/// Rule for DOUBLE beside DECIMAL; it precedes DataFusion's type coercion.
 #[derive(Debug)]
 pub(crate) struct DoubleBesideDecimal;
 
@@ -150,7 +150,7 @@ impl AnalyzerRule for DoubleBesideDecimal {
     }
 }
 
-/// The operands that the engine brings to one type: those of values, not the conditions of a CASE.
+/// Operands that DataFusion coerces to one type: those of values, not the conditions of a CASE.
 pub(crate) fn operands(expr: &mut Expr) -> Vec<&mut Expr> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, right, .. }) => vec![left.as_mut(), right.as_mut()],
@@ -167,7 +167,7 @@ pub(crate) fn operands(expr: &mut Expr) -> Vec<&mut Expr> {
     }
 }
 
-/// Makes a computed -0 a 0 where it is compared: the engine orders them, SQL says that they are equal.
+/// Replaces a computed -0 by 0 where it is compared: DataFusion orders them, SQL treats them as equal.
 fn without_signed_zeros(expr: &mut Expr, schema: &DFSchema) -> bool {
     let compares = match &*expr {
         Expr::BinaryExpr(BinaryExpr { op, .. }) => op.supports_propagation(),
@@ -216,7 +216,7 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(expr)
 }
 
-/// Rounds what a cast makes an integer; `None` if it has no fraction.
+/// Rounds the operand of a cast to an integer; `None` if it has no fraction.
 fn round(expr: &mut Expr, schema: &DFSchema) -> Option<()> {
     match expr.get_type(schema).ok()? {
         of if of.is_floating() => {
@@ -230,7 +230,7 @@ fn round(expr: &mut Expr, schema: &DFSchema) -> Option<()> {
     Some(())
 }
 
-/// The integer that a DOUBLE is nearest to, the even one of two.
+/// Function that rounds a DOUBLE to the nearest integer, ties to even.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Nearest {
     signature: Signature,
@@ -269,7 +269,7 @@ impl ScalarUDFImpl for Nearest {
     }
 }
 
-/// Brings a list of decimals and one that it is searched for to one type; `None` if they are something else, or of one already.
+/// Coerces a list of decimals and the searched value to one type; `None` for other types, or if they agree already.
 fn search_decimals(list: &mut Expr, element: &mut Expr, schema: &DFSchema) -> Option<()> {
     let (DataType::List(field), of) = (list.get_type(schema).ok()?, element.get_type(schema).ok()?) else {
         return None;
@@ -284,10 +284,10 @@ fn search_decimals(list: &mut Expr, element: &mut Expr, schema: &DFSchema) -> Op
     Some(())
 }
 
-/// Literals at once, so that they can be compared with keys.
+/// Casts an expression to DOUBLE; literals at once, so that they can be compared with keys.
 fn to_double(expr: Expr) -> Expr {
     if let Expr::Literal(scalar, _) = &expr
-        // Through the text: dividing by a power of ten would be off by a digit for some numbers.
+        // Through the decimal string: dividing by a power of ten would be off by a digit for some numbers.
         && let Ok(text) = scalar.cast_to(&DataType::Utf8)
         && let Ok(double @ ScalarValue::Float64(Some(_))) = text.cast_to(&DataType::Float64)
     {

@@ -1,4 +1,4 @@
-//! Integer arithmetic that fails (22003) instead of wrapping.
+//! Checked integer arithmetic: overflow fails (22003) instead of wrapping.
 //!
 //! DataFusion's `+`, `-`, `*` and unary minus wrap around; `UPDATE t SET n = n + 1` would then store nonsense, and
 //! `WHERE n + 1 > 0` choose the wrong rows.
@@ -10,8 +10,8 @@
 //! - Sums of BIGINTs are NUMERICs ([`crate::postgres::number_types`]); those of INTs need no check: no table has the 2^32 rows for them to
 //!   leave a BIGINT.
 //!
-//! Casts, division, `abs` and the like are checked by the engine. Conditions of joins, sort keys that are computed
-//! on the way, and sums over windows still wrap.
+//! Casts, division, `abs` and the like are checked by DataFusion. Conditions of joins, sort keys that are computed on
+//! the way, and sums over windows still wrap.
 
 use std::sync::Arc;
 
@@ -159,7 +159,7 @@ fn checked_group(group: &PhysicalGroupBy, schema: &Schema) -> EngineResult<Optio
     Ok(changed.then(rebuilt))
 }
 
-/// Makes the arithmetic of an expression checked.
+/// Replaces the arithmetic of an expression by checked arithmetic.
 pub(crate) fn checked(
     expr: Arc<dyn PhysicalExpr>,
     schema: &Schema,
@@ -218,13 +218,13 @@ fn checked_constant(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// Are these integers, and would the engine compute them when it plans?
+/// Returns true if both are integers that DataFusion would compute at planning time.
 fn are_constant(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
     let is_integer = |expr: &Expr| expr.get_type(schema).is_ok_and(|of| of.is_integer());
     is_constant(left) && is_constant(right) && is_integer(left) && is_integer(right)
 }
 
-/// A literal, or the cast of one.
+/// Value of a literal, or of the cast of one.
 fn value_of(expr: &Expr) -> Option<ScalarValue> {
     match expr {
         Expr::Literal(value, _) => Some(value.clone()),
@@ -233,7 +233,7 @@ fn value_of(expr: &Expr) -> Option<ScalarValue> {
     }
 }
 
-/// Would the engine compute it when it plans?
+/// Returns true if DataFusion would compute it at planning time.
 fn is_constant(expr: &Expr) -> bool {
     !expr.is_volatile()
         && !expr
@@ -252,7 +252,7 @@ fn is_constant(expr: &Expr) -> bool {
             .unwrap_or(true)
 }
 
-/// An operator on two integers of one type.
+/// Operator on two integers of one type.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CheckedOperator {
     op: Operator,
@@ -260,7 +260,7 @@ struct CheckedOperator {
 }
 
 impl CheckedOperator {
-    /// Its value where that is known, so that long sums stay short; what overflows fails when it is run.
+    /// Value of the operation where it is known, so that long sums stay short; an overflow fails at execution.
     fn of(op: Operator, left: Expr, right: Expr) -> Expr {
         if let (Some(one), Some(other)) = (value_of(&left), value_of(&right))
             && let Ok(value) = computed(op, &one, &other)

@@ -1,4 +1,4 @@
-//! Types as PostgreSQL numbers and names them: those of columns here, and those that tools ask for.
+//! Types with PostgreSQL's numbers and names: those of columns here, and those that tools look up.
 
 use entresol_tables::{Column, DataType, Modifier};
 
@@ -8,16 +8,16 @@ pub(crate) struct PgType {
     pub(crate) oid: i64,
     /// `typname`.
     pub(crate) name: &'static str,
-    /// As `format_type` shows it.
+    /// Name shown by `format_type`.
     pub(crate) long_name: &'static str,
     /// Bytes; -1 if they vary.
     pub(crate) length: i64,
     pub(crate) category: &'static str,
-    /// b: base, p: pseudo.
+    /// `typtype`: b for base, p for pseudo.
     pub(crate) kind: &'static str,
-    /// The type of its elements, if it is a list of them.
+    /// Element type, if it is a list.
     pub(crate) element: i64,
-    /// The type of its arrays.
+    /// Array type of this type.
     pub(crate) array: i64,
 }
 
@@ -40,7 +40,7 @@ const fn array(oid: i64, name: &'static str, long_name: &'static str, element: i
     PgType { oid, name, long_name, length: -1, category: "A", kind: "b", element, array: 0 }
 }
 
-/// All that there are.
+/// All types.
 pub(crate) const TYPES: &[PgType] = &[
     base(16, "bool", "boolean", 1, "B", 1000),
     base(17, "bytea", "bytea", -1, "U", 1001),
@@ -114,12 +114,12 @@ pub(crate) const TYPES: &[PgType] = &[
     pseudo(2283, "anyelement"),
 ];
 
-/// The type of a number.
+/// Type with this number.
 pub(crate) fn by_oid(oid: i64) -> Option<&'static PgType> {
     TYPES.iter().find(|of| of.oid == oid)
 }
 
-/// The type of a short or long name; `int2[]` and `_int2` are the same.
+/// Type with this short or long name; `int2[]` and `_int2` are the same.
 pub(crate) fn named(name: &str) -> Option<&'static PgType> {
     let name = name.trim().trim_start_matches("pg_catalog.");
     let direct = TYPES.iter().find(|of| of.name == name || of.long_name == name);
@@ -129,7 +129,7 @@ pub(crate) fn named(name: &str) -> Option<&'static PgType> {
     })
 }
 
-/// The type of a text.
+/// The type `text`.
 pub(crate) fn text() -> &'static PgType {
     by_oid(25).unwrap_or(&TYPES[0])
 }
@@ -161,7 +161,7 @@ fn plain(data_type: DataType) -> (i64, i64) {
     }
 }
 
-/// A type as definitions show it: `numeric(10,2)`.
+/// Formats a type as definitions show it: `numeric(10,2)`.
 pub(crate) fn format(oid: i64, modifier: Option<i64>) -> String {
     let Some(of) = by_oid(oid) else {
         return if oid == 0 { "-".to_owned() } else { "???".to_owned() };

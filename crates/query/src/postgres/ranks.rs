@@ -1,4 +1,5 @@
-//! Windows that count, as BIGINTs: `row_number()`, `rank()`, `dense_rank()` and `ntile()` of the engine are unsigned.
+//! Ranking window functions as BIGINT: DataFusion's `row_number()`, `rank()`, `dense_rank()` and `ntile()` are
+//! unsigned.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::PhysicalExpr;
 
-/// The functions, for the planner.
+/// Functions for the planner.
 pub(crate) fn functions() -> [WindowUDF; 4] {
     let known =
         [row_number::row_number_udwf(), rank::rank_udwf(), rank::dense_rank_udwf(), ntile::ntile_udwf()];
@@ -69,7 +70,7 @@ impl WindowUDFImpl for Counting {
     }
 }
 
-/// The same numbers with a sign.
+/// Evaluator that converts the numbers to signed ones.
 #[derive(Debug)]
 struct Signed(Box<dyn PartitionEvaluator>);
 

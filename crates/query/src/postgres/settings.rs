@@ -1,48 +1,48 @@
-//! The settings of a session: what PostgreSQL's clients set when they connect, and our own.
+//! Settings of a session: those that PostgreSQL clients set when they connect, and our own.
 //!
 //! - One table, [`SETTINGS`], has the name, kind, default and meaning of each. Names fold as PostgreSQL's do.
-//! - A setting whose effect Entresol does not have takes the values that mean what Entresol does, and no others: a
-//!   client never believes in a behaviour that is not there. Settings that only tune are taken and shown.
-//! - `SET LOCAL` lasts until the end of the transaction block. A block that is rolled back takes its SETs with it.
-//! - Options of the engine (`datafusion.…`) are not kept here.
+//! - A setting whose effect Entresol lacks accepts only the values that describe Entresol's behaviour: a client never
+//!   relies on a behaviour that is not there. Settings that only tune are accepted and shown.
+//! - `SET LOCAL` lasts until the end of the transaction block. A block that is rolled back undoes its SETs.
+//! - Options of DataFusion (`datafusion.…`) are stored by DataFusion.
 //! - Clients on the wire are told the values of [`REPORTED`] when they connect and when they change.
 //!
-//! Memory: one text per setting that was changed, at most [`VALUE_BYTES_MAX`] long.
+//! Memory: one string per changed setting, at most [`VALUE_BYTES_MAX`] long.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::postgres::time_zones;
 
-/// The longest value of a setting.
+/// Maximum bytes of a value of a setting.
 pub(crate) const VALUE_BYTES_MAX: usize = 1024;
 
-/// What values a setting takes.
+/// Values that a setting accepts.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// Any text.
+    /// Any string.
     Text,
     /// on or off.
     Boolean,
-    /// One of these; the first is how it is shown if several mean the same.
+    /// One of these; the first of several with the same meaning is shown.
     OneOf(&'static [&'static str]),
     /// One of these, which all mean the first.
     Always(&'static [&'static str]),
-    /// An integer between these.
+    /// Integer between these.
     Integer(i64, i64),
-    /// A time in milliseconds, or with a unit.
+    /// Time in milliseconds, or with a unit.
     Milliseconds,
-    /// A durability level.
+    /// Durability level.
     Durability,
-    /// An isolation level.
+    /// Isolation level.
     Isolation,
-    /// A time zone.
+    /// Time zone.
     Zone,
     /// Cannot be set.
     ReadOnly,
 }
 
-/// A setting.
+/// Setting of a session.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
@@ -59,7 +59,7 @@ const MESSAGE_LEVELS: &[&str] =
     &["notice", "debug5", "debug4", "debug3", "debug2", "debug1", "log", "warning", "error"];
 const UTF8: &[&str] = &["UTF8", "UTF-8", "UNICODE"];
 
-/// The version of PostgreSQL that clients are told, because they decide by it what to ask for.
+/// Version of PostgreSQL that clients are told; they choose their catalog queries by it.
 pub const SERVER_VERSION: &str = concat!("16.0 (Entresol ", env!("CARGO_PKG_VERSION"), ")");
 
 /// All settings, by name.
@@ -124,7 +124,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("xmloption", Kind::OneOf(&["content", "document"]), "content", "No effect: there is no XML."),
 ];
 
-/// What clients on the wire are told.
+/// Settings reported to clients on the wire.
 pub(crate) const REPORTED: &[&str] = &[
     "application_name",
     "client_encoding",
@@ -148,7 +148,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Setting> {
 }
 
 impl Setting {
-    /// The value as it is kept and shown, if it is one.
+    /// Value as stored and shown, if it is valid.
     pub(crate) fn check(&self, value: &str) -> Result<String> {
         if matches!(self.kind, Kind::ReadOnly) {
             return Err(Error::coded("55P02", format!("parameter \"{}\" cannot be changed", self.name)));
@@ -169,7 +169,7 @@ impl Setting {
         })
     }
 
-    /// Whether nobody keeps something else in step with it.
+    /// Returns true if a change of the setting has no effect outside of the settings.
     pub(crate) fn is_only_a_value(&self) -> bool {
         !["durability", "TimeZone", "transaction_isolation", "transaction_read_only"].contains(&self.name)
     }
@@ -180,7 +180,7 @@ impl Setting {
             Kind::Text => (value.len() <= VALUE_BYTES_MAX && !value.contains('\0')).then(|| value.to_owned()),
             Kind::Boolean => boolean(value).map(|on| if on { "on" } else { "off" }.to_owned()),
             Kind::OneOf(choices) => choices.iter().find(is).map(|&choice| choice.to_owned()),
-            // Clients write it in many ways, even quoted: only letters and digits count, as in PostgreSQL.
+            // Clients spell it in many ways, even quoted: only letters and digits count, as in PostgreSQL.
             Kind::Always(UTF8) => {
                 let plain: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
                 ["utf8", "unicode"].contains(&plain.to_ascii_lowercase().as_str()).then(|| UTF8[0].to_owned())
@@ -213,11 +213,11 @@ fn boolean(value: &str) -> Option<bool> {
     }
 }
 
-/// The units of times, from the longest.
+/// Units of times, from the longest.
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
 
-/// A time such as `5s` in milliseconds; at most what PostgreSQL takes.
+/// Milliseconds of a time such as `5s`; at most PostgreSQL's maximum.
 pub(crate) fn milliseconds(text: &str) -> Option<u64> {
     let digits = text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -228,7 +228,7 @@ pub(crate) fn milliseconds(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor).filter(|&time| time <= i32::MAX as u64)
 }
 
-/// A time in the longest unit that it is a multiple of.
+/// Formats a time in the longest unit that it is a multiple of.
 fn shown_time(time_ms: u64) -> String {
     match UNITS.iter().find(|&&(_, factor)| time_ms > 0 && time_ms.is_multiple_of(factor)) {
         Some((unit, factor)) => format!("{}{unit}", time_ms / factor),
@@ -236,37 +236,37 @@ fn shown_time(time_ms: u64) -> String {
     }
 }
 
-/// The values of a session's settings.
+/// Values of a session's settings.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
-    /// What the session begins with.
+    /// Initial values of the session.
     initial: BTreeMap<&'static str, String>,
     session: BTreeMap<&'static str, String>,
-    /// Until the end of the block.
+    /// Values until the end of the block.
     local: BTreeMap<&'static str, String>,
 }
 
 impl Settings {
-    /// The value of a setting.
+    /// Value of a setting.
     pub(crate) fn get(&self, setting: &Setting) -> &str {
         let name = setting.name;
         let set = self.local.get(name).or_else(|| self.session.get(name)).or_else(|| self.initial.get(name));
         set.map_or(setting.default, String::as_str)
     }
 
-    /// The value of the setting of this name; empty if there is none.
+    /// Value of the setting of this name; empty if there is none.
     pub(crate) fn value(&self, name: &str) -> &str {
         find(name).map_or("", |setting| self.get(setting))
     }
 
-    /// What the session begins with, and RESET goes back to.
+    /// Sets the initial value, which RESET restores.
     pub(crate) fn set_initial(&mut self, setting: &Setting, value: String) {
         if let Ok(setting) = find(setting.name) {
             self.initial.insert(setting.name, value);
         }
     }
 
-    /// Sets a checked value; None is the initial one.
+    /// Sets a checked value; None restores the initial one.
     pub(crate) fn set(&mut self, setting: &'static Setting, value: Option<String>, local: bool) {
         let initial = || self.initial.get(setting.name).map_or(setting.default, String::as_str).to_owned();
         let value = value.unwrap_or_else(initial);
@@ -278,18 +278,18 @@ impl Settings {
         }
     }
 
-    /// All settings go back to what the session began with.
+    /// Resets all settings to their initial values.
     pub(crate) fn reset(&mut self) {
         self.session.clear();
         self.local.clear();
     }
 
-    /// Whether something lasts until the end of the block only.
+    /// Returns true if a value lasts only until the end of the block.
     pub(crate) fn has_local(&self) -> bool {
         !self.local.is_empty()
     }
 
-    /// The end of a block: what was local is over.
+    /// Ends a block: local values end.
     pub(crate) fn end_block(&mut self) {
         self.local.clear();
     }

@@ -1,12 +1,12 @@
-//! Time zones: their names, and what is local to them.
+//! Time zones: their names, and local time in them.
 //!
-//! - A TIMESTAMPTZ is a moment; the engine's type has the session's zone, in which its texts, parts and days are. A
-//!   TIMESTAMP is a time on the wall.
-//! - Where a moment loses its zone it becomes the time on the wall in the session's, as in PostgreSQL: in casts to
-//!   TIMESTAMP, DATE and TIME, and when it is assigned to a column of such a type; and the other way round.
-//! - A time that is there twice, when clocks are set back, is the second, in standard time; one that is left out when they are set
-//!   forward counts on from before.
-//! - Offsets count to the east, as in ISO 8601, but for PostgreSQL's `GMT+2` and `UTC+2`, which count to the west.
+//! - A TIMESTAMPTZ is an instant; DataFusion's type has the session's zone, in which it is printed and its fields and
+//!   days are counted. A TIMESTAMP is a local time.
+//! - An instant that loses its zone becomes local time in the session's, as in PostgreSQL: in casts to TIMESTAMP, DATE
+//!   and TIME, and when it is assigned to a column of such a type; and the other way round.
+//! - An ambiguous local time, when clocks are set back, is the second, in standard time; one that does not exist, when
+//!   they are set forward, counts on from before.
+//! - Offsets count to the east, as in ISO 8601, except for PostgreSQL's `GMT+2` and `UTC+2`, which count to the west.
 
 mod local_times;
 
@@ -26,21 +26,22 @@ use crate::error::Result;
 
 pub(crate) use self::local_times::{DatesBesideMoments, LocalTimes, functions};
 
-/// The zone that times are kept in.
+/// Zone in which times are stored.
 pub(crate) const UTC: &str = "UTC";
-/// Its other names.
+/// Other names of UTC.
 const UTC_NAMES: [&str; 6] = ["UTC", "Etc/UTC", "GMT", "Z", "+00", "0"];
-/// The option of the engine that is the session's zone.
+/// DataFusion's option for the session's zone.
 pub(crate) const OPTION: &str = "datafusion.execution.time_zone";
-/// The farthest that an offset may be.
+/// Largest offset.
 const OFFSET_MINUTES_MAX: f64 = 16.0 * 60.0;
 
-/// The moment that a text says, in microseconds: it is in this zone, whose name a session has, if it names none itself.
+/// Instant given by a string, in microseconds; if the string names no zone it is local time in `zone`, the name of a
+/// session's zone.
 pub fn parse_moment(text: &str, zone: &str) -> Option<i64> {
     Zone::new(zone).ok()?.parse(text)
 }
 
-/// The zone of this name as it is kept and shown, if there is one: `Europe/Berlin`, `+02:00`, hours as in `-3.5`.
+/// Canonical name of the zone of this name, if there is one: `Europe/Berlin`, `+02:00`, hours as in `-3.5`.
 pub(crate) fn named(name: &str) -> Option<String> {
     let is = |known: &&str| known.eq_ignore_ascii_case(name);
     if UTC_NAMES.iter().any(is) {
@@ -58,7 +59,7 @@ pub(crate) fn named(name: &str) -> Option<String> {
     name.parse::<Tz>().is_ok().then(|| name.to_owned())
 }
 
-/// `GMT+2` and the like.
+/// Zones such as `GMT+2`.
 fn posix(name: &str) -> Option<String> {
     let (zone, west) = name.split_at_checked(3)?;
     let known = ["GMT", "UTC"].iter().any(|known| known.eq_ignore_ascii_case(zone));
@@ -82,7 +83,7 @@ fn offset(hours: f64) -> Option<String> {
     Some(if minutes == 0 { UTC.to_owned() } else { format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60) })
 }
 
-/// Makes a zone that of the engine, and of the functions that have it.
+/// Sets the zone of DataFusion, and of the functions that depend on it.
 pub(crate) fn set(state: &mut SessionState, zone: &str) -> Result<()> {
     state.config_mut().options_mut().set(OPTION, zone)?;
     let options = state.config_options();
@@ -95,7 +96,7 @@ pub(crate) fn set(state: &mut SessionState, zone: &str) -> Result<()> {
     Ok(())
 }
 
-/// A zone to compute with.
+/// Time zone to compute with.
 #[derive(Debug, Clone)]
 pub(crate) struct Zone {
     name: Arc<str>,
@@ -103,7 +104,7 @@ pub(crate) struct Zone {
 }
 
 impl Zone {
-    /// The zone of a setting's value ([`named`]) or of the engine's type.
+    /// Zone of a setting's value ([`named`]) or of DataFusion's type.
     pub(crate) fn new(name: &str) -> Result<Zone> {
         Ok(Zone { name: name.into(), rules: name.parse()? })
     }
@@ -117,25 +118,25 @@ impl Zone {
         Zone::new(options.execution.time_zone.as_deref().unwrap_or(UTC))
     }
 
-    /// As it is in the engine's types.
+    /// Name in DataFusion's types.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Seconds that its clocks are ahead of UTC at a moment; `None` where the calendar ends.
+    /// Seconds that its clocks are ahead of UTC at an instant; `None` where the calendar ends.
     fn ahead(&self, moment: i64) -> Option<i64> {
         let utc = DateTime::from_timestamp_micros(moment)?.naive_utc();
         Some(i64::from(self.rules.offset_from_utc_datetime(&utc).fix().local_minus_utc()))
     }
 
-    /// The time on the wall at a moment, both in microseconds.
+    /// Local time at an instant, both in microseconds.
     pub(crate) fn wall(&self, moment: i64) -> Option<i64> {
         moment.checked_add(self.ahead(moment)? * MICROS_PER_SECOND)
     }
 
-    /// The moment of a time on the wall, both in microseconds.
+    /// Instant of a local time, both in microseconds.
     pub(crate) fn moment(&self, wall: i64) -> Option<i64> {
-        /// No zone leaves out more than this.
+        /// Bound on the gap of local times in any zone.
         const GAP_HOURS_MAX: i64 = 24;
         let local = DateTime::from_timestamp_micros(wall)?.naive_utc();
         let ahead = match self.rules.offset_from_local_datetime(&local) {
@@ -148,18 +149,18 @@ impl Zone {
         wall.checked_sub(i64::from(ahead.fix().local_minus_utc()) * MICROS_PER_SECOND)
     }
 
-    /// The moment that a text says: it is in this zone if it names none.
+    /// Instant given by a string; local time in this zone if the string names none.
     pub(crate) fn parse(&self, text: &str) -> Option<i64> {
         let text = text.trim();
         match calendar::parse_zoned(text) {
             Some((wall, Some(ahead))) => wall.checked_sub(ahead * MICROS_PER_SECOND),
             Some((wall, None)) => self.moment(wall),
-            // `2024-07-01 12:00:00 Europe/Berlin` and others that casts take.
+            // `2024-07-01 12:00:00 Europe/Berlin` and other formats that casts accept.
             None => Some(string_to_datetime(&self.rules, text).ok()?.timestamp_micros()),
         }
     }
 
-    /// [`Column::parse`], with moments in this zone.
+    /// Parses a value like [`Column::parse`], with local times in this zone.
     pub(crate) fn value(&self, column: &Column, text: &str) -> entresol_tables::Result<Value> {
         if column.data_type != DataType::TimestampTz {
             return column.parse(text);
@@ -171,7 +172,7 @@ impl Zone {
         })
     }
 
-    /// A moment as text, in this zone.
+    /// Formats an instant as local time in this zone.
     pub(crate) fn print(&self, moment: i64, out: &mut impl std::fmt::Write) -> std::fmt::Result {
         calendar::format_timestamptz(moment, self.ahead(moment).unwrap_or(0), out)
     }
@@ -217,7 +218,7 @@ mod tests {
             let moment = berlin.moment(utc(wall)).unwrap();
             assert_eq!((moment, berlin.wall(moment).unwrap()), (utc(expected), utc(back)), "{wall}");
         }
-        // A day that Samoa left out.
+        // A day that Samoa skipped.
         let apia = Zone::new("Pacific/Apia").unwrap();
         assert_eq!(apia.moment(utc("2011-12-30 12:00")), Some(utc("2011-12-30 22:00")));
         for end in [i64::MIN, i64::MAX] {

@@ -1,4 +1,4 @@
-//! Column types in their three tongues: SQL text, tables, Arrow.
+//! Column types in SQL, in tables and in Arrow.
 //!
 //! | SQL | table | Arrow |
 //! | --- | --- | --- |
@@ -17,9 +17,9 @@
 //! | CHAR(n), CHARACTER(n); CHAR is CHAR(1) | Varchar with a modifier | Utf8, without the blanks at its end |
 //!
 //! - The modifier of a column goes with its Arrow field, as the name and the parameter of an extension type
-//!   ([`modifier_of`]): the engine keeps them where a column is passed on and drops them where it is computed with.
-//! - The way from a table's type to Arrow and back is the identity.
-//! - `zones.rs` has how timestamps with and without a zone become each other.
+//!   ([`modifier_of`]): DataFusion keeps them where a column is passed on and drops them where it is computed with.
+//! - Conversion of a table's type to Arrow and back is the identity.
+//! - `zones.rs` converts between timestamps with and without a zone.
 
 use std::sync::Arc;
 
@@ -36,10 +36,10 @@ use entresol_tables::{Column, DataType, Modifier, Schema};
 
 use crate::error::{Error, Result};
 
-/// Precision and scale of a DECIMAL that names neither.
+/// Precision and scale of a DECIMAL that specifies neither.
 const DECIMAL_DEFAULT: (u8, u8) = (38, 10);
 
-/// The Arrow type of a column type, in a session of this time zone.
+/// Arrow type of a column type, in a session of this time zone.
 pub fn arrow_type(data_type: DataType, zone: &str) -> ArrowType {
     match data_type {
         DataType::Boolean => ArrowType::Boolean,
@@ -57,7 +57,7 @@ pub fn arrow_type(data_type: DataType, zone: &str) -> ArrowType {
     }
 }
 
-/// The column type that holds all values of an Arrow type; `None` if there is none. For CREATE TABLE AS.
+/// Column type for all values of an Arrow type; `None` if there is none. For CREATE TABLE AS.
 pub fn column_type(arrow: &ArrowType) -> Option<DataType> {
     Some(match arrow {
         ArrowType::Boolean => DataType::Boolean,
@@ -82,7 +82,7 @@ pub fn column_type(arrow: &ArrowType) -> Option<DataType> {
     })
 }
 
-/// The keys of an extension type in the metadata of a field, as Arrow names them.
+/// Keys of an extension type in the metadata of a field, as Arrow names them.
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_PARAMETER: &str = "ARROW:extension:metadata";
 /// Names of the extension types.
@@ -90,7 +90,7 @@ const VARCHAR: &str = "entresol.varchar";
 const CHAR: &str = "entresol.char";
 const NUMERIC: &str = "entresol.numeric";
 
-/// A field that has a modifier.
+/// Field with a modifier.
 pub(crate) fn with_modifier(field: Field, modifier: Modifier) -> Field {
     let (name, parameter) = match modifier {
         Modifier::None => return field,
@@ -104,7 +104,7 @@ pub(crate) fn with_modifier(field: Field, modifier: Modifier) -> Field {
     field.with_metadata(metadata)
 }
 
-/// The modifier of a field, if it has one that its type can have.
+/// Modifier of a field, if it has one that its type can have.
 pub fn modifier_of(field: &Field) -> Modifier {
     let Some(name) = field.metadata().get(EXTENSION_NAME) else { return Modifier::None };
     let length = || field.metadata().get(EXTENSION_PARAMETER)?.parse().ok();
@@ -118,7 +118,7 @@ pub fn modifier_of(field: &Field) -> Modifier {
     modifier.unwrap_or_default()
 }
 
-/// The same rows with every CHAR(n) padded, as it is shown.
+/// Copy of a batch with every CHAR(n) padded for output.
 pub fn padded(batch: &RecordBatch) -> RecordBatch {
     let schema = batch.schema();
     let is_char = |field: &Arc<Field>| matches!(modifier_of(field), Modifier::Char(_));
@@ -138,28 +138,28 @@ pub fn padded(batch: &RecordBatch) -> RecordBatch {
     RecordBatch::try_new(Arc::clone(&schema), columns.collect()).unwrap_or_else(|_| batch.clone())
 }
 
-/// The Arrow field of a column, in a session of this time zone.
+/// Arrow field of a column, in a session of this time zone.
 pub(crate) fn field_of(column: &Column, zone: &str) -> Field {
     let field = Field::new(&column.name, arrow_type(column.data_type, zone), column.nullable);
     with_modifier(field, column.modifier)
 }
 
-/// The column that holds all values of a field; `None` if its type is none of a column.
+/// Column for all values of a field; `None` if no column has its type.
 pub(crate) fn column_of(field: &Field) -> Option<Column> {
     Some(Column::new(field.name(), column_type(field.data_type())?).with_modifier(modifier_of(field)))
 }
 
-/// The Arrow schema of columns, in a session of this time zone.
+/// Arrow schema of columns, in a session of this time zone.
 pub(crate) fn arrow_schema(columns: &[Column], zone: &str) -> SchemaRef {
     Arc::new(ArrowSchema::new(columns.iter().map(|column| field_of(column, zone)).collect::<Vec<_>>()))
 }
 
-/// The Arrow schema of a table as a user in this time zone sees it: without the hidden key.
+/// Arrow schema of a table for a user in this time zone: without the hidden key.
 pub fn visible_schema(schema: &Schema, zone: &str) -> SchemaRef {
     arrow_schema(schema.visible_columns(), zone)
 }
 
-/// The column type that a CREATE TABLE names.
+/// Column type that a CREATE TABLE specifies.
 pub(crate) fn declared_type(column: &str, declared: &SqlType) -> Result<(DataType, Modifier)> {
     let unsupported = || Error::unsupported(format!("type {declared} of column {column}"));
     let plain = |data_type| Ok((data_type, Modifier::None));
@@ -191,7 +191,7 @@ pub(crate) fn declared_type(column: &str, declared: &SqlType) -> Result<(DataTyp
             plain(decimal(column, declared, info)?)
         }
         SqlType::Date => plain(DataType::Date),
-        // Six digits of a second are what there is.
+        // Six digits of a second are the precision of timestamps.
         SqlType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
             plain(DataType::TimestampTz)
         }
@@ -213,7 +213,7 @@ fn wrong_length(column: &str, declared: &SqlType) -> Error {
     )
 }
 
-/// The modifier of VARCHAR and CHAR in their spellings; `None` for other types, the type itself if its length is wrong.
+/// Modifier of VARCHAR and CHAR in their spellings; `None` for other types, the type itself if its length is invalid.
 pub(crate) fn text_modifier(declared: &SqlType) -> Option<Result<Modifier, SqlType>> {
     let (modifier, length): (fn(u32) -> Modifier, _) = match declared {
         SqlType::Varchar(length) | SqlType::CharacterVarying(length) | SqlType::CharVarying(length) => {

@@ -1,4 +1,4 @@
-//! Transaction blocks: what BEGIN opens and COMMIT or ROLLBACK ends.
+//! Transaction blocks: opened by BEGIN and ended by COMMIT or ROLLBACK.
 //!
 //! ```text
 //!            BEGIN                    a statement fails
@@ -8,12 +8,12 @@
 //!    └──ROLLBACK, or COMMIT (an error)────────────────────────┘
 //! ```
 //!
-//! - All statements of a block see one snapshot and the block's own writes; at READ COMMITTED each sees a new
-//!   snapshot, and fails if somebody else has committed a row that the block wrote.
+//! - All statements of a block see one snapshot and the block's own writes; at READ COMMITTED each sees a new snapshot,
+//!   and fails if another transaction has committed a row that the block wrote.
 //! - READ UNCOMMITTED is READ COMMITTED; REPEATABLE READ is snapshot isolation, which is the default.
-//! - A statement that fails leaves nothing behind, and the block is failed as in PostgreSQL: only ROLLBACK and
-//!   ROLLBACK TO are possible. COMMIT then rolls back too, but says so with an error (PostgreSQL reports
-//!   success): a commit that did not happen must not look like one.
+//! - A statement that fails leaves nothing behind, and the block is failed as in PostgreSQL: only ROLLBACK and ROLLBACK
+//!   TO are possible. COMMIT then rolls back too, but reports an error (PostgreSQL reports success): a commit that did
+//!   not happen must not look like one.
 //!
 //! Memory: at most [`SAVEPOINTS_MAX`] savepoints; the writes are bounded by the transaction.
 
@@ -28,10 +28,10 @@ use entresol_transactions::{Isolation, Mark, Timestamp, Transaction};
 use crate::error::{Error, Result};
 use crate::postgres::settings::Settings;
 
-/// The most savepoints of a block.
+/// Maximum number of savepoints of a block.
 pub const SAVEPOINTS_MAX: usize = 1024;
 
-/// How a block runs.
+/// Transaction modes of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Modes {
     pub(crate) isolation: Isolation,
@@ -39,7 +39,7 @@ pub(crate) struct Modes {
 }
 
 impl Modes {
-    /// These, changed by what a statement says.
+    /// These modes, changed by those of a statement.
     pub(crate) fn with(mut self, modes: &[TransactionMode]) -> Modes {
         for mode in modes {
             match mode {
@@ -62,7 +62,7 @@ impl Modes {
     }
 }
 
-/// The level of this name; snapshot isolation is REPEATABLE READ.
+/// Isolation level of this name; snapshot isolation is REPEATABLE READ.
 pub(crate) fn level_named(name: &str) -> Isolation {
     match name {
         "read uncommitted" | "read committed" => Isolation::ReadCommitted,
@@ -71,18 +71,18 @@ pub(crate) fn level_named(name: &str) -> Isolation {
     }
 }
 
-/// Whether a block failed, with the message of the statement that did. Shared with what outlives the call that began
-/// it: streams of rows, and COPY.
+/// Failure of a block: the message of the statement that failed, if one did. Shared with objects that outlive the call
+/// that created them: row streams and COPY.
 #[derive(Debug, Default)]
 pub(crate) struct Failure(Mutex<Option<String>>);
 
 impl Failure {
-    /// The first failure is the one that counts.
+    /// Records a failure; the first one counts.
     pub(crate) fn set(&self, message: impl ToString) {
         self.0.lock().get_or_insert_with(|| message.to_string());
     }
 
-    /// The failure, if there was one.
+    /// Returns the failure, if there was one.
     pub(crate) fn get(&self) -> Option<String> {
         self.0.lock().clone()
     }
@@ -97,18 +97,18 @@ impl Failure {
 pub(crate) struct Block {
     transaction: Arc<Transaction>,
     modes: Modes,
-    /// Whether a statement has run in it.
+    /// True if a statement has run in it.
     has_run: bool,
     failure: Arc<Failure>,
     savepoints: Vec<Savepoint>,
 }
 
-/// A point of a block to go back to.
+/// Savepoint of a block.
 #[derive(Debug)]
 struct Savepoint {
     name: String,
     mark: Mark,
-    /// As they were.
+    /// Settings at the time of the savepoint.
     settings: Arc<Settings>,
 }
 
@@ -119,16 +119,17 @@ impl Block {
         Ok(Block { transaction, modes, has_run: false, failure: Arc::default(), savepoints: Vec::new() })
     }
 
-    /// How it runs.
+    /// Modes of the block.
     pub(crate) fn modes(&self) -> Modes {
         self.modes
     }
 
-    /// SET TRANSACTION: before the first statement only, because what was read cannot be read otherwise any more.
+    /// SET TRANSACTION: before the first statement only, because rows already read cannot be read again in another
+    /// mode.
     pub(crate) fn set_modes(&mut self, catalog: &Catalog, modes: Modes) -> Result<()> {
         self.check(false)?;
         if self.transaction.as_of().is_some() {
-            // The past is as it is at every level.
+            // Time travel reads the same rows at every isolation level.
             self.modes = Modes { read_only: true, ..modes };
             return Ok(());
         }
@@ -147,7 +148,7 @@ impl Block {
         Ok(())
     }
 
-    /// SET TRANSACTION AS OF: before the first statement only; what follows reads the past.
+    /// SET TRANSACTION AS OF: before the first statement only; later statements read as of `at`.
     pub(crate) fn set_as_of(&mut self, catalog: &Catalog, at: Timestamp) -> Result<()> {
         self.check(false)?;
         if self.has_run {
@@ -158,19 +159,19 @@ impl Block {
         Ok(())
     }
 
-    /// The transaction for the next statement.
+    /// Returns the transaction for the next statement.
     pub(crate) fn next_statement(&mut self) -> Result<Arc<Transaction>> {
         self.has_run = true;
         self.transaction = self.transaction.next_statement().inspect_err(|error| self.failure.set(error))?;
         Ok(Arc::clone(&self.transaction))
     }
 
-    /// Its transaction.
+    /// Transaction of the block.
     pub(crate) fn transaction(&self) -> &Arc<Transaction> {
         &self.transaction
     }
 
-    /// Whether a statement may run now.
+    /// Checks that a statement may run now: an error in a failed block, and for writes in a READ ONLY one.
     pub(crate) fn check(&self, writes: bool) -> Result<()> {
         match self.failure.get() {
             Some(message) => Err(Error::TransactionAborted(message)),
@@ -186,7 +187,7 @@ impl Block {
         self.failure.set(error);
     }
 
-    /// Where the failure of a statement is noted.
+    /// Failure record of the block, shared with its streams.
     pub(crate) fn failure(&self) -> &Arc<Failure> {
         &self.failure
     }
@@ -202,13 +203,13 @@ impl Block {
         Ok(())
     }
 
-    /// How many savepoints there are.
+    /// Number of savepoints.
     pub(crate) fn savepoints(&self) -> usize {
         self.savepoints.len()
     }
 
-    /// Takes back what was written after the savepoint; it stays. A failed block is open again. Returns the settings
-    /// to go back to.
+    /// Undoes the writes after the savepoint, which stays. A failed block is open again. Returns the settings to
+    /// restore.
     pub(crate) fn rollback_to(&mut self, name: &str) -> Result<Arc<Settings>> {
         let at = self.find(name)?;
         let savepoint = &self.savepoints[at];
@@ -219,7 +220,7 @@ impl Block {
         Ok(settings)
     }
 
-    /// Forgets the savepoint and those after it.
+    /// Releases the savepoint and those after it.
     pub(crate) fn release(&mut self, name: &str) -> Result<()> {
         self.check(false)?;
         let at = self.find(name)?;
@@ -245,8 +246,8 @@ fn level_of(level: &TransactionIsolationLevel) -> Isolation {
     }
 }
 
-/// Takes back what a statement wrote, unless it is told that the statement succeeded: also when the statement's
-/// future is dropped half-way.
+/// Undoes the writes of a statement when dropped, unless [`keep`](Self::keep) was called: also when the statement's
+/// future is dropped before it ends.
 #[derive(Debug)]
 pub(crate) struct StatementGuard {
     transaction: Arc<Transaction>,
@@ -258,7 +259,7 @@ impl StatementGuard {
         StatementGuard { transaction: Arc::clone(transaction), mark: Some(transaction.mark()) }
     }
 
-    /// The statement succeeded.
+    /// Keeps the writes: the statement succeeded.
     pub(crate) fn keep(mut self) {
         self.mark = None;
     }

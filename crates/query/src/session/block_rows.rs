@@ -1,4 +1,4 @@
-//! Rows of a statement of a block, which fails with them.
+//! Row streams of a block: an error of the stream fails the block.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use futures::{Stream, StreamExt};
 
 use crate::session::block::Failure;
 
-/// Rows of a statement of a block, which fails with them.
+/// Row stream of a statement of a block, which fails with it.
 pub(crate) struct BlockRows {
     pub(crate) stream: SendableRecordBatchStream,
     pub(crate) failure: Arc<Failure>,

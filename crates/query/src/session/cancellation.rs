@@ -1,7 +1,7 @@
-//! The statement that a session runs, for what may have to stop for it: its plans, its writes, its commit.
+//! Current statement of a session, for cancellation of its plans, its writes and its commit.
 //!
-//! One [`Cancellation`] belongs to one statement; the session has that of the statement that began last. Plans look at the
-//! one that is current when they compute a batch, because the rows of a cursor are computed by later statements.
+//! One [`Cancellation`] belongs to one statement; the session has that of the statement that began last. Plans check
+//! the current one when they compute a batch, because the rows of a cursor are computed by later statements.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use parking_lot::RwLock;
 
 use crate::error::{Error, Result};
 
-/// The statement of a session that began last; shared with its plans.
+/// Cancellation of the session's last statement; shared with its plans.
 #[derive(Debug, Default)]
 pub(crate) struct Running(RwLock<Arc<Cancellation>>);
 
 impl Running {
-    /// The statement.
+    /// Cancellation of the current statement.
     pub(crate) fn statement(&self) -> Arc<Cancellation> {
         Arc::clone(&self.0.read())
     }
 
-    /// An error if the statement is stopped.
+    /// Returns an error if the statement is cancelled.
     pub(crate) fn check(&self) -> Result<()> {
         Ok(self.0.read().check()?)
     }
@@ -30,7 +30,7 @@ impl Running {
     }
 }
 
-/// Stops the statement that a session runs, from any thread. Statements that begin later are not touched.
+/// Handle that cancels the current statement of a session, from any thread. Later statements are not affected.
 #[derive(Clone, Debug)]
 pub struct Canceller(Arc<Running>);
 
@@ -70,7 +70,7 @@ impl Drop for StopsIfDropped {
 }
 
 impl Error {
-    /// Why the statement was stopped, if it was.
+    /// Reason for which the statement was cancelled, if it was.
     pub fn interrupt(&self) -> Option<Interrupt> {
         use entresol_transactions::Error::Interrupted;
         match self {

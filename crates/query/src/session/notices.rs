@@ -1,15 +1,15 @@
-//! Notices: what a statement that was accepted did not do, because nothing depends on it.
+//! Notices: clauses of an accepted statement that had no effect.
 //!
-//! They wait in the session until whoever runs its statements takes them. Memory: [`NOTICES_MAX`] of them.
+//! They are queued in the session until the server or shell takes them. Memory: [`NOTICES_MAX`] of them.
 
 use crate::postgres::settings;
 use crate::session::core::SessionCore;
 
-/// The most that wait; more are dropped.
+/// Maximum number of queued notices; more are dropped.
 pub const NOTICES_MAX: usize = 64;
-/// Levels of `client_min_messages` that leave notices out.
+/// Levels of `client_min_messages` that suppress notices.
 const ABOVE: [&str; 2] = ["warning", "error"];
-/// The storage parameters of PostgreSQL's tables and indexes.
+/// Storage parameters of PostgreSQL's tables and indexes.
 const STORAGE: [&str; 17] = [
     "fillfactor",
     "parallel_workers",
@@ -51,7 +51,7 @@ impl SessionCore {
     }
 }
 
-/// Tells whether a parameter is one of PostgreSQL's storage, which is another here.
+/// Returns true if a name is one of PostgreSQL's storage parameters, which have no effect here.
 pub(crate) fn is_storage(name: &str) -> bool {
     STORAGE.iter().any(|known| known.eq_ignore_ascii_case(name))
 }

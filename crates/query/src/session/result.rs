@@ -1,4 +1,4 @@
-//! What statements give.
+//! Results of statements.
 
 use std::sync::Arc;
 
@@ -14,51 +14,51 @@ pub enum StatementResult<R = Collected> {
     Rows(R),
     /// Rows were changed.
     Count {
-        /// INSERT, UPDATE, DELETE or CREATE TABLE AS; MOVE, for rows that were passed by.
+        /// INSERT, UPDATE, DELETE or CREATE TABLE AS; MOVE, for rows that were skipped.
         verb: &'static str,
-        /// How many.
+        /// Number of rows.
         rows: u64,
     },
-    /// Rows were changed, and RETURNING asked for something of them.
+    /// Rows were changed, and RETURNING computed rows from them.
     Returned {
         /// INSERT, UPDATE or DELETE.
         verb: &'static str,
-        /// How many were changed.
+        /// Number of changed rows.
         rows: u64,
-        /// What is returned.
+        /// Rows of RETURNING.
         returned: R,
     },
-    /// Anything else was done.
+    /// Any other statement succeeded.
     Done {
-        /// What: CREATE TABLE, COMMIT and the like; empty for a text without a statement.
+        /// Command tag: CREATE TABLE, COMMIT and the like; empty for an empty query text.
         verb: &'static str,
     },
 }
 
-/// Rows that are there.
+/// Collected rows.
 #[derive(Debug, Clone)]
 pub struct Collected {
-    /// Their columns.
+    /// Columns of the rows.
     pub schema: SchemaRef,
     /// The rows.
     pub batches: Vec<RecordBatch>,
 }
 
-/// What running a prepared statement gave: its rows are computed as the stream is read, and their snapshot lives as
-/// long as it does. If it fails inside of a block, the block has failed.
+/// Result of a run of a prepared statement: its rows are computed as the stream is read, and their snapshot lives as
+/// long as it does. If the stream fails inside of a block, the block has failed.
 pub type Outcome = StatementResult<SendableRecordBatchStream>;
 
-/// What a short statement gave.
+/// Result of a statement on the fast path.
 #[derive(Debug)]
 pub enum Short {
-    /// Rows of a query: their columns, and the rows if there are any.
+    /// Rows of a query: their columns, and a batch if there are any rows.
     Rows(SchemaRef, Option<RecordBatch>),
-    /// INSERT, UPDATE or DELETE, and how many rows were changed.
+    /// INSERT, UPDATE or DELETE, and the number of changed rows.
     Count(&'static str, u64),
 }
 
 impl Collected {
-    /// The rows as a stream.
+    /// Converts the rows to a stream.
     pub fn stream(self) -> SendableRecordBatchStream {
         let batches = futures::stream::iter(self.batches.into_iter().map(Ok));
         Box::pin(RecordBatchStreamAdapter::new(self.schema, batches))
@@ -66,7 +66,7 @@ impl Collected {
 }
 
 impl StatementResult {
-    /// The same with its rows as a stream.
+    /// Converts the result to one with its rows as a stream.
     pub fn stream(self) -> Outcome {
         match self {
             StatementResult::Rows(rows) => StatementResult::Rows(rows.stream()),

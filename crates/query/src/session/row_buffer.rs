@@ -1,4 +1,4 @@
-//! Rows that a statement holds until it goes on with them, counted in the memory of its session.
+//! Row buffers of statements, reserved in the memory of their session.
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -11,7 +11,7 @@ use futures::TryStreamExt;
 use crate::error::Result;
 use crate::session::core::SessionCore;
 
-/// Batches of rows and the memory that is reserved for them, which goes back when they are dropped.
+/// Batches of rows with their memory reservation, which is released when they are dropped.
 #[derive(Debug)]
 pub(crate) struct RowBuffer {
     batches: Vec<RecordBatch>,
@@ -34,7 +34,7 @@ impl RowBuffer {
         RowBuffer::new(session).filled_from(&mut stream).await
     }
 
-    /// The buffer with the rows of a stream added.
+    /// Adds the rows of a stream to the buffer.
     pub(crate) async fn filled_from(mut self, rows: &mut SendableRecordBatchStream) -> Result<RowBuffer> {
         while let Some(batch) = rows.try_next().await? {
             self.push(batch)?;
@@ -49,17 +49,17 @@ impl RowBuffer {
         Ok(())
     }
 
-    /// The batches, in the order in which they came.
+    /// Batches in order of arrival.
     pub(crate) fn batches(&self) -> &[RecordBatch] {
         &self.batches
     }
 
-    /// The batches, which are not counted any more.
+    /// Returns the batches and releases their reservation.
     pub(crate) fn into_batches(self) -> Vec<RecordBatch> {
         self.batches
     }
 
-    /// The rows as a stream, which gives the memory back as they are taken and dropped.
+    /// Converts the rows to a stream, which releases memory as they are taken and dropped.
     pub(crate) fn into_stream(self, schema: SchemaRef) -> SendableRecordBatchStream {
         let RowBuffer { batches, reservation } = self;
         let rows = batches.into_iter().map(move |batch| {

@@ -1,10 +1,10 @@
-//! `nextval`, `currval`, `lastval` and `setval`.
+//! Sequence functions `nextval`, `currval`, `lastval` and `setval`.
 //!
-//! - Drawing is not transactional: what a statement drew stays drawn, whatever becomes of it. A session remembers what it
-//!   drew last of each sequence (`currval`) and of all (`lastval`).
-//! - A statement that draws for many rows draws for a batch of them at once.
-//! - Each reservation of values waits for the disk if the session's commits do (the tables' module `sequence` says why), on
-//!   the thread that runs the statement, once per 32 values or more.
+//! - Advancing a sequence is not transactional: values taken by a statement stay taken, whether it commits or not. A
+//!   session remembers the last value that it took from each sequence (`currval`) and from any (`lastval`).
+//! - A statement that advances a sequence for many rows does so for a batch of them at once.
+//! - Each reservation of values waits for the disk if the session's commits do (the tables' module `sequence` gives the
+//!   reason), on the thread that runs the statement, once per 32 values or more.
 //!
 //! Memory: two numbers per sequence that a session used.
 
@@ -27,17 +27,17 @@ use crate::error::{Error, Result, external};
 use crate::parser::sequence_calls::relation_name;
 use crate::session::variables::Facts;
 
-/// What a session drew.
+/// Sequence values that a session took.
 #[derive(Debug, Default)]
 pub(crate) struct Drawn {
-    /// By the sequences' numbers, the last value.
+    /// Last value by the sequence's number.
     values: HashMap<u64, i64>,
-    /// The sequence of the last `nextval`.
+    /// Sequence of the last `nextval`.
     last: Option<u64>,
 }
 
 impl Drawn {
-    /// DISCARD SEQUENCES.
+    /// Forgets all values, for DISCARD SEQUENCES.
     pub(crate) fn clear(&mut self) {
         *self = Drawn::default();
     }
@@ -73,7 +73,7 @@ enum Kind {
     Set,
 }
 
-/// The functions on sequences.
+/// Sequence function of a session.
 #[derive(Debug)]
 struct Function {
     kind: Kind,
@@ -154,19 +154,19 @@ impl Function {
     }
 }
 
-/// The function `nextval` of an engine.
+/// Function `nextval` of a session's planner.
 pub(crate) fn nextval(state: &SessionState) -> Option<Arc<ScalarUDF>> {
     state.scalar_functions().get(Kind::Next.name()).cloned()
 }
 
-/// So many values of `nextval(name)`.
+/// Takes `count` values of `nextval(name)`.
 pub(crate) fn next_values(nextval: &ScalarUDF, name: &str, count: usize) -> Result<ArrayRef> {
     let function = nextval.inner().downcast_ref::<Function>();
     let function = function.ok_or_else(|| Error::Internal("nextval is another function".into()))?;
     Ok(Arc::new(Int64Array::from(function.next(name, count as u64)?)))
 }
 
-/// Draws values, and remembers for the session that it did.
+/// Advances a sequence, and remembers the last value for the session.
 pub(crate) fn draw(
     catalog: &Catalog,
     facts: &Facts,

@@ -1,8 +1,9 @@
-//! Snapshots that sessions hold for longer than a look-up takes: who holds them, and their end, since what they see cannot
-//! be reclaimed.
+//! Snapshots held by sessions for longer than a look-up, with their holders: row versions that they see cannot be
+//! reclaimed.
 //!
-//! Noted are the transactions of blocks and of statements that are planned; look-ups of single keys hold theirs for
-//! microseconds. A cursor of a block at READ COMMITTED holds one of its own. Memory: one weak reference to each that is open.
+//! Registered are the transactions of blocks and of planned statements; look-ups of single keys hold theirs for
+//! microseconds. A cursor of a block at READ COMMITTED holds one of its own. Memory: one weak reference to each open
+//! transaction.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,18 +13,18 @@ use parking_lot::Mutex;
 
 use crate::session::variables::{Client, Facts};
 
-/// Registry of the sessions of a database, for whoever asks who holds a snapshot. Clones are the same.
+/// Registry of the sessions of a database, and of the snapshots that they hold. Clones are the same registry.
 #[derive(Clone, Debug, Default)]
 pub struct Sessions(Arc<Mutex<Vec<Weak<SessionSnapshots>>>>);
 
-/// The snapshots of one session.
+/// Snapshots of one session.
 #[derive(Debug)]
 pub(crate) struct SessionSnapshots {
     facts: Arc<Facts>,
     open: Mutex<Vec<Snapshot>>,
 }
 
-/// A transaction and when it was noted.
+/// Transaction and the time of its registration.
 #[derive(Debug)]
 struct Snapshot {
     since: Instant,
@@ -31,7 +32,7 @@ struct Snapshot {
 }
 
 impl Sessions {
-    /// Adds a session; it leaves when the session is dropped.
+    /// Adds a session; dropping the session removes it.
     pub(crate) fn register(&self, facts: &Arc<Facts>) -> Arc<SessionSnapshots> {
         let session = Arc::new(SessionSnapshots { facts: Arc::clone(facts), open: Mutex::default() });
         let mut sessions = self.0.lock();
@@ -40,13 +41,13 @@ impl Sessions {
         session
     }
 
-    /// Ends snapshots that are older; returns how many. Whoever uses one gets "snapshot too old" from then on.
+    /// Expires older snapshots; returns their number. Readers of an expired snapshot get "snapshot too old".
     pub fn expire(&self, age_max: Duration) -> usize {
         self.sessions().iter().map(|session| session.expire(age_max)).sum()
     }
 
-    /// Names the session that holds the snapshot of a transaction: `session 7 of anna for 93 s`. None for transactions
-    /// that no session began.
+    /// Describes the session that holds the snapshot of a transaction: `session 7 of anna for 93 s`. None for
+    /// transactions of no session.
     pub(crate) fn holder(&self, transaction: u64) -> Option<String> {
         self.sessions().iter().find_map(|session| session.holder(transaction))
     }
@@ -57,7 +58,7 @@ impl Sessions {
 }
 
 impl SessionSnapshots {
-    /// Notes a transaction, once.
+    /// Registers a transaction, once.
     pub(crate) fn note(&self, transaction: &Arc<Transaction>) {
         let mut open = self.open.lock();
         open.retain(|other| other.transaction.strong_count() > 0);
@@ -75,7 +76,7 @@ impl SessionSnapshots {
             }
             transaction => transaction.is_some(),
         });
-        // A commit in work is waited for here.
+        // A commit in flight is waited for here.
         old.iter().filter(|transaction| transaction.expire()).count()
     }
 

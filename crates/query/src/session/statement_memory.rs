@@ -1,7 +1,7 @@
-//! A bound for the statements of one session, within the bound of all.
+//! Memory limit of the statements of one session, within the limit of all.
 //!
-//! One session's sorts and joins cannot take what the others need: what goes beyond its share spills or fails, as
-//! beyond the whole.
+//! One session's sorts and joins cannot take the memory that others need: operators beyond its share spill or fail, as
+//! beyond the limit of all.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 
 use crate::error::Result;
 
-/// The memory of a session: at most `bytes_max` at a time out of `shared`, which all sessions have together.
+/// Memory of a session: at most `bytes_max` at a time out of `shared`, which all sessions share.
 pub fn statement_memory(shared: &Arc<RuntimeEnv>, bytes_max: usize) -> Result<Arc<RuntimeEnv>> {
     let share = Share { all: Arc::clone(&shared.memory_pool), used: AtomicUsize::new(0), bytes_max };
     Ok(RuntimeEnvBuilder::from_runtime_env(shared).with_memory_pool(Arc::new(share)).build_arc()?)

@@ -1,4 +1,4 @@
-//! Functions whose answer the session knows: `version()`, `current_setting('TimeZone')`, `current_user` and the like.
+//! Functions of session variables: `version()`, `current_setting('TimeZone')`, `current_user` and the like.
 //!
 //! They read what the session shares with them, [`Facts`], when they are called; so a plan that has one is optimised
 //! each time it runs ([`crate::execution::prepared`]).
@@ -23,14 +23,14 @@ use crate::postgres::settings::{self, SERVER_VERSION, Setting, Settings};
 use crate::schema_names::{CATALOG, SCHEMA};
 use crate::session::sequence_functions::Drawn;
 
-/// Who uses a session.
+/// Client of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
-    /// The user, `current_user`.
+    /// User name, `current_user`.
     pub user: String,
-    /// The number of the session, `pg_backend_pid()`.
+    /// Number of the session, `pg_backend_pid()`.
     pub process_id: i32,
-    /// Whether the user may do everything, `is_superuser`.
+    /// True if the user has all privileges, `is_superuser`.
     pub administrator: bool,
 }
 
@@ -40,17 +40,17 @@ impl Default for Client {
     }
 }
 
-/// What a session shares with its functions.
+/// Session variables, shared between a session and its functions.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    /// Shared with the savepoints that go back to them; who changes them has a copy of its own.
+    /// Settings, shared with the savepoints that restore them; copied on change.
     settings: Mutex<Arc<Settings>>,
     pub(crate) client: Mutex<Client>,
     /// How often something here was changed.
     pub(crate) changes: AtomicU64,
     /// What it drew from sequences.
     pub(crate) drawn: Mutex<Drawn>,
-    /// Notices that wait to be sent to the client.
+    /// Notices to be sent to the client.
     pub(crate) notices: Mutex<Vec<String>>,
 }
 
@@ -70,7 +70,7 @@ impl Facts {
         })
     }
 
-    /// The settings as they are now.
+    /// Current settings.
     pub(crate) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.lock())
     }
@@ -81,7 +81,7 @@ impl Facts {
         self.changed();
     }
 
-    /// Goes back to settings as they were; false if they are still the same.
+    /// Restores earlier settings; false if they are unchanged.
     pub(crate) fn restore(&self, before: Arc<Settings>) -> bool {
         let mut settings = self.settings.lock();
         if Arc::ptr_eq(&settings, &before) {
@@ -96,7 +96,7 @@ impl Facts {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The value of a setting, but for those of the open block.
+    /// Value of a setting, except for those of the open block.
     pub(crate) fn value(&self, setting: &Setting) -> String {
         match setting.name {
             "session_authorization" => self.client.lock().user.clone(),
@@ -107,7 +107,7 @@ impl Facts {
 }
 
 impl Facts {
-    /// Who uses the session.
+    /// Client of the session.
     pub(crate) fn client(&self) -> Client {
         self.client.lock().clone()
     }
@@ -143,7 +143,7 @@ pub(crate) fn register(context: &SessionContext, facts: &Arc<Facts>) {
     }
 }
 
-/// A function without arguments.
+/// Function without arguments.
 fn nullary(
     name: &str,
     alias: &'static str,
@@ -162,7 +162,7 @@ enum Kind {
     Set,
 }
 
-/// The functions on settings.
+/// Function on settings.
 #[derive(Debug)]
 struct SettingFunction {
     kind: Kind,

@@ -1,4 +1,4 @@
-//! COPY in and out: round trips of every type, cut anywhere; errors with their places.
+//! COPY in and out: round trips of every type in chunks of any size; errors with their positions.
 
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
@@ -20,7 +20,7 @@ fn statement(sql: &str) -> CopyStatement {
     CopyStatement::parse(sql).unwrap().unwrap()
 }
 
-/// Copies bytes into a table, in pieces of so many bytes.
+/// Copies bytes into a table, in chunks of `piece` bytes.
 async fn copy_in(session: &mut Session, sql: &str, bytes: &[u8], piece: usize) -> Result<u64> {
     let mut copy = session.copy_in(&statement(sql))?;
     for piece in bytes.chunks(piece) {
@@ -121,13 +121,13 @@ async fn in_a_block_a_copy_is_a_statement() {
     assert_eq!(copy_in(&mut session, "COPY t FROM STDIN", b"2\t2\tb\n", 100).await.unwrap(), 1);
     assert_eq!(one(&mut session, "SELECT count(*) FROM t").await, "2");
     assert_eq!(one(&mut other, "SELECT count(*) FROM t").await, "0");
-    // Written rows of a failed one are taken back, and the block has failed.
+    // Written rows of a failed one are undone, and the block has failed.
     let many: String = (10..3000).map(|id| format!("{id}\t0\tx\n")).chain(["2\t0\tx\n".into()]).collect();
     copy_in(&mut session, "COPY t FROM STDIN", many.as_bytes(), 1000).await.unwrap_err();
     assert!(session.is_failed());
     run(&mut session, "ROLLBACK TO s").await;
     assert_eq!(one(&mut session, "SELECT count(*) FROM t").await, "1");
-    // So has one that is dropped half-way.
+    // So has one that is dropped before its end.
     let mut copy = session.copy_in(&statement("COPY t FROM STDIN")).unwrap();
     copy.push(many.as_bytes()).unwrap();
     drop(copy);
@@ -138,7 +138,7 @@ async fn in_a_block_a_copy_is_a_statement() {
     run(&mut session, "BEGIN READ ONLY").await;
     assert!(session.copy_in(&statement("COPY t FROM STDIN")).unwrap_err().to_string().contains("READ ONLY"));
     run(&mut session, "ROLLBACK").await;
-    // Outside of a block nothing is left of one that was dropped.
+    // Outside of a block a dropped one leaves nothing behind.
     let mut copy = session.copy_in(&statement("COPY t FROM STDIN")).unwrap();
     copy.push(many.as_bytes()).unwrap();
     drop(copy);
@@ -171,7 +171,7 @@ async fn rows_of_values_are_for_the_binary_format() {
     assert!(error.contains("column \"d\" is of type"), "{error}");
     let error = refused(&[decimal(Some(100_000)), ScalarValue::from(5001)]);
     assert!(error.contains("column \"d\" is of type"), "{error}");
-    // Neither takes what is the other's.
+    // Neither accepts the other's input.
     let mut copy = session.copy_in(&binary).unwrap();
     assert!(copy.push(b"1\t2\n").unwrap_err().to_string().contains("FORMAT binary"));
     drop(copy);
@@ -213,7 +213,7 @@ fn what_is_no_copy_of_this_kind_is_refused() {
     }
 }
 
-/// A row: every column type, as SQL literals.
+/// Row of every column type, as SQL literals.
 fn row() -> impl Strategy<Value = Vec<String>> {
     let null = || Just("NULL".to_owned());
     let text = prop_oneof![
@@ -269,7 +269,7 @@ fn every_type_comes_back_as_it_was() {
                 run(&mut session, &format!("INSERT INTO a VALUES ({id}, {})", row.join(", "))).await;
             }
             let bytes = copy_out(&mut session, &format!("COPY a TO STDOUT{format}")).await.unwrap();
-            // In this format an empty text and NULL are the same.
+            // In this format an empty string and NULL are the same.
             let same = format.contains("NULL ''");
             let copied = copy_in(&mut session, &format!("COPY b FROM STDIN{format}"), &bytes, piece).await;
             prop_assert_eq!(copied.unwrap(), rows.len() as u64, "{}", String::from_utf8_lossy(&bytes));

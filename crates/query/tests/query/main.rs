@@ -1,4 +1,4 @@
-//! SQL against a whole database: text tests under a matrix of configurations, and concurrent sessions.
+//! SQL against a complete database: SQL text tests under a matrix of configurations, and concurrent sessions.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod copy;

@@ -1,4 +1,4 @@
-//! The names of columns that a statement does not name: PostgreSQL's.
+//! Names of columns that a statement does not name, as in PostgreSQL.
 
 use entresol_query::Session;
 
@@ -8,7 +8,7 @@ async fn run(session: &mut Session, sql: &str) {
     session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// The names of a query's columns, as clients see them, and its first row.
+/// Names of a query's columns, as clients see them, and its first row.
 async fn given(session: &mut Session, sql: &str) -> (String, String) {
     let batches = session.query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     let schema = batches[0].schema();
@@ -82,7 +82,7 @@ async fn columns_without_a_name_are_called_as_in_postgresql() {
     assert_eq!(returned, ("id ?column? max upper".to_owned(), "10 4 3 A".to_owned()));
 }
 
-/// The names can be used, and do not stand in the way of columns.
+/// Generated names can be referenced, and do not hide columns.
 #[tokio::test]
 async fn names_that_are_given_are_names() {
     let (_database, mut session) = meters().await;

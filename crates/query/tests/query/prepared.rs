@@ -1,4 +1,4 @@
-//! Prepared statements: types, values, plans that are kept and made again.
+//! Prepared statements: types, values, cached plans and their renewal.
 
 use entresol_query::arrow::datatypes::DataType;
 use entresol_query::arrow::record_batch::RecordBatch;
@@ -16,7 +16,7 @@ async fn prepared(session: &mut Session, sql: &str) -> Prepared {
     session.prepare(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-/// Rows joined by `;`, or the verb and the count.
+/// Runs a statement; returns rows joined by `;`, or the verb and the count.
 async fn given(session: &mut Session, statement: &Prepared, values: &[ScalarValue]) -> Result<String> {
     Ok(match session.run_prepared(statement, values).await? {
         Outcome::Rows(stream) => {
@@ -238,7 +238,7 @@ async fn prepared_statements_run_in_blocks() {
         run(&mut b, "UPDATE meters SET power = 200 WHERE id = 2").await;
         let seen = if level == "READ COMMITTED" { "211" } else { "31" };
         assert_eq!(given(&mut a, &sum, &[]).await.unwrap(), seen, "{level}");
-        // What was read was changed by somebody else.
+        // A row that was read was changed by another session.
         let committed = given(&mut a, &commit, &[]).await;
         match level {
             "SERIALIZABLE" => assert!(committed.unwrap_err().is_conflict()),
@@ -295,7 +295,7 @@ async fn prepared_statements_are_run_again_after_conflicts() {
     assert_eq!(given(&mut session, &read, &[]).await.unwrap(), "210");
 }
 
-/// Such subqueries are planned while rows are computed: they have to read where the statement does.
+/// Correlated subqueries planned while rows are computed read in the statement's transaction.
 #[tokio::test]
 async fn subqueries_that_are_run_by_row_read_in_the_statements_transaction() {
     let (database, mut session) = meters().await;
@@ -314,7 +314,7 @@ async fn subqueries_that_are_run_by_row_read_in_the_statements_transaction() {
         assert_eq!(given(&mut session, &statement, &[]).await.unwrap(), within);
         run(&mut session, "ROLLBACK").await;
         assert_eq!(given(&mut session, &statement, &[]).await.unwrap(), before);
-        // And nothing that was committed after its snapshot.
+        // And no row that was committed after its snapshot.
         run(&mut session, "BEGIN").await;
         assert_eq!(given(&mut session, &statement, &[]).await.unwrap(), before);
         let mut other = database.session();
@@ -325,7 +325,7 @@ async fn subqueries_that_are_run_by_row_read_in_the_statements_transaction() {
     }
 }
 
-/// A value that is finer than its column is compared as it is; only where it is assigned is it rounded.
+/// A value that is finer than its column is compared as it is, and rounded only where it is assigned.
 #[tokio::test]
 async fn decimals_keep_their_digits_until_they_are_assigned() {
     let (_database, mut session) = meters().await;

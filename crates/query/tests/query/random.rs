@@ -1,12 +1,12 @@
-//! Random queries over small random tables, against DuckDB: `tests/random-queries` makes, compares and minimises them, and
-//! runs ours through the pipes of this test.
+//! Random queries over small random tables, against DuckDB: `tests/random-queries` generates, compares and minimises
+//! them, and runs ours through the pipes of this test.
 //!
 //! ```text
 //!   a line of SQL ─▶ the types of the columns, a line for each row, `.`; or `!` and the error
 //! ```
 //!
-//! 1,000 queries of one seed; `make random-queries` runs more, of another. Without the Python package of DuckDB the test is
-//! skipped, and says so.
+//! 1,000 queries of one seed; `make random-queries` runs more, of another. Without the Python package of DuckDB the
+//! test is skipped, and says so.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
@@ -22,14 +22,14 @@ use entresol_query::{Session, StatementResult};
 
 use crate::runner::TestDatabase;
 
-/// Between the values of a row, and in the place of one that is NULL.
+/// Separator of the values of a row, and representation of NULL.
 const SEPARATOR: char = '\u{1f}';
 const NULL: char = '\u{0}';
 const TIMEOUT: Duration = Duration::from_secs(30);
 const QUERIES: &str = "1000";
 const SEED: &str = "1";
 
-/// Where `make drivers` puts Python.
+/// Python interpreter that `make drivers` installs.
 fn python() -> Option<PathBuf> {
     let given = std::env::var_os("ENTRESOL_DRIVERS").map(PathBuf::from);
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);

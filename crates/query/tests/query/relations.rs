@@ -1,4 +1,5 @@
-//! Views, sequences and identity columns where text tests do not reach: COPY, prepared statements, sessions at once, kills.
+//! Views, sequences and identity columns beyond the SQL text tests: COPY, prepared statements, concurrent sessions,
+//! kills.
 
 use entresol_query::datafusion::common::ScalarValue;
 use entresol_query::{CopyStatement, Outcome, Prepared, Result, Session, VIEW_DEPTH_MAX};
@@ -15,7 +16,7 @@ async fn one(session: &mut Session, sql: &str) -> String {
     rows(&batches).join(";")
 }
 
-/// The SQLSTATE of what fails.
+/// SQLSTATE of a statement that fails.
 async fn code(session: &mut Session, sql: &str) -> &'static str {
     match session.execute(sql).await {
         Err(error) => error.sqlstate(),
@@ -92,7 +93,7 @@ async fn copy_draws_what_its_lines_do_not_give() {
     let counted = "SELECT count(*), min(id), max(id), sum(id - v) FROM t";
     assert_eq!(one(&mut session, counted).await, "3000 1 3000 3000");
     assert_eq!(one(&mut session, "SELECT lastval()").await, "3000");
-    // As in PostgreSQL, whose dumps are read that way.
+    // As in PostgreSQL, whose dumps are loaded that way.
     assert_eq!(copy_in(&mut session, "COPY t FROM STDIN", b"9000\t1\n").await.unwrap(), 1);
     assert_eq!(one(&mut session, "INSERT INTO t (v) VALUES (5) RETURNING id").await, "3001");
 }

@@ -42,13 +42,13 @@ use entresol_transactions::StateContext;
 #[derive(Clone, Copy)]
 struct Configuration {
     journal: bool,
-    /// Close and open the database after each record outside of transactions.
+    /// True to close and open the database after each record outside of transactions.
     reopen: bool,
     durability: Durability,
     target_partitions: usize,
 }
 
-/// A database of a test, which can be closed and opened again.
+/// Database of a test, which can be closed and opened again.
 pub(crate) struct TestDatabase {
     configuration: Configuration,
     directory: tempfile::TempDir,
@@ -81,7 +81,7 @@ impl TestDatabase {
         })
     }
 
-    /// What a kill of the process would leave now, opened again; for a database in which nobody writes meanwhile.
+    /// Opens a copy of the files, as a kill of the process would leave them now; requires that no writer is active.
     pub(crate) fn copied(&self) -> TestDatabase {
         let directory = tempfile::tempdir().unwrap();
         for file in std::fs::read_dir(self.directory.path()).unwrap() {
@@ -103,7 +103,7 @@ impl TestDatabase {
         self.catalog = Some(Catalog::open_or_create(StateContext::open_or_create(pool).unwrap()).unwrap());
     }
 
-    /// Tasks of queries that ended early may hold the pool a moment longer.
+    /// Opens the pool; waits for tasks of queries that ended early, which may still hold it.
     fn open_pool(&self, options: &PoolOptions) -> Arc<Pool> {
         for _ in 0..500 {
             match Pool::open_or_create(self.directory.path(), options) {
@@ -220,7 +220,7 @@ async fn run_record(session: &mut Session, record: &Record) -> Result<(), String
     }
 }
 
-/// Returns the records that failed.
+/// Runs a file; returns the records that failed.
 async fn run_file(path: &Path, configuration: Configuration) -> Vec<String> {
     let mut failures = Vec::new();
     let mut database = TestDatabase::new(configuration);

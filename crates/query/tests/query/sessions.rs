@@ -1,4 +1,4 @@
-//! Two and more sessions at once.
+//! Concurrent sessions.
 
 use entresol_query::{Error, Session, StatementResult};
 use futures::StreamExt;
@@ -38,7 +38,7 @@ async fn a_block_reads_one_snapshot_and_its_own_writes() {
     assert_eq!(one(&mut a, "SELECT sum(amount) FROM account").await, "1201");
 }
 
-/// A unique index is younger than a snapshot that has the same value twice: nothing may be concluded from it there.
+/// A unique index younger than a snapshot that has a value twice implies nothing for that snapshot.
 #[tokio::test]
 async fn a_unique_index_says_nothing_of_older_snapshots() {
     let (_database, mut a, mut b) = accounts().await;

@@ -1,5 +1,5 @@
-//! The short way of statements on single rows and the long one through the engine give the same: results, types,
-//! errors, and what is in the table afterwards.
+//! The fast path of statements on single rows and the planned path through DataFusion are equivalent: results, types,
+//! errors, and the table afterwards.
 
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::datafusion::common::ScalarValue;
@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::runner::{TestDatabase, rows};
 
-/// What a statement did, in a form that can be compared.
+/// Outcome of a statement, in a form that can be compared.
 #[derive(Debug, PartialEq)]
 enum Did {
     Rows(String, Vec<String>),
@@ -19,7 +19,7 @@ enum Did {
 }
 
 fn columns(batches: &[RecordBatch], schema: &entresol_query::arrow::datatypes::Schema) -> String {
-    // The computed batches know best what may be NULL.
+    // The schema of computed batches is more precise in nullability.
     let known = batches.first().map(RecordBatch::schema);
     let schema = known.as_deref().unwrap_or(schema);
     let columns = schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
@@ -59,7 +59,7 @@ async fn prepared(session: &mut Session, sql: &str, values: &[ScalarValue]) -> D
     }
 }
 
-/// The values of the first key column, of the second, and of the others.
+/// Values of the first key column, of the second, and of the others.
 const NUMBERS: [&str; 9] =
     ["0", "1", "2", "3", "-1", "2147483647", "2147483648", "NULL", "9223372036854775807"];
 const TEXTS: [&str; 5] = ["'a'", "'b'", "''", "'it''s'", "NULL"];
@@ -106,7 +106,7 @@ fn assignment() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A statement, with `{long}` where something makes it go the long way.
+/// Statement, with `{long}` for a condition that makes it take the planned path.
 fn statement() -> impl Strategy<Value = String> {
     let items = prop_oneof![
         Just("*".to_owned()),
@@ -153,7 +153,7 @@ fn both_ways_do_the_same() {
             let (_long_database, mut long) = database().await;
             for (statement, in_block) in history {
                 let short_sql = statement.replace("{long}", "").replace("{insert}", "");
-                // A condition that is always true, and VALUES under a query: not for the short way.
+                // A condition that is always true, and VALUES under a query: not on the fast path.
                 let long_sql =
                     statement.replace("{long}", " AND (n IS NULL OR n IS NOT NULL)").replace("{insert}", "");
                 let long_sql = match long_sql.contains("DEFAULT") {
@@ -166,8 +166,8 @@ fn both_ways_do_the_same() {
                     }
                 }
                 let (ours, theirs) = (text(&mut short, &short_sql).await, text(&mut long, &long_sql).await);
-                // The engine computes in the order of its choice, so which of two errors it meets is open; and
-                // `0 + NULL` has a type of its own.
+                // DataFusion computes in the order of its choice, so either of two errors may come first; and `0 +
+                // NULL` has a type of its own.
                 match (&ours, &theirs) {
                     (Did::Failed(_), Did::Failed(_)) => {}
                     _ => prop_assert_eq!(&ours, &theirs, "{}\n{}", short_sql, long_sql),

@@ -1,40 +1,40 @@
-//! Lines into fields, whatever pieces the bytes come in.
+//! COPY input: lines into fields, from chunks of bytes of any size.
 //!
 //! | | text | csv |
 //! | --- | --- | --- |
 //! | end of a line | `\n` or `\r\n`, the same for all; a backslash before it makes it data | `\n` or `\r\n` outside of quotes |
 //! | special characters | `\b \f \n \r \t \v`, `\` and 1 to 3 octal digits, `\x` and 1 or 2 hex digits, `\` and any other | in quotes; quotes in them escaped |
-//! | NULL | the null text as it stands, before escapes are read | the null text without quotes |
+//! | NULL | the null string as it stands, before escapes are decoded | the null string without quotes |
 //! | end of the data | `\.` alone on a line, or no more bytes | the same |
 //!
-//! Bytes are UTF-8 once escapes are read. Memory: one line, at most [`LINE_BYTES_MAX`], and what was pushed last.
+//! Bytes are UTF-8 once escapes are decoded. Memory: one line, at most [`LINE_BYTES_MAX`], and the last chunk.
 
 use crate::error::{Error, Result};
 use crate::parser::copy_options::{Format, Options};
 
-/// The longest line of a COPY FROM.
+/// Maximum bytes of a line of a COPY FROM.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// A field: `None` is NULL.
+/// Field of a line; `None` is NULL.
 pub(super) type Field = Option<String>;
 
-/// Cuts bytes into lines and lines into fields.
+/// Decoder that splits bytes into lines and lines into fields.
 #[derive(Debug)]
 pub(super) struct Decoder {
     options: Options,
-    /// What is not yet a whole line.
+    /// Bytes of an incomplete line.
     rest: Vec<u8>,
-    /// How far it was looked through for the line's end.
+    /// Scan position of the search for the line's end.
     looked: Looked,
-    /// The lines that were seen, for messages.
+    /// Number of lines so far, for messages.
     line: u64,
-    /// Whether lines end with `\r\n`; known after the first.
+    /// True if lines end with `\r\n`; known after the first.
     carriage_returns: Option<bool>,
     header: bool,
     ended: bool,
 }
 
-/// A place in a line, and whether it is in quotes.
+/// Scan position in a line, and whether it is in quotes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Looked {
     at: usize,
@@ -59,12 +59,12 @@ impl Decoder {
         }
     }
 
-    /// The line that was read last, from 1.
+    /// Number of the last line decoded, from 1.
     pub(super) fn line(&self) -> u64 {
         self.line
     }
 
-    /// Takes bytes and gives the fields of each line that is whole now to `f`.
+    /// Decodes a chunk and passes the fields of each complete line to `f`.
     pub(super) fn push(
         &mut self,
         bytes: &[u8],
@@ -92,7 +92,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The end of the data: the last line may have no end.
+    /// Ends the input: the last line may lack its end.
     pub(super) fn finish(&mut self, mut f: impl FnMut(u64, Vec<Field>) -> Result<()>) -> Result<()> {
         let rest = std::mem::take(&mut self.rest);
         if !self.ended && !rest.is_empty() {
@@ -102,7 +102,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Where the first line ends, if it does; else what was looked at now is not looked at again.
+    /// End of the first line, if it is complete; else the position is recorded, so that no byte is scanned twice.
     fn line_end(&mut self, bytes: &[u8]) -> Option<usize> {
         let Looked { mut at, mut quoted } = std::mem::take(&mut self.looked);
         match self.options.format {
@@ -113,7 +113,7 @@ impl Decoder {
                     if bytes[at] == b'\n' {
                         return Some(at);
                     }
-                    // Whatever is behind a backslash is not the end; but `\.` ends the data, and its line.
+                    // A backslash escapes any byte behind it; but `\.` ends the data, and its line.
                     at += 2;
                 }
                 at = at.max(bytes.len());
@@ -178,7 +178,7 @@ impl Decoder {
                 Some(b'\\') => at += 2,
                 Some(b'\r') => return Err(malformed("literal carriage return found in data")),
                 Some(&byte) if byte != self.options.delimiter => at += 1,
-                // The delimiter, or the end of the line.
+                // Delimiter, or end of the line.
                 _ => {
                     let raw = &line[start..at];
                     let is_null = raw == self.options.null.as_bytes();
@@ -188,7 +188,7 @@ impl Decoder {
                 }
             }
         }
-        // A backslash was the last byte of the line.
+        // The last byte of the line was a backslash.
         if start <= line.len() {
             fields.push(Some(text(unescaped(&line[start..]))?));
         }
@@ -241,7 +241,7 @@ fn text(bytes: Vec<u8>) -> Result<String> {
     }
 }
 
-/// A field of the text format with its escapes read.
+/// Decodes the escapes of a field of the text format.
 fn unescaped(raw: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.iter().copied().peekable();
@@ -261,7 +261,7 @@ fn unescaped(raw: &[u8]) -> Vec<u8> {
                 value = value * 8 + digit;
                 rest.next();
             }
-            // As PostgreSQL does: \777 is \377.
+            // As in PostgreSQL: \777 is \377.
             value as u8
         };
         bytes.push(match escaped {
@@ -299,7 +299,7 @@ mod tests {
     use crate::parser::copy::CopyStatement;
     use crate::parser::copy_options::Layout;
 
-    /// It would take hours if what came before each piece were looked through again.
+    /// Quadratic scanning of what came before each chunk would take hours.
     #[test]
     fn a_long_line_in_short_pieces_is_looked_through_once() {
         for (sql, line) in [

@@ -1,7 +1,8 @@
-//! Batches of rows into lines; what [`super::decode`] reads.
+//! COPY output: batches of rows into lines, the inverse of [`super::decode`].
 //!
-//! Values are as PostgreSQL prints them: booleans `t` and `f`, doubles with the fewest digits that read back as the
-//! same, dates `2024-12-31`, timestamps `2024-12-31 23:59:59.5`. Types that tables do not have print as Arrow's.
+//! Values are formatted as in PostgreSQL: booleans `t` and `f`, doubles with the fewest digits that read back as the
+//! same, dates `2024-12-31`, timestamps `2024-12-31 23:59:59.5`. Types that tables do not have are formatted as by
+//! Arrow.
 
 use std::fmt::Write;
 
@@ -20,7 +21,7 @@ use crate::parser::copy_options::{Format, Options};
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::padded;
 
-/// The line with the names of the columns.
+/// Appends the header line with the names of the columns.
 pub(super) fn header(options: &Options, schema: &Schema, lines: &mut CopyLines) {
     let out = &mut lines.bytes;
     let single = schema.fields().len() == 1;
@@ -33,7 +34,7 @@ pub(super) fn header(options: &Options, schema: &Schema, lines: &mut CopyLines) 
     lines.end_line();
 }
 
-/// The lines of a batch.
+/// Appends the lines of a batch.
 pub(super) fn lines(options: &Options, batch: &RecordBatch, lines: &mut CopyLines) -> Result<()> {
     let batch = padded(batch);
     let printers: Vec<Printer<'_>> = batch.columns().iter().map(Printer::new).collect::<Result<_>>()?;
@@ -59,7 +60,7 @@ pub(super) fn lines(options: &Options, batch: &RecordBatch, lines: &mut CopyLine
     Ok(())
 }
 
-/// A value that is not NULL. If it is `single` on its line it must not look like the end of the data.
+/// Appends a value that is not NULL. If it is `single` on its line it must not look like the end of the data.
 fn value(options: &Options, text: &str, single: bool, out: &mut Vec<u8>) {
     match options.format {
         Format::Text => escape(text, options.delimiter, out),
@@ -103,12 +104,12 @@ fn escape(text: &str, delimiter: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Prints the values of one column.
+/// Formatter for the values of one column.
 struct Printer<'a> {
     array: &'a ArrayRef,
-    /// For types that tables do not have.
+    /// Arrow's formatter, for types that tables do not have.
     other: Option<ArrayFormatter<'a>>,
-    /// Of moments.
+    /// Time zone of `timestamptz` values.
     zone: Option<Zone>,
 }
 
@@ -176,9 +177,9 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// A double as PostgreSQL prints it, from its shortest digits and exponent, `1.5e-7`.
+/// Formats a double as PostgreSQL does, from its shortest digits and exponent, `1.5e-7`.
 fn double(scientific: &str, value: f64, out: &mut String) -> std::fmt::Result {
-    /// From this exponent on, and below -4, digits are followed by an exponent.
+    /// Exponent from which on, and below -4, digits are followed by an exponent.
     const EXPONENT_MAX: i32 = 15;
     if value.is_nan() {
         return out.write_str("NaN");

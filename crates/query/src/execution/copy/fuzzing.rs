@@ -1,4 +1,4 @@
-//! The lines of a COPY, cut anywhere: for fuzzers, and for the test here, which does the same with fewer bytes.
+//! COPY lines in chunks of any size: for fuzzers, and for the test here, which does the same with fewer bytes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{CopyLines, encode};
 use crate::parser::copy::CopyStatement;
 use crate::parser::copy_options::{Format, Layout, Options};
 
-/// What the lines look like, as a client says it.
+/// Options of a COPY, as SQL.
 const LAYOUTS: [&str; 7] = [
     "",
     "(DELIMITER '|', NULL '')",
@@ -35,11 +35,11 @@ const TYPES: [DataType; 9] = [
     DataType::Varchar,
 ];
 
-/// How it was read: lines with their fields, and why it ended early.
+/// Decoded input: lines with their fields, and the error that ended it early.
 type Read = (Vec<(u64, Vec<Field>)>, Option<String>);
 
-/// Takes two bytes that say the options and the length of pieces, and the data. Pieces must give the same fields as the
-/// whole; written, they must read as the same. Returns how many lines it has.
+/// Decodes `bytes`: the first two give the options and the size of chunks, the rest is the data. Chunks must give the
+/// same fields as the data in one piece; encoded, they must decode to the same. Returns the number of lines.
 pub fn copy_lines(bytes: &[u8]) -> usize {
     let [layout, piece, data @ ..] = bytes else { return 0 };
     let options = options(usize::from(*layout) % LAYOUTS.len());
@@ -55,7 +55,7 @@ pub fn copy_lines(bytes: &[u8]) -> usize {
     lines.len()
 }
 
-/// Inputs for [`copy_lines`] to begin with.
+/// Seed inputs for [`copy_lines`].
 pub fn seeds() -> Vec<Vec<u8>> {
     let texts: [&[u8]; 7] = [
         b"1\t\\N\ta\\tb\\\\\\x41\\101\n2\t2024-02-29 12:30:00.5\tt\n\\.\n",
@@ -92,7 +92,7 @@ fn read(options: &Options, data: &[u8], piece: usize) -> Read {
     (lines, end)
 }
 
-/// Whatever text a value was made of, it prints as a text that gives the same one.
+/// Checks that a value parsed from a string is formatted as one that parses to the same value.
 fn parses(text: &str, of: DataType) {
     if let Ok(value) = Value::parse("column", text, of) {
         let printed = value.display(of).to_string();
@@ -105,7 +105,7 @@ fn parses(text: &str, of: DataType) {
 }
 
 fn comes_back(options: &Options, fields: &[Field]) {
-    // A text that reads as NULL can be told from it only if something marks it.
+    // A string that reads as NULL can be told from it only if it is quoted or escaped.
     let marked = matches!(options.format, Format::Csv { .. }) || options.null.contains('\\');
     if !marked && fields.iter().flatten().any(|field| *field == options.null) {
         return;

@@ -27,12 +27,12 @@ use crate::session::block::{Failure, StatementGuard};
 use crate::session::cancellation::Running;
 use crate::session::commit::commit;
 
-/// Rows that are written together.
+/// Rows written together.
 const BATCH_ROWS: usize = 1024;
-/// The longest value that a message shows.
+/// Maximum characters of a value in a message.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// A COPY FROM STDIN in work; see the [module](super). Dropping it takes back what it wrote.
+/// COPY FROM STDIN in flight; see the [module](super). Dropping it undoes its writes.
 #[derive(Debug)]
 pub struct CopyIn {
     target: Target,
@@ -45,16 +45,16 @@ pub struct CopyIn {
     within: Within,
 }
 
-/// What rows come as.
+/// Form of the input.
 #[derive(Debug)]
 enum Input {
     Lines(Decoder),
-    /// Values; how many rows there were.
+    /// Values; number of rows so far.
     Rows(u64),
 }
 
 impl Input {
-    /// The line or row that was taken last, from 1.
+    /// Number of the last line or row, from 1.
     fn line(&self) -> u64 {
         match self {
             Input::Lines(decoder) => decoder.line(),
@@ -63,7 +63,7 @@ impl Input {
     }
 }
 
-/// What its rows go into.
+/// Target table and columns.
 struct Target {
     table: Arc<Table>,
     columns: Vec<usize>,
@@ -78,11 +78,11 @@ impl std::fmt::Debug for Target {
     }
 }
 
-/// The transaction that it is a part of, or is.
+/// Transaction of the COPY: an open block, or its own.
 #[derive(Debug)]
 enum Within {
     Alone(Durability),
-    /// The guard takes back what was written, unless the COPY succeeds.
+    /// The guard undoes the writes, unless the COPY succeeds.
     Block {
         guard: Option<StatementGuard>,
         failure: Arc<Failure>,
@@ -148,7 +148,7 @@ impl Session {
 }
 
 impl CopyIn {
-    /// How many columns a line has.
+    /// Number of columns of a line.
     pub fn columns(&self) -> usize {
         self.target.columns.len()
     }
@@ -165,7 +165,7 @@ impl CopyIn {
         self.target.columns.iter().map(|&column| arrow_type(columns[column].data_type, zone)).collect()
     }
 
-    /// Takes the next bytes, cut anywhere. After an error the COPY has failed: drop it.
+    /// Decodes the next chunk of any size. After an error the COPY has failed: drop it.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         let CopyIn { target, input, batch, copied, transaction, .. } = self;
         let Input::Lines(decoder) = input else { return Err(self.failed(no_lines())) };
@@ -179,7 +179,8 @@ impl CopyIn {
         pushed.map_err(|error| self.failed(error))
     }
 
-    /// Takes a row of values of just [`CopyIn::types`], if the format is binary. After an error the COPY has failed.
+    /// Adds a row of values of exactly the [`CopyIn::types`], if the format is binary. After an error the COPY has
+    /// failed.
     pub fn push_row(&mut self, values: &[ScalarValue]) -> Result<()> {
         let pushed = self.try_push_row(values);
         pushed.map_err(|error| self.failed(error))
@@ -198,7 +199,7 @@ impl CopyIn {
         Ok(())
     }
 
-    /// The end of the data: writes what is left, and commits if the COPY is a transaction of its own. Returns the
+    /// Ends the input: writes the remaining rows, and commits if the COPY is a transaction of its own. Returns the
     /// number of rows.
     pub async fn finish(mut self) -> Result<u64> {
         if let Err(error) = self.write_rest() {
@@ -223,10 +224,10 @@ impl CopyIn {
         Ok(())
     }
 
-    /// Says where, and that the block has failed.
+    /// Adds the position to an error, and fails the block.
     fn failed(&mut self, error: Error) -> Error {
         let error = match error {
-            // Errors of lines know their line; those of their rows and values have it in their message.
+            // Errors of lines have their line number; those of rows and values have it in their message.
             Error::Coded { sqlstate, message } if !message.contains("(COPY ") => {
                 let (table, line) = (self.target.table.name(), self.input.line());
                 Error::coded(sqlstate, format!("{message} (COPY {table}, line {line})"))
@@ -242,7 +243,7 @@ impl CopyIn {
 
 impl Drop for CopyIn {
     fn drop(&mut self) {
-        // The guard is there until the COPY succeeds.
+        // The guard exists until the COPY succeeds.
         if let Within::Block { guard: Some(_), failure } = &self.within {
             failure.set("COPY was not finished");
         }
@@ -250,7 +251,7 @@ impl Drop for CopyIn {
 }
 
 impl Target {
-    /// The row of a line.
+    /// Converts the fields of a line to a row.
     fn row(&self, line: u64, fields: Vec<Field>) -> Result<Row> {
         let schema = self.table.schema();
         let columns = schema.visible_columns();
@@ -271,7 +272,7 @@ impl Target {
             let Some(text) = field else { continue };
             let column = &columns[target];
             row[target] = match column.data_type {
-                // Too long texts are told when they are written, with their line.
+                // Strings that are too long are reported when they are written, with their line.
                 DataType::Varchar => Value::varchar(text),
                 data_type => self.zone.value(column, &text).map_err(|error| {
                     if let lost @ TableError::DigitsLost { .. } = error {
@@ -295,7 +296,7 @@ impl Target {
         Ok(row)
     }
 
-    /// The row of values.
+    /// Converts values to a row.
     fn row_of(&self, values: &[ScalarValue]) -> Result<Row> {
         let columns = self.table.schema().visible_columns();
         if values.len() != self.columns.len() {
@@ -318,7 +319,7 @@ impl Target {
         dml_statements::insert_rows(tx, &self.table, rows)
     }
 
-    /// Writes the rows of a batch; an error names the line of the first that is wrong.
+    /// Writes the rows of a batch; an error names the first line that is wrong.
     fn write(&self, tx: &Transaction, batch: &mut Vec<(u64, Row)>) -> Result<u64> {
         let (lines, mut rows): (Vec<u64>, Vec<Row>) = std::mem::take(batch).into_iter().unzip();
         if rows.is_empty() {
@@ -329,7 +330,7 @@ impl Target {
         if error.interrupt().is_some() {
             return Err(error);
         }
-        // None of them was written: one after the other shows which is wrong.
+        // None of them was written: writing them one by one finds the one that is wrong.
         for (line, row) in lines.iter().zip(&rows) {
             if let Err(error) = self.insert(tx, std::slice::from_ref(row)) {
                 return Err(Error::Copy {
@@ -343,7 +344,7 @@ impl Target {
     }
 }
 
-/// Whether a text is a number that its type has no room for.
+/// Returns true if a string is a number out of range of its type.
 fn is_number(text: &str, data_type: DataType) -> bool {
     let digits = text.trim().trim_start_matches(['-', '+']);
     let integer = matches!(data_type, DataType::SmallInt | DataType::Int | DataType::BigInt);

@@ -1,4 +1,4 @@
-//! COPY TO STDOUT: the rows of a table or query into bytes.
+//! COPY TO STDOUT: rows of a table or query into bytes.
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -17,7 +17,7 @@ use crate::parser::names::table_name;
 use crate::parser::statement::{Command, query_of};
 use crate::session::result::Outcome;
 
-/// A COPY TO STDOUT in work; see the [module](super). The snapshot lives as long as it.
+/// COPY TO STDOUT in flight; see the [module](super). Its snapshot lives as long as it does.
 pub struct CopyOut {
     layout: Layout,
     stream: SendableRecordBatchStream,
@@ -74,22 +74,22 @@ fn quoted(name: &str) -> String {
 }
 
 impl CopyOut {
-    /// The columns that are copied.
+    /// Columns of the output.
     pub fn schema(&self) -> SchemaRef {
         self.stream.schema()
     }
 
-    /// How many rows were given out.
+    /// Number of rows returned so far.
     pub fn rows(&self) -> u64 {
         self.copied
     }
 
-    /// The next lines; `None` at the end.
+    /// Next lines; `None` at the end.
     pub async fn next(&mut self) -> Option<Result<Vec<u8>>> {
         Some(self.next_lines().await?.map(|lines| lines.bytes))
     }
 
-    /// The same, for who has to tell one line from the next.
+    /// Next lines with the boundaries between them; `None` at the end.
     pub async fn next_lines(&mut self) -> Option<Result<CopyLines>> {
         let mut lines = CopyLines::default();
         if let (Layout::Lines(options), true) = (&self.layout, std::mem::take(&mut self.header)) {
@@ -104,7 +104,7 @@ impl CopyOut {
         Some(encode::lines(options, &batch, &mut lines).map(|()| lines))
     }
 
-    /// The next rows as they are; `None` at the end.
+    /// Next batch of rows without encoding; `None` at the end.
     pub async fn next_batch(&mut self) -> Option<Result<RecordBatch>> {
         let batch = match self.stream.next().await? {
             Ok(batch) => batch,
@@ -119,22 +119,22 @@ impl CopyOut {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopyLines {
     pub(super) bytes: Vec<u8>,
-    /// Where each line ends.
+    /// End of each line.
     pub(super) ends: Vec<usize>,
 }
 
 impl CopyLines {
-    /// How many there are.
+    /// Number of lines.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no line.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The line of this number, from 0. A value in csv may have ends of lines of its own.
+    /// Line of this number, from 0. A csv value may contain line ends of its own.
     pub fn get(&self, line: usize) -> Option<&[u8]> {
         let start = match line {
             0 => 0,
@@ -143,7 +143,7 @@ impl CopyLines {
         Some(&self.bytes[start..*self.ends.get(line)?])
     }
 
-    /// The last line is complete.
+    /// Completes the last line.
     pub(super) fn end_line(&mut self) {
         self.bytes.push(b'\n');
         self.ends.push(self.bytes.len());

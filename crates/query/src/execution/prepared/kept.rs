@@ -1,4 +1,4 @@
-//! How much of a plan may be kept for the next run.
+//! Cacheability of plans: how much of one may be reused by the next run.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source_as_provider;
@@ -8,11 +8,11 @@ use crate::error::Result;
 use crate::planner::provider::EntresolTable;
 use crate::planner::rules::correlated::is_correlated;
 
-/// What may be kept of a plan.
+/// Cacheable part of a plan.
 pub(super) enum Kept {
     Optimised,
     AsWritten,
-    /// It has the content of a system table, as it was when it was planned.
+    /// None: it has the content of a system table at planning time.
     Nothing,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn kept(plan: &LogicalPlan) -> Result<Kept> {
                     PlanExpr::ScalarFunction(function) => {
                         function.func.signature().volatility != Volatility::Immutable
                     }
-                    // Those that are run row by row are pinned to the transaction that they are planned in.
+                    // Subqueries run row by row are pinned to the transaction in which they are planned.
                     PlanExpr::ScalarSubquery(subquery) => is_correlated(subquery),
                     PlanExpr::Exists(_) | PlanExpr::InSubquery(_) | PlanExpr::SetComparison(_) => true,
                     _ => false,

@@ -1,4 +1,4 @@
-//! Runs of prepared statements: at once where nothing has to be waited for, else as futures.
+//! Runs of prepared statements: synchronous where nothing has to be waited for, else as futures.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,7 +23,7 @@ use crate::session::result::{Outcome, Short, StatementResult};
 
 impl Session {
     /// Runs a prepared statement with values for its parameters, in the open block or as a transaction of its own,
-    /// which is run again if it loses against another. Values of other types than the parameters' are converted.
+    /// which is retried after a conflict. Values of other types than the parameters' are converted.
     pub async fn run_prepared(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Result<Outcome> {
         if !Arc::ptr_eq(&prepared.0.owner, &self.core.current) {
             return Err(Error::Invalid("the statement was prepared in another session".into()));
@@ -60,9 +60,9 @@ impl Session {
         }
     }
 
-    /// Runs a short statement ([`Prepared::is_short`]) at once, if it waits for nothing: as [`Session::run_prepared`]
-    /// does, without what that needs to wait. `None` if it is for that to run, and to say what is wrong; nothing was
-    /// done then. Values are to be of just the parameters' types.
+    /// Runs a statement on the fast path ([`Prepared::is_short`]) synchronously, if it waits for nothing: equivalent to
+    /// [`Session::run_prepared`]. `None` if only that can run it, or report its error; nothing was done then. Values
+    /// must have exactly the parameters' types.
     pub fn run_short(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Option<Result<Short>> {
         let kernel = &prepared.0;
         let command = kernel.command.as_ref().filter(|command| command.is_rows())?;
@@ -149,7 +149,7 @@ impl Session {
         self.core.attend(transaction);
         let work = self.work(prepared).await?;
         let given = match work.as_ref() {
-            // A plan of the present is none for the past.
+            // A plan of the present is not valid for time travel.
             _ if transaction.as_of().is_some() => None,
             Work::Point(_) | Work::Insert(..) => {
                 // Outside of a block all of the transaction is this statement.
@@ -193,7 +193,7 @@ impl Session {
         Ok(execute_stream(physical, state.task_ctx())?)
     }
 
-    /// How the statement runs, planned again if the catalog has changed.
+    /// Execution of the statement, planned again if the catalog has changed.
     async fn work(&self, prepared: &Prepared) -> Result<Arc<Work>> {
         let version = self.planning_version();
         {
@@ -219,7 +219,7 @@ fn same_columns(old: Option<&SchemaRef>, new: Option<&SchemaRef>) -> bool {
         (Some(old), Some(new)) => {
             let column = |schema: &SchemaRef, at: usize| {
                 let data_type = match schema.field(at).data_type() {
-                    // Moments of another zone are of the same type to clients.
+                    // Instants in another zone have the same type for clients.
                     DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some(UTC.into())),
                     other => other.clone(),
                 };

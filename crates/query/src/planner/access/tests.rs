@@ -133,7 +133,7 @@ fn in_range((lower, upper): &KeyBounds, key: &Row) -> bool {
     above && below
 }
 
-/// How often the access comes by a key.
+/// Counts how often the access reaches a key.
 fn visits(access: &Access, key: &Row) -> usize {
     match access {
         Access::Full => 1,
@@ -163,7 +163,7 @@ proptest! {
                 prop_assert!(seen == 0 || filter.passes(&key), "{:?} at {:?}", filter, key);
             }
         }
-        // The invariant that lets the optimizer ask in several passes.
+        // Invariant that allows the optimizer to ask in several passes.
         for first in 0..exprs.len() {
             let alone = analyse(&schema(), &exprs[first..]);
             for (at, coverage) in alone.coverage.iter().enumerate() {

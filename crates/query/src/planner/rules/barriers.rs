@@ -1,19 +1,19 @@
-//! Nodes between others that keep the engine from taking more for granted than holds for the rows.
+//! Plan nodes that hide properties which DataFusion would otherwise assume of the rows.
 //!
-//! The engine leaves out sort keys that are equal to a constant or to a key before them, and sorts that nobody needs. Some of
-//! its operators pass on more of such knowledge than holds, or than its later rules know how to use:
+//! DataFusion leaves out sort keys that are equal to a constant or to a key before them, and sorts whose order nothing
+//! uses. Some of its operators claim more such properties than hold, or than its later rules handle:
 //!
-//! | operator | taken for granted | rows |
+//! | operator | property claimed | rows |
 //! | --- | --- | --- |
 //! | outer join | a column of the optional side is a constant | NULL where nothing is joined |
-//! | filter | a column is equal to an expression | sorts below it, and its check, read the equality differently |
+//! | filter | a column is equal to an expression | sorts below it, and its check, interpret the equality differently |
 //! | union | a column is a constant in one input | the other inputs have other values |
 //! | OFFSET without LIMIT | its input may come in any order | other rows are left out |
 //!
-//! [`Barriers`] puts a [`Barrier`] between. For the first three it is one of whose rows neither equalities nor an order are
-//! known: a sort that moved below it would lose keys again. For the last one there are two, one below the limit that needs
-//! the order, and one above that lets no other sort pass. The rule comes before the one that adds sorts and leaves them out.
-//! Cost: a sort where the order of the input would have done, in these rare cases.
+//! [`Barriers`] puts a [`Barrier`] between. For the first three it hides equalities and orderings of the rows: a sort
+//! that moved below it would lose keys again. For the last one there are two, one below the limit that requires the
+//! order, and one above that lets no other sort pass. The rule comes before the one that adds sorts and leaves them
+//! out. Cost: a sort where the order of the input would have been enough, in these rare cases.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
-/// The rule that this one has to come before.
+/// Rule that this one has to precede.
 pub(crate) const BEFORE: &str = "EnsureRequirements";
 
 /// The rule; see the [module](self).
@@ -93,7 +93,7 @@ impl PhysicalOptimizerRule for Barriers {
     }
 }
 
-/// The inputs of which constants do not hold for the rows of a node; `None`: of all inputs they do.
+/// Inputs whose constants do not hold for the rows of a node; `None` if those of all inputs hold.
 fn doubtful_inputs(node: &Arc<dyn ExecutionPlan>) -> Option<impl Fn(usize) -> bool + use<>> {
     let join = node.downcast_ref::<HashJoinExec>().map(|join| *join.join_type());
     let join = join.or_else(|| node.downcast_ref::<NestedLoopJoinExec>().map(|join| *join.join_type()));
@@ -108,7 +108,7 @@ fn doubtful_inputs(node: &Arc<dyn ExecutionPlan>) -> Option<impl Fn(usize) -> bo
     Some(move |at| if at == 0 { first } else { others })
 }
 
-/// Is an expression that is computed known to be equal to another?
+/// Returns true if a computed expression is known to be equal to another.
 fn has_computed(known: &EquivalenceProperties) -> bool {
     let is_plain = |expr: &Arc<dyn PhysicalExpr>| {
         expr.downcast_ref::<Column>().is_some() || expr.downcast_ref::<Literal>().is_some()
@@ -116,7 +116,7 @@ fn has_computed(known: &EquivalenceProperties) -> bool {
     known.eq_group().iter().any(|class| !class.iter().all(is_plain))
 }
 
-/// The input with its sort, if it has one below projections, under a barrier that needs the order.
+/// Puts the input's sort, if it has one below projections, under a barrier that requires the order.
 fn ordered(input: &Arc<dyn ExecutionPlan>) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(sort) = input.downcast_ref::<SortExec>() {
         return Ok(Some(Barrier::after(Arc::clone(input), sort.expr().clone())));
@@ -126,7 +126,7 @@ fn ordered(input: &Arc<dyn ExecutionPlan>) -> EngineResult<Option<Arc<dyn Execut
     below.map(|below| replace_children_if_necessary(Arc::clone(input), vec![below])).transpose()
 }
 
-/// A node with the rows of its input.
+/// Node that passes on the rows of its input.
 #[derive(Debug)]
 struct Barrier {
     input: Arc<dyn ExecutionPlan>,
@@ -136,11 +136,11 @@ struct Barrier {
 
 #[derive(Debug, Clone)]
 enum Order {
-    /// Nothing is known of the rows.
+    /// No property of the rows is known.
     Unknown,
-    /// The rows have to come in this order.
+    /// The rows are required in this order.
     Needed(LexOrdering),
-    /// The rows come as they do below, where no other sort may go.
+    /// The rows keep the order of the input, below which no other sort may move.
     Kept,
 }
 

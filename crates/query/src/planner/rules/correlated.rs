@@ -1,19 +1,20 @@
-//! Subqueries that the engine cannot turn into joins are run for each different row of what they refer to.
+//! Correlated subqueries that DataFusion cannot turn into joins: run once for each distinct set of outer values.
 //!
-//! The engine joins correlated subqueries that aggregate, or stand in WHERE as EXISTS or IN, and compare columns
-//! with `=`. Tools of PostgreSQL's write others: a look-up in the SELECT list, with any condition. PostgreSQL runs
-//! these row by row, and so does this: [`CorrelatedSubqueries`] puts a function in the place of such a subquery; its
-//! arguments are the columns that it refers to, and a call substitutes their values, plans and runs what is left.
+//! DataFusion joins correlated subqueries that aggregate, or stand in WHERE as EXISTS or IN, and compare columns with
+//! `=`. PostgreSQL tools write others: a look-up in the SELECT list, with any condition. PostgreSQL runs these row by
+//! row, and so does this module: [`CorrelatedSubqueries`] replaces such a subquery by a function; its arguments are the
+//! outer columns, and a call substitutes their values, plans and runs the rest.
 //!
 //! - A subquery reads in the transaction of its statement, even if rows are computed after the statement has begun to
 //!   give some: its tables are pinned when the statement is planned in that transaction ([`crate::execution::prepared`] plans
 //!   such statements for each run).
-//! - The same values are asked for once per batch.
-//! - Nothing is asked for a row whose answer does not matter: the arm of a CASE that is not taken, or a row that a
-//!   condition of the subquery rules out, which does not look into it.
-//! - More than one row where one value is wanted is an error (21000), as in PostgreSQL.
+//! - Equal values are computed once per batch.
+//! - Nothing is computed for a row whose answer does not matter: the arm of a CASE that is not taken, or a row that an
+//!   outer-only condition of the subquery rules out.
+//! - More than one row where one value is expected is an error (21000), as in PostgreSQL.
 //!
-//! Cost: planning and running the subquery for each different row; memory: one value for each in a batch.
+//! Cost: planning and running the subquery for each distinct set of outer values; memory: one value for each in a
+//! batch.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -46,10 +47,10 @@ use crate::planner::provider::EntresolTable;
 use crate::planner::rules::subqueries::{has_subquery, narrowed, with_column};
 use crate::session::current::Current;
 
-/// The state of the session that runs the subqueries; it is there once the session is.
+/// State of the session that runs the subqueries; set once the session exists.
 pub(crate) type StateHandle = Arc<OnceLock<Weak<RwLock<SessionState>>>>;
 
-/// The rule; it comes before the engine's own checks.
+/// Analyzer rule that replaces correlated subqueries; it precedes DataFusion's own checks.
 #[derive(Debug)]
 pub(crate) struct CorrelatedSubqueries {
     state: StateHandle,
@@ -61,7 +62,7 @@ impl CorrelatedSubqueries {
         CorrelatedSubqueries { state, current: Arc::clone(current) }
     }
 
-    /// The subquery with its tables in the current transaction.
+    /// Binds the tables of the subquery to the current transaction.
     fn pinned(&self, plan: &Arc<LogicalPlan>) -> EngineResult<Arc<LogicalPlan>> {
         let Some(transaction) = self.current.bound() else { return Ok(Arc::clone(plan)) };
         let pinned = (**plan).clone().transform_up_with_subqueries(|node| match node {
@@ -78,7 +79,7 @@ impl CorrelatedSubqueries {
         Ok(Arc::new(pinned.data()?))
     }
 
-    /// A function in the place of a subquery that the engine would refuse.
+    /// Function that replaces a subquery which DataFusion would refuse.
     fn replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
         let (kind, subquery, tested) = match &expr {
             Expr::ScalarSubquery(subquery)
@@ -89,7 +90,7 @@ impl CorrelatedSubqueries {
             Expr::Exists(Exists { subquery, negated }) if !node.joins(subquery) => {
                 (Kind::Exists { negated: *negated }, subquery, None)
             }
-            // The engine would take unknown for false.
+            // DataFusion would treat unknown as false.
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
                 (Kind::In { negated: *negated }, subquery, Some((**expr).clone()))
             }
@@ -103,7 +104,7 @@ impl CorrelatedSubqueries {
                 continue;
             }
             columns.push(column.clone());
-            // What this plan does not have is of a plan around it.
+            // Columns that this plan does not have belong to a plan around it.
             let own = node.columns.contains(column);
             arguments.push(if own { Expr::Column(column.clone()) } else { outer.clone() });
         }
@@ -112,7 +113,8 @@ impl CorrelatedSubqueries {
             _ => guard.cloned(),
         };
         let guarded = guard.is_some();
-        // The engine would put a call that is computed below back into the only place that names it, where it cannot run.
+        // DataFusion would move a call that is computed below back to the only expression that names it, where it
+        // cannot run.
         let again: Vec<Expr> =
             arguments.iter().filter(|argument| node.is_computed(argument)).cloned().collect();
         let repeated = again.len();
@@ -142,7 +144,8 @@ impl CorrelatedSubqueries {
 }
 
 impl CorrelatedSubqueries {
-    /// All subqueries of an expression; `guard`: where its value matters. An expression may be deeper than a stack.
+    /// Replaces all subqueries of an expression; `guard` says for which rows its value matters. Safe for expressions
+    /// deeper than the stack.
     #[recursive::recursive]
     fn all_replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
         match expr {
@@ -200,8 +203,9 @@ impl CorrelatedSubqueries {
         Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(input))?)))
     }
 
-    /// A filter: an IN by itself stays for the engine, which wants the rows for which it is true. What is run row by row is
-    /// computed in a projection below, as the engine would move it into the conditions of joins, where it cannot run.
+    /// Rewrites a filter: an IN by itself is left to DataFusion, since only rows for which it is true are wanted.
+    /// Subqueries run row by row are computed in a projection below, because DataFusion would move them into the
+    /// conditions of joins, where they cannot run.
     fn filter(&self, filter: Filter) -> EngineResult<Transformed<LogicalPlan>> {
         if !has_subquery(&filter.predicate)? {
             return Ok(Transformed::no(LogicalPlan::Filter(filter)));
@@ -232,12 +236,12 @@ impl CorrelatedSubqueries {
     }
 }
 
-/// Calls that are run row by row, computed in projections below; one in the arguments of another in one further below.
+/// Calls run row by row, computed in projections below; a call among the arguments of another in one further below.
 #[derive(Default)]
 struct Computed(HashMap<Expr, Column>);
 
 impl Computed {
-    /// The expression with columns of the input in the place of such calls.
+    /// Replaces such calls in an expression by columns of the input.
     fn below(&mut self, expr: Expr, input: &mut LogicalPlan) -> EngineResult<Expr> {
         let computed = expr.transform_up(|expr| {
             if !is_run(&expr) {
@@ -263,7 +267,7 @@ fn contains_run(expr: &Expr) -> bool {
     expr.exists(|expr| Ok(is_run(expr))).unwrap_or(true)
 }
 
-/// Is a call that is run row by row an argument of another?
+/// Returns true if a call that is run row by row is an argument of another.
 fn is_nested(expr: &Expr) -> EngineResult<bool> {
     expr.exists(|outer| match outer {
         Expr::ScalarFunction(call) if is_run(outer) => Ok(call.args.iter().any(contains_run)),
@@ -271,12 +275,12 @@ fn is_nested(expr: &Expr) -> EngineResult<bool> {
     })
 }
 
-/// Both conditions, as far as there are any.
+/// Conjunction of both conditions, as far as there are any.
 fn both(one: Option<Expr>, other: Option<Expr>) -> Option<Expr> {
     conjunction(one.into_iter().chain(other))
 }
 
-/// The conditions of a subquery that are about the outer row only: where they don't hold, it has no row.
+/// Conditions of a subquery on the outer row only: the subquery has no row unless they hold.
 fn ruled_out(plan: &LogicalPlan, node: &Node) -> Option<Expr> {
     match plan {
         LogicalPlan::Projection(Projection { input, .. }) => ruled_out(input, node),
@@ -302,10 +306,10 @@ fn ruled_out(plan: &LogicalPlan, node: &Node) -> Option<Expr> {
     }
 }
 
-/// Where a subquery stands.
+/// Plan node that contains the subquery.
 struct Node {
     is_filter: bool,
-    /// The columns that its expressions are computed from.
+    /// Columns that its expressions are computed from.
     columns: Vec<Column>,
     /// Columns among them that are run row by row themselves.
     computed: Vec<Column>,
@@ -328,7 +332,7 @@ impl Node {
         contains_run(argument) || argument.column_refs().iter().any(|column| self.computed.contains(column))
     }
 
-    /// Tells whether the engine joins an EXISTS here, or an IN that is a condition by itself.
+    /// Returns true if DataFusion joins an EXISTS here, or an IN that is a condition by itself.
     fn joins(&self, subquery: &Subquery) -> bool {
         self.is_filter && (!is_correlated(subquery) || joinable_rows(&subquery.subquery))
     }
@@ -349,12 +353,12 @@ impl AnalyzerRule for CorrelatedSubqueries {
     }
 }
 
-/// Whether a subquery refers to the row that it stands in.
+/// Returns true if a subquery refers to the row that contains it.
 pub(crate) fn is_correlated(subquery: &Subquery) -> bool {
     !subquery.outer_ref_columns.is_empty()
 }
 
-/// Whether the engine joins a subquery that is a value: one aggregate over rows that are found by `column = outer`.
+/// Returns true if DataFusion joins a scalar subquery: one aggregate over rows found by `column = outer`.
 fn joinable_value(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_value(input),
@@ -366,7 +370,7 @@ fn joinable_value(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether the engine joins a subquery whose rows are looked for.
+/// Returns true if DataFusion joins an EXISTS or IN subquery.
 fn joinable_rows(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::SubqueryAlias(_) | LogicalPlan::Distinct(_) => {
@@ -394,7 +398,7 @@ fn refers(exprs: &[Expr]) -> bool {
     exprs.iter().any(Expr::contains_outer)
 }
 
-/// `column = outer column`
+/// Returns true for `column = outer column`.
 fn is_equality(condition: &Expr) -> bool {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else { return false };
     let is_outer = |expr: &Expr| matches!(expr, Expr::OuterReferenceColumn(..));
@@ -402,7 +406,7 @@ fn is_equality(condition: &Expr) -> bool {
     (is_outer(left) && is_own(right)) || (is_own(left) && is_outer(right))
 }
 
-/// What is asked of a subquery.
+/// Result expected of a subquery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Value,
@@ -410,19 +414,19 @@ enum Kind {
     In { negated: bool },
 }
 
-/// Each function is another.
+/// Number that makes each function distinct.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// A subquery as a function of what it refers to.
+/// Subquery as a function of the outer columns.
 struct PerRow {
     number: u64,
     kind: Kind,
     plan: Arc<LogicalPlan>,
-    /// What the arguments stand for, behind the tested value of IN.
+    /// Outer columns of the arguments, behind the tested value of IN.
     columns: Vec<Column>,
-    /// How many arguments come again behind them.
+    /// Number of arguments that are repeated behind them.
     repeated: usize,
-    /// The last argument says for which rows the answer matters.
+    /// True if the last argument says for which rows the answer matters.
     guarded: bool,
     returns: DataType,
     signature: Signature,
@@ -483,7 +487,7 @@ impl AsyncScalarUDFImpl for PerRow {
         let state =
             state.ok_or_else(|| DataFusionError::Internal("a subquery outlived its session".into()))?;
         let mut state = state.read().clone();
-        // One thread for what is small, and run often.
+        // One thread for a small plan that is run often.
         state.config_mut().options_mut().execution.target_partitions = 1;
         let mut known: HashMap<Vec<ScalarValue>, ScalarValue> = HashMap::new();
         let mut answers = Vec::with_capacity(rows);
@@ -514,7 +518,7 @@ impl AsyncScalarUDFImpl for PerRow {
 }
 
 impl PerRow {
-    /// What the subquery gives for these values.
+    /// Result of the subquery for these values.
     async fn answer(&self, state: &SessionState, values: &[ScalarValue]) -> EngineResult<ScalarValue> {
         let (tested, outer) = match self.kind {
             Kind::In { .. } => (values.first(), &values[1..]),
@@ -541,7 +545,7 @@ impl PerRow {
             Kind::In { negated } => {
                 let tested = tested.ok_or_else(|| DataFusionError::Internal("IN of nothing".into()))?;
                 let within = is_in(tested, batches.iter().map(|batch| batch.column(0)))?;
-                // Of an empty list nothing is unknown.
+                // Nothing is unknown about an empty list.
                 let known = if found == 0 { Some(false) } else { within };
                 Ok(ScalarValue::Boolean(known.map(|within| within != negated)))
             }
@@ -549,7 +553,7 @@ impl PerRow {
     }
 }
 
-/// Whether a value is one of these; unknown if one of the two is NULL.
+/// Three-valued membership of a value in the lists; unknown if one of the two is NULL.
 fn is_in<'a>(tested: &ScalarValue, lists: impl Iterator<Item = &'a ArrayRef>) -> EngineResult<Option<bool>> {
     let mut unknown = tested.is_null();
     for list in lists {
@@ -569,7 +573,7 @@ fn is_in<'a>(tested: &ScalarValue, lists: impl Iterator<Item = &'a ArrayRef>) ->
     Ok((!unknown).then_some(false))
 }
 
-/// The plan with values in the place of what it refers to.
+/// Plan with values in place of the outer columns.
 fn substituted(plan: LogicalPlan, columns: &[Column], values: &[ScalarValue]) -> EngineResult<LogicalPlan> {
     plan.transform_up(|node| {
         let names = NamePreserver::new(&node);

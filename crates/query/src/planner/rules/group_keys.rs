@@ -1,7 +1,7 @@
-//! Keys of a GROUP BY that are written twice, and sort keys that the engine wrongly leaves out.
+//! Duplicate keys of a GROUP BY, and sort keys that DataFusion wrongly leaves out.
 //!
-//! The engine's rule for both takes a column that is unique in one side of a join for one that is unique among the groups of
-//! the join, and leaves sort keys behind it out: rows come in a wrong order. Here it sees aggregates alone.
+//! DataFusion's rule for both takes a column that is unique in one side of a join for one that is unique among the
+//! groups of the join, and leaves out sort keys behind it: rows come in a wrong order. Here it sees aggregates alone.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 pub(crate) struct GroupKeys(EliminateDuplicatedExpr);
 
 impl GroupKeys {
-    /// Puts the rule in the place of the engine's.
+    /// Replaces DataFusion's rule.
     pub(crate) fn replace(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
         let own = Arc::new(GroupKeys::default());
         for rule in rules {

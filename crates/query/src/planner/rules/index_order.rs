@@ -1,7 +1,7 @@
-//! ORDER BY … LIMIT by an index: the first rows come out of it in order, so nothing is sorted and little is read.
+//! ORDER BY … LIMIT by an index: the first rows come out of it in order, so nothing is sorted and few rows are read.
 //!
-//! Only with a limit: to sort all of a table costs less than to look up all of its rows one by one. The rule comes after
-//! the engine's own, which have put a sort over the scan.
+//! Only with a limit: sorting an entire table costs less than looking up all of its rows one by one. The rule comes
+//! after DataFusion's own, which have put a sort over the scan.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 
 use crate::planner::scan::EntresolScan;
 
-/// The largest limit for which rows are looked up one by one.
+/// Largest limit for which rows are looked up one by one.
 const LIMIT_MAX: usize = 10_000;
 
 /// The rule; see the [module](self).

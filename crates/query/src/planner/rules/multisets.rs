@@ -1,7 +1,7 @@
-//! INTERSECT ALL and EXCEPT ALL count: of a row that is there m times on the left and n times on the right, min(m, n) and m - n
-//! are left. The engine's joins take all or none.
+//! INTERSECT ALL and EXCEPT ALL with counts: a row found m times on the left and n times on the right is returned
+//! min(m, n) or m - n times. DataFusion's joins return all or none.
 //!
-//! Rows that are the same are numbered on both sides, and joined on the number too.
+//! Equal rows are numbered on both sides, and joined on the number too.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{Distinct, Expr, ExprFunctionExt, Join, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
 
-/// The number of a row among those that are the same.
+/// Column with the number of a row among equal ones.
 const NUMBER: &str = "number";
 const LEFT: &str = "__left";
 const RIGHT: &str = "__right";
@@ -35,7 +35,7 @@ impl AnalyzerRule for Multisets {
     }
 }
 
-/// Without ALL the left side is distinct.
+/// Returns true for a join made by INTERSECT ALL or EXCEPT ALL: without ALL the left side is distinct.
 fn is_set_operation(join: &Join) -> bool {
     matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
         && join.null_equality == NullEquality::NullEqualsNull
@@ -62,7 +62,7 @@ fn counted(join: Join) -> EngineResult<LogicalPlan> {
     LogicalPlanBuilder::from(joined).project(columns)?.build()
 }
 
-/// A side with plain names, and numbers of rows that are the same.
+/// Projection of a side with plain names, and numbers of equal rows.
 fn numbered(plan: LogicalPlan, alias: &str) -> EngineResult<(LogicalPlan, Vec<Column>)> {
     let columns = plan.schema().columns().into_iter().enumerate();
     let columns = columns.map(|(at, column)| Expr::Column(column).alias(format!("c{at}")));

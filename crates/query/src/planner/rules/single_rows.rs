@@ -1,7 +1,7 @@
-//! An aggregate without groups has one row, whatever is asked of it.
+//! Aggregates without groups have one row, whatever the condition above.
 //!
-//! The engine moves a condition without columns, such as a comparison of a subquery, below such an aggregate, where it takes
-//! away the rows that are aggregated instead of the result. A LIMIT of the one row that there is stops it.
+//! DataFusion moves a condition without columns, such as a comparison of a subquery, below such an aggregate, where it
+//! removes the aggregated rows instead of the result. A LIMIT of one row between them prevents it.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl AnalyzerRule for SingleRows {
     }
 }
 
-/// `asked`: a condition stands above, which might be moved.
+/// Rewrites a plan; `asked`: a condition stands above, which might be moved.
 #[recursive::recursive]
 fn kept(plan: LogicalPlan, asked: bool) -> EngineResult<LogicalPlan> {
     let plan = plan

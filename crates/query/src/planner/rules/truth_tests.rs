@@ -1,9 +1,9 @@
-//! `x IS TRUE` and its siblings as `x IS NOT DISTINCT FROM TRUE`, which they are.
+//! Rewriting of `x IS TRUE` and its siblings into the equivalent `x IS NOT DISTINCT FROM TRUE`.
 //!
-//! The engine computes them so, but says that the one is never NULL, of the other that it may be: with the two answers, plans
+//! DataFusion computes them so, but reports the one as never NULL, the other as nullable: with the two answers, plans
 //! that group by such a value are refused.
 //!
-//! `x = x` of a row around a subquery becomes `x IS NOT NULL`: where the engine joins the subquery it leaves such a
+//! `x = x` of a row around a subquery becomes `x IS NOT NULL`: where DataFusion joins the subquery it leaves such a
 //! condition out.
 
 use datafusion::common::config::ConfigOptions;

@@ -1,4 +1,4 @@
-//! Small expressions of the syntax tree.
+//! Constructors of small expressions in the syntax tree.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType as SqlType, Expr, Function, FunctionArg, FunctionArgExpr,

@@ -1,7 +1,7 @@
-//! Casts of one value to several types, told apart.
+//! Distinct names for casts of one value to several types.
 //!
-//! The engine names a result without its casts: `sum(a)` and `sum(a::NUMERIC)`, or `NULL::INT` and `NULL::DATE` among the
-//! keys of a GROUP BY, are two columns of one name, which it refuses. `coalesce(a)` is `a` under another name.
+//! DataFusion names a result without its casts: `sum(a)` and `sum(a::NUMERIC)`, or `NULL::INT` and `NULL::DATE` among
+//! the keys of a GROUP BY, are two columns of one name, which it refuses. `coalesce(a)` is `a` under another name.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use super::build::{call, null};
 use super::names::name_items;
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 
-/// Gives calls, keys and items of a SELECT that differ in casts only names of their own.
+/// Gives distinct names to calls, keys and items of a SELECT that differ only in casts.
 pub(super) fn tell_apart(query: &mut Query) {
     let keys = match query.order_by.as_mut().map(|order| &mut order.kind) {
         Some(OrderByKind::Expressions(keys)) => keys.as_mut_slice(),
@@ -91,7 +91,8 @@ fn tell_apart_items(select: &mut Select, keys: &mut [OrderByExpr]) {
     }
 }
 
-/// Only grouped rows have columns that are named by what computes them.
+/// Returns true if the SELECT groups rows: only grouped rows have columns named after the expressions that compute
+/// them.
 fn aggregates(select: &Select, calls: &[Expr]) -> bool {
     !calls.is_empty()
         || matches!(&select.group_by, GroupByExpr::All(_))

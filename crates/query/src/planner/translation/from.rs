@@ -1,4 +1,4 @@
-//! What stands in FROM: tables of the catalog's schemas, and functions.
+//! Items of FROM: tables of the catalog's schemas, and functions.
 
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
@@ -16,7 +16,7 @@ pub(super) fn alias_named(name: &str) -> TableAlias {
     TableAlias { explicit: true, name: Ident::with_quote('"', name), columns: Vec::new(), at: None }
 }
 
-/// Tables of the catalog's schemas, and functions in FROM.
+/// Rewrites tables of the catalog's schemas, and functions in FROM.
 pub(super) fn table(factor: &mut TableFactor) {
     if let TableFactor::UNNEST { with_ordinality: true, .. } = factor {
         numbered(factor);
@@ -55,9 +55,9 @@ pub(super) fn table(factor: &mut TableFactor) {
             let value = match function.as_str() {
                 "generate_series" if !constant => format!("unnest(generate_series({list}))"),
                 "unnest" => format!("unnest({list})"),
-                // The engine's own.
+                // DataFusion has these itself.
                 "generate_series" | "range" => return,
-                // One row with its value.
+                // One row with the value.
                 other => format!("{other}({list})"),
             };
             let shown = alias.as_ref().map_or(function, |alias| identifier(&alias.name));
@@ -73,7 +73,7 @@ pub(super) fn table(factor: &mut TableFactor) {
     }
 }
 
-/// `unnest(a, b) WITH ORDINALITY t(x, y, n)`
+/// Rewrites `unnest(a, b) WITH ORDINALITY t(x, y, n)`.
 pub(super) fn numbered(factor: &mut TableFactor) {
     let TableFactor::UNNEST { alias: Some(alias), array_exprs, .. } = factor else { return };
     let Some(first) = array_exprs.first() else { return };
@@ -95,7 +95,7 @@ pub(super) fn numbered(factor: &mut TableFactor) {
     }
 }
 
-/// What stands behind FROM.
+/// Parses the first item of a FROM.
 pub(super) fn first_factor(text: &str) -> Option<TableFactor> {
     let EngineStatement::Statement(statement) = query_of(text).ok()? else { return None };
     let Statement::Query(mut query) = *statement else { return None };

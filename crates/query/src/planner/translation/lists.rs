@@ -6,10 +6,10 @@ use super::build::{call, null, number, text};
 use super::types::operator;
 use crate::catalog::registry::REGISTRY;
 
-/// Lists that PostgreSQL counts from 0.
+/// Catalog columns with vectors, whose elements PostgreSQL counts from 0.
 const VECTORS: [&str; 5] = ["indkey", "indclass", "indcollation", "indoption", "proargtypes"];
 
-/// The elements of `'{a,"b c",NULL}'`.
+/// Elements of `'{a,"b c",NULL}'`.
 pub(super) fn list_literal(expr: &Expr) -> Option<Vec<Option<String>>> {
     let Expr::Value(value) = expr else { return None };
     let Literal::SingleQuotedString(text) = &value.value else { return None };
@@ -31,7 +31,7 @@ pub(super) fn list_literal(expr: &Expr) -> Option<Vec<Option<String>>> {
             '\\' => word.extend(chars.next()),
             '"' => (quoted, was_quoted) = (!quoted, true),
             ',' if !quoted => finish(&mut word, &mut was_quoted),
-            // Lists of lists are not read.
+            // Nested lists are not parsed.
             '{' | '}' if !quoted => return None,
             c => word.push(c),
         }
@@ -40,7 +40,7 @@ pub(super) fn list_literal(expr: &Expr) -> Option<Vec<Option<String>>> {
     Some(elements)
 }
 
-/// `x op ANY(list)`, `x op ALL(list)` for = and <>.
+/// Rewrites `x op ANY(list)`, `x op ALL(list)` for = and <>.
 pub(super) fn quantified(expr: &mut Expr) {
     let (left, op, right, wanted, negated) = match expr {
         Expr::AnyOp { left, compare_op, right, .. } => (left, compare_op, right, BinaryOperator::Eq, false),
@@ -92,12 +92,13 @@ pub(super) fn is_vector(expr: &Expr) -> bool {
     column_of(expr).is_some_and(|name| VECTORS.iter().any(|vector| name.value.eq_ignore_ascii_case(vector)))
 }
 
-/// Whether the catalog has a column of this name whose values are lists.
+/// Returns true if the catalog has a column of this name whose values are lists.
 pub(super) fn is_list(expr: &Expr) -> bool {
     has_type(expr, |word| word.ends_with("[]"))
 }
 
-/// Whether the catalog has a column of this name with such a type. Short names may be anybody's.
+/// Returns true if the catalog has a column of this name with such a type. Short names are excluded: user tables may
+/// have them too.
 pub(super) fn has_type(expr: &Expr, fits: fn(&str) -> bool) -> bool {
     let Some(name) = column_of(expr) else { return false };
     name.value.len() > 5
@@ -106,7 +107,7 @@ pub(super) fn has_type(expr: &Expr, fits: fn(&str) -> bool) -> bool {
         })
 }
 
-/// `'t'` and `'f'` beside a flag.
+/// Rewrites `'t'` and `'f'` beside a flag.
 pub(super) fn flag_of_literal(expr: &mut Expr) {
     let Expr::Value(value) = expr else { return };
     let Literal::SingleQuotedString(text) = &value.value else { return };
@@ -118,7 +119,7 @@ pub(super) fn flag_of_literal(expr: &mut Expr) {
     *expr = Expr::value(Literal::Boolean(flag));
 }
 
-/// `'{1,2}'` as a list.
+/// Rewrites `'{1,2}'` into a list.
 pub(super) fn list_of_literal(expr: &mut Expr) {
     let Some(words) = list_literal(expr) else { return };
     let element = |word: Option<String>| match word {

@@ -1,7 +1,7 @@
-//! The names of columns that a SELECT does not name, as PostgreSQL gives them: a column's, a function's, a type's, or
-//! `?column?`. The engine would give the text of the expression.
+//! Names of columns that a SELECT does not name, as in PostgreSQL: a column's, a function's, a type's, or `?column?`.
+//! DataFusion would use the expression itself.
 //!
-//! The engine wants names that differ. Those that don't, and those that might be a column's beside them, get zero characters
+//! DataFusion requires distinct names. Equal names, and names that could be a column's beside them, get zero characters
 //! behind them, which clients do not see.
 
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use super::build::{null, number};
 use super::lists::column_of;
 use crate::parser::names::identifier;
 
-/// What has no name.
+/// Name of a column whose expression gives it none.
 const NAMELESS: &str = "?column?";
 
 /// The name of the column of an expression.
@@ -32,7 +32,7 @@ pub(crate) fn shown_name(name: &str) -> String {
 
 struct Figured {
     name: String,
-    /// A cast does not give it another.
+    /// True if a cast does not replace it.
     is_strong: bool,
 }
 
@@ -92,7 +92,7 @@ fn last_part(name: &ObjectName) -> Option<String> {
     name.0.last()?.as_ident().map(identifier)
 }
 
-/// A type as the catalog calls it.
+/// Name of a type in the catalog.
 fn type_name(data_type: &SqlType) -> String {
     let known = match data_type {
         SqlType::Boolean | SqlType::Bool => "bool",
@@ -116,7 +116,7 @@ fn type_name(data_type: &SqlType) -> String {
     known.to_owned()
 }
 
-/// The name that an item has of itself.
+/// Name that an item has by itself.
 fn own_name(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::UnnamedExpr(expr) => column_of(expr).map(identifier),
@@ -125,12 +125,12 @@ fn own_name(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// Is a name the last part of another, which says what it is a column of?
+/// Returns true if a name is the last part of another, qualified one.
 fn is_end(name: &str, of: &str) -> bool {
     of.strip_suffix(name).is_some_and(|before| before.ends_with('.'))
 }
 
-/// Names items that have no name, and sets those apart that have the same.
+/// Names items that have no name, and makes equal names distinct.
 pub(super) fn name_items(projection: &mut [SelectItem]) {
     let wild = projection
         .iter()
@@ -154,7 +154,7 @@ pub(super) fn name_items(projection: &mut [SelectItem]) {
                 let same = |other: &String| *other == shown || is_end(other, &shown) || is_end(&shown, other);
                 let repeated = written.iter().filter(|other| same(other)).count();
                 written.push(shown);
-                // A column beside `t.*` is there twice.
+                // A column beside `t.*` occurs twice.
                 let repeats = repeated + usize::from(wild && is_column);
                 if repeats == 0 {
                     continue;
@@ -181,7 +181,7 @@ pub(super) fn name_items(projection: &mut [SelectItem]) {
     }
 }
 
-/// Sets columns of one name apart in the operands of INTERSECT and EXCEPT, which the engine joins by name.
+/// Makes equal column names distinct in the operands of INTERSECT and EXCEPT, which DataFusion joins by name.
 pub(super) fn set_apart(body: &mut SetExpr, is_joined: bool) {
     match body {
         SetExpr::SetOperation { left, right, op, .. } => {
@@ -206,13 +206,13 @@ pub(super) fn set_apart(body: &mut SetExpr, is_joined: bool) {
     }
 }
 
-/// A number says which item it is.
+/// Returns true for a number, which selects an item by position.
 fn is_number(expr: &Expr) -> bool {
     matches!(expr, Expr::Value(value) if matches!(value.value, Literal::Number(..)))
 }
 
-/// `ORDER BY count` and `ORDER BY count(*)` order by the item that has this name, or is written so. Where a column of such a name is part of what is ordered by, the item is set
-/// apart from it: the engine looks among items first.
+/// Resolves `ORDER BY count` and `ORDER BY count(*)` to the item with this name or expression. If a column of such a
+/// name is part of a sort key, the item gets another name: DataFusion looks among items first.
 pub(super) fn order_items(query: &mut Query) {
     let (SetExpr::Select(select), Some(order)) = (query.body.as_mut(), &mut query.order_by) else { return };
     let OrderByKind::Expressions(order) = &mut order.kind else { return };

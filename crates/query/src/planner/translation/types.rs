@@ -1,4 +1,4 @@
-//! Names of PostgreSQL's: of types, alias types and operators.
+//! PostgreSQL's names of types, alias types and operators.
 
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, DataType as SqlType, ExactNumberInfo, Ident, ObjectName,
@@ -35,7 +35,7 @@ pub(super) fn operator(symbol: &str) -> Option<BinaryOperator> {
     })
 }
 
-/// The last part of a name; without a schema, or with one of PostgreSQL's.
+/// Last part of a name without a schema or with one of PostgreSQL's.
 pub(super) fn system_name(name: &ObjectName) -> Option<String> {
     let parts: Vec<&Ident> = name.0.iter().filter_map(ObjectNamePart::as_ident).collect();
     match parts.as_slice() {
@@ -57,7 +57,7 @@ pub(super) fn alias_of(data_type: &SqlType) -> Option<Alias> {
     }
 }
 
-/// The type that the engine knows; `None`: it is one.
+/// Equivalent type that DataFusion knows; `None` if it knows the type itself.
 pub(super) fn known_type(data_type: &SqlType) -> Option<SqlType> {
     let name = match data_type {
         SqlType::Array(ArrayElemTypeDef::SquareBracket(element, size)) => {

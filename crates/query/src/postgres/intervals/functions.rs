@@ -1,4 +1,4 @@
-//! Functions of intervals, for the planner and by name.
+//! Interval functions, for the planner and by name.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use entresol_tables::calendar;
 use super::{INTERVAL, is_span, values};
 use crate::error::{Error, external};
 
-/// Nanoseconds of an extent.
+/// Type of an extent: nanoseconds.
 const EXTENT: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 const DURATION: DataType = DataType::Duration(TimeUnit::Microsecond);
 
@@ -50,22 +50,22 @@ pub(super) fn named() -> impl Iterator<Item = ScalarUDF> {
     [Kind::JustifyHours, Kind::JustifyDays, Kind::JustifyInterval].into_iter().map(function)
 }
 
-/// An interval times a number, or divided by it.
+/// Product of an interval and a number, or their quotient.
 pub(super) fn scaled(interval: Expr, number: Expr, divided: bool) -> Expr {
     function(if divided { Kind::DividedBy } else { Kind::Times }).call(vec![interval, number])
 }
 
-/// A number by which intervals are compared.
+/// Number by which intervals are compared.
 pub(super) fn extent(interval: Expr) -> Expr {
     function(Kind::Extent).call(vec![interval])
 }
 
-/// An interval as PostgreSQL writes it.
+/// Interval formatted as by PostgreSQL.
 pub(super) fn text(interval: Expr) -> Expr {
     function(Kind::Text).call(vec![interval])
 }
 
-/// The difference of two timestamps as an interval.
+/// Interval from the difference of two timestamps.
 pub(super) fn of_duration(duration: Expr) -> Expr {
     function(Kind::OfDuration).call(vec![duration])
 }
@@ -152,7 +152,7 @@ fn out_of_range() -> datafusion::error::DataFusionError {
 fn written(interval: IntervalMonthDayNano) -> String {
     let mut text = String::new();
     let micros = interval.nanoseconds / 1_000;
-    // Writing to a text does not fail.
+    // Writing to a `String` does not fail.
     let _ = calendar::format_interval(interval.months, interval.days, micros, &mut text);
     text
 }

@@ -1,17 +1,18 @@
-//! Intervals as PostgreSQL computes with them: months, days and time apart, equal where 30 days are a month and 24 hours a day.
+//! Interval arithmetic as in PostgreSQL: months, days and time apart, equal where 30 days are a month and 24 hours a
+//! day.
 //!
 //! | written | planned |
 //! | --- | --- |
 //! | `interval * x`, `x * interval`, `interval / x` | [`functions::scaled`] |
-//! | `date + interval`, `date - interval` | a TIMESTAMP, with the date as its beginning |
+//! | `date + interval`, `date - interval` | a TIMESTAMP, from the beginning of the date |
 //! | `interval < '2 days'` | the literal as an interval |
 //! | `interval < interval`, BETWEEN, IN, keys of sorts and windows | [`functions::extent`] of both |
 //! | `min(interval)`, `max(interval)` | the first value by its extent |
 //! | `interval::text`, `a \|\| interval` | [`functions::text`] |
 //! | difference of timestamps as an interval | [`functions::of_duration`]: whole days and time |
 //!
-//! The difference of two timestamps is the engine's duration, a number of microseconds: it is summed, averaged and grouped as such,
-//! and becomes an interval where one is needed or shown.
+//! The difference of two timestamps is DataFusion's duration, a number of microseconds: it is summed, averaged and
+//! grouped as such, and becomes an interval where one is needed or shown.
 //!
 //! Intervals that are equal and not the same (`1 day`, `24 hours`) are two groups of a GROUP BY.
 
@@ -44,7 +45,7 @@ pub(crate) fn functions() -> impl Iterator<Item = ScalarUDF> {
     functions::named()
 }
 
-/// Plans operators that the engine has not for intervals.
+/// Planner of operators that DataFusion lacks for intervals.
 #[derive(Debug)]
 pub(crate) struct IntervalOperators;
 
@@ -113,7 +114,7 @@ fn beginning(date: Expr) -> Expr {
     cast(date, DataType::Timestamp(TimeUnit::Microsecond, None))
 }
 
-/// A text that is written beside an interval is one.
+/// String literal beside an interval as an interval.
 fn as_interval(expr: Expr) -> Expr {
     match &expr {
         Expr::Literal(ScalarValue::Utf8(Some(text)), None) => {
@@ -124,12 +125,12 @@ fn as_interval(expr: Expr) -> Expr {
     }
 }
 
-/// The rules that make intervals comparable, and their casts PostgreSQL's.
+/// Rules that make intervals comparable, and their casts PostgreSQL's.
 #[derive(Debug)]
 pub(crate) enum IntervalOrder {
-    /// Keys of windows. It comes before the engine's type coercion, which refuses them.
+    /// Keys of windows. Precedes DataFusion's type coercion, which refuses them.
     Windows,
-    /// All else. It comes behind the type coercion, which adds casts.
+    /// All other expressions. Follows the type coercion, which adds casts.
     Values,
 }
 
@@ -212,7 +213,7 @@ fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
 }
 
-/// Puts the extents of intervals in their place.
+/// Replaces intervals by their extents.
 fn measure<'e>(operands: impl IntoIterator<Item = &'e mut Expr>, schema: &DFSchema) -> bool {
     let mut changed = false;
     for operand in operands {
@@ -228,7 +229,8 @@ fn order(keys: &mut [SortKey], schema: &DFSchema) -> bool {
     measure(keys.iter_mut().map(|key| &mut key.expr), schema)
 }
 
-/// A cast from an interval to text, or from the difference of two timestamps to an interval or text; else the expression.
+/// Cast from an interval to a string, or from the difference of two timestamps to an interval or string; else the
+/// expression.
 fn converted(expr: Expr, to: &DataType, schema: &DFSchema) -> Result<Expr, Expr> {
     match (expr.get_type(schema), to) {
         (Ok(DataType::Duration(_)), DataType::Interval(_)) => Ok(functions::of_duration(expr)),
@@ -242,7 +244,7 @@ fn converted(expr: Expr, to: &DataType, schema: &DFSchema) -> Result<Expr, Expr>
     }
 }
 
-/// `min` and `max` of intervals as the first of them; and the order that an aggregate is computed in.
+/// Rewrites `min` and `max` of intervals into the first of them, and the order in which an aggregate is computed.
 fn extreme(mut function: AggregateFunction, schema: &DFSchema) -> Transformed<Expr> {
     let ascending = match function.func.name() {
         "min" => Some(true),

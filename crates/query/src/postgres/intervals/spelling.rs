@@ -1,6 +1,7 @@
-//! Texts of intervals in the words that the engine reads.
+//! Interval literals in the units that DataFusion parses.
 
-/// `1 day 04:05:06`, `P1DT2H`, `1-2` and `3 days ago` in units; `None`: the text is in units already, or is none of these.
+/// Rewrites `1 day 04:05:06`, `P1DT2H`, `1-2` and `3 days ago` in units; `None` if the string is in units already, or
+/// in none of these formats.
 pub(crate) fn spelled(text: &str) -> Option<String> {
     let trimmed = text.trim();
     if let Some(iso) = trimmed.strip_prefix('P') {
@@ -18,7 +19,7 @@ pub(crate) fn spelled(text: &str) -> Option<String> {
     Some(if ago { negated(&spelled) } else { spelled })
 }
 
-/// `04:05:06` in hours, minutes and seconds; `1-2` in years and months.
+/// Rewrites `04:05:06` in hours, minutes and seconds; `1-2` in years and months.
 fn in_units(word: &str) -> String {
     let (sign, unsigned) = match word.strip_prefix('-') {
         Some(unsigned) => ("-", unsigned),
@@ -50,7 +51,7 @@ fn negated(text: &str) -> String {
     text.split_whitespace().map(number).collect::<Vec<_>>().join(" ")
 }
 
-/// The designators of ISO 8601 behind its P: `1Y2M3W4DT5H6M7.8S`.
+/// Rewrites the designators of ISO 8601 behind its P: `1Y2M3W4DT5H6M7.8S`.
 fn designated(text: &str) -> Option<String> {
     let mut parts = Vec::new();
     let (mut number, mut in_time) = (String::new(), false);

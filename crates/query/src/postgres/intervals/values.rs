@@ -1,4 +1,4 @@
-//! Arithmetic of intervals, with PostgreSQL's rules for what a fraction of a month or day is.
+//! Interval values: scaling and comparison, with PostgreSQL's rules for fractions of a month or day.
 
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
 
@@ -8,13 +8,13 @@ pub(super) const MICROS_PER_DAY: i64 = 86_400_000_000;
 const NANOS_PER_DAY: i128 = 86_400_000_000_000;
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
-/// Nanoseconds of an interval whose months have 30 days of 24 hours: by these intervals are compared.
+/// Nanoseconds of an interval with months of 30 days and days of 24 hours: the order of intervals.
 pub(super) fn extent(interval: IntervalMonthDayNano) -> i128 {
     let days = i64::from(interval.months) * DAYS_PER_MONTH + i64::from(interval.days);
     i128::from(days) * NANOS_PER_DAY + i128::from(interval.nanoseconds)
 }
 
-/// An interval whose fields are scaled: fractions of months become days, fractions of days time. `None` out of range.
+/// Interval with its fields scaled: fractions of months become days, fractions of days time. `None` out of range.
 pub(super) fn scaled(
     interval: IntervalMonthDayNano,
     scale: impl Fn(f64) -> f64,
@@ -26,7 +26,7 @@ pub(super) fn scaled(
     let exact_months = scale(f64::from(interval.months));
     let exact_days = scale(f64::from(interval.days));
     let (months, days) = (whole(exact_months)?, whole(exact_days)?);
-    // Digits that binary fractions do not have are rounded away, in microseconds.
+    // Digits that binary fractions cannot represent are rounded away, in microseconds.
     let rounded = |value: f64| (value * 1e6).round() / 1e6;
     let month_days = rounded((exact_months - f64::from(months)) * DAYS_PER_MONTH as f64);
     let seconds = rounded((exact_days - f64::from(days) + month_days - month_days.trunc()) * SECONDS_PER_DAY);
@@ -40,13 +40,13 @@ pub(super) fn scaled(
     Some(IntervalMonthDayNano::new(months, days, nanoseconds))
 }
 
-/// The time between two timestamps, in whole days and time.
+/// Time between two timestamps, in days and a remainder.
 pub(super) fn of_micros(micros: i64) -> Option<IntervalMonthDayNano> {
     let days = i32::try_from(micros / MICROS_PER_DAY).ok()?;
     Some(IntervalMonthDayNano::new(0, days, (micros % MICROS_PER_DAY).checked_mul(NANOS_PER_MICRO)?))
 }
 
-/// Time of 24 hours as days, days of 30 as months; signs are made the same.
+/// Interval with 24 hours as days, 30 days as months; signs are made the same.
 pub(super) fn justified(
     interval: IntervalMonthDayNano,
     hours: bool,
@@ -87,7 +87,7 @@ mod tests {
         IntervalMonthDayNano::new(months, days, nanoseconds)
     }
 
-    /// Answers of PostgreSQL 15.
+    /// Expected values from PostgreSQL 15.
     #[test]
     fn fractions_become_smaller_units() {
         for (of, factor, expected) in [

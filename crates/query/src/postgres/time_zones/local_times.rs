@@ -1,4 +1,4 @@
-//! Moments and times on the wall in plans: casts, comparisons, AT TIME ZONE.
+//! Instants and local times in plans: casts, comparisons, AT TIME ZONE.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::error::{Error, external};
 use crate::postgres::numbers::operands;
 use crate::postgres::rewriting::rewritten;
 
-/// Room for the text of a time.
+/// Bytes of a formatted time.
 const TEXT_BYTES: usize = 26;
 
-/// The rule that makes a date beside a moment the moment at which it begins. It comes before the engine's type coercion,
-/// which makes both times on the wall.
+/// Rule that converts a date beside an instant to the instant at which it begins. It precedes DataFusion's type
+/// coercion, which makes both local times.
 #[derive(Debug)]
 pub(crate) struct DatesBesideMoments;
 
@@ -56,13 +56,14 @@ fn dates_to_moments(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(expr)
 }
 
-/// The rule for casts to moments and times on the wall, and between them; it comes after the engine's type coercion, which adds some.
+/// Rule for casts to instants and local times, and between them; it follows DataFusion's type coercion, which adds
+/// some.
 ///
-/// - A moment is made a time on the wall before it loses its zone.
-/// - A comparison with a column's time on the wall is made on the wall: so it keeps to columns, and their indexes. With a
-///   constant it is one of moments.
-/// - The engine takes both for the same number when it moves a cast from one side of a comparison to the other. So a cast
-///   to a moment is a function of ours, [`Moment`], which it does not see through.
+/// - An instant is converted to local time before it loses its zone.
+/// - A comparison with a column's local time is made in local time: so it applies to columns, and their indexes. With a
+///   constant it is one of instants.
+/// - DataFusion treats both as the same number when it moves a cast from one side of a comparison to the other. So a
+///   cast to an instant is a function of ours, [`Moment`], which is opaque to it.
 ///
 /// In UTC both are the same number.
 #[derive(Debug)]
@@ -107,7 +108,7 @@ fn localised(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// The cast of an expression, if it is between a text and a time, or between a moment and a time on the wall; else the
+/// Cast of an expression, if it is between a string and a time, or between an instant and a local time; else the
 /// expression.
 fn recast(expr: Expr, to: &DataType, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
     if let Some(time) = literal_time(&expr, to) {
@@ -142,8 +143,8 @@ fn recast(expr: Expr, to: &DataType, schema: &DFSchema) -> std::result::Result<E
     }
 }
 
-/// A text as a time, read as everywhere else: `2024-07-01 12:30` will do, and a time on the wall ignores a zone. What is
-/// not read so is the engine's to read, or to refuse.
+/// String as a time, parsed as everywhere else: `2024-07-01 12:30` is accepted, and a local time ignores a zone. Other
+/// strings are left to DataFusion to parse, or to refuse.
 fn literal_time(expr: &Expr, to: &DataType) -> Option<ScalarValue> {
     let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = expr else { return None };
     let DataType::Timestamp(unit, zone) = to else { return None };
@@ -160,7 +161,7 @@ fn literal_time(expr: &Expr, to: &DataType) -> Option<ScalarValue> {
     }
 }
 
-/// Makes a comparison of moments one of times on the wall if one of them was made of columns' such time.
+/// Converts a comparison of instants to one of local times if one of them was converted from a column's local time.
 fn on_the_wall(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let of_columns = |operand: &&mut Expr| {
         let inner = moment_of(operand).filter(|inner| inner.any_column_refs())?;
@@ -178,7 +179,7 @@ fn on_the_wall(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     true
 }
 
-/// What a moment was made of.
+/// Local time that an instant was converted from.
 fn moment_of(expr: &Expr) -> Option<&Expr> {
     let Expr::ScalarFunction(function) = expr else { return None };
     function.func.inner().is::<Moment>().then(|| function.args.first()).flatten()
@@ -188,7 +189,7 @@ fn is_utc(zone: &str) -> bool {
     [UTC, "+00:00"].contains(&zone)
 }
 
-/// A time on the wall as a moment of this type, whose zone it is in.
+/// Function that converts a local time to an instant of this type, in its zone.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Moment {
     signature: Signature,
@@ -223,7 +224,7 @@ impl ScalarUDFImpl for Moment {
     }
 }
 
-/// The text of a timestamp, as PostgreSQL writes it and as it is written everywhere else: the engine's is ISO 8601's.
+/// Function that formats a timestamp as PostgreSQL does, and as everywhere else: DataFusion's format is ISO 8601's.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct TimeText {
     signature: Signature,
@@ -277,12 +278,12 @@ impl ScalarUDFImpl for TimeText {
     }
 }
 
-/// `timezone(zone, time)`, PostgreSQL's name of `time AT TIME ZONE zone`: the time on the wall there at a moment, and the
-/// moment at which it is a time there.
+/// `timezone(zone, time)`, PostgreSQL's name of `time AT TIME ZONE zone`: converts an instant to local time there, and
+/// local time there to an instant.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct AtTimeZone {
     signature: Signature,
-    /// The session's.
+    /// Zone of the session.
     zone: Arc<str>,
 }
 
@@ -356,13 +357,13 @@ impl ScalarUDFImpl for AtTimeZone {
     }
 }
 
-/// The functions of this module that statements may call.
+/// Functions of this module that statements may call.
 pub(crate) fn functions() -> Vec<ScalarUDF> {
     vec![AtTimeZone::new(UTC).into()]
 }
 
-/// Timestamps brought from the wall to UTC, or back, by a function of microseconds; what there is below a microsecond stays. It also
-/// gets the row, 0 for a scalar. NULL where the calendar ends.
+/// Converts timestamps from local time to UTC, or back, by a function of microseconds; digits below a microsecond stay.
+/// The function also gets the row, 0 for a scalar. NULL where the calendar ends.
 fn shifted(
     times: &ColumnarValue,
     to: &DataType,

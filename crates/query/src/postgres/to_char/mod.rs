@@ -1,6 +1,6 @@
-//! `to_char(value, template)` with PostgreSQL's patterns, in the place of the engine's, which has other ones.
+//! `to_char(value, template)` with PostgreSQL's patterns, in place of DataFusion's function, whose patterns differ.
 //!
-//! Times are shown as on the wall of their zone. What is no number, date, time or interval is refused.
+//! Instants are shown in local time of their zone. Values other than numbers, dates, times and intervals are refused.
 
 mod numbers;
 mod times;
@@ -24,13 +24,13 @@ use self::times::Moment;
 use crate::error::{Error, external};
 use crate::postgres::time_zones::Zone;
 
-/// See the [module](self).
+/// Function `to_char`; see the [module](self).
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ToChar {
     signature: Signature,
 }
 
-/// The function.
+/// Function for the planner.
 pub(crate) fn function() -> ScalarUDF {
     ScalarUDF::from(ToChar { signature: Signature::user_defined(Volatility::Stable) })
 }

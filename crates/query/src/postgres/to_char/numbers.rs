@@ -1,10 +1,11 @@
-//! Numbers by PostgreSQL's patterns: `9`, `0`, `.` and `D`, `,` and `G`, `S`, `MI`, `PL`, `SG`, `PR`, `L`, `FM`, and texts.
+//! Numbers by PostgreSQL's patterns: `9`, `0`, `.` and `D`, `,` and `G`, `S`, `MI`, `PL`, `SG`, `PR`, `L`, `FM`, and
+//! literal text.
 //!
 //! Text that is no pattern is copied. `EEEE`, `RN`, `TH` and `V` are refused.
 
 use crate::error::{Error, Result};
 
-/// A part of a template.
+/// Part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Digit {
@@ -18,7 +19,7 @@ enum Part {
     Minus,
     /// `PL`: `+` or a blank.
     Plus,
-    /// `SG`: `+` or `-`, at its place.
+    /// `SG`: `+` or `-`, at its position.
     SignHere,
     /// `PR`: the end of `<12>`.
     Bracket,
@@ -29,9 +30,9 @@ enum Part {
 #[derive(Debug)]
 pub(super) struct Template {
     parts: Vec<Part>,
-    /// Blanks stand in for digits that are not there, and zeros at the end stay; `FM` says no.
+    /// True if blanks replace absent digits, and zeros at the end stay; false with `FM`.
     fills: bool,
-    /// Places before and behind the point.
+    /// Positions before and behind the point.
     whole: usize,
     pub(super) fraction: usize,
 }
@@ -76,7 +77,7 @@ impl Template {
                 }
                 rest = &rest[pattern.len()..];
             } else {
-                // There is no currency: its place is a blank.
+                // There is no currency symbol: it is a blank.
                 let shown = if first.eq_ignore_ascii_case(&'L') { ' ' } else { first };
                 template.parts.push(Part::Text(shown.to_string()));
                 rest = &rest[first.len_utf8()..];
@@ -99,7 +100,7 @@ impl Template {
         Ok(())
     }
 
-    /// The number `unscaled / 10^fraction`, already rounded; `None` is one that no place is enough for.
+    /// Formats the number `unscaled / 10^fraction`, already rounded; `None` is one too large for any template.
     pub(super) fn show(&self, unscaled: Option<i128>, negative: bool) -> String {
         let digits = match unscaled {
             None => None,
@@ -119,7 +120,7 @@ impl Template {
 struct Shown<'t> {
     template: &'t Template,
     negative: bool,
-    /// Before and behind the point; `None`: too many.
+    /// Digits before and behind the point; `None` if they are too many.
     digits: Option<(String, String)>,
     is_zero: bool,
 }
@@ -135,7 +136,7 @@ impl Shown<'_> {
         let has = |part: &Part| parts.contains(part);
         let blank = if *fills { " " } else { "" };
         let minus = |otherwise: &'static str| if self.negative { "-" } else { otherwise };
-        // What stands at once before the first digit.
+        // Sign directly before the first digit.
         let mut sign = Some(match () {
             () if sign_ahead => minus("+"),
             () if has(&Part::Bracket) && self.negative => "<",
@@ -178,7 +179,7 @@ impl Shown<'_> {
                 Part::Group => out.push_str(blank),
                 Part::Point => {
                     out.push_str(sign.take().unwrap_or_default());
-                    // PostgreSQL shows a zero without places for it, if nothing else is shown.
+                    // PostgreSQL shows a zero without positions for it, if nothing else is shown.
                     if self.is_zero && !fills && from >= *whole && kept == 0 {
                         out.push('0');
                     }
@@ -196,7 +197,7 @@ impl Shown<'_> {
         out
     }
 
-    /// The first place before the point that has a digit.
+    /// First position before the point that has a digit.
     fn first_shown(&self, digits: Option<&[u8]>) -> usize {
         let places = self.template.parts.iter().take_while(|part| **part != Part::Point);
         let mut zeros = places.filter(|part| matches!(part, Part::Digit { .. }));
@@ -205,7 +206,7 @@ impl Shown<'_> {
         zero.map_or(own, |zero| zero.min(own))
     }
 
-    /// How many digits behind the point are shown: FM leaves zeros at the end out, but for those whose place is a `0`.
+    /// Number of digits shown behind the point: FM omits zeros at the end, except for those at a `0`.
     fn kept_fraction(&self, fraction: &[u8]) -> usize {
         if self.template.fills {
             return fraction.len();
@@ -224,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers of PostgreSQL 15.
+    /// Expected values from PostgreSQL 15.
     #[test]
     fn numbers_are_shown_as_in_postgresql() {
         for (value, template, expected) in [

@@ -1,7 +1,7 @@
-//! Times by PostgreSQL's patterns. Letters that are no pattern are copied, as are texts in quotes.
+//! Times by PostgreSQL's patterns. Letters that are no pattern are copied, as are strings in quotes.
 //!
-//! `FM` in front of a pattern leaves its padding out, `TH` and `th` behind a number make it an ordinal. Names are English. `TZ`
-//! is refused: zones have no abbreviation here; `OF` and `TZH:TZM` say the offset.
+//! `FM` in front of a pattern leaves its padding out, `TH` and `th` behind a number make it an ordinal. Names are
+//! English. `TZ` is refused: zones have no abbreviation here; `OF` and `TZH:TZM` say the offset.
 
 use std::fmt::Write;
 
@@ -28,26 +28,26 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const ROMAN: [&str; 12] = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"];
-/// The characters of the longest name of a month or a day.
+/// Characters of the longest name of a month or a day.
 const NAME_CHARS: usize = 9;
 
-/// A time with what patterns ask for.
+/// Time to format.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Moment {
-    /// A time on the wall, and seconds that its clocks are ahead of UTC.
+    /// Local time, and seconds that its clocks are ahead of UTC.
     Wall(NaiveDateTime, i64),
-    /// An interval: months, days, microseconds.
+    /// Interval: months, days, microseconds.
     Interval(i32, i32, i64),
 }
 
 impl Moment {
-    /// The wall's time in microseconds; `None` where the calendar ends.
+    /// Local time from microseconds; `None` where the calendar ends.
     pub(super) fn wall(micros: i64, ahead: i64) -> Option<Moment> {
         Some(Moment::Wall(DateTime::from_timestamp_micros(micros)?.naive_utc(), ahead))
     }
 }
 
-/// Patterns, each behind all that begin with it.
+/// Patterns, each before those that it begins with.
 const PATTERNS: [&str; 52] = [
     "SSSSS", "SSSS", "Y,YYY", "YYYY", "YYY", "YY", "Y", "IYYY", "IYY", "IY", "IDDD", "ID", "IW", "I", "HH24",
     "HH12", "HH", "MI", "MM", "MONTH", "MON", "MS", "SS", "US", "FF1", "FF2", "FF3", "FF4", "FF5", "FF6",
@@ -55,7 +55,7 @@ const PATTERNS: [&str; 52] = [
     "J", "Q", "RM", "TZH", "TZM", "OF",
 ];
 
-/// The text of a time.
+/// Formats a time.
 pub(super) fn show(moment: Moment, template: &str) -> Result<String> {
     let mut out = String::new();
     let mut rest = template;
@@ -115,7 +115,7 @@ fn ordinal(number: i64) -> &'static str {
     }
 }
 
-/// Writes what a pattern stands for; gives the number, if it is one.
+/// Writes the value of a pattern; returns the number, if it is one.
 fn write_pattern(
     moment: Moment,
     pattern: &str,
@@ -125,7 +125,7 @@ fn write_pattern(
 ) -> Result<Option<i64>> {
     let digits = |number: i64, width: usize, out: &mut String| {
         let width = if bare { 0 } else { width };
-        // Writing to a text does not fail.
+        // Writing to a `String` does not fail.
         let _ = match number < 0 {
             true => write!(out, "-{:0width$}", -number),
             false => write!(out, "{number:0width$}"),
@@ -189,7 +189,7 @@ fn write_pattern(
     Ok(None)
 }
 
-/// The half of a day or the era that a pattern stands for, with points if the pattern has some.
+/// Half of a day or era of a pattern, with points if the pattern has some.
 fn half_or_era(pattern: &str, is_morning: bool, is_year_of_christ: bool) -> &'static str {
     match pattern {
         "A.M." | "P.M." if is_morning => "A.M.",
@@ -207,12 +207,12 @@ fn sign(ahead: i64) -> char {
     if ahead < 0 { '-' } else { '+' }
 }
 
-/// There is no year 0 before the first.
+/// Year as shown: there is no year 0 before year 1.
 fn shown_year(year: i32) -> i64 {
     i64::from(if year > 0 { year } else { 1 - year })
 }
 
-/// The number of a pattern, and how many digits it has at least.
+/// Number of a pattern, and its minimum number of digits.
 fn number_of(moment: Moment, pattern: &str) -> Option<(i64, usize)> {
     let (micros_of_day, time) = match moment {
         Moment::Wall(time, _) => {
@@ -282,7 +282,7 @@ fn date_number(time: NaiveDateTime, pattern: &str) -> Option<(i64, usize)> {
     })
 }
 
-/// A name in the case of its pattern: MONTH, Month, month.
+/// Name in the case of its pattern: MONTH, Month, month.
 fn cased(name: &str, written: &str) -> String {
     let mut letters = written.chars();
     match (letters.next().is_some_and(char::is_uppercase), letters.next().is_some_and(char::is_uppercase)) {
@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers of PostgreSQL 15.
+    /// Expected values from PostgreSQL 15.
     #[test]
     fn times_are_shown_as_in_postgresql() {
         let at = |text: &str, ahead| Moment::wall(parse_timestamp(text).unwrap(), ahead).unwrap();

@@ -54,7 +54,7 @@ fn any_subquery(node: &LogicalPlan) -> EngineResult<bool> {
     Ok(found)
 }
 
-/// An expression with columns in the place of its outermost subqueries; `column` computes one.
+/// Replaces the outermost subqueries of an expression by columns; `column` computes one.
 fn replaced(
     expr: Expr,
     mut column: impl FnMut(Expr) -> EngineResult<Expr>,
@@ -65,7 +65,7 @@ fn replaced(
     })
 }
 
-/// A node of one input over a projection that computes its subqueries.
+/// Puts a node with one input over a projection that computes its subqueries.
 fn above(node: LogicalPlan) -> EngineResult<LogicalPlan> {
     let wanted = node.schema().columns();
     let mut input = node.inputs().first().map(|input| (*input).clone()).unwrap_or_default();
@@ -87,7 +87,7 @@ fn above(node: LogicalPlan) -> EngineResult<LogicalPlan> {
     }
 }
 
-/// Where the columns of a subquery in the condition of a join are from.
+/// Side of a join whose columns a subquery in its condition reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Left,
@@ -128,7 +128,8 @@ fn outer_columns(exprs: &[Expr]) -> impl Iterator<Item = &Column> {
     })
 }
 
-/// A join whose subqueries are computed from the side that they read; what reads both is a condition above it.
+/// Join whose subqueries are computed from the side that they read; subqueries that read both become a condition above
+/// it.
 fn joined(join: Join) -> EngineResult<LogicalPlan> {
     let wanted = join.schema.columns();
     let (mut left, mut right) = (join.left.as_ref().clone(), join.right.as_ref().clone());

@@ -5,11 +5,11 @@
 //!                     WHEN S has a NULL, or x is NULL and S has a row THEN NULL
 //!                     ELSE FALSE END
 //!   EXISTS S     (SELECT count(*) > 0 FROM (S LIMIT 1))               if S is not correlated
-//!   x < ANY S    the same CASE, with x < max(S) in the place of the mark; ALL is NOT ANY of the contrary
+//!   x < ANY S    the same CASE, with x < max(S) in place of the mark; ALL is NOT ANY of the contrary
 //! ```
 //!
-//! - A condition of a WHERE by itself stays for the engine: it wants rows for which it is true, and joins.
-//! - A correlated NOT IN there is NOT EXISTS of a row that is equal, or may be for all that is known.
+//! - A condition of a WHERE by itself is left to DataFusion: only rows for which it is true are wanted, so it joins.
+//! - A correlated NOT IN there is NOT EXISTS of a row that is equal, or unknown.
 //! - Other correlated INs are run row by row, with the same logic.
 
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::{columns, fresh, has_subquery, narrowed, recomputed, scalar, subquery, with_column};
 use crate::planner::rules::correlated::is_correlated;
 
-/// A list has no row; rows without NULL; a NULL.
+/// States of a list: no row; rows without NULL; a NULL.
 const EMPTY: i64 = 0;
 const KNOWN: i64 = 1;
 const WITH_NULL: i64 = 2;
@@ -92,13 +92,13 @@ fn filtered(filter: Filter) -> EngineResult<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(if widened { narrowed(plan, wanted)? } else { plan }))
 }
 
-/// A plan that grows by the columns that the spelled-out expressions need.
+/// Plan to which the columns needed by rewritten expressions are added.
 struct Marks {
     plan: LogicalPlan,
 }
 
 impl Marks {
-    /// A condition whose rows are wanted where it is true.
+    /// Rewrites a condition by itself, whose false and unknown are the same.
     fn condition(&mut self, condition: Expr) -> EngineResult<Expr> {
         match compared(condition)? {
             Expr::Exists(mut exists) => {
@@ -137,12 +137,13 @@ impl Marks {
         }
     }
 
-    /// NOT IN as a condition by itself.
+    /// Rewrites a NOT IN that is a condition by itself.
     fn none_of(&mut self, within: InSubquery) -> EngineResult<Expr> {
         let InSubquery { expr, subquery: list, .. } = &within;
         match is_correlated(list) {
             false if expr.any_column_refs() && !expr.contains_outer() => {
-                // The engine joins on what it compares, and loses track of a key that turns out to be a constant.
+                // DataFusion joins on the compared expressions, and loses track of a key that turns out to be a
+                // constant.
                 let key = match expr.as_ref() {
                     Expr::Column(column) => column.clone(),
                     computed => self.column(computed.clone())?,
@@ -160,7 +161,7 @@ impl Marks {
         }
     }
 
-    /// An expression of the plan as a subquery sees it.
+    /// Expression of the plan as a subquery refers to it.
     fn outer(&self, expr: &Expr) -> EngineResult<Expr> {
         let schema = self.plan.schema();
         let seen = expr.clone().transform_up(|expr| match expr {
@@ -173,7 +174,7 @@ impl Marks {
         Ok(seen.data)
     }
 
-    /// An expression that is right wherever it stands.
+    /// Rewrites an expression whose value has to be exact, NULL included.
     fn valued(&mut self, expr: Expr) -> EngineResult<Expr> {
         let valued = expr.transform_up(|expr| match compared(expr)? {
             Expr::InSubquery(within) if !is_correlated(&within.subquery) => {
@@ -192,7 +193,7 @@ impl Marks {
         Ok(column)
     }
 
-    /// IN a list that does not depend on the row.
+    /// Rewrites IN a list that does not depend on the row.
     fn member(&mut self, within: InSubquery) -> EngineResult<Expr> {
         let InSubquery { expr, subquery: list, negated } = within;
         let tested = match *expr {
@@ -219,7 +220,7 @@ impl Marks {
     }
 }
 
-/// A list without an order, whose column has a name of its own: the engine adds columns to those of a correlated list, and
+/// List without an order, whose column has a unique name: DataFusion adds columns to those of a correlated list, and
 /// refuses two of one name.
 fn bare(list: LogicalPlan) -> EngineResult<LogicalPlan> {
     Ok(match list {
@@ -235,8 +236,8 @@ fn bare(list: LogicalPlan) -> EngineResult<LogicalPlan> {
     })
 }
 
-/// A correlated subquery in whose conditions columns have names of their own: the engine moves these conditions to where all
-/// columns of the subquery are of one relation, and there takes `b.id` for `a.id`.
+/// Correlated subquery with unique column names in its conditions: DataFusion moves these conditions to a place where
+/// all columns of the subquery are of one relation, and there takes `b.id` for `a.id`.
 fn told_apart(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
     plan.transform_up(|node| {
         let LogicalPlan::Filter(Filter { predicate, input, .. }) = node else {
@@ -294,14 +295,14 @@ fn state(list: &LogicalPlan, value: &Expr) -> EngineResult<Expr> {
     Ok(scalar(plan))
 }
 
-/// TRUE where something is met; NULL where it may be, for all that is known of a list and of what is tested.
+/// TRUE where `met` is; NULL where it is unknown, by the state of the list and the tested value.
 fn three_valued(met: Expr, state: Expr, tested: Expr) -> EngineResult<Expr> {
     let is_null = Expr::IsNull(Box::new(tested));
     let unknown = state.clone().eq(lit(WITH_NULL)).or(state.not_eq(lit(EMPTY)).and(is_null));
     when(met, lit(true)).when(unknown, Expr::Literal(ScalarValue::Boolean(None), None)).otherwise(lit(false))
 }
 
-/// EXISTS of rows that do not depend on the row.
+/// Rewrites EXISTS of rows that do not depend on the row.
 fn there(exists: Exists) -> EngineResult<Expr> {
     let Exists { subquery, negated } = exists;
     let rows = fresh("rows");
@@ -315,7 +316,7 @@ fn there(exists: Exists) -> EngineResult<Expr> {
     Ok(scalar(plan))
 }
 
-/// A comparison with ANY or ALL of a subquery spelled out; all else as it is.
+/// Rewrites a comparison with ANY or ALL of a subquery; all else stays as it is.
 fn compared(expr: Expr) -> EngineResult<Expr> {
     let Expr::SetComparison(SetComparison { expr: tested, subquery: list, op, quantifier }) = expr else {
         return Ok(expr);

@@ -1,12 +1,12 @@
-//! Subqueries in places, and with NULLs, that the engine does not know.
+//! Subqueries in positions, and with NULLs, that DataFusion does not support.
 //!
-//! The engine joins an IN or EXISTS that is a condition of a WHERE by itself. Elsewhere it takes a NULL for false, or has no
-//! plan. Two rules, which come before all others, leave it only what it plans rightly:
+//! DataFusion joins an IN or EXISTS that is a condition of a WHERE by itself. Elsewhere it treats NULL as false, or has
+//! no plan. Two rules, which come before all others, leave it only subqueries that it plans correctly:
 //!
-//! - [`LiftedSubqueries`] computes those of aggregates, windows, sort keys, conditions of joins and VALUES in a projection
-//!   below.
-//! - [`Membership`] spells out IN and comparisons with ANY and ALL in projections and filters, with the three values of SQL's
-//!   logic.
+//! - [`LiftedSubqueries`] computes those of aggregates, windows, sort keys, conditions of joins and VALUES in a
+//!   projection below.
+//! - [`Membership`] spells out IN and comparisons with ANY and ALL in projections and filters, with the three values of
+//!   SQL's logic.
 //!
 //! Correlated subqueries that are left are for [`crate::planner::rules::correlated`], which runs it row by row where it cannot be joined.
 
@@ -24,7 +24,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery};
 pub(crate) use self::lifted::LiftedSubqueries;
 pub(crate) use self::membership::Membership;
 
-/// Each made relation and column has a name of its own.
+/// Number for unique names of relations and columns.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 fn fresh(what: &str) -> String {
@@ -35,7 +35,7 @@ pub(crate) fn is_subquery(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_))
 }
 
-/// Does an expression have a subquery anywhere?
+/// Returns true if an expression has a subquery anywhere.
 pub(crate) fn has_subquery(expr: &Expr) -> EngineResult<bool> {
     expr.exists(|expr| Ok(is_subquery(expr)))
 }
@@ -53,7 +53,7 @@ fn columns(plan: &LogicalPlan) -> impl Iterator<Item = Expr> {
     plan.schema().columns().into_iter().map(Expr::Column)
 }
 
-/// The plan with a further column, whose name is returned.
+/// Plan with a further column, whose name is returned.
 pub(crate) fn with_column(plan: LogicalPlan, expr: Expr) -> EngineResult<(LogicalPlan, Column)> {
     let name = fresh("value");
     let projected: Vec<Expr> = columns(&plan).chain([expr.alias(&name)]).collect();
@@ -61,12 +61,12 @@ pub(crate) fn with_column(plan: LogicalPlan, expr: Expr) -> EngineResult<(Logica
     Ok((plan, Column::new_unqualified(name)))
 }
 
-/// The plan with only these columns.
+/// Projection of a plan to these columns.
 pub(crate) fn narrowed(plan: LogicalPlan, wanted: Vec<Column>) -> EngineResult<LogicalPlan> {
     LogicalPlanBuilder::from(plan).project(wanted.into_iter().map(Expr::Column))?.build()
 }
 
-/// The schemas of a changed plan anew, from the leaves up: a column may have become one that is never NULL.
+/// Recomputes the schemas of a changed plan from the leaves up: a column may have become NOT NULL.
 fn recomputed(changed: Transformed<LogicalPlan>) -> EngineResult<LogicalPlan> {
     match changed.transformed {
         true => changed

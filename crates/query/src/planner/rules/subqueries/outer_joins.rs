@@ -1,7 +1,7 @@
-//! An outer join on a condition with a subquery that reads both sides.
+//! Outer joins on a condition with a subquery that reads both sides.
 //!
 //! ```text
-//!   join on the other conditions ─▶ met: the condition, for each pair ─▶ of each row of the kept side:
+//!   join on the other conditions ─▶ met: the condition, for each pair ─▶ for each row of the preserved side:
 //!   the pairs that are met, or else one pair without the other side's columns
 //! ```
 
@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBu
 
 use super::{columns, fresh, with_column};
 
-/// A LEFT or RIGHT join on `conditions` and `later`; its columns are those of both sides.
+/// LEFT or RIGHT join on `conditions` and `later`; its columns are those of both sides.
 pub(super) fn outer_join(
     left: LogicalPlan,
     right: LogicalPlan,
