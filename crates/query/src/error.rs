@@ -39,7 +39,9 @@ pub enum Error {
         expected: String,
     },
     /// A statement of this transaction failed: only ROLLBACK (or ROLLBACK TO a savepoint) is possible now.
-    #[error("current transaction is aborted: end it with ROLLBACK (an earlier statement failed: {0})")]
+    #[error(
+        "current transaction is aborted, commands ignored until ROLLBACK (an earlier statement failed: {0})"
+    )]
     TransactionAborted(String),
     /// COMMIT of a transaction in which a statement failed. It was rolled back.
     #[error("the transaction was rolled back instead of committed, because a statement in it failed: {0}")]
@@ -133,7 +135,6 @@ const WORDS: &[(&str, &str)] = &[
     ("there is no column", "42703"),
     ("Ambiguous reference", "42702"),
     ("is ambiguous", "42702"),
-    ("is named twice", "42701"),
     ("Invalid function", "42883"),
     ("No function matches", "42883"),
     ("does not exist", "42704"),
@@ -155,9 +156,6 @@ const WORDS: &[(&str, &str)] = &[
     ("must appear in the GROUP BY", "42803"),
     ("in the SELECT list", "42803"),
     ("must be in GROUP BY", "42803"),
-    ("a transaction is open already", "25001"),
-    ("there is no transaction", "25P01"),
-    ("READ ONLY", "25006"),
     ("savepoint", "3B001"),
     ("values for", "42601"),
     ("Recursion", "54001"),

@@ -43,7 +43,7 @@ pub(crate) async fn run(session: &SessionCore, alter: &AlterTable) -> Result<Sta
         table => table?,
     };
     let [operation] = alter.operations.as_slice() else {
-        return Err(Error::unsupported("several changes in one ALTER TABLE: write a statement for each"));
+        return Err(Error::unsupported("several actions in one ALTER TABLE: use one statement for each"));
     };
     let change = Change { session, table };
     match operation {
@@ -189,7 +189,7 @@ impl Change<'_> {
         if let Some(default) = &declared.default {
             if defaults::is_volatile(state.clone(), default)? {
                 return Err(Error::unsupported(format!(
-                    "ADD COLUMN {name} with the default {default}, which differs from row to row"
+                    "ADD COLUMN {name} with the volatile default {default}, which may differ from row to row"
                 )));
             }
             missing = defaults::evaluate(state.clone(), table, &declared.column, default)?;
@@ -216,7 +216,7 @@ impl Change<'_> {
         while rows == 0 && cursor.next_batch(&tx, |_| rows += 1)? {}
         if rows > 0 {
             return Err(Error::unsupported(format!(
-                "ADD COLUMN {name} SERIAL or GENERATED AS IDENTITY to table {table}, which has rows"
+                "ADD COLUMN {name} SERIAL or GENERATED AS IDENTITY to table {table}, which is not empty"
             )));
         }
         let place = self.table.schema().visible_columns().len();
@@ -246,7 +246,7 @@ impl Change<'_> {
             let table = self.session.catalog.table(self.table.name())?;
             let dropped = Change { session: self.session, table };
             if let Err(second) = Box::pin(dropped.drop_column(name, true, false)).await {
-                tracing::warn!(error = %second, "the column of an ADD COLUMN that failed is left");
+                tracing::warn!(error = %second, "could not drop the column of a failed ADD COLUMN");
             }
         }
         ruled
@@ -283,7 +283,7 @@ impl Change<'_> {
         let mut definition = self.table.definition().clone();
         add_check(&state, self.table.name(), &mut definition, check, column)?;
         let Some(added) = definition.checks.pop() else {
-            return Err(Error::Internal("a check that was added is lost".into()));
+            return Err(Error::Internal("an added check is missing from the definition".into()));
         };
         let checks = Checks::of(state, self.table.name(), self.table.schema(), std::slice::from_ref(&added))?;
         self.redefine(Some(Rule::Checks(checks)), move |definition| {
@@ -371,7 +371,8 @@ impl Change<'_> {
                     generated_keyword: true,
                 };
                 let generated = generated::identity_option(&option).transpose()?;
-                let generated = generated.ok_or_else(|| Error::Internal("an identity is none".into()))?;
+                let generated =
+                    generated.ok_or_else(|| Error::Internal("an identity declaration is missing".into()))?;
                 self.add_identity(column, &generated).await
             }
             AlterColumnOperation::SetDefault { .. }
@@ -504,7 +505,7 @@ impl Change<'_> {
 
     async fn rename_constraint(&self, old: &str, new: &str) -> Result<StatementResult> {
         if !self.table.definition().checks.iter().any(|check| check.name == old) {
-            return Err(Error::unsupported(format!("renaming anything but a check, and {old} is none")));
+            return Err(Error::unsupported(format!("renaming constraint {old}: only checks can be renamed")));
         }
         let (old, new) = (old.to_owned(), new.to_owned());
         self.redefine(None, move |definition| {

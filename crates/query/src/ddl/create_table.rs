@@ -81,7 +81,7 @@ impl Drop for Unfilled<'_> {
         }
         // On this thread: once the failure is reported, the table is gone.
         if let Err(error) = self.catalog.drop_table(self.name) {
-            tracing::warn!(%error, table = self.name, "the table of a CREATE TABLE AS that failed is left, perhaps empty");
+            tracing::warn!(%error, table = self.name, "could not drop the table of a failed CREATE TABLE AS");
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) async fn truncate(
         let text = format!("DELETE FROM \"{}\"", table.name().replace('"', "\"\""));
         match parse(&text)?.pop() {
             Some(Command::Delete(delete)) => dml_statements::delete(session, tx, &delete).await?,
-            other => return Err(Error::Internal(format!("{other:?} deletes nothing"))),
+            other => return Err(Error::Internal(format!("{other:?} is not a DELETE"))),
         };
     }
     Ok(StatementResult::Done { verb: "TRUNCATE TABLE" })
@@ -92,7 +92,6 @@ pub(crate) fn analyze(session: &SessionCore, statement: &Analyze) -> Result<Stat
             }
         }
     }
-    session
-        .notice("ANALYZE computed nothing: the planner counts rows when it plans, statistics are not kept");
+    session.notice("ANALYZE has no effect: the planner counts rows when it plans and stores no statistics");
     Ok(StatementResult::Done { verb: "ANALYZE" })
 }

@@ -39,7 +39,7 @@ pub(crate) async fn run(session: &SessionCore, statement: &Statement) -> Result<
             refuse("DROP INDEX", &[(*cascade, "CASCADE")])?;
             drop_indexes(session, *if_exists, names).await
         }
-        other => Err(Error::Internal(format!("{other} defines nothing"))),
+        other => Err(Error::Internal(format!("{other} is not a definition"))),
     }
 }
 
@@ -56,7 +56,7 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
     refuse(
         "CREATE INDEX",
         &[
-            (create.using.as_ref().is_some_and(is_other), "USING anything but btree"),
+            (create.using.as_ref().is_some_and(is_other), "an access method other than btree"),
             (!create.include.is_empty(), "INCLUDE"),
             (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
             (!storage.clone().all(|name| name.is_some_and(is_storage)), "WITH"),
@@ -99,8 +99,8 @@ fn ascending(session: &SessionCore, columns: &[IndexColumn]) -> Vec<IndexColumn>
         // NULLS FIRST is the default of DESC.
         if descends || nulls_first == Some(true) {
             session.notice(format!(
-                "index column {}: DESC and NULLS FIRST have no effect, the index is in ascending order with NULLs last; \
-                 results of ORDER BY are right, and sorted where the index has another order",
+                "index column {}: DESC and NULLS FIRST have no effect: the index is in ascending order with NULLs last; \
+                 ORDER BY returns correct results, with a sort where its order differs from the index",
                 column.column.expr
             ));
         }

@@ -116,7 +116,7 @@ pub(crate) fn declared(
 
 /// Error for foreign keys: every write of both tables would have to check them.
 pub(crate) fn no_foreign_keys() -> Error {
-    Error::unsupported("foreign keys (REFERENCES): they are not checked, so they are not taken")
+    Error::unsupported("foreign keys (REFERENCES): they would not be enforced")
 }
 
 /// Adds a check, named as by PostgreSQL; `column` is the one that declares it.
@@ -232,7 +232,7 @@ pub(crate) fn derived_schema(source: &ArrowSchema) -> Result<Schema> {
         .map(|field| match column_of(field) {
             Some(column) => Ok(Column { name: translation::shown_name(field.name()), ..column }),
             None => Err(Error::unsupported(format!(
-                "type {} of column {} in CREATE TABLE AS: cast it",
+                "type {} of column {} in CREATE TABLE AS: cast it to a column type",
                 field.data_type(),
                 field.name()
             ))),

@@ -105,7 +105,7 @@ pub(crate) fn retention_of(text: &str) -> Result<Option<Retention>> {
     }
     let wrong = || {
         let message = format!("invalid value for parameter \"history\": \"{text}\"");
-        Error::coded("22023", format!("{message}; a time like '7 days', or forever, or off"))
+        Error::coded("22023", format!("{message}; use an interval such as '7 days', forever or off"))
     };
     let parsed = parse_interval_month_day_nano(text).map_err(|_| wrong())?;
     let days = i128::from(parsed.months) * MONTH_DAYS + i128::from(parsed.days);

@@ -53,7 +53,7 @@ pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<Statem
         Ok(stats)
     })
     .await??;
-    tracing::info!(?stats, "VACUUM is done");
+    tracing::info!(?stats, "VACUUM completed");
     Ok(StatementResult::Done { verb: "VACUUM" })
 }
 
@@ -76,11 +76,11 @@ fn work(catalog: &Catalog, states: &[Arc<State>], stop: &AtomicBool) -> Result<V
     let (began, mut told) = (Instant::now(), Instant::now());
     let done = catalog.context().vacuum_states(states, |stats| {
         if stop.load(Ordering::Acquire) {
-            return Err(entresol_transactions::Error::Busy("the statement was given up"));
+            return Err(entresol_transactions::Error::Busy("the statement was cancelled"));
         }
         if told.elapsed() >= LOG_EVERY {
             told = Instant::now();
-            tracing::info!(seconds = began.elapsed().as_secs(), ?stats, "VACUUM goes on");
+            tracing::info!(seconds = began.elapsed().as_secs(), ?stats, "VACUUM in progress");
         }
         Ok(())
     });

@@ -111,7 +111,7 @@ impl Scope {
     pub(crate) fn plan(&self, what: &str, expr: &SqlExpr) -> Result<Computed> {
         let logical = self.logical(what, expr.clone(), None)?;
         let mut computed = self.physical(vec![logical])?;
-        computed.pop().ok_or_else(|| Error::Internal("a planned expression is lost".into()))
+        computed.pop().ok_or_else(|| Error::Internal("a planned expression is missing".into()))
     }
 
     /// Plans expressions that have names; `what` names their clause in errors.
@@ -159,7 +159,7 @@ impl Scope {
         let options = self.state.config_options();
         let plan = self.state.analyzer().execute_and_check(plan, options, |_, _| {})?;
         let LogicalPlan::Projection(projection) = plan else {
-            return Err(Error::Internal("an analysed projection is none".into()));
+            return Err(Error::Internal("the analyzer replaced a projection".into()));
         };
         // Replaces now() by the time of the statement.
         let context = SimplifyContext::builder()
@@ -204,7 +204,7 @@ pub(crate) fn check_boolean(what: &str, data_type: &ArrowType) -> Result<()> {
 pub(crate) fn parse(sql: &str) -> Result<SqlExpr> {
     let parsed =
         Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).and_then(|mut parser| parser.parse_expr());
-    parsed.map_err(|error| Error::Internal(format!("the stored expression {sql} is no SQL: {error}")))
+    parsed.map_err(|error| Error::Internal(format!("could not parse the stored expression {sql}: {error}")))
 }
 
 /// Traversal of an expression: calls a function with it and all expressions in it.

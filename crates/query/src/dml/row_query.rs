@@ -89,13 +89,13 @@ impl RowQuery {
         let (state, plan) = planned(session, &self.query, &self.relations, &given).await?;
         let batches = DataFrame::new(state, plan).collect().await?;
         let Some(first) = batches.first() else {
-            return Err(Error::Internal(format!("{} of {} rows gave none", self.what, rows.num_rows())));
+            return Err(Error::Internal(format!("{} of {} rows returned none", self.what, rows.num_rows())));
         };
         let computed = concat_batches(&first.schema(), &batches)?;
         let computed = take_record_batch(&computed, &sort_to_indices(computed.column(0), None, None)?)?;
         if computed.num_rows() != rows.num_rows() {
             let (asked, found) = (rows.num_rows(), computed.num_rows());
-            return Err(Error::Internal(format!("{} of {asked} rows gave {found}", self.what)));
+            return Err(Error::Internal(format!("{} of {asked} rows returned {found}", self.what)));
         }
         let names = self.fields.fields().iter();
         let fields = computed
@@ -163,7 +163,7 @@ fn query_over(relations: &[(&str, &SchemaRef)], items: &[Item]) -> Result<Query>
     let items = items.iter().enumerate().map(|(at, item)| named(item.expr.clone(), format!("$value{at}")));
     select.projection = [named(row_of(first), ROW.to_owned())].into_iter().chain(items).collect();
     let Some(any) = select.from.pop() else {
-        return Err(Error::Internal("the template of queries has no table".into()));
+        return Err(Error::Internal("the query template has no table".into()));
     };
     for (name, _) in relations {
         let mut from = any.clone();
@@ -192,7 +192,7 @@ fn refuse_more_rows(what: &str, plan: &LogicalPlan) -> Result<()> {
         refused = refused.or(match node {
             LogicalPlan::Aggregate(_) => Some("an aggregate function"),
             LogicalPlan::Window(_) => Some("a window function"),
-            LogicalPlan::Unnest(_) => Some("a function that gives several rows"),
+            LogicalPlan::Unnest(_) => Some("a set-returning function"),
             _ => None,
         });
         Ok(TreeNodeRecursion::Continue)

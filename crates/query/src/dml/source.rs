@@ -238,7 +238,10 @@ fn column_indexes<'n>(table: &Table, names: impl Iterator<Item = &'n ObjectName>
             column: name.clone(),
         })?;
         if indexes.contains(&index) {
-            return Err(Error::Invalid(format!("table {}: column {name} is named twice", table.name())));
+            return Err(Error::coded(
+                "42701",
+                format!("table {}: column {name} specified more than once", table.name()),
+            ));
         }
         indexes.push(index);
     }
@@ -269,7 +272,7 @@ fn keyed_query(
     select.projection = projection;
     select.selection = selection;
     let Some(from) = select.from.first_mut() else {
-        return Err(Error::Internal("the template of queries has no table".into()));
+        return Err(Error::Internal("the query template has no table".into()));
     };
     name_relation(&mut from.relation, [CATALOG, KEYED_SCHEMA, table.name()], alias)?;
     Ok(Box::new(query))
@@ -278,7 +281,7 @@ fn keyed_query(
 /// Replaces the relation of a template, and its alias.
 pub(crate) fn name_relation(relation: &mut TableFactor, path: [&str; 3], called: Ident) -> Result<()> {
     let TableFactor::Table { name, alias, .. } = relation else {
-        return Err(Error::Internal("the template of queries has no table".into()));
+        return Err(Error::Internal("the query template has no table".into()));
     };
     *name = ObjectName::from(path.map(quoted).to_vec());
     *alias = Some(TableAlias { explicit: true, name: called, columns: Vec::new(), at: None });
@@ -289,7 +292,7 @@ pub(crate) fn name_relation(relation: &mut TableFactor, path: [&str; 3], called:
 pub(crate) fn template_select(query: &mut Query) -> Result<&mut Select> {
     match query.body.as_mut() {
         SetExpr::Select(select) => Ok(select),
-        other => Err(Error::Internal(format!("the template of queries is {other}"))),
+        other => Err(Error::Internal(format!("the query template is {other}"))),
     }
 }
 

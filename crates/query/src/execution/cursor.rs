@@ -60,7 +60,10 @@ impl Session {
             return Err(Error::coded("42P03", format!("cursor \"{name}\" already exists")));
         }
         if self.cursors.0.len() >= CURSORS_MAX {
-            return Err(Error::coded("53000", format!("at most {CURSORS_MAX} cursors may be open")));
+            return Err(Error::coded(
+                "53000",
+                format!("too many open cursors: the maximum is {CURSORS_MAX}"),
+            ));
         }
         let savepoints = block.savepoints();
         let transaction = block.next_statement()?;

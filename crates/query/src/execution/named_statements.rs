@@ -51,7 +51,8 @@ impl Session {
             return Err(Error::coded("42P05", format!("prepared statement \"{name}\" already exists")));
         }
         if self.statements.len() >= STATEMENTS_MAX {
-            let message = format!("at most {STATEMENTS_MAX} statements may be prepared: use DEALLOCATE");
+            let message =
+                format!("too many prepared statements: the maximum is {STATEMENTS_MAX}; use DEALLOCATE");
             return Err(Error::coded("53000", message));
         }
         let declared = types.iter().enumerate().map(|(at, declared)| {
@@ -88,8 +89,7 @@ impl Session {
         let query = query_of(&format!("SELECT {}", renamed(&texts)))?;
         let batches = query::plan_query(&self.core, query).await?.collect().await?;
         let one = batches.iter().find(|batch| batch.num_rows() == 1);
-        let row =
-            one.ok_or_else(|| Error::Invalid("the arguments of EXECUTE are one row of values".into()))?;
+        let row = one.ok_or_else(|| Error::Invalid("EXECUTE expects one row of arguments".into()))?;
         Ok(row
             .columns()
             .iter()

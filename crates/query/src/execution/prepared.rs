@@ -217,7 +217,10 @@ impl Prepared {
             _ => {
                 let is_text = value.data_type().is_string();
                 let sqlstate = if is_text { "22P02" } else { "22003" };
-                Err(Error::coded(sqlstate, format!("a parameter of type {data_type} cannot be {value}")))
+                Err(Error::coded(
+                    sqlstate,
+                    format!("invalid value for a parameter of type {data_type}: {value}"),
+                ))
             }
         };
         values.iter().zip(types).map(cast).collect::<Result<_>>().map(Some)

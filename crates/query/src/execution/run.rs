@@ -152,7 +152,7 @@ impl Session {
     ) -> Result<StatementResult> {
         if let Some(block) = &mut self.core.block {
             block.check(false)?;
-            let error = Error::Invalid("a transaction is open already".into());
+            let error = Error::coded("25001", "there is already a transaction in progress");
             block.fail(&error);
             return Err(error);
         }
@@ -228,7 +228,7 @@ impl Session {
             Command::Backup(_) => Err(Error::unsupported("BACKUP inside a transaction")),
             Command::Vacuum(_) => Err(Error::unsupported("VACUUM inside a transaction")),
             Command::Truncate(truncate) if maintenance::restarts(truncate) => Err(Error::unsupported(
-                "TRUNCATE … RESTART IDENTITY inside a transaction: sequences are not taken back",
+                "TRUNCATE … RESTART IDENTITY inside a transaction: sequences are not transactional",
             )),
             command if command.is_definition() => {
                 Err(Error::unsupported("CREATE, ALTER and DROP inside a transaction"))
@@ -289,7 +289,7 @@ impl Session {
     }
 
     pub(crate) async fn wait_before_retry(&self, error: &Error, retries: u32) {
-        tracing::debug!(%error, retries, "running a statement again");
+        tracing::debug!(%error, retries, "retrying a statement after a conflict");
         tokio::time::sleep(retry_wait(retries)).await;
     }
 
@@ -375,7 +375,7 @@ impl Session {
 }
 
 fn no_block(verb: &str) -> Error {
-    Error::Invalid(format!("{verb}: there is no transaction, begin one with BEGIN"))
+    Error::coded("25P01", format!("{verb} can only be used in transaction blocks"))
 }
 
 /// Wait before a retry; doubles from a quarter of a millisecond.

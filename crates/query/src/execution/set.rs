@@ -207,7 +207,7 @@ impl Session {
 
     fn apply_former_settings(&mut self) {
         if let Err(error) = self.apply_settings() {
-            tracing::warn!(%error, "a setting that was there before is refused");
+            tracing::warn!(%error, "could not restore a setting");
         }
     }
 

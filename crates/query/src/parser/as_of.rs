@@ -25,7 +25,7 @@ fn query_computing(moment: &str) -> Result<EngineStatement> {
 /// The moment behind AS OF in a statement on transactions, from its text.
 pub(crate) fn moment_in(sql: &str) -> Result<Expr> {
     let parsed = query_computing(sql)?;
-    let only = || Error::Syntax(format!("syntax error: AS OF {sql}: one moment"));
+    let only = || Error::Syntax(format!("syntax error: AS OF {sql}: expected a single point in time"));
     let EngineStatement::Statement(statement) = parsed else { return Err(only()) };
     let Statement::Query(query) = *statement else { return Err(only()) };
     let SetExpr::Select(select) = *query.body else { return Err(only()) };

@@ -69,7 +69,7 @@ impl CopyStatement {
             tokens.pop();
         }
         if tokens.contains(&Token::SemiColon) {
-            return Err(Error::unsupported("COPY beside other statements in one text"));
+            return Err(Error::unsupported("COPY together with other statements in one query text"));
         }
         check_chains(sql)?;
         spell_flags(&mut tokens);

@@ -59,7 +59,7 @@ pub fn check_chains(sql: &str) -> Result<()> {
         }
         if level.links > CHAIN_MAX || level.selects > SELECTS_MAX {
             let message = format!(
-                "a statement nests too deep: at most {CHAIN_MAX} operators, or {SELECTS_MAX} UNIONs, may follow each other"
+                "statement is too complex: at most {CHAIN_MAX} operators or {SELECTS_MAX} SELECTs of a UNION can be chained"
             );
             return Err(Error::coded("54001", message));
         }

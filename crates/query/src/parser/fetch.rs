@@ -46,7 +46,7 @@ pub(crate) fn parse(words: &[&Token]) -> Result<CursorMotion> {
 }
 
 fn rows(words: &mut Words<'_>, said: &str) -> Result<u64> {
-    let refused = || Error::unsupported(format!("{said}: cursors go forward only"));
+    let refused = || Error::unsupported(format!("{said}: cursors can only move forward"));
     if OTHERS.iter().any(|direction| words.word(direction)) {
         return Err(refused());
     }

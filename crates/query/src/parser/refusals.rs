@@ -49,8 +49,8 @@ impl Visitor for Search {
         match query.locks.first() {
             None => ControlFlow::Continue(()),
             Some(lock) => ControlFlow::Break(Error::unsupported(format!(
-                "{lock}: rows are not locked. Use BEGIN ISOLATION LEVEL SERIALIZABLE and run it again after an error \
-                 40001, or an UPDATE whose WHERE says what the row must be and whose count says whether it was"
+                "{lock}: rows are not locked. Use BEGIN ISOLATION LEVEL SERIALIZABLE and retry after an error 40001, or \
+                 an UPDATE with the expected values in WHERE and a check of its row count"
             ))),
         }
     }
@@ -59,7 +59,7 @@ impl Visitor for Search {
         match expr {
             Expr::Collate { collation, .. } => check_collation(collation),
             Expr::Cast { data_type, .. } if is_json(data_type) => ControlFlow::Break(Error::unsupported(
-                format!("a cast to {data_type}: there is no such type, use text"),
+                format!("cast to {data_type}: the type does not exist, use text"),
             )),
             _ => ControlFlow::Continue(()),
         }
@@ -87,7 +87,7 @@ fn check_collation(collation: &ObjectName) -> ControlFlow<Error> {
         false => ControlFlow::Break(Error::coded(
             "42704",
             format!(
-                "collation \"{name}\" for encoding \"UTF8\" does not exist: texts are in the order of their bytes, \
+                "collation \"{name}\" for encoding \"UTF8\" does not exist: strings are ordered by their bytes, \
                  COLLATE \"C\""
             ),
         )),
@@ -107,7 +107,7 @@ pub(crate) fn uuid_function() -> ScalarUDF {
                 let uuids = array.as_string::<i32>().iter().map(|text| text.map(uuid).transpose());
                 Ok(ColumnarValue::Array(Arc::new(uuids.collect::<EngineResult<StringArray>>()?)))
             }
-            _ => datafusion::common::internal_err!("{UUID} takes a text"),
+            _ => datafusion::common::internal_err!("{UUID} expects a string"),
         }
     };
     create_udf(UUID, vec![DataType::Utf8], DataType::Utf8, Volatility::Immutable, Arc::new(call))

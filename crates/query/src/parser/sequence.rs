@@ -101,7 +101,7 @@ fn integer(expr: &Expr) -> Result<i64> {
     {
         return number(sign, digits);
     }
-    Err(Error::Syntax(format!("syntax error: {expr} is no number")))
+    Err(Error::Syntax(format!("syntax error: {expr} is not a number")))
 }
 
 /// Returns true if the words of a statement begin CREATE SEQUENCE or ALTER SEQUENCE.
@@ -144,7 +144,7 @@ pub(crate) fn parse(words: &[&Token]) -> Result<SequenceStatement> {
 pub(crate) fn ordered(words: &[&Token]) -> Result<String> {
     let options = Words(words).options()?;
     match options.data_type.is_some() || options.owner.is_some() || options.restart.is_some() {
-        true => Err(Error::Syntax("syntax error: an option that identity columns do not have".into())),
+        true => Err(Error::Syntax("syntax error: option not allowed for identity columns".into())),
         false => Ok(options.to_string()),
     }
 }

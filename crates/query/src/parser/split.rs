@@ -191,7 +191,7 @@ fn destination(tokens: &[&Token]) -> Result<PathBuf> {
         _ => {
             let text: Vec<String> = tokens.iter().map(ToString::to_string).collect();
             Err(Error::Syntax(format!(
-                "syntax error: {}: the statement is BACKUP TO 'directory', where the directory is not there yet",
+                "syntax error: {}: expected BACKUP TO 'directory', with a directory that does not exist yet",
                 text.join(" ")
             )))
         }

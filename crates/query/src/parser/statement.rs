@@ -269,7 +269,7 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
     }
     if CopyStatement::parse(sql)?.is_some() {
         return Err(Error::unsupported(
-            "COPY of STDIN or STDOUT where there is none: use \\copy, or a client's COPY",
+            "COPY with STDIN or STDOUT outside of the wire protocol: use \\copy, or a client's COPY",
         ));
     }
     let Some(parts) = split::cut(sql)? else {
@@ -507,11 +507,11 @@ pub(crate) fn query_statement(query: Box<Query>) -> EngineStatement {
 /// `SELECT 1 FROM t`, whose parts are replaced to build queries from parts of other statements.
 pub(crate) fn template() -> Result<Query> {
     let Some(EngineStatement::Statement(statement)) = parse_engine("SELECT 1 FROM t")?.pop() else {
-        return Err(Error::Internal("the template of queries is no statement".into()));
+        return Err(Error::Internal("the query template is no statement".into()));
     };
     match *statement {
         Statement::Query(query) => Ok(*query),
-        other => Err(Error::Internal(format!("the template of queries is {other}"))),
+        other => Err(Error::Internal(format!("the query template is {other}"))),
     }
 }
 

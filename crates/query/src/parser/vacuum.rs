@@ -113,7 +113,7 @@ fn table(tokens: &[&Token]) -> Option<String> {
 fn wrong(tokens: &[&Token]) -> Error {
     let text: Vec<String> = tokens.iter().map(ToString::to_string).collect();
     Error::Syntax(format!(
-        "syntax error: {}: the statement is VACUUM [FULL] [FREEZE] [VERBOSE] [ANALYZE] [table, ...]",
+        "syntax error: {}: expected VACUUM [FULL] [FREEZE] [VERBOSE] [ANALYZE] [table, ...]",
         text.join(" ")
     ))
 }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(parse("VACUUM (FULL off, ANALYZE true)").unwrap(), (names(&[]), false));
         for sql in ["VACUUM (NONSENSE) t", "VACUUM t u", "VACUUM t,", "VACUUM (FULL", "VACUUM 'x'"] {
             let error = parse(sql).unwrap_err().to_string();
-            assert!(error.contains("the statement is VACUUM"), "{sql}: {error}");
+            assert!(error.contains("expected VACUUM"), "{sql}: {error}");
         }
     }
 }

@@ -113,7 +113,7 @@ impl Bounded {
 
     fn message(&self, what: &str, bytes: f64) -> String {
         format!(
-            "{}: {what} of {bytes:.0} bytes or more, but at most {} are possible: ask for less, or give statements more memory",
+            "{}: {what} of at least {bytes:.0} bytes exceeds the maximum of {} bytes; request less or increase the memory of statements",
             self.inner.name(),
             self.bytes_max
         )

@@ -50,7 +50,7 @@ fn plan_lines(verbose: bool, batches: &[RecordBatch]) -> Result<Vec<String>> {
     for batch in batches {
         let text = |column: usize| {
             let column = batch.columns().get(column).and_then(|column| column.as_string_opt::<i32>());
-            column.ok_or_else(|| Error::Internal("a plan that is no text".into()))
+            column.ok_or_else(|| Error::Internal("EXPLAIN returned a plan that is not a string".into()))
         };
         let (kinds, texts) = (text(0)?, text(1)?);
         for row in 0..batch.num_rows() {

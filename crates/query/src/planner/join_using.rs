@@ -240,7 +240,7 @@ impl ScalarUDFImpl for OwnColumn {
     fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
         match arguments {
             [one] => Ok(one.clone()),
-            _ => internal_err!("a column is one"),
+            _ => internal_err!("the mark of a column expects one argument"),
         }
     }
 

@@ -100,7 +100,7 @@ async fn compute(state: &SessionState, clause: Clause, expr: Expr) -> Result<Opt
     let name = if clause == Clause::Limit { "LIMIT" } else { "OFFSET" };
     let mut query: Query = template()?;
     let SetExpr::Select(select) = query.body.as_mut() else {
-        return Err(Error::Internal("the template of queries is none".into()));
+        return Err(Error::Internal("the query template is not a query".into()));
     };
     select.from.clear();
     select.projection = vec![SelectItem::UnnamedExpr(expr)];
@@ -110,7 +110,7 @@ async fn compute(state: &SessionState, clause: Clause, expr: Expr) -> Result<Opt
     let plan = typed(state.statement_to_plan(statement).await?)?;
     let batches = DataFrame::new(state.clone(), plan).collect().await?;
     let value = batches.iter().find(|batch| batch.num_rows() == 1).map(|batch| batch.column(0));
-    let value = value.ok_or_else(|| Error::Internal(format!("{name} is not one value")))?;
+    let value = value.ok_or_else(|| Error::Internal(format!("{name} is not a single value")))?;
     let value =
         ScalarValue::try_from_array(value, 0)?.cast_to(&datafusion::arrow::datatypes::DataType::Int64);
     match value

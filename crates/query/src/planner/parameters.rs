@@ -298,7 +298,7 @@ fn literal(value: &ScalarValue) -> Result<Expr> {
     }
     let text = || match value.cast_to(&ArrowType::Utf8)? {
         ScalarValue::Utf8(Some(text)) => Ok(text),
-        other => Err(Error::Internal(format!("{other:?} is no text"))),
+        other => Err(Error::Internal(format!("{other:?} is not a string"))),
     };
     Ok(match value.data_type() {
         ArrowType::Boolean => plain(Literal::Boolean(*value == ScalarValue::Boolean(Some(true)))),
@@ -332,7 +332,7 @@ fn literal(value: &ScalarValue) -> Result<Expr> {
 /// `ARRAY[…]` literal of a list.
 fn list_literal(value: &ScalarValue, element: &ArrowType) -> Result<Expr> {
     let ScalarValue::List(list) = value else {
-        return Err(Error::Internal(format!("{value:?} is no list")));
+        return Err(Error::Internal(format!("{value:?} is not a list")));
     };
     let values = list.value(0);
     let elem: Vec<Expr> = (0..values.len())

@@ -74,7 +74,7 @@ pub(crate) async fn resolve(
     let mut next = computed.into_iter();
     let replaced = moments_of(statement, |table| match next.next() {
         Some(at) => past_table(catalog, table, at).err(),
-        None => Some(Error::Internal("a moment was not computed".into())),
+        None => Some(Error::Internal("the point in time of AS OF was not computed".into())),
     });
     replaced.into_iter().try_for_each(|moment| moment.map(drop))
 }
@@ -117,10 +117,11 @@ impl<F: FnMut(&mut TableFactor)> VisitorMut for Moments<F> {
 fn past_table(catalog: &Catalog, table: &mut TableFactor, at: Timestamp) -> Result<()> {
     present(table);
     let TableFactor::Table { name, alias, .. } = table else {
-        return Err(Error::Internal("only tables have a past".into()));
+        return Err(Error::Internal("only tables have a version history".into()));
     };
-    let own = table_name(name)
-        .map_err(|_| Error::unsupported(format!("FOR SYSTEM_TIME of {name}: only tables have a past")))?;
+    let own = table_name(name).map_err(|_| {
+        Error::unsupported(format!("FOR SYSTEM_TIME of {name}: only tables have a version history"))
+    })?;
     // An unknown table is reported under its own name.
     catalog.table(&own)?;
     let quoted = |name: &str| Ident::with_quote('"', name);
@@ -152,7 +153,7 @@ pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Times
     }
     let mut query: Query = template()?;
     let SetExpr::Select(select) = query.body.as_mut() else {
-        return Err(Error::Internal("the template of queries is none".into()));
+        return Err(Error::Internal("the query template is not a query".into()));
     };
     select.from.clear();
     select.projection = vec![SelectItem::UnnamedExpr(moment.clone())];
@@ -160,7 +161,8 @@ pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Times
     let batches = DataFrame::new(state.clone(), plan).collect().await?;
     let batch = batches.iter().find(|batch| batch.num_rows() == 1);
     let column = batch.filter(|batch| batch.num_columns() == 1).map(|batch| batch.column(0));
-    let column = column.ok_or_else(|| Error::coded("22023", format!("AS OF {moment} is not one moment")))?;
+    let column = column
+        .ok_or_else(|| Error::coded("22023", format!("AS OF {moment} is not a single point in time")))?;
     let value = ScalarValue::try_from_array(column, 0)?;
     if value.is_null() {
         return Err(Error::coded("22004", format!("AS OF {moment} is NULL")));
@@ -169,8 +171,9 @@ pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Times
         matches!(value.data_type(), ArrowType::Timestamp(..) | ArrowType::Date32 | ArrowType::Date64);
     if !is_time && !value.data_type().is_string() {
         let found = value.data_type();
-        let message =
-            format!("AS OF {moment} is no time but {found}; the number of a commit is TRANSACTION n");
+        let message = format!(
+            "AS OF {moment} is of type {found}, not a timestamp; write TRANSACTION n for the number of a commit"
+        );
         return Err(Error::coded("42804", message));
     }
     let zone = state.config_options().execution.time_zone.clone().unwrap_or_else(|| "+00:00".to_owned());
@@ -178,9 +181,9 @@ pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Times
     let zoned = ArrowType::Timestamp(TimeUnit::Nanosecond, Some(zone.into()));
     match value.cast_to(&zoned) {
         Ok(ScalarValue::TimestampNanosecond(Some(nanos), _)) => {
-            u64::try_from(nanos).map_err(|_| Error::coded("22008", format!("AS OF {moment}: before 1970")))
+            u64::try_from(nanos).map_err(|_| Error::coded("22008", format!("AS OF {moment} is before 1970")))
         }
-        _ => Err(Error::coded("22007", format!("AS OF {moment}: {value} is no time"))),
+        _ => Err(Error::coded("22007", format!("AS OF {moment}: {value} is not a timestamp"))),
     }
 }
 

@@ -89,7 +89,7 @@ impl PlannedRelations for Views {
 
 /// Error for planning in a closed session.
 fn closed() -> DataFusionError {
-    external(Error::Internal("a view is planned in a session that is closed".into()))
+    external(Error::Internal("the session of a view is closed".into()))
 }
 
 async fn relation(
@@ -132,7 +132,7 @@ pub(crate) async fn planned(
 ) -> Result<LogicalPlan> {
     if depth >= VIEW_DEPTH_MAX {
         let message =
-            format!("view {} lies under {depth} others, at most {VIEW_DEPTH_MAX} are possible", view.name());
+            format!("view {} is nested under {depth} others, the maximum is {VIEW_DEPTH_MAX}", view.name());
         return Err(Error::coded("54001", message));
     }
     let definition = view.definition();

@@ -151,14 +151,14 @@ impl ScalarUDFImpl for Unpadded {
     fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
         match arguments {
             [of] => Ok(of.clone()),
-            _ => internal_err!("unpadded has one argument"),
+            _ => internal_err!("unpadded expects one argument"),
         }
     }
 
     fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
         match (arguments.args.pop(), arguments.args.is_empty()) {
             (Some(value), true) => Ok(value),
-            _ => internal_err!("unpadded has one argument"),
+            _ => internal_err!("unpadded expects one argument"),
         }
     }
 }
@@ -215,7 +215,7 @@ impl ScalarUDFImpl for Cut {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
         use datafusion::arrow::array::{AsArray, StringArray};
         let [text, ColumnarValue::Scalar(length)] = arguments.args.as_slice() else {
-            return internal_err!("{} takes a text and a length", self.name());
+            return internal_err!("{} expects a string and a length", self.name());
         };
         let modifier = self.modifier(length)?;
         Ok(match text {
@@ -237,6 +237,6 @@ fn length_of(scalar: &ScalarValue) -> EngineResult<u32> {
     match scalar {
         ScalarValue::Int64(Some(length)) if u32::try_from(*length).is_ok() => Ok(*length as u32),
         ScalarValue::Int32(Some(length)) if *length >= 0 => Ok(length.unsigned_abs()),
-        other => internal_err!("{other} is no length"),
+        other => internal_err!("{other} is not a length"),
     }
 }

@@ -60,9 +60,11 @@ struct ExactFunction {
 impl ExactFunction {
     /// Types of the operands and of the result.
     fn types(&self, arguments: &[DataType]) -> EngineResult<[(u8, i8); 3]> {
-        let [left, right] = arguments else { return plan_err!("two operands, not {}", arguments.len()) };
+        let [left, right] = arguments else {
+            return plan_err!("expected two operands, found {}", arguments.len());
+        };
         let (Some(left), Some(right)) = (exact_type(left), exact_type(right)) else {
-            return plan_err!("{left} and {right} are no exact numbers");
+            return plan_err!("{left} and {right} are not exact numbers");
         };
         let most = i16::from(DECIMAL128_MAX_PRECISION);
         let whole = |(precision, scale): (u8, i8)| i16::from(precision) - i16::from(scale);
@@ -139,7 +141,7 @@ impl ScalarUDFImpl for ExactFunction {
 }
 
 fn overflow() -> DataFusionError {
-    ArrowError::ArithmeticOverflow("a number of more than 38 digits".into()).into()
+    ArrowError::ArithmeticOverflow("number with more than 38 digits".into()).into()
 }
 
 /// `left * 10^digits / right`, rounded.

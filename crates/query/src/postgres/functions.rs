@@ -135,7 +135,7 @@ impl ScalarUDFImpl for Function {
         let arrays: Vec<_> =
             arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
         let (Some(first), second) = (arrays.first(), arrays.get(1)) else {
-            return internal_err!("{} has arguments", self.name());
+            return internal_err!("{} expects arguments", self.name());
         };
         let is_null = |row: usize| first.is_null(row) || second.is_some_and(|second| second.is_null(row));
         let bytes = |row: usize| bytes_of(first.as_ref(), row);
@@ -167,7 +167,7 @@ impl ScalarUDFImpl for Function {
                     .collect::<EngineResult<IntervalMonthDayNanoArray>>();
                 Arc::new(ages?)
             }
-            _ => return internal_err!("{} has two arguments", self.name()),
+            _ => return internal_err!("{} expects two arguments", self.name()),
         };
         Ok(ColumnarValue::Array(array))
     }

@@ -264,7 +264,7 @@ impl ScalarUDFImpl for Nearest {
                 let rounded: Float64Array = array.as_primitive::<Float64Type>().unary(f64::round_ties_even);
                 ColumnarValue::Array(Arc::new(rounded))
             }
-            other => return internal_err!("{other:?} is no DOUBLE"),
+            other => return internal_err!("{other:?} is not a DOUBLE"),
         })
     }
 }

@@ -288,7 +288,7 @@ impl ScalarUDFImpl for CheckedOperator {
     fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
         match arguments {
             [one, _] => Ok(one.clone()),
-            _ => internal_err!("two operands, not {}", arguments.len()),
+            _ => internal_err!("expected two operands, found {}", arguments.len()),
         }
     }
 

@@ -176,7 +176,7 @@ impl Block {
         match self.failure.get() {
             Some(message) => Err(Error::TransactionAborted(message)),
             None if writes && self.modes.read_only => {
-                Err(Error::Invalid("the transaction is READ ONLY".into()))
+                Err(Error::coded("25006", "cannot execute a writing statement in a READ ONLY transaction"))
             }
             None => Ok(()),
         }
@@ -196,7 +196,9 @@ impl Block {
     pub(crate) fn savepoint(&mut self, name: String, settings: Arc<Settings>) -> Result<()> {
         self.check(false)?;
         if self.savepoints.len() >= SAVEPOINTS_MAX {
-            return Err(Error::Invalid(format!("savepoint {name}: at most {SAVEPOINTS_MAX} are possible")));
+            return Err(Error::Invalid(format!(
+                "too many savepoints: {name} would exceed the maximum of {SAVEPOINTS_MAX}"
+            )));
         }
         self.has_run = true;
         self.savepoints.push(Savepoint { name, mark: self.transaction.mark(), settings });
@@ -230,7 +232,7 @@ impl Block {
 
     fn find(&self, name: &str) -> Result<usize> {
         let at = self.savepoints.iter().rposition(|savepoint| savepoint.name == name);
-        at.ok_or_else(|| Error::Invalid(format!("there is no savepoint {name}")))
+        at.ok_or_else(|| Error::coded("3B001", format!("savepoint \"{name}\" does not exist")))
     }
 }
 

@@ -52,5 +52,5 @@ pub(crate) async fn commit(
 /// Runs what waits for the disk on a thread for that.
 pub(crate) async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
     let joined = tokio::task::spawn_blocking(work).await;
-    joined.map_err(|error| Error::Internal(format!("a thread for blocking work ended: {error}")))
+    joined.map_err(|error| Error::Internal(format!("a blocking task failed: {error}")))
 }

@@ -162,7 +162,7 @@ pub(crate) fn nextval(state: &SessionState) -> Option<Arc<ScalarUDF>> {
 /// Takes `count` values of `nextval(name)`.
 pub(crate) fn next_values(nextval: &ScalarUDF, name: &str, count: usize) -> Result<ArrayRef> {
     let function = nextval.inner().downcast_ref::<Function>();
-    let function = function.ok_or_else(|| Error::Internal("nextval is another function".into()))?;
+    let function = function.ok_or_else(|| Error::Internal("nextval is not the sequence function".into()))?;
     Ok(Arc::new(Int64Array::from(function.next(name, count as u64)?)))
 }
 

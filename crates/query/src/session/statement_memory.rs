@@ -60,7 +60,7 @@ impl MemoryPool for Share {
         let grown = |used: usize| used.checked_add(additional).filter(|&used| used <= self.bytes_max);
         if let Err(used) = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) {
             return Err(DataFusionError::ResourcesExhausted(format!(
-                "{} needs {additional} bytes beside {used} of its statement, which may have {}",
+                "{} could not reserve {additional} bytes: its statement uses {used} of at most {}",
                 reservation.consumer().name(),
                 self.bytes_max
             )));

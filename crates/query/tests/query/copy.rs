@@ -195,7 +195,7 @@ fn what_is_no_copy_of_this_kind_is_refused() {
     assert!(!CopyStatement::parse("COPY t TO STDOUT").unwrap().unwrap().is_in());
     for (sql, expected) in [
         ("COPY t FROM 'file'", "unsupported: statement COPY t FROM 'file'"),
-        ("COPY t TO STDOUT; SELECT 1", "one text"),
+        ("COPY t TO STDOUT; SELECT 1", "one query text"),
         ("COPY t FROM STDIN WITH (FORMAT binary, FORMAT csv)", "conflicting or redundant options"),
         ("COPY t FROM STDIN WITH (FORMAT binary, HEADER)", "cannot specify HEADER in BINARY mode"),
         ("COPY t TO STDOUT WITH (FORMAT binary, NULL 'x')", "cannot specify NULL in BINARY mode"),

@@ -82,7 +82,7 @@ impl Meter {
     }
 
     /// Time of a get that the model does not bill: a wait for the lines of a lookup in DRAM, and processor time.
-    pub(super) fn own_get_ns(&self, hits: f64, is_aside: bool) -> f64 {
+    pub(super) fn own_get_ns(&self, hits: f64, is_bypassed: bool) -> f64 {
         match self {
             Meter::Real => 0.0,
             Meter::Modelled { own, .. } if is_bypassed => own.miss,

@@ -86,7 +86,7 @@ impl Decoder {
         pending.drain(..start);
         if pending.len() > LINE_BYTES_MAX {
             self.line += 1;
-            return Err(Error::coded("54000", format!("a line of more than {LINE_BYTES_MAX} bytes")));
+            return Err(Error::coded("54000", format!("line exceeds the maximum of {LINE_BYTES_MAX} bytes")));
         }
         self.rest = pending;
         Ok(())

@@ -116,7 +116,7 @@ impl Session {
         };
         if statement.freeze {
             self.core.notice(
-                "COPY with FREEZE: has no effect, rows are visible to others once they are committed",
+                "COPY with FREEZE has no effect: rows become visible to other transactions at commit",
             );
         }
         let table = source::written(&self.core.catalog, "copy to", &table_name(name)?)?;
@@ -189,7 +189,7 @@ impl CopyIn {
     fn try_push_row(&mut self, values: &[ScalarValue]) -> Result<()> {
         let CopyIn { target, input, batch, copied, transaction, .. } = self;
         let Input::Rows(rows) = input else {
-            return Err(Error::Invalid("rows of values are for COPY with FORMAT binary".into()));
+            return Err(Error::Invalid("rows of values require COPY with FORMAT binary".into()));
         };
         *rows += 1;
         batch.push((*rows, target.row_of(values)?));

@@ -30,5 +30,5 @@ use crate::error::Error;
 
 /// Bytes of lines are asked for where there are no lines.
 fn no_lines() -> Error {
-    Error::unsupported("COPY with FORMAT binary but for clients on the wire")
+    Error::unsupported("COPY with FORMAT binary outside of the wire protocol")
 }

@@ -44,7 +44,7 @@ impl Session {
                 let header = matches!(&layout, Layout::Lines(options) if options.header);
                 Ok(CopyOut { layout, stream, header, copied: 0 })
             }
-            other => Err(Error::Internal(format!("{other:?} of a COPY"))),
+            other => Err(Error::Internal(format!("COPY returned {other:?}"))),
         }
     }
 

@@ -167,9 +167,11 @@ impl Session {
         match given {
             Some(given) => Ok(StatementResult::from(given).stream()),
             None => {
-                let mut command = prepared.0.command.clone().ok_or_else(|| {
-                    Error::Internal("a statement that was prepared is not there any more".into())
-                })?;
+                let mut command = prepared
+                    .0
+                    .command
+                    .clone()
+                    .ok_or_else(|| Error::Internal("a prepared statement is missing".into()))?;
                 command.substitute(values)?;
                 self.run_in(transaction, &command).await
             }

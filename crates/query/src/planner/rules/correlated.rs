@@ -467,7 +467,7 @@ impl ScalarUDFImpl for PerRow {
     }
 
     fn invoke_with_args(&self, _arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
-        Err(DataFusionError::Internal("a subquery is run, not called".into()))
+        Err(DataFusionError::Internal("a correlated subquery was called without its session".into()))
     }
 }
 
@@ -539,11 +539,13 @@ impl PerRow {
             Kind::Value => {
                 let batch = batches.iter().find(|batch| batch.num_rows() == 1);
                 let column = batch.map(|batch| batch.column(0));
-                let column = column.ok_or_else(|| DataFusionError::Internal("a row is not there".into()))?;
+                let column =
+                    column.ok_or_else(|| DataFusionError::Internal("an outer row is missing".into()))?;
                 ScalarValue::try_from_array(column, 0)?.cast_to(&self.returns)
             }
             Kind::In { negated } => {
-                let tested = tested.ok_or_else(|| DataFusionError::Internal("IN of nothing".into()))?;
+                let tested =
+                    tested.ok_or_else(|| DataFusionError::Internal("IN without a tested value".into()))?;
                 let within = is_in(tested, batches.iter().map(|batch| batch.column(0)))?;
                 // Nothing is unknown about an empty list.
                 let known = if found == 0 { Some(false) } else { within };

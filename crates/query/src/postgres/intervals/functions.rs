@@ -95,7 +95,7 @@ impl ScalarUDFImpl for Function {
                 Ok(vec![INTERVAL, DataType::Float64])
             }
             (_, [span]) if is_span(span) || span.is_null() => Ok(vec![INTERVAL]),
-            _ => plan_err!("{} takes an interval", self.name()),
+            _ => plan_err!("{} expects an interval", self.name()),
         }
     }
 

@@ -217,7 +217,7 @@ impl ScalarUDFImpl for Moment {
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
         let DataType::Timestamp(_, Some(zone)) = &self.data_type else {
-            return internal_err!("a moment of type {}", self.data_type);
+            return internal_err!("an instant of type {}", self.data_type);
         };
         let zone = Zone::new(zone).map_err(external)?;
         shifted(&arguments.args[0], &self.data_type, |_, wall| zone.moment(wall))
@@ -252,7 +252,7 @@ impl ScalarUDFImpl for TimeText {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
         let times = &arguments.args[0];
         let DataType::Timestamp(_, zone) = times.data_type() else {
-            return internal_err!("{} is no timestamp", times.data_type());
+            return internal_err!("{} is not a timestamp", times.data_type());
         };
         let rules = zone.as_deref().map(Zone::new).transpose().map_err(external)?;
         let micros = times.cast_to(&DataType::Timestamp(TimeUnit::Microsecond, zone), None)?;
@@ -267,7 +267,7 @@ impl ScalarUDFImpl for TimeText {
                 Some(zone) => zone.print(time, &mut texts),
                 None => calendar::format_timestamp(time, &mut texts),
             };
-            written.map_err(|error| exec_datafusion_err!("a time has no text: {error}"))?;
+            written.map_err(|error| exec_datafusion_err!("could not format a time: {error}"))?;
             texts.append_value("");
         }
         let texts = texts.finish();
@@ -305,7 +305,7 @@ impl ScalarUDFImpl for AtTimeZone {
     fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
         let [DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null, time] = arguments
         else {
-            return plan_err!("AT TIME ZONE wants the name of a zone");
+            return plan_err!("AT TIME ZONE expects the name of a time zone");
         };
         let time = match time {
             DataType::Timestamp(..) => time.clone(),
@@ -313,7 +313,7 @@ impl ScalarUDFImpl for AtTimeZone {
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => {
                 DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(&self.zone)))
             }
-            other => return plan_err!("{other} AT TIME ZONE: it is no time"),
+            other => return plan_err!("{other} AT TIME ZONE: not a timestamp"),
         };
         Ok(vec![DataType::Utf8, time])
     }
@@ -391,8 +391,8 @@ fn shifted(
             let shifted: Int64Array = times.map(|(row, time)| shift(row, time?)).collect();
             ColumnarValue::Array(Arc::new(shifted))
         }
-        other => return internal_err!("{other:?} are no times"),
+        other => return internal_err!("{other:?} are not timestamps"),
     };
-    let DataType::Timestamp(_, zone) = to else { return internal_err!("{to} is no timestamp") };
+    let DataType::Timestamp(_, zone) = to else { return internal_err!("{to} is not a timestamp") };
     shifted.cast_to(&DataType::Timestamp(unit, zone.clone()), None)?.cast_to(to, None)
 }

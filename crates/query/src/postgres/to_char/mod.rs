@@ -46,7 +46,7 @@ impl ScalarUDFImpl for ToChar {
 
     fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
         let [value, _] = arguments else {
-            return Err(external(Error::coded("42883", "to_char takes a value and a template")));
+            return Err(external(Error::coded("42883", "to_char expects a value and a template")));
         };
         let value = match value {
             DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
@@ -71,7 +71,7 @@ impl ScalarUDFImpl for ToChar {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
         let rows = arguments.number_rows;
         let [value, template] = arguments.args.as_slice() else {
-            return internal_err!("to_char has two arguments");
+            return internal_err!("to_char expects two arguments");
         };
         let (values, templates) = (value.to_array(rows)?, template.to_array(rows)?);
         let templates = templates.as_string::<i32>();

@@ -39,7 +39,7 @@ pub(super) fn outer_join(
     let met = Expr::Column(met);
     let (any, nth) = (fresh("any"), fresh("nth"));
     let Expr::AggregateFunction(largest) = max(met.clone()) else {
-        return not_impl_err!("max that is no aggregate");
+        return not_impl_err!("max that is not an aggregate");
     };
     let largest =
         WindowFunction::new(WindowFunctionDefinition::AggregateUDF(largest.func), vec![met.clone()]);
