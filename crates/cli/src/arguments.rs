@@ -12,12 +12,12 @@ use crate::shell::output::Format;
 const EXAMPLES: &str = "Examples:
   entresol demo smart-metering                     the smart metering use case, simulated
   entresol demo smart-metering --crash --cycles 50 the same under kill -9, checked
-  entresol shell ./db                              SQL by hand
+  entresol shell ./db                              interactive SQL
   entresol shell ./db -c 'SELECT 1 + 1'            one statement
   entresol shell ./db --format csv -f query.sql    statements from a file, results as CSV
-  entresol serve ./db                              for psql and every driver of PostgreSQL's
-  entresol check ./db                              is everything as it was written?
-  entresol backup ./db ./db-copy --verify          a copy, whole or not there at all";
+  entresol serve ./db                              for psql and PostgreSQL drivers
+  entresol check ./db                              verify checksums, objects and rows
+  entresol backup ./db ./db-copy --verify          a copy, complete or not there at all";
 
 /// An embedded database for transactional streams and analytics on tiered memory.
 #[derive(Debug, Parser)]
@@ -124,8 +124,8 @@ const SERVE_EXAMPLES: &str = "Examples:
   entresol serve ./db --metrics 127.0.0.1:9187
   curl http://127.0.0.1:9187/healthz http://127.0.0.1:9187/metrics
 
-Without roles everybody on this machine may do everything, and no other address is listened to. With roles everybody
-needs a password. SIGTERM or SIGINT ends it: running statements may finish, then the database is closed.";
+Without roles every client on this machine is a superuser, and the server listens on no other address. With roles every
+client needs a password. SIGTERM or SIGINT ends it: running statements may finish, then the database is closed.";
 
 /// Arguments of `entresol serve`.
 #[derive(Debug, Args)]
@@ -196,14 +196,15 @@ pub enum TlsMode {
 /// A time: milliseconds, or with a unit.
 fn time(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 =
-        text[..digits].parse().map_err(|_| format!("{text} is no time: 250ms, 30s, 10min, 1h"))?;
+    let number: u64 = text[..digits]
+        .parse()
+        .map_err(|_| format!("'{text}' is not a time, such as 250ms, 30s, 10min, 1h"))?;
     let unit_ms = match text[digits..].trim() {
         "" | "ms" => 1,
         "s" => 1_000,
         "min" => 60_000,
         "h" => 3_600_000,
-        other => return Err(format!("{other} is no unit of time: ms, s, min, h")),
+        other => return Err(format!("'{other}' is not a unit of time: use ms, s, min or h")),
     };
     let ms = number.checked_mul(unit_ms).ok_or_else(|| format!("{text} is too long"))?;
     Ok(Duration::from_millis(ms))
@@ -213,13 +214,13 @@ fn time(text: &str) -> Result<Duration, String> {
 fn bytes(text: &str) -> Result<usize, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: usize =
-        text[..digits].parse().map_err(|_| format!("{text} is no size: 512kB, 256MB, 1GB"))?;
+        text[..digits].parse().map_err(|_| format!("'{text}' is not a size, such as 512kB, 256MB, 1GB"))?;
     let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {
         "" | "b" => 0,
         "kb" | "kib" => 10,
         "mb" | "mib" => 20,
         "gb" | "gib" => 30,
-        other => return Err(format!("{other} is no unit of size: kB, MB, GB")),
+        other => return Err(format!("'{other}' is not a unit of size: use kB, MB or GB")),
     };
     number.checked_mul(1 << shift).filter(|&bytes| bytes > 0).ok_or_else(|| format!("{text} is out of range"))
 }
@@ -229,7 +230,7 @@ const ROLE_EXAMPLES: &str = "Examples:
   entresol role add ./db anna --write orders,items --read customers --password-file anna.txt
   entresol role grant ./db anna --read '*'
   entresol role list ./db
-The password is the first line of standard input or of the file; it is hashed and kept nowhere. Nobody may have the
+The password is the first line of standard input or of the file; only its hash is stored. No process may have the
 database open meanwhile.";
 
 /// Roles of a database.
@@ -261,7 +262,7 @@ pub struct PasswordSource {
 
 /// Tables that a role may read or write.
 #[derive(Debug, Args)]
-pub struct Granted {
+pub struct GrantArguments {
     /// Tables that it may read; '*' is all.
     #[arg(long, value_name = "TABLES", value_delimiter = ',')]
     pub read: Vec<String>,
@@ -282,7 +283,7 @@ pub struct RoleAddArguments {
     pub administrator: bool,
     /// Its privileges.
     #[command(flatten)]
-    pub granted: Granted,
+    pub granted: GrantArguments,
     /// Its password.
     #[command(flatten)]
     pub password: PasswordSource,
@@ -309,7 +310,7 @@ pub struct RoleGrantArguments {
     pub name: String,
     /// Privileges to grant.
     #[command(flatten)]
-    pub granted: Granted,
+    pub granted: GrantArguments,
 }
 
 /// Arguments of `entresol role revoke`.
@@ -400,9 +401,9 @@ pub enum DemoCommand {
 }
 
 const DEMO_HELP: &str = "Readings of households and of the infrastructure (transformers, generators) are put in \
-windows of 30 minutes and written to the states `household`, `infrastructure` and `latest`. What is committed is \
-joined with the demand of the households and with `specification`, which a third stream updates; what is out of \
-range goes to `alarms` and is printed. Meanwhile, SQL sessions check that snapshots over several states are \
+windows of 30 minutes and written to the states `household`, `infrastructure` and `latest`. Committed rows are \
+joined with the demand of the households and with `specification`, which a third stream updates; windows out of \
+range go to `alarms` and are printed. Meanwhile, SQL sessions check that snapshots over several states are \
 consistent.";
 
 const DEMO_EXAMPLES: &str = "Examples:

@@ -35,8 +35,8 @@ pub enum Error {
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
     /// Results could not be formatted.
-    #[error("cannot draw the result: {0}")]
-    Draw(String),
+    #[error("cannot format the result: {0}")]
+    Format(String),
     /// The call is wrong, or the data does not fit it.
     #[error("{0}")]
     Invalid(String),

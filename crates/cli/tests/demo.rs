@@ -144,7 +144,7 @@ fn bad_rows_are_counted_and_written_down() {
     let text = fs::read_to_string(&rejects).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 5, "{text}");
-    assert!(lines[1].contains(",1502,Global_active_power: 'lots' is no number,"), "{}", lines[1]);
+    assert!(lines[1].contains(",1502,Global_active_power: 'lots' is not a number,"), "{}", lines[1]);
     assert!(lines[2].contains(",1503,\"2 fields, 9 expected\","), "{}", lines[2]);
     assert!(lines[4].contains("ETTh1.csv,50,"), "{}", lines[4]);
     // The rest goes on: all meters over the time of the transformer, `?` as missing.

@@ -21,6 +21,6 @@ fn the_sql_example_runs() {
 }
 
 #[test]
-fn the_example_of_the_past_runs() {
+fn the_time_travel_example_runs() {
     assert_eq!(run(2), "cents\n29.90\n");
 }

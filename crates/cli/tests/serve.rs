@@ -103,7 +103,7 @@ fn a_server_says_where_it_is_and_ends_in_order() {
 }
 
 #[test]
-fn the_deepest_texts_that_are_let_through_overrun_no_stack() {
+fn the_deepest_accepted_statements_overrun_no_stack() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db").display().to_string();
     let served = Served::start(&path, &[]);

@@ -211,7 +211,7 @@ impl Options {
 fn writing_of(file: &Path) -> Result<Writing> {
     let profile = Profile::load(file)?;
     Writing::of(&profile).map_err(|error| {
-        let what = format!("disk_profile {}: {error}", file.display());
-        Error::new(ErrorKind::Invalid, what)
+        let message = format!("disk_profile {}: {error}", file.display());
+        Error::new(ErrorKind::Invalid, message)
     })
 }

@@ -130,7 +130,7 @@ impl Session {
                 Ok(read) => copy.push(&buffer[..read])?,
                 Err(error) if error.kind() == IoErrorKind::Interrupted => {}
                 Err(error) => {
-                    return Err(Error::new(ErrorKind::Io, format!("cannot read what is copied: {error}")));
+                    return Err(Error::new(ErrorKind::Io, format!("cannot read the data of COPY: {error}")));
                 }
             }
         }
@@ -144,7 +144,7 @@ impl Session {
         while let Some(lines) = self.shared.0.block_on(copy.next()) {
             let written = target.write_all(&lines?);
             written.map_err(|error| {
-                Error::new(ErrorKind::Io, format!("cannot write what is copied: {error}"))
+                Error::new(ErrorKind::Io, format!("cannot write the data of COPY: {error}"))
             })?;
         }
         Ok(copy.rows())

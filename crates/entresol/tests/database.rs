@@ -31,7 +31,7 @@ fn pool_file(dir: &Path) -> PathBuf {
 }
 
 #[test]
-fn what_was_committed_is_there_after_closing() {
+fn committed_rows_are_there_after_closing() {
     let dir = tempfile::tempdir().unwrap();
     let database = filled(dir.path());
     database.close().unwrap();
@@ -101,7 +101,7 @@ fn a_damaged_header_is_corrupt_and_names_the_file() {
 }
 
 #[test]
-fn a_pool_file_that_was_cut_is_corrupt() {
+fn a_truncated_pool_file_is_corrupt() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path()).close().unwrap();
     let path = pool_file(dir.path());
@@ -336,7 +336,7 @@ fn checkpoints_of_a_database_write_as_the_profile_of_its_disk_says() {
 }
 
 #[test]
-fn what_is_no_profile_of_a_disk_is_refused_with_its_name() {
+fn an_invalid_disk_profile_is_refused_with_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |file: &Path, kind: ErrorKind| {
         let error = Database::open(dir.path().join("db"), options().disk_profile(file)).unwrap_err();

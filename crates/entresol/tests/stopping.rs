@@ -78,7 +78,7 @@ fn a_statement_timeout_stops_sessions_without_a_server_too() {
 }
 
 #[test]
-fn a_commit_of_which_nobody_knows_has_a_kind_of_its_own() {
+fn a_commit_of_unknown_outcome_has_a_kind_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let files = FaultyFiles::new();
     let mut options = Options::default().domain(DomainChoice::Journal);

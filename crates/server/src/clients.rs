@@ -77,7 +77,7 @@ impl Clients {
         }
     }
 
-    /// Registers a client under a number that no other has; `None` if the system has no random numbers.
+    /// Registers a client under a number that no other has; `None` if the system provides no random numbers.
     pub(crate) fn register(self: &Arc<Self>) -> Option<Registered> {
         let key = random::<KEY_BYTES>()?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

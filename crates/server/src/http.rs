@@ -53,7 +53,7 @@ async fn answer(mut socket: TcpStream, shared: &Shared) -> std::io::Result<()> {
         }
         (Some("GET" | "HEAD"), Some("/healthz")) => match shared.health() {
             Ok(()) => ("200 OK", "ok\n".to_owned()),
-            Err(why) => ("503 Service Unavailable", format!("{why}\n")),
+            Err(reason) => ("503 Service Unavailable", format!("{reason}\n")),
         },
         (Some("GET" | "HEAD"), _) => ("404 Not Found", "there are /metrics and /healthz\n".to_owned()),
         _ => ("405 Method Not Allowed", "GET only\n".to_owned()),

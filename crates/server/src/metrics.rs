@@ -97,16 +97,12 @@ impl Metrics {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let pool = db.stats().pool;
         let gauges = [
-            ("connections", "Connections now.", self.connections.load(Ordering::Relaxed).max(0) as u64),
-            ("open_transactions", "Transaction blocks that are open now.", clients.open_transactions()),
-            ("query_memory_bytes", "Memory that queries have taken now.", db.query_memory_bytes() as u64),
+            ("connections", "Open connections.", self.connections.load(Ordering::Relaxed).max(0) as u64),
+            ("open_transactions", "Open transaction blocks.", clients.open_transactions()),
+            ("query_memory_bytes", "Memory used by queries.", db.query_memory_bytes() as u64),
             ("pool_bytes", "Size of the pool.", pool.pool_bytes),
             ("allocated_bytes", "Bytes of the pool in use.", pool.allocated_bytes),
-            (
-                "journal_bytes",
-                "Bytes in the journal that no checkpoint has written back.",
-                pool.journal_bytes,
-            ),
+            ("journal_bytes", "Bytes in the journal since the last checkpoint.", pool.journal_bytes),
         ];
         for (name, help, value) in gauges {
             metric(&mut out, name, "gauge", help, value);
@@ -120,18 +116,18 @@ impl Metrics {
         );
         let counters = [
             ("connections_total", "Connections accepted.", count(&self.connections_total)),
-            ("connections_refused_total", "Connections above the limit.", count(&self.refused_total)),
+            ("connections_refused_total", "Connections refused above the limit.", count(&self.refused_total)),
             (
                 "authentication_failures_total",
-                "Wrong passwords and unknown roles.",
+                "Failed authentications: wrong passwords and unknown roles.",
                 count(&self.authentication_failures_total),
             ),
+            ("cancelled_total", "Statements cancelled or timed out.", count(&self.cancelled_total)),
             (
-                "cancelled_total",
-                "Statements that were cancelled or took too long.",
-                count(&self.cancelled_total),
+                "clients_vanished_total",
+                "Clients that disconnected without a Terminate message.",
+                count(&self.vanished_total),
             ),
-            ("clients_vanished_total", "Clients that went away without a word.", count(&self.vanished_total)),
             ("commits_total", "Commits of blocks and of single writes.", count(&self.commits_total)),
             ("rollbacks_total", "Blocks rolled back.", count(&self.rollbacks_total)),
             ("conflicts_total", "Statements that failed with SQLSTATE class 40.", self.conflicts()),
@@ -171,7 +167,7 @@ impl Metrics {
     }
 
     fn histogram(&self, out: &mut String) {
-        header(out, "statement_seconds", "histogram", "Time of statements, sending their rows included.");
+        header(out, "statement_seconds", "histogram", "Duration of statements, sending their rows included.");
         let mut sum = 0;
         for (at, bucket) in self.buckets.iter().enumerate() {
             sum += bucket.load(Ordering::Relaxed);
@@ -194,8 +190,8 @@ fn memory(out: &mut String, usage: &MemoryUsage) {
     metric(out, "memory_max_bytes", "gauge", "Memory budget of the database.", usage.max_bytes);
     type Value = fn(&ConsumerUsage) -> u64;
     let gauges: [(&str, &str, Value); 2] = [
-        ("memory_used_bytes", "Memory in use now, by consumer.", |line| line.used_bytes),
-        ("memory_peak_bytes", "Most memory in use so far, by consumer.", |line| line.peak_bytes),
+        ("memory_used_bytes", "Memory in use, by consumer.", |line| line.used_bytes),
+        ("memory_peak_bytes", "Peak memory use, by consumer.", |line| line.peak_bytes),
     ];
     for (name, help, value) in gauges {
         header(out, name, "gauge", help);

@@ -68,8 +68,8 @@ impl Guard {
     }
 
     /// Stops the statement. False if it is too late: then its result stands, and is reported.
-    fn stops(&self, why: Interrupt) -> bool {
-        self.statement.interrupt(why)
+    fn try_stop(&self, reason: Interrupt) -> bool {
+        self.statement.interrupt(reason)
     }
 }
 
@@ -106,7 +106,7 @@ impl Socket {
     pub(crate) async fn packet(&mut self, bytes_max: usize) -> Result<Packet, End> {
         loop {
             let packet = frontend::next_packet(&mut self.input, bytes_max);
-            if let Some(packet) = packet.map_err(|frontend::Violation(why)| violation(why))? {
+            if let Some(packet) = packet.map_err(|frontend::Violation(reason)| violation(reason))? {
                 if self.input.is_empty() && self.input.capacity() > KEPT_BYTES {
                     self.input = BytesMut::new();
                 }
@@ -130,9 +130,9 @@ impl Socket {
         tokio::select! {
             biased;
             packet = self.packet(bytes_max) => Ok(packet),
-            why = guard.interrupted() => {
-                guard.stops(why);
-                Err(why)
+            reason = guard.interrupted() => {
+                guard.try_stop(reason);
+                Err(reason)
             }
         }
     }
@@ -151,10 +151,7 @@ impl Socket {
 
     /// Sends the deferred answers.
     pub(crate) async fn send_deferred(&mut self, guard: &mut Guard) -> Result<(), Interrupt> {
-        match self.deferred {
-            true => self.flush_guarded(guard).await,
-            false => Ok(()),
-        }
+        if self.deferred { self.flush_guarded(guard).await } else { Ok(()) }
     }
 
     /// Sends all messages.
@@ -177,13 +174,13 @@ impl Socket {
     /// Sends all messages, unless the statement is interrupted first: then the rest is still to be sent. A result that
     /// has taken effect is sent to the end, if the client listens.
     pub(crate) async fn flush_guarded(&mut self, guard: &mut Guard) -> Result<(), Interrupt> {
-        let why = tokio::select! {
+        let reason = tokio::select! {
             biased;
             flushed = self.flush() => return flushed.map_err(|_| Interrupt::Disconnected),
-            why = guard.interrupted() => why,
+            reason = guard.interrupted() => reason,
         };
-        if guard.stops(why) || why == Interrupt::Shutdown {
-            return Err(why);
+        if guard.try_stop(reason) || reason == Interrupt::Shutdown {
+            return Err(reason);
         }
         tokio::select! {
             biased;
@@ -201,21 +198,18 @@ impl Socket {
         future: impl Future<Output = T>,
     ) -> Result<T, Interrupt> {
         let mut future = pin!(future);
-        let why = tokio::select! {
+        let reason = tokio::select! {
             // Most statements end at the first poll; then nothing else is polled.
             biased;
             result = &mut future => return Ok(result),
-            why = guard.interrupted() => why,
-            () = self.gone() => Interrupt::Disconnected,
+            reason = guard.interrupted() => reason,
+            () = self.disconnected() => Interrupt::Disconnected,
         };
-        match guard.stops(why) {
-            true => Err(why),
-            false => Ok(future.await),
-        }
+        if guard.try_stop(reason) { Err(reason) } else { Ok(future.await) }
     }
 
     /// Waits until the client is gone, and reads ahead to detect it; sends the deferred answers.
-    async fn gone(&mut self) {
+    async fn disconnected(&mut self) {
         if self.deferred && self.flush().await.is_err() {
             return;
         }
@@ -238,6 +232,6 @@ impl Socket {
 }
 
 /// A protocol violation: nothing that follows would have a meaning.
-pub(crate) fn violation(why: String) -> End {
-    End::Fatal(Report::fatal("08P01", why))
+pub(crate) fn violation(reason: String) -> End {
+    End::Fatal(Report::fatal("08P01", reason))
 }

@@ -34,7 +34,7 @@ const MINOR_MAX: u16 = 2;
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// An authenticated client.
-pub(crate) struct Started {
+pub(crate) struct StartedConnection {
     pub(crate) socket: Socket,
     pub(crate) registered: Registered,
     pub(crate) role: Role,
@@ -45,13 +45,13 @@ pub(crate) struct Started {
 }
 
 /// Starts a connection; `None` if it ended: a cancel request, a wrong password, bytes that are no protocol.
-pub(crate) async fn start(io: TcpStream, shared: &Arc<Shared>, has_place: bool) -> Option<Started> {
+pub(crate) async fn start(io: TcpStream, shared: &Arc<Shared>, has_place: bool) -> Option<StartedConnection> {
     let mut input = BytesMut::new();
     let (mut io, encrypted, first) = match encryption(io, &mut input, shared).await {
         Ok(opened) => opened,
         Err(None) => return None,
-        Err(Some(Refused { mut io, why })) => {
-            refuse(&mut io, Report::fatal("08P01", why)).await;
+        Err(Some(Refused { mut io, reason })) => {
+            refuse(&mut io, Report::fatal("08P01", reason)).await;
             return None;
         }
     };
@@ -59,8 +59,8 @@ pub(crate) async fn start(io: TcpStream, shared: &Arc<Shared>, has_place: bool) 
         Some(first) => first,
         None => match next_first(&mut io, &mut input).await {
             Ok(first) => first?,
-            Err(why) => {
-                refuse(&mut io, Report::fatal("08P01", why)).await;
+            Err(reason) => {
+                refuse(&mut io, Report::fatal("08P01", reason)).await;
                 return None;
             }
         },
@@ -83,7 +83,7 @@ pub(crate) async fn start(io: TcpStream, shared: &Arc<Shared>, has_place: bool) 
     let mut socket = Socket::new(io, input, Arc::clone(shared));
     match authenticated(&mut socket, shared, minor, parameters).await {
         Ok((registered, role, settings, session, memory)) => {
-            Some(Started { socket, registered, role, settings, session, memory })
+            Some(StartedConnection { socket, registered, role, settings, session, memory })
         }
         Err(end) => {
             if let End::Fatal(report) = end {
@@ -101,7 +101,7 @@ fn refusal(shared: &Shared, has_place: bool, encrypted: bool) -> Option<Report> 
         return Some(Report::fatal("57P03", "the database system is shutting down"));
     }
     if !has_place {
-        let hint = format!("At most {} connections are possible.", shared.limits.connections);
+        let hint = format!("The maximum is {} connections.", shared.limits.connections);
         return Some(Report::fatal("53300", "sorry, too many clients already").hint(hint));
     }
     if shared.tls_required && !encrypted {
@@ -114,7 +114,7 @@ fn refusal(shared: &Shared, has_place: bool, encrypted: bool) -> Option<Report> 
 /// A connection that ends before it has a [`Socket`].
 struct Refused {
     io: MaybeTls,
-    why: String,
+    reason: String,
 }
 
 async fn refuse(io: &mut MaybeTls, report: Report) {
@@ -130,7 +130,7 @@ async fn next_first(
     input: &mut BytesMut,
 ) -> Result<Option<First>, String> {
     loop {
-        if let Some(first) = frontend::next_first(input).map_err(|frontend::Violation(why)| why)? {
+        if let Some(first) = frontend::next_first(input).map_err(|frontend::Violation(reason)| reason)? {
             return Ok(Some(first));
         }
         match io.read_buf(input).await {
@@ -167,7 +167,7 @@ async fn encryption(
         let next = match next_first(&mut io, input).await {
             Ok(Some(next)) => next,
             Ok(None) => return Err(None),
-            Err(why) => return Err(Some(Refused { io: MaybeTls::Plain(io), why })),
+            Err(reason) => return Err(Some(Refused { io: MaybeTls::Plain(io), reason })),
         };
         if !matches!(next, First::Ssl | First::GssEncryption) {
             return Ok((MaybeTls::Plain(io), false, Some(next)));
@@ -179,8 +179,8 @@ async fn encryption(
         if let Some(acceptor) = acceptor {
             if !input.is_empty() {
                 // Sent in clear before the encryption, perhaps by an attacker in between: it must not be trusted.
-                let why = "received unencrypted data after SSL request".to_owned();
-                return Err(Some(Refused { io: MaybeTls::Plain(io), why }));
+                let reason = "received unencrypted data after SSL request".to_owned();
+                return Err(Some(Refused { io: MaybeTls::Plain(io), reason }));
             }
             let stream = acceptor.accept(io).await.map_err(|_| None)?;
             return Ok((MaybeTls::Tls(Box::new(stream)), true, None));
@@ -223,10 +223,11 @@ async fn authenticated(
     let user =
         user.ok_or_else(|| fatal("28000", "no PostgreSQL user name specified in startup packet".into()))?;
     let roles_exist = roles::exist(&shared.db).map_err(|error| fatal("XX000", error.to_string()))?;
-    let role = match roles_exist {
-        true => password(socket, shared, &user).await?,
+    let role = if roles_exist {
+        password(socket, shared, &user).await?
+    } else {
         // There are no passwords, and the server listens on this machine only.
-        false => Role { name: user, administrator: true, grants: Default::default() },
+        Role { name: user, administrator: true, grants: Default::default() }
     };
     let memory = shared.db.reserve_memory(MemoryConsumer::Connections, CONNECTION_BYTES);
     let memory = memory.map_err(|error| End::Fatal(Report::from(error).into_fatal()))?;
@@ -237,7 +238,7 @@ async fn authenticated(
     }
     let registered = shared.clients.register();
     let registered =
-        registered.ok_or_else(|| fatal("XX000", "the system has no random numbers".to_owned()))?;
+        registered.ok_or_else(|| fatal("XX000", "the system provides no random numbers".to_owned()))?;
     session.set_client(entresol::query::Client {
         user: role.name.clone(),
         process_id: registered.client.pid,
@@ -245,7 +246,7 @@ async fn authenticated(
     });
     socket.out.authentication(Authentication::Ok);
     let mut settings = Settings::default();
-    settings.tell(&session, &mut socket.out);
+    settings.report_changes(&session, &mut socket.out);
     let key = Bytes::copy_from_slice(&registered.client.key);
     socket.out.key(registered.client.pid, SecretKey::Bytes(key));
     socket.out.ready(Status::Idle);
@@ -272,17 +273,19 @@ async fn password(socket: &mut Socket, shared: &Shared, user: &str) -> Result<Ro
     };
     socket.out.authentication(Authentication::SASL(vec![scram::MECHANISM.to_owned()]));
     socket.flush().await?;
-    let malformed =
-        |scram::Malformed(why)| End::Fatal(Report::fatal("08P01", format!("malformed SCRAM message: {why}")));
+    let malformed = |scram::Malformed(reason)| {
+        End::Fatal(Report::fatal("08P01", format!("malformed SCRAM message: {reason}")))
+    };
     let first = sasl_initial(answer(socket).await?).map_err(malformed)?;
     let nonce = scram::random::<18>().map(|bytes| scram::printable(&bytes));
     let nonce =
-        nonce.ok_or_else(|| End::Fatal(Report::fatal("XX000", "the system has no random numbers")))?;
+        nonce.ok_or_else(|| End::Fatal(Report::fatal("XX000", "the system provides no random numbers")))?;
     let (exchange, reply) = Exchange::begin(verifier, &first, &nonce).map_err(malformed)?;
     socket.out.authentication(Authentication::SASLContinue(Bytes::from(reply)));
     socket.flush().await?;
     let last = answer(socket).await?;
-    let last = std::str::from_utf8(&last).map_err(|_| malformed(scram::Malformed("it is no UTF-8")))?;
+    let last =
+        std::str::from_utf8(&last).map_err(|_| malformed(scram::Malformed("the message is not UTF-8")))?;
     match (exchange.finish(last).map_err(malformed)?, role) {
         (Some(signature), Some(role)) => {
             socket.out.authentication(Authentication::SASLFinal(Bytes::from(signature)));
@@ -299,7 +302,7 @@ async fn password(socket: &mut Socket, shared: &Shared, user: &str) -> Result<Ro
 /// The next message, which must be an answer to the question for a password.
 async fn answer(socket: &mut Socket) -> Result<Bytes, End> {
     let packet = socket.packet(AUTHENTICATION_BYTES_MAX).await?;
-    match frontend::decode(packet).map_err(|frontend::Violation(why)| violation(why))? {
+    match frontend::decode(packet).map_err(|frontend::Violation(reason)| violation(reason))? {
         Frontend::Password(bytes) => Ok(bytes),
         Frontend::Terminate => Err(End::Gone),
         _ => Err(violation("expected a SASL response".to_owned())),
@@ -308,7 +311,7 @@ async fn answer(socket: &mut Socket) -> Result<Bytes, End> {
 
 /// Mechanism and first message of the client.
 pub(crate) fn sasl_initial(bytes: Bytes) -> Result<String, scram::Malformed> {
-    let broken = |_| scram::Malformed("it ends early");
+    let broken = |_| scram::Malformed("the message ends early");
     let mut body = frontend::Body(bytes);
     let mechanism = body.string().map_err(broken)?;
     if mechanism != scram::MECHANISM {
@@ -316,7 +319,7 @@ pub(crate) fn sasl_initial(bytes: Bytes) -> Result<String, scram::Malformed> {
     }
     let length = body.i32().map_err(broken)?;
     if usize::try_from(length).ok() != Some(body.0.len()) {
-        return Err(scram::Malformed("its length differs"));
+        return Err(scram::Malformed("the length of the message differs"));
     }
-    String::from_utf8(body.0.to_vec()).map_err(|_| scram::Malformed("it is no UTF-8"))
+    String::from_utf8(body.0.to_vec()).map_err(|_| scram::Malformed("the message is not UTF-8"))
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// The counters. All are of this run, except for positions and times.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveCounters {
     /// Committed position of stream 1.
     pub household: AtomicU64,
     /// Committed position of stream 2.
@@ -26,9 +26,9 @@ pub struct Live {
     pub violations: AtomicU64,
 }
 
-impl Default for Live {
-    fn default() -> Live {
-        Live {
+impl Default for LiveCounters {
+    fn default() -> LiveCounters {
+        LiveCounters {
             household: AtomicU64::new(0),
             infrastructure: AtomicU64::new(0),
             specification: AtomicU64::new(0),
@@ -42,7 +42,7 @@ impl Default for Live {
     }
 }
 
-impl Live {
+impl LiveCounters {
     /// Minutes of event time that alarms are behind the newest household reading.
     pub fn lag_minutes(&self) -> i64 {
         let newest = self.household_time_us.load(Ordering::Relaxed);

@@ -34,7 +34,7 @@ use entresol::streams::Report;
 use crate::arguments::SmartMeteringArguments;
 use crate::error::{Error, Result};
 use crate::shell::output;
-use live::Live;
+use live::LiveCounters;
 use progress::Progress;
 use setup::{Directory, Input};
 use summary::Summary;
@@ -80,7 +80,7 @@ fn run_once(arguments: &SmartMeteringArguments, directory: &Directory) -> Result
     let mut summary = Summary { recovery_ms, rejected_rows: feeds.rejected_rows, ..Summary::default() };
 
     if live.readings() >= shares.household + shares.infrastructure {
-        eprintln!("the demo in {} is complete: nothing is left to read", directory.path().display());
+        eprintln!("the demo in {} is complete: no readings are left", directory.path().display());
     }
     let plan = Plan {
         durability: arguments.durability,
@@ -112,14 +112,14 @@ fn drive(
     input: Input,
     plan: &Plan,
     sessions: u32,
-    live: &Arc<Live>,
+    live: &Arc<LiveCounters>,
     progress: &mut Progress,
 ) -> Result<[Report; 2]> {
     let (shares, total) = (input.shares, input.total());
     let topologies = Topologies::start(database, input.feeds, plan, live)?;
     let checkers = snapshots::Checkers::start(database, sessions, live);
     while !topologies.is_finished() {
-        topologies.look_after(shares, live);
+        topologies.supervise(shares, live);
         progress.tick(live, topologies.transactions(), total);
         thread::sleep(POLL);
     }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::live::Live;
+use super::live::LiveCounters;
 
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(250);
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ pub struct Progress {
 
 impl Progress {
     /// Starts the clock.
-    pub fn new(live: &Live) -> Progress {
+    pub fn new(live: &LiveCounters) -> Progress {
         let now = Instant::now();
         let readings = live.readings();
         Progress {
@@ -35,7 +35,7 @@ impl Progress {
     }
 
     /// Shows the progress of the run, if it is time to. `total` readings are to be processed.
-    pub fn tick(&mut self, live: &Live, transactions: u64, total: u64) {
+    pub fn tick(&mut self, live: &LiveCounters, transactions: u64, total: u64) {
         let interval = if self.terminal { TERMINAL_INTERVAL } else { LOG_INTERVAL };
         let since = self.last.elapsed();
         if since < interval {
@@ -66,7 +66,7 @@ impl Progress {
     }
 
     /// Readings since the clock was started, and seconds.
-    pub fn so_far(&self, live: &Live) -> (u64, f64) {
+    pub fn so_far(&self, live: &LiveCounters) -> (u64, f64) {
         (live.readings() - self.first_readings, self.started.elapsed().as_secs_f64())
     }
 }

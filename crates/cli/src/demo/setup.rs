@@ -11,7 +11,7 @@ use entresol::{Database, Options, Session};
 use super::feed::files::Files;
 use super::feed::rejects::Rejects;
 use super::feed::{Feeds, Limited, Shares, simulator};
-use super::live::Live;
+use super::live::LiveCounters;
 use super::snapshots;
 use super::topology::{HOUSEHOLD_TOPOLOGY, INFRASTRUCTURE_TOPOLOGY};
 use crate::arguments::SmartMeteringArguments;
@@ -75,7 +75,7 @@ fn from_files(dir: &Path, arguments: &SmartMeteringArguments) -> Result<Input> {
     let mut files = Files::read(dir, &mut rejects)?;
     rejects.finish()?;
     if rejects.count() > 0 {
-        tracing::warn!("{} bad rows were left out: see {}", rejects.count(), rejects.path().display());
+        tracing::warn!("{} bad rows were skipped: see {}", rejects.count(), rejects.path().display());
     }
     let readings = arguments.readings.unwrap_or_else(|| files.readings(arguments.meters));
     let shares = files.shares(readings);
@@ -227,8 +227,8 @@ pub fn positions(database: &Database) -> Result<Positions> {
 }
 
 /// The counters of a demo that begins at the given positions.
-pub fn live_at(positions: Positions, feeds: &mut Feeds) -> Live {
-    let live = Live::default();
+pub fn live_at(positions: Positions, feeds: &mut Feeds) -> LiveCounters {
+    let live = LiveCounters::default();
     live.household.store(positions.household, Ordering::Relaxed);
     live.infrastructure.store(positions.infrastructure, Ordering::Relaxed);
     live.specification.store(positions.specification, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use entresol::streams::{Batch, Sink};
 use entresol::tables::{Column, Value};
 
-use super::live::Live;
+use super::live::LiveCounters;
 
 /// Callback after each committed transaction: the stream, and the position that is committed now.
 pub type Reporter = Arc<dyn Fn(StreamName, u64) + Send + Sync>;
@@ -23,7 +23,7 @@ pub enum StreamName {
     Specification,
 }
 
-impl Live {
+impl LiveCounters {
     /// The committed position of a stream.
     pub fn position(&self, stream: StreamName) -> &AtomicU64 {
         match stream {
@@ -47,7 +47,7 @@ pub struct CommittedSink {
     /// The stream of the tuples.
     pub stream: StreamName,
     /// The counters.
-    pub live: Arc<Live>,
+    pub live: Arc<LiveCounters>,
     /// Callback after commits, if any.
     pub reporter: Option<Reporter>,
 }
@@ -78,7 +78,7 @@ impl Sink for CommittedSink {
 
 /// Sink behind the windows of the households: tells the infrastructure up to when they are committed. Expects the end
 /// of the window in the first column.
-pub struct ClosedSink(pub Arc<Live>);
+pub struct ClosedSink(pub Arc<LiveCounters>);
 
 impl Sink for ClosedSink {
     fn open(&mut self, _columns: &[Column]) -> entresol::streams::Result<()> {
@@ -98,7 +98,7 @@ impl Sink for ClosedSink {
 /// Prints the first alarms and counts all.
 pub struct AlarmSink {
     /// The counters.
-    pub live: Arc<Live>,
+    pub live: Arc<LiveCounters>,
     /// Maximum number of printed alarms.
     pub print_max: u64,
 }

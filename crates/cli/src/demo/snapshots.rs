@@ -18,7 +18,7 @@ use entresol::arrow::array::RecordBatch;
 use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol::{Database, Session};
 
-use super::live::Live;
+use super::live::LiveCounters;
 use super::topology::{HOUSEHOLD_TOPOLOGY, INFRASTRUCTURE_TOPOLOGY};
 use crate::error::{Error, Result};
 
@@ -35,7 +35,7 @@ pub fn texts(batches: &[RecordBatch]) -> Result<Vec<Vec<String>>> {
             .iter()
             .map(|column| ArrayFormatter::try_new(column, &options))
             .collect::<std::result::Result<_, _>>()
-            .map_err(|error| Error::Draw(error.to_string()))?;
+            .map_err(|error| Error::Format(error.to_string()))?;
         for row in 0..batch.num_rows() {
             rows.push(formatters.iter().map(|formatter| formatter.value(row).to_string()).collect());
         }
@@ -86,7 +86,7 @@ fn check_in_transaction(session: &mut Session) -> Result<Option<String>> {
         let position = number(session, &position_sql(topology, source))?;
         if in_closed + in_open != position {
             return Ok(Some(format!(
-                "{closed} has {in_closed} readings and {open} {in_open}, but the source stands at {position}"
+                "{closed} has {in_closed} readings and {open} {in_open}, but the position of the source is {position}"
             )));
         }
         if closed == "meter" {
@@ -114,7 +114,7 @@ pub struct Checkers {
 
 impl Checkers {
     /// Starts `count` sessions, each in its own thread.
-    pub fn start(database: &Database, count: u32, live: &Arc<Live>) -> Result<Checkers> {
+    pub fn start(database: &Database, count: u32, live: &Arc<LiveCounters>) -> Result<Checkers> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut checkers = Checkers { stop: stop.clone(), threads: Vec::new() };
         for number in 0..count {

@@ -15,15 +15,15 @@ use entresol::tables::{Column, DataType, Value};
 
 use super::crash::oracle::double;
 use super::feed::{Feed, HouseholdReading, InfrastructureReading, Revision, WINDOW_US};
-use super::live::Live;
+use super::live::LiveCounters;
 
 /// Maximum time that the infrastructure waits for the households at once.
 const WAIT: Duration = Duration::from_micros(500);
 
 /// A source that follows the households, and the event time of its items.
-struct Follows<T> {
+struct FollowedHouseholds<T> {
     time_us: fn(&T) -> i64,
-    live: Arc<Live>,
+    live: Arc<LiveCounters>,
 }
 
 /// A feed as a source.
@@ -31,7 +31,7 @@ pub struct FeedSource<F: Feed> {
     feed: F,
     columns: Vec<Column>,
     to_tuple: fn(&F::Item) -> Tuple,
-    follows: Option<Follows<F::Item>>,
+    follows: Option<FollowedHouseholds<F::Item>>,
     position: u64,
     held: Option<F::Item>,
 }
@@ -65,7 +65,7 @@ where
                 }
                 break;
             };
-            if let Some(Follows { time_us, live }) = &self.follows {
+            if let Some(FollowedHouseholds { time_us, live }) = &self.follows {
                 let window_end_us = (time_us(&item).div_euclid(WINDOW_US) + 1) * WINDOW_US;
                 if live.household_closed_us.load(Ordering::Acquire) < window_end_us {
                     self.held = Some(item);
@@ -111,7 +111,7 @@ pub fn household(
 /// Stream 2: `time, asset, quantity, reading`.
 pub fn infrastructure(
     feed: Box<dyn Feed<Item = InfrastructureReading>>,
-    live: Arc<Live>,
+    live: Arc<LiveCounters>,
 ) -> FeedSource<Box<dyn Feed<Item = InfrastructureReading>>> {
     let columns = vec![
         Column::new("time", DataType::Timestamp).not_null(),
@@ -127,7 +127,8 @@ pub fn infrastructure(
             double(reading.value),
         ]
     };
-    let follows = Some(Follows { time_us: |reading: &InfrastructureReading| reading.time_us, live });
+    let follows =
+        Some(FollowedHouseholds { time_us: |reading: &InfrastructureReading| reading.time_us, live });
     FeedSource { feed, columns, to_tuple, follows, position: 0, held: None }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::shell::meta::draw;
+use crate::shell::meta::print_table;
 
 /// The results of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -115,7 +115,7 @@ impl Summary {
         }
         let rows: Vec<Vec<String>> =
             rows.into_iter().map(|(name, value)| vec![name.to_string(), value]).collect();
-        draw(&["smart-metering", ""], &rows, out)
+        print_table(&["smart-metering", ""], &rows, out)
     }
 
     /// The results as JSON.

@@ -24,7 +24,7 @@ use entresol::tables::{Column, DataType, Value};
 use entresol::{Database, Durability};
 
 use super::feed::{Feeds, Shares};
-use super::live::Live;
+use super::live::LiveCounters;
 use super::rules::{self, Limits};
 use super::sinks::{AlarmSink, ClosedSink, CommittedSink, Reporter, StreamName};
 use super::sources;
@@ -64,7 +64,12 @@ pub struct Topologies {
 
 impl Topologies {
     /// Builds and starts both; they go on at the stored positions.
-    pub fn start(database: &Database, feeds: Feeds, plan: &Plan, live: &Arc<Live>) -> Result<Topologies> {
+    pub fn start(
+        database: &Database,
+        feeds: Feeds,
+        plan: &Plan,
+        live: &Arc<LiveCounters>,
+    ) -> Result<Topologies> {
         let catalog = database.catalog();
         let Feeds { household, infrastructure, specification, .. } = feeds;
         let committed =
@@ -99,7 +104,7 @@ impl Topologies {
 
     /// To be called now and then: once stream 1 has ended, the infrastructure waits for it no longer; and if one
     /// topology has ended early, by an error, the other one is stopped.
-    pub fn look_after(&self, shares: Shares, live: &Live) {
+    pub fn supervise(&self, shares: Shares, live: &LiveCounters) {
         let read = |stream| live.position(stream).load(Ordering::Relaxed);
         if self.households.is_finished() {
             if read(StreamName::Household) < shares.household {

@@ -61,7 +61,7 @@ async fn serve(database: Database, options: ServerOptions, stop: oneshot::Receiv
     server
         .run(async {
             if let Ok(signal) = stop.await {
-                tracing::info!(%signal, "the server ends");
+                tracing::info!(%signal, "server shutting down");
             }
         })
         .await;
@@ -98,9 +98,7 @@ fn signalled(time_max: Duration) -> Result<oneshot::Receiver<Signal>> {
             let _ = sender.send(signal);
             std::thread::sleep(time_max);
             // As in a crash: committed transactions are there, others never happened.
-            eprintln!(
-                "entresol: a statement did not stop in time: the process ends without closing the database"
-            );
+            eprintln!("entresol: a statement did not stop in time: exiting without closing the database");
             std::process::exit(1);
         }
     };

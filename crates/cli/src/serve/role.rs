@@ -8,7 +8,7 @@ use entresol::{Database, Options};
 use entresol_server::roles::{self, ALL_TABLES, Privileges, Role};
 use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 
-use crate::arguments::{Granted, PasswordSource, RoleCommand};
+use crate::arguments::{GrantArguments, PasswordSource, RoleCommand};
 use crate::error::{Error, Result};
 use crate::shell::output;
 
@@ -68,7 +68,7 @@ fn list(db: &Database) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn granted(granted: &Granted) -> impl Iterator<Item = (String, Privileges)> + '_ {
+fn granted(granted: &GrantArguments) -> impl Iterator<Item = (String, Privileges)> + '_ {
     let read = granted.read.iter().map(|table| (table.clone(), Privileges::SELECT));
     read.chain(granted.write.iter().map(|table| (table.clone(), Privileges::ALL)))
 }
@@ -97,10 +97,7 @@ fn password(source: &PasswordSource) -> Result<String> {
         }
         None => {
             let input = io::stdin();
-            let before = match input.is_terminal() {
-                true => Some(hide(&input)?),
-                false => None,
-            };
+            let before = if input.is_terminal() { Some(hide(&input)?) } else { None };
             let read = input.lock().read_line(&mut line);
             if let Some(before) = before {
                 let shown = tcsetattr(&input, SetArg::TCSANOW, &before);
@@ -111,9 +108,10 @@ fn password(source: &PasswordSource) -> Result<String> {
         }
     }
     let password = line.trim_end_matches(['\n', '\r']);
-    match password.is_empty() {
-        true => Err(Error::Invalid("the password is empty".to_owned())),
-        false => Ok(password.to_owned()),
+    if password.is_empty() {
+        Err(Error::Invalid("the password is empty".to_owned()))
+    } else {
+        Ok(password.to_owned())
     }
 }
 

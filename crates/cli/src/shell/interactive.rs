@@ -41,8 +41,8 @@ impl Validator for Assistant {
         if input.trim_start().starts_with('\\') {
             return Ok(ValidationResult::Valid(None));
         }
-        let cut = statements::cut(input);
-        let complete = cut.rest.is_none() && !cut.open;
+        let split = statements::split(input);
+        let complete = split.rest.is_none() && !split.open;
         Ok(if complete { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }
@@ -112,7 +112,7 @@ pub fn run(shell: &mut Shell, no_history: bool) -> Result<()> {
     if let Some(path) = history
         && let Err(error) = editor.save_history(&path)
     {
-        tracing::warn!("cannot keep the history in {}: {error}", path.display());
+        tracing::warn!("cannot save the history in {}: {error}", path.display());
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ fn run_input(shell: &mut Shell, input: &str) -> Result<()> {
     if trimmed.starts_with('\\') {
         return meta::run(shell, trimmed, &mut out);
     }
-    for (_, statement) in statements::cut(input).complete {
+    for (_, statement) in statements::split(input).complete {
         shell.run_statement(statement, &mut out)?;
     }
     Ok(())

@@ -30,7 +30,7 @@ pub fn run(shell: &mut Shell, line: &str, out: &mut dyn Write) -> Result<()> {
     let mut words = line.trim_end_matches(';').split_whitespace();
     let (command, argument) = (words.next().unwrap_or_default(), words.next());
     if words.next().is_some() {
-        return Err(Error::Invalid(format!("{command}: too many words (\\? for help)")));
+        return Err(Error::Invalid(format!("{command}: too many arguments (\\? for help)")));
     }
     match (command, argument) {
         (r"\q", None) => shell.finish(),
@@ -139,7 +139,7 @@ fn list_relations(shell: &Shell, out: &mut dyn Write) -> Result<()> {
         add(sequence.name(), "sequence", String::new(), String::new());
     }
     rows.sort();
-    draw(&["name", "kind", "columns", "primary key"], &rows, out)
+    print_table(&["name", "kind", "columns", "primary key"], &rows, out)
 }
 
 fn list_tables(shell: &Shell, out: &mut dyn Write) -> Result<()> {
@@ -153,7 +153,7 @@ fn list_tables(shell: &Shell, out: &mut dyn Write) -> Result<()> {
             vec![table.name().to_string(), schema.visible_columns().len().to_string(), key]
         })
         .collect();
-    draw(&["table", "columns", "primary key"], &rows, out)
+    print_table(&["table", "columns", "primary key"], &rows, out)
 }
 
 fn key_names(schema: &entresol::tables::Schema) -> String {
@@ -170,7 +170,7 @@ fn describe(shell: &Shell, name: &str, out: &mut dyn Write) -> Result<()> {
     if let Ok(view) = catalog.view(&name) {
         let columns = &view.definition().columns;
         let rows: Vec<Vec<String>> = columns.iter().map(|column| vec![column.clone()]).collect();
-        draw(&["column"], &rows, out)?;
+        print_table(&["column"], &rows, out)?;
         return Ok(writeln!(out, "View: {}", view.definition().query)?);
     }
     if let Ok(sequence) = catalog.sequence(&name) {
@@ -182,7 +182,7 @@ fn describe(shell: &Shell, name: &str, out: &mut dyn Write) -> Result<()> {
         let mut row = vec![definition.data_type.name().to_string()];
         row.extend(numbers.iter().map(ToString::to_string));
         row.extend([if definition.cycle { "yes" } else { "no" }.to_string(), owner]);
-        return draw(
+        return print_table(
             &["type", "start", "minimum", "maximum", "increment", "cycles", "owned by"],
             &[row],
             out,
@@ -203,11 +203,11 @@ fn describe(shell: &Shell, name: &str, out: &mut dyn Write) -> Result<()> {
             vec![column.name.clone(), column.data_type.to_string(), nullable.to_string(), key]
         })
         .collect();
-    draw(&["column", "type", "nullable", "key"], &rows, out)
+    print_table(&["column", "type", "nullable", "key"], &rows, out)
 }
 
 /// Prints a table of strings in the format of results.
-pub fn draw(header: &[&str], rows: &[Vec<String>], out: &mut dyn Write) -> Result<()> {
+pub fn print_table(header: &[&str], rows: &[Vec<String>], out: &mut dyn Write) -> Result<()> {
     let width = |place: usize| {
         let cells = rows.iter().map(|row| row[place].chars().count());
         cells.chain([header[place].chars().count()]).max().unwrap_or(0)

@@ -153,12 +153,12 @@ impl Shell {
                 pending.drain(..consumed);
             }
             if pending.len() > STATEMENT_BYTES_MAX {
-                let message = format!("a statement of more than {STATEMENT_BYTES_MAX} bytes");
+                let message = format!("statement exceeds the maximum of {STATEMENT_BYTES_MAX} bytes");
                 return Err(at_line(first_line, Error::Invalid(message)));
             }
         }
         if !self.finished
-            && let Some((line, statement)) = statements::cut(&pending).rest
+            && let Some((line, statement)) = statements::split(&pending).rest
         {
             self.run_statement(statement, out).map_err(|error| at_line(first_line + line - 1, error))?;
         }
@@ -172,10 +172,10 @@ impl Shell {
         at_line: impl Fn(usize, Error) -> Error,
         out: &mut dyn Write,
     ) -> Result<usize> {
-        let cut = statements::cut(text);
-        for (line, statement) in &cut.complete {
+        let split = statements::split(text);
+        for (line, statement) in &split.complete {
             self.run_statement(statement, out).map_err(|error| at_line(*line, error))?;
         }
-        Ok(cut.consumed)
+        Ok(split.consumed)
     }
 }

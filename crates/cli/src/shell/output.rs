@@ -62,20 +62,24 @@ fn print_table(schema: &SchemaRef, batches: &[RecordBatch], out: &mut dyn Write)
     let empty = [RecordBatch::new_empty(schema.clone())];
     let batches = if batches.is_empty() { &empty[..] } else { batches };
     let options = options().with_null("NULL");
-    let drawn = pretty_format_batches_with_options(batches, &options).map_err(draw)?;
+    let drawn = pretty_format_batches_with_options(batches, &options).map_err(format_error)?;
     writeln!(out, "{drawn}")?;
     writeln!(out, "({rows} {})", if rows == 1 { "row" } else { "rows" })?;
     Ok(())
 }
 
-fn draw(error: impl std::fmt::Display) -> Error {
-    Error::Draw(error.to_string())
+fn format_error(error: impl std::fmt::Display) -> Error {
+    Error::Format(error.to_string())
 }
 
 fn formatters(batch: &RecordBatch) -> Result<Vec<ArrayFormatter<'_>>> {
     static OPTIONS: std::sync::OnceLock<FormatOptions<'static>> = std::sync::OnceLock::new();
     let options = OPTIONS.get_or_init(options);
-    batch.columns().iter().map(|column| ArrayFormatter::try_new(column, options).map_err(draw)).collect()
+    batch
+        .columns()
+        .iter()
+        .map(|column| ArrayFormatter::try_new(column, options).map_err(format_error))
+        .collect()
 }
 
 fn print_csv(schema: &SchemaRef, batches: &[RecordBatch], out: &mut dyn Write) -> Result<()> {

@@ -2,7 +2,7 @@
 
 /// State of the scanner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ScanState {
     Plain,
     /// Inside `'...'` or `"..."`; a doubled quote ends and begins again.
     Quoted(u8),
@@ -25,9 +25,9 @@ pub struct Statements<'a> {
 }
 
 /// Splits a script.
-pub fn cut(text: &str) -> Statements<'_> {
+pub fn split(text: &str) -> Statements<'_> {
     let bytes = text.as_bytes();
-    let mut place = Place::Plain;
+    let mut state = ScanState::Plain;
     let (mut complete, mut consumed, mut line) = (Vec::new(), 0, 1);
     // First byte that is neither blank nor comment, and its line.
     let mut begin: Option<(usize, usize)> = None;
@@ -35,10 +35,10 @@ pub fn cut(text: &str) -> Statements<'_> {
     while at < bytes.len() {
         let (byte, next) = (bytes[at], bytes.get(at + 1).copied());
         let mut width = 1;
-        match place {
-            Place::Plain => match (byte, next) {
-                (b'-', Some(b'-')) => (place, width) = (Place::LineComment, 2),
-                (b'/', Some(b'*')) => (place, width) = (Place::BlockComment(1), 2),
+        match state {
+            ScanState::Plain => match (byte, next) {
+                (b'-', Some(b'-')) => (state, width) = (ScanState::LineComment, 2),
+                (b'/', Some(b'*')) => (state, width) = (ScanState::BlockComment(1), 2),
                 (b';', _) => {
                     if let Some((from, line)) = begin.take() {
                         complete.push((line, text[from..at].trim_end()));
@@ -47,21 +47,21 @@ pub fn cut(text: &str) -> Statements<'_> {
                 }
                 _ => {
                     if matches!(byte, b'\'' | b'"') {
-                        place = Place::Quoted(byte);
+                        state = ScanState::Quoted(byte);
                     }
                     if begin.is_none() && !byte.is_ascii_whitespace() {
                         begin = Some((at, line));
                     }
                 }
             },
-            Place::Quoted(quote) if byte == quote => place = Place::Plain,
-            Place::LineComment if byte == b'\n' => place = Place::Plain,
-            Place::BlockComment(depth) => match (byte, next) {
+            ScanState::Quoted(quote) if byte == quote => state = ScanState::Plain,
+            ScanState::LineComment if byte == b'\n' => state = ScanState::Plain,
+            ScanState::BlockComment(depth) => match (byte, next) {
                 (b'*', Some(b'/')) => {
                     width = 2;
-                    place = if depth == 1 { Place::Plain } else { Place::BlockComment(depth - 1) };
+                    state = if depth == 1 { ScanState::Plain } else { ScanState::BlockComment(depth - 1) };
                 }
-                (b'/', Some(b'*')) => (place, width) = (Place::BlockComment(depth + 1), 2),
+                (b'/', Some(b'*')) => (state, width) = (ScanState::BlockComment(depth + 1), 2),
                 _ => {}
             },
             _ => {}
@@ -70,7 +70,7 @@ pub fn cut(text: &str) -> Statements<'_> {
         at += width;
     }
     let rest = begin.map(|(from, line)| (line, text[from..].trim_end()));
-    let open = matches!(place, Place::Quoted(_) | Place::BlockComment(_));
+    let open = matches!(state, ScanState::Quoted(_) | ScanState::BlockComment(_));
     Statements { complete, rest, consumed, open }
 }
 
@@ -82,21 +82,21 @@ mod tests {
     fn cuts_outside_of_quotes_and_comments() {
         let text =
             "SELECT ';' AS \"a;b\"; -- not; here\n/* nor; /* here; */ ; */\n  SELECT 'it''s;'\n;;\nrest";
-        let cut = cut(text);
-        assert_eq!(cut.complete, [(1, "SELECT ';' AS \"a;b\""), (3, "SELECT 'it''s;'")]);
-        assert_eq!(cut.rest, Some((5, "rest")));
-        assert!(!cut.open);
+        let split = split(text);
+        assert_eq!(split.complete, [(1, "SELECT ';' AS \"a;b\""), (3, "SELECT 'it''s;'")]);
+        assert_eq!(split.rest, Some((5, "rest")));
+        assert!(!split.open);
     }
 
     #[test]
-    fn tells_what_is_open() {
-        assert!(cut("SELECT 'a;").open);
-        assert!(cut("/* a;").open);
+    fn open_quotes_and_comments_are_noticed() {
+        assert!(split("SELECT 'a;").open);
+        assert!(split("/* a;").open);
         assert_eq!(
-            cut("SELECT 1; -- done"),
+            split("SELECT 1; -- done"),
             Statements { complete: vec![(1, "SELECT 1")], rest: None, consumed: 9, open: false }
         );
-        assert_eq!(cut("").rest, None);
-        assert_eq!(cut("ä;ö").rest, Some((1, "ö")));
+        assert_eq!(split("").rest, None);
+        assert_eq!(split("ä;ö").rest, Some((1, "ö")));
     }
 }

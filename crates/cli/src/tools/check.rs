@@ -8,10 +8,10 @@ use entresol::memory;
 use entresol::tables::{CheckReport, Problem};
 use serde_json::json;
 
-use super::{bytes_text, catalog_of, open_to_look};
+use super::{bytes_text, catalog_of, open_read_only};
 use crate::arguments::CheckArguments;
 use crate::error::{Error, Result};
-use crate::shell::meta::draw;
+use crate::shell::meta::print_table;
 use crate::shell::output;
 
 /// Runs `entresol check`. `Err` if anything is wrong.
@@ -37,7 +37,7 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
 /// is in use.
 pub fn check(directory: &Path, mut progress: impl FnMut(&str)) -> Result<CheckReport> {
     progress("opening (headers, journal, allocation maps, indexes)");
-    let opened = open_to_look(directory).map_err(entresol::Error::from);
+    let opened = open_read_only(directory).map_err(entresol::Error::from);
     let checked = opened.and_then(|pool| {
         let catalog = catalog_of(&pool)?;
         Ok(entresol::tables::check(&catalog, progress)?)
@@ -73,7 +73,7 @@ fn print(report: &CheckReport, out: &mut dyn Write) -> Result<()> {
             [table.name.clone()].into_iter().chain(numbers).chain(bytes).chain([state.to_owned()]).collect()
         })
         .collect();
-    draw(&["table", "rows", "keys", "versions", "index", "objects", "state"], &rows, out)?;
+    print_table(&["table", "rows", "keys", "versions", "index", "objects", "state"], &rows, out)?;
     for table in &report.tables {
         if let Some(history) = &table.history {
             let (versions, bytes) = (history.versions, bytes_text(history.bytes));
@@ -90,7 +90,7 @@ fn print(report: &CheckReport, out: &mut dyn Write) -> Result<()> {
             pages.unknown,
             if pages.forgotten { " (the checksums were lost)" } else { "" }
         )?,
-        None => writeln!(out, "pages: this medium has no checksums of pages")?,
+        None => writeln!(out, "pages: no checksums on this medium")?,
     }
     writeln!(
         out,

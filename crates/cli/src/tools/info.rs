@@ -10,14 +10,14 @@ use entresol::memory::{self, Pool, PoolInfo, PoolStats};
 use entresol::tables::{Catalog, ScanRange, Table};
 use serde_json::{Value, json};
 
-use super::{bytes_text, catalog_of, open_to_look, uuid_text};
+use super::{bytes_text, catalog_of, open_read_only, uuid_text};
 use crate::arguments::InfoArguments;
 use crate::error::Result;
-use crate::shell::meta::draw;
+use crate::shell::meta::print_table;
 use crate::shell::output;
 
 /// Information that needs the database to be opened, beyond the headers.
-struct Opened {
+struct OpenedDatabase {
     domain: String,
     was_clean: bool,
     stats: PoolStats,
@@ -30,16 +30,16 @@ struct TableInfo {
     name: String,
     rows: u64,
     bytes: u64,
-    history: Option<History>,
+    history: Option<HistoryInfo>,
 }
 
 /// Version history of a table.
-struct History {
+struct HistoryInfo {
     bytes: u64,
     kept: Option<Duration>,
 }
 
-impl History {
+impl HistoryInfo {
     fn kept(&self) -> String {
         self.kept.map_or("forever".to_owned(), |kept| format!("{kept:?}"))
     }
@@ -48,8 +48,8 @@ impl History {
 /// Runs `entresol info`.
 pub fn run(arguments: &InfoArguments) -> Result<()> {
     let headers = Pool::inspect(&arguments.dir).map_err(entresol::Error::from)?;
-    let opened = match open_to_look(&arguments.dir) {
-        Ok(pool) => Some(look(&pool)?),
+    let opened = match open_read_only(&arguments.dir) {
+        Ok(pool) => Some(open_database(&pool)?),
         Err(memory::Error::Busy { .. }) => None,
         Err(error) => return Err(entresol::Error::from(error).into()),
     };
@@ -62,7 +62,7 @@ pub fn run(arguments: &InfoArguments) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn look(pool: &Arc<Pool>) -> Result<Opened> {
+fn open_database(pool: &Arc<Pool>) -> Result<OpenedDatabase> {
     // Before anything is opened that adds to it.
     let stats = pool.stats();
     let catalog = catalog_of(pool)?;
@@ -81,7 +81,7 @@ fn look(pool: &Arc<Pool>) -> Result<Opened> {
                 name: table.name().to_owned(),
                 rows,
                 bytes: bytes.get(&table.state().id()).copied().unwrap_or(0),
-                history: table.history_bounds().map(|past| History {
+                history: table.history_bounds().map(|past| HistoryInfo {
                     bytes: history_bytes.get(&table.state().id()).copied().unwrap_or(0),
                     kept: past.kept,
                 }),
@@ -89,7 +89,7 @@ fn look(pool: &Arc<Pool>) -> Result<Opened> {
             Err(error) => damaged.push((table.name().to_owned(), error.to_string())),
         }
     }
-    Ok(Opened {
+    Ok(OpenedDatabase {
         domain: pool.domain().to_string(),
         was_clean: pool.was_clean(),
         stats,
@@ -106,7 +106,12 @@ fn count_rows(catalog: &Catalog, table: &Arc<Table>) -> entresol::tables::Result
     Ok(rows)
 }
 
-fn print(directory: &Path, headers: &PoolInfo, opened: Option<&Opened>, out: &mut dyn Write) -> Result<()> {
+fn print(
+    directory: &Path,
+    headers: &PoolInfo,
+    opened: Option<&OpenedDatabase>,
+    out: &mut dyn Write,
+) -> Result<()> {
     let mut rows = vec![
         ("directory", directory.display().to_string()),
         ("format version", headers.format_version.to_string()),
@@ -123,7 +128,9 @@ fn print(directory: &Path, headers: &PoolInfo, opened: Option<&Opened>, out: &mu
         None => rows.push(("journal file", "none".to_owned())),
     }
     match opened {
-        None => rows.push(("state", "in use by another process; the rest is known only to it".to_owned())),
+        None => {
+            rows.push(("state", "in use by another process; further properties are not available".to_owned()))
+        }
         Some(opened) => {
             let clean = if opened.was_clean { "closed in order" } else { "not closed in order" };
             rows.push(("state", clean.to_owned()));
@@ -136,14 +143,14 @@ fn print(directory: &Path, headers: &PoolInfo, opened: Option<&Opened>, out: &mu
         }
     }
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    draw(&["database", ""], &rows, out)?;
+    print_table(&["database", ""], &rows, out)?;
     let Some(opened) = opened else { return Ok(()) };
     let tables: Vec<Vec<String>> = opened
         .tables
         .iter()
         .map(|table| vec![table.name.clone(), table.rows.to_string(), bytes_text(table.bytes)])
         .collect();
-    draw(&["table", "rows", "size"], &tables, out)?;
+    print_table(&["table", "rows", "size"], &tables, out)?;
     for table in &opened.tables {
         if let Some(history) = &table.history {
             writeln!(
@@ -161,7 +168,7 @@ fn print(directory: &Path, headers: &PoolInfo, opened: Option<&Opened>, out: &mu
     Ok(())
 }
 
-fn to_json(directory: &Path, headers: &PoolInfo, opened: Option<&Opened>) -> Value {
+fn to_json(directory: &Path, headers: &PoolInfo, opened: Option<&OpenedDatabase>) -> Value {
     let mut object = json!({
         "directory": directory.display().to_string(),
         "format_version": headers.format_version,

@@ -16,7 +16,7 @@ use entresol::tables::Catalog;
 use entresol::transactions::StateContext;
 
 /// Opens the pool of a directory without changing its files.
-fn open_to_look(directory: &Path) -> memory::Result<Arc<Pool>> {
+fn open_read_only(directory: &Path) -> memory::Result<Arc<Pool>> {
     let env = match Pool::inspect(directory)?.journal {
         Some(_) => Env::real().with_files(Arc::new(OverlayFiles::new())),
         None => Env::real(),

@@ -22,7 +22,7 @@ fn columns() -> Vec<Vec<DataType>> {
 }
 
 /// Outcome of reading: rows, and the reason of an early end.
-type Read = (Vec<Vec<ScalarValue>>, Option<(&'static str, String)>);
+type ReadOutcome = (Vec<Vec<ScalarValue>>, Option<(&'static str, String)>);
 
 /// Takes two bytes for types and the length of pieces, and the data. Returns the number of rows.
 pub fn binary_copy(bytes: &[u8]) -> usize {
@@ -38,7 +38,7 @@ pub fn binary_copy(bytes: &[u8]) -> usize {
     rows.len()
 }
 
-fn read(types: &[DataType], data: &[u8], piece: usize) -> Read {
+fn read(types: &[DataType], data: &[u8], piece: usize) -> ReadOutcome {
     let mut reader = Reader::new(types.to_vec());
     let mut rows = Vec::new();
     let mut all = || {

@@ -65,7 +65,7 @@ pub fn connection(bytes: &[u8]) -> usize {
         let Ok(message) = frontend::decode(packet) else { return count };
         match message {
             Frontend::Password(bytes) => exchange = authentication(exchange, bytes),
-            message => look(&message, sent),
+            message => assert_sent(&message, sent),
         }
         count += 1;
     }
@@ -89,11 +89,11 @@ fn authentication(exchange: Option<Exchange>, bytes: bytes::Bytes) -> Option<Exc
 }
 
 /// Asserts that the contents of a message were sent.
-fn look(message: &Frontend, sent: usize) {
+fn assert_sent(message: &Frontend, sent: usize) {
     match message {
         Frontend::Query(sql) | Frontend::Parse { sql, .. } => {
             assert!(sql.len() <= sent);
-            texts::cut(sql);
+            texts::assert_split(sql);
         }
         Frontend::Bind(Bind { values, formats, results, .. }) => {
             let bytes: usize = values.iter().flatten().map(|value| value.len()).sum();

@@ -10,7 +10,7 @@ use crate::wire::split::{Kind, split};
 pub fn statement(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     let role = Role { name: "nobody".to_owned(), administrator: false, grants: Default::default() };
-    cut(text);
+    assert_split(text);
     let pieces = split(text);
     for piece in &pieces {
         // Errors of these are for the client.
@@ -28,7 +28,7 @@ pub fn statement(bytes: &[u8]) -> usize {
 }
 
 /// Splits a query text into statements, and asserts that each of them is where its position says.
-pub(super) fn cut(sql: &str) {
+pub(super) fn assert_split(sql: &str) {
     for piece in split(sql) {
         assert!(sql[piece.at..].starts_with(piece.sql));
         crate::session::fuzz_shape(piece.sql);

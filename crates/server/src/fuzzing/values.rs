@@ -58,10 +58,11 @@ pub fn value(bytes: &[u8]) -> bool {
     let format = if format % 2 == 0 { Format::Text } else { Format::Binary };
     let value = Bytes::copy_from_slice(value);
     let Ok(scalar) = parameter::read(Some(&value), format, oid, wanted, UTC) else { return false };
-    match scalar.data_type() == *wanted {
-        true => comes_back(&scalar, told, wanted),
+    if scalar.data_type() == *wanted {
+        assert_round_trip(&scalar, told, wanted)
+    } else {
         // Digits beyond the scale of its column are for the assignment to judge.
-        false => assert!(are_decimals(&scalar.data_type(), wanted), "{scalar:?} is no {wanted}"),
+        assert!(are_decimals(&scalar.data_type(), wanted), "{scalar:?} is no {wanted}")
     }
     true
 }
@@ -75,7 +76,7 @@ fn are_decimals(one: &DataType, other: &DataType) -> bool {
 }
 
 /// Asserts that a value that is sent reads as the same.
-fn comes_back(scalar: &ScalarValue, oid: u32, wanted: &DataType) {
+fn assert_round_trip(scalar: &ScalarValue, oid: u32, wanted: &DataType) {
     let array = scalar.to_array().expect("a value of its type");
     for format in [Format::Text, Format::Binary] {
         let mut out = BytesMut::new();

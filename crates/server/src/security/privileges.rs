@@ -40,13 +40,13 @@ pub(crate) fn check(role: &Role, sql: &str, kind: Kind) -> Outcome<()> {
     }
     match kind {
         Kind::Commit | Kind::Rollback | Kind::Savepoint | Kind::RollbackTo | Kind::Show => return Ok(()),
-        Kind::Begin => return check_moment(role, sql),
-        Kind::Setting if !prepares(sql) => return check_moment(role, sql),
+        Kind::Begin => return check_as_of(role, sql),
+        Kind::Setting if !prepares(sql) => return check_as_of(role, sql),
         // FETCH, MOVE, CLOSE: the cursor was checked when it was declared.
         Kind::Cursor if !begins_with(sql, &["declare"]) => return Ok(()),
         // Its text is not for the parser that finds the tables.
         Kind::Copy | Kind::Definition => {
-            return Err(denied("must be an administrator to run this statement"));
+            return Err(denied("must be superuser to run this statement"));
         }
         _ => {}
     }
@@ -75,7 +75,7 @@ fn begins_with(sql: &str, words: &[&str]) -> bool {
 }
 
 /// Checks the privileges for the query of an AS OF.
-fn check_moment(role: &Role, sql: &str) -> Outcome<()> {
+fn check_as_of(role: &Role, sql: &str) -> Outcome<()> {
     match entresol::query::moment_query(sql) {
         Ok(Some(query)) => check_tables(role, &query),
         Ok(None) => Ok(()),
@@ -86,9 +86,9 @@ fn check_moment(role: &Role, sql: &str) -> Outcome<()> {
 /// Checks the privileges for the tables of a statement, for a role without SUPERUSER; SQLSTATE 42501 if one is missing.
 pub(crate) fn check_tables(role: &Role, statement: &EngineStatement) -> Outcome<()> {
     let written = match statement {
-        EngineStatement::Statement(statement) => written(statement)?,
+        EngineStatement::Statement(statement) => write_target(statement)?,
         EngineStatement::Explain(explain) => return check_tables(role, &explain.statement),
-        _ => return Err(denied("must be an administrator to run this statement")),
+        _ => return Err(denied("must be superuser to run this statement")),
     };
     let named = relations::named(statement);
     let named = named.map_err(|error| Report::from(entresol::query::Error::from(error)))?;
@@ -118,13 +118,13 @@ fn is_open(table: &TableReference) -> bool {
 /// the creator of these had the privilege.
 fn check_sequences(role: &Role, statement: &EngineStatement) -> Outcome<()> {
     let EngineStatement::Statement(statement) = statement else { return Ok(()) };
-    let visited = visit_expressions(statement.as_ref(), |expr| match drawn_from(expr) {
+    let visited = visit_expressions(statement.as_ref(), |expr| match advanced_sequence(expr) {
         None => ControlFlow::Continue(()),
         Some(Some(sequence)) if role.may(Privileges::UPDATE, &sequence) => ControlFlow::Continue(()),
         Some(Some(sequence)) => {
             ControlFlow::Break(denied(format!("permission denied for sequence {sequence}")))
         }
-        Some(None) => ControlFlow::Break(denied("must be an administrator to compute a sequence's name")),
+        Some(None) => ControlFlow::Break(denied("must be superuser to compute a sequence's name")),
     });
     match visited {
         ControlFlow::Break(report) => Err(report),
@@ -133,7 +133,7 @@ fn check_sequences(role: &Role, statement: &EngineStatement) -> Outcome<()> {
 }
 
 /// The sequence that an expression advances; `Some(None)` if its name is known at run time only.
-fn drawn_from(expr: &SqlExpr) -> Option<Option<String>> {
+fn advanced_sequence(expr: &SqlExpr) -> Option<Option<String>> {
     let SqlExpr::Function(function) = expr else { return None };
     let called = function.name.0.last()?.as_ident()?.value.to_ascii_lowercase();
     if called != "nextval" && called != "setval" {
@@ -149,10 +149,7 @@ fn drawn_from(expr: &SqlExpr) -> Option<Option<String>> {
 }
 
 fn allow(role: &Role, wanted: Privileges, table: &str) -> Outcome<()> {
-    match role.may(wanted, table) {
-        true => Ok(()),
-        false => Err(denied(format!("permission denied for table {table}"))),
-    }
+    if role.may(wanted, table) { Ok(()) } else { Err(denied(format!("permission denied for table {table}"))) }
 }
 
 fn denied(message: impl Into<String>) -> Report {
@@ -160,7 +157,7 @@ fn denied(message: impl Into<String>) -> Report {
 }
 
 /// Effect of a statement on the table that it writes.
-struct Written {
+struct WriteTarget {
     table: String,
     privileges: Privileges,
     /// Set if its rows are read, too, or it is named twice.
@@ -168,8 +165,8 @@ struct Written {
 }
 
 /// The table that a statement writes, and how.
-fn written(statement: &Statement) -> Outcome<Option<Written>> {
-    let unknown = || denied("must be an administrator to run this statement");
+fn write_target(statement: &Statement) -> Outcome<Option<WriteTarget>> {
+    let unknown = || denied("must be superuser to run this statement");
     let twice = |table: &str| {
         let mut times = 0;
         let visited: ControlFlow<()> = visit_relations(statement, |name| {
@@ -204,14 +201,14 @@ fn written(statement: &Statement) -> Outcome<Option<Written>> {
             let reads = delete.selection.is_some() || delete.returning.is_some();
             (tables.first().and_then(target).ok_or_else(unknown)?, Privileges::DELETE, reads)
         }
-        Statement::Explain { statement, .. } => return written(statement),
-        Statement::Prepare { statement, .. } => return written(statement),
+        Statement::Explain { statement, .. } => return write_target(statement),
+        Statement::Prepare { statement, .. } => return write_target(statement),
         Statement::Declare { .. } | Statement::Fetch { .. } | Statement::Close { .. } => return Ok(None),
         Statement::Execute { .. } | Statement::Deallocate { .. } => return Ok(None),
         _ => return Err(unknown()),
     };
     let reads = reads || twice(&table);
-    Ok(Some(Written { table, privileges, reads }))
+    Ok(Some(WriteTarget { table, privileges, reads }))
 }
 
 /// A query whose body is a write, which a WITH in front of it hides.

@@ -18,7 +18,7 @@ use entresol::query::walk::walk;
 
 /// The tables that a statement names, those that it writes included.
 pub(super) fn named(statement: &EngineStatement) -> Result<BTreeSet<TableReference>> {
-    let mut named = Named::default();
+    let mut named = TableNames::default();
     let mut statement = statement;
     while let EngineStatement::Explain(explain) = statement {
         statement = &explain.statement;
@@ -33,7 +33,7 @@ pub(super) fn named(statement: &EngineStatement) -> Result<BTreeSet<TableReferen
 }
 
 #[derive(Default)]
-struct Named {
+struct TableNames {
     tables: BTreeSet<TableReference>,
     /// Common table expressions, the innermost last.
     in_scope: Vec<TableReference>,
@@ -41,7 +41,7 @@ struct Named {
     is_function: bool,
 }
 
-impl Named {
+impl TableNames {
     /// Visits the parts of a common table expression that are planned before its own name refers to it.
     fn visit_anchor(&mut self, cte: &Cte, recursive: bool) -> ControlFlow<DataFusionError> {
         let mut anchor = cte.query.clone();
@@ -52,7 +52,7 @@ impl Named {
     }
 }
 
-impl Visitor for Named {
+impl Visitor for TableNames {
     type Break = DataFusionError;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<DataFusionError> {

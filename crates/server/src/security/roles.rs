@@ -70,7 +70,7 @@ pub enum Error {
     #[error("role \"{0}\" does not exist")]
     Missing(String),
     /// No role could manage roles any more, or yet.
-    #[error("role \"{0}\" must be a SUPERUSER: without one nobody could manage roles")]
+    #[error("role \"{0}\" must be a SUPERUSER: otherwise no role could manage roles")]
     LastAdministrator(String),
     /// The name or the password cannot be used.
     #[error("{0}")]
@@ -160,7 +160,7 @@ pub fn alter(db: &Database, name: &str, change: &Change) -> Result<()> {
     }
     if let Some(administrator) = change.administrator {
         if !administrator {
-            keep_an_administrator(&roles, &tx, name)?;
+            check_administrator_remains(&roles, &tx, name)?;
         }
         row[2] = Value::Boolean(administrator);
     }
@@ -170,7 +170,7 @@ pub fn alter(db: &Database, name: &str, change: &Change) -> Result<()> {
 }
 
 /// Refuses to remove the last administrator.
-fn keep_an_administrator(roles: &Table, tx: &entresol::Transaction, leaving: &str) -> Result<()> {
+fn check_administrator_remains(roles: &Table, tx: &entresol::Transaction, leaving: &str) -> Result<()> {
     let rows = roles.scan(ScanRange::full()).rows(tx)?;
     let left = rows.iter().any(|row| row[2] == Value::Boolean(true) && row[0] != Value::from(leaving));
     if left { Ok(()) } else { Err(Error::LastAdministrator(leaving.to_owned())) }
@@ -223,7 +223,7 @@ pub fn drop_role(db: &Database, name: &str) -> Result<()> {
     let others = roles.scan(ScanRange::full()).rows(&tx)?.len() > 1;
     if others {
         // The last role of all may be dropped: then clients need no password any more.
-        keep_an_administrator(&roles, &tx, name)?;
+        check_administrator_remains(&roles, &tx, name)?;
     }
     roles.delete(&tx, &[Value::from(name)])?;
     for row in grants.scan(ScanRange::prefix(&[Value::from(name)])).rows(&tx)? {
@@ -246,7 +246,8 @@ fn verifier(password: &str) -> Result<Value> {
         return Ok(Value::varchar(hashed.to_text()));
     }
     let verifier = Verifier::new(password);
-    let verifier = verifier.ok_or_else(|| Error::Invalid("the system has no random numbers".to_owned()))?;
+    let verifier =
+        verifier.ok_or_else(|| Error::Invalid("the system provides no random numbers".to_owned()))?;
     Ok(Value::varchar(verifier.to_text()))
 }
 

@@ -144,7 +144,7 @@ impl Exchange {
         }
         let client_nonce = bare.split(',').find_map(|part| part.strip_prefix("r="));
         let client_nonce =
-            client_nonce.filter(|nonce| !nonce.is_empty()).ok_or(Malformed("there is no nonce"))?;
+            client_nonce.filter(|nonce| !nonce.is_empty()).ok_or(Malformed("the nonce is missing"))?;
         let nonce = format!("{client_nonce}{server_nonce}");
         let reply = format!("r={nonce},s={},i={}", STANDARD.encode(&verifier.salt), verifier.iterations);
         let header = STANDARD.encode(format!("{binding},,"));
@@ -162,7 +162,7 @@ impl Exchange {
         if parts.next() != Some(&format!("r={}", self.nonce)) {
             return Err(Malformed("the nonce differs"));
         }
-        let proof = STANDARD.decode(proof).map_err(|_| Malformed("the proof is no base64"))?;
+        let proof = STANDARD.decode(proof).map_err(|_| Malformed("the proof is not base64"))?;
         let proof: [u8; HASH_BYTES] =
             proof.try_into().map_err(|_| Malformed("the proof has a wrong length"))?;
         let signed = format!("{},{without_proof}", self.signed);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_exchange_is_refused() {
+    fn malformed_exchanges_are_refused() {
         let made_up = || Verifier::made_up("nobody", b"secret");
         for first in ["", "n,,", "p=tls-unique,,n=,r=x", "n,a=other,n=,r=x", "n,,n=u"] {
             assert!(Exchange::begin(made_up(), first, "s").is_err(), "{first}");

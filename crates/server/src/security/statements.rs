@@ -340,11 +340,10 @@ impl RoleStatement {
             }
             _ => false,
         };
-        match role.administrator || own_password {
-            true => Ok(()),
-            false => {
-                Err(Report::error("42501", format!("permission denied to {}", self.tag().to_lowercase())))
-            }
+        if role.administrator || own_password {
+            Ok(())
+        } else {
+            Err(Report::error("42501", format!("permission denied to {}", self.tag().to_lowercase())))
         }
     }
 
@@ -358,7 +357,7 @@ impl RoleStatement {
                 }
                 if administrator && !roles::exist(db).map_err(report)? && options.change.password.is_none() {
                     let message =
-                        format!("role \"{role}\" must have a password: nobody could log in any more");
+                        format!("role \"{role}\" must have a password: otherwise no role could log in");
                     return Err(Report::error("55000", message));
                 }
                 let password = options.change.password.clone().flatten();
@@ -410,7 +409,10 @@ impl Tables {
             Tables::Named(names) => {
                 for name in names {
                     if name == ROLES_TABLE || name == GRANTS_TABLE {
-                        return Err(Report::error("42501", format!("{name} is for administrators only")));
+                        return Err(Report::error(
+                            "42501",
+                            format!("privileges on {name} cannot be changed"),
+                        ));
                     }
                     if db.catalog().table(name).is_err() {
                         return Err(Report::error("42P01", format!("relation \"{name}\" does not exist")));
@@ -472,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_refused() {
+    fn unsupported_statements_are_refused() {
         for sql in [
             "CREATE ROLE a CREATEDB",
             "CREATE ROLE a NOLOGIN PASSWORD 'x'",

@@ -19,7 +19,7 @@ pub(crate) fn acceptor(options: &TlsOptions) -> io::Result<TlsAcceptor> {
         .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>())
         .map_err(|error| in_file(&options.certificate, error.to_string()))?;
     if certificates.is_empty() {
-        return Err(in_file(&options.certificate, "there is no certificate in it".to_owned()));
+        return Err(in_file(&options.certificate, "no certificate found".to_owned()));
     }
     let key = PrivateKeyDer::from_pem_file(&options.key)
         .map_err(|error| in_file(&options.key, error.to_string()))?;

@@ -37,7 +37,7 @@ impl Connection {
     pub(super) fn parse_copy(&self, sql: &str) -> Result<CopyStatement, Failure> {
         self.admit_now(Kind::Copy)?;
         let statement = CopyStatement::parse(sql)?;
-        let statement = statement.ok_or_else(|| Report::error("42601", "syntax error: this is no COPY"))?;
+        let statement = statement.ok_or_else(|| Report::error("42601", "syntax error: expected COPY"))?;
         self.admit_copy(&statement)?;
         Ok(statement)
     }
@@ -51,10 +51,8 @@ impl Connection {
     /// Runs a COPY in either direction.
     pub(super) async fn copy(&mut self, statement: &CopyStatement) -> Result<(), Failure> {
         self.socket.send_deferred(&mut self.guard).await?;
-        let rows = match statement.is_in() {
-            true => self.copy_in(statement).await?,
-            false => self.copy_out(statement).await?,
-        };
+        let rows =
+            if statement.is_in() { self.copy_in(statement).await? } else { self.copy_out(statement).await? };
         self.socket.out.complete(&format!("COPY {rows}"));
         Ok(())
     }
@@ -84,11 +82,11 @@ impl Connection {
             let bytes_max = self.shared.limits.packet_bytes;
             let packet = self.socket.packet_guarded(&mut self.guard, bytes_max).await??;
             let kind = packet.0;
-            match frontend::decode(packet).map_err(|frontend::Violation(why)| violation(why))? {
+            match frontend::decode(packet).map_err(|frontend::Violation(reason)| violation(reason))? {
                 Frontend::CopyData(data) => return Ok(Some(data)),
                 Frontend::CopyDone => return Ok(None),
-                Frontend::CopyFail(why) => {
-                    return Err(Report::error("57014", format!("COPY from stdin failed: {why}")).into());
+                Frontend::CopyFail(reason) => {
+                    return Err(Report::error("57014", format!("COPY from stdin failed: {reason}")).into());
                 }
                 Frontend::Flush | Frontend::Sync => {}
                 Frontend::Terminate => return Err(End::Gone.into()),
@@ -122,12 +120,11 @@ impl Connection {
         let starting = self.session.copy_out(statement);
         let mut copy = self.socket.guarded(&mut self.guard, starting).await??;
         self.socket.out.copy_out(copy.schema().fields().len(), format_of(statement));
-        match statement.is_binary() {
-            true => self.copy_rows(&mut copy).await?,
-            false => {
-                while let Some(lines) = self.socket.guarded(&mut self.guard, copy.next_lines()).await? {
-                    self.send_lines(&lines?).await?;
-                }
+        if statement.is_binary() {
+            self.copy_rows(&mut copy).await?
+        } else {
+            while let Some(lines) = self.socket.guarded(&mut self.guard, copy.next_lines()).await? {
+                self.send_lines(&lines?).await?;
             }
         }
         self.socket.out.copy_done();

@@ -24,7 +24,7 @@ const NEVER: u64 = u64::MAX;
 pub(super) struct Statement {
     pub(super) sql: String,
     pub(super) kind: Kind,
-    pub(super) work: Work,
+    pub(super) work: Executable,
     /// Types of the parameters as the client knows them.
     pub(super) types: Vec<u32>,
     /// Columns of the result.
@@ -34,7 +34,7 @@ pub(super) struct Statement {
 }
 
 /// Work of a statement when it runs.
-pub(super) enum Work {
+pub(super) enum Executable {
     /// Nothing: its text has no statement.
     Empty,
     Copy(CopyStatement),
@@ -44,13 +44,13 @@ pub(super) enum Work {
 
 impl Statement {
     pub(super) fn is_empty(&self) -> bool {
-        matches!(self.work, Work::Empty)
+        matches!(self.work, Executable::Empty)
     }
 
     /// Types of its parameters, as its plan has them.
     pub(super) fn parameters(&self) -> &[DataType] {
         match &self.work {
-            Work::Session(prepared) => prepared.parameters(),
+            Executable::Session(prepared) => prepared.parameters(),
             _ => &[],
         }
     }
@@ -99,7 +99,7 @@ impl Connection {
             return Err(Report::error("42P05", message).into());
         }
         if self.statements.len() >= NAMES_MAX {
-            let message = format!("at most {NAMES_MAX} prepared statements are possible");
+            let message = format!("too many prepared statements: the maximum is {NAMES_MAX}");
             return Err(Report::error("54000", message).into());
         }
         let pieces = split(sql);
@@ -107,7 +107,7 @@ impl Connection {
             [] => Statement {
                 sql: String::new(),
                 kind: Kind::Setting,
-                work: Work::Empty,
+                work: Executable::Empty,
                 types: Vec::new(),
                 columns: None,
                 allowed: self.roles_seen(),
@@ -133,11 +133,11 @@ impl Connection {
         };
         self.refresh_role();
         if kind == Kind::Copy {
-            let work = Work::Copy(self.parse_copy(sql).map_err(positioned)?);
+            let work = Executable::Copy(self.parse_copy(sql).map_err(positioned)?);
             return Ok(self.without_columns(kind, work));
         }
         if let Some(statement) = self.about_roles(sql, kind).map_err(positioned)? {
-            return Ok(self.without_columns(kind, Work::Roles(statement)));
+            return Ok(self.without_columns(kind, Executable::Roles(statement)));
         }
         let declared: Vec<_> = types.iter().map(|&oid| arrow_type(oid, self.settings.zone_name())).collect();
         let prepared = self.prepare(sql, kind, &declared).await.map_err(positioned)?;
@@ -147,10 +147,17 @@ impl Connection {
             .collect();
         let columns = prepared.columns().or_else(|| self.fetched_columns(&prepared));
         let allowed = self.roles_seen();
-        Ok(Statement { sql: sql.to_owned(), kind, work: Work::Session(prepared), types, columns, allowed })
+        Ok(Statement {
+            sql: sql.to_owned(),
+            kind,
+            work: Executable::Session(prepared),
+            types,
+            columns,
+            allowed,
+        })
     }
 
-    fn without_columns(&self, kind: Kind, work: Work) -> Statement {
+    fn without_columns(&self, kind: Kind, work: Executable) -> Statement {
         let allowed = self.roles_seen();
         Statement { sql: String::new(), kind, work, types: Vec::new(), columns: None, allowed }
     }
@@ -167,10 +174,10 @@ impl Connection {
             return Ok(());
         }
         match &statement.work {
-            Work::Session(_) => self.admit(&statement.sql, statement.kind)?,
-            Work::Copy(copy) => self.admit_copy(copy)?,
-            Work::Roles(about) => about.check(&self.role)?,
-            Work::Empty => {}
+            Executable::Session(_) => self.admit(&statement.sql, statement.kind)?,
+            Executable::Copy(copy) => self.admit_copy(copy)?,
+            Executable::Roles(about) => about.check(&self.role)?,
+            Executable::Empty => {}
         }
         statement.allowed.store(self.roles_version.unwrap_or(NEVER), Ordering::Relaxed);
         Ok(())

@@ -33,7 +33,7 @@ use crate::metrics::add;
 use crate::security::roles::Role;
 use crate::server::{Phase, Shared};
 use crate::socket::{End, Guard, Interrupt, Socket, violation};
-use crate::startup::Started;
+use crate::startup::StartedConnection;
 use crate::wire::backend::Status;
 use crate::wire::frontend::{self, Frontend};
 use extended::Statement;
@@ -100,7 +100,7 @@ impl From<End> for Failure {
 impl From<QueryError> for Failure {
     fn from(error: QueryError) -> Failure {
         match error.interrupt() {
-            Some(why) => why.into(),
+            Some(reason) => reason.into(),
             None => Failure::Report(error.into()),
         }
     }
@@ -123,8 +123,8 @@ fn shutting_down() -> Report {
 }
 
 /// Serves a client until it disconnects, violates the protocol, or the server ends.
-pub(crate) async fn serve(started: Started, shared: Arc<Shared>) {
-    let Started { socket, registered, role, settings, session, memory: _memory } = started;
+pub(crate) async fn serve(started: StartedConnection, shared: Arc<Shared>) {
+    let StartedConnection { socket, registered, role, settings, session, memory: _memory } = started;
     let phase = shared.phase.clone();
     let client = Arc::clone(&registered.client);
     let mut connection = Connection {
@@ -152,7 +152,7 @@ pub(crate) async fn serve(started: Started, shared: Arc<Shared>) {
     };
     match end {
         End::Fatal(report) => {
-            tracing::debug!(code = report.code, message = %report.message, "a connection ends");
+            tracing::debug!(code = report.code, message = %report.message, "connection closed");
             connection.socket.out.report(&report);
             // A client that does not read misses it.
             let patience = connection.shared.limits.startup;
@@ -170,7 +170,7 @@ impl Connection {
     /// Reads a message and handles it.
     async fn step(&mut self) -> Result<(), End> {
         let packet = self.next_packet().await?;
-        let message = frontend::decode(packet).map_err(|frontend::Violation(why)| violation(why))?;
+        let message = frontend::decode(packet).map_err(|frontend::Violation(reason)| violation(reason))?;
         if self.skipping && !matches!(message, Frontend::Sync | Frontend::Terminate) {
             return Ok(());
         }
@@ -216,10 +216,11 @@ impl Connection {
         // Nothing more is there to be done at once: answers that are ready go out only when asked for, as in
         // PostgreSQL, except that a full buffer does not wait.
         let in_transaction = self.session.in_transaction();
-        self.settings.look(&self.session);
-        let limit = match in_transaction {
-            true => shorter(self.settings.idle_in_transaction, self.shared.limits.idle_in_transaction),
-            false => self.settings.idle,
+        self.settings.refresh(&self.session);
+        let limit = if in_transaction {
+            shorter(self.settings.idle_in_transaction, self.shared.limits.idle_in_transaction)
+        } else {
+            self.settings.idle
         };
         let too_long = async {
             match limit {
@@ -234,22 +235,23 @@ impl Connection {
             let _ = phase.wait_for(|phase| *phase == last || *phase == Phase::Ending).await;
         };
         tokio::select! {
-            biased;
-            packet = self.socket.packet(self.shared.limits.packet_bytes) => {
-                if let Err(End::Gone) = &packet {
-                    add(&self.shared.metrics.vanished_total, 1);
+                    biased;
+                    packet = self.socket.packet(self.shared.limits.packet_bytes) => {
+                        if let Err(End::Gone) = &packet {
+                            add(&self.shared.metrics.vanished_total, 1);
+                        }
+                        packet
+                    }
+                    () = too_long => {
+                        let (code, message) = if in_transaction {
+        ("25P03", "terminating connection due to idle-in-transaction timeout")
+        } else {
+        ("57P05", "terminating connection due to idle-session timeout")
+        };
+                        Err(End::Fatal(Report::fatal(code, message)))
+                    }
+                    () = ending => Err(End::Fatal(shutting_down())),
                 }
-                packet
-            }
-            () = too_long => {
-                let (code, message) = match in_transaction {
-                    true => ("25P03", "terminating connection due to idle-in-transaction timeout"),
-                    false => ("57P05", "terminating connection due to idle-session timeout"),
-                };
-                Err(End::Fatal(Report::fatal(code, message)))
-            }
-            () = ending => Err(End::Fatal(shutting_down())),
-        }
     }
 
     /// Transaction status of the session.
@@ -270,12 +272,9 @@ impl Connection {
         for notice in self.session.take_notices() {
             self.socket.out.report(&Report::notice(notice));
         }
-        self.settings.tell(&self.session, &mut self.socket.out);
+        self.settings.report_changes(&self.session, &mut self.socket.out);
         self.socket.out.ready(status);
-        match self.socket.defer() {
-            true => Ok(()),
-            false => self.flush().await,
-        }
+        if self.socket.defer() { Ok(()) } else { self.flush().await }
     }
 
     async fn flush(&mut self) -> Result<(), End> {
@@ -339,7 +338,7 @@ impl Connection {
     /// Begins to measure a statement: its limits count from here.
     fn begin_statement(&mut self) -> Instant {
         let now = Instant::now();
-        self.settings.look(&self.session);
+        self.settings.refresh(&self.session);
         let limit = shorter(self.settings.statement, self.shared.limits.statement);
         let statement = self.session.begin_statement(limit.and_then(|limit| now.checked_add(limit)));
         self.registered.client.begin_statement(Arc::clone(&statement));

@@ -14,8 +14,8 @@ use entresol::arrow::datatypes::SchemaRef;
 use entresol::query::datafusion::common::ScalarValue;
 use entresol::query::{CursorUse, Prepared};
 
-use super::extended::{Statement, Work, no_statement};
-use super::run::{Given, Rows, count_tag, rows_tag};
+use super::extended::{Executable, Statement, no_statement};
+use super::run::{Rows, StatementOutput, count_tag, rows_tag};
 use super::{Connection, Failure};
 use crate::error::Report;
 use crate::options::NAMES_MAX;
@@ -30,12 +30,12 @@ pub(super) struct Portal {
     statement: Arc<Statement>,
     values: Vec<ScalarValue>,
     formats: Vec<Format>,
-    state: State,
+    state: PortalState,
     /// Number of savepoints that the block had.
     savepoints: usize,
 }
 
-enum State {
+enum PortalState {
     Ready,
     Open(Rows),
     /// It has run, and had no rows.
@@ -46,13 +46,13 @@ impl Portal {
     /// Tells whether FETCH finds rows in it. Not those of another FETCH: portals would form a chain.
     fn has_rows(&self) -> bool {
         let Statement { kind, work, columns, .. } = self.statement.as_ref();
-        *kind != Kind::Cursor && matches!(work, Work::Session(_)) && columns.is_some()
+        *kind != Kind::Cursor && matches!(work, Executable::Session(_)) && columns.is_some()
     }
 }
 
 impl Connection {
     pub(super) fn bind(&mut self, bind: Bind) -> Result<(), Failure> {
-        self.settings.look(&self.session);
+        self.settings.refresh(&self.session);
         let statement = self.statements.get(&bind.statement).ok_or_else(|| no_statement(&bind.statement))?;
         let statement = Arc::clone(statement);
         if self.session.is_failed() && !statement.kind.ends_failure() && !statement.is_empty() {
@@ -60,16 +60,18 @@ impl Connection {
         }
         let is_taken = |name| self.portals.contains_key(name) || self.session.cursor_columns(name).is_some();
         if !bind.portal.is_empty() && is_taken(&bind.portal) {
-            return Err(taken(&bind.portal).into());
+            return Err(name_in_use(&bind.portal).into());
         }
         if self.portals.len() >= NAMES_MAX {
-            return Err(Report::error("54000", format!("at most {NAMES_MAX} portals are possible")).into());
+            return Err(
+                Report::error("54000", format!("too many portals: the maximum is {NAMES_MAX}")).into()
+            );
         }
         let values = values(&statement, &bind, self.settings.zone_name())?;
         let columns = statement.columns.as_ref().map_or(0, |schema| schema.fields().len());
         let formats = formats(&bind.results, columns)?;
         let savepoints = self.session.savepoints();
-        let portal = Portal { statement, values, formats, state: State::Ready, savepoints };
+        let portal = Portal { statement, values, formats, state: PortalState::Ready, savepoints };
         self.portals.insert(bind.portal, portal);
         self.socket.out.bind_complete();
         Ok(())
@@ -109,10 +111,10 @@ impl Connection {
     }
 
     async fn run_portal(&mut self, name: &str, portal: &mut Portal, rows_max: u32) -> Result<(), Failure> {
-        if matches!(portal.state, State::Ready) && !self.open_portal(portal).await? {
+        if matches!(portal.state, PortalState::Ready) && !self.open_portal(portal).await? {
             return Ok(());
         }
-        let State::Open(rows) = &mut portal.state else {
+        let PortalState::Open(rows) = &mut portal.state else {
             return Err(Report::error("55000", format!("portal \"{name}\" cannot be run")).into());
         };
         let rows_max = match rows_max {
@@ -133,7 +135,7 @@ impl Connection {
 
     /// Starts a portal. False if it has no rows: then it has run, and the client was told so.
     async fn open_portal(&mut self, portal: &mut Portal) -> Result<bool, Failure> {
-        portal.state = State::Done;
+        portal.state = PortalState::Done;
         let statement = Arc::clone(&portal.statement);
         let kind = statement.kind;
         self.admit_now(kind)?;
@@ -146,41 +148,44 @@ impl Connection {
             self.begin_implicit().await?;
         }
         let prepared = match &statement.work {
-            Work::Session(prepared) => prepared,
-            Work::Copy(copy) => return self.copy(copy).await.map(|()| false),
-            Work::Roles(statement) => {
+            Executable::Session(prepared) => prepared,
+            Executable::Copy(copy) => return self.copy(copy).await.map(|()| false),
+            Executable::Roles(statement) => {
                 return self.run_role_statement(statement.clone()).await.map(|()| false);
             }
-            Work::Empty => return Ok(false),
+            Executable::Empty => return Ok(false),
         };
         match self.start(prepared, kind, &portal.values).await? {
-            Given::Done(tag) => {
+            StatementOutput::Done(tag) => {
                 self.socket.out.complete(&tag);
                 Ok(false)
             }
-            Given::Rows(rows) => {
+            StatementOutput::Rows(rows) => {
                 check_columns(statement.columns.as_ref(), rows.portions.schema())?;
-                portal.state = State::Open(rows);
+                portal.state = PortalState::Open(rows);
                 Ok(true)
             }
         }
     }
 
     /// Runs FETCH, MOVE or CLOSE if they name a portal; `None` if they do not: then they are the session's.
-    pub(super) async fn use_portal(&mut self, prepared: &Prepared) -> Result<Option<Given>, Failure> {
+    pub(super) async fn use_portal(
+        &mut self,
+        prepared: &Prepared,
+    ) -> Result<Option<StatementOutput>, Failure> {
         let (name, rows_max, passes) = match prepared.cursor_use() {
             Some(CursorUse::Fetch(name, rows_max)) => (name, rows_max, false),
             Some(CursorUse::Move(name, rows_max)) => (name, rows_max, true),
             Some(CursorUse::Close(Some(name))) => {
                 let closed = self.portals.remove(name);
-                return Ok(closed.map(|_| Given::Done("CLOSE CURSOR".to_owned())));
+                return Ok(closed.map(|_| StatementOutput::Done("CLOSE CURSOR".to_owned())));
             }
             Some(CursorUse::Close(None)) => {
                 self.portals.clear();
                 return Ok(None);
             }
             Some(CursorUse::Declare(name)) if self.portals.contains_key(name) => {
-                return Err(taken(name).into());
+                return Err(name_in_use(name).into());
             }
             _ => return Ok(None),
         };
@@ -188,19 +193,16 @@ impl Connection {
             return Ok(None);
         }
         let Some(mut portal) = self.portals.remove(name) else { return Ok(None) };
-        if matches!(portal.state, State::Ready) {
+        if matches!(portal.state, PortalState::Ready) {
             self.open_portal(&mut portal).await?;
         }
-        let State::Open(rows) = &mut portal.state else { return Ok(None) };
-        let given = match passes {
-            true => {
-                let passed = self.socket.guarded(&mut self.guard, rows.portions.skip(rows_max)).await??;
-                Given::Done(count_tag("MOVE", passed))
-            }
-            false => {
-                let taken = self.socket.guarded(&mut self.guard, rows.portions.take(rows_max)).await??;
-                Given::rows(taken.stream(), None)
-            }
+        let PortalState::Open(rows) = &mut portal.state else { return Ok(None) };
+        let given = if passes {
+            let passed = self.socket.guarded(&mut self.guard, rows.portions.skip(rows_max)).await??;
+            StatementOutput::Done(count_tag("MOVE", passed))
+        } else {
+            let taken = self.socket.guarded(&mut self.guard, rows.portions.take(rows_max)).await??;
+            StatementOutput::rows(taken.stream(), None)
         };
         self.portals.insert(name.to_owned(), portal);
         Ok(Some(given))
@@ -219,7 +221,7 @@ impl Connection {
     }
 }
 
-fn taken(name: &str) -> Report {
+fn name_in_use(name: &str) -> Report {
     Report::error("42P03", format!("cursor \"{name}\" already exists"))
 }
 
@@ -273,8 +275,5 @@ fn check_columns(told: Option<&SchemaRef>, found: &SchemaRef) -> Result<(), Fail
             .iter()
             .zip(found.fields())
             .all(|(told, found)| postgres_type(told.data_type()) == postgres_type(found.data_type()));
-    match same {
-        true => Ok(()),
-        false => Err(Report::error("0A000", "cached plan must not change result type").into()),
-    }
+    if same { Ok(()) } else { Err(Report::error("0A000", "cached plan must not change result type").into()) }
 }

@@ -36,7 +36,7 @@ impl Connection {
         let (shared, by) = (Arc::clone(&self.shared), self.role.name.clone());
         let running = tokio::task::spawn_blocking(move || statement.run(&shared.db, &by));
         let done = self.socket.guarded(&mut self.guard, running).await?;
-        done.map_err(|error| Report::error("XX000", format!("a thread for blocking work ended: {error}")))??;
+        done.map_err(|error| Report::error("XX000", format!("a thread for blocking calls ended: {error}")))??;
         self.shared.roles_version.fetch_add(1, Ordering::Release);
         self.socket.out.complete(tag);
         Ok(())

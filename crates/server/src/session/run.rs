@@ -26,14 +26,14 @@ pub(super) struct Rows {
 }
 
 /// Result of a statement.
-pub(super) enum Given {
+pub(super) enum StatementOutput {
     Rows(Rows),
     Done(String),
 }
 
-impl Given {
-    pub(super) fn rows(stream: SendableRecordBatchStream, verb: Option<&'static str>) -> Given {
-        Given::Rows(Rows::new(Portions::new(stream), verb))
+impl StatementOutput {
+    pub(super) fn rows(stream: SendableRecordBatchStream, verb: Option<&'static str>) -> StatementOutput {
+        StatementOutput::Rows(Rows::new(Portions::new(stream), verb))
     }
 }
 
@@ -121,8 +121,8 @@ impl Connection {
         values: &[ScalarValue],
     ) -> Result<(), Failure> {
         match self.start(prepared, kind, values).await? {
-            Given::Done(tag) => self.socket.out.complete(&tag),
-            Given::Rows(mut rows) => {
+            StatementOutput::Done(tag) => self.socket.out.complete(&tag),
+            StatementOutput::Rows(mut rows) => {
                 self.socket.out.columns(describe(rows.portions.schema(), &[]));
                 self.send(&mut rows, &[], usize::MAX).await?;
                 let tag = rows_tag(kind, &rows);
@@ -165,10 +165,7 @@ impl Connection {
 
     /// Checks that a statement may run now: a block that has failed accepts its end only.
     pub(super) fn admit_now(&self, kind: Kind) -> Result<(), Failure> {
-        match self.session.is_failed() && !kind.ends_failure() {
-            true => Err(failed_block().into()),
-            false => Ok(()),
-        }
+        if self.session.is_failed() && !kind.ends_failure() { Err(failed_block().into()) } else { Ok(()) }
     }
 
     /// Prepares a statement, with limits.
@@ -222,7 +219,7 @@ impl Connection {
         prepared: &Prepared,
         kind: Kind,
         values: &[ScalarValue],
-    ) -> Result<Given, Failure> {
+    ) -> Result<StatementOutput, Failure> {
         if matches!(kind, Kind::Definition | Kind::Begin) {
             // Neither can share a transaction that the server began: BEGIN may ask for another isolation.
             self.commit_implicit().await?;
@@ -236,13 +233,12 @@ impl Connection {
         {
             return Ok(given);
         }
-        match prepared.is_short() {
-            true => {
-                if let Some(ran) = self.session.run_short(prepared, values) {
-                    return Ok(self.short(kind, ran?));
-                }
+        if prepared.is_short() {
+            if let Some(ran) = self.session.run_short(prepared, values) {
+                return Ok(self.short(kind, ran?));
             }
-            false => self.socket.send_deferred(&mut self.guard).await?,
+        } else {
+            self.socket.send_deferred(&mut self.guard).await?
         }
         let alone = !self.session.in_transaction();
         let running = self.session.run_prepared(prepared, values);
@@ -251,7 +247,7 @@ impl Connection {
             // As in PostgreSQL: the tag says how the block ended.
             Err(QueryError::RolledBack(_)) => {
                 add(&self.shared.metrics.rollbacks_total, 1);
-                return Ok(Given::Done("ROLLBACK".to_owned()));
+                return Ok(StatementOutput::Done("ROLLBACK".to_owned()));
             }
             Err(error) => return Err(error.into()),
         };
@@ -266,38 +262,40 @@ impl Connection {
             add(&metrics.rollbacks_total, 1);
         }
         Ok(match outcome {
-            Outcome::Rows(stream) => Given::rows(stream, None),
+            Outcome::Rows(stream) => StatementOutput::rows(stream, None),
             Outcome::Returned { verb, rows, returned } => {
                 add(&metrics.rows_written_total, rows);
-                Given::rows(returned, Some(verb))
+                StatementOutput::rows(returned, Some(verb))
             }
             Outcome::Count { verb, rows } => {
                 if kind == Kind::Write {
                     add(&metrics.rows_written_total, rows);
                 }
-                Given::Done(count_tag(verb, rows))
+                StatementOutput::Done(count_tag(verb, rows))
             }
             Outcome::Done { verb } => {
                 if matches!(verb, "DEALLOCATE ALL" | "DISCARD ALL") {
                     // Statements that were prepared by message are meant too.
                     self.statements.clear();
                 }
-                Given::Done(verb.to_owned())
+                StatementOutput::Done(verb.to_owned())
             }
         })
     }
 
     /// Result of a statement that had nothing to wait for.
-    fn short(&mut self, kind: Kind, ran: Short) -> Given {
+    fn short(&mut self, kind: Kind, ran: Short) -> StatementOutput {
         let metrics = &self.shared.metrics;
         match ran {
-            Short::Rows(schema, batch) => Given::Rows(Rows::new(Portions::of_batch(schema, batch), None)),
+            Short::Rows(schema, batch) => {
+                StatementOutput::Rows(Rows::new(Portions::of_batch(schema, batch), None))
+            }
             Short::Count(verb, rows) => {
                 if kind == Kind::Write && !self.session.in_transaction() {
                     add(&metrics.commits_total, 1);
                 }
                 add(&metrics.rows_written_total, rows);
-                Given::Done(count_tag(verb, rows))
+                StatementOutput::Done(count_tag(verb, rows))
             }
         }
     }

@@ -24,7 +24,7 @@ pub(crate) struct Settings {
     pub(crate) zone: Zone,
     zone_name: String,
     /// Parameters that the client was told.
-    told: Vec<(&'static str, String)>,
+    reported: Vec<(&'static str, String)>,
     told_version: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<
 
 impl Settings {
     /// Reads the session's settings if they have changed.
-    pub(crate) fn look(&mut self, session: &Session) {
+    pub(crate) fn refresh(&mut self, session: &Session) {
         let version = Some(session.settings_version());
         if self.version != version {
             self.version = version;
@@ -56,7 +56,7 @@ impl Settings {
     }
 
     /// Tells the client the parameters that have changed; all at first.
-    pub(crate) fn tell(&mut self, session: &Session, out: &mut Output) {
+    pub(crate) fn report_changes(&mut self, session: &Session, out: &mut Output) {
         let version = Some(session.settings_version());
         if self.told_version == version {
             return;
@@ -64,11 +64,11 @@ impl Settings {
         self.told_version = version;
         let now = session.reported_settings();
         for (name, value) in &now {
-            if !self.told.iter().any(|told| told.0 == *name && told.1 == *value) {
+            if !self.reported.iter().any(|reported| reported.0 == *name && reported.1 == *value) {
                 out.parameter(name, value);
             }
         }
-        self.told = now;
+        self.reported = now;
     }
 }
 

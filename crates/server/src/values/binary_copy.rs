@@ -106,9 +106,10 @@ impl Reader {
                 Expects::Header if self.rest.len() < HEADER_BYTES => {
                     // Data of another format is refused at its first bytes.
                     let seen = self.rest.len().min(SIGNATURE.len());
-                    return match self.rest[..seen] == SIGNATURE[..seen] {
-                        true => Ok(None),
-                        false => Err(malformed("COPY file signature not recognized")),
+                    return if self.rest[..seen] == SIGNATURE[..seen] {
+                        Ok(None)
+                    } else {
+                        Err(malformed("COPY file signature not recognized"))
                     };
                 }
                 Expects::Header => self.header()?,
@@ -141,9 +142,10 @@ impl Reader {
     pub(crate) fn finish(&self) -> Outcome<()> {
         // A file may end between rows, as before there were trailers.
         let between = self.expects == Expects::Row && self.rest.is_empty();
-        match between || self.expects == Expects::End {
-            true => Ok(()),
-            false => Err(malformed("unexpected EOF in COPY data")),
+        if between || self.expects == Expects::End {
+            Ok(())
+        } else {
+            Err(malformed("unexpected EOF in COPY data"))
         }
     }
 
@@ -164,9 +166,10 @@ impl Reader {
     /// The row at the beginning of the buffer, if it is complete.
     fn take_row(&mut self) -> Outcome<Option<Vec<ScalarValue>>> {
         let Some(length) = self.row_length()? else {
-            return match self.rest.len() > LINE_BYTES_MAX {
-                true => Err(Report::error("54000", format!("a row of more than {LINE_BYTES_MAX} bytes"))),
-                false => Ok(None),
+            return if self.rest.len() > LINE_BYTES_MAX {
+                Err(Report::error("54000", format!("row exceeds the maximum of {LINE_BYTES_MAX} bytes")))
+            } else {
+                Ok(None)
             };
         };
         let mut row = self.rest.split_to(length).freeze();
@@ -190,7 +193,10 @@ impl Reader {
                 length => usize::try_from(length).map_err(|_| malformed("invalid field size"))?,
             };
             if at > LINE_BYTES_MAX {
-                return Err(Report::error("54000", format!("a row of more than {LINE_BYTES_MAX} bytes")));
+                return Err(Report::error(
+                    "54000",
+                    format!("row exceeds the maximum of {LINE_BYTES_MAX} bytes"),
+                ));
             }
         }
         Ok((at <= self.rest.len()).then_some(at))
@@ -261,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_cut_anywhere() {
+    fn rows_arrive_in_pieces_of_any_length() {
         let mut extended = [SIGNATURE, &[0, 0, 0, 5, 0, 0, 0, 3], b"abc"].concat();
         for bytes in [&mut header(), &mut extended] {
             bytes.extend(row(1, Some("one")));
@@ -280,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn malformed_data_is_refused() {
         let with = |rest: &[u8]| [&header()[..], rest].concat();
         let flags = [SIGNATURE, &[0, 1, 0, 0, 0, 0, 0, 0]].concat();
         let extension = [SIGNATURE, &[0, 0, 0, 0, 255, 255, 255, 255]].concat();
@@ -301,7 +307,7 @@ mod tests {
                 "22P03",
                 "incorrect binary",
             ),
-            (with(&long), "54000", "a row of more than"),
+            (with(&long), "54000", "row exceeds the maximum of"),
         ] {
             for piece in [1, 4096] {
                 let report = read(&bytes, piece).unwrap_err();

@@ -42,12 +42,12 @@ enum Value<'a> {
     List(ArrayRef),
 }
 
-type Read<'a> = Box<dyn Fn(usize) -> Outcome<Value<'a>> + Send + 'a>;
+type ValueReader<'a> = Box<dyn Fn(usize) -> Outcome<Value<'a>> + Send + 'a>;
 
 /// A column of a batch.
 pub(crate) struct Column<'a> {
     array: &'a dyn Array,
-    read: Read<'a>,
+    read: ValueReader<'a>,
     format: Format,
     zone: Zone,
 }
@@ -89,7 +89,7 @@ impl<'a> Column<'a> {
             Format::Binary => binary(&value, out)?,
         }
         let Ok(length) = i32::try_from(out.len() - at - 4) else {
-            return Err(Report::error("54000", "a value is longer than the protocol can say"));
+            return Err(Report::error("54000", "value exceeds the maximum length of the protocol"));
         };
         out[at..at + 4].copy_from_slice(&length.to_be_bytes());
         Ok(())
@@ -112,7 +112,7 @@ fn scaled(value: i64, factor: i64) -> Outcome<i64> {
 }
 
 /// The function that reads the values of an array.
-fn reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
+fn reader<'a>(array: &'a dyn Array) -> Outcome<ValueReader<'a>> {
     Ok(match array.data_type() {
         DataType::Boolean => {
             let values = array.as_boolean();
@@ -191,7 +191,7 @@ fn reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
 }
 
 /// Reader of dates, times, intervals; other types are shown as Arrow shows them.
-fn temporal_reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
+fn temporal_reader<'a>(array: &'a dyn Array) -> Outcome<ValueReader<'a>> {
     Ok(match array.data_type() {
         DataType::Date32 => primitive!(array, Date32Type, v => Value::Date(v)),
         DataType::Date64 => {
@@ -331,18 +331,17 @@ fn list_text(array: &ArrayRef, zone: Zone, out: &mut BytesMut) -> Outcome<()> {
         let value = read(row)?;
         element.clear();
         text(&value, zone, &mut element)?;
-        match needs_quotes(&element) && !matches!(value, Value::List(_)) {
-            false => out.put_slice(&element),
-            true => {
-                out.put_u8(b'"');
-                for &byte in &element {
-                    if matches!(byte, b'"' | b'\\') {
-                        out.put_u8(b'\\');
-                    }
-                    out.put_u8(byte);
+        if needs_quotes(&element) && !matches!(value, Value::List(_)) {
+            out.put_u8(b'"');
+            for &byte in &element {
+                if matches!(byte, b'"' | b'\\') {
+                    out.put_u8(b'\\');
                 }
-                out.put_u8(b'"');
+                out.put_u8(byte);
             }
+            out.put_u8(b'"');
+        } else {
+            out.put_slice(&element)
         }
     }
     out.put_u8(b'}');

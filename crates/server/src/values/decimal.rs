@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_refused() {
+    fn malformed_numbers_are_refused() {
         for text in ["", "-", ".", "1.2.3", "abc", "NaN", "1e", "1e99", &"9".repeat(39)] {
             assert_eq!(from_text(text), None, "{text}");
         }

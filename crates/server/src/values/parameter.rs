@@ -39,10 +39,7 @@ pub(crate) fn read(
 pub(super) fn utf8(bytes: &Bytes) -> Outcome<&str> {
     let text = std::str::from_utf8(bytes)
         .map_err(|_| Report::error("22021", "invalid byte sequence for encoding \"UTF8\""))?;
-    match text.contains('\0') {
-        true => Err(zero_byte()),
-        false => Ok(text),
-    }
+    if text.contains('\0') { Err(zero_byte()) } else { Ok(text) }
 }
 
 fn zero_byte() -> Report {

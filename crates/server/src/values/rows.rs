@@ -46,12 +46,15 @@ fn write_row(columns: &[Column<'_>], row: usize, out: &mut BytesMut) -> Outcome<
     out.put_u8(b'D');
     out.put_u32(0);
     let count = i16::try_from(columns.len()).map_err(|_| {
-        Report::error("54011", format!("{} columns: at most {} are possible", columns.len(), i16::MAX))
+        Report::error(
+            "54011",
+            format!("target lists can have at most {} entries, not {}", i16::MAX, columns.len()),
+        )
     })?;
     out.put_i16(count);
     columns.iter().try_for_each(|column| column.write(row, out))?;
     let Ok(length) = u32::try_from(out.len() - at - 1) else {
-        return Err(Report::error("54000", "a row is longer than the protocol can say"));
+        return Err(Report::error("54000", "row exceeds the maximum length of the protocol"));
     };
     out[at + 1..at + 5].copy_from_slice(&length.to_be_bytes());
     Ok(())

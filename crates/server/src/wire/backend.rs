@@ -141,7 +141,7 @@ impl Output {
     pub(crate) fn copy_data(&mut self, data: &[u8]) -> Outcome<()> {
         let length = i32::try_from(data.len() + 4);
         let length =
-            length.map_err(|_| Report::error("54000", "a row is longer than the protocol can say"))?;
+            length.map_err(|_| Report::error("54000", "row exceeds the maximum length of the protocol"))?;
         self.bytes.put_u8(b'd');
         self.bytes.put_i32(length);
         self.bytes.put_slice(data);

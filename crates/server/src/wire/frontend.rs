@@ -131,9 +131,10 @@ pub(crate) fn decode((kind, body): Packet) -> Result<Frontend, Violation> {
         b'F' => return Ok(Frontend::FunctionCall),
         other => return Err(Violation(format!("invalid frontend message type {other}"))),
     };
-    match body.0.is_empty() {
-        true => Ok(message),
-        false => Err(Violation("invalid message format: bytes behind its end".into())),
+    if body.0.is_empty() {
+        Ok(message)
+    } else {
+        Err(Violation("invalid message format: extra bytes at its end".into()))
     }
 }
 
@@ -142,9 +143,10 @@ pub(crate) struct Body(pub(crate) Bytes);
 
 impl Body {
     fn take(&mut self, bytes: usize) -> Result<Bytes, Violation> {
-        match bytes <= self.0.len() {
-            true => Ok(self.0.split_to(bytes)),
-            false => Err(Violation("insufficient data left in message".into())),
+        if bytes <= self.0.len() {
+            Ok(self.0.split_to(bytes))
+        } else {
+            Err(Violation("insufficient data left in message".into()))
         }
     }
 

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn semicolons_in_quotes_and_comments_do_not_cut() {
+    fn semicolons_in_quotes_and_comments_do_not_split() {
         assert_eq!(texts("SELECT 1; SELECT 2 ;"), ["SELECT 1", "SELECT 2"]);
         assert_eq!(texts("SELECT ';'; SELECT \";\""), ["SELECT ';'", "SELECT \";\""]);
         assert_eq!(texts("SELECT 'it''s; ok'; S"), ["SELECT 'it''s; ok'", "S"]);

@@ -77,14 +77,13 @@ async fn with_every_timeout(served: &Served, statement: &Statement, block: bool)
     let mut stopped = 0;
     for time_ms in [1, 10, 30, 60, 100, 150, 200, 300, 500, 1000, 30_000] {
         client.batch_execute(&format!("SET statement_timeout = {time_ms}")).await.unwrap();
-        let told = match block {
-            false => code(client.batch_execute(&statement.sql).await),
-            true => {
-                client.batch_execute("BEGIN").await.unwrap();
-                let ran = code(client.batch_execute(&statement.sql).await);
-                let committed = code(client.batch_execute("COMMIT").await);
-                if ran == "00000" { committed } else { ran }
-            }
+        let told = if block {
+            client.batch_execute("BEGIN").await.unwrap();
+            let ran = code(client.batch_execute(&statement.sql).await);
+            let committed = code(client.batch_execute("COMMIT").await);
+            if ran == "00000" { committed } else { ran }
+        } else {
+            code(client.batch_execute(&statement.sql).await)
         };
         let there = happened(&other, statement).await;
         assert!(["00000", "57014"].contains(&told.as_str()), "{told}");
@@ -104,7 +103,7 @@ async fn with_every_timeout(served: &Served, statement: &Statement, block: bool)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ran_out_of_time_does_not_happen_and_what_happened_is_told() {
+async fn timed_out_statements_take_no_effect_and_effects_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let served = durable(&dir).await;
     fill(&served.client().await).await;
@@ -120,7 +119,7 @@ async fn what_ran_out_of_time_does_not_happen_and_what_happened_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_cancelled_does_not_happen_and_what_happened_is_told() {
+async fn cancelled_statements_take_no_effect_and_effects_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let served = durable(&dir).await;
     let (client, other) = (served.client().await, served.client().await);
@@ -149,7 +148,7 @@ async fn what_was_cancelled_does_not_happen_and_what_happened_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statement_whose_client_is_gone_does_not_happen() {
+async fn a_statement_of_a_disconnected_client_takes_no_effect() {
     let dir = tempfile::tempdir().unwrap();
     let served = durable(&dir).await;
     let other = served.client().await;
@@ -277,7 +276,7 @@ async fn rows_that_a_write_returned_are_told_although_the_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_of_which_nobody_knows_is_reported_as_that() {
+async fn a_commit_of_unknown_outcome_is_reported_as_that() {
     for block in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let files = FaultyFiles::new();

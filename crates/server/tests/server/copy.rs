@@ -153,7 +153,7 @@ impl FromSql<'_> for Day {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_has_its_line_and_leaves_nothing() {
+async fn errors_have_their_line_and_leave_nothing() {
     let (served, client) = table().await;
     client.batch_execute("INSERT INTO t VALUES (9, 9, 'nine')").await.unwrap();
     let mut raw = Raw::start(served.address).await;

@@ -55,7 +55,7 @@ async fn pipelined_queries_are_answered_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_between_two_syncs_is_one_transaction() {
+async fn statements_between_two_syncs_are_one_transaction() {
     let served = Served::start().await;
     let mut raw = Raw::start(served.address).await;
     raw.query("CREATE TABLE t (id INT PRIMARY KEY)").await;

@@ -66,7 +66,7 @@ fn mutated(random: &mut Random) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn random_bytes_hurt_nobody_else() {
+async fn random_bytes_hurt_no_other_connection() {
     let limits = Limits { startup: Duration::from_millis(500), connections: 400, ..Limits::default() };
     let served = Served::with(entresol_server::ServerOptions { limits, ..options() }).await;
     let neighbour = served.client().await;
@@ -191,7 +191,7 @@ async fn a_thousand_connections_are_served_and_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large_or_too_deep_has_its_code() {
+async fn too_large_or_too_deep_input_has_its_code() {
     let limits = Limits { packet_bytes: 1 << 20, ..Limits::default() };
     let served = Served::with(entresol_server::ServerOptions { limits, ..options() }).await;
     let neighbour = served.client().await;

@@ -110,10 +110,7 @@ async fn play(clients: &[Client], script: &Script, level: &str) -> Played {
         }
         let mut outcome = run(&clients[at], &step.sql).await;
         if step.sql == "COMMIT" && outcome == "ok" {
-            match failed[at] {
-                true => outcome = "rolled back".to_owned(),
-                false => played.committed.push(at),
-            }
+            if failed[at] { outcome = "rolled back".to_owned() } else { played.committed.push(at) }
         }
         failed[at] |= outcome == "40001" || outcome == "25P02";
         played.outcomes.push(outcome);
@@ -242,7 +239,7 @@ async fn the_oracle_tells_anomalies() {
 
 /// The runtime has fewer threads than there are waiting sessions, and the lock holder needs one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn who_waits_for_a_lock_leaves_the_thread_to_its_holder() {
+async fn a_lock_wait_leaves_the_thread_to_the_holder() {
     let concurrency = ContextOptions {
         protocol: Protocol::S2pl,
         lock_wait_max: Duration::from_secs(10),

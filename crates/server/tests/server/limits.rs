@@ -132,7 +132,7 @@ async fn a_client_that_vanishes_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_sent_before_the_goodbye_is_done() {
+async fn statements_sent_before_terminate_are_run() {
     let served = Served::start().await;
     let other = served.client().await;
     other.batch_execute("CREATE TABLE t (id INT PRIMARY KEY)").await.unwrap();

@@ -97,7 +97,7 @@ async fn errors_have_codes_and_places() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_is_told_what_it_has_come_to() {
+async fn a_client_gets_the_parameters_of_the_session() {
     let served = Served::start().await;
     let mut raw = Raw::open(served.address).await;
     raw.send(&startup(&[("user", "anna"), ("application_name", "it"), ("client_encoding", "UTF8")])).await;

@@ -99,7 +99,7 @@ async fn roles_do_what_they_were_granted() {
 
 /// Queries inside AS OF, in arguments, and behind names of common table expressions.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_hides_in_statements_is_checked_too() {
+async fn nested_queries_are_checked_too() {
     let served = Served::on(database(), options()).await;
     let mut config = served.config();
     config.user("anna").password("p\u{e4}ssword");
@@ -125,7 +125,7 @@ async fn what_hides_in_statements_is_checked_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_prepared_before_a_revoke_is_refused_after_it() {
+async fn a_statement_prepared_before_a_revoke_is_refused_after_it() {
     let served = Served::on(database(), options()).await;
     let mut config = served.config();
     config.user("anna").password("p\u{e4}ssword");

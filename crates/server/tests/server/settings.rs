@@ -17,7 +17,7 @@ async fn answer(raw: &mut Raw, sql: &str) -> Vec<Message> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_are_told_what_changes_and_what_is_taken_back() {
+async fn clients_get_changed_and_rolled_back_parameters() {
     let served = Served::start().await;
     let mut raw = Raw::open(served.address).await;
     raw.send(&startup(&[
@@ -137,7 +137,7 @@ async fn answers_that_are_put_off_wait_for_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn texts_of_one_shape_mean_what_they_say() {
+async fn statements_of_one_fingerprint_keep_their_meaning() {
     let served = Served::start().await;
     let client = served.client().await;
     client.batch_execute("CREATE TABLE t (id INT PRIMARY KEY, v BIGINT, s VARCHAR, d DOUBLE)").await.unwrap();

@@ -113,7 +113,7 @@ impl Served {
     /// Ends the server and checks that everything was released.
     pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
-        tokio::time::timeout(PATIENCE, self.task).await.expect("the server ends").unwrap();
+        tokio::time::timeout(PATIENCE, self.task).await.expect("server shutting down").unwrap();
         let counts = (self.counts)();
         assert_eq!((counts.connections, counts.open_transactions), (0, 0));
     }

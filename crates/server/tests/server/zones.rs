@@ -6,7 +6,7 @@ use crate::raw::{Raw, message, shorts, startup};
 use crate::support::{Served, code, one, texts};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn moments_are_shown_in_the_zone_of_the_session() {
+async fn instants_are_shown_in_the_zone_of_the_session() {
     let served = Served::start().await;
     let client = served.client().await;
     let moments = "SELECT '2024-07-01 10:00:00+00'::TIMESTAMPTZ AS summer, \
@@ -57,7 +57,7 @@ async fn clients_say_their_zone_when_they_connect() {
 
 /// Strings without a zone are in the session's; binary values are instants.
 #[tokio::test(flavor = "multi_thread")]
-async fn moments_are_read_in_the_zone_of_the_session() {
+async fn instants_are_read_in_the_zone_of_the_session() {
     let served = Served::start().await;
     let mut raw = Raw::start(served.address).await;
     raw.query("SET TimeZone = 'Europe/Berlin'").await;

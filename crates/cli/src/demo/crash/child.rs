@@ -58,7 +58,7 @@ pub fn run(arguments: &SmartMeteringArguments) -> Result<()> {
     let started = Instant::now();
     let stop_after = arguments.stop_after_ms.map(Duration::from_millis);
     while !topologies.is_finished() {
-        topologies.look_after(shares, &live);
+        topologies.supervise(shares, &live);
         if stop_after.is_some_and(|after| started.elapsed() >= after) {
             topologies.stop();
         }

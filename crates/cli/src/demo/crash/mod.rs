@@ -33,7 +33,7 @@ use crate::arguments::SmartMeteringArguments;
 use crate::error::Result;
 use crate::tools::check;
 use verify::{Oracles, Verdict};
-use victim::{Reported, Victim};
+use victim::{Victim, VictimReport};
 
 /// Noise streams of the loop.
 const EARLY: u64 = 101;
@@ -75,7 +75,7 @@ pub fn run(arguments: &SmartMeteringArguments, dir: &Path) -> Result<Summary> {
     crash_loop.begin_at_stored_positions()?;
     for cycle in 0..arguments.cycles {
         crash_loop.kill_once(cycle)?;
-        crash_loop.tell(cycle, started);
+        crash_loop.print_progress(cycle, started);
     }
     crash_loop.run_last()?;
     let mut summary = crash_loop.summary;
@@ -123,7 +123,7 @@ impl CrashLoop<'_> {
     }
 
     /// Checks the database that the victim has left, reopens it, and compares it with the reports and with the oracle.
-    fn examine(&mut self, reported: &Reported) -> Result<()> {
+    fn examine(&mut self, reported: &VictimReport) -> Result<()> {
         let problems = check::check(&self.dir(), |_| {})?.problems;
         problems.iter().for_each(|problem| tracing::error!("torn: a check finds {problem}"));
         self.summary.torn_transactions += u64::from(!problems.is_empty());
@@ -140,7 +140,7 @@ impl CrashLoop<'_> {
             && reported.end.is_none();
         if inside {
             let position = self.positions.household;
-            verdict.household.push(format!("stream 1 stands at {position}, inside a transaction"));
+            verdict.household.push(format!("the position {position} of stream 1 is inside a transaction"));
         }
         self.count_torn(&verdict);
         if self.positions.household > 0 && self.positions.infrastructure > 0 {
@@ -169,7 +169,7 @@ impl CrashLoop<'_> {
         }
     }
 
-    fn count_lost(&mut self, reported: &Reported) {
+    fn count_lost(&mut self, reported: &VictimReport) {
         if self.arguments.durability != Durability::Sync {
             return;
         }
@@ -182,7 +182,7 @@ impl CrashLoop<'_> {
             let lost = reports.iter().filter(|reported| **reported > position).count() as u64;
             if lost > 0 {
                 tracing::error!(
-                    "stream {name} stands at {position}, but {lost} later transactions were reported"
+                    "the position of stream {name} is {position}, but {lost} later transactions were reported"
                 );
                 self.summary.lost_transactions += lost;
             }
@@ -214,7 +214,7 @@ impl CrashLoop<'_> {
         Ok(())
     }
 
-    fn tell(&self, cycle: u32, started: Instant) {
+    fn print_progress(&self, cycle: u32, started: Instant) {
         let summary = &self.summary;
         let line = format!(
             "{:5.1} s  {} of {} kills  {} readings  {} lost  {} torn  recovery {:.1} ms at most",

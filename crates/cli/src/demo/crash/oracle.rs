@@ -17,7 +17,7 @@ pub type Expected = BTreeMap<Vec<Value>, Vec<Value>>;
 
 /// Sum and extremes of values, with the missing ones counted.
 #[derive(Debug, Clone, Default)]
-struct Gathered {
+struct Aggregate {
     readings: i64,
     values: i64,
     sum: f64,
@@ -25,7 +25,7 @@ struct Gathered {
     greatest: Option<f64>,
 }
 
-impl Gathered {
+impl Aggregate {
     fn add(&mut self, value: Option<f64>) {
         self.readings += 1;
         let Some(value) = value else { return };
@@ -50,7 +50,7 @@ pub fn double(value: Option<f64>) -> Value {
 pub struct HouseholdOracle {
     position: u64,
     /// (feeder, meter) -> power and voltage of the open window.
-    open: BTreeMap<(u32, u32), (Gathered, Gathered)>,
+    open: BTreeMap<(u32, u32), (Aggregate, Aggregate)>,
     open_start_us: i64,
     /// Expected rows of `meter`.
     pub meter: Expected,
@@ -98,7 +98,7 @@ impl HouseholdOracle {
 
     fn close(&mut self) {
         // Feeder -> meters, readings, demand, least and greatest voltage.
-        let mut feeders: BTreeMap<u32, (i64, i64, Option<f64>, Gathered)> = BTreeMap::new();
+        let mut feeders: BTreeMap<u32, (i64, i64, Option<f64>, Aggregate)> = BTreeMap::new();
         for ((feeder, meter), (power, voltage)) in std::mem::take(&mut self.open) {
             let start = Value::Timestamp(self.open_start_us);
             let row = vec![
@@ -140,7 +140,7 @@ impl HouseholdOracle {
 pub struct InfrastructureOracle {
     readings: u64,
     revisions: u64,
-    open: BTreeMap<Arc<Channel>, Gathered>,
+    open: BTreeMap<Arc<Channel>, Aggregate>,
     open_start_us: i64,
     limits: BTreeMap<Arc<Channel>, Revision>,
     /// Expected rows of `infrastructure`.

@@ -16,7 +16,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reports of a victim.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Reported {
+pub struct VictimReport {
     /// Positions of stream 1 after each reported transaction.
     pub household: Vec<u64>,
     /// Positions of stream 2.
@@ -27,7 +27,7 @@ pub struct Reported {
     pub end: Option<(u64, u64, f64, f64)>,
 }
 
-impl Reported {
+impl VictimReport {
     fn add(&mut self, line: &str) {
         let mut words = line.split_whitespace();
         let kind = words.next().unwrap_or_default();
@@ -48,7 +48,7 @@ impl Reported {
 pub struct Victim {
     child: Child,
     ready: Arc<AtomicBool>,
-    listener: Option<JoinHandle<Reported>>,
+    listener: Option<JoinHandle<VictimReport>>,
 }
 
 impl Victim {
@@ -108,18 +108,18 @@ impl Victim {
     }
 
     /// Kills it with SIGKILL, and returns its reports, and whether the kill came in time.
-    pub fn kill(mut self) -> Result<(Reported, bool)> {
+    pub fn kill(mut self) -> Result<(VictimReport, bool)> {
         // Killing a process that has just ended is no error.
         let _ = self.child.kill();
         self.finish()
     }
 
     /// Waits until it ends by itself.
-    pub fn wait(mut self) -> Result<Reported> {
+    pub fn wait(mut self) -> Result<VictimReport> {
         Ok(self.finish()?.0)
     }
 
-    fn finish(&mut self) -> Result<(Reported, bool)> {
+    fn finish(&mut self) -> Result<(VictimReport, bool)> {
         let status = self.child.wait();
         let status = status.map_err(|error| Error::Check(format!("cannot wait for the victim: {error}")))?;
         let listener = self.listener.take().map(JoinHandle::join);
@@ -148,7 +148,7 @@ fn child_listener(victim: &mut Victim, ready: Arc<AtomicBool>) -> Result<()> {
         return Err(Error::Check("the victim has no standard output".to_string()));
     };
     let listen = move || {
-        let mut reported = Reported::default();
+        let mut reported = VictimReport::default();
         let mut lines = BufReader::new(output);
         let mut line = String::new();
         while let Ok(1..) = lines.read_line(&mut line) {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn reports_are_understood() {
-        let mut reported = Reported::default();
+        let mut reported = VictimReport::default();
         for line in ["h 500\n", "s 6\n", "i 36\n", "h 1000\n", "nonsense\n", "end 3 0 12.5 99\n"] {
             reported.add(line);
         }

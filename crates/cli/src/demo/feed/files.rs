@@ -51,7 +51,7 @@ impl Files {
         let there = |name: &str| {
             let path = dir.join(name);
             if !path.is_file() {
-                tracing::warn!("{} is not there: left out", path.display());
+                tracing::warn!("{} does not exist: skipped", path.display());
                 return None;
             }
             Some(path)
@@ -125,16 +125,16 @@ impl Files {
     ) {
         let household: Box<dyn Feed<Item = super::HouseholdReading>> = match self.household {
             Some(file) => Box::new(Replay::new(file, self.origin_us, meters, TRANSFORMERS.len() as u32)),
-            None => Box::new(Stored(Arc::new(Vec::new()))),
+            None => Box::new(StoredFeed(Arc::new(Vec::new()))),
         };
-        (household, Box::new(Stored(self.infrastructure)), Box::new(Stored(Arc::new(self.revisions))))
+        (household, Box::new(StoredFeed(self.infrastructure)), Box::new(StoredFeed(Arc::new(self.revisions))))
     }
 }
 
 /// A feed that is in memory.
-struct Stored<T>(Arc<Vec<T>>);
+struct StoredFeed<T>(Arc<Vec<T>>);
 
-impl<T: Clone + Send + Sync> Feed for Stored<T> {
+impl<T: Clone + Send + Sync> Feed for StoredFeed<T> {
     type Item = T;
     fn at(&mut self, index: u64) -> Option<T> {
         self.0.get(usize::try_from(index).ok()?).cloned()
@@ -190,7 +190,7 @@ fn read_labels(path: &Path) -> Result<Vec<KnownFailure>> {
         let end = |place: usize| {
             let text = window.get(place).and_then(|time| time.as_str());
             text.and_then(entresol::tables::calendar::parse_timestamp)
-                .ok_or_else(|| bad(&format!("'{window}' is no window")))
+                .ok_or_else(|| bad(&format!("'{window}' is not a window")))
         };
         failures.push(KnownFailure { channel: channel.clone(), from_us: end(0)?, until_us: end(1)? });
     }

@@ -69,7 +69,7 @@ impl HouseholdFile {
 /// The minute since the epoch of a row, from its date and time.
 fn minute(fields: &Fields<'_>) -> std::result::Result<i64, String> {
     let date = fields.text(0).trim();
-    let bad_date = || format!("Date: '{date}' is no date (dd/mm/yyyy)");
+    let bad_date = || format!("Date: '{date}' is not a date (dd/mm/yyyy)");
     let mut parts = date.splitn(3, '/');
     let mut part = |digits| parts.next().and_then(|text| calendar::parse_digits(text, digits));
     let (day, month, year) = (part(2), part(2), part(4));
@@ -80,7 +80,7 @@ fn minute(fields: &Fields<'_>) -> std::result::Result<i64, String> {
     .ok_or_else(bad_date)?;
     let time = fields.text(1).trim();
     let of_day_us =
-        calendar::parse_time(time).ok_or_else(|| format!("Time: '{time}' is no time (hh:mm:ss)"))?;
+        calendar::parse_time(time).ok_or_else(|| format!("Time: '{time}' is not a time (hh:mm:ss)"))?;
     Ok(i64::from(days) * MINUTES_OF_DAY + of_day_us / MINUTE_US)
 }
 
@@ -162,8 +162,8 @@ mod tests {
         let text = std::fs::read_to_string(rejects.path()).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "file,line,reason,row");
-        assert!(lines[1].contains(",3,Date: '32/1/2020' is no date (dd/mm/yyyy),"), "{}", lines[1]);
-        assert!(lines[2].contains(",4,Global_active_power: 'abc' is no number,"), "{}", lines[2]);
+        assert!(lines[1].contains(",3,Date: '32/1/2020' is not a date (dd/mm/yyyy),"), "{}", lines[1]);
+        assert!(lines[2].contains(",4,Global_active_power: 'abc' is not a number,"), "{}", lines[2]);
         assert!(lines[3].contains(",5,\"2 fields, 4 expected\","), "{}", lines[3]);
         assert!(lines[4].contains(",6,"), "{}", lines[4]);
     }

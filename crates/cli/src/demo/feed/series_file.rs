@@ -34,7 +34,7 @@ impl Fields<'_> {
         }
         match text.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(Some(number)),
-            _ => Err(format!("{}: '{text}' is no number", self.names[field])),
+            _ => Err(format!("{}: '{text}' is not a number", self.names[field])),
         }
     }
 
@@ -42,7 +42,7 @@ impl Fields<'_> {
     pub fn time_us(&self, field: usize) -> std::result::Result<i64, String> {
         let text = self.texts[field].trim();
         calendar::parse_timestamp(text)
-            .ok_or_else(|| format!("{}: '{text}' is no time (YYYY-MM-DD HH:MM:SS)", self.names[field]))
+            .ok_or_else(|| format!("{}: '{text}' is not a time (YYYY-MM-DD HH:MM:SS)", self.names[field]))
     }
 }
 
