@@ -87,13 +87,17 @@ pub struct Picture {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-const PANEL_WIDTH: u32 = 460;
+const PANEL_WIDTH: u32 = 540;
 const PANEL_HEIGHT: u32 = 300;
 const COLUMNS: usize = 3;
-const LEGEND_WIDTH: i32 = 130;
+const LEGEND_WIDTH: i32 = 200;
 const HEADING_HEIGHT: i32 = 36;
 const ROW_HEIGHT: i32 = 20;
-const ROW_NAME_WIDTH: i32 = 640;
+const ROW_NAME_WIDTH: i32 = 760;
+/// Sizes of text; a pixel is 1.24 of these.
+const HEADING: i32 = 19;
+const TITLE: i32 = 15;
+const TEXT: i32 = 12;
 /// Told apart by people who do not see red and green, too (Paul Tol's bright scheme).
 pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0x44, 0x77, 0xaa),
@@ -135,7 +139,7 @@ impl Picture {
             self.rows.iter().map(|(_, rows)| HEADING_HEIGHT + ROW_HEIGHT * (rows.len() as i32 + 2)).collect();
         let height = HEADING_HEIGHT + panels_height + block_heights.iter().sum::<i32>();
         draw((width, height as u32), |root| {
-            root.draw(&text(&self.heading, (12, 10), 16))?;
+            root.draw(&text(&self.heading, (12, 10), HEADING))?;
             let (_, below) = root.split_vertically(HEADING_HEIGHT);
             let (panels, mut below) = below.split_vertically(panels_height);
             let (panels, _) = panels.split_horizontally(columns as i32 * PANEL_WIDTH as i32);
@@ -163,14 +167,14 @@ fn panel(area: &Area<'_>, figure: &Figure) -> Drawn {
     let last = labels.len().max(2) as i32 - 1;
     let values = figure.series.iter().flat_map(|series| &series.points).map(|(_, y)| *y);
     let highest = values.filter(|y| y.is_finite()).fold(0.0, f64::max).max(1e-6);
-    let are_long = labels.iter().map(|label| label.len() + 2).sum::<usize>() > 46;
+    let are_long = labels.iter().map(|label| label.len() + 2).sum::<usize>() > 44;
     let mut chart = ChartBuilder::on(&plot)
-        .caption(&figure.title, ("sans-serif", 12))
+        .caption(&figure.title, ("sans-serif", TITLE))
         .margin(8)
         .set_label_area_size(LabelAreaPosition::Left, 56)
         .set_label_area_size(LabelAreaPosition::Bottom, if are_long { 78 } else { 40 })
         .build_cartesian_2d(0..last, 0.0..1.05 * highest)?;
-    let labels_font = ("sans-serif", 10).into_font();
+    let labels_font = ("sans-serif", TEXT).into_font();
     let x_font = if are_long { labels_font.transform(FontTransform::Rotate90) } else { labels_font };
     chart
         .configure_mesh()
@@ -179,8 +183,9 @@ fn panel(area: &Area<'_>, figure: &Figure) -> Drawn {
         .x_labels(labels.len().max(2))
         .x_label_formatter(&|at| labels.get(*at as usize).copied().unwrap_or_default().to_string())
         .x_label_style(x_font)
-        .y_label_style(("sans-serif", 10))
-        .axis_desc_style(("sans-serif", 10))
+        .y_label_formatter(&|y| if highest >= 20.0 { format!("{y:.0}") } else { format!("{y:.2}") })
+        .y_label_style(("sans-serif", TEXT))
+        .axis_desc_style(("sans-serif", TEXT))
         .x_desc(&figure.x_label)
         .y_desc(&figure.y_label)
         .draw()?;
@@ -199,14 +204,14 @@ fn panel(area: &Area<'_>, figure: &Figure) -> Drawn {
             chart.draw_series(points.into_iter().map(|at| Circle::new(at, 2, style.filled())))?;
             legend.draw(&PathElement::new(vec![(2, y), (18, y)], style))?;
         }
-        legend.draw(&text(&series.name, (22, y - 5), 10))?;
+        legend.draw(&text(&series.name, (22, y - 6), TEXT))?;
     }
     Ok(())
 }
 
 /// Rows on a logarithmic axis: our value as a dot, the range that it is compared with as a bar.
 fn compare(area: &Area<'_>, title: &str, rows: &[Row]) -> Drawn {
-    area.draw(&text(title, (12, 10), 12))?;
+    area.draw(&text(title, (12, 10), TITLE))?;
     let (_, below) = area.split_vertically(HEADING_HEIGHT);
     let (names, plot) = below.split_horizontally(ROW_NAME_WIDTH);
     let values =
@@ -218,10 +223,10 @@ fn compare(area: &Area<'_>, title: &str, rows: &[Row]) -> Drawn {
         .margin_right(16)
         .set_label_area_size(LabelAreaPosition::Bottom, 2 * ROW_HEIGHT)
         .build_cartesian_2d((low / 1.5..high * 1.5).log_scale(), 0..count.max(1) * ROW_HEIGHT)?;
-    chart.configure_mesh().disable_y_mesh().disable_y_axis().x_label_style(("sans-serif", 10)).draw()?;
+    chart.configure_mesh().disable_y_mesh().disable_y_axis().x_label_style(("sans-serif", TEXT)).draw()?;
     for (number, row) in rows.iter().enumerate() {
         let y = (count - 1 - number as i32) * ROW_HEIGHT + ROW_HEIGHT / 2;
-        names.draw(&text(&row.name, (12, ROW_HEIGHT * number as i32 + 4), 10))?;
+        names.draw(&text(&row.name, (12, ROW_HEIGHT * number as i32 + 4), TEXT))?;
         if let Some((low, high)) = row.range.filter(|(low, _)| *low > 0.0) {
             chart.draw_series([PathElement::new(vec![(low, y), (high, y)], THEIRS.stroke_width(3))])?;
             chart.draw_series([low, high].map(|at| Cross::new((at, y), 4, THEIRS.stroke_width(2))))?;

@@ -298,5 +298,5 @@ fn number(session: &mut entresol::Session, sql: &str) -> Result<u64, Error> {
     let batches = session.query(sql)?;
     let text = entresol::arrow::util::display::array_value_to_string(batches[0].column(0), 0);
     let text = text.map_err(|error| Error::Invalid(format!("{sql}: {error}")))?;
-    text.parse().map_err(|_| Error::Invalid(format!("{sql} gave {text}")))
+    text.parse().map_err(|_| Error::Invalid(format!("{sql} returned {text}, not a number")))
 }

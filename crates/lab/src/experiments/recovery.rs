@@ -301,7 +301,9 @@ fn open(dir: &Path, times: &mut Times) -> Result<Opened, Error> {
     times.context = ms(began);
     times.parts = context.recovery().index_parts_left;
     times.replay = pool.stats().replay_us as f64 / 1e3;
-    let state = context.state(StateId(0)).ok_or_else(|| Error::Invalid("the state is gone".to_string()))?;
+    let state = context
+        .state(StateId(0))
+        .ok_or_else(|| Error::Invalid("state 0 is missing after opening".to_string()))?;
     Ok(Opened { pool, context, state })
 }
 

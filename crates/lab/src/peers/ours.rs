@@ -146,7 +146,7 @@ impl<I: Index> Session for PooledSession<'_, I> {
                 Kind::Scan => {
                     self.scanned.clear();
                     if !index.scan(op.key, op.length(), &mut self.scanned)? {
-                        return Err(Error::Invalid("this index has no order to scan in".to_string()));
+                        return Err(Error::Invalid("this index has no key order to scan".to_string()));
                     }
                     tally.scanned(op, self.scanned.iter().copied());
                 }

@@ -121,7 +121,9 @@ pub(in crate::experiments) fn resident_bytes() -> Result<u64, Error> {
     let text =
         std::fs::read_to_string(path).map_err(|error| Error::Io { action: format!("read {path}"), error })?;
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    pages.map(|pages| pages * PAGE_BYTES).ok_or_else(|| Error::Invalid(format!("{path} says '{text}'")))
+    pages
+        .map(|pages| pages * PAGE_BYTES)
+        .ok_or_else(|| Error::Invalid(format!("{path} has no count of resident pages: '{text}'")))
 }
 
 /// Bytes of the blocks that files of a directory have; files may be sparse, and come and go.

@@ -125,7 +125,7 @@ impl Ledger {
     }
 
     fn note(&mut self, line: &str) -> Result<(), Error> {
-        let wrong = || Error::Invalid(format!("not a line of a history: {line}"));
+        let wrong = || Error::Invalid(format!("not a line of an operation history: {line}"));
         let mut event: Value = serde_json::from_str(line).map_err(|_| wrong())?;
         let process = event["process"].as_u64().ok_or_else(wrong)?;
         let operations = event["value"].take();

@@ -129,7 +129,9 @@ fn open(life: &Life) -> Result<Lists, Error> {
     } else {
         (0..2).filter_map(|number| context.state(StateId(number))).collect()
     };
-    let states = states.try_into().map_err(|_| Error::Invalid("the states are gone".to_string()))?;
+    let states = states
+        .try_into()
+        .map_err(|_| Error::Invalid("the database lacks the states of the first life".to_string()))?;
     let durability = if life.durable { Durability::Sync } else { Durability::None };
     Ok(Lists { context, states, workload: life.workload, isolation, durability })
 }

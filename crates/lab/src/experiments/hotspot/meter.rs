@@ -69,7 +69,9 @@ impl Meter {
         let mut all = || {
             for number in numbers {
                 if !operation(*number)? {
-                    return Err(Error::Invalid(format!("key {number} was not as it should be")));
+                    return Err(Error::Invalid(format!(
+                        "an operation on key {number} found another state than expected"
+                    )));
                 }
             }
             Ok(())

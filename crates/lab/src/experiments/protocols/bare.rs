@@ -28,7 +28,7 @@ impl BareTable {
             let mut publication = pool.publication();
             let record = publication.allocate(reservation);
             if !matches!(table.index.insert(&key(number), record, publication)?, Inserted::New) {
-                return Err(Error::Invalid(format!("tuple {number} was there")));
+                return Err(Error::Invalid(format!("tuple {number} exists before it is inserted")));
             }
         }
         Ok(table)

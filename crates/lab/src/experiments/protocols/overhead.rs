@@ -192,7 +192,7 @@ fn commits_a_second(sizes: &Sizes, bench: &Bench, parts: &[Vec<u32>]) -> Result<
             round += 1;
             match bench.write(&keys[..MEDIUM / 2], round, Durability::None)? {
                 Some(true) => Ok(()),
-                _ => Err(Error::Invalid("writers of different keys met".to_string())),
+                _ => Err(Error::Invalid("a commit on keys of one writer conflicted".to_string())),
             }
         })?;
         Ok::<f64, Error>(keys_a_second / MEDIUM as f64)
