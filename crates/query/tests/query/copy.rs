@@ -110,7 +110,7 @@ async fn errors_name_line_and_column_and_leave_nothing() {
     let error = copy_in(&mut session, "COPY nothing FROM STDIN", b"", 1).await.unwrap_err();
     assert!(error.to_string().contains("relation \"nothing\" does not exist"), "{error}");
     let error = copy_in(&mut session, "COPY t (id, nothing) FROM STDIN", b"", 1).await.unwrap_err();
-    assert!(error.to_string().contains("no column nothing"), "{error}");
+    assert!(error.to_string().contains("column \"nothing\" of relation \"t\" does not exist"), "{error}");
 }
 
 #[tokio::test]
