@@ -33,8 +33,7 @@ test: setup ## Set up, build and run all tests.
 	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test -p entresol-transactions --test bank --test stress
 	$(CARGO) test -p entresol-memory --features mutants --lib every_mutant
 	$(CARGO) test -p entresol-transactions --features mutants --test mutants --test protocol_mutants
-	$(CARGO) test -p entresol-structures --features mutants --test btree every_seeded
-	$(CARGO) test -p entresol-structures --features mutants --lib every_mutant_of_the_sparse_index
+	$(CARGO) test -p entresol-structures --features mutants --lib --test btree --test crash --test crash_destroy every_mutant
 
 # The same tests of crashes with a hundred times the histories: about 100 M states. For the night.
 .PHONY: soak

@@ -41,7 +41,6 @@ mod fault;
 mod layout;
 mod lock;
 mod mapping;
-pub mod mutants;
 pub mod order;
 pub mod placement;
 mod points;

@@ -9,7 +9,8 @@
 //! | [`Flush`] | [`flush`], [`to_flush`], [`Pool::flush_at`](crate::Pool::flush_at) | left out; in part: the first line or word alone |
 //! | [`FlushWord`] | [`flush_word`], [`Pool::flush_word_at`](crate::Pool::flush_word_at) | left out |
 //! | [`Barrier`] | [`Publication::barrier`](crate::Publication::barrier) | split: two publications; reversed: the later first |
-//! | [`Store`] | [`Publication::set_at_once`](crate::Publication::set_at_once) | in two: the word is 0 in between |
+//! | [`After`] | [`Publication::after`](crate::Publication::after) | reversed |
+//! | [`Store`] | [`Publication::set_at`](crate::Publication::set_at) | in two: the word is 0 in between; stored only |
 //! | [`Order`] | [`in_order`] | swapped |
 //! | [`Later`] | [`not_yet`] | early: here already |
 //! | [`Step`] | [`step`] | left out |
@@ -77,6 +78,8 @@ pub enum Fault {
     Reversed,
     /// A word is 0 between its old and its new value.
     InTwo,
+    /// A word is stored outside of its publication, and not flushed.
+    StoredOnly,
     /// The second of two steps comes first.
     Swapped,
     /// A step that comes later is carried out here already.
@@ -113,8 +116,10 @@ kinds! {
     FlushWord: LeftOut;
     /// Changes before and after it survive a crash together.
     Barrier: Split, Reversed;
-    /// A word that is changed in one store.
-    Store: InTwo;
+    /// Changes before it may survive without those after it, not the other way round.
+    After: Reversed;
+    /// A word that a publication changes in one store.
+    Store: InTwo, StoredOnly;
     /// Two steps in a row.
     Order: Swapped;
     /// A step that comes later than here.

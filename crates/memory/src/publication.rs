@@ -12,7 +12,7 @@ use crate::allocator::Reservation;
 use crate::error::{Error, Result};
 use crate::layout::{ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
 use crate::mapping::Mapping;
-use crate::order::{Barrier, Fault, OrderPoint, Store};
+use crate::order::{After, Barrier, Fault, Kind, OrderPoint, Store};
 use crate::points::{
     ALLOCATED_WITH_ITS_REFERENCE, FREED_WITH_ITS_REFERENCE, ROOT_IN_ONE_STORE, ROOT_NAME,
     ROOT_WITH_ITS_OBJECT,
@@ -136,12 +136,15 @@ impl<'p> Publication<'p> {
         self.push(Update { offset, operation: Operation::Set, value });
     }
 
-    /// As [`Publication::set`], where it matters that the word has no value in between.
+    /// [`Publication::set`] at a point of a protocol.
     #[inline]
-    pub fn set_in_one(&mut self, offset: u64, value: u64, point: OrderPoint<Store>) {
+    pub fn set_at(&mut self, offset: u64, value: u64, point: OrderPoint<Store>) {
         if point.asks_for(Fault::InTwo) {
             let nothing = Update { offset, operation: Operation::Set, value: 0 };
             self.pool.domain_publish(&[], &[], &[nothing]);
+        }
+        if point.asks_for(Fault::StoredOnly) {
+            return self.pool.word(offset).store(value, Ordering::Release);
         }
         self.set(offset, value);
     }
@@ -150,8 +153,21 @@ impl<'p> Publication<'p> {
     /// makes two publications of it.
     #[inline(always)]
     pub fn barrier(&mut self, point: OrderPoint<Barrier>) {
-        let asked_for = [Fault::Split, Fault::Reversed].into_iter().find(|fault| point.asks_for(*fault));
-        if let Some(fault) = asked_for {
+        for fault in [Fault::Split, Fault::Reversed] {
+            self.cut_if_asked(point, fault);
+        }
+    }
+
+    /// States that what it collects from now on survives a crash only together with what it has collected so far: here a
+    /// test makes two publications of it, the later part first.
+    #[inline(always)]
+    pub fn after(&mut self, point: OrderPoint<After>) {
+        self.cut_if_asked(point, Fault::Reversed);
+    }
+
+    #[inline(always)]
+    fn cut_if_asked<K: Kind>(&mut self, point: OrderPoint<K>, fault: Fault) {
+        if point.asks_for(fault) {
             self.parts.cut_here(fault);
         }
     }
@@ -198,7 +214,7 @@ impl<'p> Publication<'p> {
             None => self.new_root_entry(name)?,
         };
         self.barrier(ROOT_WITH_ITS_OBJECT);
-        self.set_in_one(entry, offset, ROOT_IN_ONE_STORE);
+        self.set_at(entry, offset, ROOT_IN_ONE_STORE);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use entresol_memory::{Env, Pool};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 type Content = BTreeMap<Vec<u8>, u64>;
 type Operation = MapOperation<Vec<u8>, u64>;
@@ -48,7 +49,20 @@ fn operations(width: KeyWidth, count: u64, seed: u64) -> Vec<Operation> {
     grows.chain(churns).chain(shrinks).collect()
 }
 
+/// Leaves junk in free space, on the medium as well, of which objects of so many bytes are made later.
+pub(crate) fn leave_junk(pool: &Pool, bytes: usize) -> entresol_memory::Result<()> {
+    let reserved: Vec<_> = (0..4).map(|_| pool.reserve(bytes)).collect::<entresol_memory::Result<_>>()?;
+    for object in &reserved {
+        let words = pool.words(object.offset(), bytes / 8);
+        words.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+        pool.flush(object.offset(), bytes);
+    }
+    pool.fence();
+    Ok(())
+}
+
 fn create(pool: &Arc<Pool>, width: KeyWidth) -> entresol_memory::Result<OrderedIndex> {
+    leave_junk(pool, 1024)?;
     let mut publication = pool.publication();
     let root = OrderedIndex::create(pool, width, &mut publication).map_err(of_memory)?;
     publication.set_root(ROOT, root)?;

@@ -15,8 +15,8 @@
 //! report it.
 
 use crate::error::{Error, Result};
+use crate::points::KEY_RECORD;
 use crate::simd::{Line, not_greater, sort_by_words};
-use entresol_memory::mutants::intact;
 use entresol_memory::{Pool, Publication};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -300,9 +300,7 @@ impl ByteKey {
         for (to, word) in to[1..].iter().zip(words) {
             to.store(word.swap_bytes(), Relaxed);
         }
-        if intact("key-record-not-flushed") {
-            pool.flush(record.offset(), 8 + length);
-        }
+        pool.flush_at(record.offset(), 8 + length, KEY_RECORD);
         Ok(with.allocate(record))
     }
 }

@@ -19,8 +19,9 @@
 //! crash leaves an entry complete or none.
 
 use crate::key::TreeKey;
+use crate::points::{BIT_WITH_ITS_ENTRY, FINGERPRINT, MOVED_FINGERPRINTS};
 use crate::simd::matching_bytes;
-use entresol_memory::mutants::intact;
+use entresol_memory::order::step;
 use entresol_memory::{Pool, Publication};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -213,9 +214,8 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         self.put_words(slot, key, value, with);
         let mut bytes = self.words[Self::fingerprint_word(slot)].load(Relaxed).to_le_bytes();
         bytes[slot % 8] = fingerprint;
-        if intact("fingerprint-not-written") {
-            with.write(self.fingerprint_offset(slot), u64::from_le_bytes(bytes));
-        }
+        step(FINGERPRINT, || with.write(self.fingerprint_offset(slot), u64::from_le_bytes(bytes)));
+        with.barrier(BIT_WITH_ITS_ENTRY);
         with.set(self.word_offset(BITMAP_WORD), self.bitmap() | (1 << slot));
     }
 
@@ -313,10 +313,10 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
             bytes[to % 8] = from.fingerprint(slot);
             fingerprints[to / 8] = u64::from_le_bytes(bytes);
         }
-        if intact("fingerprints-not-written-when-entries-move") {
+        step(MOVED_FINGERPRINTS, || {
             let all = (self.word_offset(FINGERPRINTS as u64)..).step_by(8);
             all.zip(fingerprints).for_each(|(offset, word)| with.write(offset, word));
-        }
+        });
         bitmap
     }
 

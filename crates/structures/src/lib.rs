@@ -64,15 +64,18 @@ mod latch;
 #[cfg(test)]
 mod latch_protocol;
 mod leaf;
+#[cfg(all(test, feature = "mutants"))]
+#[path = "../tests/points/mod.rs"]
+mod listed;
 pub mod lsm;
 #[cfg(test)]
 mod map_tests;
 pub mod node;
 pub mod pmwcas;
+mod points;
 mod range;
 mod simd;
 pub mod skiplist;
-mod switches;
 pub mod trie;
 
 pub use error::{Error, Result};
@@ -82,6 +85,8 @@ pub use hotspot::{Clock as HotspotClock, HotspotIndex, HotspotOptions, HotspotSt
 pub use index::{KeyWidth, OrderedIndex};
 pub use key::{ByteKey, KEY_BYTES_MAX, KeyBytes, PairKey, TreeKey, WordKey};
 pub use leaf::LEAF_BYTES;
+#[cfg(feature = "mutants")]
+pub use points::POINTS;
 pub use range::{Range, Scan};
 
 /// Result of [`OrderedIndex::insert`].

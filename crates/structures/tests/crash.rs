@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[cfg(feature = "mutants")]
+mod points;
+
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_structures::KeyWidth;
 use entresol_structures::crash_histories::{Writers, check_index, check_two_writers};
@@ -49,4 +52,19 @@ fn two_writers_in_turns_are_durably_linearizable() {
 #[test]
 fn two_writers_at_once_are_durably_linearizable() {
     two_writers(Writers::Free, 1);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn every_mutant_of_the_index_is_caught() {
+    use entresol_memory::order::faults::{alone, check_all};
+    use points::{LIST, Test};
+    let _alone = alone();
+    let run = || {
+        let options = CrashOptions { crash_recovery_every: 11, ..CrashOptions::with_seed(3) };
+        check_index(KeyWidth::Eight, 960, &options)?;
+        check_index(KeyWidth::Variable, 200, &options)
+    };
+    run().unwrap();
+    assert!(check_all(entresol_structures::POINTS, LIST, Test::Index, run) >= 14);
 }

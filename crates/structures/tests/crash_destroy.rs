@@ -3,8 +3,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[cfg(feature = "mutants")]
+mod points;
+
 use entresol_memory::Pool;
-use entresol_memory::crash::{CrashOptions, check};
+use entresol_memory::crash::{CrashOptions, CrashReport, check};
 use entresol_structures::{KeyWidth, OrderedIndex};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,8 +38,8 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     if own == allocated { Ok(()) } else { Err(format!("the tree owns {own:?}, allocated are {allocated:?}")) }
 }
 
-#[test]
-fn a_tree_that_is_being_destroyed_owns_what_is_left() {
+/// Inserts keys one by one and in batches, each with an object that only its value leads to; then destroys the tree.
+fn destroyed() -> entresol_memory::Result<CrashReport> {
     let options = CrashOptions { random_states: 4, crash_recovery_every: 7, ..CrashOptions::default() };
     let history = |pool: &Arc<Pool>| {
         let mut publication = pool.publication();
@@ -44,11 +47,20 @@ fn a_tree_that_is_being_destroyed_owns_what_is_left() {
         publication.set_root("index", root)?;
         publication.publish()?;
         let index = OrderedIndex::open(pool, root).expect("just created");
-        for number in 0..KEYS {
+        for number in 0..KEYS / 2 {
             let object = pool.reserve(64)?;
             let mut with = pool.publication();
             let value = with.allocate(object);
             index.insert(&key(number), value, with).expect("room for a key");
+        }
+        let keys: Vec<_> = (KEYS / 2..KEYS).map(key).collect();
+        for keys in keys.chunks(6) {
+            let mut objects =
+                keys.iter().map(|_| pool.reserve(64)).collect::<entresol_memory::Result<Vec<_>>>()?;
+            let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+            index
+                .insert_many(&keys, |_, with| with.allocate(objects.pop().expect("one for each")), |_, _| ())
+                .expect("room for keys");
         }
         drop(index);
         while !OrderedIndex::destroy_step(pool, root, true, 1).expect("the tree is sound") {}
@@ -57,6 +69,20 @@ fn a_tree_that_is_being_destroyed_owns_what_is_left() {
         publication.set_root("index", 0)?;
         publication.publish()
     };
-    let report = check(&options, history, verify).unwrap();
+    check(&options, history, verify)
+}
+
+#[test]
+fn a_tree_that_is_being_destroyed_owns_what_is_left() {
+    let report = destroyed().unwrap();
     assert!(report.states > 1000, "{report:?}");
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn every_mutant_of_what_a_tree_owns_is_caught() {
+    use entresol_memory::order::faults::{alone, check_all};
+    use points::{LIST, Test};
+    let _alone = alone();
+    assert!(check_all(entresol_structures::POINTS, LIST, Test::Destroyed, destroyed) >= 4);
 }

@@ -22,13 +22,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use entresol_memory::mutants::{active, intact};
+use entresol_memory::order::step;
 use entresol_memory::{Pool, Publication, STREAM_BYTES_MIN};
 use smallvec::SmallVec;
 
 use crate::active::Snapshots;
 use crate::invalid_ranges::InvalidRanges;
 use crate::object::VALUE_BYTES_MAX;
+use crate::points::{CHAIN_CUT, CHAINED_VERSION};
 use crate::snapshot::Snapshot;
 use crate::value_buffer::ValueBuffer;
 use crate::{INFINITY, Timestamp, interleave};
@@ -120,16 +121,14 @@ impl<'p> Version<'p> {
         let value = value.unwrap_or_default();
         if value.len() >= STREAM_BYTES_MIN {
             pool.store_flushed(offset + 8 * VALUE as u64, value);
-            return pool.flush(offset, 8 * VALUE);
+            return pool.flush_at(offset, 8 * VALUE, CHAINED_VERSION);
         }
         for (word, bytes) in words[VALUE..].iter().zip(value.chunks(8)) {
             let mut padded = [0; 8];
             padded[..bytes.len()].copy_from_slice(bytes);
             word.store(u64::from_le_bytes(padded), Ordering::Relaxed);
         }
-        if intact("chained-version-not-flushed") {
-            pool.flush(offset, 8 * words.len());
-        }
+        pool.flush_at(offset, 8 * words.len(), CHAINED_VERSION);
     }
 
     #[inline]
@@ -324,10 +323,7 @@ impl<'p> Chain<'p> {
         // From the far end, so that what is left is still a chain.
         let stays = all.len().saturating_sub(FREED_MAX);
         let last = if stays == 0 { self.head } else { all[stays - 1] };
-        publication.set(last + 8 * NEXT as u64, 0);
-        if active("chain-freed-but-not-cut") {
-            drop(std::mem::replace(publication, self.pool.publication()));
-        }
+        step(CHAIN_CUT, || publication.set(last + 8 * NEXT as u64, 0));
         all[stays..].iter().for_each(|&version| publication.free(version));
         stays == 0
     }

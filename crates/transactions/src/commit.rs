@@ -36,7 +36,7 @@ mod locks;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use entresol_memory::mutants::{active, intact};
+use entresol_memory::order::{self, not_yet, step};
 use entresol_memory::{Durability, Pool, Reservation};
 use entresol_structures::Inserted;
 use smallvec::SmallVec;
@@ -50,6 +50,11 @@ use crate::history::Ending;
 use crate::in_flight::{CommitsInFlight, LastOfEach, QueuedCommit};
 use crate::object::VersionedObject;
 use crate::plan::{Step, Steps, plan};
+use crate::points::{
+    BITS_AFTER_VERSIONS, COMMIT_ANNOUNCED, LAST_CTS_AFTER_BITS, LAST_CTS_AFTER_DISK,
+    LAST_CTS_AFTER_HISTORIES, LAST_CTS_AFTER_VERSIONS, OBJECT_WITH_ITS_KEY, REPLACED_OBJECT_WITH_ITS_KEY,
+    VERSIONS_AFTER_ANNOUNCEMENT,
+};
 use crate::reads::ReadSet;
 use crate::snapshot::{Class, Snapshot};
 use crate::state::State;
@@ -284,8 +289,8 @@ impl<'c> Execution<'c> {
     /// Assigns a timestamp and announces it in all groups: timestamps of a group are announced in their order.
     fn draw(&self, slot: usize, class: Class) -> (Timestamp, CommitStamp<'c>) {
         let stamp = self.context.active.stamp(slot, class);
-        for group in self.groups.iter().filter(|_| intact("commit-not-announced")) {
-            self.context.directory.announce(group, stamp.cts());
+        for group in self.groups {
+            step(COMMIT_ANNOUNCED, || self.context.directory.announce(group, stamp.cts()));
         }
         (stamp.cts(), stamp)
     }
@@ -344,9 +349,7 @@ impl<'c> Execution<'c> {
     /// Phases 1 to 3.
     fn write_all(&self, cts: Timestamp, steps: Steps<'_, '_>) -> Result<()> {
         self.clear_dead(&steps.keys);
-        if active("last-cts-before-the-versions") {
-            self.set_last_cts_to(cts)?;
-        }
+        not_yet(LAST_CTS_AFTER_VERSIONS, || self.set_last_cts_to(cts))?;
         interleave::point();
         self.write(cts, &steps);
         interleave::at("versions are written, and no bits set");
@@ -362,9 +365,7 @@ impl<'c> Execution<'c> {
                 object.clear(*dead);
             }
         }
-        if intact("announcement-without-fence") {
-            self.fence();
-        }
+        order::fence(VERSIONS_AFTER_ANNOUNCEMENT, || self.fence());
         // Pairs with `Transaction::check_still_open`.
         fence(Ordering::Release);
     }
@@ -391,9 +392,7 @@ impl<'c> Execution<'c> {
             }
         }
         steps.endings.iter().for_each(|ending| ending.write(cts));
-        if intact("versions-without-fence") {
-            self.fence();
-        }
+        order::fence(BITS_AFTER_VERSIONS, || self.fence());
     }
 
     /// Phase 3.
@@ -403,11 +402,9 @@ impl<'c> Execution<'c> {
                 object.activate(*slot);
             }
         }
-        // First: a reader that finds a newer version in a chain finds this one in the history.
-        let mut endings = steps.endings;
-        if intact("history-after-its-commit") {
-            Ending::publish_all(cts, std::mem::take(&mut endings))?;
-        }
+        // First: who finds a newer version in a chain finds this one in the history.
+        not_yet(LAST_CTS_AFTER_HISTORIES, || self.set_last_cts_to(cts))?;
+        Ending::publish_all(cts, steps.endings)?;
         for step in steps.keys {
             match step {
                 Step::Update { .. } => (),
@@ -415,9 +412,7 @@ impl<'c> Execution<'c> {
                 Step::Build { state, key, reservation, replaced, .. } => {
                     let mut publication = state.pool().publication();
                     let offset = publication.allocate(reservation);
-                    if active("object-published-before-its-key") {
-                        std::mem::replace(&mut publication, state.pool().publication()).publish()?;
-                    }
+                    publication.barrier(OBJECT_WITH_ITS_KEY);
                     let Some((old, _)) = replaced.as_deref() else {
                         match state.index.insert(key, offset, publication)? {
                             Inserted::New => continue,
@@ -425,9 +420,7 @@ impl<'c> Execution<'c> {
                         }
                     };
                     publication.free(old.offset());
-                    if active("object-freed-before-replaced") {
-                        std::mem::replace(&mut publication, state.pool().publication()).publish()?;
-                    }
+                    publication.barrier(REPLACED_OBJECT_WITH_ITS_KEY);
                     let before = state.index.replace(key, offset, publication)?;
                     if before != Some(old.offset()) {
                         return Err(unexpected(state.id, old.offset(), before));
@@ -441,13 +434,7 @@ impl<'c> Execution<'c> {
                 }
             }
         }
-        if intact("bits-without-fence") {
-            self.fence();
-        }
-        if !endings.is_empty() {
-            self.set_last_cts_to(cts)?;
-            Ending::publish_all(cts, endings)?;
-        }
+        order::fence(LAST_CTS_AFTER_BITS, || self.fence());
         Ok(())
     }
 }
@@ -474,8 +461,8 @@ impl Execution<'_> {
     /// Makes the writes to the disk beside the main pool durable, where `LastCTS` is about to cover them.
     fn sync_disk(&self) -> Result<()> {
         match self.disk {
-            Some(disk) if intact("disk-not-durable-before-last-cts") => Ok(disk.sync()?),
-            _ => Ok(()),
+            Some(disk) => step(LAST_CTS_AFTER_DISK, || Ok(disk.sync()?)),
+            None => Ok(()),
         }
     }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use entresol_memory::mutants::intact;
+use entresol_memory::order::value;
 use entresol_memory::{DomainKind, Durability, Pool};
 use parking_lot::{Mutex, RwLock};
 
@@ -34,6 +34,7 @@ use crate::old_versions::OldVersions;
 use crate::opened_states::{OpenedStates, open_states};
 use crate::opening::{Opening, OpeningProgress};
 use crate::placement::{DiskPool, Pools, TierChoice};
+use crate::points::FAILURE_SPARES_DECLARED;
 use crate::protocol::{ContextOptions, Protocol};
 use crate::recovery::{self, RecoveryReport};
 use crate::snapshot::{Class, Snapshot};
@@ -467,12 +468,9 @@ impl StateContext {
     /// flight.
     pub(crate) fn declare_invalid(&self, group: &Group, cts: Timestamp) -> Result<()> {
         let declared = self.ranges.lock();
-        // No version with a timestamp in between counts: older commits of the group are complete or declared. Of those
-        // that declared themselves the newest may yet become complete.
-        let newest_declared = match intact("failure-takes-large-commits-along") {
-            true => declared.newest_before(group.id, cts),
-            false => 0,
-        };
+        // No version with a timestamp in between counts: older commits of the group are whole or declared. Of those that
+        // declared themselves the newest may yet become whole.
+        let newest_declared = value(declared.newest_before(group.id, cts), 0, FAILURE_SPARES_DECLARED);
         let from = self.directory.last_cts(group.id).max(newest_declared);
         let used = self.directory.add_invalid_range(group.id, from, cts)?;
         if !group.invalid.add(from, cts) {

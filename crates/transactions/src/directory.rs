@@ -33,12 +33,13 @@ mod table;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use entresol_memory::mutants::{active, intact};
+use entresol_memory::order::step;
 use entresol_memory::{Pool, Publication};
 use entresol_structures::KeyWidth;
 use parking_lot::Mutex;
 
 use crate::placement::PoolRole;
+use crate::points::{DROPPED_INDEX_WITH_ITS_ENTRY, NEW_SEGMENT, SEGMENT_CLEARED, SEGMENT_WITH_ITS_PLACE};
 use crate::{Error, GroupId, Protocol, Result, StateId};
 
 pub(crate) use histories::HistoryEntry;
@@ -277,9 +278,7 @@ impl Directory {
         };
         let mut publication = self.pool.publication();
         let offset = zeros(&self.pool, &mut publication, SEGMENT_WORDS)?;
-        if active("segment-allocated-before-it-is-known") {
-            std::mem::replace(&mut publication, self.pool.publication()).publish()?;
-        }
+        publication.barrier(SEGMENT_WITH_ITS_PLACE);
         publication.set(place, offset);
         publication.publish()?;
         self.table(kind).set_segment(segment, offset);
@@ -381,9 +380,7 @@ impl Directory {
     pub(crate) fn remove_state(&self, state: StateId, root: Option<u64>) -> Result<()> {
         let mut publication = self.pool.publication();
         publication.set(self.state_offset(state), FREE);
-        if active("dropped-state-forgotten-before-it-is-free") {
-            std::mem::replace(&mut publication, self.pool.publication()).publish()?;
-        }
+        publication.barrier(DROPPED_INDEX_WITH_ITS_ENTRY);
         root.into_iter().for_each(|root| publication.free(root));
         publication.publish()?;
         self.states.freed(state.0 as usize);
@@ -395,10 +392,10 @@ impl Directory {
 fn zeros<'p>(pool: &'p Pool, publication: &mut Publication<'p>, words: usize) -> Result<u64> {
     let bytes = words * WORD as usize;
     let reservation = pool.reserve(bytes)?;
-    if intact("segment-not-cleared") {
+    step(SEGMENT_CLEARED, || {
         pool.words(reservation.offset(), words).iter().for_each(|word| word.store(0, Ordering::Relaxed));
-    }
-    pool.flush(reservation.offset(), bytes);
+    });
+    pool.flush_at(reservation.offset(), bytes, NEW_SEGMENT);
     Ok(publication.allocate(reservation))
 }
 

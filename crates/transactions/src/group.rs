@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use entresol_memory::mutants::intact;
+use entresol_memory::order::value;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
 use crate::in_flight::CommitsInFlight;
 use crate::invalid_ranges::InvalidRanges;
+use crate::points::DURABLE_GROUPS;
 use crate::predicate_locks::{PredicateGuard, PredicateLock};
 use crate::reclaim::Patience;
 use crate::stripes::{Stripes, StripesGuard};
@@ -67,7 +68,7 @@ impl Group {
     /// Tells whether its timestamps have to survive a crash.
     #[inline]
     pub(crate) fn is_durable(&self) -> bool {
-        self.durable_states.load(Ordering::Acquire) > 0 && intact("durable-groups-taken-for-volatile")
+        value(self.durable_states.load(Ordering::Acquire) > 0, false, DURABLE_GROUPS)
     }
 
     /// Adds a state that survives a restart. The earlier timestamps of the group may be lost in a crash: then they are

@@ -80,6 +80,7 @@ mod opened_states;
 mod opening;
 mod placement;
 mod plan;
+mod points;
 mod predicate_locks;
 mod protocol;
 mod reads;
@@ -115,6 +116,8 @@ pub use locks::KEY_LOCKS_MAX;
 pub use object::{VALUE_BYTES_MAX, VERSION_SLOTS_MAX};
 pub use opening::OpeningProgress;
 pub use placement::{StateOptions, Tier, TierChoice};
+#[cfg(feature = "mutants")]
+pub use points::POINTS;
 pub use protocol::{CLOCK_JUMP_MAX, ContextOptions, OLD_VERSION_BYTES_MAX, Protocol, VERSION_SLOTS_MIN};
 pub use reads::READS_MAX;
 pub use reclaimer::{RETURN_AFTER, Reclaimer};

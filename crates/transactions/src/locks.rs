@@ -24,11 +24,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use entresol_memory::mutants::intact;
+use entresol_memory::order::check;
 use entresol_structures::KeyBytes;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
+use crate::points::LOCK_IS_HELD;
 use crate::waits::Waits;
 use crate::{Error, Result, StateId, Timestamp};
 
@@ -277,10 +278,8 @@ impl TransactionLocks {
 
     fn lock(&self, table: &LockTable, held: &mut HeldLocks, resource: Resource, mode: Mode) -> Result<()> {
         held.check_open()?;
-        if held.modes.get(&resource).is_some_and(|modes| modes & mode.covered_by() != 0) {
-            return Ok(());
-        }
-        if mode == Mode::Shared && !intact("reader-takes-no-lock") {
+        let is_held = held.modes.get(&resource).is_some_and(|modes| modes & mode.covered_by() != 0);
+        if check(is_held, LOCK_IS_HELD) {
             return Ok(());
         }
         let modes = table.acquire(&self.owner, &resource, mode)?;

@@ -26,11 +26,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use entresol_memory::mutants::{active, intact};
+use entresol_memory::order::{flush_word, to_flush};
 use entresol_memory::{OBJECT_BYTES_MAX, Pool, Publication, STREAM_BYTES_MIN};
 
 use crate::active::Snapshots;
 use crate::invalid_ranges::InvalidRanges;
+use crate::points::{
+    BIT_AFTER_ITS_VERSION, NEW_OBJECT, NEW_OBJECT_VALUES, SLOT_CLEARED, VERSION_BIT, VERSION_END,
+    VERSION_TIMES, VERSION_VALUE,
+};
 use crate::protocol::VERSION_SLOTS_MIN;
 use crate::snapshot::Snapshot;
 use crate::value_buffer::ValueBuffer;
@@ -368,9 +372,7 @@ impl<'p> VersionedObject<'p> {
     pub(crate) fn clear(&self, dead: u64) {
         if dead != 0 {
             self.clear_unflushed(dead);
-            if intact("slot-reused-without-clearing-it") {
-                self.flush(BITMAP, 1);
-            }
+            flush_word(SLOT_CLEARED, || self.flush(BITMAP, 1));
         }
     }
 
@@ -423,11 +425,8 @@ impl<'p> VersionedObject<'p> {
         }
         let apart = superseded.filter(|_| before.is_none());
         apart.inspect(|&superseded| self.publish_end(superseded, cts, publication));
-        let bitmap = self.bitmap() | 1 << slot;
-        if active("bit-published-with-its-version") {
-            return publication.write(self.word_offset(BITMAP), bitmap);
-        }
-        publication.set(self.word_offset(BITMAP), bitmap);
+        publication.after(BIT_AFTER_ITS_VERSION);
+        publication.set(self.word_offset(BITMAP), self.bitmap() | 1 << slot);
     }
 
     /// The end of a version's validity in a publication.
@@ -447,27 +446,20 @@ impl<'p> VersionedObject<'p> {
         self.fill(slot, cts, INFINITY, value);
         let header = HEADERS + 2 * slot;
         let value = (self.word_offset(self.value_at(slot)), 8 * words_to_flush(value.len()));
-        if active("version-header-not-flushed") {
-            if let Some(superseded) = superseded {
-                self.end(superseded, cts);
-            }
-            return self.pool.flush(value.0, value.1);
-        }
         let (mut first, mut end) = (header, header + 2);
         if let Some(superseded) = superseded {
             let ended = HEADERS + 2 * superseded + 1;
             // At most its CTS lies between, which costs no more than the head of a record of its own.
-            if (header - 1..=header + 3).contains(&ended) && intact("deletion-not-flushed") {
+            if (header - 1..=header + 3).contains(&ended) {
                 self.words[ended].store(cts, Ordering::Release);
                 (first, end) = (first.min(ended), end.max(ended + 1));
             } else {
                 self.end(superseded, cts);
             }
         }
-        let times = (self.word_offset(first), 8 * (end - first));
-        if active("version-value-not-flushed") {
-            self.pool.flush(times.0, times.1);
-        } else if times.0 + times.1 as u64 == value.0 {
+        let times = to_flush(VERSION_TIMES, (self.word_offset(first), 8 * (end - first)));
+        let value = to_flush(VERSION_VALUE, value);
+        if times.0 + times.1 as u64 == value.0 {
             self.pool.flush(times.0, times.1 + value.1);
         } else {
             self.pool.flush_ranges([times, value]);
@@ -501,17 +493,13 @@ impl<'p> VersionedObject<'p> {
     /// Phase 2: ends the validity of a version. A scrub's repair: INFINITY, it was never ended.
     pub(crate) fn end(&self, slot: usize, dts: Timestamp) {
         self.words[HEADERS + 2 * slot + 1].store(dts, Ordering::Release);
-        if intact("deletion-not-flushed") {
-            self.flush(HEADERS + 2 * slot + 1, 1);
-        }
+        flush_word(VERSION_END, || self.flush(HEADERS + 2 * slot + 1, 1));
     }
 
     /// Phase 3: the version in the slot counts.
     pub(crate) fn activate(&self, slot: usize) {
         self.words[BITMAP].store(self.bitmap() | 1 << slot, Ordering::Release);
-        if intact("slot-bit-not-flushed") {
-            self.flush(BITMAP, 1);
-        }
+        flush_word(VERSION_BIT, || self.flush(BITMAP, 1));
     }
 
     /// Fills a fresh object with versions of another one (which the caller does not change any more), the current one
@@ -548,10 +536,11 @@ impl<'p> VersionedObject<'p> {
         self.words[BITMAP].store(used, Ordering::Release);
         let bytes = |slot| self.words[self.value_at(slot)].load(Ordering::Relaxed) as usize;
         // The first value lies behind the headers.
-        let whole = next > 0 && intact("new-object-flushed-in-part");
-        self.flush(BITMAP, self.value_at(0) + if whole { words_to_flush(bytes(0)) } else { 0 });
-        for slot in (1..next).filter(|_| intact("new-object-flushed-in-part")) {
-            self.flush(self.value_at(slot), words_to_flush(bytes(slot)));
+        let whole = self.value_at(0) + if next > 0 { words_to_flush(bytes(0)) } else { 0 };
+        self.pool.flush_at(self.word_offset(BITMAP), 8 * whole, NEW_OBJECT);
+        for slot in 1..next {
+            let value = self.word_offset(self.value_at(slot));
+            self.pool.flush_at(value, 8 * words_to_flush(bytes(slot)), NEW_OBJECT_VALUES);
         }
     }
 

@@ -8,13 +8,14 @@
 use std::sync::Arc;
 
 use entresol_memory::Reservation;
-use entresol_memory::mutants::active;
+use entresol_memory::order;
 use entresol_structures::{KeyBytes, OrderedIndex};
 
 use crate::active::{ActiveTransactions, Snapshots};
 use crate::chain::{self, Chain, Unlinked};
 use crate::history::{Ending, History, Superseded};
 use crate::object::{Census, ObjectLayout, VERSION_SLOTS_MAX, VersionedObject};
+use crate::points::{OLD_VERSIONS_KEPT, VERSION_IN_A_FREE_SLOT};
 use crate::protocol::ContextOptions;
 use crate::snapshot::Snapshot;
 use crate::state::{LINE_BYTES, State};
@@ -203,13 +204,6 @@ impl Planner<'_> {
             steps.extend(census.current.map(|current| Step::Delete { object, current, state, key }));
             return Ok(PlanOutcome::Yes);
         };
-        if active("version-written-over-the-current")
-            && let Some(slot) = census.current
-            && object.holds(value.len())
-        {
-            steps.push(Step::Update { object, dead: 1 << slot, slot, superseded: None, value });
-            return Ok(PlanOutcome::Yes);
-        }
         if let Some(layout) = self.shrunk(&object, &census, value.len()) {
             return self.build(state, key, value, (layout, Some(Box::new((object, census)))), steps);
         }
@@ -222,11 +216,12 @@ impl Planner<'_> {
             steps.push(Step::Build { state, key, value, reservation, layout, replaced });
             return Ok(PlanOutcome::Yes);
         }
-        if let Some(slot) = object.free_slot(&census)
+        let free = object.free_slot(&census).map(|slot| (slot, census.dead, census.current));
+        let current = census.current.map(|slot| (slot, 1 << slot, None));
+        if let Some((slot, dead, superseded)) = order::value(free, current, VERSION_IN_A_FREE_SLOT)
             && object.holds(value.len())
         {
-            let superseded = census.current;
-            steps.push(Step::Update { object, dead: census.dead, slot, superseded, value });
+            steps.push(Step::Update { object, dead, slot, superseded, value });
             return Ok(PlanOutcome::Yes);
         }
         let slots_max = match state.protocol() {
@@ -241,7 +236,7 @@ impl Planner<'_> {
         }
         let recent = census.needed & !census.old;
         let Some(layout) = grown(recent) else { return Ok(PlanOutcome::TooManyVersions) };
-        let kept = if active("old-versions-dropped") { 0 } else { census.old };
+        let kept = order::value(census.old, 0, OLD_VERSIONS_KEPT);
         let copies = object.copies(kept, &state.group.invalid);
         state.old_versions.keep(state.id, key, copies, snapshots)?;
         let replaced = Box::new((object, Census { needed: recent, ..census }));

@@ -14,7 +14,6 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use entresol_memory::Pool;
-use entresol_memory::mutants::active;
 use entresol_structures::KeyBytes;
 use smallvec::SmallVec;
 
@@ -23,6 +22,7 @@ use crate::chain::Chain;
 use crate::context::StateContext;
 use crate::dead_keys::{DeadKey, SweepResult};
 use crate::object::VersionedObject;
+use crate::points::DEAD_OBJECT_WITH_ITS_KEY;
 use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::vacuum::VacuumStats;
@@ -323,9 +323,7 @@ impl StateContext {
         self.note_removed(state);
         let mut publication = state.pool().publication();
         publication.free(offset);
-        if active("dead-object-freed-before-its-key") {
-            std::mem::replace(&mut publication, state.pool().publication()).publish()?;
-        }
+        publication.barrier(DEAD_OBJECT_WITH_ITS_KEY);
         state.index.remove(key, publication)?;
         Ok(Removal::Removed)
     }

@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use entresol_memory::Pool;
-use entresol_memory::mutants::{active, intact};
+use entresol_memory::order::{step, value};
 use entresol_structures::OrderedIndex;
 
 use crate::chain::Chain;
@@ -22,6 +22,9 @@ use crate::directory::{Directory, INVALID_RANGES_MAX, StateEntry};
 use crate::group::Group;
 use crate::object::VersionedObject;
 use crate::placement::{DiskPool, PoolRole};
+use crate::points::{
+    ANNOUNCED_AT_OPEN, ANNOUNCED_NOT_DRAWN_AGAIN, DURABLE_GROUPS_RECOVERED, INVALID_RANGE_NOTED,
+};
 use crate::state::State;
 use crate::stripes::Stripes;
 use crate::{GroupId, Result, Timestamp};
@@ -98,18 +101,15 @@ pub(crate) fn recover_groups(
     }
     for group in &recovered.groups {
         let (last, announced) = (directory.last_cts(group.id), directory.announced(group.id));
-        let announced = if active("recovery-trusts-what-it-finds") { last } else { announced };
+        let announced = value(announced, last, ANNOUNCED_AT_OPEN);
         recovered.next = recovered.next.max(last + 1);
-        if intact("recovery-draws-announced-timestamps-again") {
-            recovered.next = recovered.next.max(announced + 1);
-        }
+        step(ANNOUNCED_NOT_DRAWN_AGAIN, || recovered.next = recovered.next.max(announced + 1));
         if announced <= last || group.invalid.contains(announced) || volatile.contains(&group.id) {
             continue;
         }
         recovered.commits_undone += 1;
-        if intact("invalid-range-kept-in-dram")
-            && directory.add_invalid_range(group.id, last, announced)? > INVALID_RANGES_MAX
-        {
+        let ranges = step(INVALID_RANGE_NOTED, || directory.add_invalid_range(group.id, last, announced))?;
+        if ranges > INVALID_RANGES_MAX {
             // No room: without the range, the scrub has to be through before the first commit.
             recovered.to_scrub.insert(group.id);
         }
@@ -124,10 +124,8 @@ fn only_volatile(directory: &Directory) -> Result<BTreeSet<GroupId>> {
     let states = directory.states()?;
     let of = |role| move |state: &StateEntry| (state.pool == role).then_some(state.group);
     let of_durable = [PoolRole::Main, PoolRole::Disk].map(|role| states.iter().filter_map(of(role)));
-    let mut durable: BTreeSet<GroupId> = of_durable.into_iter().flatten().collect();
-    if active("groups-with-a-volatile-state-not-recovered") {
-        durable.clear();
-    }
+    let durable: BTreeSet<GroupId> = of_durable.into_iter().flatten().collect();
+    let durable = value(durable, BTreeSet::new(), DURABLE_GROUPS_RECOVERED);
     let volatile = states.iter().filter_map(of(PoolRole::Volatile));
     Ok(volatile.filter(|group| !durable.contains(group)).collect())
 }

@@ -18,10 +18,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use entresol_memory::mutants::active;
+use entresol_memory::order::step;
 use entresol_structures::KeyBytes;
 use parking_lot::{RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
 
+use crate::points::READS_VALIDATED;
 use crate::reads::ReadSet;
 use crate::state::State;
 use crate::write_set::WriteSet;
@@ -83,13 +84,13 @@ impl ValidationSets {
     /// Fails with a restart if something that was read has been written since. Other read-only transactions may do so
     /// at the same time.
     pub(crate) fn validate(&self, reads: &ValidatedReads) -> Result<()> {
-        self.kept.read().validate(reads)
+        step(READS_VALIDATED, || self.kept.read().validate(reads))
     }
 
     /// The same for a transaction that will write: then it is its turn to [`enter`](Turn::enter).
     pub(crate) fn validate_writer(&self, reads: &ValidatedReads) -> Result<Turn<'_>> {
         let kept = self.kept.upgradable_read();
-        kept.validate(reads)?;
+        step(READS_VALIDATED, || kept.validate(reads))?;
         Ok(Turn { kept: RwLockUpgradableReadGuard::upgrade(kept) })
     }
 
@@ -139,9 +140,6 @@ impl RetainedSets {
 
     fn validate(&self, reads: &ValidatedReads) -> Result<()> {
         let Some(since) = reads.since else { return Ok(()) };
-        if active("reader-is-not-validated") {
-            return Ok(());
-        }
         let restart =
             |state: StateId, key: &KeyBytes, reason| Err(Error::Restart { state, key: key.clone(), reason });
         for set in self.sets.iter().rev().take_while(|set| set.cts > since) {

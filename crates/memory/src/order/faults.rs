@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub const SELECT: &str = "ENTRESOL_MUTANT";
 
 /// All faults, in the order of their numbers.
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 10] = [
     Fault::LeftOut,
     Fault::InPart,
     Fault::Split,
     Fault::Reversed,
     Fault::InTwo,
+    Fault::StoredOnly,
     Fault::Swapped,
     Fault::Early,
     Fault::TakenForTrue,
@@ -36,6 +37,7 @@ impl fmt::Display for Fault {
             Fault::Split => "split",
             Fault::Reversed => "reversed",
             Fault::InTwo => "in-two",
+            Fault::StoredOnly => "stored-only",
             Fault::Swapped => "swapped",
             Fault::Early => "early",
             Fault::TakenForTrue => "taken-for-true",
@@ -74,6 +76,50 @@ impl fmt::Display for Mutant {
 /// All faults at these points.
 pub fn mutants(points: &'static [Declared]) -> impl Iterator<Item = Mutant> {
     points.iter().flat_map(|point| point.faults.iter().map(move |&fault| Mutant { point, fault }))
+}
+
+/// What becomes of a mutant in the test that comes by.
+#[derive(Debug, Clone, Copy)]
+pub enum Expected<T> {
+    /// It is caught.
+    Caught(T),
+    /// It is not, nor by any other test: it does no harm, for this reason.
+    Harmless(T, &'static str),
+}
+
+/// Runs `work` with each mutant that the list gives to this test, and asserts that it does as the list says: an error or a
+/// panic where it is caught, else none. In both cases the code must come by. Prints a line for each. If the environment names
+/// a mutant, looks at that one alone. Returns how many were caught.
+pub fn check_all<T: Copy + PartialEq, R, E: fmt::Display>(
+    points: &'static [Declared],
+    list: &[(&str, Expected<T>)],
+    test: T,
+    work: impl Fn() -> Result<R, E>,
+) -> usize {
+    let asked_for = std::env::var(SELECT).unwrap_or_default();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let (mut caught, mut wrong) = (0, Vec::new());
+    for (mutant, expected) in listed(points, list) {
+        let (of, reason) = match expected {
+            Expected::Caught(of) => (of, None),
+            Expected::Harmless(of, reason) => (of, Some(reason)),
+        };
+        if of != test || !(asked_for.is_empty() || asked_for == mutant.to_string()) {
+            continue;
+        }
+        let (error, reached) = run_with(mutant, std::panic::AssertUnwindSafe(&work));
+        let says = error.as_deref().or(reason).unwrap_or("nothing");
+        let line = says.trim_start_matches("crash check failed: ").lines().next().unwrap_or_default();
+        println!("{mutant:50} {}", line.chars().take(130).collect::<String>());
+        caught += usize::from(error.is_some());
+        if reached == 0 || error.is_some() == reason.is_some() {
+            wrong.push(format!("{mutant}, reached {reached} times: {line}"));
+        }
+    }
+    std::panic::set_hook(hook);
+    assert!(wrong.is_empty(), "not as the list says: {wrong:#?}");
+    caught
 }
 
 /// All faults at these points, each with what the list says of it. An entry names a point, which stands for all its faults

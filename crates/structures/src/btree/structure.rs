@@ -8,8 +8,9 @@ use super::{BTree, LEVELS_MAX, LeafGuard, Placement};
 use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{FixedKey, Layout, Medium, Node};
+use crate::points::{FILLED_NODE, PARENT_WITH_ITS_SPLIT, ROOT_WITH_ITS_SPLIT, SIBLING_WITH_ITS_SPLIT};
 use entresol_memory::Publication;
-use entresol_memory::mutants::active;
+use entresol_memory::order::step;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,9 +67,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         change: impl FnOnce(&mut Publication<'p>) -> Result<Option<u64>>,
     ) -> Result<()> {
         let root = if P::PERSISTENT {
-            if active("tree-parent-after-its-split") && !with.is_empty() {
-                std::mem::replace(&mut with, self.pool.publication()).publish()?;
-            }
+            with.barrier(PARENT_WITH_ITS_SPLIT);
             let root = change(&mut with)?;
             with.publish()?;
             root
@@ -125,29 +124,18 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn flush_filled<N: Layout>(&self, node: Node<'_>, entries: usize) {
         let geometry = N::geometry::<K>();
         let slots = if N::FILLS_IN_ORDER { entries } else { geometry.capacity };
-        if active("tree-node-not-flushed") {
-            return;
-        }
-        self.pool.flush_ranges([
+        let parts = [
             (node.word_offset(0), geometry.keys * 8),
             (node.word_offset(geometry.keys), slots * K::WORDS * 8),
             (node.word_offset(geometry.values), slots * 8),
-        ]);
-    }
-
-    /// Changes a word outside of any publication, as several deliberate bugs do.
-    pub(super) fn set_at_once(&self, offset: u64, value: u64) {
-        self.pool.word(offset).store(value, Ordering::Release);
-        self.pool.flush(offset, 8);
-        self.pool.fence();
+        ];
+        step(FILLED_NODE, || self.pool.flush_ranges(parts));
     }
 
     /// Sets the root in the header; returns its word.
     pub(super) fn new_root(&self, word: u64, with: &mut Publication<'_>) -> u64 {
         if P::PERSISTENT {
-            if active("tree-root-before-its-split") {
-                self.set_at_once(self.root_word_offset(), word);
-            }
+            with.barrier(ROOT_WITH_ITS_SPLIT);
             with.set(self.root_word_offset(), word);
         }
         word
@@ -212,17 +200,10 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let separator = entries[keep].0;
         let mut with = self.pool.publication();
         let fresh = self.pool.reserve(L::BYTES)?;
-        if active("tree-sibling-before-node") {
-            self.set_at_once(node.word_offset(geometry.next), fresh.offset());
-        }
-        if active("tree-split-truncates-first") {
-            let mut first = self.pool.publication();
-            L::truncate::<K>(node, keep, &mut Medium::Pool(&self.pool, &mut first))?;
-            first.publish()?;
-        }
         self.fill_leaf(self.leaf(fresh.offset())?, &entries[keep..], separator, node.load(geometry.next));
         let right = with.allocate(fresh);
         L::truncate::<K>(node, keep, &mut Medium::Pool(&self.pool, &mut with))?;
+        with.barrier(SIBLING_WITH_ITS_SPLIT);
         with.set(node.word_offset(geometry.next), right);
         let parent = path.last().copied();
         let _latches = self.latch_inner(parent.as_slice(), parent.is_none())?;

@@ -9,8 +9,8 @@ use super::{BTree, LeafGuard, Placement};
 use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{self, Entries, FixedKey, Layout, Medium, Node};
+use crate::points::MERGE_IN_ONE;
 use entresol_memory::Publication;
-use entresol_memory::mutants::active;
 use std::sync::atomic::Ordering;
 
 /// Two neighbours below one parent, by their child words, and the separator between them.
@@ -100,10 +100,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn merge_leaves(&self, parent: u64, pair: &Siblings<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
         let next = L::geometry::<K>().next;
         let mut with = self.pool.publication();
-        if active("tree-merge-unlinks-first") {
-            self.set_at_once(left.word_offset(next), right.load(next));
-        }
         node::merge::<L, K>(left, right, &mut Medium::Pool(&self.pool, &mut with))?;
+        with.barrier(MERGE_IN_ONE);
         with.set(left.word_offset(next), right.load(next));
         with.free(pair.right);
         self.publish_with_inner(with, |with| self.unlink(parent, pair.separator, with))

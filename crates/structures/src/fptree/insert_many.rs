@@ -13,7 +13,7 @@ use super::{FpTree, LatchedLeaf};
 use crate::error::Result;
 use crate::key::TreeKey;
 use crate::leaf::PendingEntries;
-use entresol_memory::mutants::active;
+use crate::points::BATCH_WITH_ITS_ENTRIES;
 use entresol_memory::{PUBLICATION_WORDS_MAX, Publication};
 use smallvec::SmallVec;
 
@@ -106,10 +106,7 @@ impl<K: TreeKey> FpTree<K> {
             filling.add(&latched.leaf, (stored, K::fingerprint(key)), value, &mut with);
             added += 1;
         }
-        if active("batch-of-entries-in-two-publications") {
-            let lost = std::mem::replace(&mut with, self.pool.publication());
-            lost.publish()?;
-        }
+        with.barrier(BATCH_WITH_ITS_ENTRIES);
         if leaves.iter().any(|filled| filled.filling.has_new()) {
             leaves.iter().for_each(|filled| filled.filling.finish(&filled.latched.leaf, &mut with));
             with.publish()?;

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::key::TreeKey;
 use crate::latch::LatchStripes;
 use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, bits};
-use entresol_memory::mutants::{active, intact};
+use crate::points::{DROPPED_LEAF_WITH_ITS_LINK, LEAF_OF_A_NEW_TREE, TREE_HEADER};
 use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -45,16 +45,14 @@ impl<K: TreeKey> FpTree<K> {
     pub fn create<'p>(pool: &'p Pool, tag: u8, publication: &mut Publication<'p>) -> Result<u64> {
         let first = pool.reserve(LEAF_BYTES)?;
         Leaf::<K>::at(pool, first.offset()).clear();
-        pool.flush(first.offset(), LEAF_BYTES / 8);
+        pool.flush_at(first.offset(), LEAF_BYTES / 8, LEAF_OF_A_NEW_TREE);
         let header = pool.reserve(HEADER_BYTES)?;
         let words = pool.words(header.offset(), 4);
         words[0].store(Self::magic(tag, FORMAT), Ordering::Relaxed);
         words[1].store(first.offset(), Ordering::Relaxed);
         words[2].store(0, Ordering::Relaxed);
         words[3].store(NOTE_MARK, Ordering::Relaxed);
-        if intact("tree-header-not-flushed") {
-            pool.flush(header.offset(), 32);
-        }
+        pool.flush_at(header.offset(), 32, TREE_HEADER);
         publication.allocate(first);
         Ok(publication.allocate(header))
     }
@@ -185,12 +183,8 @@ impl<K: TreeKey> FpTree<K> {
                 // The low key of the new first leaf is not needed any more.
                 K::release(Self::sound_leaf_at(pool, next)?.low(), &mut publication);
             }
-            if active("destroy-unlinks-before-it-frees") {
-                pool.word(header + FIRST_LEAF).store(next, Ordering::Release);
-                pool.flush(header + FIRST_LEAF, 8);
-                pool.fence();
-            }
             publication.free(first);
+            publication.barrier(DROPPED_LEAF_WITH_ITS_LINK);
             publication.set(header + FIRST_LEAF, next);
             publication.publish()?;
         }

@@ -51,7 +51,7 @@ use crate::error::Result;
 use crate::key::TreeKey;
 use crate::latch::{self, LatchStripes};
 use crate::leaf::{BITMAP_WORD, Leaf};
-use entresol_memory::mutants::active;
+use crate::points::REPLACED_VALUE;
 use entresol_memory::{DomainKind, Pool, Publication};
 use inner::{Arena, Child, Inner};
 use opening::LeafSegment;
@@ -137,13 +137,6 @@ impl<K: TreeKey> FpTree<K> {
 
     fn leaf(&self, offset: u64) -> Leaf<'_, K> {
         Leaf::at(&self.pool, offset)
-    }
-
-    /// Changes a word outside of any publication, as several deliberate bugs do.
-    fn set_at_once(&self, offset: u64, value: u64) {
-        self.pool.word(offset).store(value, Ordering::Release);
-        self.pool.flush(offset, 8);
-        self.pool.fence();
     }
 
     /// Returns the leaf for a key. It was the key's leaf when its version was read.
@@ -275,9 +268,6 @@ impl<K: TreeKey> FpTree<K> {
             let fingerprint = K::fingerprint(key);
             let slot = Leaf::<K>::free_slot(bitmap, fingerprint);
             let stored = K::place(&self.pool, key, &mut with)?;
-            if active("bit-before-entry") {
-                self.set_at_once(leaf.word_offset(BITMAP_WORD), bitmap | 1 << slot);
-            }
             // Entry before bit: a crash leaves the entry complete, or without its bit.
             leaf.add_entry(slot, (stored, fingerprint), value, &mut with);
             with.publish()?;
@@ -305,10 +295,7 @@ impl<K: TreeKey> FpTree<K> {
         let leaf = &latched.leaf;
         let Some(slot) = leaf.find(&self.pool, key) else { return Ok(None) };
         let old = leaf.value(slot);
-        if active("value-replaced-in-two-stores") {
-            self.set_at_once(leaf.value_offset(slot), 0);
-        }
-        with.set(leaf.value_offset(slot), value);
+        with.set_at(leaf.value_offset(slot), value, REPLACED_VALUE);
         with.publish()?;
         Ok(Some(old))
     }

@@ -21,8 +21,9 @@ use crate::error::Result;
 use crate::key::TreeKey;
 use crate::latch::{self, LatchSet};
 use crate::leaf::{BITMAP_WORD, Leaf};
+use crate::points::{LOW_KEY_MOVES, MOVE_IN_ONE};
 use entresol_memory::DomainKind;
-use entresol_memory::mutants::active;
+use entresol_memory::order::step;
 
 /// Side of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,18 +96,11 @@ impl<K: TreeKey> FpTree<K> {
         let low = K::duplicate(&self.pool, upper[0].0, &mut publication)?;
         let low_before = low_leaf.low();
         let keep = staying.iter().fold(0, |bitmap, (_, slot)| bitmap | 1u64 << slot);
-        if active("entries-leave-before-they-arrive") {
-            self.set_at_once(leaf.word_offset(BITMAP_WORD), keep);
-        }
         let arrived = neighbour.take_over(leaf, moving.iter().map(|(_, slot)| *slot), &mut publication);
         publication.set(neighbour.word_offset(BITMAP_WORD), arrived);
-        if active("entries-arrive-before-they-leave") {
-            std::mem::replace(&mut publication, self.pool.publication()).publish()?;
-        }
+        publication.barrier(MOVE_IN_ONE);
         publication.set(leaf.word_offset(BITMAP_WORD), keep);
-        if !active("low-key-stays-when-entries-move") {
-            low_leaf.set_low(low, &mut publication);
-        }
+        step(LOW_KEY_MOVES, || low_leaf.set_low(low, &mut publication));
         K::release(low_before, &mut publication);
         let publication = publication.ready()?;
         // Unreachable first: the old separator's record may be reused once all guards that the publication

@@ -26,7 +26,7 @@ use super::FpTree;
 use crate::error::{Error, Result};
 use crate::key::TreeKey;
 use crate::leaf::LEAF_BYTES;
-use entresol_memory::mutants::{active, intact};
+use crate::points::{SPARSE_ENTRY_AFTER_ITS_KEY, SPARSE_PAGE};
 use entresol_memory::{Pool, Publication};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,13 +116,10 @@ impl<K: TreeKey> SparseIndex<K> {
         }
         let place = *self.free.last().expect("a new page has free entries");
         let mut publication = pool.publication();
-        if active("sparse-entry-before-its-key") {
-            publication.set(place, leaf);
-            std::mem::replace(&mut publication, pool.publication()).publish()?;
-        }
         for word in 0..K::WORDS {
             publication.write(place + 8 + word as u64 * 8, K::word(low, word));
         }
+        publication.after(SPARSE_ENTRY_AFTER_ITS_KEY);
         publication.set(place, leaf);
         publication.publish()?;
         self.free.pop();
@@ -134,9 +131,7 @@ impl<K: TreeKey> SparseIndex<K> {
         let words = pool.words(page.offset(), PAGE_WORDS);
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         words[0].store(pool.word(header + FIRST_PAGE).load(Ordering::Acquire), Ordering::Relaxed);
-        if intact("sparse-page-not-flushed") {
-            pool.flush(page.offset(), PAGE_BYTES);
-        }
+        pool.flush_at(page.offset(), PAGE_BYTES, SPARSE_PAGE);
         let mut publication = pool.publication();
         let page = publication.allocate(page);
         publication.set(header + FIRST_PAGE, page);

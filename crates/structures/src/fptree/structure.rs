@@ -14,8 +14,12 @@ use crate::error::Result;
 use crate::key::TreeKey;
 use crate::latch;
 use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, NEXT_WORD, bits};
+use crate::points::{
+    MERGED_WITH_ITS_FREEING, NEW_LEAF, NEW_LEAF_LEADS_ON, NEW_LEAF_WITH_ITS_LINK, SPARSE_ENTRY_GOES,
+    SPLIT_IN_ONE, UNLINKED_WITH_ITS_FREEING,
+};
 use entresol_memory::Publication;
-use entresol_memory::mutants::{active, intact};
+use entresol_memory::order::{step, value};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Inner nodes from the root to the parent of a leaf, with the index of the next child on the path.
@@ -43,24 +47,14 @@ impl<K: TreeKey> FpTree<K> {
         let low = K::duplicate(pool, upper[0].0, &mut publication)?;
         let reservation = pool.reserve(LEAF_BYTES)?;
         let fresh = Leaf::<K>::at(pool, reservation.offset());
-        if active("split-links-before-filled") {
-            self.set_at_once(leaf.word_offset(NEXT_WORD), reservation.offset());
-        }
-        let next = if active("split-forgets-the-sibling") { 0 } else { leaf.next() };
+        let next = value(leaf.next(), 0, NEW_LEAF_LEADS_ON);
         fresh.fill_from(leaf, upper.iter().map(|(_, slot)| *slot), low, next);
-        let flushed_bytes = if active("split-flushes-first-line") { 64 } else { LEAF_BYTES };
-        if intact("split-leaf-not-flushed") {
-            pool.flush(reservation.offset(), flushed_bytes);
-        }
-        if active("split-shrinks-before-linked") {
-            self.set_at_once(leaf.word_offset(BITMAP_WORD), keep);
-        }
+        pool.flush_at(reservation.offset(), LEAF_BYTES, NEW_LEAF);
         // One publication: a crash leaves all entries in the old leaf, or each in its new place.
         let right = publication.allocate(reservation);
+        publication.barrier(NEW_LEAF_WITH_ITS_LINK);
         publication.set(leaf.word_offset(NEXT_WORD), right);
-        if active("split-shrinks-after-linked") {
-            std::mem::replace(&mut publication, pool.publication()).publish()?;
-        }
+        publication.barrier(SPLIT_IN_ONE);
         publication.set(leaf.word_offset(BITMAP_WORD), keep);
         publication.publish()?;
         self.add_separator(low, right);
@@ -107,20 +101,16 @@ impl<K: TreeKey> FpTree<K> {
         if entries > 0 && previous.room() < entries + Self::ROOM_AFTER_MERGE {
             return Ok(None);
         }
-        if active("leaf-unlinked-before-freed") {
-            self.set_at_once(previous.word_offset(NEXT_WORD), leaf.next());
-        }
         // One publication: a crash leaves all entries in their leaf, or in the one before.
         let mut publication = self.pool.publication();
         publication.set(previous.word_offset(NEXT_WORD), leaf.next());
+        publication.barrier(UNLINKED_WITH_ITS_FREEING);
         K::release(leaf.low(), &mut publication);
         publication.free(latched.offset);
         let freed_place = self.release_sparse(path, &mut publication);
         if entries > 0 {
             let arrived = previous.take_over(leaf, bits(leaf.bitmap()), &mut publication);
-            if active("leaf-freed-before-its-entries-arrive") {
-                std::mem::replace(&mut publication, self.pool.publication()).publish()?;
-            }
+            publication.barrier(MERGED_WITH_ITS_FREEING);
             publication.set(previous.word_offset(BITMAP_WORD), arrived);
         }
         // Errors of the publication are found before anything changes.
@@ -142,10 +132,7 @@ impl<K: TreeKey> FpTree<K> {
             Some(Child::Leaf(leaf)) => Some((node.key(1), leaf)),
             _ => None,
         };
-        if active("sparse-entry-outlives-its-leaf") {
-            return None;
-        }
-        SparseIndex::<K>::release(place, next, with);
+        step(SPARSE_ENTRY_GOES, || SparseIndex::<K>::release(place, next, with));
         if next.is_some() {
             return None;
         }

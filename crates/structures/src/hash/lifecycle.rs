@@ -12,12 +12,13 @@
 use super::HashTable;
 use super::directory::Directory;
 use super::key::{Hash, HashKey, scramble};
-use super::mutants::{self, Mutant};
 use super::segment::{BUCKETS, SEGMENT_BYTES, Segment, SegmentState};
 use super::split::{self, SegmentPartition};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::leaf::bits;
+use crate::points::SPLITS_FINISHED_AT_OPEN;
+use entresol_memory::order::step;
 use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -113,10 +114,11 @@ impl<K: HashKey> HashTable<K> {
         }
         let directory = Directory::build(&segments, pool.memory())
             .map_err(|message| Error::Corrupt { offset: header, message })?;
-        // Only a table that is known to be sound is written to.
-        for at in unfinished.into_iter().filter(|_| !mutants::is(Mutant::SplitNotFinishedAtOpen)) {
+        // Only a table that is known to be whole is written to.
+        for at in unfinished {
             let segment = Segment::<K>::at(pool, at);
-            split::clean_up(pool, &segment, &SegmentPartition::of(&segment, segment.depth(), seed))?;
+            let partition = SegmentPartition::of(&segment, segment.depth(), seed);
+            step(SPLITS_FINISHED_AT_OPEN, || split::clean_up(pool, &segment, &partition))?;
         }
         let (pool, stripes) = (pool.clone(), LatchStripes::new());
         Ok(HashTable { pool, header, seed, directory, stripes, key: PhantomData })

@@ -37,7 +37,6 @@ mod directory;
 mod displaced;
 mod key;
 mod lifecycle;
-mod mutants;
 mod scan;
 mod segment;
 mod split;
@@ -49,11 +48,12 @@ pub use key::HashKey;
 use crate::Inserted;
 use crate::error::Result;
 use crate::latch::{self, LatchStripes};
+use crate::points::{ENTRY_AFTER_ITS_PLACE, PLACE_AFTER_ITS_ENTRY};
 use directory::Directory;
 use displaced::DISTANCE_MAX;
+use entresol_memory::order::in_order;
 use entresol_memory::{Pool, Publication};
 use key::Hash;
-use mutants::Mutant;
 use segment::{BUCKET_BYTES, BUCKETS, Bucket, SEGMENT_BYTES, Segment, bucket_offset};
 use split::SplitReason;
 use std::marker::PhantomData;
@@ -258,15 +258,11 @@ impl<K: HashKey> HashTable<K> {
             }
             match self.room_behind(segment, hash) {
                 DisplacedSlot::At { bucket, slot, place, held: _held } => {
-                    // The distance before the entry: a crash between leaves a distance without an entry.
-                    if !mutants::is(Mutant::PlaceAfterEntry) {
-                        home.write_displaced(place, &mut with);
-                    }
+                    // The place before the entry: a crash between leaves a place that leads nowhere.
+                    home.write_displaced(place, &mut with);
+                    with.after(ENTRY_AFTER_ITS_PLACE);
                     bucket.add(slot, (key, hash.fingerprint()), value, &mut with);
                     with.publish()?;
-                    if mutants::is(Mutant::PlaceAfterEntry) {
-                        home.forget_displaced(place, &self.pool);
-                    }
                     return Ok(Inserted::New);
                 }
                 DisplacedSlot::Busy => {
@@ -392,20 +388,15 @@ impl<K: HashKey> HashTable<K> {
                 let home = segment.bucket(hash.home());
                 home.forget_displaced(home.displaced().without(place.distance, hash.tag()), &self.pool);
             };
-            if is_displaced && mutants::is(Mutant::PlaceForgottenFirst) {
-                forget();
-            }
-            let rest = bucket.meta().without(place.slot);
-            if mutants::is(Mutant::RemovalNotFlushed) {
-                bucket.store_unflushed(rest);
-            } else {
-                bucket.set_meta(rest, &mut with);
-            }
-            with.publish()?;
-            if is_displaced {
-                // After the entry: the other way round, a crash could leave an entry that is not found.
-                forget();
-            }
+            bucket.set_meta(bucket.meta().without(place.slot), &mut with);
+            let publish = || Ok(with.publish()?);
+            // The other way round, a crash could leave an entry that is not found.
+            in_order(PLACE_AFTER_ITS_ENTRY, publish, || {
+                if is_displaced {
+                    forget();
+                }
+                Ok::<_, crate::Error>(())
+            })?;
             return Ok(Some(value));
         }
     }

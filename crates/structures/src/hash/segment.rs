@@ -25,8 +25,8 @@
 
 use super::displaced::Displaced;
 use super::key::{Hash, HashKey};
-use super::mutants::{self, Mutant};
 use crate::leaf::bits;
+use crate::points::{BUCKET_META, SLOT_AFTER_ITS_ENTRY};
 use crate::simd::matching_bytes_of_word;
 use entresol_memory::{Pool, Publication};
 use std::marker::PhantomData;
@@ -299,24 +299,16 @@ impl<'p, K: HashKey> Bucket<'p, K> {
         with: &mut Publication<'_>,
     ) {
         let entry = self.offset + (Self::entry_word(slot) * 8) as u64;
-        if mutants::is(Mutant::EntryNotFlushed) {
-            let words = &self.words[Self::entry_word(slot)..];
-            K::store(&words[..K::WORDS], key);
-            words[K::WORDS].store(value, Relaxed);
-            return self.set_meta(self.meta().with(slot, fingerprint), with);
-        }
         for index in 0..K::WORDS {
             with.write(entry + index as u64 * 8, K::word(key, index));
         }
         with.write(entry + K::WORDS as u64 * 8, value);
-        if mutants::is(Mutant::ValidBitNotFlushed) {
-            return self.store_unflushed(self.meta().with(slot, fingerprint));
-        }
+        with.after(SLOT_AFTER_ITS_ENTRY);
         self.set_meta(self.meta().with(slot, fingerprint), with);
     }
 
     pub(super) fn set_meta(&self, meta: Meta, with: &mut Publication<'_>) {
-        with.set(self.offset + META as u64 * 8, meta.0);
+        with.set_at(self.offset + META as u64 * 8, meta.0, BUCKET_META);
     }
 
     /// Stores a word that the publication's changes rely on.
@@ -328,11 +320,6 @@ impl<'p, K: HashKey> Bucket<'p, K> {
     pub(super) fn forget_displaced(&self, displaced: Displaced, pool: &Pool) {
         self.words[DISPLACED].store(displaced.0, Relaxed);
         pool.flush(self.offset + DISPLACED as u64 * 8, 8);
-    }
-
-    /// Changes the valid slots in the caches only, a bug for an insert or a removal.
-    pub(super) fn store_unflushed(&self, meta: Meta) {
-        self.words[META].store(meta.0, Relaxed);
     }
 
     /// Copies entries of another bucket into the first free slots of one of an unreachable segment.

@@ -12,13 +12,14 @@
 
 use super::displaced::Displaced;
 use super::key::{Hash, HashKey};
-use super::mutants::{self, Mutant};
 use super::segment::{BUCKETS, Bucket, Ranges, SEGMENT_BYTES, Segment, SegmentState};
 use super::{DISTANCE_MAX, HashTable};
 use crate::error::{Error, Result};
 use crate::latch;
 use crate::leaf::bits;
+use crate::points::{CLEARED_AFTER_SPLIT, DEPTH_WITH_THE_LINK, NEW_SEGMENT, WHOLE_AFTER_CLEARING};
 use entresol_memory::Pool;
+use entresol_memory::order::{in_order, step};
 
 /// Reason of a split.
 #[derive(Debug, Clone, Copy)]
@@ -79,23 +80,17 @@ impl<K: HashKey> HashTable<K> {
         upper.clear(depth, prefix, segment.next());
         let partition = SegmentPartition::of(&segment, depth, self.seed);
         fill_upper(&segment, &upper, &partition)?;
-        if !mutants::is(Mutant::NewSegmentNotFlushed) {
-            upper.flush(&self.pool);
-        }
+        step(NEW_SEGMENT, || upper.flush(&self.pool));
         let mut publication = self.pool.publication();
         publication.allocate(reservation);
         segment.set_next(upper.offset(), &mut publication);
-        if mutants::is(Mutant::DepthAfterChain) {
-            std::mem::replace(&mut publication, self.pool.publication()).publish()?;
-        }
+        publication.barrier(DEPTH_WITH_THE_LINK);
         segment.set_state(SegmentState { depth, divided: true }, &mut publication);
-        if mutants::is(Mutant::ClearedBeforeSplit) {
-            clear(&self.pool, &segment, &partition);
-            self.pool.fence();
-        }
-        publication.publish()?;
-        self.directory.enter(upper.offset(), prefix, depth);
-        clean_up(&self.pool, &segment, &partition)
+        let publish = || Ok(publication.publish()?);
+        in_order(CLEARED_AFTER_SPLIT, publish, || {
+            self.directory.enter(upper.offset(), prefix, depth);
+            clean_up(&self.pool, &segment, &partition)
+        })
     }
 }
 
@@ -181,17 +176,15 @@ pub(super) fn clean_up<K: HashKey>(
     segment: &Segment<'_, K>,
     partition: &SegmentPartition,
 ) -> Result<()> {
-    let is_early = mutants::is(Mutant::WholeBeforeCleared);
-    if !is_early {
+    let clear = || {
         clear(pool, segment, partition);
-    }
-    let mut publication = pool.publication();
-    segment.set_state(SegmentState { depth: segment.depth(), divided: false }, &mut publication);
-    publication.publish()?;
-    if is_early {
-        clear(pool, segment, partition);
-    }
-    Ok(())
+        Ok(())
+    };
+    in_order(WHOLE_AFTER_CLEARING, clear, || {
+        let mut publication = pool.publication();
+        segment.set_state(SegmentState { depth: segment.depth(), divided: false }, &mut publication);
+        Ok(publication.publish()?)
+    })
 }
 
 /// Clears the slots of the moved entries, and the distances that are not needed any more.

@@ -24,8 +24,10 @@ use super::block::{BLOCK_WORDS, Block};
 use super::filter::Filter;
 use crate::error::Result;
 use crate::node::FixedKey;
+use crate::points::FILE_SYNCED;
 use entresol_memory::Error as MemoryError;
 use entresol_memory::env::{Files, OpenMode, StorageFile};
+use entresol_memory::order::step;
 use std::path::{Path, PathBuf};
 
 pub(super) const PAGE_BYTES: usize = 4096;
@@ -168,7 +170,6 @@ impl FileWriter {
         entries: u64,
         mins: &[K],
         filter: Option<&Filter>,
-        syncs: bool,
     ) -> Result<()> {
         self.pad()?;
         let mut rest = bytes_of(mins.iter().flat_map(|key| (0..K::WORDS).map(|word| key.word(word))));
@@ -187,9 +188,7 @@ impl FileWriter {
         tail.resize(PAGE_BYTES, 0);
         self.write(tail)?;
         self.write_pending()?;
-        if syncs {
-            self.file.sync_data().map_err(|error| MemoryError::io("sync", &self.path, &error))?;
-        }
-        Ok(())
+        let synced = step(FILE_SYNCED, || self.file.sync_data());
+        Ok(synced.map_err(|error| MemoryError::io("sync", &self.path, &error))?)
     }
 }

@@ -20,6 +20,7 @@
 use super::block::LsmEntry;
 use crate::error::{Error, Result};
 use crate::node::FixedKey;
+use crate::points::STAMP_AFTER_RECORD;
 use entresol_memory::{Pool, Publication};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -84,20 +85,8 @@ impl Log {
             with.write(record + 8 * word as u64, entry.key.word(word));
         }
         with.write(record + 8 * K::WORDS as u64, entry.value);
+        with.after(STAMP_AFTER_RECORD);
         with.set(record + 8 * STAMP, stamp(place, generation, entry));
-    }
-
-    /// Deliberate bug for the checker to find: the stamp is stored before the words it covers.
-    pub(super) fn append_badly<K: FixedKey>(
-        &self,
-        pool: &Pool,
-        place: u32,
-        generation: u64,
-        entry: &LsmEntry<K>,
-    ) {
-        let mut early = pool.publication();
-        early.set(self.record(place) + 8 * STAMP, stamp(place, generation, entry));
-        early.publish().expect("a test's pool is healthy");
     }
 
     /// Returns the valid records, with their indexes, in order.

@@ -12,7 +12,6 @@
 use super::buffer::Buffer;
 use super::manifest::{self, MANIFEST, OBSOLETE};
 use super::merge::{Merger, Source};
-use super::mutants::{self, Mutant};
 use super::options::{Maintenance, MergeAlgorithm};
 use super::run::{Cursor, Media, Run, RunRecord};
 use super::version::Version;
@@ -20,6 +19,8 @@ use super::writer::RunWriter;
 use super::{Core, obsolete};
 use crate::error::{Error, Result};
 use crate::node::FixedKey;
+use crate::points::{LOG_EMPTIED, LOG_EMPTIED_AFTER_ITS_RUN, OBSOLETE_WITH_THE_MANIFEST};
+use entresol_memory::order::step;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -195,16 +196,16 @@ impl<K: FixedKey> Core<K> {
         with.free(before);
         with.set(manifest::building(self.site.header, change.slot), 0);
         let merged: Vec<RunRecord<K>> = change.merged.iter().map(|run| run.record).collect();
-        if !merged.is_empty() && !mutants::is(Mutant::ObsoleteNotListed) {
+        with.barrier(OBSOLETE_WITH_THE_MANIFEST);
+        if !merged.is_empty() {
             let list = manifest::write_obsolete(pool, &merged)?;
             let list = with.allocate(list);
             with.set(self.site.header + OBSOLETE, list);
         }
         if let Some(buffer) = change.moved {
-            self.empty_log(buffer, work, &mut with)?;
-        }
-        if mutants::is(Mutant::FreedBeforeManifest) {
-            merged.iter().for_each(|record| self.free_at_once(record.last_segment));
+            with.after(LOG_EMPTIED_AFTER_ITS_RUN);
+            let log = &self.logs[buffer.log];
+            step(LOG_EMPTIED, || log.empty(work.next_generation, &mut with));
         }
         with.publish()?;
         work.next_generation += u64::from(change.moved.is_some());
@@ -217,32 +218,6 @@ impl<K: FixedKey> Core<K> {
             tracing::warn!(%error, "merged runs could not be freed yet");
         }
         Ok(())
-    }
-
-    /// Gives the log of a moved buffer its next generation.
-    fn empty_log(
-        &self,
-        buffer: &Buffer<K>,
-        work: &MaintenanceState,
-        with: &mut entresol_memory::Publication<'_>,
-    ) -> Result<()> {
-        let log = &self.logs[buffer.log];
-        if mutants::is(Mutant::LogEmptiedBeforeRun) {
-            let mut early = self.site.pool.publication();
-            log.empty(work.next_generation, &mut early);
-            return Ok(early.publish()?);
-        }
-        if !mutants::is(Mutant::LogNeverEmptied) {
-            log.empty(work.next_generation, with);
-        }
-        Ok(())
-    }
-
-    /// Deliberate bug for the checker to find.
-    fn free_at_once(&self, segment: u64) {
-        let mut early = self.site.pool.publication();
-        early.free(segment);
-        early.publish().expect("a test's pool is healthy");
     }
 
     /// Builds the filter of a run opened without; false if no run lacks one.

@@ -69,7 +69,6 @@ mod log;
 mod maintain;
 mod manifest;
 mod merge;
-mod mutants;
 mod obsolete;
 mod options;
 mod run;
@@ -94,7 +93,6 @@ use entresol_memory::{Pool, Publication};
 use filter::KeyHash;
 use log::Log;
 use maintain::MaintenanceState;
-use mutants::Mutant;
 use parking_lot::Mutex;
 use run::Media;
 use std::path::{Path, PathBuf};
@@ -203,9 +201,6 @@ impl<K: FixedKey> Core<K> {
         let Some(place) = buffer.claim() else { return Ok(false) };
         let mut publication = with.take().expect("it is published once");
         self.logs[buffer.log].append(place, buffer.generation, entry, &mut publication);
-        if mutants::is(Mutant::StampBeforeRecord) {
-            self.logs[buffer.log].append_badly(&self.site.pool, place, buffer.generation, entry);
-        }
         if let Err(error) = publication.publish() {
             buffer.void(place);
             return Err(error.into());

@@ -2,11 +2,12 @@
 //! after a crash.
 
 use super::file::path_of;
-use super::mutants::{self, Mutant};
 use super::run::RunRecord;
 use super::{TreeSite, manifest, segments};
 use crate::error::{Error, Result};
+use crate::points::UNREFERRED_BEFORE_REMOVED;
 use entresol_memory::Error as MemoryError;
+use entresol_memory::order::step;
 use std::sync::atomic::Ordering::Acquire;
 
 /// Removes files of runs, if they are there, and makes that durable.
@@ -49,8 +50,8 @@ pub(super) fn sweep(site: &TreeSite) -> Result<()> {
         return Ok(());
     }
     let (chains, files) = manifest::read_obsolete(&site.pool, list)?;
-    if !files.is_empty() && !mutants::is(Mutant::RemovedBeforeDurable) {
-        site.pool.sync()?;
+    if !files.is_empty() {
+        step(UNREFERRED_BEFORE_REMOVED, || site.pool.sync())?;
     }
     for chain in chains {
         segments::free_chain(&site.pool, chain)?;

@@ -14,9 +14,9 @@
 //! the tree header's slot of runs being built. A crash leaves that chain, and opening frees it.
 
 use super::block::{BLOCK_BYTES, Block};
-use super::mutants::{self, Mutant};
 use super::options::RunWriting;
 use crate::error::{Error, Result};
+use crate::points::{RUN_BLOCK, SEGMENT_WITH_ITS_NOTE};
 use entresol_memory::Pool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -150,9 +150,7 @@ impl<'p> SegmentWriter<'p> {
                 for (to, from) in self.pool.words(offset, block.words().len()).iter().zip(block.words()) {
                     to.store(*from, Relaxed);
                 }
-                if !mutants::is(Mutant::RunNotFlushed) {
-                    self.pool.flush(offset, BLOCK_BYTES);
-                }
+                self.pool.flush_at(offset, BLOCK_BYTES, RUN_BLOCK);
             }
             RunWriting::ThroughDram => {
                 block.words().iter().for_each(|word| self.collected.extend_from_slice(&word.to_le_bytes()));
@@ -173,9 +171,8 @@ impl<'p> SegmentWriter<'p> {
         self.pool.flush(segment.offset(), HEAD_WORDS * 8);
         let mut publication = self.pool.publication();
         let offset = publication.allocate(segment);
-        if !mutants::is(Mutant::BuildingNotNoted) {
-            publication.set(self.building, offset);
-        }
+        publication.barrier(SEGMENT_WITH_ITS_NOTE);
+        publication.set(self.building, offset);
         publication.publish()?;
         self.segments.push(offset);
         (self.room, self.blocks) = (room, 0);

@@ -5,13 +5,14 @@ use super::block::{Block, LsmEntry, capacity};
 use super::file::{FileWriter, PAGE_BLOCKS, RunFile, path_of};
 use super::filter::{Filter, KeyHash};
 use super::manifest;
-use super::mutants::{self, Mutant};
 use super::run::{Run, RunLocation, RunRecord};
 use super::segments::SegmentWriter;
 use super::{Core, obsolete};
 use crate::error::Result;
 use crate::node::FixedKey;
+use crate::points::{NAME_SYNCED, NOTE_BEFORE_FILE};
 use entresol_memory::Error as MemoryError;
+use entresol_memory::order::step;
 
 enum RunSink<'c> {
     Pool(SegmentWriter<'c>),
@@ -72,9 +73,7 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
         let mut publication = core.site.pool.publication();
         publication.set(building, number);
         publication.publish()?;
-        if !mutants::is(Mutant::FileBeforeNote) {
-            core.site.pool.sync()?;
-        }
+        step(NOTE_BEFORE_FILE, || core.site.pool.sync())?;
         let path = path_of(core.site.directory(), core.site.identity, number);
         FileWriter::create(&**core.site.pool.env().files(), path)
     }
@@ -143,14 +142,10 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
                 let core = self.core;
                 let path = file.path.clone();
                 let filter = self.filter.as_ref();
-                let syncs = !mutants::is(Mutant::FileNotSynced);
-                file.finish(core.site.identity, self.number, self.entries, &self.mins, filter, syncs)?;
+                file.finish(core.site.identity, self.number, self.entries, &self.mins, filter)?;
                 let files = &**core.site.pool.env().files();
-                if !mutants::is(Mutant::NameNotSynced) {
-                    files
-                        .sync_directory(core.site.directory())
-                        .map_err(|error| MemoryError::io("sync directory", core.site.directory(), &error))?;
-                }
+                step(NAME_SYNCED, || files.sync_directory(core.site.directory()))
+                    .map_err(|error| MemoryError::io("sync directory", core.site.directory(), &error))?;
                 let (file, contents) = RunFile::open::<K>(files, &path, core.site.identity, self.number)?;
                 Ok(Some(Run::new(record, RunLocation::File(file), contents.mins, self.filter)))
             }

@@ -26,8 +26,8 @@
 use super::geometry::WORD_OF_STATE;
 use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
+use crate::points::{ERASED_KEY, SHIFT_WITH_ITS_INSERT};
 use entresol_memory::PUBLICATION_WORDS_MAX;
-use entresol_memory::mutants::active;
 use smallvec::SmallVec;
 
 /// Sorted entries, shifted in place; nodes of `BYTES`. For keys of one word.
@@ -82,10 +82,7 @@ fn shift<K: FixedKey>(
     (from, to): (usize, usize),
     medium: &mut Medium<'_, '_>,
 ) {
-    if active("fast-shift-before-commit") {
-        node.copy_entry::<K>(geometry, from, to);
-        return medium.flush_both(node, (geometry.keys + to, 1), (geometry.values + to, 1));
-    }
+    medium.barrier(SHIFT_WITH_ITS_INSERT);
     medium.set(node, geometry.values + to, node.value(geometry, from));
     medium.set(node, geometry.keys + to, node.key::<K>(geometry, from).word(0));
 }
@@ -241,12 +238,10 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
         remove_duplicate::<K>(node, geometry, medium)?;
         let slot = Self::find(node, key).expect("removing a duplicate loses no key");
         let count = slots(node, geometry);
-        if active("fast-erase-not-flushed") && slot + 1 < count {
-            node.store(geometry.keys + slot, node.load(geometry.keys + slot + 1));
-        } else if slot + 1 == count {
+        if slot + 1 == count {
             medium.set(node, STATE, count as u64 - 1);
         } else {
-            medium.set(node, geometry.keys + slot, node.load(geometry.keys + slot + 1));
+            medium.set_at(node, geometry.keys + slot, node.load(geometry.keys + slot + 1), ERASED_KEY);
         }
         Ok(())
     }

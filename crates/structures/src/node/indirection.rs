@@ -16,7 +16,8 @@ use super::bits::{self, Map};
 use super::geometry::Front;
 use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
-use entresol_memory::mutants::intact;
+use crate::points::INVALID_BEFORE_IT_CHANGES;
+use entresol_memory::order;
 
 /// Unsorted entries with a sorted slot array; nodes of `BYTES`. Read by counting smaller keys, or
 /// with binary search through the indirection.
@@ -140,8 +141,8 @@ fn place_of<K: FixedKey>(
 /// Clears the validity bit, before the slot array or an entry changes.
 fn invalidate(node: Node<'_>, geometry: &Geometry, medium: &mut Medium<'_, '_>) {
     let (word, bit) = validity(geometry);
-    if node.load(word) & bit != 0 && intact("slot-array-changes-while-valid") {
-        medium.step(node, word, node.load(word) & !bit);
+    if node.load(word) & bit != 0 {
+        order::step(INVALID_BEFORE_IT_CHANGES, || medium.step(node, word, node.load(word) & !bit));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Node;
 use crate::error::Result;
+use entresol_memory::order::{After, Barrier, OrderPoint, Store};
 use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -30,6 +31,31 @@ impl Medium<'_, '_> {
         match self {
             Medium::Pool(_, with) => with.set(node.word_offset(word), value),
             Medium::Dram => node.words()[word].store(value, Release),
+        }
+    }
+
+    /// [`Medium::set`] at a point of a protocol.
+    #[inline]
+    pub(crate) fn set_at(&mut self, node: Node<'_>, word: usize, value: u64, point: OrderPoint<Store>) {
+        match self {
+            Medium::Pool(_, with) => with.set_at(node.word_offset(word), value, point),
+            Medium::Dram => node.words()[word].store(value, Release),
+        }
+    }
+
+    /// See [`Publication::after`].
+    #[inline(always)]
+    pub(crate) fn after(&mut self, point: OrderPoint<After>) {
+        if let Medium::Pool(_, with) = self {
+            with.after(point);
+        }
+    }
+
+    /// See [`Publication::barrier`].
+    #[inline(always)]
+    pub(crate) fn barrier(&mut self, point: OrderPoint<Barrier>) {
+        if let Medium::Pool(_, with) = self {
+            with.barrier(point);
         }
     }
 

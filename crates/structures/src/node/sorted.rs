@@ -24,7 +24,8 @@
 use super::geometry::WORD_OF_STATE;
 use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
-use entresol_memory::mutants::intact;
+use crate::points::GAP_COPIES;
+use entresol_memory::order;
 
 /// Sorted entries with a gap; nodes of `BYTES`. Read with binary search.
 #[derive(Debug)]
@@ -92,12 +93,9 @@ fn flush_slots<K: FixedKey>(
     count: usize,
     medium: &mut Medium<'_, '_>,
 ) {
-    if count > 0 && intact("gap-copies-not-flushed") {
-        medium.flush_both(
-            node,
-            (geometry.keys + first * K::WORDS, count * K::WORDS),
-            (geometry.values + first, count),
-        );
+    if count > 0 {
+        let keys = (geometry.keys + first * K::WORDS, count * K::WORDS);
+        order::step(GAP_COPIES, || medium.flush_both(node, keys, (geometry.values + first, count)));
     }
 }
 

@@ -10,9 +10,10 @@
 //! Descriptors follow the header, in the same object: freeing the header frees all.
 
 use super::descriptor::{DESCRIPTOR_BYTES, DIRTY, Descriptor, HEADER_BYTES, SUCCEEDED, WordState, decode};
-use super::mutants::{Mutant, is};
 use super::{DESCRIPTORS_MAX, PmwCas, VALUE_MAX, WORDS_MAX};
 use crate::error::{Error, Result};
+use crate::points::OPERATIONS_FINISHED_AT_OPEN;
+use entresol_memory::order::step;
 use entresol_memory::{Pool, Publication};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -70,9 +71,9 @@ impl PmwCas {
         let free = Arc::new(Mutex::new((0..descriptors).rev().collect()));
         let participants = (0..descriptors).map(|_| AtomicU64::new(0)).collect();
         let opened = PmwCas { pool: pool.clone(), header, free, participants, trials: AtomicU64::new(0) };
-        if !is(Mutant::NoRecovery) {
-            (0..descriptors).try_for_each(|number| opened.recover(opened.descriptor(number)))?;
-        }
+        step(OPERATIONS_FINISHED_AT_OPEN, || {
+            (0..descriptors).try_for_each(|number| opened.recover(opened.descriptor(number)))
+        })?;
         // Before a descriptor is emptied, or written again, no word on the medium may refer to it.
         pool.fence();
         let used = (0..descriptors).map(|number| opened.descriptor(number));

@@ -62,7 +62,6 @@
 
 mod descriptor;
 mod lifecycle;
-mod mutants;
 mod steps;
 #[cfg(test)]
 mod tests;

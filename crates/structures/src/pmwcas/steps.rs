@@ -3,9 +3,12 @@
 use super::descriptor::{
     DIRTY, Descriptor, FAILED, SUCCEEDED, UNDECIDED, WordState, decode, in_flight, trial,
 };
-use super::mutants::{Mutant, is};
 use super::{PmwCas, Swap};
 use crate::error::{Error, Result};
+use crate::points::{
+    DESCRIPTOR, FINISHED_WORD, REUSE_AFTER_VALUES, STATUS, STATUS_AFTER_TARGETS, TARGET, VALUES_AFTER_STATUS,
+    WORDS_AFTER_DESCRIPTOR,
+};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -18,10 +21,8 @@ impl PmwCas {
     /// Writes an operation to its descriptor.
     pub(super) fn prepare(&self, descriptor: Descriptor<'_>, swaps: &[Swap]) {
         let bytes = descriptor.write(swaps);
-        if !is(Mutant::DescriptorNotFlushed) {
-            self.pool.flush(descriptor.at, bytes);
-        }
-        self.pool.fence();
+        self.pool.flush_at(descriptor.at, bytes, DESCRIPTOR);
+        self.pool.fence_at(WORDS_AFTER_DESCRIPTOR);
     }
 
     /// Executes the rest of an operation; returns true if it succeeded. The caller is pinned, and a
@@ -31,19 +32,17 @@ impl PmwCas {
         if descriptor.status().load(Acquire) == UNDECIDED {
             installed = self.install(descriptor);
             let decision = if let Ok(true) = installed { SUCCEEDED } else { FAILED };
-            if decision == SUCCEEDED && !is(Mutant::StatusBeforeTargets) {
-                descriptor.entries().for_each(|entry| self.pool.flush(entry.at, 8));
-                self.pool.fence();
+            if decision == SUCCEEDED {
+                descriptor.entries().for_each(|entry| self.pool.flush_word_at(entry.at, TARGET));
+                self.pool.fence_at(STATUS_AFTER_TARGETS);
             }
             // The first thread decides.
             let _ = swap(descriptor.status(), UNDECIDED, decision | DIRTY);
         }
         let status = descriptor.status().load(Acquire);
         if status & DIRTY != 0 {
-            if !is(Mutant::StatusNotFlushed) {
-                self.pool.flush(descriptor.at, 8);
-                self.pool.fence();
-            }
+            self.pool.flush_word_at(descriptor.at, STATUS);
+            self.pool.fence_at(VALUES_AFTER_STATUS);
             let _ = swap(descriptor.status(), status, status & !DIRTY);
         }
         let succeeded = status & !DIRTY == SUCCEEDED;
@@ -109,12 +108,10 @@ impl PmwCas {
             if swap(word, named | DIRTY, value(entry) | DIRTY).is_err() {
                 let _ = swap(word, named, value(entry) | DIRTY);
             }
-            // Also if another thread did that, which may not have flushed it yet.
-            if !is(Mutant::FinishNotFlushed) {
-                self.pool.flush(entry.at, 8);
-            }
+            // Also if somebody else did that, who may not have come to flush it.
+            self.pool.flush_word_at(entry.at, FINISHED_WORD);
         }
-        self.pool.fence();
+        self.pool.fence_at(REUSE_AFTER_VALUES);
         for entry in descriptor.entries() {
             let _ = swap(self.pool.word(entry.at), value(entry) | DIRTY, value(entry));
         }

@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::mutants::{self, Mutant};
 use super::*;
 use entresol_memory::crash::{CrashOptions, CrashReport, Recorder, check_at, seeds, take_turns};
 use entresol_memory::{Env, PoolOptions, Result as MemoryResult};
@@ -39,7 +38,6 @@ proptest! {
     fn all_words_change_or_none(operations in prop::collection::vec(
         prop::collection::btree_map(0..WORDS, (0u64..3, 0u64..3), 1..=WORDS_MAX), 1..60,
     )) {
-        let _alone = mutants::ALONE.lock();
         let pool = small_pool();
         let (pmwcas, at) = set_up(&pool, 4);
         let mut model = vec![0; WORDS as usize];
@@ -60,7 +58,6 @@ proptest! {
 
 #[test]
 fn calls_that_make_no_sense_are_refused() {
-    let _alone = mutants::ALONE.lock();
     let pool = small_pool();
     let (pmwcas, at) = set_up(&pool, 4);
     let swap = |at, old, new| Swap { at, old, new };
@@ -85,7 +82,6 @@ fn calls_that_make_no_sense_are_refused() {
 
 #[test]
 fn damaged_headers_are_refused() {
-    let _alone = mutants::ALONE.lock();
     let pool = small_pool();
     let (pmwcas, _) = set_up(&pool, 4);
     let root = pmwcas.root_offset();
@@ -108,7 +104,6 @@ fn damaged_headers_are_refused() {
 
 #[test]
 fn a_word_that_names_no_operation_is_damaged() {
-    let _alone = mutants::ALONE.lock();
     let pool = small_pool();
     let (pmwcas, at) = set_up(&pool, 16);
     // Not the descriptors of the operations below.
@@ -124,7 +119,6 @@ fn a_word_that_names_no_operation_is_damaged() {
 
 #[test]
 fn a_range_that_is_freed_is_forgotten() {
-    let _alone = mutants::ALONE.lock();
     let pool = small_pool();
     let (pmwcas, at) = set_up(&pool, 1);
     assert!(pmwcas.compare_and_swap(&[Swap { at, old: 0, new: 1 }]).unwrap());
@@ -139,7 +133,6 @@ fn a_range_that_is_freed_is_forgotten() {
 /// Threads move amounts between words: sums stay, no reader sees a word in flight, every success is counted.
 #[test]
 fn threads_move_amounts_and_lose_none() {
-    let _alone = mutants::ALONE.lock();
     let pool = small_pool();
     // Fewer descriptors than threads would like: they wait for each other's readers.
     let (pmwcas, at) = set_up(&pool, 8);
@@ -265,7 +258,6 @@ fn crashes(operations: u64, options: &CrashOptions) -> MemoryResult<CrashReport>
 
 #[test]
 fn every_fence_may_be_the_last() {
-    let _alone = mutants::ALONE.lock();
     let mut total = CrashReport::default();
     for seed in seeds(2) {
         let options =
@@ -280,7 +272,6 @@ fn every_fence_may_be_the_last() {
 /// sum, and no returned operation is lost.
 #[test]
 fn helpers_survive_crashes() {
-    let _alone = mutants::ALONE.lock();
     let mut total = CrashReport::default();
     for seed in seeds(3) {
         let counted: Arc<[AtomicU64; 2]> = Arc::default();
@@ -334,37 +325,13 @@ fn helpers_survive_crashes() {
     assert!(total.explored(5000), "{total:?}");
 }
 
-/// Verifies that the checker finds the mutant, and passes the same history without it.
-fn is_found(mutant: Mutant) {
-    let _alone = mutants::ALONE.lock();
-    let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::default() };
-    let run = || crashes(30, &options);
-    mutants::with(None, run).unwrap();
-    let outcome = mutants::with(Some(mutant), run);
-    assert!(outcome.is_err(), "{mutant:?} passed: {outcome:?}");
-}
-
+#[cfg(feature = "mutants")]
 #[test]
-fn a_descriptor_that_is_not_durable_is_found() {
-    is_found(Mutant::DescriptorNotFlushed);
-}
-
-#[test]
-fn a_status_before_its_targets_is_found() {
-    is_found(Mutant::StatusBeforeTargets);
-}
-
-#[test]
-fn a_status_that_is_not_durable_is_found() {
-    is_found(Mutant::StatusNotFlushed);
-}
-
-#[test]
-fn new_values_that_are_not_durable_are_found() {
-    is_found(Mutant::FinishNotFlushed);
-}
-
-#[test]
-fn a_missing_recovery_is_found() {
-    is_found(Mutant::NoRecovery);
+fn every_mutant_of_operations_is_caught() {
+    use crate::listed::{LIST, Test};
+    use entresol_memory::order::faults::{alone, check_all};
+    let _alone = alone();
+    let run = || crashes(30, &CrashOptions { crash_recovery_every: 0, ..CrashOptions::default() });
+    run().unwrap();
+    assert!(check_all(crate::POINTS, LIST, Test::PmwCas, run) >= 5);
 }

@@ -1,10 +1,9 @@
 //! Contents of a node: a single pair, or a bucket of several in one of the node layouts.
 
-use super::mutants::{Mutant, is};
 use super::{AUX, LOW, SHORT_HEAD_BYTES, TALL_HEAD_BYTES};
 use crate::error::Result;
 use crate::node::{Entries, FixedKey, Layout, Medium, Node};
-use entresol_memory::Pool;
+use crate::points::ENTRY_AFTER_ITS_BOUND;
 use std::marker::PhantomData;
 
 /// The words of a node.
@@ -45,8 +44,6 @@ pub trait Content: Sized + Send + Sync + 'static {
     fn fill<K: FixedKey>(parts: Parts<'_>, entries: &[(K, u64)]);
     /// Adds an entry; there must be room.
     fn insert<K: FixedKey>(parts: Parts<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()>;
-    /// Called after an insert was published.
-    fn inserted<K: FixedKey>(_pool: &Pool, _parts: Parts<'_>, _key: K) {}
     /// Removes an entry, which is not the only one.
     fn erase<K: FixedKey>(parts: Parts<'_>, key: K, medium: &mut Medium<'_, '_>) -> Result<()>;
     /// Keeps only the smallest entries.
@@ -170,19 +167,12 @@ impl<L: Layout> Content for Bucket<L> {
     }
 
     fn insert<K: FixedKey>(parts: Parts<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
-        // A bound that is too high is harmless, so it may be stored before its key; after it, it must.
-        if key.word(0) > parts.head.load(AUX) && !is(Mutant::BoundAfterEntry) {
+        // A bound that is too high harms nobody, so it may be there before its key; after it, it must.
+        if key.word(0) > parts.head.load(AUX) {
             medium.write(parts.head, AUX, key.word(0));
+            medium.after(ENTRY_AFTER_ITS_BOUND);
         }
         L::insert(parts.body, key, value, medium)
-    }
-
-    fn inserted<K: FixedKey>(pool: &Pool, parts: Parts<'_>, key: K) {
-        if is(Mutant::BoundAfterEntry) && key.word(0) > parts.head.load(AUX) {
-            parts.head.store(AUX, key.word(0));
-            pool.flush(parts.head.word_offset(AUX), 8);
-            pool.fence();
-        }
     }
 
     fn erase<K: FixedKey>(parts: Parts<'_>, key: K, medium: &mut Medium<'_, '_>) -> Result<()> {

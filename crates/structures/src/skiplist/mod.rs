@@ -60,7 +60,6 @@ mod content;
 mod descent;
 mod lifecycle;
 mod load;
-mod mutants;
 mod scan;
 mod structure;
 #[cfg(test)]
@@ -207,7 +206,6 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
                     let mut with = with.take().expect("it is published once");
                     C::insert(parts, key, value, &mut Medium::Pool(&self.pool, &mut with))?;
                     with.publish()?;
-                    C::inserted(&self.pool, parts, key);
                     return Ok(Inserted::New);
                 }
                 if self.latch_predecessors(&mut held, &path, height)

@@ -1,11 +1,14 @@
 //! Insertion and removal of nodes, and their latches.
 
 use super::descent::{TowerPath, meta};
-use super::mutants::{Mutant, is};
 use super::{Content, FORWARD, LEVELS_MAX, LOW, META, Parts, SkipList, Towers};
 use crate::error::{Error, Result};
 use crate::latch::LatchSet;
 use crate::node::{Entries, FixedKey, Medium, Node};
+use crate::points::{
+    BUCKET_SPLIT_IN_ONE, LEVELS_TOGETHER, LINK_AROUND, LINK_AROUND_WITH_ITS_FREEING, LIST_NODE,
+    NODE_WITH_ITS_LINK,
+};
 use entresol_memory::Publication;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -85,10 +88,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let keep = entries.len() / 2;
         let mut split = self.pool.publication();
         C::truncate(parts, &entries, keep, &mut Medium::Pool(&self.pool, &mut split))?;
-        if is(Mutant::SplitShrinksFirst) {
-            split.publish()?;
-            split = self.pool.publication();
-        }
+        split.barrier(BUCKET_SPLIT_IN_ONE);
         self.link(path, height, fresh, &entries[keep..], split)?;
         Ok(false)
     }
@@ -104,20 +104,13 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     ) -> Result<()> {
         let (offset, low) = (fresh.offset(), entries[0].0);
         let in_pool = Self::levels_in_pool(height);
-        if is(Mutant::LinkBeforeNode) {
-            let first = self.pool.word(Self::forward_word(path.node, 0));
-            first.store(offset, Release);
-            self.pool.flush(Self::forward_word(path.node, 0), 8);
-            self.pool.fence();
-        }
         self.fill(offset, in_pool, low, entries);
         for level in 0..in_pool {
             self.pool.word(Self::forward_word(offset, level)).store(path.after[level], Release);
         }
-        if !is(Mutant::NodeNotFlushed) {
-            self.pool.flush(offset, C::head_bytes(in_pool) + C::BYTES);
-        }
+        self.pool.flush_at(offset, C::head_bytes(in_pool) + C::BYTES, LIST_NODE);
         with.allocate(fresh);
+        with.barrier(NODE_WITH_ITS_LINK);
         with.set(Self::forward_word(path.node, 0), offset);
         for level in 1..in_pool {
             with.set(Self::forward_word(path.before[level], level), offset);
@@ -224,29 +217,17 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         in_pool: usize,
         mut with: Publication<'p>,
     ) -> Result<()> {
-        let mut later = self.pool.publication();
-        if is(Mutant::FreedBeforeUnlinked) {
-            let mut freed = self.pool.publication();
-            freed.free(removed);
-            freed.publish()?;
-        } else if !is(Mutant::UnlinkNotFlushed) {
-            with.free(removed);
-        }
+        with.free(removed);
+        with.barrier(LINK_AROUND_WITH_ITS_FREEING);
         for level in 0..in_pool {
             let before = if level == 0 { path.node } else { path.before[level] };
             let behind = self.pool.word(Self::forward_word(removed, level)).load(Acquire);
-            if is(Mutant::UnlinkNotFlushed) {
-                self.pool.word(Self::forward_word(before, level)).store(behind, Release);
-                continue;
+            if level == 1 {
+                with.barrier(LEVELS_TOGETHER);
             }
-            let late = level > 0 && is(Mutant::TowersUnlinkedLater);
-            let to = if late { &mut later } else { &mut with };
-            to.set(Self::forward_word(before, level), behind);
+            with.set_at(Self::forward_word(before, level), behind, LINK_AROUND);
         }
         with.publish()?;
-        if !later.is_empty() {
-            later.publish()?;
-        }
         Ok(())
     }
 }

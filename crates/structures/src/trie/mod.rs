@@ -45,7 +45,6 @@
 //! ```
 
 mod frame;
-mod mutants;
 mod patricia;
 mod plain;
 mod range;

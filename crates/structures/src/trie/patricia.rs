@@ -15,20 +15,20 @@
 //! number, and their bit of that number is their side. Both hold for ever for a node, linked or not.
 
 use super::frame::{Attempt, TrieFrame, check_call, check_key};
-use super::mutants::{Mutant, is};
 use super::range::{ScanBatch, ScanStep, TrieRange, TrieScan};
 use super::seal;
 use crate::Inserted;
 use crate::error::{DescentError, Error, Result};
 use crate::key::{KEY_BYTES_MAX, KeyBytes};
 use crate::latch::LatchSet;
+use crate::points::{NODES_WITH_THEIR_POINTER, REMOVAL, TRIE_NODE};
 use entresol_memory::{Pool, Publication};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 const KIND: u64 = 2;
 const NAME: &str = "PATRICIA trie";
@@ -300,9 +300,7 @@ impl Patricia {
         {
             word.store(value, Relaxed);
         }
-        if !is(Mutant::NodeNotFlushed) {
-            pool.flush(at, leaf_bytes);
-        }
+        pool.flush_at(at, leaf_bytes, TRIE_NODE);
         let mut with = with.take().expect("it is published once");
         with.allocate(leaf);
         let mut word = at;
@@ -320,11 +318,7 @@ impl Patricia {
             pool.flush(inner.offset(), INNER_BYTES);
             word = with.allocate(inner) | 1;
         }
-        if is(Mutant::PointerBeforeNodes) {
-            pool.word(step.slot).store(word, Release);
-            pool.flush(step.slot, 8);
-            pool.fence();
-        }
+        with.barrier(NODES_WITH_THEIR_POINTER);
         with.set(step.slot, word);
         with.publish().map_err(Error::from)?;
         Ok(Inserted::New)
@@ -389,12 +383,8 @@ impl Patricia {
                 // The other child: the two slots are words 1 and 2.
                 sibling = frame.load(2 * last.owner + 24 - last.slot);
             }
-            if is(Mutant::RemovalNotFlushed) {
-                frame.pool.word(above.slot).store(sibling, Release);
-            } else {
-                with.set(above.slot, sibling);
-                removed.iter().for_each(|node| with.free(*node));
-            }
+            with.set_at(above.slot, sibling, REMOVAL);
+            removed.iter().for_each(|node| with.free(*node));
             with.publish().map_err(Error::from)?;
             frame.mark_removed(&removed);
             Ok(Some(old))

@@ -12,18 +12,18 @@
 //! without children is the rest of an interrupted insert of a long key, or the root.
 
 use super::frame::{Attempt, TrieFrame, check_call, check_key};
-use super::mutants::{Mutant, is};
 use super::range::{ScanBatch, ScanStep, TrieRange, TrieScan};
 use super::seal;
 use crate::Inserted;
 use crate::error::{DescentError, Error, Result};
 use crate::key::{KEY_BYTES_MAX, KeyBytes};
 use crate::latch::LatchSet;
+use crate::points::{FLAG_AFTER_VALUE, NODES_WITH_THEIR_POINTER, REMOVAL, TRIE_NODE};
 use entresol_memory::{Pool, Publication};
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Maximum of nodes that are linked or unlinked in one publication.
 pub const PIECE_NODES: usize = 32;
@@ -213,15 +213,8 @@ impl Trie {
                 return Ok(Some(Inserted::Exists(frame.load(node + VALUE))));
             }
             let mut with = with.take().expect("it is published once");
-            if is(Mutant::FlagBeforeValue) {
-                with.set(node + ENDS, 1);
-                with.publish().map_err(Error::from)?;
-                frame.pool.word(node + VALUE).store(value, Release);
-                frame.pool.flush(node + VALUE, 8);
-                frame.pool.fence();
-                return Ok(Some(Inserted::New));
-            }
             with.write(node + VALUE, value);
+            with.after(FLAG_AFTER_VALUE);
             with.set(node + ENDS, 1);
             with.publish().map_err(Error::from)?;
             return Ok(Some(Inserted::New));
@@ -237,11 +230,7 @@ impl Trie {
         let mut publication = with.take().expect("it is published once");
         let deepest = depth + missing.min(PIECE_NODES);
         let first = self.chain(key, (depth + 1, deepest), is_last.then_some(value), &mut publication)?;
-        if is(Mutant::PointerBeforeNodes) {
-            frame.pool.word(slot).store(first, Release);
-            frame.pool.flush(slot, 8);
-            frame.pool.fence();
-        }
+        publication.barrier(NODES_WITH_THEIR_POINTER);
         publication.set(slot, first);
         publication.publish().map_err(Error::from)?;
         Ok(is_last.then_some(Inserted::New))
@@ -261,9 +250,7 @@ impl Trie {
             let node = pool.reserve(NODE_BYTES)?;
             let child = below.map(|below| (letter(key, depth), below));
             fill(pool, node.offset(), depth, value.take(), child);
-            if !is(Mutant::NodeNotFlushed) {
-                pool.flush(node.offset(), NODE_BYTES);
-            }
+            pool.flush_at(node.offset(), NODE_BYTES, TRIE_NODE);
             below = Some(with.allocate(node));
         }
         Ok(below.expect("at least one is missing"))
@@ -313,11 +300,7 @@ impl Trie {
 
     /// Clears the key of a node.
     fn clear(&self, node: u64, with: &mut Publication<'_>) {
-        if is(Mutant::RemovalNotFlushed) {
-            self.frame.pool.word(node + ENDS).store(0, Release);
-        } else {
-            with.set(node + ENDS, 0);
-        }
+        with.set_at(node + ENDS, 0, REMOVAL);
     }
 
     fn children(&self, node: u64) -> usize {
@@ -358,12 +341,8 @@ impl Trie {
         }
         let slot = child_slot(nodes[first - 1], letter(key, first - 1));
         let mut with = with.take().expect("it is published once");
-        if is(Mutant::RemovalNotFlushed) {
-            frame.pool.word(slot).store(0, Release);
-        } else {
-            with.set(slot, 0);
-            nodes[first..].iter().for_each(|node| with.free(*node));
-        }
+        with.set_at(slot, 0, REMOVAL);
+        nodes[first..].iter().for_each(|node| with.free(*node));
         with.publish().map_err(Error::from)?;
         frame.mark_removed(&nodes[first..]);
         Ok(())

@@ -101,36 +101,30 @@ fn crash_while_a_slot_array_changes() {
     shake(&steps);
 }
 
-/// Seeded bugs, each with the history above that must find it.
-#[cfg(feature = "mutants")]
-const SEEDED: [(&str, &str); 10] = [
-    ("fast-erase-not-flushed", "fast_fair_missing_flush_after_delete"),
-    ("fast-shift-before-commit", "fast_fair_crash_while_entries_shift_across_lines"),
-    ("slot-array-changes-while-valid", "crash_while_a_slot_array_changes"),
-    ("gap-copies-not-flushed", "fast_fair_crash_while_entries_shift_across_lines"),
-    ("tree-node-not-flushed", "crash_between_a_split_and_its_parent"),
-    ("tree-sibling-before-node", "crash_between_a_split_and_its_parent"),
-    ("tree-split-truncates-first", "crash_between_a_split_and_its_parent"),
-    ("tree-root-before-its-split", "crash_in_root_split"),
-    ("tree-parent-after-its-split", "crash_between_a_split_and_its_parent"),
-    ("tree-merge-unlinks-first", "crash_in_merge"),
-];
-
-/// A bug is selected for a whole process, so each history runs in one of its own.
+/// A mutant is selected for a whole process, so each history runs in one of its own.
 #[cfg(feature = "mutants")]
 #[test]
-fn every_seeded_bug_is_caught() {
-    use entresol_memory::mutants::{CATALOGUE, CaughtBy, SELECT};
-    let ours = CATALOGUE.iter().filter(|mutant| mutant.caught_by == CaughtBy::Trees);
-    assert!(ours.map(|mutant| mutant.name).eq(SEEDED.map(|(name, _)| name)), "the catalogue has others");
-    for (name, history) in SEEDED {
+fn every_mutant_of_generic_trees_is_caught() {
+    use crate::points::{LIST, Test};
+    use entresol_memory::order::faults::{Expected, SELECT, listed};
+    let mut wrong = Vec::new();
+    for (mutant, expected) in listed(entresol_structures::POINTS, LIST) {
+        let (Expected::Caught(Test::Tree(history)) | Expected::Harmless(Test::Tree(history), _)) = expected
+        else {
+            continue;
+        };
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-        let output = alone.env(SELECT, name).args(["--exact", &format!("bugs::{history}")]).output().unwrap();
+        let output = alone
+            .env(SELECT, mutant.to_string())
+            .args(["--exact", &format!("bugs::{history}")])
+            .output()
+            .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            !output.status.success() && text.contains("crash check failed"),
-            "{name} is not caught: {text}"
-        );
-        println!("{name}: caught by {history}");
+        let caught = !output.status.success() && text.contains("crash check failed");
+        println!("{mutant:45} {history} {caught}");
+        if caught != matches!(expected, Expected::Caught(_)) {
+            wrong.push(format!("{mutant}: {text}"));
+        }
     }
+    assert!(wrong.is_empty(), "not as the list says: {wrong:#?}");
 }

@@ -10,6 +10,9 @@ mod crash;
 mod damage;
 mod limits;
 mod model;
+#[cfg(feature = "mutants")]
+#[path = "../points/mod.rs"]
+mod points;
 
 use entresol_memory::{DomainChoice, Env, JournalOptions, Pool, PoolOptions, Publication};
 use entresol_structures::btree::instances::*;

@@ -34,7 +34,7 @@
 
 use smallvec::SmallVec;
 
-use entresol_memory::mutants::intact;
+use entresol_memory::order::step;
 
 use super::Execution;
 use crate::active::CommitStamp;
@@ -42,6 +42,7 @@ use crate::directory::{DeclaredIn, Directory};
 use crate::group::{Group, STRIPED_KEYS_MAX};
 use crate::in_flight::lock_without_older;
 use crate::plan::Steps;
+use crate::points::LARGE_COMMIT_DECLARED;
 use crate::snapshot::Class;
 use crate::write_set::WriteSet;
 use crate::{GroupId, Result, Timestamp, interleave};
@@ -98,8 +99,8 @@ impl<'c> Execution<'c> {
         };
         let stamp = self.context.active.stamp(slot, class);
         if !groups.is_empty()
-            && intact("large-commit-not-declared")
-            && let Err(error) = self.context.directory.declare(stamp.cts(), &groups, &entries)
+            && let Err(error) =
+                step(LARGE_COMMIT_DECLARED, || self.context.directory.declare(stamp.cts(), &groups, &entries))
         {
             // Nothing has its timestamp.
             stamp.finish();

@@ -10,12 +10,16 @@
 
 use std::sync::atomic::Ordering;
 
-use entresol_memory::mutants::{active, intact};
+use entresol_memory::order::{in_order, step};
 use entresol_memory::{Pool, Publication, Reservation};
 
 use super::table::LIST_WORD;
 use super::{Directory, WORD};
 use crate::group::Group;
+use crate::points::{
+    ANNOUNCEMENT, LAST_CTS, LAST_CTS_AFTER_LIST, LAST_CTS_LIST, LAST_CTS_OF_ALL_GROUPS, LIST_CARRIED_OUT,
+    LIST_GOES_AFTER_LAST_CTS,
+};
 use crate::{Error, GroupId, Result, Timestamp};
 
 /// Maximum number of `LastCTS` in one publication.
@@ -44,8 +48,8 @@ impl Directory {
             group.id
         );
         self.word(offset).store(cts, Ordering::Release);
-        if group.is_durable() && intact("announcement-not-flushed") {
-            self.pool.flush(offset, WORD as usize);
+        if group.is_durable() {
+            self.pool.flush_word_at(offset, ANNOUNCEMENT);
         }
     }
 
@@ -71,13 +75,6 @@ impl Directory {
             self.pool.fence();
             return Ok(());
         }
-        if active("last-cts-group-by-group") {
-            last.iter().for_each(|&(group, cts)| {
-                self.store_last_cts(group, cts);
-                self.pool.fence();
-            });
-            return Ok(());
-        }
         if let ListRoom(Some(room)) = room {
             return self.set_listed(last, room);
         }
@@ -94,6 +91,7 @@ impl Directory {
     /// Adds the words to a publication of all that they complete.
     pub(crate) fn add_last_cts(&self, last: &[(GroupId, Timestamp)], publication: &mut Publication<'_>) {
         for &(group, cts) in last {
+            publication.barrier(LAST_CTS_OF_ALL_GROUPS);
             publication.set(self.group_offset(group) + WORD, cts);
         }
     }
@@ -102,9 +100,7 @@ impl Directory {
     fn store_last_cts(&self, group: GroupId, cts: Timestamp) {
         let offset = self.group_offset(group) + WORD;
         self.word(offset).store(cts, Ordering::Release);
-        if intact("last-cts-not-flushed") {
-            self.pool.flush(offset, WORD as usize);
-        }
+        self.pool.flush_word_at(offset, LAST_CTS);
     }
 
     fn set_listed(&self, last: &[(GroupId, Timestamp)], room: Reservation<'_>) -> Result<()> {
@@ -117,18 +113,18 @@ impl Directory {
             pair[0].store(u64::from(group.0), Ordering::Relaxed);
             pair[1].store(cts, Ordering::Relaxed);
         }
-        if intact("list-of-last-cts-not-flushed") {
-            self.pool.flush(room.offset(), words.len() * WORD as usize);
-        }
+        self.pool.flush_at(room.offset(), words.len() * WORD as usize, LAST_CTS_LIST);
         let mut publication = self.pool.publication();
         let list = publication.allocate(room);
         publication.set(place, list);
-        if active("last-cts-before-their-list") {
-            last.iter().for_each(|&(group, cts)| self.store_last_cts(group, cts));
-            self.pool.fence();
-        }
-        publication.publish()?;
-        last.iter().for_each(|&(group, cts)| self.store_last_cts(group, cts));
+        in_order(
+            LAST_CTS_AFTER_LIST,
+            || publication.publish(),
+            || {
+                last.iter().for_each(|&(group, cts)| self.store_last_cts(group, cts));
+                Ok(())
+            },
+        )?;
         // Recovery rule: while there is a list its words may be old.
         if let Err(error) = self.free_list(place, list) {
             // It is complete. The next open finds the list, and stores its words again.
@@ -139,7 +135,7 @@ impl Directory {
 
     /// The words of the list are stored and flushed.
     fn free_list(&self, place: u64, list: u64) -> Result<()> {
-        self.pool.fence();
+        self.pool.fence_at(LIST_GOES_AFTER_LAST_CTS);
         let mut publication = self.pool.publication();
         publication.set(place, 0);
         publication.free(list);
@@ -154,21 +150,24 @@ impl Directory {
         if list == 0 {
             return Ok(());
         }
-        if intact("list-of-last-cts-forgotten") {
-            let corrupt = || Error::Corrupt(format!("a list of commit timestamps at {list:#x} is damaged"));
-            let count = self.pool.try_words(list, 1).ok_or_else(corrupt)?[0].load(Ordering::Acquire);
-            let words = count.checked_mul(2).and_then(|words| usize::try_from(words + 1).ok());
-            let words = words.and_then(|words| self.pool.try_words(list, words)).ok_or_else(corrupt)?;
-            self.pool.verify(list, words.len() * WORD as usize)?;
-            for pair in words[1..].chunks_exact(2) {
-                let [group, cts] = [0, 1].map(|at| pair[at].load(Ordering::Acquire));
-                let group = u32::try_from(group).map(GroupId).map_err(|_| corrupt())?;
-                self.groups.try_offset(group.0 as usize).ok_or_else(corrupt)?;
-                if cts > self.last_cts(group) {
-                    self.store_last_cts(group, cts);
-                }
+        step(LIST_CARRIED_OUT, || self.carry_out_list(list))?;
+        self.free_list(place, list)
+    }
+
+    fn carry_out_list(&self, list: u64) -> Result<()> {
+        let corrupt = || Error::Corrupt(format!("a list of commit timestamps at {list:#x} is damaged"));
+        let count = self.pool.try_words(list, 1).ok_or_else(corrupt)?[0].load(Ordering::Acquire);
+        let words = count.checked_mul(2).and_then(|words| usize::try_from(words + 1).ok());
+        let words = words.and_then(|words| self.pool.try_words(list, words)).ok_or_else(corrupt)?;
+        self.pool.verify(list, words.len() * WORD as usize)?;
+        for pair in words[1..].chunks_exact(2) {
+            let [group, cts] = [0, 1].map(|at| pair[at].load(Ordering::Acquire));
+            let group = u32::try_from(group).map(GroupId).map_err(|_| corrupt())?;
+            self.groups.try_offset(group.0 as usize).ok_or_else(corrupt)?;
+            if cts > self.last_cts(group) {
+                self.store_last_cts(group, cts);
             }
         }
-        self.free_list(place, list)
+        Ok(())
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use entresol_memory::mutants::intact;
+use entresol_memory::order::step;
 use smallvec::SmallVec;
 
 use super::table::ENTRIES_MAX;
 use super::{Directory, ENTRY_BYTES, FREE, WORD};
+use crate::points::LARGE_COMMIT_RAISES_LAST_CTS;
 use crate::{Error, GroupId, Result, Timestamp};
 
 /// Maximum number of invalid ranges of timestamps. When more than half are in use at open, and when three quarters are
@@ -108,8 +109,8 @@ impl Directory {
         let mut publication = self.pool.publication();
         for (&group, entry) in groups.iter().zip(entries) {
             publication.set(self.range_offset(*entry), FREE);
-            if self.last_cts(group) < cts && intact("large-commit-whole-above-last-cts") {
-                self.add_last_cts(&[(group, cts)], &mut publication);
+            if self.last_cts(group) < cts {
+                step(LARGE_COMMIT_RAISES_LAST_CTS, || self.add_last_cts(&[(group, cts)], &mut publication));
             }
         }
         Ok(publication.publish()?)

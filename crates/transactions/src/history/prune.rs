@@ -12,11 +12,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use entresol_memory::mutants::{active, intact};
+use entresol_memory::order::step;
 use entresol_structures::KeyBytes;
 
 use super::{History, Record};
 use crate::context::StateContext;
+use crate::points::{HORIZON_MOVED, RECORD_WITH_ITS_KEY};
 use crate::reclaim::Patience;
 use crate::recovery;
 use crate::state::State;
@@ -158,9 +159,6 @@ impl StateContext {
         round.from = next.map(Bound::Included);
         if round.from.is_none() {
             history.prune_at_ns.store(now_ns.saturating_add(retention_ns / PRUNE_ROUNDS), Ordering::Release);
-            if active("horizon-moved-after-erasing") {
-                self.directory.set_horizon(state.id, horizon);
-            }
         }
         Ok(Some(done))
     }
@@ -180,9 +178,7 @@ impl StateContext {
         }
         let mut publication = state.pool().publication();
         publication.free(offset);
-        if active("history-freed-before-its-key") {
-            std::mem::replace(&mut publication, state.pool().publication()).publish()?;
-        }
+        publication.barrier(RECORD_WITH_ITS_KEY);
         history.index.remove(key, publication)?;
         Ok(true)
     }
@@ -198,9 +194,7 @@ impl StateContext {
             let horizon = readers.keys().next().map_or(wanted, |&oldest| wanted.min(oldest));
             history.horizon.fetch_max(horizon, Ordering::SeqCst).max(horizon)
         };
-        if intact("horizon-moved-after-erasing") {
-            self.directory.set_horizon(state.id, horizon);
-        }
+        step(HORIZON_MOVED, || self.directory.set_horizon(state.id, horizon));
     }
 
     /// Removes the records of commits that did not finish, before their timestamps are forgotten. The caller has the

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use entresol_memory::mutants::intact;
+use entresol_memory::order;
 use entresol_memory::{Pool, Reservation};
 use entresol_structures::KeyBytes;
 use smallvec::SmallVec;
@@ -12,6 +12,7 @@ use super::History;
 use crate::chain::{Chain, Version, version_bytes_of};
 use crate::invalid_ranges::InvalidRanges;
 use crate::object::VersionedObject;
+use crate::points::{CORRECTED_END, RECORD_HAS_ITS_END, RECORDED_END_CORRECTED};
 use crate::state::State;
 use crate::value_buffer::ValueBuffer;
 use crate::{Error, Result, Timestamp};
@@ -57,9 +58,7 @@ impl<'p> Record<'p> {
     /// Ends the version by another commit: that of the first never happened.
     fn end_again(&self, pool: &Pool, dts: Timestamp) {
         self.version.first_word().store(dts, Ordering::Release);
-        if intact("history-end-not-flushed") {
-            pool.flush(self.offset, 8);
-        }
+        pool.flush_word_at(self.offset, CORRECTED_END);
     }
 
     /// Checks a record that may be damaged.
@@ -137,7 +136,7 @@ impl<'p> Ending<'p> {
     pub(crate) fn write(&self, dts: Timestamp) {
         let mut value = ValueBuffer::new();
         self.version.copy_value(&mut value);
-        let dts = if intact("history-without-its-end") { dts } else { Timestamp::MAX };
+        let dts = order::value(dts, Timestamp::MAX, RECORD_HAS_ITS_END);
         let reservation = self.reservation.as_ref().expect("it is written before it is published");
         Version::write(&self.history.pool, reservation.offset(), dts, self.version.cts(), Some(&value));
     }
@@ -171,9 +170,7 @@ impl<'p> Ending<'p> {
                 .ok_or_else(|| {
                     Error::Corrupt(format!("the history {} has no version at {offset:#x}", history.id))
                 })?;
-            if intact("history-end-not-corrected") {
-                record.end_again(&history.pool, dts);
-            }
+            order::step(RECORDED_END_CORRECTED, || record.end_again(&history.pool, dts));
         }
         Ok(())
     }

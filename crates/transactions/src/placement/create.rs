@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use entresol_memory::mutants::intact;
+use entresol_memory::order::step;
 use entresol_memory::{Pool, Publication};
 use entresol_structures::{KeyWidth, OrderedIndex};
 
 use super::{PoolRole, StateOptions, TierChoice};
 use crate::context::StateContext;
 use crate::directory::StateEntry;
+use crate::points::DISK_STATE_BEFORE_ITS_NAME;
 use crate::state::State;
 use crate::{Error, GroupId, Result};
 
@@ -59,9 +60,7 @@ impl StateContext {
         match entry.pool {
             PoolRole::Disk => {
                 self.pools.disk_or_error()?.add(entry.id, root, publication)?;
-                if intact("disk-state-named-before-it-is-durable") {
-                    pool.sync()?;
-                }
+                step(DISK_STATE_BEFORE_ITS_NAME, || pool.sync())?;
             }
             _ => publication.publish()?,
         }

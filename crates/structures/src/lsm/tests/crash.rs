@@ -1,7 +1,6 @@
 //! Tests of the pool's words under the crash checker: writes, moved buffers, merges at several levels, their
 //! recovery, and destruction.
 
-use super::super::mutants::{self, Mutant};
 use super::super::{LsmOptions, LsmParameters, LsmTree, MergeAlgorithm, RunWriting};
 use super::{Content, Numbered, Operation, ROOT, apply, content, create, in_caller, open, probe_recovered};
 use entresol_memory::crash::{
@@ -173,50 +172,17 @@ fn a_tree_that_is_being_destroyed_owns_what_is_left() {
     assert!(report.explored(1000), "{report:?}");
 }
 
-/// Verifies that the checker finds the mutant, and passes the same history without it.
-fn is_found(mutant: Mutant) {
+#[cfg(feature = "mutants")]
+#[test]
+fn every_mutant_of_logs_and_runs_is_caught() {
+    use crate::listed::{LIST, Test};
+    use entresol_memory::order::faults::{alone, check_all};
+    let _alone = alone();
     let short = || {
         let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::default() };
         // Block by block: so the checker sees each of them alone.
         run::<u64>(45, &LsmOptions { path: RunWriting::Direct, ..in_caller() }, &options)
     };
-    mutants::with(None, short).unwrap();
-    let outcome = mutants::with(Some(mutant), short);
-    println!("{mutant:?}: {outcome:?}");
-    assert!(outcome.is_err(), "{mutant:?} passed: {outcome:?}");
-}
-
-#[test]
-fn a_stamp_ahead_of_its_record_is_found() {
-    is_found(Mutant::StampBeforeRecord);
-}
-
-#[test]
-fn a_log_emptied_ahead_of_its_run_is_found() {
-    is_found(Mutant::LogEmptiedBeforeRun);
-}
-
-#[test]
-fn a_log_that_is_never_emptied_is_found() {
-    is_found(Mutant::LogNeverEmptied);
-}
-
-#[test]
-fn a_run_that_is_not_flushed_is_found() {
-    is_found(Mutant::RunNotFlushed);
-}
-
-#[test]
-fn runs_freed_ahead_of_the_manifest_are_found() {
-    is_found(Mutant::FreedBeforeManifest);
-}
-
-#[test]
-fn unrecorded_segments_are_found() {
-    is_found(Mutant::BuildingNotNoted);
-}
-
-#[test]
-fn unlisted_merged_runs_are_found() {
-    is_found(Mutant::ObsoleteNotListed);
+    short().unwrap();
+    assert!(check_all(crate::POINTS, LIST, Test::Lsm, short) >= 7);
 }

@@ -3,7 +3,6 @@
 
 use super::super::file::path_of;
 use super::super::manifest::IDENTITY;
-use super::super::mutants::{self, Mutant};
 use super::super::{LsmOptions, LsmParameters, LsmTree};
 use super::{ROOT, in_caller};
 use entresol_memory::power_failure::{PowerFailureOptions, PowerFailureReport, Run, Scenario, check};
@@ -117,28 +116,11 @@ fn files_of_runs_survive_every_power_failure() {
     assert!(report.states > 1000 && report.recovery_states > 100, "{report:?}");
 }
 
-fn is_found(mutant: Mutant) {
-    let outcome = mutants::with(Some(mutant), || run(44));
-    println!("{mutant:?}: {outcome:?}");
-    assert!(outcome.is_err(), "{mutant:?} passed: {outcome:?}");
-}
-
+#[cfg(feature = "mutants")]
 #[test]
-fn a_file_that_is_not_synced_is_found() {
-    is_found(Mutant::FileNotSynced);
-}
-
-#[test]
-fn a_name_that_is_not_synced_is_found() {
-    is_found(Mutant::NameNotSynced);
-}
-
-#[test]
-fn an_unrecorded_file_is_found() {
-    is_found(Mutant::FileBeforeNote);
-}
-
-#[test]
-fn a_file_removed_too_early_is_found() {
-    is_found(Mutant::RemovedBeforeDurable);
+fn every_mutant_of_files_of_runs_is_caught() {
+    use crate::listed::{LIST, Test};
+    use entresol_memory::order::faults::{alone, check_all};
+    let _alone = alone();
+    assert!(check_all(crate::POINTS, LIST, Test::LsmFiles, || run(44)) >= 4);
 }

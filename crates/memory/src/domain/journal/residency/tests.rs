@@ -313,11 +313,13 @@ fn a_pool_larger_than_its_budget_comes_down_to_it_and_keeps_its_content() {
 #[cfg(feature = "mutants")]
 #[test]
 fn every_mutant_of_residency_is_caught() {
-    use crate::order::tests::{By, all_are_caught, mutants_caught_by};
-    let _alone = crate::order::faults::alone();
+    use crate::order::faults::{alone, check_all};
+    use crate::order::tests::{By, LIST};
+    let _alone = alone();
     storm(100_000).unwrap();
     while_a_checkpoint_is_under_way().unwrap();
-    all_are_caught(&mutants_caught_by(By::Residency), || {
+    let caught = check_all(crate::POINTS, LIST, By::Residency, || {
         while_a_checkpoint_is_under_way().and_then(|()| storm(1_000_000))
     });
+    assert_eq!(caught, 3);
 }
