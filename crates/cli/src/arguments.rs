@@ -346,7 +346,7 @@ pub struct RoleListArguments {
 #[command(after_help = "Examples:
   entresol check ./db
   entresol check ./db --json report.json
-The exit status is 1 if anything is wrong. Nobody may have the database open meanwhile.")]
+The exit status is 1 if anything is wrong. No other process may have the database open meanwhile.")]
 pub struct CheckArguments {
     /// Directory of the database.
     pub dir: PathBuf,

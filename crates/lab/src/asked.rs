@@ -180,7 +180,7 @@ pub struct KnownMiss {
     pub experiment: String,
     /// Name of the figure.
     pub name: String,
-    /// Why it is missed.
+    /// Reason of the miss.
     pub reason: String,
     /// Value when the entry was written.
     pub last_measured: f64,

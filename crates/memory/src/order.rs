@@ -55,7 +55,7 @@ impl<K: Kind> OrderPoint<K> {
         }
     }
 
-    /// Whether a test asks for this fault here.
+    /// Returns true if a test asks for this fault here.
     #[inline(always)]
     pub(crate) fn asks_for(self, _fault: Fault) -> bool {
         #[cfg(feature = "mutants")]
@@ -72,9 +72,9 @@ pub enum Fault {
     LeftOut,
     /// Only the first line of a range is flushed; of a range of up to a line its first word.
     InPart,
-    /// What a publication has collected before the point becomes durable ahead of the rest.
+    /// Makes the part of a publication before the point durable ahead of the rest.
     Split,
-    /// What a publication collects after the point becomes durable ahead of the rest.
+    /// Makes the part of a publication after the point durable ahead of the rest.
     Reversed,
     /// A word is 0 between its old and its new value.
     InTwo,

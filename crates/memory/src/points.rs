@@ -32,7 +32,7 @@ crate::order_points! {
     LANE_IS_WHOLE: Check,
 
     // What a publication carries: `domain/mod.rs`, `publication.rs`.
-    /// What a publication was asked to flush is durable with its changes.
+    /// Ranges that a publication flushes are durable with its changes.
     PUBLICATION_FLUSHES: Step,
     /// The words that a publication writes are durable before its changes.
     PUBLICATION_WRITES: Flush,
@@ -111,7 +111,7 @@ crate::order_points! {
     FRAME_IS_WHOLE: Check,
     /// A page that is given back has no changes that the file lacks.
     ONLY_CLEAN_PAGES_GO: Check,
-    /// Nobody stores to a page between the last look at it and its giving back.
+    /// No thread stores to a page between the last look at it and its eviction.
     LEAVING_PAGES_CLOSED: Step,
     /// A page whose write is not synced yet is not clean.
     CLEAN_IS_DURABLE: Check,

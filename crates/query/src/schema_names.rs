@@ -12,5 +12,5 @@ pub(crate) const KEYED_SCHEMA: &str = "\u{1}keyed";
 pub(crate) const PG_CATALOG: &str = "pg_catalog";
 /// The SQL standard's.
 pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
-/// The name under which the engine finds ours: it has an `information_schema` of its own, for SHOW.
+/// Name under which DataFusion finds ours: it has an `information_schema` of its own, for SHOW.
 pub(crate) const INFORMATION_INNER: &str = "\u{1}information";

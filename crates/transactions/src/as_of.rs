@@ -17,7 +17,7 @@
 //! same CTS afterwards. Else, and for removed keys, it reads the history *after* that. Of a chain only the newest
 //! version says until when it holds: versions behind it are left to the history.
 //!
-//! Such a transaction writes nothing, never waits and never restarts, whatever the protocol: the past does not change.
+//! Such a transaction writes nothing, never waits and never restarts, whatever the protocol: old versions do not change.
 //! It holds the horizon back as long as it is open.
 //!
 //! Memory: a leaf of the index and [`RECORDS_PER_BATCH`] records for each batch of a scan.

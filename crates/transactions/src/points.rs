@@ -24,7 +24,7 @@ entresol_memory::order_points! {
     REPLACED_OBJECT_WITH_ITS_KEY: Barrier,
     /// A large commit is declared before it writes: small ones raise `LastCTS` above it meanwhile.
     LARGE_COMMIT_DECLARED: Step,
-    /// A large commit that becomes whole raises `LastCTS`: else what is in work when a crash comes would take it along.
+    /// A large commit that completes raises `LastCTS`: else commits in flight at a crash would take it along.
     LARGE_COMMIT_RAISES_LAST_CTS: Step,
     /// A commit that fails leaves out the declared ones below it.
     FAILURE_SPARES_DECLARED: Value,
@@ -46,7 +46,7 @@ entresol_memory::order_points! {
     NEW_OBJECT: Flush,
     /// The further values of a new object are on their way to the medium.
     NEW_OBJECT_VALUES: Flush,
-    /// A version is written into a slot that nobody needs.
+    /// A version is written into a free slot.
     VERSION_IN_A_FREE_SLOT: Value,
 
     // Chains of versions: `chain.rs`.
@@ -94,7 +94,7 @@ entresol_memory::order_points! {
     DURABLE_GROUPS: Value,
 
     // Recovery: `recovery.rs`.
-    /// What was announced and is above `LastCTS` never counts.
+    /// Announced timestamps above `LastCTS` never count.
     ANNOUNCED_AT_OPEN: Value,
     /// Announced timestamps are not drawn again.
     ANNOUNCED_NOT_DRAWN_AGAIN: Step,
@@ -108,10 +108,10 @@ entresol_memory::order_points! {
     DEAD_OBJECT_WITH_ITS_KEY: Barrier,
 
     // Protocols: `locks.rs`, `write_sets.rs`, `plan.rs`.
-    /// Who reads or writes has a lock.
+    /// Readers and writers have a lock.
     LOCK_IS_HELD: Check,
-    /// What a transaction has read is validated.
+    /// Reads of a transaction are validated.
     READS_VALIDATED: Step,
-    /// Versions that leave their object while somebody reads them are kept beside it.
+    /// Versions that leave their object while they are read are kept beside it.
     OLD_VERSIONS_KEPT: Value,
 }

@@ -2,7 +2,7 @@
 //! of libpmemobj's kind, on the same medium, in the same run, turn by turn; what mixed sizes leave of the space;
 //! and how much of a tree's split is allocation (dissertation E5: about 80% with PMDK).
 //!
-//! Times are medians of runs of [`RUN`] operations, so that neither a time slice of somebody else nor a checkpoint
+//! Times are medians of runs of [`RUN`] operations, so that neither a time slice of another process nor a checkpoint
 //! counts; objects of earlier rounds are freed, so that rounds after the first use memory that was used before.
 
 mod churn;

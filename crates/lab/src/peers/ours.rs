@@ -42,7 +42,7 @@ impl Opening {
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        // Whoever wants to know closes the store.
+        // Callers that need to know close the store.
         let _ = self.end();
     }
 }

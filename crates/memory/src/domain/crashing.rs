@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const GUESSES_MAX: usize = 1024;
 
 /// Thread of a note that no thread flushed.
-const NOBODY: u32 = 0;
+const NO_THREAD: u32 = 0;
 
 /// Value of a word that may be on the medium.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,7 @@ pub(crate) struct Note {
 impl Note {
     /// Returns true if it was flushed, not only stored.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.thread != NOBODY
+        self.thread != NO_THREAD
     }
 }
 
@@ -129,7 +129,7 @@ struct State {
 
 thread_local! {
     static THREAD: u32 = {
-        static NEXT: AtomicU32 = AtomicU32::new(NOBODY + 1);
+        static NEXT: AtomicU32 = AtomicU32::new(NO_THREAD + 1);
         NEXT.fetch_add(1, Ordering::Relaxed)
     };
     /// This thread's handles of the collectors of crashing pools that it has used.
@@ -256,7 +256,7 @@ impl State {
     fn guess(&mut self, evictable: &[(u32, u64)]) {
         let room = GUESSES_MAX.saturating_sub(self.guesses);
         let guesses = evictable.iter().take(room);
-        self.notes.extend(guesses.map(|&(index, value)| Note { index, value, thread: NOBODY }));
+        self.notes.extend(guesses.map(|&(index, value)| Note { index, value, thread: NO_THREAD }));
         self.guesses += evictable.len().min(room);
     }
 }

@@ -53,7 +53,7 @@ pub struct Declared {
     pub name: &'static str,
     /// The rule of the protocol.
     pub rule: &'static str,
-    /// What may go wrong there.
+    /// Faults that are possible there.
     pub faults: &'static [Fault],
 }
 
@@ -78,7 +78,7 @@ pub fn mutants(points: &'static [Declared]) -> impl Iterator<Item = Mutant> {
     points.iter().flat_map(|point| point.faults.iter().map(move |&fault| Mutant { point, fault }))
 }
 
-/// What becomes of a mutant in the test that comes by.
+/// Outcome of a mutant in the test that reaches it.
 #[derive(Debug, Clone, Copy)]
 pub enum Expected<T> {
     /// It is caught.
@@ -163,16 +163,16 @@ pub(super) const fn id_of(name: &[u8]) -> u64 {
     hash << 8
 }
 
-/// Nobody has asked yet: the environment decides.
+/// Value before the first question: the environment decides.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The number of the point and of the fault; 0: none.
 static SELECTED: AtomicU64 = AtomicU64::new(UNKNOWN);
 
-/// How often the selected fault was asked for.
+/// Number of times that the selected fault was asked for.
 static REACHED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether this is the selected fault.
+/// Returns true if this is the selected fault.
 #[inline]
 pub(super) fn asked_for(id: u64, fault: Fault) -> bool {
     let selected = match SELECTED.load(Ordering::Relaxed) {
@@ -212,7 +212,7 @@ pub fn select(mutant: Option<Mutant>) {
     SELECTED.store(selected, Ordering::Relaxed);
 }
 
-/// How often the code came by the selected fault.
+/// Number of times that the code reached the selected fault.
 pub fn reached() -> usize {
     REACHED.load(Ordering::Relaxed)
 }

@@ -10,7 +10,7 @@ use crate::{Pool, Reservation, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where a fault is caught.
+/// Test that catches a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// Histories of the crash checker, below.

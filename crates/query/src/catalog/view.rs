@@ -32,7 +32,7 @@ pub(crate) struct Source {
     pub(crate) current: Arc<Current>,
     pub(crate) facts: Arc<Facts>,
     pub(crate) sessions: Sessions,
-    /// Set when the engine is there.
+    /// Set once the DataFusion context is made.
     pub(crate) views: Arc<OnceLock<Arc<dyn PlannedRelations>>>,
     pub(crate) registry: &'static Registry,
 }

@@ -17,7 +17,7 @@ use crate::dml::expressions;
 use crate::error::{Error, Result};
 use crate::parser::sequence::Options;
 
-/// How the values of a column come about.
+/// Generation of a column's values by a sequence.
 #[derive(Debug, Clone)]
 pub(crate) struct Generated {
     pub(crate) identity: Option<Identity>,
@@ -41,7 +41,7 @@ pub(crate) fn serial(declared: &SqlType) -> Option<(DataType, Generated)> {
     Some((column, Generated { identity: None, options: Options::default(), serial: Some(sequence) }))
 }
 
-/// What GENERATED … AS IDENTITY says; `None` if the option is another.
+/// Reads GENERATED … AS IDENTITY; `None` if the option is another.
 pub(crate) fn identity_option(option: &ColumnOption) -> Option<Result<Generated>> {
     let ColumnOption::Generated { generated_as, sequence_options, generation_expr: None, .. } = option else {
         return None;
@@ -56,7 +56,7 @@ pub(crate) fn identity_option(option: &ColumnOption) -> Option<Result<Generated>
 }
 
 impl Generated {
-    /// The sequence of a column and its default; the name is one that nobody has.
+    /// Sequence of a column and its default; the name is unused.
     pub(crate) fn sequence(
         &self,
         catalog: &Catalog,

@@ -8,7 +8,7 @@
 //! other options of PostgreSQL's are taken and change nothing: there is nothing to freeze, and statistics are not kept.
 //!
 //! It runs beside readers and writers, outside of a transaction. A statement that is given up ends between two slices; a table
-//! that is dropped meanwhile is left to whoever frees dropped states.
+//! that is dropped meanwhile is left to the reclamation of dropped states.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ use crate::session::result::StatementResult;
 /// Between two lines of the log.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
-/// Ends the work of a statement that nobody waits for any more.
+/// Stops the work of a statement whose future was dropped.
 struct GivenUp(Arc<AtomicBool>);
 
 impl Drop for GivenUp {

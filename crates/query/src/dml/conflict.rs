@@ -34,8 +34,8 @@ const EXCLUDED: &str = "excluded";
 
 /// ON CONFLICT clause of one statement.
 pub(crate) struct OnConflict {
-    arbiters: Vec<UniqueKey>,
-    /// Of each arbiter what the rows of the statement had.
+    unique_keys: Vec<UniqueKey>,
+    /// Values of the statement's rows for each unique key.
     seen: Vec<HashSet<Vec<u8>>>,
     update: Option<Assignments>,
 }
@@ -105,19 +105,19 @@ impl OnConflict {
         let OnInsert::OnConflict(on) = on else {
             return Err(Error::unsupported(format!("{on} in INSERT")));
         };
-        let (arbiters, update) = match (&on.conflict_target, &on.action) {
-            (target, OnConflictAction::DoNothing) => (arbiters(table, target.as_ref())?, None),
+        let (unique_keys, update) = match (&on.conflict_target, &on.action) {
+            (target, OnConflictAction::DoNothing) => (unique_keys(table, target.as_ref())?, None),
             (Some(target), OnConflictAction::DoUpdate(update)) => {
                 let update = Assignments::new(session, table, name, update).await?;
-                (arbiters(table, Some(target))?, Some(update))
+                (unique_keys(table, Some(target))?, Some(update))
             }
             (None, OnConflictAction::DoUpdate(_)) => {
                 let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
                 return Err(Error::coded("42601", message));
             }
         };
-        let seen = vec![HashSet::new(); arbiters.len()];
-        Ok(OnConflict { arbiters, seen, update })
+        let seen = vec![HashSet::new(); unique_keys.len()];
+        Ok(OnConflict { unique_keys, seen, update })
     }
 
     /// Returns true if it reads tables, so that all rows have to be resolved at once.
@@ -139,9 +139,9 @@ impl OnConflict {
     ) -> Result<Resolved> {
         let mut met: Vec<Option<Row>> = vec![None; rows.len()];
         let mut skipped = vec![false; rows.len()];
-        for (arbiter, seen) in self.arbiters.iter().zip(&mut self.seen) {
-            let identities = table.unique_keys(arbiter, &rows)?;
-            let there = table.rows_with_unique_keys(tx, arbiter, &identities)?;
+        for (unique_key, seen) in self.unique_keys.iter().zip(&mut self.seen) {
+            let identities = table.unique_keys(unique_key, &rows)?;
+            let there = table.rows_with_unique_keys(tx, unique_key, &identities)?;
             for (at, (identity, there)) in identities.into_iter().zip(there).enumerate() {
                 let Some(identity) = identity.filter(|_| !skipped[at]) else { continue };
                 let again = seen.contains(&identity[..]);
@@ -256,8 +256,8 @@ impl Assignments {
     }
 }
 
-/// What a target names: the key or unique indexes.
-fn arbiters(table: &Table, target: Option<&ConflictTarget>) -> Result<Vec<UniqueKey>> {
+/// Unique keys of a conflict target: the primary key or unique indexes.
+fn unique_keys(table: &Table, target: Option<&ConflictTarget>) -> Result<Vec<UniqueKey>> {
     let schema = table.schema();
     let mut unique = table.indexes().iter().filter(|index| index.definition().unique);
     match target {

@@ -8,7 +8,7 @@ use crate::dml::source::is_default;
 use crate::error::{Error, Result};
 use crate::parser::sequence_calls::sequence_of;
 
-/// Whether a column is an identity column, and of which kind.
+/// Kind of an identity column; `None` if it is another column.
 pub(crate) fn identity(catalog: &Catalog, table: &Table, column: usize) -> Result<Option<Identity>> {
     let Some(Some(default)) = table.definition().defaults.get(column) else { return Ok(None) };
     if !default.starts_with("nextval(") {
@@ -59,7 +59,7 @@ pub(crate) fn check_inserted(
     Ok(())
 }
 
-/// Whether a projection surely ends before a place.
+/// Returns true if a projection surely ends before a place.
 fn is_short(projection: &[SelectItem], place: usize) -> bool {
     let plain =
         |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });

@@ -301,7 +301,7 @@ pub(crate) fn quoted(name: &str) -> Ident {
     Ident::with_quote('"', name)
 }
 
-/// Why a relation that is no table cannot be written: `cannot insert into view "v"`.
+/// Error of a write to a relation that is no table: `cannot insert into view "v"`.
 fn not_written(catalog: &entresol_tables::Catalog, verb: &str, name: &str) -> Option<Error> {
     match catalog.relation_kind(name)? {
         RelationKind::View => {

@@ -95,7 +95,7 @@ pub(crate) fn check_columns(source: &InsertSource, frame: &DataFrame) -> Result<
     Ok(())
 }
 
-/// Whether a plan scans a table of this name; subqueries count.
+/// Returns true if a plan scans a table of this name; subqueries count.
 pub(crate) fn reads(plan: &LogicalPlan, table: &Table) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {

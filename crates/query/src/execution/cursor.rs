@@ -20,7 +20,7 @@ use crate::session::result::StatementResult;
 /// Maximum number of open cursors of a session.
 pub const CURSORS_MAX: usize = 64;
 
-/// What a statement does with a cursor, for those who have cursors of their own.
+/// Use of a cursor by a statement, for callers with cursors of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CursorUse<'s> {
     /// DECLARE of this name.

@@ -33,7 +33,7 @@ impl Session {
     }
 
     /// Begins a statement: what is called until the next one begins is a part of it. It stops at the deadline, and when
-    /// somebody stops it with what is returned.
+    /// it is cancelled through the returned handle.
     pub fn begin_statement(&mut self, deadline: Option<Instant>) -> Arc<Cancellation> {
         if self.core.block.is_none() {
             // Those of a block whose COMMIT was stopped.

@@ -107,7 +107,7 @@ impl std::fmt::Debug for Portions {
 /// An open cursor.
 pub(crate) struct Cursor {
     pub(crate) rows: Portions,
-    /// How many savepoints the block had.
+    /// Number of savepoints of the block when the cursor was declared.
     pub(crate) savepoints: usize,
 }
 

@@ -248,7 +248,7 @@ impl Session {
         if (command.is_definition() && !command.is_stopped_by_itself())
             || matches!(command, Command::Backup(_))
         {
-            // Its steps take effect one by one, on threads that nobody stops: its result is what happened.
+            // Its steps take effect one by one, on threads that are not stopped: its result is what happened.
             self.core.begin_definite()?;
         }
         let done = match &command {

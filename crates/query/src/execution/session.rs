@@ -79,7 +79,7 @@ impl Session {
         Session { core, statements: BTreeMap::new(), cursors: Cursors::default() }
     }
 
-    /// Whether a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are possible then.
+    /// Returns true if a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are possible then.
     pub fn is_failed(&self) -> bool {
         self.core.block.as_ref().is_some_and(|block| block.failure().get().is_some())
     }
@@ -96,7 +96,7 @@ impl Session {
         self.core.block.is_some()
     }
 
-    /// When the session's commits are durable.
+    /// Durability of the session's commits.
     pub fn durability(&self) -> Durability {
         self.core.durability
     }
@@ -106,7 +106,7 @@ impl Session {
         &self.core.catalog
     }
 
-    /// How many savepoints the open block has.
+    /// Number of savepoints of the open block.
     pub fn savepoints(&self) -> usize {
         self.core.block.as_ref().map_or(0, Block::savepoints)
     }

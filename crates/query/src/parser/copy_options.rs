@@ -26,9 +26,9 @@ pub(crate) enum Format {
 pub(crate) struct Options {
     pub(crate) format: Format,
     pub(crate) delimiter: u8,
-    /// What stands for NULL.
+    /// String that stands for NULL.
     pub(crate) null: String,
-    /// Whether the first line has the names of the columns.
+    /// True if the first line has the names of the columns.
     pub(crate) header: bool,
 }
 

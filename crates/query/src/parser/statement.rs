@@ -216,7 +216,7 @@ impl Command {
     }
 }
 
-/// What a statement of this module does, as command tags begin.
+/// Beginning of a definition's command tag.
 fn definition_verb(statement: &Statement) -> &'static str {
     match statement {
         Statement::CreateIndex(_) => "CREATE INDEX",
@@ -242,7 +242,7 @@ fn declared_cursor(declare: Declare) -> Result<(String, Box<EngineStatement>)> {
     Ok((identifier(name), Box::new(EngineStatement::Statement(Box::new(Statement::Query(query))))))
 }
 
-/// The statement inside of what the engine's parser gives, and inside of EXPLAIN.
+/// Statement inside of the one that DataFusion's parser returns, and inside of EXPLAIN.
 pub(crate) fn inner(statement: &EngineStatement) -> Option<&Statement> {
     match statement {
         EngineStatement::Statement(statement) => Some(statement),

@@ -81,7 +81,7 @@ pub(crate) fn number(sign: &str, digits: &str) -> Result<i64> {
     })
 }
 
-/// Whether a text has these letters anywhere, which are in lower case.
+/// Returns true if query text has these letters anywhere, which are in lower case.
 pub(crate) fn has_word(sql: &str, word: &str) -> bool {
     sql.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
 }

@@ -79,7 +79,7 @@ pub(crate) enum Coverage {
 /// Access for a list of filters, and its coverage of each of them.
 #[derive(Debug)]
 pub(crate) struct Analysis {
-    /// Which rows to look at.
+    /// Rows to read.
     pub access: Access,
     /// Coverage of each filter, in their order.
     pub coverage: Vec<Coverage>,

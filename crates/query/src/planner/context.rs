@@ -33,12 +33,12 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use std::sync::Arc;
 
-/// Rules of the engine that are left out. The first two find the columns of a condition again by name, and take another
+/// Rules of DataFusion that are left out. The first two find the columns of a condition again by name, and take another
 /// where a join has two of one name; what can move has moved before, and no scan of ours takes a condition that changes
 /// while it runs. The third fails on aggregates of aggregates of nothing, and knows no count of rows that is exact.
 const LEFT_OUT: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "aggregate_statistics"];
 
-/// The engine of a session, with the database's tables.
+/// DataFusion context of a session, with the database's tables.
 pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<Running>) -> SessionContext {
     let mut config = SessionConfig::new()
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
@@ -49,7 +49,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
         config = config.with_target_partitions(partitions.max(1));
     }
     config.options_mut().execution.time_zone = Some(time_zones::UTC.to_owned());
-    // It refuses plans in which the engine's two ideas of what may be NULL differ.
+    // It refuses plans in which DataFusion's two ideas of what may be NULL differ.
     config.options_mut().execution.skip_physical_aggregate_schema_check = true;
     config.options_mut().optimizer.enable_dynamic_filter_pushdown = false;
     let parser = &mut config.options_mut().sql_parser;

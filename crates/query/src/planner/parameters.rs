@@ -401,7 +401,7 @@ pub(crate) fn column_value(scalar: &ScalarValue) -> Option<Value> {
 }
 
 impl Command {
-    /// How many parameters it has.
+    /// Number of its parameters.
     pub(crate) fn parameters(&self) -> Result<usize> {
         match self {
             Command::Query(statement) => inner(statement).map_or(Ok(0), count),

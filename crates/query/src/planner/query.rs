@@ -70,7 +70,7 @@ pub(crate) async fn query(session: &SessionCore, statement: EngineStatement) -> 
     Ok(Outcome::Rows(plan_query(session, statement).await?.execute_stream().await?))
 }
 
-/// SET and RESET of the engine's own options.
+/// SET and RESET of DataFusion's own options.
 pub(crate) async fn set(session: &SessionCore, statement: EngineStatement) -> Result<StatementResult> {
     let plan = session.context.state().statement_to_plan(statement).await?;
     session.context.execute_logical_plan(plan).await?;

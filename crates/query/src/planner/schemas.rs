@@ -3,7 +3,7 @@
 //! - `public`: the tables, views and sequences of the database; names without a schema mean it;
 //! - `entresol`: the system tables, see [`crate::catalog::system`];
 //! - `pg_catalog` and `information_schema`, see [`crate::catalog`]; the first needs not be written, and is not listed;
-//! - one for each moment of the past ([`crate::planner::time_travel`]), which only the statement that asks for it knows;
+//! - one for each point in time that is asked for ([`crate::planner::time_travel`]), which only that statement sees;
 //! - a nameless one for UPDATE and DELETE, in which tables have their hidden keys; it is not listed.
 //!
 //! Nothing is cached here: each look-up reads the tables' catalog, so that objects created by another session are
@@ -29,7 +29,7 @@ use crate::planner::views::Views;
 use crate::schema_names::{INFORMATION_INNER, KEYED_SCHEMA, PG_CATALOG, SCHEMA, SYSTEM_SCHEMA};
 use crate::session::current::Current;
 
-/// What the names of schemas of the past begin with; the timestamp follows.
+/// Prefix of the names of schemas as of a point in time; the timestamp follows.
 const PAST_SCHEMA: &str = "\u{1}as of ";
 
 /// Name of the schema of the tables as of a snapshot timestamp.

@@ -6,7 +6,7 @@
 //! node:
 //!
 //! - before and after each batch the wrapper looks whether the statement is stopped ([`crate::session::cancellation`]);
-//! - a stream that has held its thread for [`TURN_MAX`] gives way, by the clock and not by a count of batches;
+//! - a stream that has held its thread for [`TURN_MAX`] yields, by the clock and not by a count of batches;
 //! - the conditions of joins look too, each time they are computed, on at most a batch of pairs; where no pair meets one, a turn
 //!   lasts for seconds, so the runtime gets another thread then to go on with;
 //! - once the rows of a plan are dropped, what still computes for it on other threads stops.

@@ -5,7 +5,7 @@
 //!
 //! - [`CheckedArithmetic`], the last rule of the physical optimizer, makes arithmetic checked in projections, in
 //!   filters, and in arguments and keys of aggregates.
-//! - [`CheckedConstants`], an analyzer rule after the engine's type coercion, does so for what the engine computes when it
+//! - [`CheckedConstants`], an analyzer rule after DataFusion's type coercion, does so for what DataFusion computes when it
 //!   plans.
 //! - Sums of BIGINTs are NUMERICs ([`crate::postgres::number_types`]); those of INTs need no check: no table has the 2^32 rows for them to
 //!   leave a BIGINT.

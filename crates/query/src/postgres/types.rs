@@ -252,7 +252,7 @@ fn decimal(column: &str, declared: &SqlType, info: &ExactNumberInfo) -> Result<D
     Ok(DataType::Decimal { precision: precision as u8, scale: scale as u8 })
 }
 
-/// The columns that rows of the past have: the same, but rules may be younger than rows.
+/// Columns of rows as of a point in time: the same, but constraints may be younger than rows.
 pub(crate) fn nullable(schema: &SchemaRef, key: &[usize]) -> SchemaRef {
     let fields = schema.fields().iter().enumerate();
     let fields: Vec<Field> = fields

@@ -9,15 +9,15 @@ use entresol_transactions::Transaction;
 use crate::error::{Error, Result};
 use crate::session::cancellation::{Running, StopsIfDropped};
 
-/// A statement that has held its thread for longer gives way before it commits: whoever waits to stop it gets a turn.
+/// Longest time that a statement holds its thread before it yields ahead of its commit, so that it can be cancelled.
 const TURN_MAX: Duration = Duration::from_millis(10);
 
-/// Whether a commit of something waits for the disk.
+/// Returns true if the commit of a transaction that wrote waits for the disk.
 pub(crate) fn commit_waits(transaction: &Transaction, durability: Durability) -> bool {
     durability == Durability::Sync && transaction.context().pool().domain() == DomainKind::Journal
 }
 
-/// Commits what a statement wrote that began then. Whoever wants to stop it gets a last turn before.
+/// Commits the writes of a statement that began then. It yields once before, so that it can be cancelled.
 pub(crate) async fn commit_after(
     began: Instant,
     transaction: &Arc<Transaction>,

@@ -17,17 +17,17 @@ use crate::session::current::{Bound, Current};
 use crate::session::snapshots::{SessionSnapshots, Sessions};
 use crate::session::variables::Facts;
 
-/// How often an autocommitted statement is run again after a conflict, if the options say nothing else.
+/// Default number of times that an autocommitted statement is retried after a conflict.
 pub const CONFLICT_RETRIES_MAX: u32 = 16;
 
-/// How a session behaves.
+/// Options of a session.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// When commits are durable; the setting `durability` changes it for the session.
+    /// Durability of commits; the setting `durability` changes it for the session.
     pub durability: Durability,
-    /// How often an autocommitted statement is run again after a conflict.
+    /// Number of times that an autocommitted statement is retried after a conflict.
     pub conflict_retries_max: u32,
-    /// How many threads a query may use; all if `None`.
+    /// Number of threads of a query; all if `None`.
     pub target_partitions: Option<usize>,
     /// Memory and spill files of queries, to be shared by all sessions of a database; see [`query_memory`].
     ///

@@ -15,7 +15,7 @@ use crate::error::external;
 pub(crate) struct Current(Mutex<Option<Arc<Transaction>>>);
 
 impl Current {
-    /// The current transaction reads the past.
+    /// Returns true if the current transaction reads as of a point in time.
     pub(crate) fn is_past(&self) -> bool {
         self.0.lock().as_ref().is_some_and(|transaction| transaction.as_of().is_some())
     }

@@ -7,7 +7,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
-/// What a statement gave. Its rows are collected, or come as they are computed ([`Outcome`]).
+/// Result of a statement. Its rows are collected, or come as they are computed ([`Outcome`]).
 #[derive(Clone)]
 pub enum StatementResult<R = Collected> {
     /// Rows of a query.

@@ -43,7 +43,7 @@ impl Drawn {
     }
 }
 
-/// Makes the functions known to the engine.
+/// Registers the functions with DataFusion.
 pub(crate) fn register(context: &SessionContext, catalog: &Arc<Catalog>, facts: &Arc<Facts>) {
     for kind in [Kind::Next, Kind::Current, Kind::Last, Kind::Set] {
         context.register_udf(ScalarUDF::from(Function::new(kind, catalog, facts)));

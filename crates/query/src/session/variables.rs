@@ -46,9 +46,9 @@ pub(crate) struct Facts {
     /// Settings, shared with the savepoints that restore them; copied on change.
     settings: Mutex<Arc<Settings>>,
     pub(crate) client: Mutex<Client>,
-    /// How often something here was changed.
+    /// Number of changes.
     pub(crate) changes: AtomicU64,
-    /// What it drew from sequences.
+    /// Values that the session got from sequences.
     pub(crate) drawn: Mutex<Drawn>,
     /// Notices to be sent to the client.
     pub(crate) notices: Mutex<Vec<String>>,
@@ -113,7 +113,7 @@ impl Facts {
     }
 }
 
-/// Makes the functions known to the engine.
+/// Registers the functions with DataFusion.
 pub(crate) fn register(context: &SessionContext, facts: &Arc<Facts>) {
     let user: fn(&Facts) -> String = |facts| facts.client.lock().user.clone();
     type Text = fn(&Facts) -> String;

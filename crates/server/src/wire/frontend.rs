@@ -138,7 +138,7 @@ pub(crate) fn decode((kind, body): Packet) -> Result<Frontend, Violation> {
     }
 }
 
-/// The unread rest of a packet.
+/// Rest of a packet.
 pub(crate) struct Body(pub(crate) Bytes);
 
 impl Body {

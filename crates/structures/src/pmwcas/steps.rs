@@ -108,7 +108,7 @@ impl PmwCas {
             if swap(word, named | DIRTY, value(entry) | DIRTY).is_err() {
                 let _ = swap(word, named, value(entry) | DIRTY);
             }
-            // Also if somebody else did that, who may not have come to flush it.
+            // Also if another thread did that, which may not have flushed it yet.
             self.pool.flush_word_at(entry.at, FINISHED_WORD);
         }
         self.pool.fence_at(REUSE_AFTER_VALUES);

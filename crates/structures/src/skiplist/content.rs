@@ -167,7 +167,7 @@ impl<L: Layout> Content for Bucket<L> {
     }
 
     fn insert<K: FixedKey>(parts: Parts<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
-        // A bound that is too high harms nobody, so it may be there before its key; after it, it must.
+        // A bound that is too high is harmless, so it may be stored before its key; after it, it must.
         if key.word(0) > parts.head.load(AUX) {
             medium.write(parts.head, AUX, key.word(0));
             medium.after(ENTRY_AFTER_ITS_BOUND);

@@ -21,7 +21,7 @@ pub(super) struct Ledger {
     acknowledged: HashSet<Put>,
     aborted: HashSet<Put>,
     /// Operations in flight, by process.
-    in_work: HashMap<u64, Value>,
+    in_flight: HashMap<u64, Value>,
     /// The last thing that was read of each key.
     last: BTreeMap<u64, Value>,
     last_key: u64,
@@ -75,7 +75,7 @@ impl Ledger {
             read_to: 0,
             acknowledged: HashSet::new(),
             aborted: HashSet::new(),
-            in_work: HashMap::new(),
+            in_flight: HashMap::new(),
             last: BTreeMap::new(),
             last_key: 0,
             committed: 0,
@@ -114,7 +114,7 @@ impl Ledger {
         // The kill may have cut the last line; what it was to say did not happen in front of witnesses.
         file.set_len(self.read_to).map_err(failed("cut"))?;
         let mut ends = String::new();
-        for (process, operations) in std::mem::take(&mut self.in_work) {
+        for (process, operations) in std::mem::take(&mut self.in_flight) {
             ends += &format!(
                 "{{\"type\":\"info\",\"f\":\"txn\",\"process\":{process},\"value\":{operations}}}\n"
             );
@@ -134,7 +134,7 @@ impl Ledger {
         }
         match event["type"].as_str() {
             Some("invoke") => {
-                self.in_work.insert(process, operations);
+                self.in_flight.insert(process, operations);
                 return Ok(());
             }
             Some("ok") => {
@@ -151,7 +151,7 @@ impl Ledger {
             }
             _ => return Err(wrong()),
         }
-        self.in_work.remove(&process);
+        self.in_flight.remove(&process);
         Ok(())
     }
 

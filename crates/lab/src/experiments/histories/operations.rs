@@ -175,7 +175,7 @@ pub(super) fn render(workload: Workload, operations: &[Operation], reads: &[Opti
     text
 }
 
-/// Why a worker cannot go on.
+/// Reason for which a worker ends.
 pub(super) fn fatal(error: &Error) -> String {
     format!("a transaction failed of what no other transaction explains: {error}")
 }
