@@ -71,7 +71,9 @@ fn refused_words_do_not_come_back() {
             let places: Vec<&String> = found.iter().map(|(place, _)| *place).collect();
             wrong.push(format!("{word:?} stands {times} times, at most {most}: {places:?}"));
         } else if times < most {
-            wrong.push(format!("{word:?} stands {times} times only: write that in docs/glossary.md, not {most}"));
+            wrong.push(format!(
+                "{word:?} stands {times} times only: write that in docs/glossary.md, not {most}"
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

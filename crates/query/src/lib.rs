@@ -55,7 +55,7 @@ pub use execution::copy::{CopyIn, CopyLines, CopyOut, LINE_BYTES_MAX};
 pub use execution::cursor::{CURSORS_MAX, CursorUse};
 pub use execution::named_statements::STATEMENTS_MAX;
 pub use execution::prepared::Prepared;
-pub use execution::row_stream::Portions;
+pub use execution::row_stream::ResultCursor;
 pub use execution::session::Session;
 pub use parser::as_of::moment_query;
 pub use parser::copy::CopyStatement;

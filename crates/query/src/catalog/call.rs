@@ -55,7 +55,7 @@ impl std::fmt::Debug for CatalogFunction {
 
 impl PartialEq for CatalogFunction {
     fn eq(&self, other: &CatalogFunction) -> bool {
-        self.place == other.place && Arc::ptr_eq(&self.source.facts, &other.source.facts)
+        self.place == other.place && Arc::ptr_eq(&self.source.variables, &other.source.variables)
     }
 }
 

@@ -51,14 +51,14 @@ fn known_roles(view: &View) -> EngineResult<Vec<RoleRow>> {
 
 /// Rows of roles: the owner of all objects, who cannot log in, and the roles; number, name, administrator, may log in.
 fn role_facts(view: &View) -> EngineResult<Vec<(i64, String, bool, bool)>> {
-    let mut facts = vec![(oids::OWNER, CATALOG.to_owned(), true, false)];
+    let mut variables = vec![(oids::OWNER, CATALOG.to_owned(), true, false)];
     for role in known_roles(view)? {
         match role.name == CATALOG {
-            true => facts[0].3 = true,
-            false => facts.push((oids::role(&role.name), role.name, role.administrator, true)),
+            true => variables[0].3 = true,
+            false => variables.push((oids::role(&role.name), role.name, role.administrator, true)),
         }
     }
-    Ok(facts)
+    Ok(variables)
 }
 
 pub(super) fn authids(view: &View) -> EngineResult<Rows> {
@@ -116,7 +116,7 @@ pub(super) fn users(view: &View) -> EngineResult<Rows> {
 pub(super) fn settings(view: &View) -> EngineResult<Rows> {
     let built_in = Settings::default();
     let row = |setting: &'static crate::postgres::settings::Setting| {
-        let value = view.facts.value(setting);
+        let value = view.variables.value(setting);
         let initial = built_in.get(setting).to_owned();
         vec![
             setting.name.into(),

@@ -16,7 +16,7 @@ use crate::error::external;
 use crate::postgres::pg_types;
 use crate::session::current::Current;
 use crate::session::snapshots::Sessions;
-use crate::session::variables::{Client, Facts};
+use crate::session::variables::{Client, SessionVariables};
 
 /// Planner of relations that are stored as query text.
 #[async_trait]
@@ -30,7 +30,7 @@ pub(crate) trait PlannedRelations: Debug + Send + Sync {
 pub(crate) struct Source {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) current: Arc<Current>,
-    pub(crate) facts: Arc<Facts>,
+    pub(crate) variables: Arc<SessionVariables>,
     pub(crate) sessions: Sessions,
     /// Set once the DataFusion context is made.
     pub(crate) views: Arc<OnceLock<Arc<dyn PlannedRelations>>>,
@@ -44,7 +44,7 @@ impl Source {
             tables: self.catalog.tables(),
             catalog: Arc::clone(&self.catalog),
             transaction: self.current.get(&self.catalog)?,
-            facts: Arc::clone(&self.facts),
+            variables: Arc::clone(&self.variables),
             views: Arc::clone(&self.views),
             registry: self.registry,
         })
@@ -57,7 +57,7 @@ pub(crate) struct View {
     pub(crate) tables: Vec<Arc<Table>>,
     pub(crate) catalog: Arc<Catalog>,
     transaction: Arc<Transaction>,
-    pub(crate) facts: Arc<Facts>,
+    pub(crate) variables: Arc<SessionVariables>,
     /// Plans the views.
     pub(crate) views: Arc<OnceLock<Arc<dyn PlannedRelations>>>,
     pub(crate) registry: &'static Registry,
@@ -124,7 +124,7 @@ fn secondary<'v>(table: &'v Table, index: &Arc<Index>) -> IndexView<'v> {
 impl View {
     /// Client of the session.
     pub(crate) fn client(&self) -> Client {
-        self.facts.client()
+        self.variables.client()
     }
 
     /// Roles of the database; empty as long as no password is required.

@@ -15,13 +15,13 @@ use entresol_tables::{Catalog, DataType, Identity, NewSequence, SequenceType, Ta
 use crate::ddl::sequences::declared;
 use crate::dml::expressions;
 use crate::error::{Error, Result};
-use crate::parser::sequence::Options;
+use crate::parser::sequence::SequenceOptions;
 
 /// Generation of a column's values by a sequence.
 #[derive(Debug, Clone)]
 pub(crate) struct Generated {
     pub(crate) identity: Option<Identity>,
-    options: Options,
+    options: SequenceOptions,
     /// The type of the sequence of a SERIAL; an identity column's is that of the column.
     serial: Option<SequenceType>,
 }
@@ -38,7 +38,7 @@ pub(crate) fn serial(declared: &SqlType) -> Option<(DataType, Generated)> {
         "smallserial" | "serial2" => (DataType::SmallInt, SequenceType::SmallInt),
         _ => return None,
     };
-    Some((column, Generated { identity: None, options: Options::default(), serial: Some(sequence) }))
+    Some((column, Generated { identity: None, options: SequenceOptions::default(), serial: Some(sequence) }))
 }
 
 /// Reads GENERATED … AS IDENTITY; `None` if the option is another.
@@ -51,7 +51,7 @@ pub(crate) fn identity_option(option: &ColumnOption) -> Option<Result<Generated>
         GeneratedAs::ByDefault => Identity::ByDefault,
         GeneratedAs::ExpStored => return None,
     };
-    let options = Options::of_engine(sequence_options.as_deref().unwrap_or_default());
+    let options = SequenceOptions::of_engine(sequence_options.as_deref().unwrap_or_default());
     Some(options.map(|options| Generated { identity: Some(identity), options, serial: None }))
 }
 
@@ -78,14 +78,14 @@ impl Generated {
             name == table || catalog.relation_kind(name).is_some() || taken.iter().any(|new| new.name == name)
         };
         let name = crate::ddl::table_definition::free_name(&base, is_taken);
-        let default = drawing_from(&name);
+        let default = nextval_of(&name);
         let definition = declared(&self.options, sequence_type)?;
         Ok((NewSequence { name, definition, column: place, identity: self.identity }, default))
     }
 }
 
 /// The default of a column that draws from a sequence.
-fn drawing_from(sequence: &str) -> String {
+fn nextval_of(sequence: &str) -> String {
     let plain = relation_name(sequence).is_ok_and(|name| name == sequence);
     let quoted = if plain { sequence.to_owned() } else { format!("\"{}\"", sequence.replace('"', "\"\"")) };
     format!("nextval('{}')", quoted.replace('\'', "''"))
@@ -98,7 +98,7 @@ pub(crate) fn check_sequences(catalog: &Catalog, expr: &Expr) -> Result<()> {
 }
 
 /// The columns whose defaults draw from a sequence.
-pub(crate) fn columns_drawing_from(catalog: &Catalog, sequence: &str) -> Result<Vec<(Arc<Table>, usize)>> {
+pub(crate) fn columns_using_sequence(catalog: &Catalog, sequence: &str) -> Result<Vec<(Arc<Table>, usize)>> {
     let mut found = Vec::new();
     for table in catalog.tables() {
         for (column, default) in table.definition().defaults.iter().enumerate() {

@@ -19,7 +19,7 @@ use crate::ddl::sequences;
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
-use crate::parser::sequence::{Options, SequenceStatement};
+use crate::parser::sequence::{SequenceOptions, SequenceStatement};
 use crate::parser::statement::{Command, parse};
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
@@ -50,7 +50,7 @@ pub(crate) async fn restart(session: &SessionCore, statement: &Truncate) -> Resu
     for table in tables_of(session, statement)? {
         let columns = 0..table.schema().visible_columns().len();
         for name in sequences_of(&session.catalog, &table, columns) {
-            let options = Options { restart: Some(None), ..Options::default() };
+            let options = SequenceOptions { restart: Some(None), ..SequenceOptions::default() };
             let restart = SequenceStatement { creates: false, lenient: true, name, options };
             sequences::run(session, &restart).await?;
         }

@@ -13,7 +13,7 @@ use crate::ddl::views::drop_all;
 use crate::dml::identity;
 use crate::error::{Error, Result};
 use crate::parser::names::table_name;
-use crate::parser::sequence::{Options, SequenceStatement};
+use crate::parser::sequence::{SequenceOptions, SequenceStatement};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
@@ -56,7 +56,7 @@ pub(crate) async fn run(session: &SessionCore, statement: &SequenceStatement) ->
 }
 
 /// The definition of a new sequence.
-pub(crate) fn declared(options: &Options, default_type: SequenceType) -> Result<SequenceDefinition> {
+pub(crate) fn declared(options: &SequenceOptions, default_type: SequenceType) -> Result<SequenceDefinition> {
     let data_type = options.data_type.unwrap_or(default_type);
     let increment = options.increment.unwrap_or(1);
     let (min_value, max_value) = default_bounds(data_type, increment);
@@ -84,7 +84,7 @@ fn default_bounds(data_type: SequenceType, increment: i64) -> (i64, i64) {
 }
 
 /// Applies an ALTER SEQUENCE to a definition and position.
-fn change(options: &Options, definition: &mut SequenceDefinition, position: &mut Position) {
+fn change(options: &SequenceOptions, definition: &mut SequenceDefinition, position: &mut Position) {
     let old_bounds = definition.data_type.bounds();
     definition.increment = options.increment.unwrap_or(definition.increment);
     definition.data_type = options.data_type.unwrap_or(definition.data_type);
@@ -108,7 +108,7 @@ fn change(options: &Options, definition: &mut SequenceDefinition, position: &mut
 }
 
 /// OWNED BY.
-fn own(catalog: &Catalog, options: &Options, definition: &mut SequenceDefinition) -> Result<()> {
+fn own(catalog: &Catalog, options: &SequenceOptions, definition: &mut SequenceDefinition) -> Result<()> {
     match &options.owner {
         None => {}
         Some(None) => definition.owner = None,
@@ -138,7 +138,7 @@ pub(crate) async fn drop_sequences(
         if session.catalog.relation_kind(&name) != Some(RelationKind::Sequence) {
             continue;
         }
-        for (table, column) in generated::columns_drawing_from(&session.catalog, &name)? {
+        for (table, column) in generated::columns_using_sequence(&session.catalog, &name)? {
             let shown = &table.schema().columns()[column].name;
             let cannot =
                 |why: String| Error::coded("2BP01", format!("cannot drop sequence {name} because {why}"));

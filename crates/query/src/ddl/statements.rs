@@ -16,7 +16,7 @@ use crate::ddl::table_definition::{column_indexes, index_name};
 use crate::ddl::views::{self, drop_all};
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
-use crate::session::cancellation::StopsIfDropped;
+use crate::session::cancellation::CancelOnDrop;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::notices::is_storage;
@@ -75,7 +75,7 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
         IndexDefinition { name, columns, unique: create.unique, constraint: false, primary: false };
     let (catalog, if_not_exists) = (Arc::clone(&session.catalog), create.if_not_exists);
     let statement = session.running.statement();
-    let stops = StopsIfDropped::new(Arc::clone(&statement));
+    let stops = CancelOnDrop::new(Arc::clone(&statement));
     let created = blocking(move || catalog.create_index_for(&statement, table.name(), definition)).await;
     stops.done();
     match created? {

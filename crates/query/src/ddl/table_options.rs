@@ -22,7 +22,7 @@ pub(crate) struct DeclaredOptions {
     pub(crate) placement: Option<TierChoice>,
 }
 
-/// Options of a CREATE TABLE.
+/// SequenceOptions of a CREATE TABLE.
 pub(crate) fn declared_options(create: &CreateTable) -> Result<DeclaredOptions> {
     match &create.table_options {
         CreateTableOptions::With(options) => table_options("CREATE TABLE", options),

@@ -69,7 +69,7 @@ impl Defaults {
         for (column, default) in table.definition().defaults.iter().enumerate() {
             if let Some(default) = default.as_ref().filter(|_| !given.contains(&column)) {
                 columns.push(column);
-                sources.push(match (sequence_calls::plainly_drawn_from(default), &nextval) {
+                sources.push(match (sequence_calls::sequence_of_default(default), &nextval) {
                     (Some(name), Some(nextval)) => {
                         Source::Sequence { nextval: Arc::clone(nextval), name: name.to_owned() }
                     }

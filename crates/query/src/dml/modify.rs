@@ -7,7 +7,7 @@
 //! - Rows are computed before they are written, batch by batch; all of them first if the statement reads its own table,
 //!   or has subqueries in RETURNING or DO UPDATE, which see the table before the statement. Errors leave the writes so
 //!   far in the transaction; the caller rolls back to its mark.
-//! - Plain statements on plain tables take another path ([`concerns_insert`] and its siblings).
+//! - Plain statements on plain tables take another path ([`handles_insert`] and its siblings).
 //!
 //! Memory: one batch; the rows that RETURNING returns; for ON CONFLICT the keys of all rows.
 
@@ -42,20 +42,20 @@ use crate::session::result::Outcome;
 use crate::session::row_buffer::RowBuffer;
 
 /// Returns true if an INSERT is for this module.
-pub(crate) fn concerns_insert(catalog: &Catalog, insert: &Insert) -> Result<bool> {
+pub(crate) fn handles_insert(catalog: &Catalog, insert: &Insert) -> Result<bool> {
     Ok(insert.on.is_some()
         || insert.returning.is_some()
         || source::inserted_table(catalog, insert).is_ok_and(|table| !table.is_plain()))
 }
 
 /// Returns true if an UPDATE is for this module.
-pub(crate) fn concerns_update(catalog: &Catalog, update: &Update) -> bool {
+pub(crate) fn handles_update(catalog: &Catalog, update: &Update) -> bool {
     update.returning.is_some()
         || source::any_update(catalog, update).is_ok_and(|source| !source.table.is_plain())
 }
 
 /// Returns true if a DELETE is for this module.
-pub(crate) fn concerns_delete(delete: &Delete) -> bool {
+pub(crate) fn handles_delete(delete: &Delete) -> bool {
     delete.returning.is_some()
 }
 

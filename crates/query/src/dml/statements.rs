@@ -28,7 +28,7 @@ pub(crate) async fn insert(
     tx: &Arc<Transaction>,
     statement: &Insert,
 ) -> Result<Outcome> {
-    if modify::concerns_insert(&session.catalog, statement)? {
+    if modify::handles_insert(&session.catalog, statement)? {
         return modify::insert(session, tx, statement).await;
     }
     let source = source::insert(&session.catalog, statement)?;
@@ -115,7 +115,7 @@ pub(crate) async fn update(
     tx: &Arc<Transaction>,
     statement: &Update,
 ) -> Result<Outcome> {
-    if modify::concerns_update(&session.catalog, statement) {
+    if modify::handles_update(&session.catalog, statement) {
         return modify::update(session, tx, statement).await;
     }
     let source = source::update(&session.catalog, statement)?;
@@ -129,7 +129,7 @@ pub(crate) async fn delete(
     tx: &Arc<Transaction>,
     statement: &Delete,
 ) -> Result<Outcome> {
-    if modify::concerns_delete(statement) {
+    if modify::handles_delete(statement) {
         return modify::delete(session, tx, statement).await;
     }
     let source = source::delete(&session.catalog, statement)?;

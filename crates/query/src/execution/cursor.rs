@@ -10,7 +10,7 @@
 use datafusion::sql::parser::Statement as EngineStatement;
 
 use crate::error::{Error, Result};
-use crate::execution::row_stream::{Cursor, Portions};
+use crate::execution::row_stream::{Cursor, ResultCursor};
 use crate::execution::session::Session;
 use crate::parser::fetch::CursorMotion;
 use crate::parser::statement::Command;
@@ -70,7 +70,7 @@ impl Session {
         self.core.snapshots.note(&transaction);
         let _bound = self.core.bind(&transaction);
         let stream = query::plan_query(&self.core, query).await?.execute_stream().await?;
-        self.cursors.0.insert(name.to_owned(), Cursor { rows: Portions::new(stream), savepoints });
+        self.cursors.0.insert(name.to_owned(), Cursor { rows: ResultCursor::new(stream), savepoints });
         Ok(StatementResult::Done { verb: "DECLARE CURSOR" })
     }
 

@@ -18,18 +18,18 @@ use crate::session::variables::Client;
 impl Session {
     /// Says who uses the session; for `current_user` and `pg_backend_pid()`.
     pub fn set_client(&mut self, client: Client) {
-        *self.core.facts.client.lock() = client;
-        self.core.facts.changed();
+        *self.core.variables.client.lock() = client;
+        self.core.variables.changed();
     }
 
     /// A number that is another once a setting or the client has changed.
     pub fn settings_version(&self) -> u64 {
-        self.core.facts.changes.load(Ordering::Relaxed)
+        self.core.variables.changes.load(Ordering::Relaxed)
     }
 
     /// The notices since they were taken last.
     pub fn take_notices(&self) -> Vec<String> {
-        std::mem::take(&mut self.core.facts.notices.lock())
+        std::mem::take(&mut self.core.variables.notices.lock())
     }
 
     /// Begins a statement: what is called until the next one begins is a part of it. It stops at the deadline, and when

@@ -9,7 +9,7 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, Statement};
 
 use crate::error::{Error, Result};
-use crate::execution::prepared::Named;
+use crate::execution::prepared::NamedStatement;
 use crate::execution::session::Session;
 use crate::parser::statement::{Command, parse, query_of};
 use crate::planner::query;
@@ -62,7 +62,7 @@ impl Session {
         let memory = self.reserve_statement(source.to_string().len())?;
         let prepared = self.prepare_command(Some(command), &declared, memory).await?;
         let source = EngineStatement::Statement(source);
-        self.statements.insert(name.to_owned(), Named { prepared, source });
+        self.statements.insert(name.to_owned(), NamedStatement { prepared, source });
         Ok(StatementResult::Done { verb: "PREPARE" })
     }
 

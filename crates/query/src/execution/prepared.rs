@@ -21,7 +21,7 @@
 //!
 //! [`Catalog::version`]: entresol_tables::Catalog::version
 
-mod kept;
+mod cacheability;
 mod run;
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use entresol_tables::Table;
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
 
-use self::kept::{Kept, kept};
+use self::cacheability::{Cacheability, cacheability};
 use crate::dml::defaults;
 use crate::dml::literal_rows;
 use crate::dml::modify;
@@ -70,7 +70,7 @@ struct Kernel {
     command: Option<Command>,
     parameters: Vec<ArrowType>,
     columns: Option<SchemaRef>,
-    planned: Mutex<Planned>,
+    planned: Mutex<CachedExecution>,
     /// Reservation for all of it, as long as it lives.
     _memory: Option<MemoryReservation>,
 }
@@ -84,9 +84,9 @@ const SHORT_TEXT_BYTES: usize = 1024;
 
 /// Cached execution and the version for which it was planned.
 #[derive(Debug)]
-struct Planned {
+struct CachedExecution {
     version: Version,
-    work: Arc<Work>,
+    work: Arc<Execution>,
 }
 
 /// Version of the catalog, and number of changes of the session's time zone.
@@ -94,7 +94,7 @@ type Version = (u64, u64);
 
 /// Execution of a prepared statement.
 #[derive(Debug)]
-enum Work {
+enum Execution {
     Point(Point),
     /// With the session's time zone when it was planned.
     Insert(InsertSource, Zone),
@@ -107,16 +107,16 @@ enum Work {
     Text,
 }
 
-impl Work {
+impl Execution {
     fn is_short(&self) -> bool {
-        matches!(self, Work::Point(_) | Work::Insert(..))
+        matches!(self, Execution::Point(_) | Execution::Insert(..))
     }
 
     /// Runs the fast path; `None` if values do not fit, or there is none. Nothing was written then.
     fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Short>> {
         match self {
-            Work::Point(point) => point.run(transaction, values),
-            Work::Insert(source, zone) => {
+            Execution::Point(point) => point.run(transaction, values),
+            Execution::Insert(source, zone) => {
                 let rows =
                     source.query.as_ref().and_then(|query| literal_rows::rows(source, query, values, zone));
                 let count = rows
@@ -124,14 +124,14 @@ impl Work {
                     .transpose()?;
                 Ok(count.map(|count| Short::Count("INSERT", count)))
             }
-            Work::Query { .. } | Work::Text => Ok(None),
+            Execution::Query { .. } | Execution::Text => Ok(None),
         }
     }
 }
 
 /// Result of preparing a statement.
 struct Ready {
-    work: Work,
+    work: Execution,
     parameters: Vec<ArrowType>,
     columns: Option<SchemaRef>,
 }
@@ -238,7 +238,7 @@ fn is_decimal(data_type: &ArrowType) -> bool {
 
 /// A statement that was prepared by name.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub(crate) struct NamedStatement {
     pub(crate) prepared: Prepared,
     pub(crate) source: EngineStatement,
 }
@@ -279,14 +279,14 @@ impl Session {
         let version = self.planning_version();
         let ready = match &command {
             Some(command) => self.ready(command, parameter_types).await?,
-            None => Ready { work: Work::Text, parameters: Vec::new(), columns: None },
+            None => Ready { work: Execution::Text, parameters: Vec::new(), columns: None },
         };
         Ok(Prepared(Arc::new(Kernel {
             owner: Arc::clone(&self.core.current),
             command,
             parameters: ready.parameters,
             columns: ready.columns,
-            planned: Mutex::new(Planned { version, work: Arc::new(ready.work) }),
+            planned: Mutex::new(CachedExecution { version, work: Arc::new(ready.work) }),
             _memory: memory,
         })))
     }
@@ -302,28 +302,30 @@ impl Session {
         if let Some(point) = fast_path::recognise(&self.core.catalog, &self.core.zone, command) {
             point.add_types(&mut types, &self.core.zone);
             let columns = point.columns().cloned();
-            return Ok(Ready { work: Work::Point(point), parameters: types.complete(count), columns });
+            return Ok(Ready { work: Execution::Point(point), parameters: types.complete(count), columns });
         }
         let state = self.core.context.state();
         let (work, columns) = match command {
             Command::Query(statement) => {
                 let mut present =
                     dml_statements::planned_statement(&self.core.catalog, (**statement).clone())?;
-                let is_computed = time_travel::is_asked(&present) || limits::is_asked(&present);
+                let is_computed = time_travel::has_as_of(&present) || limits::has_computed_limit(&present);
                 time_travel::without(&mut present);
                 limits::without(&mut present);
                 let plan = query::logical_plan(&self.core, &state, present).await?;
                 types.of_plan(&plan)?;
                 let plan = number_types::typed(parameters::typed(plan, &types.complete(count))?)?;
                 let columns = query::columns_of(statement, &plan);
-                let work = match kept(&plan)? {
+                let work = match cacheability(&plan)? {
                     // Its points in time and limits are computed in each run.
-                    _ if is_computed => Work::Text,
-                    Kept::Optimised if count == 0 => {
-                        Work::Query { plan: state.optimize(&plan)?, optimised: true }
+                    _ if is_computed => Execution::Text,
+                    Cacheability::Optimised if count == 0 => {
+                        Execution::Query { plan: state.optimize(&plan)?, optimised: true }
                     }
-                    Kept::Optimised | Kept::AsWritten => Work::Query { plan, optimised: false },
-                    Kept::Nothing => Work::Text,
+                    Cacheability::Optimised | Cacheability::AsWritten => {
+                        Execution::Query { plan, optimised: false }
+                    }
+                    Cacheability::Nothing => Execution::Text,
                 };
                 (work, Some(columns))
             }
@@ -335,7 +337,10 @@ impl Session {
                     let query = query_statement(query);
                     types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
                 }
-                (if short { Work::Insert(source, self.core.zone.clone()) } else { Work::Text }, returned)
+                (
+                    if short { Execution::Insert(source, self.core.zone.clone()) } else { Execution::Text },
+                    returned,
+                )
             }
             Command::Update(update) => {
                 let source = source::any_update(&self.core.catalog, update)?;
@@ -346,7 +351,7 @@ impl Session {
                 types.of_assigned(values.zip(columns), &self.core.zone);
                 let query = query_statement(source.query);
                 types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
-                (Work::Text, returned)
+                (Execution::Text, returned)
             }
             Command::Delete(delete) => {
                 let source = source::any_delete(&self.core.catalog, delete)?;
@@ -354,9 +359,9 @@ impl Session {
                 let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
                 let query = query_statement(source.query);
                 types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
-                (Work::Text, returned)
+                (Execution::Text, returned)
             }
-            other => (Work::Text, self.columns_of(other)),
+            other => (Execution::Text, self.columns_of(other)),
         };
         Ok(Ready { work, parameters: types.complete(count), columns })
     }
@@ -390,7 +395,7 @@ impl Session {
             // Values of the right types, whatever they are, tell whether only they decide.
             let sample = types.sample(count)?;
             // What concerns nothing but the rows themselves.
-            let plain = !modify::concerns_insert(&self.core.catalog, insert)?;
+            let plain = !modify::handles_insert(&self.core.catalog, insert)?;
             inserting.short = plain && literal_rows::rows(source, &query, &sample, &self.core.zone).is_some();
             inserting.spelled = Some(query);
         }
@@ -415,11 +420,17 @@ impl Session {
                 (_, Some(point)) => {
                     point.add_types(&mut types, &self.core.zone);
                     let columns = point.columns().cloned();
-                    (Work::Point(point), columns)
+                    (Execution::Point(point), columns)
                 }
                 (Command::Insert(insert), None) if insert.returning.is_none() => {
                     let inserting = self.inserting(insert, &mut types, count).ok()?;
-                    (Work::Insert(inserting.short.then_some(inserting.source)?, self.core.zone.clone()), None)
+                    (
+                        Execution::Insert(
+                            inserting.short.then_some(inserting.source)?,
+                            self.core.zone.clone(),
+                        ),
+                        None,
+                    )
                 }
                 _ => return None,
             };
@@ -428,7 +439,7 @@ impl Session {
             command: Some(command),
             parameters: types.complete(count),
             columns,
-            planned: Mutex::new(Planned { version, work: Arc::new(work) }),
+            planned: Mutex::new(CachedExecution { version, work: Arc::new(work) }),
             _memory: memory,
         })))
     }

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::session::result::Collected;
 
 /// Incrementally read rows; see the [module](self).
-pub struct Portions {
+pub struct ResultCursor {
     schema: SchemaRef,
     /// Rows still to be computed. The lock is never contended: it makes the session `Sync`.
     stream: Option<Mutex<SendableRecordBatchStream>>,
@@ -22,16 +22,16 @@ pub struct Portions {
     open: Option<(RecordBatch, usize)>,
 }
 
-impl Portions {
+impl ResultCursor {
     /// Reads the rows of a stream as they are computed.
-    pub fn new(stream: SendableRecordBatchStream) -> Portions {
-        Portions { schema: stream.schema(), stream: Some(Mutex::new(stream)), open: None }
+    pub fn new(stream: SendableRecordBatchStream) -> ResultCursor {
+        ResultCursor { schema: stream.schema(), stream: Some(Mutex::new(stream)), open: None }
     }
 
     /// Reads rows that are computed already.
-    pub fn of_batch(schema: SchemaRef, batch: Option<RecordBatch>) -> Portions {
+    pub fn of_batch(schema: SchemaRef, batch: Option<RecordBatch>) -> ResultCursor {
         let open = batch.filter(|batch| batch.num_rows() > 0).map(|batch| (batch, 0));
-        Portions { schema, stream: None, open }
+        ResultCursor { schema, stream: None, open }
     }
 
     /// Columns of the rows.
@@ -98,7 +98,7 @@ impl Portions {
     }
 }
 
-impl std::fmt::Debug for Portions {
+impl std::fmt::Debug for ResultCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Portions").field("schema", &self.schema).field("is_over", &self.is_over()).finish()
     }
@@ -106,7 +106,7 @@ impl std::fmt::Debug for Portions {
 
 /// An open cursor.
 pub(crate) struct Cursor {
-    pub(crate) rows: Portions,
+    pub(crate) rows: ResultCursor,
     /// Number of savepoints of the block when the cursor was declared.
     pub(crate) savepoints: usize,
 }

@@ -106,7 +106,7 @@ impl Session {
             Command::Commit => self.commit_block().await,
             Command::Rollback => self.rollback_block(),
             Command::Savepoint(name) => {
-                let settings = self.core.facts.settings();
+                let settings = self.core.variables.settings();
                 self.block("SAVEPOINT")?.savepoint(name, settings)?;
                 Ok(StatementResult::Done { verb: "SAVEPOINT" })
             }
@@ -159,7 +159,7 @@ impl Session {
         let block = Block::new(&self.core.catalog, self.default_modes().with(modes))?;
         self.core.snapshots.note(block.transaction());
         self.core.block = Some(block);
-        self.core.settings_before = Some(self.core.facts.settings());
+        self.core.settings_before = Some(self.core.variables.settings());
         Ok(StatementResult::Done { verb: "BEGIN" })
     }
 

@@ -20,7 +20,7 @@ use entresol_tables::Catalog;
 use crate::catalog::registry::REGISTRY;
 use crate::catalog::view::Source;
 use crate::error::Error;
-use crate::execution::prepared::Named;
+use crate::execution::prepared::NamedStatement;
 use crate::execution::row_stream::Cursors;
 use crate::planner::bounded_functions;
 use crate::planner::context as planner_context;
@@ -31,13 +31,13 @@ use crate::session::cancellation::Running;
 use crate::session::core::{SessionCore, SessionOptions};
 use crate::session::current::Current;
 use crate::session::sequence_functions;
-use crate::session::variables::{self, Facts};
+use crate::session::variables::{self, SessionVariables};
 
 /// Session of one client; see the [module](self).
 pub struct Session {
     pub(crate) core: SessionCore,
     /// Statements of PREPARE, by name.
-    pub(crate) statements: BTreeMap<String, Named>,
+    pub(crate) statements: BTreeMap<String, NamedStatement>,
     pub(crate) cursors: Cursors,
 }
 
@@ -47,30 +47,30 @@ impl Session {
         let current = Arc::new(Current::default());
         let running = Arc::new(Running::default());
         let durability = options.durability;
-        let facts = Facts::new(durability);
+        let variables = SessionVariables::new(durability);
         let source = Source {
             catalog: Arc::clone(&catalog),
             current: Arc::clone(&current),
-            facts: Arc::clone(&facts),
+            variables: Arc::clone(&variables),
             sessions: options.sessions.clone(),
             views: Arc::default(),
             registry: &REGISTRY,
         };
         let context = planner_context::context(&source, &options, &running);
         bounded_functions::register(&context, &running);
-        variables::register(&context, &facts);
+        variables::register(&context, &variables);
         crate::catalog::call::register(&context, &source);
         time_travel::register(&context, &catalog, &current);
-        sequence_functions::register(&context, &catalog, &facts);
+        sequence_functions::register(&context, &catalog, &variables);
         let core = SessionCore {
             catalog,
             context,
             current,
             running,
-            snapshots: options.sessions.register(&facts),
+            snapshots: options.sessions.register(&variables),
             durability,
             options,
-            facts,
+            variables,
             zone: Zone::utc(),
             zone_changes: 0,
             settings_before: None,

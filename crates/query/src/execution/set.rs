@@ -37,7 +37,7 @@ impl Session {
             ("transaction_read_only", Some(block)) => on_off(block.modes().read_only),
             ("transaction_isolation", None) => self.default_modes().level().to_owned(),
             ("transaction_read_only", None) => on_off(self.default_modes().read_only),
-            _ => self.core.facts.value(setting),
+            _ => self.core.variables.value(setting),
         })
     }
 
@@ -57,7 +57,7 @@ impl Session {
     pub fn set_initial(&mut self, name: &str, value: &str) -> Result<()> {
         let setting = settings::find(name)?;
         let value = setting.check(value)?;
-        self.core.facts.change(|settings| settings.set_initial(setting, value));
+        self.core.variables.change(|settings| settings.set_initial(setting, value));
         self.apply_settings()
     }
 
@@ -90,13 +90,13 @@ impl Session {
         if local && self.core.block.is_none() {
             return Ok(());
         }
-        self.core.facts.change(|settings| settings.set(setting, value, local));
+        self.core.variables.change(|settings| settings.set(setting, value, local));
         self.apply_settings()
     }
 
     pub(crate) fn reset_all(&mut self) -> Result<StatementResult> {
         self.check_block()?;
-        self.core.facts.change(Settings::reset);
+        self.core.variables.change(Settings::reset);
         self.apply_settings()?;
         Ok(StatementResult::Done { verb: "RESET" })
     }
@@ -123,7 +123,7 @@ impl Session {
 
     /// Default transaction modes of BEGIN.
     pub(crate) fn default_modes(&self) -> Modes {
-        let settings = self.core.facts.settings();
+        let settings = self.core.variables.settings();
         Modes {
             isolation: level_named(settings.value("default_transaction_isolation")),
             read_only: settings.value("default_transaction_read_only") == "on",
@@ -158,13 +158,13 @@ impl Session {
                 self.reset_all()?;
                 self.statements.clear();
                 self.cursors.clear();
-                self.core.facts.drawn.lock().clear();
+                self.core.variables.drawn.lock().clear();
                 "DISCARD ALL"
             }
             // Plans are invalidated by themselves; there are no temporary tables.
             DiscardObject::PLANS => "DISCARD PLANS",
             DiscardObject::SEQUENCES => {
-                self.core.facts.drawn.lock().clear();
+                self.core.variables.drawn.lock().clear();
                 "DISCARD SEQUENCES"
             }
             DiscardObject::TEMP => "DISCARD TEMP",
@@ -189,8 +189,8 @@ impl Session {
     pub(crate) fn end_settings(&mut self, committed: bool) {
         let Some(before) = self.core.settings_before.take() else { return };
         match committed {
-            true if self.core.facts.settings().has_local() => {
-                self.core.facts.change(Settings::end_block);
+            true if self.core.variables.settings().has_local() => {
+                self.core.variables.change(Settings::end_block);
                 self.apply_former_settings();
             }
             true => {}
@@ -200,7 +200,7 @@ impl Session {
 
     /// Restores earlier settings.
     pub(crate) fn restore_settings(&mut self, before: Arc<Settings>) {
-        if self.core.facts.restore(before) {
+        if self.core.variables.restore(before) {
             self.apply_former_settings();
         }
     }
@@ -214,7 +214,7 @@ impl Session {
     /// Applies the settings to the session and to DataFusion.
     fn apply_settings(&mut self) -> Result<()> {
         let (durability, zone) = {
-            let settings = self.core.facts.settings();
+            let settings = self.core.variables.settings();
             (settings.value("durability").parse(), settings.value("TimeZone").to_owned())
         };
         self.core.durability = durability.map_err(|error| Error::Invalid(format!("{error}")))?;

@@ -4,15 +4,15 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{Expr, SelectItem, SetExpr, Statement};
 
 use crate::error::{Error, Result};
-use crate::parser::split::{self, Part};
+use crate::parser::split::{self, QueryPart};
 use crate::parser::statement::query_of;
 
 /// The query that computes the moment of a `BEGIN AS OF` or `SET TRANSACTION AS OF`, for those who ask what it reads;
 /// `None` for all other statements.
 pub fn moment_query(sql: &str) -> Result<Option<EngineStatement>> {
-    let parts = split::cut(sql)?.unwrap_or_default();
+    let parts = split::split_statements(sql)?.unwrap_or_default();
     let moment = parts.iter().find_map(|part| match part {
-        Part::BeginAsOf(moment) | Part::SetAsOf(moment) => Some(moment),
+        QueryPart::BeginAsOf(moment) | QueryPart::SetAsOf(moment) => Some(moment),
         _ => None,
     });
     moment.map(|moment| query_computing(moment)).transpose()
@@ -23,7 +23,7 @@ fn query_computing(moment: &str) -> Result<EngineStatement> {
 }
 
 /// The moment behind AS OF in a statement on transactions, from its text.
-pub(crate) fn moment_in(sql: &str) -> Result<Expr> {
+pub(crate) fn parse_as_of(sql: &str) -> Result<Expr> {
     let parsed = query_computing(sql)?;
     let only = || Error::Syntax(format!("syntax error: AS OF {sql}: expected a single point in time"));
     let EngineStatement::Statement(statement) = parsed else { return Err(only()) };

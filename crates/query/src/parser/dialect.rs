@@ -23,12 +23,12 @@ const POSTGRESQL: PostgreSqlDialect = PostgreSqlDialect {};
 /// Dialect in which a query text is to be parsed.
 pub fn dialect_of(sql: &str) -> &'static dyn Dialect {
     let has_word = sql.as_bytes().windows(WORD.len()).any(|word| word.eq_ignore_ascii_case(WORD.as_bytes()));
-    if has_word { &WithPast } else { &POSTGRESQL }
+    if has_word { &TimeTravelDialect } else { &POSTGRESQL }
 }
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct WithPast;
+pub(crate) struct TimeTravelDialect;
 
 /// Forwards methods to PostgreSQL's dialect.
 macro_rules! as_postgresql {
@@ -39,7 +39,7 @@ macro_rules! as_postgresql {
     };
 }
 
-impl Dialect for WithPast {
+impl Dialect for TimeTravelDialect {
     fn dialect(&self) -> TypeId {
         POSTGRESQL.dialect()
     }

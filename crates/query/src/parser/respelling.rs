@@ -8,7 +8,7 @@
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use crate::parser::dialect::WithPast;
+use crate::parser::dialect::TimeTravelDialect;
 
 /// Words that may stand before TABLE where it is a query.
 const BEFORE_TABLE: [&str; 8] =
@@ -32,7 +32,7 @@ pub(crate) fn respelled(
             edits.push((start_of(at)..start_of(at + 1), "SELECT * FROM ".to_owned()));
         } else if let Some(alias) = alias_before_moment(words, at) {
             let moment: Vec<Token> = words[at + 4..].iter().map(|word| word.token.clone()).collect();
-            let mut parser = Parser::new(&WithPast).with_tokens(moment);
+            let mut parser = Parser::new(&TimeTravelDialect).with_tokens(moment);
             if parser.parse_expr().is_err() {
                 continue;
             }

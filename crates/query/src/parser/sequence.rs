@@ -1,7 +1,7 @@
 //! Parser of CREATE SEQUENCE and ALTER SEQUENCE: DataFusion's parser accepts the options in one order only, and no
 //! ALTER.
 //!
-//! Options come in any order, each once, as in PostgreSQL. Those of identity columns are put into the order that
+//! SequenceOptions come in any order, each once, as in PostgreSQL. Those of identity columns are put into the order that
 //! DataFusion's parser knows.
 
 use std::fmt;
@@ -24,12 +24,12 @@ pub(crate) struct SequenceStatement {
     /// True for CREATE IF NOT EXISTS and ALTER IF EXISTS.
     pub(crate) lenient: bool,
     pub(crate) name: String,
-    pub(crate) options: Options,
+    pub(crate) options: SequenceOptions,
 }
 
-/// Options of a sequence in a statement; `None` is unspecified.
+/// SequenceOptions of a sequence in a statement; `None` is unspecified.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct SequenceOptions {
     pub(crate) data_type: Option<SequenceType>,
     pub(crate) increment: Option<i64>,
     /// `Some(None)` is NO MINVALUE.
@@ -45,7 +45,7 @@ pub(crate) struct Options {
 }
 
 /// Formats the options in the order that DataFusion's parser takes.
-impl fmt::Display for Options {
+impl fmt::Display for SequenceOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bound = |value: Option<Option<i64>>, word: &str| match value {
             None => String::new(),
@@ -68,10 +68,10 @@ impl fmt::Display for Options {
     }
 }
 
-impl Options {
-    /// Options of an identity column as parsed by DataFusion's parser.
-    pub(crate) fn of_engine(parsed: &[EngineOptions]) -> Result<Options> {
-        let mut options = Options::default();
+impl SequenceOptions {
+    /// SequenceOptions of an identity column as parsed by DataFusion's parser.
+    pub(crate) fn of_engine(parsed: &[EngineOptions]) -> Result<SequenceOptions> {
+        let mut options = SequenceOptions::default();
         for option in parsed {
             match option {
                 EngineOptions::IncrementBy(value, _) => options.increment = Some(integer(value)?),
@@ -132,15 +132,15 @@ pub(crate) fn parse(words: &[&Token]) -> Result<SequenceStatement> {
     let name = table_name(&ObjectName::from(words.name()?))?;
     let options = words.options()?;
     match (creates, &options) {
-        (true, Options { restart: Some(_), .. }) => {
+        (true, SequenceOptions { restart: Some(_), .. }) => {
             Err(Error::Syntax("syntax error at or near \"RESTART\"".into()))
         }
-        (false, none) if *none == Options::default() => Err(words.unexpected()),
+        (false, none) if *none == SequenceOptions::default() => Err(words.unexpected()),
         _ => Ok(SequenceStatement { creates, lenient, name, options }),
     }
 }
 
-/// Options of an identity column in the order of DataFusion's parser; `words` are the tokens between the parentheses.
+/// SequenceOptions of an identity column in the order of DataFusion's parser; `words` are the tokens between the parentheses.
 pub(crate) fn ordered(words: &[&Token]) -> Result<String> {
     let options = Words(words).options()?;
     match options.data_type.is_some() || options.owner.is_some() || options.restart.is_some() {
@@ -150,8 +150,8 @@ pub(crate) fn ordered(words: &[&Token]) -> Result<String> {
 }
 
 impl Words<'_> {
-    fn options(&mut self) -> Result<Options> {
-        let mut options = Options::default();
+    fn options(&mut self) -> Result<SequenceOptions> {
+        let mut options = SequenceOptions::default();
         while !self.0.is_empty() {
             let again = self.option(&mut options)?;
             if again {
@@ -162,7 +162,7 @@ impl Words<'_> {
     }
 
     /// Parses one option; true if it is a duplicate.
-    fn option(&mut self, options: &mut Options) -> Result<bool> {
+    fn option(&mut self, options: &mut SequenceOptions) -> Result<bool> {
         let refused = |what: &str| Err(Error::unsupported(format!("{what} in ALTER SEQUENCE")));
         Ok(if self.word("as") {
             options.data_type.replace(self.data_type()?).is_some()
@@ -270,7 +270,7 @@ mod tests {
         let statement = parsed(all);
         assert!(statement.creates && statement.lenient);
         assert_eq!(statement.name, "A\"b");
-        let expected = Options {
+        let expected = SequenceOptions {
             data_type: Some(SequenceType::Int),
             increment: Some(2),
             min_value: Some(Some(-3)),

@@ -89,7 +89,7 @@ pub(crate) fn sequence_of(expr: &Expr) -> Option<String> {
 }
 
 /// The text that names a sequence in a default which is nothing but `nextval('…')`.
-pub(crate) fn plainly_drawn_from(default: &str) -> Option<&str> {
+pub(crate) fn sequence_of_default(default: &str) -> Option<&str> {
     let name = default.strip_prefix("nextval('")?.strip_suffix("')")?;
     (!name.contains('\'')).then_some(name)
 }

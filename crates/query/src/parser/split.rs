@@ -25,9 +25,9 @@ use crate::parser::sequence::{self, SequenceStatement};
 use crate::parser::vacuum::Vacuum;
 use crate::parser::words::has_word;
 
-/// Part of a query text.
+/// QueryPart of a query text.
 #[derive(Debug)]
-pub(crate) enum Part {
+pub(crate) enum QueryPart {
     /// Statements for DataFusion's parser.
     Sql(String),
     /// Directory of a BACKUP TO.
@@ -62,7 +62,7 @@ const WORDS: [&str; 12] = [
 const IDENTITY: &str = "identity";
 
 /// Splits a query text into parts; `None` if all of it is for DataFusion's parser.
-pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
+pub(crate) fn split_statements(sql: &str) -> Result<Option<Vec<QueryPart>>> {
     if !WORDS.into_iter().any(|word| has_word(sql, word)) {
         return Ok(None);
     }
@@ -83,37 +83,39 @@ pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
         let other = match words.first() {
             Some(first) if is_word(&first.token, "abort") => {
                 let after = byte_at(sql, first.span.end);
-                Some(Part::Sql(format!("ROLLBACK{}", &sql[after..end])))
+                Some(QueryPart::Sql(format!("ROLLBACK{}", &sql[after..end])))
             }
             Some(first)
                 if ["analyze", "analyse"].iter().any(|word| is_word(&first.token, word))
                     && words.get(1).is_some_and(|second| is_word(&second.token, "verbose")) =>
             {
                 let after = byte_at(sql, words[1].span.end);
-                Some(Part::Sql(format!("ANALYZE{}", &sql[after..end])))
+                Some(QueryPart::Sql(format!("ANALYZE{}", &sql[after..end])))
             }
-            Some(first) if is_word(&first.token, "backup") => Some(Part::Backup(destination(&tokens)?)),
-            Some(first) if is_word(&first.token, "vacuum") => Some(Part::Vacuum(Vacuum::parse(&tokens)?)),
-            _ if fetch::is_motion(&tokens) => Some(Part::Motion(fetch::parse(&tokens)?)),
-            _ if sequence::is_sequence(&tokens) => Some(Part::Sequence(sequence::parse(&tokens)?)),
+            Some(first) if is_word(&first.token, "backup") => Some(QueryPart::Backup(destination(&tokens)?)),
+            Some(first) if is_word(&first.token, "vacuum") => {
+                Some(QueryPart::Vacuum(Vacuum::parse(&tokens)?))
+            }
+            _ if fetch::is_motion(&tokens) => Some(QueryPart::Motion(fetch::parse(&tokens)?)),
+            _ if sequence::is_sequence(&tokens) => Some(QueryPart::Sequence(sequence::parse(&tokens)?)),
             _ => match as_of(sql, &words, end).or_else(|| reset(sql, &words, start)) {
                 None => match identity_ordered(sql, start..end, &words)? {
                     None => respelled(sql, start..end, &words, |word| byte_at(sql, word.span.start)),
                     ordered => ordered,
                 }
-                .map(Part::Sql),
+                .map(QueryPart::Sql),
                 other => other,
             },
         };
         has_other |= other.is_some();
-        parts.push(other.unwrap_or_else(|| Part::Sql(sql[start..end].to_owned())));
+        parts.push(other.unwrap_or_else(|| QueryPart::Sql(sql[start..end].to_owned())));
         start = (end + 1).min(sql.len());
     }
     Ok(has_other.then_some(parts))
 }
 
 /// Recognises BEGIN and SET TRANSACTION with AS OF.
-fn as_of(sql: &str, words: &[&TokenWithSpan], end: usize) -> Option<Part> {
+fn as_of(sql: &str, words: &[&TokenWithSpan], end: usize) -> Option<QueryPart> {
     let is = |at: usize, wanted: &str| words.get(at).is_some_and(|word| is_word(&word.token, wanted));
     let begins = is(0, "begin") || is(0, "start");
     let sets = is(0, "set") && is(1, "transaction");
@@ -128,11 +130,11 @@ fn as_of(sql: &str, words: &[&TokenWithSpan], end: usize) -> Option<Part> {
     };
     let from = words.get(first).map_or(end, |word| byte_at(sql, word.span.start));
     let moment = sql[from..end].to_owned();
-    Some(if begins { Part::BeginAsOf(moment) } else { Part::SetAsOf(moment) })
+    Some(if begins { QueryPart::BeginAsOf(moment) } else { QueryPart::SetAsOf(moment) })
 }
 
 /// Rewrites ALTER TABLE … RESET (history) into syntax that the parser knows.
-fn reset(sql: &str, words: &[&TokenWithSpan], start: usize) -> Option<Part> {
+fn reset(sql: &str, words: &[&TokenWithSpan], start: usize) -> Option<QueryPart> {
     let [alter, table, .., reset, open, option, close] = words else { return None };
     let is_reset = is_word(&alter.token, "alter")
         && is_word(&table.token, "table")
@@ -141,7 +143,7 @@ fn reset(sql: &str, words: &[&TokenWithSpan], start: usize) -> Option<Part> {
         && is_word(&option.token, "history")
         && close.token == Token::RParen;
     let before = byte_at(sql, reset.span.start);
-    is_reset.then(|| Part::Sql(format!("{}SET (history = 'off')", &sql[start..before])))
+    is_reset.then(|| QueryPart::Sql(format!("{}SET (history = 'off')", &sql[start..before])))
 }
 
 /// Rewrites a statement so that the options of identity columns have the order that DataFusion's parser knows; `None`
@@ -203,9 +205,9 @@ mod tests {
     use super::*;
 
     fn paths(sql: &str) -> Vec<Option<String>> {
-        let parts = cut(sql).unwrap().unwrap();
-        let path = |part: &Part| match part {
-            Part::Backup(path) => Some(path.display().to_string()),
+        let parts = split_statements(sql).unwrap().unwrap();
+        let path = |part: &QueryPart| match part {
+            QueryPart::Backup(path) => Some(path.display().to_string()),
             _ => None,
         };
         parts.iter().map(path).collect()
@@ -213,45 +215,51 @@ mod tests {
 
     #[test]
     fn backups_are_cut_out_of_texts() {
-        assert!(cut("SELECT 'BACKUP TO ''x''' AS backup").unwrap().is_none());
-        assert!(cut("-- BACKUP TO 'x'\nSELECT 1").unwrap().is_none());
+        assert!(split_statements("SELECT 'BACKUP TO ''x''' AS backup").unwrap().is_none());
+        assert!(split_statements("-- BACKUP TO 'x'\nSELECT 1").unwrap().is_none());
         assert_eq!(paths("-- now\n BACKUP\tto 'a''b;c'"), [Some("a'b;c".to_owned())]);
         assert_eq!(paths("SELECT ';'; Backup To 'x'; SELECT 2"), [None, Some("x".to_owned()), None]);
         let text = "SELECT 'it''s;', 'ä' || E'\\n' -- c;\n, 2\n ;\n BACKUP TO 'x';SELECT 3";
-        let parts = cut(text).unwrap().unwrap();
-        let [Part::Sql(first), Part::Backup(path), Part::Sql(last)] = parts.as_slice() else { panic!() };
+        let parts = split_statements(text).unwrap().unwrap();
+        let [QueryPart::Sql(first), QueryPart::Backup(path), QueryPart::Sql(last)] = parts.as_slice() else {
+            panic!()
+        };
         assert_eq!(first, "SELECT 'it''s;', 'ä' || E'\\n' -- c;\n, 2\n ");
         assert_eq!((path.to_str(), last.as_str()), (Some("x"), "SELECT 3"));
     }
 
     #[test]
     fn statements_on_sequences_are_cut_out_and_identities_put_in_order() {
-        assert!(cut("SELECT 'create sequence s' AS sequence").unwrap().is_none());
-        let parts = cut("SELECT 1; CREATE SEQUENCE s; ALTER sequence s RESTART").unwrap().unwrap();
-        assert!(matches!(parts.as_slice(), [Part::Sql(_), Part::Sequence(_), Part::Sequence(_)]));
+        assert!(split_statements("SELECT 'create sequence s' AS sequence").unwrap().is_none());
+        let parts =
+            split_statements("SELECT 1; CREATE SEQUENCE s; ALTER sequence s RESTART").unwrap().unwrap();
+        assert!(matches!(
+            parts.as_slice(),
+            [QueryPart::Sql(_), QueryPart::Sequence(_), QueryPart::Sequence(_)]
+        ));
         let text = "CREATE TABLE t (ä INT GENERATED ALWAYS AS IDENTITY ( start 5 increment 2 ), b INT);";
-        let parts = cut(text).unwrap().unwrap();
-        let [Part::Sql(ordered)] = parts.as_slice() else { panic!() };
+        let parts = split_statements(text).unwrap().unwrap();
+        let [QueryPart::Sql(ordered)] = parts.as_slice() else { panic!() };
         let expected =
             "CREATE TABLE t (ä INT GENERATED ALWAYS AS IDENTITY (INCREMENT BY 2 START WITH 5), b INT)";
         assert_eq!(ordered, expected);
-        assert!(cut("CREATE TABLE t (a INT GENERATED ALWAYS AS IDENTITY)").unwrap().is_none());
-        assert!(cut("CREATE TABLE t (a INT GENERATED ALWAYS AS IDENTITY (nonsense))").is_err());
+        assert!(split_statements("CREATE TABLE t (a INT GENERATED ALWAYS AS IDENTITY)").unwrap().is_none());
+        assert!(split_statements("CREATE TABLE t (a INT GENERATED ALWAYS AS IDENTITY (nonsense))").is_err());
     }
 
     #[test]
     fn wrong_backups_are_refused_with_the_right_form() {
         for sql in ["BACKUP", "BACKUP 'x'", "BACKUP TO", "BACKUP TO ''", "BACKUP TO x", "BACKUP TO 'x' NOW"] {
-            let error = cut(sql).err().unwrap().to_string();
+            let error = split_statements(sql).err().unwrap().to_string();
             assert!(error.contains("BACKUP TO 'directory'") && error.contains(sql), "{error}");
         }
     }
 
     #[test]
     fn moments_of_transactions_are_cut_out_of_texts() {
-        let moment = |sql: &str| match cut(sql).unwrap()?.pop() {
-            Some(Part::BeginAsOf(moment)) => Some(format!("begin {}", moment.trim())),
-            Some(Part::SetAsOf(moment)) => Some(format!("set {}", moment.trim())),
+        let moment = |sql: &str| match split_statements(sql).unwrap()?.pop() {
+            Some(QueryPart::BeginAsOf(moment)) => Some(format!("begin {}", moment.trim())),
+            Some(QueryPart::SetAsOf(moment)) => Some(format!("set {}", moment.trim())),
             _ => None,
         };
         for (sql, expected) in [
@@ -267,8 +275,8 @@ mod tests {
         ] {
             assert_eq!(moment(sql).as_deref(), expected, "{sql}");
         }
-        let parts = cut("ALTER TABLE t RESET (history)").unwrap().unwrap();
-        assert!(matches!(&parts[..], [Part::Sql(sql)] if sql == "ALTER TABLE t SET (history = 'off')"));
-        assert!(cut("RESET ALL").unwrap().is_none());
+        let parts = split_statements("ALTER TABLE t RESET (history)").unwrap().unwrap();
+        assert!(matches!(&parts[..], [QueryPart::Sql(sql)] if sql == "ALTER TABLE t SET (history = 'off')"));
+        assert!(split_statements("RESET ALL").unwrap().is_none());
     }
 }

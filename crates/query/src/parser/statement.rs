@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::error::{Error, Result};
-use crate::parser::as_of::moment_in;
+use crate::parser::as_of::parse_as_of;
 use crate::parser::copy::CopyStatement;
 use crate::parser::depth::check_chains;
 use crate::parser::dialect::dialect_of;
@@ -24,7 +24,7 @@ use crate::parser::names::{column_name, identifier};
 use crate::parser::refusals;
 use crate::parser::sequence::SequenceStatement;
 use crate::parser::sequence_calls;
-use crate::parser::split::{self, Part};
+use crate::parser::split::{self, QueryPart};
 use crate::parser::vacuum::Vacuum;
 use crate::parser::words::has_word;
 
@@ -272,19 +272,21 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
             "COPY with STDIN or STDOUT outside of the wire protocol: use \\copy, or a client's COPY",
         ));
     }
-    let Some(parts) = split::cut(sql)? else {
+    let Some(parts) = split::split_statements(sql)? else {
         return parse_engine(sql)?.into_iter().map(classify).collect();
     };
     let mut commands = Vec::new();
     for part in parts {
         match part {
-            Part::Backup(destination) => commands.push(Command::Backup(destination)),
-            Part::Vacuum(vacuum) => commands.push(Command::Vacuum(vacuum)),
-            Part::BeginAsOf(moment) => commands.push(Command::BeginAsOf(Box::new(moment_in(&moment)?))),
-            Part::SetAsOf(moment) => commands.push(Command::SetAsOf(Box::new(moment_in(&moment)?))),
-            Part::Motion(motion) => commands.push(Command::Motion(motion)),
-            Part::Sequence(statement) => commands.push(Command::Sequence(Box::new(statement))),
-            Part::Sql(sql) => {
+            QueryPart::Backup(destination) => commands.push(Command::Backup(destination)),
+            QueryPart::Vacuum(vacuum) => commands.push(Command::Vacuum(vacuum)),
+            QueryPart::BeginAsOf(moment) => {
+                commands.push(Command::BeginAsOf(Box::new(parse_as_of(&moment)?)))
+            }
+            QueryPart::SetAsOf(moment) => commands.push(Command::SetAsOf(Box::new(parse_as_of(&moment)?))),
+            QueryPart::Motion(motion) => commands.push(Command::Motion(motion)),
+            QueryPart::Sequence(statement) => commands.push(Command::Sequence(Box::new(statement))),
+            QueryPart::Sql(sql) => {
                 let statements: Result<Vec<Command>> =
                     parse_engine(&sql)?.into_iter().map(classify).collect();
                 commands.extend(statements?);

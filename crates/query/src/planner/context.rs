@@ -12,10 +12,10 @@ use crate::planner::rules::single_rows::SingleRows;
 use crate::planner::rules::subqueries::{LiftedSubqueries, Membership};
 use crate::planner::rules::truth_tests::TruthTests;
 use crate::planner::scan::BATCH_ROWS;
-use crate::planner::schemas::Names;
+use crate::planner::schemas::SessionCatalog;
 use crate::planner::views::Views;
 use crate::planner::yielding::Interruptible;
-use crate::postgres::char_padding::{BlankPadded, Cut};
+use crate::postgres::char_padding::{BlankPadded, TruncatingCast};
 use crate::postgres::functions;
 use crate::postgres::intervals::{self, IntervalOperators, IntervalOrder};
 use crate::postgres::numbers::DoubleBesideDecimal;
@@ -96,12 +96,12 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     let context = SessionContext::new_with_state(builder.build());
     context.register_udf(join_using::function());
     ranks::functions().into_iter().for_each(|function| context.register_udwf(function));
-    let own = time_zones::functions().into_iter().chain(Cut::both()).chain(functions::functions());
+    let own = time_zones::functions().into_iter().chain(TruncatingCast::both()).chain(functions::functions());
     let own = own.chain(intervals::functions()).chain([refusals::uuid_function(), to_char::function()]);
     own.for_each(|function| context.register_udf(function));
     let views = Views::new(&source.catalog, &context);
     let _ = source.views.set(Arc::new(views.clone()));
-    context.register_catalog(CATALOG, Arc::new(Names::new(source, views)));
+    context.register_catalog(CATALOG, Arc::new(SessionCatalog::new(source, views)));
     // It is the first to set it.
     let _ = handle.set(context.state_weak_ref());
     context

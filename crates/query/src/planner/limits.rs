@@ -22,7 +22,7 @@ use crate::postgres::number_types::typed;
 use crate::postgres::numbers;
 
 /// Returns true if a statement has a LIMIT that must be computed.
-pub(crate) fn is_asked(statement: &EngineStatement) -> bool {
+pub(crate) fn has_computed_limit(statement: &EngineStatement) -> bool {
     !limits_of(&mut statement.clone(), |_, _| {}).is_empty()
 }
 

@@ -33,25 +33,25 @@ use crate::session::current::Current;
 const PAST_SCHEMA: &str = "\u{1}as of ";
 
 /// Name of the schema of the tables as of a snapshot timestamp.
-pub(crate) fn past_schema(at: Timestamp) -> String {
+pub(crate) fn as_of_schema(at: Timestamp) -> String {
     format!("{PAST_SCHEMA}{at}")
 }
 
 /// Catalog of a session.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct SessionCatalog {
     public: Arc<Tables>,
     keyed: Arc<Tables>,
     system: Arc<System>,
     source: Source,
 }
 
-impl Names {
-    pub(crate) fn new(source: &Source, views: Views) -> Names {
+impl SessionCatalog {
+    pub(crate) fn new(source: &Source, views: Views) -> SessionCatalog {
         let tables = |hidden_keys| {
             Arc::new(Tables { source: source.clone(), views: views.clone(), hidden_keys, as_of: None })
         };
-        Names {
+        SessionCatalog {
             public: tables(false),
             keyed: tables(true),
             system: Arc::new(System { source: source.clone() }),
@@ -60,7 +60,7 @@ impl Names {
     }
 }
 
-impl CatalogProvider for Names {
+impl CatalogProvider for SessionCatalog {
     fn schema_names(&self) -> Vec<String> {
         vec![SCHEMA.to_owned(), SYSTEM_SCHEMA.to_owned()]
     }
@@ -117,7 +117,7 @@ impl SchemaProvider for Tables {
                     current = Arc::new(Current::default());
                     current.set(Some(catalog.begin_as_of(at).map_err(external)?));
                 }
-                let settings = self.source.facts.settings();
+                let settings = self.source.variables.settings();
                 let zone = settings.value("TimeZone");
                 Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys, zone))))
             }

@@ -34,12 +34,12 @@ use crate::parser::dialect::TRANSACTION;
 use crate::parser::names::table_name;
 use crate::parser::statement::query_statement;
 use crate::parser::statement::template;
-use crate::planner::schemas::past_schema;
+use crate::planner::schemas::as_of_schema;
 use crate::schema_names::CATALOG;
 use crate::session::current::Current;
 
 /// Returns true if a statement has an AS OF clause on a table.
-pub(crate) fn is_asked(statement: &EngineStatement) -> bool {
+pub(crate) fn has_as_of(statement: &EngineStatement) -> bool {
     !moments_of(&mut statement.clone(), |_| None).is_empty()
 }
 
@@ -73,7 +73,7 @@ pub(crate) async fn resolve(
     }
     let mut next = computed.into_iter();
     let replaced = moments_of(statement, |table| match next.next() {
-        Some(at) => past_table(catalog, table, at).err(),
+        Some(at) => as_of_table(catalog, table, at).err(),
         None => Some(Error::Internal("the point in time of AS OF was not computed".into())),
     });
     replaced.into_iter().try_for_each(|moment| moment.map(drop))
@@ -114,7 +114,7 @@ impl<F: FnMut(&mut TableFactor)> VisitorMut for Moments<F> {
 }
 
 /// Replaces a table by that of a snapshot timestamp.
-fn past_table(catalog: &Catalog, table: &mut TableFactor, at: Timestamp) -> Result<()> {
+fn as_of_table(catalog: &Catalog, table: &mut TableFactor, at: Timestamp) -> Result<()> {
     present(table);
     let TableFactor::Table { name, alias, .. } = table else {
         return Err(Error::Internal("only tables have a version history".into()));
@@ -125,7 +125,7 @@ fn past_table(catalog: &Catalog, table: &mut TableFactor, at: Timestamp) -> Resu
     // An unknown table is reported under its own name.
     catalog.table(&own)?;
     let quoted = |name: &str| Ident::with_quote('"', name);
-    *name = ObjectName::from(vec![quoted(CATALOG), quoted(&past_schema(at)), quoted(&own)]);
+    *name = ObjectName::from(vec![quoted(CATALOG), quoted(&as_of_schema(at)), quoted(&own)]);
     alias.get_or_insert_with(|| TableAlias {
         explicit: true,
         name: quoted(&own),

@@ -165,18 +165,18 @@ impl ScalarUDFImpl for Unpadded {
 
 /// Function for an explicit cast to VARCHAR(n) or CHAR(n), which truncates as in PostgreSQL.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Cut {
+pub(crate) struct TruncatingCast {
     /// True if shorter strings are padded with blanks.
     pads: bool,
     signature: Signature,
 }
 
-impl Cut {
+impl TruncatingCast {
     /// `varchar_cut(text, n)` and `char_cut(text, n)`, which [`crate::planner::translation`] makes of casts.
     pub(crate) fn both() -> [ScalarUDF; 2] {
         let of = |pads| {
             let signature = Signature::exact(vec![DataType::Utf8, DataType::Int64], Volatility::Immutable);
-            ScalarUDF::from(Cut { pads, signature })
+            ScalarUDF::from(TruncatingCast { pads, signature })
         };
         [of(false), of(true)]
     }
@@ -187,11 +187,11 @@ impl Cut {
     }
 }
 
-/// Names of the functions of [`Cut`].
+/// Names of the functions of [`TruncatingCast`].
 pub(crate) const VARCHAR_CUT: &str = "varchar_cut";
 pub(crate) const CHAR_CUT: &str = "char_cut";
 
-impl ScalarUDFImpl for Cut {
+impl ScalarUDFImpl for TruncatingCast {
     fn name(&self) -> &str {
         if self.pads { CHAR_CUT } else { VARCHAR_CUT }
     }

@@ -48,11 +48,11 @@ impl Canceller {
 
 /// Stops a statement if it is dropped before it is told that the work is done: for work on other threads, which does not
 /// end with the future that waits for it.
-pub(crate) struct StopsIfDropped(Option<Arc<Cancellation>>);
+pub(crate) struct CancelOnDrop(Option<Arc<Cancellation>>);
 
-impl StopsIfDropped {
-    pub(crate) fn new(statement: Arc<Cancellation>) -> StopsIfDropped {
-        StopsIfDropped(Some(statement))
+impl CancelOnDrop {
+    pub(crate) fn new(statement: Arc<Cancellation>) -> CancelOnDrop {
+        CancelOnDrop(Some(statement))
     }
 
     /// The work is done.
@@ -61,7 +61,7 @@ impl StopsIfDropped {
     }
 }
 
-impl Drop for StopsIfDropped {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if let Some(statement) = self.0.take() {
             statement.interrupt(Interrupt::Disconnected);

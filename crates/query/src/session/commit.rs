@@ -7,7 +7,7 @@ use entresol_memory::{DomainKind, Durability};
 use entresol_transactions::Transaction;
 
 use crate::error::{Error, Result};
-use crate::session::cancellation::{Running, StopsIfDropped};
+use crate::session::cancellation::{CancelOnDrop, Running};
 
 /// Longest time that a statement holds its thread before it yields ahead of its commit, so that it can be cancelled.
 const TURN_MAX: Duration = Duration::from_millis(10);
@@ -38,7 +38,7 @@ pub(crate) async fn commit(
     running: &Running,
 ) -> Result<()> {
     if commit_waits(transaction, durability) && !transaction.written_states().is_empty() {
-        let stops = StopsIfDropped::new(running.statement());
+        let stops = CancelOnDrop::new(running.statement());
         let transaction = Arc::clone(transaction);
         let committed = blocking(move || transaction.commit(durability)).await;
         stops.done();

@@ -15,7 +15,7 @@ use crate::session::block::Block;
 use crate::session::cancellation::Running;
 use crate::session::current::{Bound, Current};
 use crate::session::snapshots::{SessionSnapshots, Sessions};
-use crate::session::variables::Facts;
+use crate::session::variables::SessionVariables;
 
 /// Default number of times that an autocommitted statement is retried after a conflict.
 pub const CONFLICT_RETRIES_MAX: u32 = 16;
@@ -60,7 +60,7 @@ pub(crate) struct SessionCore {
     /// The setting `durability`.
     pub(crate) durability: Durability,
     pub(crate) options: SessionOptions,
-    pub(crate) facts: Arc<Facts>,
+    pub(crate) variables: Arc<SessionVariables>,
     /// Time zone of the settings and of DataFusion.
     pub(crate) zone: Zone,
     /// Number of changes of the time zone.

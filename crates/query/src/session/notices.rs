@@ -33,11 +33,11 @@ const STORAGE: [&str; 17] = [
 impl SessionCore {
     /// Leaves a notice for the client, unless it does not want any.
     pub(crate) fn notice(&self, message: impl Into<String>) {
-        let level = settings::find("client_min_messages").map(|setting| self.facts.value(setting));
+        let level = settings::find("client_min_messages").map(|setting| self.variables.value(setting));
         if level.is_ok_and(|level| ABOVE.contains(&level.as_str())) {
             return;
         }
-        let mut notices = self.facts.notices.lock();
+        let mut notices = self.variables.notices.lock();
         if notices.len() < NOTICES_MAX {
             notices.push(message.into());
         }

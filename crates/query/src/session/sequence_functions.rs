@@ -25,28 +25,28 @@ use entresol_tables::{Catalog, Position, Sequence, SequenceDefinition};
 
 use crate::error::{Error, Result, external};
 use crate::parser::sequence_calls::relation_name;
-use crate::session::variables::Facts;
+use crate::session::variables::SessionVariables;
 
 /// Sequence values that a session took.
 #[derive(Debug, Default)]
-pub(crate) struct Drawn {
+pub(crate) struct SequenceValues {
     /// Last value by the sequence's number.
     values: HashMap<u64, i64>,
     /// Sequence of the last `nextval`.
     last: Option<u64>,
 }
 
-impl Drawn {
+impl SequenceValues {
     /// Forgets all values, for DISCARD SEQUENCES.
     pub(crate) fn clear(&mut self) {
-        *self = Drawn::default();
+        *self = SequenceValues::default();
     }
 }
 
 /// Registers the functions with DataFusion.
-pub(crate) fn register(context: &SessionContext, catalog: &Arc<Catalog>, facts: &Arc<Facts>) {
+pub(crate) fn register(context: &SessionContext, catalog: &Arc<Catalog>, variables: &Arc<SessionVariables>) {
     for kind in [Kind::Next, Kind::Current, Kind::Last, Kind::Set] {
-        context.register_udf(ScalarUDF::from(Function::new(kind, catalog, facts)));
+        context.register_udf(ScalarUDF::from(Function::new(kind, catalog, variables)));
     }
 }
 
@@ -80,11 +80,11 @@ struct Function {
     signature: Signature,
     aliases: Vec<String>,
     catalog: Arc<Catalog>,
-    facts: Arc<Facts>,
+    variables: Arc<SessionVariables>,
 }
 
 impl Function {
-    fn new(kind: Kind, catalog: &Arc<Catalog>, facts: &Arc<Facts>) -> Function {
+    fn new(kind: Kind, catalog: &Arc<Catalog>, variables: &Arc<SessionVariables>) -> Function {
         let (text, number) = (ArrowType::Utf8, ArrowType::Int64);
         let signature = match kind {
             Kind::Next | Kind::Current => TypeSignature::Exact(vec![text]),
@@ -99,14 +99,14 @@ impl Function {
             signature: Signature::new(signature, Volatility::Volatile),
             aliases: Vec::new(),
             catalog: Arc::clone(catalog),
-            facts: Arc::clone(facts),
+            variables: Arc::clone(variables),
         };
         function.aliases.push(format!("pg_catalog.{}", kind.name()));
         function
     }
 
     fn durability(&self) -> Durability {
-        self.facts.settings().value("durability").parse().unwrap_or_default()
+        self.variables.settings().value("durability").parse().unwrap_or_default()
     }
 
     fn sequence(&self, name: &str) -> Result<Arc<Sequence>> {
@@ -114,12 +114,12 @@ impl Function {
     }
 
     fn next(&self, name: &str, count: u64) -> Result<Vec<i64>> {
-        draw(&self.catalog, &self.facts, &*self.sequence(name)?, count, self.durability())
+        draw(&self.catalog, &self.variables, &*self.sequence(name)?, count, self.durability())
     }
 
     fn current(&self, name: &str) -> Result<i64> {
         let sequence = self.sequence(name)?;
-        let value = self.facts.drawn.lock().values.get(&sequence.id()).copied();
+        let value = self.variables.drawn.lock().values.get(&sequence.id()).copied();
         value.ok_or_else(|| {
             let name = sequence.name();
             Error::coded(
@@ -130,7 +130,7 @@ impl Function {
     }
 
     fn last(&self) -> Result<i64> {
-        let drawn = self.facts.drawn.lock();
+        let drawn = self.variables.drawn.lock();
         let value = drawn.last.and_then(|id| drawn.values.get(&id).copied());
         value.ok_or_else(|| Error::coded("55000", "lastval is not yet defined in this session"))
     }
@@ -148,7 +148,7 @@ impl Function {
         }
         self.catalog.set_position(&sequence, Position { last: value, called }, self.durability())?;
         if called {
-            self.facts.drawn.lock().values.insert(sequence.id(), value);
+            self.variables.drawn.lock().values.insert(sequence.id(), value);
         }
         Ok(value)
     }
@@ -169,14 +169,14 @@ pub(crate) fn next_values(nextval: &ScalarUDF, name: &str, count: usize) -> Resu
 /// Advances a sequence, and remembers the last value for the session.
 pub(crate) fn draw(
     catalog: &Catalog,
-    facts: &Facts,
+    variables: &SessionVariables,
     sequence: &Sequence,
     count: u64,
     durability: Durability,
 ) -> Result<Vec<i64>> {
     let values = catalog.next_values(sequence, count, durability)?;
     if let Some(&last) = values.last() {
-        let mut drawn = facts.drawn.lock();
+        let mut drawn = variables.drawn.lock();
         drawn.values.insert(sequence.id(), last);
         drawn.last = Some(sequence.id());
     }
@@ -185,7 +185,7 @@ pub(crate) fn draw(
 
 impl PartialEq for Function {
     fn eq(&self, other: &Function) -> bool {
-        self.kind == other.kind && Arc::ptr_eq(&self.facts, &other.facts)
+        self.kind == other.kind && Arc::ptr_eq(&self.variables, &other.variables)
     }
 }
 
@@ -194,7 +194,7 @@ impl Eq for Function {}
 impl Hash for Function {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.kind.hash(state);
-        Arc::as_ptr(&self.facts).hash(state);
+        Arc::as_ptr(&self.variables).hash(state);
     }
 }
 

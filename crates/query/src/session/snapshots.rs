@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
 
-use crate::session::variables::{Client, Facts};
+use crate::session::variables::{Client, SessionVariables};
 
 /// Registry of the sessions of a database, and of the snapshots that they hold. Clones are the same registry.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Sessions(Arc<Mutex<Vec<Weak<SessionSnapshots>>>>);
 /// Snapshots of one session.
 #[derive(Debug)]
 pub(crate) struct SessionSnapshots {
-    facts: Arc<Facts>,
+    variables: Arc<SessionVariables>,
     open: Mutex<Vec<Snapshot>>,
 }
 
@@ -33,8 +33,8 @@ struct Snapshot {
 
 impl Sessions {
     /// Adds a session; dropping the session removes it.
-    pub(crate) fn register(&self, facts: &Arc<Facts>) -> Arc<SessionSnapshots> {
-        let session = Arc::new(SessionSnapshots { facts: Arc::clone(facts), open: Mutex::default() });
+    pub(crate) fn register(&self, variables: &Arc<SessionVariables>) -> Arc<SessionSnapshots> {
+        let session = Arc::new(SessionSnapshots { variables: Arc::clone(variables), open: Mutex::default() });
         let mut sessions = self.0.lock();
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(&session));
@@ -85,7 +85,7 @@ impl SessionSnapshots {
         let is_it =
             |snapshot: &&Snapshot| snapshot.transaction.upgrade().is_some_and(|one| one.id() == transaction);
         let seconds = open.iter().find(is_it)?.since.elapsed().as_secs();
-        let Client { user, process_id, .. } = self.facts.client();
+        let Client { user, process_id, .. } = self.variables.client();
         Some(match process_id {
             // A session of the library has none.
             0 => format!("a session of {user} in this process for {seconds} s"),

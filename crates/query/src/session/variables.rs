@@ -1,6 +1,6 @@
 //! Functions of session variables: `version()`, `current_setting('TimeZone')`, `current_user` and the like.
 //!
-//! They read what the session shares with them, [`Facts`], when they are called; so a plan that has one is optimised
+//! They read what the session shares with them, [`SessionVariables`], when they are called; so a plan that has one is optimised
 //! each time it runs ([`crate::execution::prepared`]).
 
 use std::hash::{Hash, Hasher};
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, external};
 use crate::postgres::settings::{self, SERVER_VERSION, Setting, Settings};
 use crate::schema_names::{CATALOG, SCHEMA};
-use crate::session::sequence_functions::Drawn;
+use crate::session::sequence_functions::SequenceValues;
 
 /// Client of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,26 +42,26 @@ impl Default for Client {
 
 /// Session variables, shared between a session and its functions.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct SessionVariables {
     /// Settings, shared with the savepoints that restore them; copied on change.
     settings: Mutex<Arc<Settings>>,
     pub(crate) client: Mutex<Client>,
     /// Number of changes.
     pub(crate) changes: AtomicU64,
     /// Values that the session got from sequences.
-    pub(crate) drawn: Mutex<Drawn>,
+    pub(crate) drawn: Mutex<SequenceValues>,
     /// Notices to be sent to the client.
     pub(crate) notices: Mutex<Vec<String>>,
 }
 
-impl Facts {
-    pub(crate) fn new(durability: Durability) -> Arc<Facts> {
+impl SessionVariables {
+    pub(crate) fn new(durability: Durability) -> Arc<SessionVariables> {
         let mut settings = Settings::default();
         if let Ok(setting) = settings::find("durability") {
             settings.set_initial(setting, durability.to_string());
         }
         let settings = Mutex::new(Arc::new(settings));
-        Arc::new(Facts {
+        Arc::new(SessionVariables {
             settings,
             client: Mutex::default(),
             changes: AtomicU64::new(0),
@@ -106,7 +106,7 @@ impl Facts {
     }
 }
 
-impl Facts {
+impl SessionVariables {
     /// Client of the session.
     pub(crate) fn client(&self) -> Client {
         self.client.lock().clone()
@@ -114,9 +114,9 @@ impl Facts {
 }
 
 /// Registers the functions with DataFusion.
-pub(crate) fn register(context: &SessionContext, facts: &Arc<Facts>) {
-    let user: fn(&Facts) -> String = |facts| facts.client.lock().user.clone();
-    type Text = fn(&Facts) -> String;
+pub(crate) fn register(context: &SessionContext, variables: &Arc<SessionVariables>) {
+    let user: fn(&SessionVariables) -> String = |variables| variables.client.lock().user.clone();
+    type Text = fn(&SessionVariables) -> String;
     let texts: [(&str, &'static str, Text); 8] = [
         ("version", "pg_catalog.version", |_| format!("PostgreSQL {SERVER_VERSION}")),
         ("current_database", "pg_catalog.current_database", |_| CATALOG.to_owned()),
@@ -128,18 +128,18 @@ pub(crate) fn register(context: &SessionContext, facts: &Arc<Facts>) {
         ("user", "pg_catalog.user", user),
     ];
     for (name, alias, of) in texts {
-        let facts = Arc::clone(facts);
-        let value = move || ScalarValue::Utf8(Some(of(&facts)));
+        let variables = Arc::clone(variables);
+        let value = move || ScalarValue::Utf8(Some(of(&variables)));
         context.register_udf(nullary(name, alias, DataType::Utf8, value));
     }
-    let client = Arc::clone(facts);
+    let client = Arc::clone(variables);
     let pid = move || ScalarValue::Int32(Some(client.client.lock().process_id));
     context.register_udf(nullary("pg_backend_pid", "pg_catalog.pg_backend_pid", DataType::Int32, pid));
     let no = || ScalarValue::Boolean(Some(false));
     let recovery = nullary("pg_is_in_recovery", "pg_catalog.pg_is_in_recovery", DataType::Boolean, no);
     context.register_udf(recovery);
     for kind in [Kind::Current, Kind::Set] {
-        context.register_udf(ScalarUDF::from(SettingFunction::new(kind, facts)));
+        context.register_udf(ScalarUDF::from(SettingFunction::new(kind, variables)));
     }
 }
 
@@ -168,11 +168,11 @@ struct SettingFunction {
     kind: Kind,
     signature: Signature,
     aliases: Vec<String>,
-    facts: Arc<Facts>,
+    variables: Arc<SessionVariables>,
 }
 
 impl SettingFunction {
-    fn new(kind: Kind, facts: &Arc<Facts>) -> SettingFunction {
+    fn new(kind: Kind, variables: &Arc<SessionVariables>) -> SettingFunction {
         let text = DataType::Utf8;
         let (signature, alias) = match kind {
             Kind::Current => {
@@ -185,12 +185,12 @@ impl SettingFunction {
                 (Signature::exact(types, Volatility::Volatile), "pg_catalog.set_config")
             }
         };
-        SettingFunction { kind, signature, aliases: vec![alias.to_owned()], facts: Arc::clone(facts) }
+        SettingFunction { kind, signature, aliases: vec![alias.to_owned()], variables: Arc::clone(variables) }
     }
 
     fn current(&self, name: &str, missing_ok: bool) -> EngineResult<Option<String>> {
         match settings::find(name) {
-            Ok(setting) => Ok(Some(self.facts.value(setting))),
+            Ok(setting) => Ok(Some(self.variables.value(setting))),
             Err(_) if missing_ok => Ok(None),
             Err(error) => Err(external(error)),
         }
@@ -203,14 +203,14 @@ impl SettingFunction {
             let message = format!("set_config of \"{}\": use SET", setting.name);
             return Err(external(Error::coded("0A000", message)));
         }
-        self.facts.change(|settings| settings.set(setting, Some(value.clone()), local));
+        self.variables.change(|settings| settings.set(setting, Some(value.clone()), local));
         Ok(Some(value))
     }
 }
 
 impl PartialEq for SettingFunction {
     fn eq(&self, other: &SettingFunction) -> bool {
-        self.kind == other.kind && Arc::ptr_eq(&self.facts, &other.facts)
+        self.kind == other.kind && Arc::ptr_eq(&self.variables, &other.variables)
     }
 }
 
@@ -219,7 +219,7 @@ impl Eq for SettingFunction {}
 impl Hash for SettingFunction {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.kind.hash(state);
-        Arc::as_ptr(&self.facts).hash(state);
+        Arc::as_ptr(&self.variables).hash(state);
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use entresol::query::datafusion::common::ScalarValue;
 use entresol::query::datafusion::execution::SendableRecordBatchStream;
-use entresol::query::{Error as QueryError, Outcome, Portions, Prepared, Short};
+use entresol::query::{Error as QueryError, Outcome, Prepared, ResultCursor, Short};
 
 use super::{Connection, Failure};
 use crate::error::{Report, failed_block};
@@ -18,7 +18,7 @@ use crate::wire::split::{Kind, Piece, split};
 
 /// Rows that are being sent.
 pub(super) struct Rows {
-    pub(super) portions: Portions,
+    pub(super) portions: ResultCursor,
     /// Verb for the tag at the end, if these are rows that a write returned.
     pub(super) verb: Option<&'static str>,
     /// Number of rows sent.
@@ -33,12 +33,12 @@ pub(super) enum StatementOutput {
 
 impl StatementOutput {
     pub(super) fn rows(stream: SendableRecordBatchStream, verb: Option<&'static str>) -> StatementOutput {
-        StatementOutput::Rows(Rows::new(Portions::new(stream), verb))
+        StatementOutput::Rows(Rows::new(ResultCursor::new(stream), verb))
     }
 }
 
 impl Rows {
-    pub(super) fn new(portions: Portions, verb: Option<&'static str>) -> Rows {
+    pub(super) fn new(portions: ResultCursor, verb: Option<&'static str>) -> Rows {
         Rows { portions, verb, sent: 0 }
     }
 }
@@ -288,7 +288,7 @@ impl Connection {
         let metrics = &self.shared.metrics;
         match ran {
             Short::Rows(schema, batch) => {
-                StatementOutput::Rows(Rows::new(Portions::of_batch(schema, batch), None))
+                StatementOutput::Rows(Rows::new(ResultCursor::of_batch(schema, batch), None))
             }
             Short::Count(verb, rows) => {
                 if kind == Kind::Write && !self.session.in_transaction() {

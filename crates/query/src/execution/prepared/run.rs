@@ -10,7 +10,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use entresol_transactions::Transaction;
 
-use super::{Planned, Prepared, Work};
+use super::{CachedExecution, Execution, Prepared};
 use crate::error::{Error, Result};
 use crate::planner::parameters;
 use crate::session::block::StatementGuard;
@@ -151,18 +151,18 @@ impl Session {
         let given = match work.as_ref() {
             // A plan of the present is not valid for time travel.
             _ if transaction.as_of().is_some() => None,
-            Work::Point(_) | Work::Insert(..) => {
+            Execution::Point(_) | Execution::Insert(..) => {
                 // Outside of a block all of the transaction is this statement.
                 let guard = (writes && self.core.block.is_some()).then(|| StatementGuard::new(transaction));
                 let given = work.run(transaction, values)?;
                 guard.into_iter().for_each(StatementGuard::keep);
                 given
             }
-            Work::Query { plan, optimised } => {
+            Execution::Query { plan, optimised } => {
                 let _bound = self.core.bind(transaction);
                 return Ok(Outcome::Rows(self.start(plan, *optimised, values).await?));
             }
-            Work::Text => None,
+            Execution::Text => None,
         };
         match given {
             Some(given) => Ok(StatementResult::from(given).stream()),
@@ -196,7 +196,7 @@ impl Session {
     }
 
     /// Execution of the statement, planned again if the catalog has changed.
-    async fn work(&self, prepared: &Prepared) -> Result<Arc<Work>> {
+    async fn work(&self, prepared: &Prepared) -> Result<Arc<Execution>> {
         let version = self.planning_version();
         {
             let planned = prepared.0.planned.lock();
@@ -204,14 +204,14 @@ impl Session {
                 return Ok(Arc::clone(&planned.work));
             }
         }
-        let Some(command) = &prepared.0.command else { return Ok(Arc::new(Work::Text)) };
+        let Some(command) = &prepared.0.command else { return Ok(Arc::new(Execution::Text)) };
         let declared: Vec<_> = prepared.0.parameters.iter().cloned().map(Some).collect();
         let ready = self.ready(command, &declared).await?;
         if !same_columns(prepared.0.columns.as_ref(), ready.columns.as_ref()) {
             return Err(Error::coded("0A000", "cached plan must not change result type"));
         }
         let work = Arc::new(ready.work);
-        *prepared.0.planned.lock() = Planned { version, work: Arc::clone(&work) };
+        *prepared.0.planned.lock() = CachedExecution { version, work: Arc::clone(&work) };
         Ok(work)
     }
 }

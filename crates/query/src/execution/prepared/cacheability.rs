@@ -9,23 +9,23 @@ use crate::planner::provider::EntresolTable;
 use crate::planner::rules::correlated::is_correlated;
 
 /// Cacheable part of a plan.
-pub(super) enum Kept {
+pub(super) enum Cacheability {
     Optimised,
     AsWritten,
     /// None: it has the content of a system table at planning time.
     Nothing,
 }
 
-pub(super) fn kept(plan: &LogicalPlan) -> Result<Kept> {
-    let mut kept = Kept::Optimised;
+pub(super) fn cacheability(plan: &LogicalPlan) -> Result<Cacheability> {
+    let mut cacheability = Cacheability::Optimised;
     plan.apply_with_subqueries(|node| {
         match node {
             LogicalPlan::TableScan(scan) if !source_as_provider(&scan.source)?.is::<EntresolTable>() => {
-                kept = Kept::Nothing;
+                cacheability = Cacheability::Nothing;
                 return Ok(TreeNodeRecursion::Stop);
             }
             LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_) => {
-                kept = Kept::Nothing;
+                cacheability = Cacheability::Nothing;
                 return Ok(TreeNodeRecursion::Stop);
             }
             _ => {}
@@ -42,11 +42,11 @@ pub(super) fn kept(plan: &LogicalPlan) -> Result<Kept> {
                     _ => false,
                 };
                 if varies {
-                    kept = Kept::AsWritten;
+                    cacheability = Cacheability::AsWritten;
                 }
                 Ok(TreeNodeRecursion::Continue)
             })
         })
     })?;
-    Ok(kept)
+    Ok(cacheability)
 }
