@@ -1,17 +1,23 @@
 //! Clock, randomness, threads and files, injected, so that a run can be repeated from one seed and files can
 //! be made to fail. The crates above use [`Env`] and never the operating system.
 
+#[cfg(feature = "testkit")]
 mod failing;
+#[cfg(feature = "testkit")]
 mod faults;
 mod files;
 mod overlay;
 mod ring;
+#[cfg(feature = "testkit")]
 mod simulated;
 
+#[cfg(feature = "testkit")]
 pub use failing::{CallFailure, FailingFiles, FileOperation};
+#[cfg(feature = "testkit")]
 pub use faults::{Fault, FaultyFiles};
 pub use files::{Files, OpenMode, RealFiles, StorageFile};
 pub use overlay::OverlayFiles;
+#[cfg(feature = "testkit")]
 pub use simulated::{FileEvent, FilesImage, SimulatedFiles};
 
 use crate::placement::ThreadPlacement;

@@ -32,6 +32,7 @@
 
 mod allocator;
 pub mod budget;
+#[cfg(feature = "testkit")]
 pub mod crash;
 mod domain;
 mod durability;
@@ -45,6 +46,7 @@ pub mod order;
 pub mod placement;
 mod points;
 mod pool;
+#[cfg(feature = "testkit")]
 pub mod power_failure;
 pub mod profile;
 mod ptr;
@@ -56,6 +58,7 @@ pub use allocator::{ClassSpace, OBJECT_BYTES_MAX, Reservation, SpaceStats};
 pub use budget::{MemoryBudget, MemoryConsumer, MemoryLimit, MemoryReservation, MemorySize, MemoryUsage};
 pub use domain::dax::{FlushChoice, FlushInstruction, STREAM_BYTES_MIN};
 pub use domain::journal::{JournalInfo, JournalOptions, PageReplacement, PagesReport};
+#[cfg(feature = "testkit")]
 pub use domain::modelled::{Load, ModelledCost};
 pub use domain::{DomainChoice, DomainKind};
 pub use durability::{Durability, ParseDurabilityError};

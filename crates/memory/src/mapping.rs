@@ -102,12 +102,14 @@ impl Mapping {
     }
 
     /// Reports all accesses from now on to `bill`.
+    #[cfg(feature = "testkit")]
     pub(crate) fn bill_to(&mut self, bill: Arc<dyn Bill>) {
         self.bill = Some(bill);
         *self.free_bytes.get_mut() = 0;
     }
 
     /// As [`Mapping::reserve`], for [`Mapping::touched_words`].
+    #[cfg(feature = "testkit")]
     pub(crate) fn reserve_tracked(capacity_bytes: u64) -> io::Result<Mapping> {
         #[allow(unused_mut)]
         let mut mapping = Mapping::reserve(capacity_bytes)?;
@@ -121,6 +123,7 @@ impl Mapping {
 
     /// Ranges of words that contain all accessed ones. Only a tracked mapping in a build with debug
     /// assertions records them; any other returns the complete mapped range.
+    #[cfg(feature = "testkit")]
     pub(crate) fn touched_words(&self) -> Vec<std::ops::Range<usize>> {
         let mapped = (self.mapped_bytes() / 8) as usize;
         #[cfg(debug_assertions)]
@@ -145,6 +148,7 @@ impl Mapping {
     }
 
     /// Resets the tracking: no block counts as accessed.
+    #[cfg(feature = "testkit")]
     pub(crate) fn forget_touched(&mut self) {
         #[cfg(debug_assertions)]
         for bits in self.touched.iter_mut().flatten() {
@@ -273,6 +277,7 @@ impl Mapping {
     }
 
     /// Maps zeroed memory up to `bytes`.
+    #[cfg(feature = "testkit")]
     pub(crate) fn grow_zeroed(&self, bytes: u64) -> io::Result<()> {
         match bytes.saturating_sub(self.mapped_bytes()) {
             0 => Ok(()),
@@ -281,6 +286,7 @@ impl Mapping {
     }
 
     /// Unmaps everything beyond `bytes`; growing again maps zeroed memory.
+    #[cfg(feature = "testkit")]
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         for end in [&mut self.mapped_bytes, &mut self.free_bytes] {
             let end = end.get_mut();
@@ -289,6 +295,7 @@ impl Mapping {
     }
 
     /// All mapped words, for the exclusive owner of the mapping.
+    #[cfg(feature = "testkit")]
     pub(crate) fn exclusive_words(&mut self) -> &mut [u64] {
         let count = (*self.mapped_bytes.get_mut() / 8) as usize;
         // SAFETY: mapped readable and writable, aligned, and borrowed exclusively.

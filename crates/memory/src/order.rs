@@ -256,3 +256,11 @@ pub fn check(condition: bool, point: OrderPoint<Check>) -> bool {
 pub fn value<T>(value: T, other: T, point: OrderPoint<Value>) -> T {
     if point.asks_for(Fault::Wrong) { other } else { value }
 }
+
+/// Announces that this thread waits for another one, e.g. for a latch. Where threads of a test take turns, another one
+/// runs; otherwise this does nothing.
+#[inline(always)]
+pub fn waits() {
+    #[cfg(feature = "testkit")]
+    crate::crash::waits();
+}

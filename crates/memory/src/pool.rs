@@ -25,6 +25,7 @@ use crate::allocator::{Allocator, Reservation};
 use crate::budget::{MemoryBudget, MemoryReservation};
 use crate::domain::dax::{FlushChoice, FlushInstruction};
 use crate::domain::journal::{JournalOptions, PagesReport};
+#[cfg(feature = "testkit")]
 use crate::domain::modelled::{Load, ModelledCost};
 use crate::domain::{Domain, DomainChoice, DomainKind};
 use crate::durability::Durability;
@@ -211,6 +212,7 @@ impl Pool {
     }
 
     /// Modelled cost of a `modelled` pool so far; none on other domains.
+    #[cfg(feature = "testkit")]
     pub fn modelled_cost(&self) -> Option<ModelledCost> {
         match &self.domain {
             Domain::Modelled(modelled) => Some(modelled.cost()),
@@ -219,6 +221,7 @@ impl Pool {
     }
 
     /// Sets the other threads that use a `modelled` pool's device from now on. An error on other domains.
+    #[cfg(feature = "testkit")]
     pub fn set_modelled_load(&self, load: Load) -> Result<()> {
         match &self.domain {
             Domain::Modelled(modelled) => modelled.set_load(load),
@@ -470,12 +473,14 @@ impl Pool {
     pub fn pin(&self) -> crossbeam_epoch::Guard {
         match &self.domain {
             // A guard of its own: the reuse of memory must not depend on what runs beside a history.
+            #[cfg(feature = "testkit")]
             Domain::Crashing(crashing) => crashing.pin(),
             _ => crossbeam_epoch::pin(),
         }
     }
 
     /// Passes the observer of a crashing pool the states that a crash now would leave.
+    #[cfg(feature = "testkit")]
     pub(crate) fn observe_crash(&self) {
         if let Domain::Crashing(crashing) = &self.domain {
             crashing.observe(&self.mapping);
@@ -622,6 +627,7 @@ impl Pool {
                 Error::OutOfSpace { what: format!("map {} bytes: {e}", self.extent_bytes) }
             })?;
         }
+        #[cfg(feature = "testkit")]
         if let Domain::Crashing(crashing) = &self.domain {
             crashing.grow(end);
         }

@@ -69,7 +69,7 @@ pub(crate) fn pause(spins: &mut u32) {
     if *spins < 64 {
         std::hint::spin_loop();
     } else {
-        entresol_memory::crash::waits();
+        entresol_memory::order::waits();
         std::thread::yield_now();
     }
 }

@@ -53,6 +53,7 @@
 //! of its own stores and one publication.
 
 pub mod btree;
+#[cfg(feature = "testkit")]
 pub mod crash_histories;
 mod error;
 mod fptree;

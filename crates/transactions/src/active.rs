@@ -383,7 +383,7 @@ impl ActiveTransactions {
             if latched <= cts {
                 return Err(Error::Poisoned(latched));
             }
-            entresol_memory::crash::waits();
+            entresol_memory::order::waits();
             if backoff.is_completed() {
                 std::thread::sleep(Duration::from_micros(20));
             } else {

@@ -358,6 +358,7 @@ impl<'p> Chain<'p> {
     }
 
     /// Offsets of its versions.
+    #[cfg(feature = "testkit")]
     pub(crate) fn offsets(self) -> impl Iterator<Item = u64> {
         self.walk().flatten().map(|version| version.offset)
     }

@@ -439,6 +439,7 @@ impl StateContext {
     }
 
     /// From now on they are, whatever the domain.
+    #[cfg(feature = "testkit")]
     pub(crate) fn commit_at_once(&self) {
         self.at_once.store(true, Ordering::Relaxed);
     }

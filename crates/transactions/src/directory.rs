@@ -296,6 +296,7 @@ impl Directory {
     }
 
     /// Counts all entries that are there as used: the next one comes into a new segment.
+    #[cfg(feature = "testkit")]
     pub(crate) fn skip_all(&self) {
         self.groups.skip_all();
         self.states.skip_all();

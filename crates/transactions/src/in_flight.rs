@@ -309,7 +309,7 @@ impl Drop for QueuedCommit<'_> {
 }
 
 fn wait(backoff: &Backoff) {
-    entresol_memory::crash::waits();
+    entresol_memory::order::waits();
     if backoff.is_completed() {
         std::thread::yield_now();
     } else {

@@ -62,6 +62,7 @@ mod check;
 mod claim_protocol;
 mod commit;
 mod context;
+#[cfg(feature = "testkit")]
 pub mod crash_histories;
 mod dead_keys;
 mod directory;

@@ -1,8 +1,10 @@
 //! Persistence domains: the meaning of flush, fence and sync on each medium.
 
+#[cfg(feature = "testkit")]
 pub(crate) mod crashing;
 pub(crate) mod dax;
 pub(crate) mod journal;
+#[cfg(feature = "testkit")]
 pub(crate) mod modelled;
 pub(crate) mod redo;
 
@@ -13,10 +15,13 @@ use crate::order;
 use crate::points::{PUBLICATION_FLUSHES, PUBLICATION_WRITES};
 use crate::publication::Update;
 use crate::stats::PoolStats;
+#[cfg(feature = "testkit")]
 use crashing::Crashing;
 use dax::Dax;
 use journal::Journal;
+#[cfg(feature = "testkit")]
 use modelled::Modelled;
+#[cfg(feature = "testkit")]
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -49,8 +54,10 @@ pub enum DomainKind {
     /// DRAM only.
     Volatile,
     /// DRAM billed like a device; see [`crate::Pool::modelled`].
+    #[cfg(feature = "testkit")]
     Modelled,
     /// Domain of the crash checker.
+    #[cfg(feature = "testkit")]
     Crashing,
 }
 
@@ -61,7 +68,9 @@ impl std::fmt::Display for DomainKind {
             DomainKind::DaxEmulated => "dax (emulated)",
             DomainKind::Journal => "journal",
             DomainKind::Volatile => "volatile",
+            #[cfg(feature = "testkit")]
             DomainKind::Modelled => "modelled",
+            #[cfg(feature = "testkit")]
             DomainKind::Crashing => "crashing",
         })
     }
@@ -72,7 +81,9 @@ pub(crate) enum Domain {
     Dax(Dax),
     Journal(Journal),
     Volatile,
+    #[cfg(feature = "testkit")]
     Modelled(Arc<Modelled>),
+    #[cfg(feature = "testkit")]
     Crashing(Box<Crashing>),
 }
 
@@ -82,7 +93,9 @@ impl Domain {
             Domain::Dax(dax) => dax.kind(),
             Domain::Journal(_) => DomainKind::Journal,
             Domain::Volatile => DomainKind::Volatile,
+            #[cfg(feature = "testkit")]
             Domain::Modelled(_) => DomainKind::Modelled,
+            #[cfg(feature = "testkit")]
             Domain::Crashing(_) => DomainKind::Crashing,
         }
     }
@@ -101,7 +114,9 @@ impl Domain {
             Domain::Dax(dax) => dax.flush(mapping, ranges),
             Domain::Journal(journal) => journal.flush(ranges),
             Domain::Volatile => {}
+            #[cfg(feature = "testkit")]
             Domain::Modelled(modelled) => modelled.flush(mapping, ranges),
+            #[cfg(feature = "testkit")]
             Domain::Crashing(crashing) => crashing.flush(mapping, ranges),
         }
     }
@@ -117,6 +132,7 @@ impl Domain {
     }
 
     #[inline]
+    #[cfg_attr(not(feature = "testkit"), allow(unused_variables, reason = "domains of tests need it"))]
     pub(crate) fn fence(&self, mapping: &Mapping) {
         match self {
             Domain::Dax(dax) => dax.fence(),
@@ -125,7 +141,9 @@ impl Domain {
                 journal.fence();
             }
             Domain::Volatile => fence(Ordering::Release),
+            #[cfg(feature = "testkit")]
             Domain::Modelled(modelled) => modelled.fence(),
+            #[cfg(feature = "testkit")]
             Domain::Crashing(crashing) => crashing.fence(mapping),
         }
     }
@@ -155,7 +173,9 @@ impl Domain {
         }
         match self {
             Domain::Dax(dax) => redo::publish(mapping, updates, dax.lanes(), self),
+            #[cfg(feature = "testkit")]
             Domain::Modelled(modelled) => redo::publish(mapping, updates, modelled.lanes(), self),
+            #[cfg(feature = "testkit")]
             Domain::Crashing(crashing) => redo::publish(mapping, updates, crashing.lanes(), self),
             Domain::Volatile | Domain::Journal(_) => {
                 updates.iter().for_each(|update| update.apply(mapping));
@@ -190,7 +210,9 @@ impl Domain {
             Domain::Dax(dax) => dax.add_stats(stats),
             Domain::Journal(journal) => journal.add_stats(stats),
             Domain::Volatile => {}
+            #[cfg(feature = "testkit")]
             Domain::Modelled(modelled) => modelled.add_stats(stats),
+            #[cfg(feature = "testkit")]
             Domain::Crashing(crashing) => crashing.add_stats(stats),
         }
     }

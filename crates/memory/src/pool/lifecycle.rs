@@ -7,10 +7,13 @@
 use super::{Files, Pool, PoolOptions, SmallPages};
 use crate::allocator::Allocator;
 use crate::budget::{MemoryBudget, MemoryConsumer};
+#[cfg(feature = "testkit")]
 use crate::crash::Observer;
+#[cfg(feature = "testkit")]
 use crate::domain::crashing::{Crashing, Image};
 use crate::domain::dax::Dax;
 use crate::domain::journal::{Journal, JournalParts};
+#[cfg(feature = "testkit")]
 use crate::domain::modelled::Modelled;
 use crate::domain::{Domain, DomainChoice, DomainKind, redo};
 use crate::env::{Env, OpenMode, StorageFile};
@@ -25,6 +28,7 @@ use crate::mapping::{Backing, Mapping};
 use crate::order;
 use crate::placement::ThreadPlacement;
 use crate::points::JOURNAL_NAME_SYNCED;
+#[cfg(feature = "testkit")]
 use crate::profile::Profile;
 use parking_lot::Mutex;
 use std::path::Path;
@@ -169,6 +173,7 @@ impl Pool {
     }
 
     /// Pool in DRAM billed like the device of a profile; see [`ModelledCost`](crate::ModelledCost).
+    #[cfg(feature = "testkit")]
     pub fn modelled(options: &PoolOptions, profile: &Profile) -> Result<Arc<Pool>> {
         options.validate()?;
         let mut mapping = Pool::fresh_memory(options)?;
@@ -178,6 +183,7 @@ impl Pool {
 
     /// Pool of the crash checker: fresh, or as a crash left it. The observer is called before every fence
     /// from the recovery on. See [`crate::crash`].
+    #[cfg(feature = "testkit")]
     pub fn crashing(
         options: &PoolOptions,
         image: Option<Vec<u64>>,
@@ -208,6 +214,7 @@ impl Pool {
     }
 
     /// As [`Pool::crashing`], in memory that holds the image already.
+    #[cfg(feature = "testkit")]
     pub(crate) fn crashing_in(
         options: &PoolOptions,
         mapping: Arc<Mapping>,
@@ -324,7 +331,11 @@ impl Pool {
         pool.verify(0, DESCRIPTORS as usize)?;
         // The maps of a small pool are verified at open. The crash checker's are loaded lazily as those of
         // large ones.
-        if extents <= EXTENTS_READ_AT_OPEN && !matches!(pool.domain, Domain::Crashing(_)) {
+        #[cfg(feature = "testkit")]
+        let is_lazy = matches!(pool.domain, Domain::Crashing(_));
+        #[cfg(not(feature = "testkit"))]
+        let is_lazy = false;
+        if extents <= EXTENTS_READ_AT_OPEN && !is_lazy {
             pool.read_maps()?;
         }
         pool.set_clean(false);

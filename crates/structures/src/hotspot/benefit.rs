@@ -13,8 +13,10 @@
 //! Limit of the model: a key that is always served from DRAM may be faster in the backing index than the keys
 //! that are measured there, if the processor's caches would hold it.
 
+#[cfg(feature = "testkit")]
 use entresol_memory::Pool;
 use std::fmt;
+#[cfg(feature = "testkit")]
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -29,6 +31,7 @@ pub enum Clock {
     #[default]
     Real,
     /// The device's clock of a `modelled` pool. It does not charge the cache's own DRAM.
+    #[cfg(feature = "testkit")]
     Modelled {
         /// The pool of the backing index.
         pool: Arc<Pool>,
@@ -48,6 +51,7 @@ impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Clock::Real => f.write_str("Real"),
+            #[cfg(feature = "testkit")]
             Clock::Modelled { lookup_ns, .. } => write!(f, "Modelled {{ look_ns: {lookup_ns} }}"),
             Clock::Known { behind_ns, lookup_ns } => {
                 write!(f, "Known {{ behind_ns: {behind_ns}, look_ns: {lookup_ns} }}")
@@ -78,6 +82,7 @@ impl Watch for NoWatch {
 #[derive(Clone, Copy)]
 enum ClockReading {
     Real(Instant),
+    #[cfg(feature = "testkit")]
     Picoseconds(u64),
     Known,
 }
@@ -110,6 +115,7 @@ impl Clock {
     fn now(&self) -> ClockReading {
         match self {
             Clock::Real => ClockReading::Real(Instant::now()),
+            #[cfg(feature = "testkit")]
             Clock::Modelled { pool, .. } => {
                 ClockReading::Picoseconds(pool.modelled_cost().map_or(0, |cost| cost.picoseconds))
             }
@@ -120,6 +126,7 @@ impl Clock {
     fn ns_since(&self, reading: ClockReading) -> u64 {
         match (reading, self.now()) {
             (ClockReading::Real(then), _) => then.elapsed().as_nanos() as u64,
+            #[cfg(feature = "testkit")]
             (ClockReading::Picoseconds(then), ClockReading::Picoseconds(now)) => (now - then) / 1000,
             _ => 0,
         }
@@ -129,7 +136,9 @@ impl Clock {
     fn own_ns(&self, ns: u64, behind_ns: u64) -> u64 {
         match self {
             Clock::Real => ns.saturating_sub(behind_ns),
-            Clock::Modelled { lookup_ns, .. } | Clock::Known { lookup_ns, .. } => *lookup_ns,
+            #[cfg(feature = "testkit")]
+            Clock::Modelled { lookup_ns, .. } => *lookup_ns,
+            Clock::Known { lookup_ns, .. } => *lookup_ns,
         }
     }
 }
