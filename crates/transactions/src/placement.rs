@@ -51,11 +51,9 @@ impl Tier {
     /// The tier of a pool's domain.
     pub fn of(domain: DomainKind) -> Tier {
         match domain {
-            DomainKind::Dax | DomainKind::DaxEmulated => Tier::Pmem,
-            #[cfg(feature = "testkit")]
-            DomainKind::Modelled | DomainKind::Crashing => Tier::Pmem,
-            DomainKind::Journal => Tier::Disk,
+            domain if domain.is_persistent_memory() => Tier::Pmem,
             DomainKind::Volatile => Tier::Dram,
+            _ => Tier::Disk,
         }
     }
 }

@@ -61,6 +61,18 @@ pub enum DomainKind {
     Crashing,
 }
 
+impl DomainKind {
+    /// Returns true for persistent memory, and for the domains of tests that stand for it.
+    pub fn is_persistent_memory(self) -> bool {
+        match self {
+            DomainKind::Dax | DomainKind::DaxEmulated => true,
+            DomainKind::Journal | DomainKind::Volatile => false,
+            #[cfg(feature = "testkit")]
+            DomainKind::Modelled | DomainKind::Crashing => true,
+        }
+    }
+}
+
 impl std::fmt::Display for DomainKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
