@@ -134,13 +134,13 @@ impl fmt::Display for Rounded {
 pub enum Verdict {
     /// The asked value is reached.
     Met,
-    /// It is missed by no more than the tolerance.
+    /// Missed by no more than the tolerance.
     MetWithinTolerance,
-    /// It is missed: the run fails.
+    /// Missed: the run fails.
     Missed,
-    /// It is missed, as listed, for this reason.
+    /// Missed, as listed, for this reason.
     KnownMiss(String),
-    /// It is listed as a miss, but reached: the entry should be removed.
+    /// Listed as a miss, but reached: the entry should be removed.
     KnownMissMet,
     /// Sizes are too small for the figure to say anything.
     NotJudged,

@@ -24,9 +24,9 @@ const LOOKUPS: u8 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     None,
-    /// It does not validate that the parent still leads to the leaf.
+    /// Reader that does not validate that the parent still leads to the leaf.
     ParentNotValidated,
-    /// It does not validate that no writer changed the leaf meanwhile.
+    /// Reader that does not validate that no writer changed the leaf meanwhile.
     LeafNotValidated,
     /// A writer latches the leaf whatever its version.
     LatchedAtAnyVersion,

@@ -146,7 +146,7 @@ entresol_memory::order_points! {
     FILE_SYNCED: Step,
     /// A file's name is durable before it is referred to.
     NAME_SYNCED: Step,
-    /// It is durable that a file is being built before it is made.
+    /// The note of a file under construction is durable before the file is made.
     NOTE_BEFORE_FILE: Step,
     /// It is durable that nothing refers to a file before it is removed.
     UNREFERRED_BEFORE_REMOVED: Step,

@@ -81,9 +81,9 @@ pub fn mutants(points: &'static [Declared]) -> impl Iterator<Item = Mutant> {
 /// Outcome of a mutant in the test that reaches it.
 #[derive(Debug, Clone, Copy)]
 pub enum Expected<T> {
-    /// It is caught.
+    /// Caught by the test.
     Caught(T),
-    /// It is not, nor by any other test: it does no harm, for this reason.
+    /// Harmless, and so caught by no test, for this reason.
     Harmless(T, &'static str),
 }
 

@@ -7,7 +7,7 @@
 //! Without tables it is all of them and the catalog. FULL gives free blocks of the file back to the disk, too. The
 //! other options of PostgreSQL's are taken and change nothing: there is nothing to freeze, and statistics are not kept.
 //!
-//! It runs beside readers and writers, outside of a transaction. A statement that is given up ends between two slices; a table
+//! VACUUM runs beside readers and writers, outside of a transaction. A statement that is given up ends between two slices; a table
 //! that is dropped meanwhile is left to the reclamation of dropped states.
 
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //!   SELECT t.row, e, … FROM rows.t AS t, rows.excluded AS excluded WHERE t.row = excluded.row
 //! ```
 //!
-//! It runs before the statement writes these rows, so that its subqueries read the state before the statement.
+//! The query runs before the statement writes these rows, so that its subqueries read the state before the statement.
 //!
 //! Memory: the rows, and the values computed from them.
 

@@ -38,7 +38,7 @@ pub(super) struct Portal {
 enum PortalState {
     Ready,
     Open(Rows),
-    /// It has run, and had no rows.
+    /// Portal that has run, and had no rows.
     Done,
 }
 

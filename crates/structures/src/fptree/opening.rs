@@ -11,7 +11,7 @@
 //! and never leads to the wrong leaf.
 //!
 //! Threads: the leaves of an unopened segment do not change, since every writer comes through its inner node.
-//! So they are read without a lock; the result is installed under the structure lock, unless another thread
+//! Leaves are thus read without a lock; the result is installed under the structure lock, unless another thread
 //! has done so meanwhile.
 
 use super::inner::{Child, Inner};

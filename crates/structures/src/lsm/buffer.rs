@@ -1,7 +1,7 @@
 //! The DRAM buffer: the newest writes, unsorted, with a hash index; sorted when it is moved (dissertation E6:
 //! keeping a buffer sorted costs more than sorting it once).
 //!
-//! It is an array in the order of the log. A writer claims the next index, and its entry is visible to
+//! The buffer is an array in the order of the log. A writer claims the next index, and its entry is visible to
 //! readers once the hash index leads to it, which is after it is in the log. Entries never change or move, so
 //! readers need no lock and no validation; a newer entry of a key replaces it in the hash index.
 //!

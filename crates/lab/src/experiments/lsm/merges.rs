@@ -157,29 +157,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
                 fewer_bytes &= *most <= result * 3 / 2 + 8192;
             }
         }
-        let ends: Vec<f64> =
-            series.iter().map(|series| series.points.last().map_or(f64::NAN, |(_, ns)| *ns)).collect();
-        for (name, ratio) in [
-            ("2-way: through DRAM/direct", ends[1] / ends[0]),
-            ("K-way: through DRAM/direct", ends[3] / ends[2]),
-            ("direct: K-way/2-way", ends[2] / ends[0]),
-        ] {
-            report.ratio(&format!("{}, {}: {name}", medium.name(), keys.name()), ratio);
-            // The paper gives no numbers here: only which is faster.
-            let statement = match (keys, name) {
-                (Keys::Unique, "2-way: through DRAM/direct") => "well above 1",
-                (Keys::Unique, "direct: K-way/2-way") => "above 1",
-                (Keys::Same, "direct: K-way/2-way") => "about 1",
-                _ => continue,
-            };
-            let source = "dissertation 3.4.2 (E7), figure 3.13";
-            report.paper(
-                source,
-                &format!("{}, {}: {name}", medium.name(), keys.name()),
-                statement,
-                Some(ratio),
-            );
-        }
+        report_ratios(medium, keys, &series, report);
         report.figure(Figure {
             title: format!("Merging four runs, {}, {}", medium.name(), keys.name()),
             x_label: "entries of a run".to_string(),
@@ -198,6 +176,28 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         fences_most < 0.125,
     );
     moves(options, report, sizes, rounds)
+}
+
+/// Reports the ratios of the ways at the largest size, beside what the paper says of them.
+fn report_ratios(medium: Medium, keys: Keys, series: &[Series], report: &mut Report) {
+    let ends: Vec<f64> =
+        series.iter().map(|series| series.points.last().map_or(f64::NAN, |(_, ns)| *ns)).collect();
+    for (name, ratio) in [
+        ("2-way: through DRAM/direct", ends[1] / ends[0]),
+        ("K-way: through DRAM/direct", ends[3] / ends[2]),
+        ("direct: K-way/2-way", ends[2] / ends[0]),
+    ] {
+        report.ratio(&format!("{}, {}: {name}", medium.name(), keys.name()), ratio);
+        // The paper gives no numbers here: only which is faster.
+        let statement = match (keys, name) {
+            (Keys::Unique, "2-way: through DRAM/direct") => "well above 1",
+            (Keys::Unique, "direct: K-way/2-way") => "above 1",
+            (Keys::Same, "direct: K-way/2-way") => "about 1",
+            _ => continue,
+        };
+        let source = "dissertation 3.4.2 (E7), figure 3.13";
+        report.paper(source, &format!("{}, {}: {name}", medium.name(), keys.name()), statement, Some(ratio));
+    }
 }
 
 /// E6: the buffer's entries in random order, sorted when they are moved, beside entries that came sorted.
