@@ -6,8 +6,12 @@ pub const CATALOG: &str = "entresol";
 pub const SCHEMA: &str = "public";
 /// The schema of the system tables.
 pub const SYSTEM_SCHEMA: &str = "entresol";
-/// Tables with their hidden keys. No identifier in a statement can name it by accident.
+/// Tables with their hidden keys. No identifier in a statement can name it.
 pub(crate) const KEYED_SCHEMA: &str = "\u{1}keyed";
+/// Tables as the texts of views read them, with the rights of their owner. No identifier can name it either.
+pub(crate) const OWNED_SCHEMA: &str = "\u{1}owned";
+/// Character in the names of schemas that statements must not name.
+pub(crate) const HIDDEN: char = '\u{1}';
 /// The schema of the tables that describe everything.
 pub(crate) const PG_CATALOG: &str = "pg_catalog";
 /// The SQL standard's.

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Folders, and files beside them, in the order in which they may import.
-const STAGES: [&str; 10] = [
+const STAGES: [&str; 11] = [
     "schema_names",
     "error",
+    "privileges",
     "parser",
     "postgres",
     "session",

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use entresol::Database;
 use entresol::memory::budget::{ConsumerUsage, MemoryUsage};
+use entresol::query::StatementKind;
 
 use crate::clients::Clients;
-use crate::wire::split::Kind;
 
 /// Upper bounds of the histogram's buckets, in microseconds.
 const BUCKETS_US: [u64; 14] = [
@@ -48,7 +48,7 @@ pub(crate) struct Metrics {
     pub(crate) rows_written_total: AtomicU64,
     pub(crate) bytes_received_total: AtomicU64,
     pub(crate) bytes_sent_total: AtomicU64,
-    succeeded: [AtomicU64; Kind::ALL.len()],
+    succeeded: [AtomicU64; StatementKind::ALL.len()],
     failed: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     buckets: [AtomicU64; BUCKETS_US.len() + 1],
     microseconds: AtomicU64,
@@ -77,7 +77,7 @@ impl Drop for Gauge<'_> {
 
 impl Metrics {
     /// Counts a statement that ended; `code` is its SQLSTATE if it failed.
-    pub(crate) fn statement(&self, kind: Kind, code: Option<&'static str>, took: Duration) {
+    pub(crate) fn statement(&self, kind: StatementKind, code: Option<&'static str>, took: Duration) {
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BUCKETS_US.iter().position(|&bound| took_us <= bound).unwrap_or(BUCKETS_US.len());
         add(&self.buckets[bucket], 1);
@@ -157,7 +157,7 @@ impl Metrics {
 
     fn statements(&self, out: &mut String) {
         header(out, "statements_total", "counter", "Statements by kind and SQLSTATE.");
-        for (kind, count) in Kind::ALL.iter().zip(&self.succeeded) {
+        for (kind, count) in StatementKind::ALL.iter().zip(&self.succeeded) {
             let (kind, count) = (kind.name(), count.load(Ordering::Relaxed));
             let _ = writeln!(out, "entresol_statements_total{{kind=\"{kind}\",sqlstate=\"00000\"}} {count}");
         }

@@ -17,7 +17,9 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Context, Editor, Helper};
 
-use super::{Shell, meta, output, statements};
+use entresol::query::{Splitter, statements};
+
+use super::{Shell, meta, output};
 use crate::error::{Error, Result};
 
 /// Maximum number of entries of the history.
@@ -41,8 +43,9 @@ impl Validator for Assistant {
         if input.trim_start().starts_with('\\') {
             return Ok(ValidationResult::Valid(None));
         }
-        let split = statements::split(input);
-        let complete = split.rest.is_none() && !split.open;
+        let mut splitter = Splitter::default();
+        while splitter.next_statement(input).is_some() {}
+        let complete = splitter.rest(input).is_none() && !splitter.is_unclosed();
         Ok(if complete { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }
@@ -123,8 +126,8 @@ fn run_input(shell: &mut Shell, input: &str) -> Result<()> {
     if trimmed.starts_with('\\') {
         return meta::run(shell, trimmed, &mut out);
     }
-    for (_, statement) in statements::split(input).complete {
-        shell.run_statement(statement, &mut out)?;
+    for statement in statements(input) {
+        shell.run_statement(statement.sql, &mut out)?;
     }
     Ok(())
 }

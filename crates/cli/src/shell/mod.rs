@@ -8,13 +8,13 @@
 pub mod interactive;
 pub mod meta;
 pub mod output;
-pub mod statements;
 
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::time::Instant;
 
+use entresol::query::Splitter;
 use entresol::{Database, Options, Session};
 
 use crate::arguments::ShellArguments;
@@ -125,7 +125,9 @@ impl Shell {
             }
             _ => error,
         };
-        let (mut pending, mut first_line, mut lines) = (String::new(), 1, 0);
+        // The line of the beginning of what is pending.
+        let (mut pending, mut splitter, mut first_line, mut lines) =
+            (String::new(), Splitter::default(), 1, 0);
         let mut line = Vec::new();
         while !self.finished {
             line.clear();
@@ -142,40 +144,34 @@ impl Shell {
                 continue;
             }
             if pending.is_empty() {
-                first_line = lines;
+                (first_line, splitter) = (lines, Splitter::default());
             }
             pending.push_str(text);
-            // Only a line with a semicolon can complete a statement.
-            if text.contains(';') {
-                let consumed =
-                    self.run_complete(&pending, |line, error| at_line(first_line + line - 1, error), out)?;
-                first_line += pending[..consumed].matches('\n').count();
-                pending.drain(..consumed);
+            let mut counted = 0;
+            while let Some(statement) = splitter.next_statement(&pending) {
+                first_line += lines_in(&pending[counted..statement.start]);
+                counted = statement.start;
+                self.run_statement(statement.sql, out).map_err(|error| at_line(first_line, error))?;
             }
+            first_line += lines_in(&pending[counted..splitter.consumed()]);
+            pending.drain(..splitter.consumed());
+            splitter.forget_consumed();
             if pending.len() > STATEMENT_BYTES_MAX {
                 let message = format!("statement exceeds the maximum of {STATEMENT_BYTES_MAX} bytes");
                 return Err(at_line(first_line, Error::Invalid(message)));
             }
         }
         if !self.finished
-            && let Some((line, statement)) = statements::split(&pending).rest
+            && let Some(statement) = splitter.rest(&pending)
         {
-            self.run_statement(statement, out).map_err(|error| at_line(first_line + line - 1, error))?;
+            let line = first_line + lines_in(&pending[..statement.start]);
+            self.run_statement(statement.sql, out).map_err(|error| at_line(line, error))?;
         }
         Ok(())
     }
+}
 
-    /// Runs the complete statements of a script; returns their length in bytes.
-    fn run_complete(
-        &mut self,
-        text: &str,
-        at_line: impl Fn(usize, Error) -> Error,
-        out: &mut dyn Write,
-    ) -> Result<usize> {
-        let split = statements::split(text);
-        for (line, statement) in &split.complete {
-            self.run_statement(statement, out).map_err(|error| at_line(*line, error))?;
-        }
-        Ok(split.consumed)
-    }
+/// Number of line ends in a text.
+fn lines_in(text: &str) -> usize {
+    text.matches('\n').count()
 }

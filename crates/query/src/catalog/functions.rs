@@ -10,12 +10,12 @@ use datafusion::common::Result as EngineResult;
 use super::cell::Cell;
 use super::constraints::constraints_of;
 use super::resolve::{Alias, parts};
-use super::roles::Privileges;
 use super::view::View;
 use super::{definitions, oids};
 use crate::catalog::named::sequences_of;
 use crate::error::{Error, external};
 use crate::postgres::pg_types;
+use crate::privileges::Privileges;
 use crate::schema_names::SCHEMA;
 
 pub(super) type Call = fn(&View, &[Cell]) -> EngineResult<Cell>;

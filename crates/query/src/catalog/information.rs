@@ -8,6 +8,7 @@ use super::constraints::{Constraint, constraints_of};
 use super::named;
 use super::relation::{Relation, Rows, empty, relation};
 use super::view::{Attribute, View, attributes_of, described_attributes};
+use crate::privileges::Privileges;
 use crate::schema_names::{CATALOG, SCHEMA};
 
 /// The relations of the schema.
@@ -344,7 +345,7 @@ fn table_privileges(view: &View) -> EngineResult<Rows> {
     for role in view.roles()? {
         for table in &view.tables {
             let granted = role.privileges(table.name());
-            for (privilege, name, _) in super::roles::Privileges::NAMES {
+            for (privilege, name, _) in Privileges::NAMES {
                 if granted.contains(privilege) {
                     rows.push(vec![
                         CATALOG.into(),

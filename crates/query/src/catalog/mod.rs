@@ -42,6 +42,6 @@ pub(crate) mod view;
 use crate::schema_names::{INFORMATION_SCHEMA, PG_CATALOG};
 
 /// Returns true if a table of this name, without a schema, is one of `pg_catalog`: they precede those of `public`.
-pub fn is_catalog_relation(name: &str) -> bool {
+pub(crate) fn is_catalog_relation(name: &str) -> bool {
     name.starts_with("pg_") && registry::REGISTRY.find(PG_CATALOG, name).is_some()
 }

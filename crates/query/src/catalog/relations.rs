@@ -6,10 +6,10 @@ use entresol_tables::Table;
 use super::cell::Cell;
 use super::constraints::{Constraint, constraints_of};
 use super::relation::Rows;
-use super::roles::{Privileges, RoleRow};
 use super::view::schema_oid;
 use super::view::{Attribute, IndexView, View, attribute, attributes_of, described_attributes, indexes_of};
 use super::{PG_CATALOG, definitions, named, oids};
+use crate::privileges::{Privileges, Role};
 use crate::schema_names::{CATALOG, SCHEMA};
 
 const PERMANENT: &str = "p";
@@ -127,8 +127,8 @@ fn persistence(table: &Table) -> &'static str {
 }
 
 /// Access list of a table: `role=arwd/owner`; `None` if only administrators have privileges.
-fn access_list(roles: &[RoleRow], table: &str) -> Option<Vec<String>> {
-    let of = |role: &RoleRow| {
+fn access_list(roles: &[Role], table: &str) -> Option<Vec<String>> {
+    let of = |role: &Role| {
         let granted = role.privileges(table);
         let letters = Privileges::NAMES.iter().filter(|(privilege, ..)| granted.contains(*privilege));
         let letters: String = letters.map(|(.., letter)| letter).collect();

@@ -1,16 +1,18 @@
 //! Catalog rows that are not about tables: schemas, database, roles, settings, types, functions.
 
+use std::collections::BTreeMap;
+
 use datafusion::common::Result as EngineResult;
 use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
 
 use super::cell::Cell;
 use super::relation::Rows;
 use super::relations::{alignment, collation_of};
-use super::roles::RoleRow;
 use super::view::View;
 use super::{definitions, functions, oids};
 use crate::postgres::pg_types;
 use crate::postgres::settings::{SETTINGS, Settings};
+use crate::privileges::Role;
 use crate::schema_names::CATALOG;
 
 pub(super) fn namespaces(_: &View) -> EngineResult<Rows> {
@@ -41,10 +43,10 @@ pub(super) fn databases(_: &View) -> EngineResult<Rows> {
 }
 
 /// All roles; without any, the one of the client.
-fn known_roles(view: &View) -> EngineResult<Vec<RoleRow>> {
+fn known_roles(view: &View) -> EngineResult<Vec<Role>> {
     let mut roles = view.roles()?;
     if roles.is_empty() {
-        roles.push(RoleRow { name: view.client().user, administrator: true, grants: Vec::new() });
+        roles.push(Role { name: view.client().user, administrator: true, grants: BTreeMap::new() });
     }
     Ok(roles)
 }

@@ -11,9 +11,10 @@ use entresol_transactions::{INFINITY, Transaction};
 
 use super::oids;
 use super::relation::{self, Registry};
-use super::roles::{self, RoleRow};
+use super::roles;
 use crate::error::external;
 use crate::postgres::pg_types;
+use crate::privileges::Role;
 use crate::session::current::Current;
 use crate::session::snapshots::Sessions;
 use crate::session::variables::{Client, SessionVariables};
@@ -128,7 +129,7 @@ impl View {
     }
 
     /// Roles of the database; empty as long as no password is required.
-    pub(crate) fn roles(&self) -> EngineResult<Vec<RoleRow>> {
+    pub(crate) fn roles(&self) -> EngineResult<Vec<Role>> {
         roles::read(&self.catalog, &self.transaction).map_err(external)
     }
 

@@ -18,9 +18,10 @@ use crate::catalog::named::sequences_of;
 use crate::ddl::sequences;
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
+use crate::parser::command::Command;
 use crate::parser::names::{refuse, table_name};
 use crate::parser::sequence::{SequenceOptions, SequenceStatement};
-use crate::parser::statement::{Command, parse};
+use crate::parser::statement::parse;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
 

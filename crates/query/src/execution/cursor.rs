@@ -12,8 +12,8 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use crate::error::{Error, Result};
 use crate::execution::row_stream::{Cursor, ResultCursor};
 use crate::execution::session::Session;
+use crate::parser::command::Command;
 use crate::parser::fetch::CursorMotion;
-use crate::parser::statement::Command;
 use crate::planner::query;
 use crate::session::result::StatementResult;
 

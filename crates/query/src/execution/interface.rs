@@ -10,6 +10,7 @@ use entresol_transactions::Cancellation;
 
 use crate::error::Result;
 use crate::execution::session::Session;
+use crate::privileges::Role;
 use crate::session::cancellation::Canceller;
 use crate::session::result::{Collected, Outcome, StatementResult};
 use crate::session::row_buffer::RowBuffer;
@@ -20,6 +21,12 @@ impl Session {
     pub fn set_client(&mut self, client: Client) {
         *self.core.variables.client.lock() = client;
         self.core.variables.changed();
+    }
+
+    /// Sets the role in whose name statements run from now on; without one, as at first, all is allowed. Prepared
+    /// statements are checked again before they run.
+    pub fn set_role(&mut self, role: Role) {
+        self.core.variables.authority.set(role);
     }
 
     /// A number that is another once a setting or the client has changed.

@@ -3,6 +3,7 @@
 //! [`session`] is a client's state, [`prepared`] plans once and runs often, [`cursor`] and [`copy`] hand rows out and take
 //! them in, [`set`] changes settings.
 
+pub(crate) mod authorization;
 pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod interface;

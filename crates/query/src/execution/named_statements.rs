@@ -1,17 +1,15 @@
 //! PREPARE, EXECUTE and DEALLOCATE: prepared statements by name, in SQL. [`crate::execution::prepared`] does the work.
 //!
-//! They belong to the session, not to its transaction: ROLLBACK keeps them. Memory: [`STATEMENTS_MAX`], each with its
-//! syntax tree, which [`Session::executed`] returns.
+//! They belong to the session, not to its transaction: ROLLBACK keeps them. Memory: [`STATEMENTS_MAX`].
 
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
-use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, Statement};
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr};
 
 use crate::error::{Error, Result};
-use crate::execution::prepared::NamedStatement;
 use crate::execution::session::Session;
-use crate::parser::statement::{Command, parse, query_of};
+use crate::parser::command::Command;
+use crate::parser::statement::query_of;
 use crate::planner::query;
 use crate::postgres::types::{arrow_type, declared_type};
 use crate::session::result::{Outcome, StatementResult};
@@ -20,22 +18,14 @@ use crate::session::result::{Outcome, StatementResult};
 pub const STATEMENTS_MAX: usize = 1024;
 
 impl Session {
-    /// Statement that `sql` would run if it is an EXECUTE of an existing one.
-    pub fn executed(&self, sql: &str) -> Option<&EngineStatement> {
-        match parse(sql).ok()?.pop()? {
-            Command::Execute { name, .. } => self.statements.get(&name).map(|named| &named.source),
-            _ => None,
-        }
-    }
-
     pub(crate) async fn prepare_named(
         &mut self,
         name: &str,
         types: &[SqlType],
         command: Command,
-        source: Box<Statement>,
+        text_bytes: usize,
     ) -> Result<StatementResult> {
-        let result = self.try_prepare_named(name, types, command, source).await;
+        let result = self.try_prepare_named(name, types, command, text_bytes).await;
         result.map_err(|error| self.failing(error))
     }
 
@@ -44,7 +34,7 @@ impl Session {
         name: &str,
         types: &[SqlType],
         command: Command,
-        source: Box<Statement>,
+        text_bytes: usize,
     ) -> Result<StatementResult> {
         self.check_block()?;
         if self.statements.contains_key(name) {
@@ -59,10 +49,9 @@ impl Session {
             Ok(Some(arrow_type(declared_type(&format!("${}", at + 1), declared)?.0, self.core.zone.name())))
         });
         let declared: Vec<Option<ArrowType>> = declared.collect::<Result<_>>()?;
-        let memory = self.reserve_statement(source.to_string().len())?;
+        let memory = self.reserve_statement(text_bytes)?;
         let prepared = self.prepare_command(Some(command), &declared, memory).await?;
-        let source = EngineStatement::Statement(source);
-        self.statements.insert(name.to_owned(), NamedStatement { prepared, source });
+        self.statements.insert(name.to_owned(), prepared);
         Ok(StatementResult::Done { verb: "PREPARE" })
     }
 
@@ -74,7 +63,7 @@ impl Session {
     async fn start_named(&mut self, name: &str, arguments: &[Expr]) -> Result<Outcome> {
         self.check_block()?;
         let unknown = || Error::coded("26000", format!("prepared statement \"{name}\" does not exist"));
-        let prepared = self.statements.get(name).ok_or_else(unknown)?.prepared.clone();
+        let prepared = self.statements.get(name).ok_or_else(unknown)?.clone();
         let values = self.arguments(arguments).await?;
         // A statement that runs a statement: the future would contain itself.
         Box::pin(self.run_prepared(&prepared, &values)).await

@@ -43,11 +43,13 @@ use crate::dml::modify::Returning;
 use crate::dml::source::{self, InsertSource};
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
+use crate::execution::authorization::{authorize, authorize_copy};
 use crate::execution::cursor::CursorUse;
 use crate::execution::session::Session;
+use crate::parser::command::Command;
 use crate::parser::statement::query_statement;
-use crate::parser::statement::{Command, parse};
-use crate::planner::fast_path::{self, Point};
+use crate::parser::statement::{ParsedStatement, SessionStatement, parse_one};
+use crate::planner::fast_path::Point;
 use crate::planner::limits;
 use crate::planner::parameters::{self, Types};
 use crate::planner::query;
@@ -56,7 +58,6 @@ use crate::postgres::number_types;
 use crate::postgres::time_zones::Zone;
 use crate::session::current::Current;
 use crate::session::result::Short;
-use datafusion::sql::parser::Statement as EngineStatement;
 
 /// Statement prepared in a session; see the [module](self). Cloning it is cheap.
 #[derive(Debug, Clone)]
@@ -89,8 +90,15 @@ struct CachedExecution {
     work: Arc<Execution>,
 }
 
-/// Version of the catalog, and number of changes of the session's time zone.
-type Version = (u64, u64);
+/// Version of everything that plans depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Version {
+    catalog: u64,
+    /// Number of changes of the session's time zone.
+    zone: u64,
+    /// Number of changes of the session's role.
+    authority: u64,
+}
 
 /// Execution of a prepared statement.
 #[derive(Debug)]
@@ -171,6 +179,14 @@ impl Prepared {
         self.0.command.as_ref().map_or("", Command::verb)
     }
 
+    /// Name in DEALLOCATE; `None` for ALL and for other statements.
+    pub fn deallocated(&self) -> Option<&str> {
+        match &self.0.command {
+            Some(Command::Deallocate(name)) => name.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Returns true for COMMIT and ROLLBACK, which a failed block accepts.
     pub fn ends_block(&self) -> bool {
         matches!(&self.0.command, Some(Command::Commit | Command::Rollback | Command::RollbackTo(_)))
@@ -236,13 +252,6 @@ fn is_decimal(data_type: &ArrowType) -> bool {
     }
 }
 
-/// A statement that was prepared by name.
-#[derive(Debug)]
-pub(crate) struct NamedStatement {
-    pub(crate) prepared: Prepared,
-    pub(crate) source: EngineStatement,
-}
-
 impl Session {
     /// Prepares a statement: parses and plans it, and finds the types of its parameters and columns. A type that the
     /// client declares is used; the others are those of the columns that a parameter is compared with or assigned to,
@@ -255,11 +264,34 @@ impl Session {
     async fn prepare_text(&mut self, sql: &str, parameter_types: &[Option<ArrowType>]) -> Result<Prepared> {
         // Before the tree is built: it takes most of the memory.
         let memory = self.reserve_statement(sql.len())?;
-        let mut commands = parse(sql)?;
-        if commands.len() > 1 {
-            return Err(Error::coded("42601", "cannot insert multiple commands into a prepared statement"));
+        self.prepare_command(parse_one(sql)?, parameter_types, memory).await
+    }
+
+    /// Parses a query text of at most one statement. Errors fail an open block, as those of the statement would. A COPY
+    /// into a table that the session's role may not write is an error here: clients send data as soon as it runs.
+    pub fn parse(&mut self, sql: &str) -> Result<ParsedStatement> {
+        let parsed = self.parse_text(sql);
+        parsed.map_err(|error| self.failing(error))
+    }
+
+    fn parse_text(&self, sql: &str) -> Result<ParsedStatement> {
+        let memory = self.reserve_statement(sql.len())?;
+        let parsed = ParsedStatement::new(parse_one(sql)?, memory);
+        if let ParsedStatement::Copy(copy) = &parsed {
+            authorize_copy(&self.core.variables.authority, copy)?;
         }
-        self.prepare_command(commands.pop(), parameter_types, memory).await
+        Ok(parsed)
+    }
+
+    /// Prepares a parsed statement, as [`Session::prepare`] does.
+    pub async fn prepare_statement(
+        &mut self,
+        statement: SessionStatement,
+        parameter_types: &[Option<ArrowType>],
+    ) -> Result<Prepared> {
+        let SessionStatement { command, memory } = statement;
+        let prepared = self.prepare_command(command, parameter_types, memory).await;
+        prepared.map_err(|error| self.failing(error))
     }
 
     /// Reserves memory of the budget for a statement with a query text of `text_bytes`.
@@ -293,13 +325,18 @@ impl Session {
 
     /// Version of everything that plans depend on.
     fn planning_version(&self) -> Version {
-        (self.core.catalog.version(), self.core.zone_changes)
+        Version {
+            catalog: self.core.catalog.version(),
+            zone: self.core.zone_changes,
+            authority: self.core.variables.authority.changes(),
+        }
     }
 
     async fn ready(&self, command: &Command, declared: &[Option<ArrowType>]) -> Result<Ready> {
         let mut types = Types::declared(declared);
         let count = command.parameters()?.max(declared.len());
-        if let Some(point) = fast_path::recognise(&self.core.catalog, &self.core.zone, command) {
+        authorize(&self.core.variables.authority, command)?;
+        if let Some(point) = self.point(command)? {
             point.add_types(&mut types, &self.core.zone);
             let columns = point.columns().cloned();
             return Ok(Ready { work: Execution::Point(point), parameters: types.complete(count), columns });
@@ -411,29 +448,23 @@ impl Session {
             0..=SHORT_TEXT_BYTES => None,
             bytes => self.reserve_statement(bytes).ok()?,
         };
-        let mut commands = parse(sql).ok()?;
-        let command = commands.pop().filter(|_| commands.is_empty())?;
+        let command = parse_one(sql).ok()??;
         let count = command.parameters().ok()?;
+        authorize(&self.core.variables.authority, &command).ok()?;
         let mut types = Types::default();
-        let (work, columns) =
-            match (&command, fast_path::recognise(&self.core.catalog, &self.core.zone, &command)) {
-                (_, Some(point)) => {
-                    point.add_types(&mut types, &self.core.zone);
-                    let columns = point.columns().cloned();
-                    (Execution::Point(point), columns)
-                }
-                (Command::Insert(insert), None) if insert.returning.is_none() => {
-                    let inserting = self.inserting(insert, &mut types, count).ok()?;
-                    (
-                        Execution::Insert(
-                            inserting.short.then_some(inserting.source)?,
-                            self.core.zone.clone(),
-                        ),
-                        None,
-                    )
-                }
-                _ => return None,
-            };
+        let (work, columns) = match (&command, self.point(&command).ok()?) {
+            (_, Some(point)) => {
+                point.add_types(&mut types, &self.core.zone);
+                let columns = point.columns().cloned();
+                (Execution::Point(point), columns)
+            }
+            (Command::Insert(insert), None) if insert.returning.is_none() => {
+                let inserting = self.inserting(insert, &mut types, count).ok()?;
+                let source = inserting.short.then_some(inserting.source)?;
+                (Execution::Insert(source, self.core.zone.clone()), None)
+            }
+            _ => return None,
+        };
         Some(Prepared(Arc::new(Kernel {
             owner: Arc::clone(&self.core.current),
             command: Some(command),

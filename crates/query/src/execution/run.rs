@@ -18,10 +18,12 @@ use crate::ddl::statements;
 use crate::ddl::vacuum;
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
+use crate::execution::authorization::{authorize, authorize_point};
 use crate::execution::set;
-use crate::parser::statement::{Command, parse};
+use crate::parser::command::Command;
+use crate::parser::statement::parse;
 use crate::planner::explain;
-use crate::planner::fast_path;
+use crate::planner::fast_path::{self, Point};
 use crate::planner::query;
 use crate::planner::time_travel;
 use crate::postgres::settings::{self};
@@ -69,6 +71,7 @@ impl Session {
             return Err(Error::Invalid("only a single query can be streamed: use execute".into()));
         };
         self.begin_timed_statement();
+        self.authorize(&Command::Query(statement.clone()))?;
         let transaction = match &mut self.core.block {
             Some(block) => {
                 block.check(false)?;
@@ -91,13 +94,14 @@ impl Session {
             Command::Show(name) => settings::find(name).ok().map(|setting| texts(&[setting.name])),
             Command::ShowAll => Some(texts(&set::ALL_COLUMNS)),
             Command::Motion(motion) if !motion.passes => self.cursors.columns(&motion.name),
-            Command::Execute { name, .. } => self.statements.get(name)?.prepared.columns(),
+            Command::Execute { name, .. } => self.statements.get(name)?.columns(),
             Command::ExplainWrite { .. } => Some(explain::columns()),
             _ => None,
         }
     }
 
     pub(crate) async fn run(&mut self, command: Command) -> Result<Outcome> {
+        self.authorize(&command)?;
         let result = match command {
             Command::Execute { name, arguments } => return self.execute_named(&name, &arguments).await,
             Command::Begin(modes) => self.begin(&modes),
@@ -129,10 +133,17 @@ impl Session {
             Command::ShowAll => self.show_all(),
             Command::Discard(what) => self.discard(what),
             Command::Unlisten => Ok(StatementResult::Done { verb: "UNLISTEN" }),
-            Command::Prepare { name, types, command, source } => {
-                self.prepare_named(&name, &types, *command, source).await
+            Command::Prepare { name, types, command, text_bytes } => {
+                self.prepare_named(&name, &types, *command, text_bytes).await
             }
             Command::Deallocate(name) => self.deallocate(name.as_deref()),
+            Command::Copy(_) => Err(Error::unsupported(
+                "COPY with STDIN or STDOUT outside of the wire protocol: use \\copy, or a client's COPY",
+            )),
+            Command::Role(statement) => Err(Error::unsupported(format!(
+                "{} outside of the wire protocol: use a client of `entresol serve`, or `entresol role`",
+                statement.tag()
+            ))),
             Command::Declare { name, query } => self.declare(&name, *query).await,
             Command::Motion(motion) => self.move_cursor(&motion).await,
             Command::Close(name) => self.close_cursor(name.as_deref()),
@@ -303,6 +314,21 @@ impl Session {
         Ok(result)
     }
 
+    /// Checks that the session's role may run a command; what it reads is checked when it is planned.
+    fn authorize(&mut self, command: &Command) -> Result<()> {
+        let authorized = authorize(&self.core.variables.authority, command);
+        authorized.map_err(|error| self.failing(error))
+    }
+
+    /// Fast path of a command, if it has one that the session's role may use.
+    pub(crate) fn point(&self, command: &Command) -> Result<Option<Point>> {
+        let point = fast_path::recognise(&self.core.catalog, &self.core.zone, command);
+        if let Some(point) = &point {
+            authorize_point(&self.core.variables.authority, point)?;
+        }
+        Ok(point)
+    }
+
     /// Runs a statement in a transaction; undoes its writes if it fails.
     pub(crate) async fn run_in(
         &mut self,
@@ -312,7 +338,7 @@ impl Session {
         self.core.attend(transaction);
         let guard = command.writes().then(|| StatementGuard::new(transaction));
         if transaction.as_of().is_none()
-            && let Some(point) = fast_path::recognise(&self.core.catalog, &self.core.zone, command)
+            && let Some(point) = self.point(command)?
             && let Some(given) = point.run(transaction, &[])?
         {
             guard.into_iter().for_each(StatementGuard::keep);

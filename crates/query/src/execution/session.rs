@@ -20,7 +20,7 @@ use entresol_tables::Catalog;
 use crate::catalog::registry::REGISTRY;
 use crate::catalog::view::Source;
 use crate::error::Error;
-use crate::execution::prepared::NamedStatement;
+use crate::execution::prepared::Prepared;
 use crate::execution::row_stream::Cursors;
 use crate::planner::bounded_functions;
 use crate::planner::context as planner_context;
@@ -37,7 +37,7 @@ use crate::session::variables::{self, SessionVariables};
 pub struct Session {
     pub(crate) core: SessionCore,
     /// Statements of PREPARE, by name.
-    pub(crate) statements: BTreeMap<String, NamedStatement>,
+    pub(crate) statements: BTreeMap<String, Prepared>,
     pub(crate) cursors: Cursors,
 }
 

@@ -3,13 +3,13 @@
 use datafusion::sql::sqlparser::ast::{
     CopyOption, CopySource, CopyTarget, Ident, ObjectName, Query, Statement,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::error::{Error, Result};
 use crate::parser::copy_options::Layout;
-use crate::parser::depth::check_chains;
+use crate::parser::depth::NESTING_MAX;
+use crate::parser::tokens::{POSTGRESQL, is_word};
 
 /// Table or query that a COPY reads or writes.
 #[derive(Debug, Clone)]
@@ -29,58 +29,32 @@ pub struct CopyStatement {
 }
 
 /// Rewrites `FREEZE on` as `FREEZE TRUE`, which the parser knows.
-fn spell_flags(tokens: &mut [Token]) {
-    let is = |token: &Token, words: &[&str]| {
-        matches!(token, Token::Word(word) if word.quote_style.is_none()
-            && words.iter().any(|known| word.value.eq_ignore_ascii_case(known)))
-    };
+fn spell_flags(tokens: &mut [TokenWithSpan]) {
     for at in 1..tokens.len() {
-        if !is(&tokens[at - 1], &["freeze", "header"]) {
+        if !["freeze", "header"].iter().any(|flag| is_word(&tokens[at - 1].token, flag)) {
             continue;
         }
-        if is(&tokens[at], &["on"]) {
-            tokens[at] = Token::make_keyword("TRUE");
-        } else if is(&tokens[at], &["off"]) {
-            tokens[at] = Token::make_keyword("FALSE");
+        if is_word(&tokens[at].token, "on") {
+            tokens[at].token = Token::make_keyword("TRUE");
+        } else if is_word(&tokens[at].token, "off") {
+            tokens[at].token = Token::make_keyword("FALSE");
         }
     }
 }
 
 impl CopyStatement {
-    /// Parses a query text that is one COPY; `None` if it begins with something else.
-    pub fn parse(sql: &str) -> Result<Option<CopyStatement>> {
-        const KEYWORD: &str = "copy";
-        // Nearly all query texts are something else.
-        let start = sql.trim_start();
-        let may_be = start.starts_with(['-', '/'])
-            || start.get(..KEYWORD.len()).is_some_and(|word| word.eq_ignore_ascii_case(KEYWORD));
-        if !may_be {
-            return Ok(None);
-        }
-        let dialect = PostgreSqlDialect {};
-        // Syntax errors are reported by the other parser.
-        let Ok(mut tokens) = Tokenizer::new(&dialect, sql).tokenize() else { return Ok(None) };
-        tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
-        let is_copy = |token: &Token| matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(KEYWORD));
-        if !tokens.first().is_some_and(is_copy) {
-            return Ok(None);
-        }
-        while tokens.last() == Some(&Token::SemiColon) {
-            tokens.pop();
-        }
-        if tokens.contains(&Token::SemiColon) {
-            return Err(Error::unsupported("COPY together with other statements in one query text"));
-        }
-        check_chains(sql)?;
+    /// Parses the tokens of a COPY.
+    pub(crate) fn of_tokens(tokens: &[TokenWithSpan]) -> Result<CopyStatement> {
+        let mut tokens = tokens.to_vec();
         spell_flags(&mut tokens);
-        let mut parser = Parser::new(&dialect).with_tokens(tokens);
+        let mut parser =
+            Parser::new(&POSTGRESQL).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
         let statement =
             parser.parse_statement().map_err(|error| Error::Syntax(format!("syntax error: {error}")))?;
-        if parser.peek_token().token != Token::EOF {
-            let found = parser.peek_token().token;
-            return Err(Error::Syntax(format!("syntax error at or near \"{found}\"")));
+        match parser.peek_token().token {
+            Token::EOF => CopyStatement::new(statement),
+            found => Err(Error::Syntax(format!("syntax error at or near \"{found}\""))),
         }
-        CopyStatement::new(statement).map(Some)
     }
 
     fn new(statement: Statement) -> Result<CopyStatement> {
@@ -110,14 +84,5 @@ impl CopyStatement {
     /// Returns true if rows are passed as values, not as lines.
     pub fn is_binary(&self) -> bool {
         self.layout == Layout::Binary
-    }
-
-    /// Statement of another form that reads or writes the same relations: it requires the same privileges as this COPY.
-    pub fn equivalent(&self) -> String {
-        match &self.source {
-            Source::Query(query) => query.to_string(),
-            Source::Table { name, .. } if self.from => format!("INSERT INTO {name} DEFAULT VALUES"),
-            Source::Table { name, .. } => format!("SELECT * FROM {name}"),
-        }
     }
 }

@@ -5,15 +5,16 @@
 //! a stack overflow ends the process. So long query texts are checked before a tree is built. Accepted statements need
 //! up to [`STACK_BYTES`], which servers give their threads.
 //!
-//! Cost: nothing for query texts of at most [`CHAIN_MAX`] bytes, which cannot have so many links; else one
-//! tokenization.
+//! Cost: a pass over the tokens; nothing for statements of at most [`SELECTS_MAX`] tokens, which cannot have so many
+//! links.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::error::{Error, Result};
-use crate::parser::dialect::dialect_of;
 
+/// Maximum nesting of expressions that the parser accepts.
+pub(crate) const NESTING_MAX: usize = 128;
 /// Maximum number of words, values and operators between two commas, or parentheses.
 pub const CHAIN_MAX: usize = 2_000;
 /// Maximum number of SELECTs of a UNION, INTERSECT or EXCEPT, each a join and an aggregation on top of those before it.
@@ -29,22 +30,15 @@ struct Level {
     selects: usize,
 }
 
-/// Refuses a query text whose trees would be too deep, with SQLSTATE 54001.
-pub fn check_chains(sql: &str) -> Result<()> {
-    if sql.len() <= CHAIN_MAX {
+/// Refuses a statement whose tree would be too deep, with SQLSTATE 54001.
+pub(crate) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
+    if tokens.len() <= SELECTS_MAX {
         return Ok(());
     }
-    // Syntax errors are reported by the parser.
-    let Ok(tokens) = Tokenizer::new(dialect_of(sql), sql).tokenize() else { return Ok(()) };
     let mut outer = Vec::new();
     let mut level = Level::default();
-    for token in &tokens {
-        match token {
-            Token::Whitespace(_) => continue,
-            Token::SemiColon => {
-                outer.clear();
-                level = Level::default();
-            }
+    for token in tokens {
+        match &token.token {
             Token::LParen | Token::LBracket => {
                 level.links += 1;
                 outer.push(std::mem::take(&mut level));
@@ -74,9 +68,10 @@ fn is_set_operation(keyword: Keyword) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parser::tokens::{BEGINNING, tokenize};
 
     fn refused(sql: &str) -> bool {
-        check_chains(sql).is_err_and(|error| error.sqlstate() == "54001")
+        check(&tokenize(sql, BEGINNING).unwrap()).is_err_and(|error| error.sqlstate() == "54001")
     }
 
     #[test]
@@ -91,8 +86,7 @@ mod tests {
         assert!(!refused(&chain("1, 2", " UNION ALL SELECT 1, 2", SELECTS_MAX)));
         assert!(refused(&chain("1, 2", " UNION ALL SELECT 1, 2", SELECTS_MAX + 1)));
         assert!(refused(&format!("SELECT ({})", chain("1", "+1", CHAIN_MAX))));
-        for (first, link) in [("1", ",1+1"), ("(1)", ",(1+1)"), ("f(1)", ",f(1,'a''b')"), ("1", "; SELECT 1")]
-        {
+        for (first, link) in [("1", ",1+1"), ("(1)", ",(1+1)"), ("f(1)", ",f(1,'a''b')")] {
             assert!(!refused(&chain(first, link, 5 * CHAIN_MAX)), "{link}");
         }
         assert!(!refused(&format!("SELECT '{}'", "+1".repeat(CHAIN_MAX))));

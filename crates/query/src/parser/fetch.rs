@@ -23,12 +23,6 @@ pub(crate) struct CursorMotion {
 /// Directions that are not supported.
 const OTHERS: [&str; 6] = ["prior", "first", "last", "absolute", "relative", "backward"];
 
-/// Returns true if the words of a statement begin a FETCH or MOVE.
-pub(crate) fn is_motion(words: &[&Token]) -> bool {
-    let mut words = Words(words);
-    words.word("fetch") || words.word("move")
-}
-
 /// Parses a FETCH or MOVE; `words` has neither blanks nor the semicolon.
 pub(crate) fn parse(words: &[&Token]) -> Result<CursorMotion> {
     let said = words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
@@ -65,17 +59,15 @@ fn rows(words: &mut Words<'_>, said: &str) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-    use datafusion::sql::sqlparser::tokenizer::Tokenizer;
-
     use super::*;
+    use crate::parser::command::Command;
+    use crate::parser::statement::parse as parse_text;
 
     fn motion(sql: &str) -> Result<CursorMotion> {
-        let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).with_unescape(false).tokenize().unwrap();
-        let words: Vec<&Token> =
-            tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
-        assert!(is_motion(&words));
-        parse(&words)
+        match parse_text(sql)?.pop() {
+            Some(Command::Motion(motion)) => Ok(motion),
+            other => panic!("{sql}: {other:?}"),
+        }
     }
 
     #[test]

@@ -16,25 +16,28 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result as EngineResult;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, ObjectName, Query, Statement, Visitor};
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, ObjectName, Query, Visit, Visitor};
+use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
 
 use crate::error::{Error, Result, external};
+use crate::parser::tokens::mentions;
 use crate::parser::visit::walk;
-use crate::parser::words::has_word;
 
-/// Words of which every query text with such a clause has at least one.
-const WORDS: [&str; 5] = ["update", "share", "collate", "json", "lock"];
+/// Words of which every statement with such a clause has at least one.
+const WORDS: [&str; 5] = ["update", "share", "collate", "json", "jsonb"];
 /// Collations in byte order, the only one supported.
 const COLLATIONS: [&str; 6] = ["c", "posix", "default", "ucs_basic", "c.utf8", "c.utf-8"];
 /// Name of the function for a cast to UUID.
 pub(crate) const UUID: &str = "uuid_text";
 
-/// Refuses a statement that has such a clause anywhere. `sql` is its query text, or contains it.
-pub(crate) fn check(sql: &str, statement: &Statement) -> Result<()> {
-    if !WORDS.into_iter().any(|word| has_word(sql, word)) {
-        return Ok(());
-    }
-    match walk(statement, &mut Search) {
+/// Returns true if a statement of these tokens may have such a clause.
+pub(crate) fn may_refuse(tokens: &[TokenWithSpan]) -> bool {
+    mentions(tokens, &WORDS)
+}
+
+/// Refuses a tree that has such a clause anywhere.
+pub(crate) fn check(tree: &impl Visit) -> Result<()> {
+    match walk(tree, &mut Search) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }

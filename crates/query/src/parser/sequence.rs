@@ -9,11 +9,12 @@ use std::fmt;
 use datafusion::sql::sqlparser::ast::{
     Expr, ObjectName, SequenceOptions as EngineOptions, UnaryOperator, Value as Literal,
 };
-use datafusion::sql::sqlparser::tokenizer::Token;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_tables::SequenceType;
 
 use crate::error::{Error, Result};
 use crate::parser::names::table_name;
+use crate::parser::tokens::is_word;
 use crate::parser::words::{Words, number};
 
 /// CREATE SEQUENCE or ALTER SEQUENCE statement.
@@ -104,12 +105,11 @@ fn integer(expr: &Expr) -> Result<i64> {
     Err(Error::Syntax(format!("syntax error: {expr} is not a number")))
 }
 
-/// Returns true if the words of a statement begin CREATE SEQUENCE or ALTER SEQUENCE.
-pub(crate) fn is_sequence(words: &[&Token]) -> bool {
-    let mut words = Words(words);
-    let first = words.word("create") || words.word("alter");
-    let _ = words.word("temporary") || words.word("temp") || words.word("unlogged");
-    first && words.word("sequence")
+/// Returns true if tokens behind CREATE or ALTER begin a statement on a sequence.
+pub(crate) fn is_sequence(tokens: &[TokenWithSpan]) -> bool {
+    let is = |at: usize, wanted: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, wanted));
+    let temporary = is(1, "temporary") || is(1, "temp") || is(1, "unlogged");
+    is(1 + usize::from(temporary), "sequence")
 }
 
 /// Parses a CREATE SEQUENCE or ALTER SEQUENCE; `words` has neither blanks nor the semicolon.
@@ -240,27 +240,24 @@ impl Words<'_> {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-    use datafusion::sql::sqlparser::tokenizer::Tokenizer;
-
     use super::*;
+    use crate::parser::command::Command;
+    use crate::parser::statement::parse as parse_text;
+    use crate::parser::tokens::{BEGINNING, tokenize};
 
-    fn with_words<T>(sql: &str, f: impl FnOnce(&[&Token]) -> T) -> T {
-        let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).with_unescape(false).tokenize().unwrap();
-        let words: Vec<&Token> =
-            tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
-        f(&words)
+    fn statement(sql: &str) -> Result<SequenceStatement> {
+        match parse_text(sql)?.pop() {
+            Some(Command::Sequence(statement)) => Ok(*statement),
+            other => panic!("{sql}: {other:?}"),
+        }
     }
 
     fn parsed(sql: &str) -> SequenceStatement {
-        with_words(sql, |words| {
-            assert!(is_sequence(words), "{sql}");
-            parse(words).unwrap()
-        })
+        statement(sql).unwrap()
     }
 
     fn refused(sql: &str) -> String {
-        with_words(sql, parse).unwrap_err().to_string()
+        statement(sql).unwrap_err().to_string()
     }
 
     #[test]
@@ -305,7 +302,10 @@ mod tests {
 
     #[test]
     fn identity_options_are_put_in_order() {
-        let ordered = |text| with_words(text, ordered);
+        let ordered = |text| {
+            let tokens = tokenize(text, BEGINNING).unwrap();
+            ordered(&tokens.iter().map(|token| &token.token).collect::<Vec<_>>())
+        };
         assert_eq!(
             ordered("START WITH 10 NO CYCLE INCREMENT 5").unwrap(),
             " INCREMENT BY 5 START WITH 10 NO CYCLE"

@@ -120,16 +120,15 @@ fn wrong(tokens: &[&Token]) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-    use datafusion::sql::sqlparser::tokenizer::Tokenizer;
-
     use super::*;
+    use crate::parser::command::Command;
+    use crate::parser::statement::parse as parse_text;
 
     fn parse(sql: &str) -> Result<(Vec<String>, bool)> {
-        let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize().unwrap();
-        let tokens: Vec<&Token> =
-            tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
-        Vacuum::parse(&tokens).map(|vacuum| (vacuum.tables, vacuum.full))
+        match parse_text(sql)?.pop() {
+            Some(Command::Vacuum(vacuum)) => Ok((vacuum.tables, vacuum.full)),
+            other => panic!("{sql}: {other:?}"),
+        }
     }
 
     #[test]

@@ -13,35 +13,33 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 /// Visits a tree; returns the visitor's break value.
-pub fn walk<V: Visitor>(tree: &impl Visit, visitor: &mut V) -> ControlFlow<V::Break> {
+pub(crate) fn walk<V: Visitor>(tree: &impl Visit, visitor: &mut V) -> ControlFlow<V::Break> {
     let mut stopping = Stopping { visitor, broke: None };
     let _ = tree.visit(&mut Dynamic(&mut stopping));
     stopping.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
 /// Visits a tree as [`walk`] does, with a visitor that changes it.
-pub fn walk_mut<V: VisitorMut>(tree: &mut impl VisitMut, visitor: &mut V) -> ControlFlow<V::Break> {
+pub(crate) fn walk_mut<V: VisitorMut>(tree: &mut impl VisitMut, visitor: &mut V) -> ControlFlow<V::Break> {
     let mut stopping = Stopping { visitor, broke: None };
     let _ = tree.visit(&mut DynamicMut(&mut stopping));
     stopping.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
 /// Calls `f` with each expression, outer ones before those in them.
-pub fn visit_expressions<B>(tree: &impl Visit, f: impl FnMut(&Expr) -> ControlFlow<B>) -> ControlFlow<B> {
+pub(crate) fn visit_expressions<B>(
+    tree: &impl Visit,
+    f: impl FnMut(&Expr) -> ControlFlow<B>,
+) -> ControlFlow<B> {
     walk(tree, &mut OnExpression(f))
 }
 
 /// Calls `f` with each expression to change it, inner ones before those around them.
-pub fn visit_expressions_mut<B>(
+pub(crate) fn visit_expressions_mut<B>(
     tree: &mut impl VisitMut,
     f: impl FnMut(&mut Expr) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     walk_mut(tree, &mut OnExpression(f))
-}
-
-/// Calls `f` with the name of each relation.
-pub fn visit_relations<B>(tree: &impl Visit, f: impl FnMut(&ObjectName) -> ControlFlow<B>) -> ControlFlow<B> {
-    walk(tree, &mut OnRelation(f))
 }
 
 struct OnExpression<F>(F);
@@ -59,16 +57,6 @@ impl<B, F: FnMut(&mut Expr) -> ControlFlow<B>> VisitorMut for OnExpression<F> {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<B> {
         (self.0)(expr)
-    }
-}
-
-struct OnRelation<F>(F);
-
-impl<B, F: FnMut(&ObjectName) -> ControlFlow<B>> Visitor for OnRelation<F> {
-    type Break = B;
-
-    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<B> {
-        (self.0)(relation)
     }
 }
 
@@ -161,12 +149,6 @@ mod tests {
         });
         assert_eq!(seen, ["a + b", "a", "b", "EXISTS (SELECT c FROM u)"]);
         assert_eq!(end, ControlFlow::Break("EXISTS (SELECT c FROM u)".to_string()));
-        let mut tables = Vec::new();
-        let end: ControlFlow<()> = visit_relations(&statement, |name| {
-            tables.push(name.to_string());
-            ControlFlow::Continue(())
-        });
-        assert_eq!((tables, end), (vec!["t".to_string(), "u".to_string()], ControlFlow::Continue(())));
     }
 
     #[test]

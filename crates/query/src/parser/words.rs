@@ -4,6 +4,8 @@ use datafusion::sql::sqlparser::ast::Ident;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Error, Result};
+use crate::parser::names::identifier;
+use crate::parser::tokens::is_word;
 
 /// Remaining tokens of a statement, without blanks and the semicolon.
 pub(crate) struct Words<'t>(pub(crate) &'t [&'t Token]);
@@ -11,15 +13,44 @@ pub(crate) struct Words<'t>(pub(crate) &'t [&'t Token]);
 impl Words<'_> {
     /// Takes a keyword, if it is next.
     pub(crate) fn word(&mut self, wanted: &str) -> bool {
-        let found = matches!(self.0, [Token::Word(word), ..] if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted));
+        let found = self.0.first().is_some_and(|next| is_word(next, wanted));
         if found {
-            self.0 = &self.0[1..];
+            self.skip();
         }
         found
     }
 
     pub(crate) fn expect(&mut self, wanted: &str) -> Result<()> {
         if self.word(wanted) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    /// Takes several keywords, if all of them are next.
+    pub(crate) fn phrase(&mut self, wanted: &[&str]) -> bool {
+        let before = self.0;
+        let found = wanted.iter().all(|word| self.word(word));
+        if !found {
+            self.0 = before;
+        }
+        found
+    }
+
+    /// Skips a token, if there is one.
+    pub(crate) fn skip(&mut self) {
+        self.0 = self.0.get(1..).unwrap_or_default();
+    }
+
+    /// Takes a comma, if it is next.
+    pub(crate) fn comma(&mut self) -> bool {
+        let found = self.0.first() == Some(&&Token::Comma);
+        if found {
+            self.skip();
+        }
+        found
+    }
+
+    /// Returns true if one of these keywords is behind the next token.
+    pub(crate) fn is_followed_by(&self, words: &[&str]) -> bool {
+        self.0.get(1).is_some_and(|second| words.iter().any(|word| is_word(second, word)))
     }
 
     pub(crate) fn unexpected(&self) -> Error {
@@ -49,10 +80,23 @@ impl Words<'_> {
         let [Token::Word(word), rest @ ..] = self.0 else { return Err(self.unexpected()) };
         self.0 = rest;
         Ok(match word.quote_style {
-            // The tokenizer was told to leave quotes as they are.
-            Some(quote) => Ident::with_quote(quote, word.value.replace("\"\"", "\"")),
+            Some(quote) => Ident::with_quote(quote, &word.value),
             None => Ident::new(&word.value),
         })
+    }
+
+    /// Takes an unqualified name, as the catalog has it.
+    pub(crate) fn folded(&mut self) -> Result<String> {
+        Ok(identifier(&self.ident()?))
+    }
+
+    /// Takes a string.
+    pub(crate) fn string(&mut self) -> Result<String> {
+        let [Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text), rest @ ..] = self.0 else {
+            return Err(self.unexpected());
+        };
+        self.0 = rest;
+        Ok(text.clone())
     }
 
     /// Returns true if a number is next.
@@ -79,9 +123,4 @@ pub(crate) fn number(sign: &str, digits: &str) -> Result<i64> {
         true => Error::coded("22003", format!("value \"{text}\" is out of range for type bigint")),
         false => Error::Syntax(format!("syntax error at or near \"{text}\"")),
     })
-}
-
-/// Returns true if query text has these letters anywhere, which are in lower case.
-pub(crate) fn has_word(sql: &str, word: &str) -> bool {
-    sql.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
 }

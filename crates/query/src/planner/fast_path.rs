@@ -32,8 +32,8 @@ use entresol_tables::{Catalog, Column, DataType, Row, Table, Value};
 use entresol_transactions::Transaction;
 
 use crate::error::Result;
+use crate::parser::command::Command;
 use crate::parser::names::{column_name, from_tables, identifier, is_plain, table_name};
-use crate::parser::statement::Command;
 use crate::planner::columns::Columns;
 use crate::planner::parameters::{Types, alone, column_value};
 use crate::postgres::time_zones::Zone;
@@ -414,6 +414,11 @@ pub(crate) fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> 
 }
 
 impl Point {
+    /// Table that it reads and does not write.
+    pub(crate) fn table_read(&self) -> Option<&str> {
+        matches!(self.action, Action::Select { .. }).then(|| self.table.name())
+    }
+
     /// Adds the types of its parameters: those of their columns.
     pub(crate) fn add_types(&self, types: &mut Types, zone: &Zone) {
         let schema = self.table.schema();

@@ -31,7 +31,8 @@ use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 use entresol_tables::{Column, DataType, Value};
 
 use crate::error::{Error, Result};
-use crate::parser::statement::{Command, inner, inner_mut};
+use crate::parser::command::Command;
+use crate::parser::statement::{inner, inner_mut};
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::{arrow_type, column_type};
 

@@ -5,6 +5,10 @@
 //! - `pg_catalog` and `information_schema`, see [`crate::catalog`]; the first needs not be written, and is not listed;
 //! - one for each point in time that is asked for ([`crate::planner::time_travel`]), which only that statement sees;
 //! - a nameless one for UPDATE and DELETE, in which tables have their hidden keys; it is not listed.
+//! - a nameless one for the texts of views, which read with the rights of their owner.
+//!
+//! A relation that is found here is read: the session's role needs SELECT on it, except by UPDATE and DELETE on their own
+//! table, which were checked before ([`Authority`](crate::session::authority::Authority)).
 //!
 //! Nothing is cached here: each look-up reads the tables' catalog, so that objects created by another session are
 //! visible to the next statement.
@@ -26,7 +30,8 @@ use crate::catalog::view::{PlannedRelations, Source};
 use crate::error::external;
 use crate::planner::provider::EntresolTable;
 use crate::planner::views::Views;
-use crate::schema_names::{INFORMATION_INNER, KEYED_SCHEMA, PG_CATALOG, SCHEMA, SYSTEM_SCHEMA};
+use crate::privileges::Privileges;
+use crate::schema_names::{INFORMATION_INNER, KEYED_SCHEMA, OWNED_SCHEMA, PG_CATALOG, SCHEMA, SYSTEM_SCHEMA};
 use crate::session::current::Current;
 
 /// Prefix of the names of schemas as of a point in time; the timestamp follows.
@@ -42,18 +47,21 @@ pub(crate) fn as_of_schema(at: Timestamp) -> String {
 pub(crate) struct SessionCatalog {
     public: Arc<Tables>,
     keyed: Arc<Tables>,
+    owned: Arc<Tables>,
     system: Arc<System>,
     source: Source,
 }
 
 impl SessionCatalog {
     pub(crate) fn new(source: &Source, views: Views) -> SessionCatalog {
-        let tables = |hidden_keys| {
-            Arc::new(Tables { source: source.clone(), views: views.clone(), hidden_keys, as_of: None })
+        let tables = |hidden_keys, authorized| {
+            let (source, views) = (source.clone(), views.clone());
+            Arc::new(Tables { source, views, hidden_keys, authorized, as_of: None })
         };
         SessionCatalog {
-            public: tables(false),
-            keyed: tables(true),
+            public: tables(false, false),
+            keyed: tables(true, true),
+            owned: tables(false, true),
             system: Arc::new(System { source: source.clone() }),
             source: source.clone(),
         }
@@ -69,6 +77,7 @@ impl CatalogProvider for SessionCatalog {
         match name {
             SCHEMA => Some(Arc::clone(&self.public) as _),
             KEYED_SCHEMA => Some(Arc::clone(&self.keyed) as _),
+            OWNED_SCHEMA => Some(Arc::clone(&self.owned) as _),
             SYSTEM_SCHEMA => Some(Arc::clone(&self.system) as _),
             PG_CATALOG => Some(Arc::new(Described { source: self.source.clone(), schema: PG_CATALOG })),
             INFORMATION_INNER => {
@@ -80,6 +89,7 @@ impl CatalogProvider for SessionCatalog {
                     source: self.source.clone(),
                     views: self.public.views.clone(),
                     hidden_keys: false,
+                    authorized: false,
                     as_of: Some(as_of),
                 }))
             }
@@ -92,6 +102,8 @@ struct Tables {
     source: Source,
     views: Views,
     hidden_keys: bool,
+    /// True if the right to read was checked before.
+    authorized: bool,
     /// Snapshot timestamp of the tables.
     as_of: Option<Timestamp>,
 }
@@ -108,6 +120,10 @@ impl SchemaProvider for Tables {
             && let Some(relation) = REGISTRY.find(PG_CATALOG, name)
         {
             return relation.provider(&self.source).map(Some);
+        }
+        if !self.authorized && self.source.catalog.relation_kind(name).is_some() {
+            let required = self.source.variables.authority.require(Privileges::SELECT, name);
+            required.map_err(external)?;
         }
         match self.source.catalog.table(name) {
             Ok(table) => {

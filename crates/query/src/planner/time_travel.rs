@@ -30,10 +30,10 @@ use entresol_tables::Catalog;
 use entresol_transactions::Timestamp;
 
 use crate::error::{Error, Result};
-use crate::parser::dialect::TRANSACTION;
 use crate::parser::names::table_name;
 use crate::parser::statement::query_statement;
 use crate::parser::statement::template;
+use crate::parser::system_time::TRANSACTION;
 use crate::planner::schemas::as_of_schema;
 use crate::schema_names::CATALOG;
 use crate::session::current::Current;

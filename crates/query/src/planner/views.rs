@@ -43,7 +43,7 @@ use crate::planner::join_using::merged;
 use crate::planner::translation;
 use crate::postgres::number_types::typed;
 use crate::postgres::numbers;
-use crate::schema_names::{CATALOG, SCHEMA};
+use crate::schema_names::{CATALOG, OWNED_SCHEMA, SCHEMA};
 
 /// Maximum nesting of views.
 pub const VIEW_DEPTH_MAX: usize = 32;
@@ -172,7 +172,7 @@ async fn scoped(
         Some(scoped) => Arc::clone(&scoped.base),
         None => names,
     };
-    let public = base.schema(SCHEMA).ok_or_else(closed)?;
+    let public = base.schema(OWNED_SCHEMA).ok_or_else(closed)?;
     let scope = Arc::new(Scope {
         catalog: Arc::clone(catalog),
         public,

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, external};
 use crate::postgres::settings::{self, SERVER_VERSION, Setting, Settings};
 use crate::schema_names::{CATALOG, SCHEMA};
+use crate::session::authority::Authority;
 use crate::session::sequence_functions::SequenceValues;
 
 /// Client of a session.
@@ -46,6 +47,7 @@ pub(crate) struct SessionVariables {
     /// Settings, shared with the savepoints that restore them; copied on change.
     settings: Mutex<Arc<Settings>>,
     pub(crate) client: Mutex<Client>,
+    pub(crate) authority: Authority,
     /// Number of changes.
     pub(crate) changes: AtomicU64,
     /// Values that the session got from sequences.
@@ -64,6 +66,7 @@ impl SessionVariables {
         Arc::new(SessionVariables {
             settings,
             client: Mutex::default(),
+            authority: Authority::default(),
             changes: AtomicU64::new(0),
             drawn: Mutex::default(),
             notices: Mutex::default(),

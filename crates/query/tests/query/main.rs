@@ -5,6 +5,7 @@ mod copy;
 mod names;
 mod placement;
 mod prepared;
+mod privileges;
 mod random;
 mod relations;
 mod runner;

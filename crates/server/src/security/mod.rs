@@ -1,7 +1,5 @@
-//! Authentication and privileges: passwords, roles, encryption.
+//! Authentication: passwords, roles, encryption. Privileges are checked by the session, which gets its role from here.
 
-pub(crate) mod privileges;
-mod relations;
 pub mod roles;
 pub(crate) mod scram;
 pub(crate) mod statements;

@@ -14,11 +14,10 @@
 //!
 //! A crash leaves all of a change or nothing of it: each is one transaction. The two tables are created first, empty.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use entresol::query::grant_of;
-pub use entresol::query::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE};
+pub use entresol::query::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, Role};
 use entresol::{Column, DataType, Database, Row, ScanRange, Schema, Table, TableOptions, Value};
 
 use super::scram::Verifier;
@@ -27,29 +26,6 @@ use super::scram::Verifier;
 const PRIVILEGES: &str = "privileges";
 /// The longest name of a role, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
-
-/// A role.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Role {
-    /// Its name.
-    pub name: String,
-    /// Set if it may do everything.
-    pub administrator: bool,
-    /// Its privileges on tables, by name; `*` is all of them.
-    pub grants: BTreeMap<String, Privileges>,
-}
-
-impl Role {
-    /// Tells whether it has all of these privileges on a table.
-    pub fn may(&self, wanted: Privileges, table: &str) -> bool {
-        if self.administrator {
-            return true;
-        }
-        let own = table == ROLES_TABLE || table == GRANTS_TABLE;
-        let granted = |name: &str| self.grants.get(name).copied().unwrap_or(Privileges::NONE);
-        !own && granted(table).with(granted(ALL_TABLES)).contains(wanted)
-    }
-}
 
 /// Changes of an ALTER ROLE; `None` leaves the present value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -22,32 +22,15 @@ use entresol::query::{CopyIn, CopyLines, CopyOut, CopyStatement};
 use super::{Connection, Failure};
 use crate::error::Report;
 use crate::metrics::add;
-use crate::security::privileges;
 use crate::socket::{End, SEND_BYTES, violation};
 use crate::values::Format;
 use crate::values::binary_copy::{self, Reader, Rows};
 use crate::wire::frontend::{self, Frontend};
-use crate::wire::split::Kind;
 
 /// Bytes that are parsed before other tasks get a turn, and the statement may be interrupted.
 const TURN_BYTES: usize = 64 << 10;
 
 impl Connection {
-    /// Parses a COPY and checks that the role may run it.
-    pub(super) fn parse_copy(&self, sql: &str) -> Result<CopyStatement, Failure> {
-        self.admit_now(Kind::Copy)?;
-        let statement = CopyStatement::parse(sql)?;
-        let statement = statement.ok_or_else(|| Report::error("42601", "syntax error: expected COPY"))?;
-        self.admit_copy(&statement)?;
-        Ok(statement)
-    }
-
-    /// Checks that the role may run a COPY.
-    pub(super) fn admit_copy(&self, statement: &CopyStatement) -> Result<(), Failure> {
-        let kind = if statement.is_in() { Kind::Write } else { Kind::Read };
-        Ok(privileges::check(&self.role, &statement.equivalent(), kind)?)
-    }
-
     /// Runs a COPY in either direction.
     pub(super) async fn copy(&mut self, statement: &CopyStatement) -> Result<(), Failure> {
         self.socket.send_deferred(&mut self.guard).await?;

@@ -2,43 +2,36 @@
 //! them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use entresol::arrow::datatypes::{DataType, SchemaRef};
-use entresol::query::{CopyStatement, Prepared};
+use entresol::query::{
+    CopyStatement, ParsedStatement, Prepared, RoleStatement, StatementKind, StatementText, statements,
+};
 
 use super::{Connection, Failure};
 use crate::error::Report;
 use crate::options::NAMES_MAX;
-use crate::security::statements::RoleStatement;
 use crate::socket::{End, violation};
 use crate::values::parameter;
 use crate::values::types::{arrow_type, describe};
 use crate::wire::frontend::{Frontend, Target};
-use crate::wire::split::{Kind, split};
-
-/// No version of the roles.
-const NEVER: u64 = u64::MAX;
 
 /// A parsed statement.
 pub(super) struct Statement {
-    pub(super) sql: String,
-    pub(super) kind: Kind,
+    pub(super) kind: StatementKind,
     pub(super) work: Executable,
     /// Types of the parameters as the client knows them.
     pub(super) types: Vec<u32>,
     /// Columns of the result.
     pub(super) columns: Option<SchemaRef>,
-    /// The version of the roles at which its role was last checked to be allowed this.
-    allowed: AtomicU64,
 }
 
 /// Work of a statement when it runs.
 pub(super) enum Executable {
     /// Nothing: its text has no statement.
     Empty,
-    Copy(CopyStatement),
-    Roles(RoleStatement),
+    Copy(Box<CopyStatement>),
+    Roles(Box<RoleStatement>),
     Session(Prepared),
 }
 
@@ -102,19 +95,16 @@ impl Connection {
             let message = format!("too many prepared statements: the maximum is {NAMES_MAX}");
             return Err(Report::error("54000", message).into());
         }
-        let pieces = split(sql);
-        let statement = match pieces.as_slice() {
-            [] => Statement {
-                sql: String::new(),
-                kind: Kind::Setting,
-                work: Executable::Empty,
-                types: Vec::new(),
-                columns: None,
-                allowed: self.roles_seen(),
-            },
-            [piece] => {
+        let statement = match statements(sql).as_slice() {
+            [] => without_columns(StatementKind::Setting, Executable::Empty),
+            [only] => {
                 self.begin_statement();
-                self.statement(piece.sql, piece.kind, types).await?
+                self.statement(only, types).await.map_err(|failure| match failure {
+                    Failure::Report(report) if report.code == "42601" => {
+                        Failure::Report(report.positioned(only.sql, 0))
+                    }
+                    other => other,
+                })?
             }
             _ => {
                 let message = "cannot insert multiple commands into a prepared statement";
@@ -126,61 +116,24 @@ impl Connection {
         Ok(())
     }
 
-    async fn statement(&mut self, sql: &str, kind: Kind, types: &[u32]) -> Result<Statement, Failure> {
-        let positioned = |failure| match failure {
-            Failure::Report(report) if report.code == "42601" => Failure::Report(report.positioned(sql, 0)),
-            other => other,
-        };
+    async fn statement(&mut self, text: &StatementText<'_>, types: &[u32]) -> Result<Statement, Failure> {
         self.refresh_role();
-        if kind == Kind::Copy {
-            let work = Executable::Copy(self.parse_copy(sql).map_err(positioned)?);
-            return Ok(self.without_columns(kind, work));
-        }
-        if let Some(statement) = self.about_roles(sql, kind).map_err(positioned)? {
-            return Ok(self.without_columns(kind, Executable::Roles(statement)));
-        }
-        let declared: Vec<_> = types.iter().map(|&oid| arrow_type(oid, self.settings.zone_name())).collect();
-        let prepared = self.prepare(sql, kind, &declared).await.map_err(positioned)?;
+        self.admit(text.kind)?;
+        let prepared = match self.parse_text(text.sql).await? {
+            ParsedStatement::Copy(copy) => return Ok(without_columns(text.kind, Executable::Copy(copy))),
+            ParsedStatement::Role(role) => return Ok(without_columns(text.kind, Executable::Roles(role))),
+            ParsedStatement::Session(parsed) => {
+                let zone = self.settings.zone_name();
+                let declared: Vec<_> = types.iter().map(|&oid| arrow_type(oid, zone)).collect();
+                self.prepare(parsed, &declared).await?
+            }
+        };
         let parameters = prepared.parameters().iter().enumerate();
         let types = parameters
             .map(|(at, wanted)| parameter::described(types.get(at).copied().unwrap_or(0), wanted))
             .collect();
         let columns = prepared.columns().or_else(|| self.fetched_columns(&prepared));
-        let allowed = self.roles_seen();
-        Ok(Statement {
-            sql: sql.to_owned(),
-            kind,
-            work: Executable::Session(prepared),
-            types,
-            columns,
-            allowed,
-        })
-    }
-
-    fn without_columns(&self, kind: Kind, work: Executable) -> Statement {
-        let allowed = self.roles_seen();
-        Statement { sql: String::new(), kind, work, types: Vec::new(), columns: None, allowed }
-    }
-
-    fn roles_seen(&self) -> AtomicU64 {
-        AtomicU64::new(self.roles_version.unwrap_or(NEVER))
-    }
-
-    /// Checks that the role may still run a statement, if roles have changed since the last check.
-    pub(super) fn allow(&mut self, statement: &Statement) -> Result<(), Failure> {
-        self.refresh_role();
-        let seen = statement.allowed.load(Ordering::Relaxed);
-        if self.roles_version.is_some_and(|version| version == seen) {
-            return Ok(());
-        }
-        match &statement.work {
-            Executable::Session(_) => self.admit(&statement.sql, statement.kind)?,
-            Executable::Copy(copy) => self.admit_copy(copy)?,
-            Executable::Roles(about) => about.check(&self.role)?,
-            Executable::Empty => {}
-        }
-        statement.allowed.store(self.roles_version.unwrap_or(NEVER), Ordering::Relaxed);
-        Ok(())
+        Ok(Statement { kind: text.kind, work: Executable::Session(prepared), types, columns })
     }
 
     fn describe_statement(&mut self, name: &str) -> Result<(), Failure> {
@@ -192,6 +145,10 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+fn without_columns(kind: StatementKind, work: Executable) -> Statement {
+    Statement { kind, work, types: Vec::new(), columns: None }
 }
 
 pub(super) fn no_statement(name: &str) -> Report {

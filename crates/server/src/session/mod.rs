@@ -41,18 +41,6 @@ use portals::Portal;
 use settings::{Settings, shorter};
 use texts::Texts;
 
-/// Fingerprints a query text as the simple protocol does.
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn fuzz_shape(sql: &str) {
-    texts::fuzz_shape(sql);
-}
-
-/// Finds the name that a query text deallocates.
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn fuzz_deallocated(sql: &str) {
-    run::deallocated_name(sql);
-}
-
 /// A connection that is served.
 pub(crate) struct Connection {
     socket: Socket,
@@ -144,6 +132,7 @@ pub(crate) async fn serve(started: StartedConnection, shared: Arc<Shared>) {
         registered,
         shared,
     };
+    connection.session.set_role(connection.role.clone());
     let end = loop {
         match connection.step().await {
             Ok(()) => {}

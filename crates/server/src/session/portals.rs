@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use entresol::arrow::datatypes::SchemaRef;
 use entresol::query::datafusion::common::ScalarValue;
-use entresol::query::{CursorUse, Prepared};
+use entresol::query::{CursorUse, Prepared, StatementKind};
 
 use super::extended::{Executable, Statement, no_statement};
 use super::run::{Rows, StatementOutput, count_tag, rows_tag};
@@ -23,7 +23,6 @@ use crate::values::Format;
 use crate::values::parameter;
 use crate::values::types::{describe, postgres_type};
 use crate::wire::frontend::Bind;
-use crate::wire::split::Kind;
 
 /// A statement with its values.
 pub(super) struct Portal {
@@ -46,7 +45,7 @@ impl Portal {
     /// Tells whether FETCH finds rows in it. Not those of another FETCH: portals would form a chain.
     fn has_rows(&self) -> bool {
         let Statement { kind, work, columns, .. } = self.statement.as_ref();
-        *kind != Kind::Cursor && matches!(work, Executable::Session(_)) && columns.is_some()
+        *kind != StatementKind::Cursor && matches!(work, Executable::Session(_)) && columns.is_some()
     }
 }
 
@@ -138,9 +137,9 @@ impl Connection {
         portal.state = PortalState::Done;
         let statement = Arc::clone(&portal.statement);
         let kind = statement.kind;
-        self.admit_now(kind)?;
-        self.allow(&statement)?;
-        if self.answered(&statement.sql, kind) {
+        self.admit(kind)?;
+        self.refresh_role();
+        if self.answered(kind) {
             return Ok(false);
         }
         // More follows before the next Sync: then all of it is one transaction.
@@ -148,10 +147,11 @@ impl Connection {
             self.begin_implicit().await?;
         }
         let prepared = match &statement.work {
+            Executable::Session(prepared) if self.deallocated(prepared) => return Ok(false),
             Executable::Session(prepared) => prepared,
             Executable::Copy(copy) => return self.copy(copy).await.map(|()| false),
             Executable::Roles(statement) => {
-                return self.run_role_statement(statement.clone()).await.map(|()| false);
+                return self.run_role_statement(statement).await.map(|()| false);
             }
             Executable::Empty => return Ok(false),
         };

@@ -1,30 +1,19 @@
-//! Statements about roles in a session; [`crate::security::statements`] parses and runs them.
+//! Statements about roles in a session; [`crate::security::statements`] runs them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use entresol::query::Error as QueryError;
+use entresol::query::{Error as QueryError, RoleStatement};
 
 use super::{Connection, Failure};
 use crate::error::Report;
 use crate::security::roles;
-use crate::security::statements::{self, RoleStatement};
-use crate::wire::split::Kind;
+use crate::security::statements;
 
 impl Connection {
-    /// Parses a statement about roles, if the text is one and the role may run it.
-    pub(super) fn about_roles(&self, sql: &str, kind: Kind) -> Result<Option<RoleStatement>, Failure> {
-        if kind != Kind::Definition {
-            return Ok(None);
-        }
-        let Some(statement) = statements::parse(sql)? else { return Ok(None) };
-        self.admit_now(kind)?;
-        statement.check(&self.role)?;
-        Ok(Some(statement))
-    }
-
     /// Runs a statement about roles: an implicit transaction is committed before it.
-    pub(super) async fn run_role_statement(&mut self, statement: RoleStatement) -> Result<(), Failure> {
+    pub(super) async fn run_role_statement(&mut self, statement: &RoleStatement) -> Result<(), Failure> {
+        statements::check(statement, &self.role)?;
         self.commit_implicit().await?;
         let tag = statement.tag();
         if self.session.in_transaction() {
@@ -34,7 +23,8 @@ impl Connection {
         // It takes effect on a thread that cannot be stopped.
         self.guard.statement.begin_definite().map_err(QueryError::from)?;
         let (shared, by) = (Arc::clone(&self.shared), self.role.name.clone());
-        let running = tokio::task::spawn_blocking(move || statement.run(&shared.db, &by));
+        let statement = statement.clone();
+        let running = tokio::task::spawn_blocking(move || statements::run(&statement, &shared.db, &by));
         let done = self.socket.guarded(&mut self.guard, running).await?;
         done.map_err(|error| Report::error("XX000", format!("a thread for blocking calls ended: {error}")))??;
         self.shared.roles_version.fetch_add(1, Ordering::Release);
@@ -69,5 +59,7 @@ impl Connection {
             }
         }
         self.roles_version = Some(version);
+        self.session.set_role(self.role.clone());
+        self.texts.clear();
     }
 }

@@ -4,17 +4,18 @@ use std::time::Instant;
 
 use entresol::query::datafusion::common::ScalarValue;
 use entresol::query::datafusion::execution::SendableRecordBatchStream;
-use entresol::query::{Error as QueryError, Outcome, Prepared, ResultCursor, Short};
+use entresol::query::{
+    Error as QueryError, Outcome, ParsedStatement, Prepared, ResultCursor, SessionStatement, Short,
+    StatementKind, StatementText, statements,
+};
 
 use super::{Connection, Failure};
 use crate::error::{Report, failed_block};
 use crate::metrics::add;
-use crate::security::privileges;
 use crate::socket::{End, SEND_BYTES};
 use crate::values::Format;
 use crate::values::rows;
 use crate::values::types::describe;
-use crate::wire::split::{Kind, Piece, split};
 
 /// Rows that are being sent.
 pub(super) struct Rows {
@@ -49,12 +50,13 @@ impl Connection {
         // The unnamed statement and portal belong to the extended protocol, which this ends.
         self.portals.remove("");
         self.statements.remove("");
-        let pieces = split(text);
-        if pieces.is_empty() {
+        let statements = statements(text);
+        if statements.is_empty() {
             self.socket.out.empty_query();
         }
-        let together = pieces.len() > 1 && pieces.iter().all(|piece| piece.kind.shares_transaction());
-        match self.run_pieces(text, &pieces, together).await {
+        let together =
+            statements.len() > 1 && statements.iter().all(|statement| statement.kind.shares_transaction());
+        match self.run_statements(text, &statements, together).await {
             Ok(()) => {}
             Err(Failure::End(end)) => return Err(end),
             Err(Failure::Report(report)) => self.failed(report).await,
@@ -62,62 +64,67 @@ impl Connection {
         self.ready().await
     }
 
-    async fn run_pieces(&mut self, text: &str, pieces: &[Piece<'_>], together: bool) -> Result<(), Failure> {
-        for piece in pieces {
+    async fn run_statements(
+        &mut self,
+        text: &str,
+        statements: &[StatementText<'_>],
+        together: bool,
+    ) -> Result<(), Failure> {
+        for statement in statements {
             if together {
                 self.begin_implicit().await?;
             }
             let started = self.begin_statement();
-            let done = self.run_piece(text, piece).await;
-            self.count(piece.kind, started, &done);
+            let done = self.run_statement(statement).await.map_err(|failure| match failure {
+                Failure::Report(report) if report.code == "42601" => {
+                    let before = text[..statement.start].chars().count();
+                    Failure::Report(report.positioned(statement.sql, before))
+                }
+                other => other,
+            });
+            self.count(statement.kind, started, &done);
             done?;
         }
         self.commit_implicit().await
     }
 
-    async fn run_piece(&mut self, text: &str, piece: &Piece<'_>) -> Result<(), Failure> {
-        let before = || text[..piece.at].chars().count();
-        let positioned = |failure| match failure {
-            Failure::Report(report) if report.code == "42601" => {
-                Failure::Report(report.positioned(piece.sql, before()))
-            }
-            other => other,
-        };
+    async fn run_statement(&mut self, statement: &StatementText<'_>) -> Result<(), Failure> {
+        let StatementText { sql, kind, .. } = *statement;
         self.refresh_role();
-        if piece.kind == Kind::Copy {
-            let statement = self.parse_copy(piece.sql).map_err(positioned)?;
-            return self.copy(&statement).await;
-        }
-        if self.answered(piece.sql, piece.kind) {
+        self.admit(kind)?;
+        if self.answered(kind) {
             return Ok(());
         }
-        if let Some(statement) = self.about_roles(piece.sql, piece.kind).map_err(positioned)? {
-            return self.run_role_statement(statement).await;
+        if matches!(kind, StatementKind::Read | StatementKind::Write)
+            && let Some((prepared, values)) = self.texts.find(&mut self.session, sql)
+        {
+            return self.answer(&prepared, kind, &values).await;
         }
-        if let Some((prepared, values)) = self.known_shape(piece).map_err(positioned)? {
-            return self.answer(&prepared, piece.kind, &values).await;
+        let prepared = match self.parse_text(sql).await? {
+            ParsedStatement::Copy(copy) => return self.copy(&copy).await,
+            ParsedStatement::Role(role) => return self.run_role_statement(&role).await,
+            ParsedStatement::Session(parsed) => self.prepare(parsed, &[]).await?,
+        };
+        if self.deallocated(&prepared) {
+            return Ok(());
         }
-        let prepared = self.prepare(piece.sql, piece.kind, &[]).await.map_err(positioned)?;
         if !prepared.parameters().is_empty() {
             return Err(Report::error("42P02", "there is no parameter $1").into());
         }
-        self.answer(&prepared, piece.kind, &[]).await
+        self.answer(&prepared, kind, &[]).await
     }
 
-    /// The prepared statement of the same fingerprint, parsed before or now, with the literals of this one.
-    fn known_shape(&mut self, piece: &Piece<'_>) -> Result<Option<(Prepared, Vec<ScalarValue>)>, Failure> {
-        if !matches!(piece.kind, Kind::Read | Kind::Write) || !self.role.administrator {
-            return Ok(None);
-        }
-        self.admit_now(piece.kind)?;
-        Ok(self.texts.find(&mut self.session, piece.sql))
+    /// Parses a statement, after what the client waits for was sent.
+    pub(super) async fn parse_text(&mut self, sql: &str) -> Result<ParsedStatement, Failure> {
+        self.socket.send_deferred(&mut self.guard).await?;
+        Ok(self.session.parse(sql)?)
     }
 
     /// Runs a statement and sends its result.
     async fn answer(
         &mut self,
         prepared: &Prepared,
-        kind: Kind,
+        kind: StatementKind,
         values: &[ScalarValue],
     ) -> Result<(), Failure> {
         match self.start(prepared, kind, values).await? {
@@ -133,7 +140,7 @@ impl Connection {
     }
 
     /// Counts a statement that ended, with success or not.
-    pub(super) fn count(&mut self, kind: Kind, started: Instant, done: &Result<(), Failure>) {
+    pub(super) fn count(&mut self, kind: StatementKind, started: Instant, done: &Result<(), Failure>) {
         let metrics = &self.shared.metrics;
         let code = match done {
             Ok(()) => None,
@@ -150,51 +157,35 @@ impl Connection {
         metrics.statement(kind, code, started.elapsed());
     }
 
-    /// Checks that the role may run a statement, and the block is open for it.
-    pub(super) fn admit(&self, sql: &str, kind: Kind) -> Result<(), Failure> {
-        self.admit_now(kind)?;
-        privileges::check(&self.role, sql, kind)?;
-        if kind == Kind::Setting && !self.role.administrator {
-            // The statement of EXECUTE was checked when it was prepared, but grants end.
-            if let Some(executed) = self.session.executed(sql) {
-                privileges::check_tables(&self.role, executed)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Checks that a statement may run now: a block that has failed accepts its end only.
-    pub(super) fn admit_now(&self, kind: Kind) -> Result<(), Failure> {
+    pub(super) fn admit(&self, kind: StatementKind) -> Result<(), Failure> {
         if self.session.is_failed() && !kind.ends_failure() { Err(failed_block().into()) } else { Ok(()) }
     }
 
     /// Prepares a statement, with limits.
     pub(super) async fn prepare(
         &mut self,
-        sql: &str,
-        kind: Kind,
+        parsed: SessionStatement,
         types: &[Option<entresol::arrow::datatypes::DataType>],
     ) -> Result<Prepared, Failure> {
-        self.admit(sql, kind)?;
-        self.socket.send_deferred(&mut self.guard).await?;
-        let preparing = self.session.prepare(sql, types);
+        let preparing = self.session.prepare_statement(parsed, types);
         Ok(self.socket.guarded(&mut self.guard, preparing).await??)
     }
 
-    /// Answers statements that need no session: BEGIN and COMMIT where PostgreSQL only warns, and DEALLOCATE of
-    /// statements that were prepared by message.
-    pub(super) fn answered(&mut self, sql: &str, kind: Kind) -> bool {
+    /// Answers BEGIN and COMMIT where PostgreSQL only warns.
+    pub(super) fn answered(&mut self, kind: StatementKind) -> bool {
         let warning = match kind {
-            Kind::Begin if self.session.in_transaction() && !self.implicit && !self.session.is_failed() => {
+            StatementKind::Begin
+                if self.session.in_transaction() && !self.implicit && !self.session.is_failed() =>
+            {
                 Some(("25001", "there is already a transaction in progress", "BEGIN"))
             }
-            Kind::Commit if !self.session.in_transaction() => {
+            StatementKind::Commit if !self.session.in_transaction() => {
                 Some(("25P01", "there is no transaction in progress", "COMMIT"))
             }
-            Kind::Rollback if !self.session.in_transaction() => {
+            StatementKind::Rollback if !self.session.in_transaction() => {
                 Some(("25P01", "there is no transaction in progress", "ROLLBACK"))
             }
-            Kind::Setting if !self.session.is_failed() => return self.deallocated(sql),
             _ => None,
         };
         let Some((code, message, tag)) = warning else { return false };
@@ -204,9 +195,9 @@ impl Connection {
     }
 
     /// DEALLOCATE of one statement that was prepared by message: both kinds of names are the same to clients.
-    fn deallocated(&mut self, sql: &str) -> bool {
-        let Some(name) = deallocated_name(sql) else { return false };
-        let found = !name.is_empty() && self.statements.remove(&name).is_some();
+    pub(super) fn deallocated(&mut self, prepared: &Prepared) -> bool {
+        let Some(name) = prepared.deallocated() else { return false };
+        let found = !name.is_empty() && self.statements.remove(name).is_some();
         if found {
             self.socket.out.complete("DEALLOCATE");
         }
@@ -217,18 +208,18 @@ impl Connection {
     pub(super) async fn start(
         &mut self,
         prepared: &Prepared,
-        kind: Kind,
+        kind: StatementKind,
         values: &[ScalarValue],
     ) -> Result<StatementOutput, Failure> {
-        if matches!(kind, Kind::Definition | Kind::Begin) {
+        if matches!(kind, StatementKind::Definition | StatementKind::Begin) {
             // Neither can share a transaction that the server began: BEGIN may ask for another isolation.
             self.commit_implicit().await?;
         }
-        if matches!(kind, Kind::Commit | Kind::Rollback) {
+        if matches!(kind, StatementKind::Commit | StatementKind::Rollback) {
             self.portals.clear();
             self.implicit = false;
         }
-        if kind == Kind::Cursor
+        if kind == StatementKind::Cursor
             && let Some(given) = Box::pin(self.use_portal(prepared)).await?
         {
             return Ok(given);
@@ -251,14 +242,14 @@ impl Connection {
             }
             Err(error) => return Err(error.into()),
         };
-        if kind == Kind::RollbackTo {
+        if kind == StatementKind::RollbackTo {
             self.close_younger_portals();
         }
         let metrics = &self.shared.metrics;
-        if (alone && kind == Kind::Write) || kind == Kind::Commit {
+        if (alone && kind == StatementKind::Write) || kind == StatementKind::Commit {
             add(&metrics.commits_total, 1);
         }
-        if kind == Kind::Rollback {
+        if kind == StatementKind::Rollback {
             add(&metrics.rollbacks_total, 1);
         }
         Ok(match outcome {
@@ -268,7 +259,7 @@ impl Connection {
                 StatementOutput::rows(returned, Some(verb))
             }
             Outcome::Count { verb, rows } => {
-                if kind == Kind::Write {
+                if kind == StatementKind::Write {
                     add(&metrics.rows_written_total, rows);
                 }
                 StatementOutput::Done(count_tag(verb, rows))
@@ -284,14 +275,14 @@ impl Connection {
     }
 
     /// Result of a statement that had nothing to wait for.
-    fn short(&mut self, kind: Kind, ran: Short) -> StatementOutput {
+    fn short(&mut self, kind: StatementKind, ran: Short) -> StatementOutput {
         let metrics = &self.shared.metrics;
         match ran {
             Short::Rows(schema, batch) => {
                 StatementOutput::Rows(Rows::new(ResultCursor::of_batch(schema, batch), None))
             }
             Short::Count(verb, rows) => {
-                if kind == Kind::Write && !self.session.in_transaction() {
+                if kind == StatementKind::Write && !self.session.in_transaction() {
                     add(&metrics.commits_total, 1);
                 }
                 add(&metrics.rows_written_total, rows);
@@ -331,21 +322,6 @@ impl Connection {
     }
 }
 
-/// The name in `DEALLOCATE [PREPARE] name`, as identifiers fold.
-pub(super) fn deallocated_name(sql: &str) -> Option<String> {
-    let word = |text: &'static str, sql: &str| {
-        let (word, rest) = sql.trim_start().split_at_checked(text.len())?;
-        let ends = rest.starts_with(|c: char| c.is_whitespace() || c == '"');
-        (ends && word.eq_ignore_ascii_case(text)).then(|| rest.trim_start().to_owned())
-    };
-    let rest = word("deallocate", sql)?;
-    let rest = word("prepare", &rest).unwrap_or(rest);
-    match rest.strip_prefix('"') {
-        Some(quoted) => quoted.strip_suffix('"').map(|name| name.replace("\"\"", "\"")),
-        None => Some(rest.trim_end().to_lowercase()).filter(|name| name != "all"),
-    }
-}
-
 /// `INSERT 0 5`, `UPDATE 5`; what CREATE TABLE AS made is `SELECT 5`.
 pub(super) fn count_tag(verb: &str, rows: u64) -> String {
     match verb {
@@ -356,26 +332,12 @@ pub(super) fn count_tag(verb: &str, rows: u64) -> String {
 }
 
 /// The tag of a statement that gave rows.
-pub(super) fn rows_tag(kind: Kind, rows: &Rows) -> String {
+pub(super) fn rows_tag(kind: StatementKind, rows: &Rows) -> String {
     match (rows.verb, kind) {
         (Some(verb), _) => count_tag(verb, rows.sent),
-        (None, Kind::Show) => "SHOW".to_owned(),
-        (None, Kind::Explain) => "EXPLAIN".to_owned(),
-        (None, Kind::Cursor) => format!("FETCH {}", rows.sent),
+        (None, StatementKind::Show) => "SHOW".to_owned(),
+        (None, StatementKind::Explain) => "EXPLAIN".to_owned(),
+        (None, StatementKind::Cursor) => format!("FETCH {}", rows.sent),
         _ => format!("SELECT {}", rows.sent),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::deallocated_name;
-
-    #[test]
-    fn names_of_deallocate_fold() {
-        let name = |sql| deallocated_name(sql);
-        assert_eq!(name("DEALLOCATE _Pg3_0").as_deref(), Some("_pg3_0"));
-        assert_eq!(name("deallocate prepare \"A\"\"b\"").as_deref(), Some("A\"b"));
-        assert_eq!(name("DEALLOCATE ALL"), None);
-        assert_eq!(name("SET a = 1"), None);
     }
 }

@@ -1,5 +1,4 @@
-//! The protocol's bytes: messages of clients, messages to them, and the splitting of a query text into statements.
+//! The protocol's bytes: messages of clients, and messages to them.
 
 pub(crate) mod backend;
 pub(crate) mod frontend;
-pub(crate) mod split;

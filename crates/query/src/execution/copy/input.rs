@@ -16,6 +16,7 @@ use crate::dml::defaults::Defaults;
 use crate::dml::source;
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
+use crate::execution::authorization::authorize_copy;
 use crate::execution::session::Session;
 use crate::parser::copy::{CopyStatement, Source};
 use crate::parser::copy_options::Layout;
@@ -104,6 +105,7 @@ impl Session {
         if !statement.from {
             return Err(Error::Invalid("the statement is COPY TO: use copy_out".into()));
         }
+        authorize_copy(&self.core.variables.authority, statement)?;
         let (transaction, within) = match &mut self.core.block {
             None => (None, Within::Alone(self.durability())),
             Some(block) => {

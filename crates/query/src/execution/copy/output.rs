@@ -11,10 +11,11 @@ use super::{encode, no_lines};
 use crate::dml::source;
 use crate::error::{Error, Result};
 use crate::execution::session::Session;
+use crate::parser::command::Command;
 use crate::parser::copy::{CopyStatement, Source};
 use crate::parser::copy_options::Layout;
 use crate::parser::names::table_name;
-use crate::parser::statement::{Command, query_of};
+use crate::parser::statement::query_of;
 use crate::session::result::Outcome;
 
 /// COPY TO STDOUT in flight; see the [module](super). Its snapshot lives as long as it does.

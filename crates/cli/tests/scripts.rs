@@ -1,0 +1,124 @@
+//! One file of awkward statements, through the shell, the server and the library: each takes it the same way.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use entresol::arrow::array::AsArray;
+use entresol::arrow::compute::cast;
+use entresol::arrow::datatypes::DataType;
+use entresol::{Database, Options, Session};
+
+const SCRIPT: &str = r#"-- a comment; with a semicolon
+CREATE TABLE awkward (id INT PRIMARY KEY, v VARCHAR); /* one /* nested; */ 'two; */
+INSERT INTO awkward VALUES (1, 'it''s; fine'), (2, E'a\';b'), (3, $$dollar; 'quote'$$), (4, $tag$ $$;$$ $tag$);
+INSERT INTO awkward
+  SELECT 5, (
+    SELECT ';)' -- not ) the end;
+  );;
+INSERT INTO "awkward" (id, "v") VALUES (6, 'a\'), (7, 'a
+b;'); insert into awkward select id + 10, v || ';' from awkward where v like '%;%' and id < 3
+; UPDATE awkward SET v = '$1;' WHERE id = 7;
+BEGIN; ABORT; (TABLE awkward);
+ALTER TABLE awkward ADD COLUMN s BIGINT;
+CREATE SEQUENCE awkward_ids START 5 INCREMENT BY 2; UPDATE awkward SET s = nextval('awkward_ids') WHERE id = 1
+"#;
+
+const EXPECTED: [&str; 9] = [
+    "1|it's; fine|5",
+    "2|a';b|",
+    "3|dollar; 'quote'|",
+    "4| $$;$$ |",
+    "5|;)|",
+    "6|a\\|",
+    "7|$1;|",
+    "11|it's; fine;|",
+    "12|a';b;|",
+];
+
+/// Rows of the table that the script leaves.
+fn rows(session: &mut Session) -> Vec<String> {
+    let sql = "SELECT id || '|' || v || '|' || coalesce(s::text, '') AS line FROM awkward ORDER BY id";
+    let batches = session.query(sql).unwrap();
+    let lines = batches.iter().flat_map(|batch| {
+        let column = cast(batch.column(0), &DataType::Utf8).unwrap();
+        column.as_string::<i32>().iter().map(|line| line.unwrap().to_owned()).collect::<Vec<_>>()
+    });
+    lines.collect()
+}
+
+fn rows_in(directory: &Path) -> Vec<String> {
+    let database = Database::open(directory, Options::default()).unwrap();
+    rows(&mut database.session().unwrap())
+}
+
+#[test]
+fn the_library_takes_the_script() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let database = Database::open(&path, Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    let results = session.execute(SCRIPT).unwrap();
+    assert_eq!(results.len(), 12);
+    assert_eq!(rows(&mut session), EXPECTED);
+}
+
+#[test]
+fn the_shell_takes_the_script() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, from_file) in [("file", true), ("argument", false)] {
+        let path = directory.path().join(name);
+        let script = directory.path().join("script.sql");
+        std::fs::write(&script, SCRIPT).unwrap();
+        let source =
+            if from_file { format!("--file={}", script.display()) } else { format!("--command={SCRIPT}") };
+        support::succeed(&["shell", path.to_str().unwrap(), &source]);
+        assert_eq!(rows_in(&path), EXPECTED, "{name}");
+    }
+}
+
+#[test]
+fn the_server_takes_the_script() {
+    if Command::new("psql").arg("--version").output().is_err() {
+        eprintln!("skipped: psql is not installed (package postgresql-client)");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_entresol"))
+        .args(["serve", path.to_str().unwrap(), "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.strip_prefix("listening on ").unwrap().split(' ').next().unwrap();
+    let (host, port) = address.rsplit_once(':').unwrap();
+    // `-c` sends all of it in one message; the server splits it.
+    let sent = Command::new("psql")
+        .args([
+            "-X",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            host,
+            "-p",
+            port,
+            "-U",
+            "test",
+            "-d",
+            "entresol",
+            "-c",
+            SCRIPT,
+        ])
+        .output();
+    let _ = Command::new("kill").arg(server.id().to_string()).status();
+    server.wait().unwrap();
+    let sent = sent.unwrap();
+    assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+    assert_eq!(rows_in(&path), EXPECTED);
+}

@@ -1,0 +1,211 @@
+//! Commands: parsed statements, by the part of the session that runs them.
+
+use std::path::PathBuf;
+
+use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
+use datafusion::sql::sqlparser::ast::{
+    Analyze, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr, Insert, ObjectName, ObjectType,
+    Statement, TransactionMode, Truncate, Update,
+};
+
+use crate::parser::copy::CopyStatement;
+use crate::parser::fetch::CursorMotion;
+use crate::parser::role::RoleStatement;
+use crate::parser::sequence::SequenceStatement;
+use crate::parser::vacuum::Vacuum;
+
+/// Statement, by the part of the session that runs it.
+#[derive(Debug, Clone)]
+pub(crate) enum Command {
+    Begin(Vec<TransactionMode>),
+    /// BEGIN AS OF: a block that reads as of a point in time.
+    BeginAsOf(Box<Expr>),
+    /// SET TRANSACTION AS OF.
+    SetAsOf(Box<Expr>),
+    Commit,
+    Rollback,
+    Savepoint(String),
+    RollbackTo(String),
+    Release(String),
+    CreateTable(Box<CreateTable>),
+    DropTable {
+        if_exists: bool,
+        names: Vec<ObjectName>,
+        cascade: bool,
+    },
+    /// CREATE and DROP of indexes, views and sequences, ALTER TABLE.
+    Define(Box<Statement>),
+    /// CREATE SEQUENCE, ALTER SEQUENCE.
+    Sequence(Box<SequenceStatement>),
+    Insert(Box<Insert>),
+    Update(Box<Update>),
+    Delete(Box<Delete>),
+    Truncate(Box<Truncate>),
+    Analyze(Box<Analyze>),
+    Backup(PathBuf),
+    Vacuum(Vacuum),
+    /// SET or RESET of a setting; None is its default.
+    Set {
+        name: String,
+        value: Option<String>,
+        local: bool,
+    },
+    ResetAll,
+    Show(String),
+    ShowAll,
+    /// SET TRANSACTION, or of the session's blocks to come.
+    SetTransaction {
+        modes: Vec<TransactionMode>,
+        session: bool,
+    },
+    Discard(DiscardObject),
+    /// UNLISTEN: there are no listeners.
+    Unlisten,
+    Prepare {
+        name: String,
+        types: Vec<SqlType>,
+        command: Box<Command>,
+        /// Length of the statement's text.
+        text_bytes: usize,
+    },
+    Execute {
+        name: String,
+        arguments: Vec<Expr>,
+    },
+    /// COPY, which only a client with a stream of rows can run.
+    Copy(Box<CopyStatement>),
+    /// Statement about roles, which a server runs.
+    Role(Box<RoleStatement>),
+    /// DEALLOCATE; None: all.
+    Deallocate(Option<String>),
+    Declare {
+        name: String,
+        query: Box<EngineStatement>,
+    },
+    /// FETCH, MOVE.
+    Motion(CursorMotion),
+    /// CLOSE; None: all.
+    Close(Option<String>),
+    /// EXPLAIN ANALYZE of a statement that writes.
+    ExplainWrite {
+        explain: Box<ExplainStatement>,
+        command: Box<Command>,
+    },
+    /// SET or RESET of an option of DataFusion.
+    Engine(Box<EngineStatement>),
+    /// Any statement that only reads.
+    Query(Box<EngineStatement>),
+}
+
+impl Command {
+    /// Command tag without counts.
+    pub(crate) fn verb(&self) -> &'static str {
+        match self {
+            Command::Begin(_) | Command::BeginAsOf(_) => "BEGIN",
+            Command::Commit => "COMMIT",
+            Command::Rollback | Command::RollbackTo(_) => "ROLLBACK",
+            Command::Savepoint(_) => "SAVEPOINT",
+            Command::Release(_) => "RELEASE",
+            Command::CreateTable(create) if create.query.is_some() => "CREATE TABLE AS",
+            Command::CreateTable(_) => "CREATE TABLE",
+            Command::DropTable { .. } => "DROP TABLE",
+            Command::Define(statement) => definition_verb(statement),
+            Command::Sequence(statement) if statement.creates => "CREATE SEQUENCE",
+            Command::Sequence(_) => "ALTER SEQUENCE",
+            Command::Insert(_) => "INSERT",
+            Command::Update(_) => "UPDATE",
+            Command::Delete(_) => "DELETE",
+            Command::Truncate(_) => "TRUNCATE TABLE",
+            Command::Analyze(_) => "ANALYZE",
+            Command::Backup(_) => "BACKUP",
+            Command::Vacuum(_) => "VACUUM",
+            Command::Set { .. }
+            | Command::SetTransaction { .. }
+            | Command::SetAsOf(_)
+            | Command::Engine(_) => "SET",
+            Command::ResetAll => "RESET",
+            Command::Show(_) | Command::ShowAll => "SHOW",
+            Command::Discard(DiscardObject::ALL) => "DISCARD ALL",
+            Command::Discard(DiscardObject::PLANS) => "DISCARD PLANS",
+            Command::Discard(DiscardObject::SEQUENCES) => "DISCARD SEQUENCES",
+            Command::Discard(DiscardObject::TEMP) => "DISCARD TEMP",
+            Command::Unlisten => "UNLISTEN",
+            Command::Prepare { .. } => "PREPARE",
+            Command::Execute { .. } => "EXECUTE",
+            Command::Copy(_) => "COPY",
+            Command::Role(statement) => statement.tag(),
+            Command::Deallocate(None) => "DEALLOCATE ALL",
+            Command::Deallocate(Some(_)) => "DEALLOCATE",
+            Command::Declare { .. } => "DECLARE CURSOR",
+            Command::Motion(motion) if motion.passes => "MOVE",
+            Command::Motion(_) => "FETCH",
+            Command::Close(_) => "CLOSE CURSOR",
+            Command::ExplainWrite { .. } => "EXPLAIN",
+            Command::Query(statement) => match statement.as_ref() {
+                EngineStatement::Explain(_) => "EXPLAIN",
+                EngineStatement::Statement(statement) if matches!(**statement, Statement::Query(_)) => {
+                    "SELECT"
+                }
+                _ => "SHOW",
+            },
+        }
+    }
+
+    /// Returns true if it reads or writes rows: it runs in a transaction and is retried after a conflict.
+    pub(crate) fn is_rows(&self) -> bool {
+        matches!(self, Command::Query(_)) || self.writes_rows()
+    }
+
+    pub(crate) fn writes_rows(&self) -> bool {
+        matches!(
+            self,
+            Command::Insert(_) | Command::Update(_) | Command::Delete(_) | Command::ExplainWrite { .. }
+        )
+    }
+
+    /// Returns true if a READ ONLY transaction refuses it.
+    pub(crate) fn writes(&self) -> bool {
+        self.writes_rows() || self.is_definition() || matches!(self, Command::Truncate(_))
+    }
+
+    /// Returns true for a definition: not allowed inside of a block.
+    pub(crate) fn is_definition(&self) -> bool {
+        matches!(
+            self,
+            Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_) | Command::Sequence(_)
+        )
+    }
+
+    /// Returns true for a definition that may take long, and checks for cancellation itself.
+    pub(crate) fn is_stopped_by_itself(&self) -> bool {
+        matches!(self, Command::Define(statement) if matches!(**statement, Statement::CreateIndex(_)))
+    }
+
+    /// Returns true if it concerns only the session and its transaction.
+    pub(crate) fn concerns_session(&self) -> bool {
+        matches!(
+            self,
+            Command::Begin(_)
+                | Command::Commit
+                | Command::Rollback
+                | Command::Savepoint(_)
+                | Command::RollbackTo(_)
+                | Command::Release(_)
+                | Command::Set { .. }
+                | Command::SetTransaction { .. }
+                | Command::Show(_)
+        )
+    }
+}
+
+/// Beginning of a definition's command tag.
+fn definition_verb(statement: &Statement) -> &'static str {
+    match statement {
+        Statement::CreateIndex(_) => "CREATE INDEX",
+        Statement::AlterTable(_) => "ALTER TABLE",
+        Statement::CreateView(_) => "CREATE VIEW",
+        Statement::Drop { object_type: ObjectType::View, .. } => "DROP VIEW",
+        Statement::Drop { object_type: ObjectType::Sequence, .. } => "DROP SEQUENCE",
+        _ => "DROP INDEX",
+    }
+}

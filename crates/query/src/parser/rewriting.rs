@@ -1,0 +1,152 @@
+//! Syntax that sqlparser does not know, put into tokens that it does:
+//!
+//! ```text
+//! TABLE t                                          SELECT * FROM t
+//! AS IDENTITY (options)                            the options in the order that the parser knows
+//! ALTER TABLE t RESET (history)                    ALTER TABLE t SET (history = 'off')
+//! ABORT                                            ROLLBACK
+//! ANALYZE VERBOSE                                  without VERBOSE: there is nothing to report
+//! ```
+//!
+//! A token in place of another has its place in the text, so that errors name what was written.
+
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan};
+
+use crate::error::Result;
+use crate::parser::sequence;
+use crate::parser::tokens::{BEGINNING, is_keyword, is_word, tokenize};
+
+/// Words that may stand before TABLE where it is a query.
+const BEFORE_TABLE: [&str; 8] =
+    ["union", "except", "intersect", "all", "distinct", "as", "explain", "analyze"];
+
+/// Rewrites the tokens of a statement.
+pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
+    rewrite_beginning(tokens);
+    if has(tokens, Keyword::TABLE) {
+        rewrite_table_queries(tokens);
+    }
+    if has(tokens, Keyword::IDENTITY) {
+        order_identity_options(tokens)?;
+    }
+    Ok(())
+}
+
+fn has(tokens: &[TokenWithSpan], keyword: Keyword) -> bool {
+    tokens.iter().any(|token| is_keyword(&token.token, keyword))
+}
+
+fn is(token: Option<&TokenWithSpan>, wanted: &str) -> bool {
+    token.is_some_and(|token| is_word(&token.token, wanted))
+}
+
+fn is_any_word(token: Option<&TokenWithSpan>) -> bool {
+    matches!(token.map(|token| &token.token), Some(Token::Word(_)))
+}
+
+/// Tokens at the place of another.
+fn at(span: Span, tokens: impl IntoIterator<Item = Token>) -> impl Iterator<Item = TokenWithSpan> {
+    tokens.into_iter().map(move |token| TokenWithSpan { token, span })
+}
+
+fn keyword(word: &str) -> Token {
+    Token::make_keyword(word)
+}
+
+/// Rewrites what the first words of a statement say.
+fn rewrite_beginning(tokens: &mut Vec<TokenWithSpan>) {
+    if is(tokens.first(), "abort") {
+        tokens[0].token = keyword("ROLLBACK");
+    } else if is(tokens.first(), "analyze") || is(tokens.first(), "analyse") {
+        tokens[0].token = keyword("ANALYZE");
+        if is(tokens.get(1), "verbose") {
+            tokens.remove(1);
+        }
+    } else if is(tokens.first(), "alter")
+        && let [_, table, .., reset, open, option, close] = tokens.as_slice()
+        && is(Some(table), "table")
+        && is(Some(reset), "reset")
+        && open.token == Token::LParen
+        && is(Some(option), "history")
+        && close.token == Token::RParen
+    {
+        let (span, from) = (reset.span, tokens.len() - 4);
+        let off = [Token::Eq, Token::SingleQuotedString("off".to_owned())];
+        let option = [keyword("SET"), Token::LParen, Token::make_word("history", None)];
+        tokens.splice(from.., at(span, option.into_iter().chain(off).chain([Token::RParen])));
+    }
+}
+
+/// Rewrites each TABLE that begins a query.
+fn rewrite_table_queries(tokens: &mut Vec<TokenWithSpan>) {
+    let mut from = 0;
+    while let Some(found) = (from..tokens.len()).find(|&at| is_table_query(tokens, at)) {
+        let words = [keyword("SELECT"), Token::Mul, keyword("FROM")];
+        let span = tokens[found].span;
+        tokens.splice(found..=found, at(span, words));
+        from = found + 3;
+    }
+}
+
+/// Returns true for a TABLE that begins a query.
+fn is_table_query(tokens: &[TokenWithSpan], at: usize) -> bool {
+    let before = at.checked_sub(1).map(|before| &tokens[before]);
+    let begins = match before {
+        None => true,
+        Some(before) => {
+            before.token == Token::LParen || BEFORE_TABLE.iter().any(|word| is(Some(before), word))
+        }
+    };
+    begins && is(tokens.get(at), "table") && is_any_word(tokens.get(at + 1))
+}
+
+/// Puts the options of identity columns into the order that sqlparser knows.
+fn order_identity_options(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
+    let mut from = 1;
+    while let Some(open) = (from..tokens.len()).find(|&open| {
+        is_keyword(&tokens[open - 1].token, Keyword::IDENTITY) && tokens[open].token == Token::LParen
+    }) {
+        let rest = &tokens[open + 1..];
+        let Some(count) = rest.iter().position(|token| token.token == Token::RParen) else { break };
+        let options: Vec<&Token> = rest[..count].iter().map(|token| &token.token).collect();
+        let ordered = tokenize(&sequence::ordered(&options)?, BEGINNING)?;
+        let (span, count_ordered) = (tokens[open].span, ordered.len());
+        tokens.splice(open + 1..=open + count, at(span, ordered.into_iter().map(|token| token.token)));
+        from = open + 1 + count_ordered;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(sql: &str) -> String {
+        let mut tokens = tokenize(sql, BEGINNING).unwrap();
+        rewrite(&mut tokens).unwrap();
+        let texts: Vec<String> = tokens.iter().map(|token| token.token.to_string()).collect();
+        texts.join(" ")
+    }
+
+    #[test]
+    fn tokens_are_put_in_other_words() {
+        for (sql, expected) in [
+            ("abort WORK", "ROLLBACK WORK"),
+            ("ANALYSE verbose t", "ANALYZE t"),
+            ("ALTER TABLE public.t RESET (history)", "ALTER TABLE public . t SET ( history = 'off' )"),
+            ("TABLE t", "SELECT * FROM t"),
+            ("(TABLE t) UNION TABLE u", "( SELECT * FROM t ) UNION SELECT * FROM u"),
+            ("CREATE TABLE t (a INT)", "CREATE TABLE t ( a INT )"),
+            (
+                "CREATE TABLE t (ä INT GENERATED ALWAYS AS IDENTITY ( start 5 increment 2 ), b INT)",
+                "CREATE TABLE t ( ä INT GENERATED ALWAYS AS IDENTITY ( INCREMENT BY 2 START WITH 5 ) , b INT )",
+            ),
+            ("CREATE TABLE t (a INT AS IDENTITY)", "CREATE TABLE t ( a INT AS IDENTITY )"),
+        ] {
+            assert_eq!(rewritten(sql), expected, "{sql}");
+        }
+        let mut wrong = tokenize("CREATE TABLE t (a INT AS IDENTITY (nonsense))", BEGINNING).unwrap();
+        assert!(rewrite(&mut wrong).is_err());
+    }
+}

@@ -1,0 +1,208 @@
+//! Privileges of a session's role: checked where names are resolved, wherever they stand.
+
+use entresol_query::{CopyStatement, Privileges, Role, Session};
+
+use crate::runner::TestDatabase;
+
+/// Role with SELECT on `a` and `v`, all on `b` and `own`, INSERT on `i`, UPDATE and DELETE on `u`; nothing on `c`.
+fn role() -> Role {
+    let grants = [
+        ("a", Privileges::SELECT),
+        ("b", Privileges::ALL),
+        ("own", Privileges::ALL),
+        ("v", Privileges::SELECT),
+        ("i", Privileges::INSERT),
+        ("u", Privileges::UPDATE.with(Privileges::DELETE)),
+    ];
+    let grants = grants.map(|(table, granted)| (table.to_owned(), granted));
+    Role { name: "r".into(), administrator: false, grants: grants.into() }
+}
+
+async fn session(database: &TestDatabase) -> Session {
+    let mut session = database.session();
+    session
+        .execute(
+            "CREATE TABLE a (x INT PRIMARY KEY, y INT) WITH (history = '1 day');
+             CREATE TABLE b (x INT PRIMARY KEY, y INT); CREATE TABLE c (x INT PRIMARY KEY, y INT) WITH (history = '1 day');
+             CREATE TABLE i (x INT PRIMARY KEY, y INT); CREATE TABLE u (x INT PRIMARY KEY, y INT);
+             CREATE SEQUENCE own; CREATE SEQUENCE other;
+             CREATE VIEW v AS SELECT c.x FROM c; CREATE VIEW w AS SELECT a.x FROM a;
+             INSERT INTO c VALUES (1, 1)",
+        )
+        .await
+        .unwrap();
+    session.set_role(role());
+    session
+}
+
+/// SQLSTATE of a statement by each way that runs it; all are the same.
+async fn code(session: &mut Session, sql: &str) -> &'static str {
+    let code = |error: entresol_query::Error| error.sqlstate();
+    let direct = session.execute(sql).await.map_or_else(code, |_| "00000");
+    if session.in_transaction() {
+        session.execute("ROLLBACK").await.unwrap();
+    }
+    let prepared = match session.prepare(sql, &[]).await {
+        Err(error) => error.sqlstate(),
+        Ok(prepared) => match session.run_prepared(&prepared, &[]).await {
+            Ok(outcome) => session.collect(outcome).await.map_or_else(code, |_| "00000"),
+            Err(error) => error.sqlstate(),
+        },
+    };
+    if session.in_transaction() {
+        session.execute("ROLLBACK").await.unwrap();
+    }
+    // A row may be there already.
+    let same = direct == prepared || [direct, prepared].contains(&"23505");
+    assert!(same, "{sql}: {direct} at once, {prepared} prepared");
+    if direct == "23505" { prepared } else { direct }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_granted_is_allowed() {
+    let database = TestDatabase::journal();
+    let mut session = session(&database).await;
+    for sql in [
+        "SELECT * FROM a JOIN b ON true",
+        "SELECT x FROM a WHERE x = 1",
+        "INSERT INTO b SELECT x + 100, y FROM a",
+        "SELECT 1",
+        "SELECT relname FROM pg_class JOIN pg_catalog.pg_namespace ON true",
+        "SELECT table_name FROM information_schema.tables",
+        "SELECT * FROM entresol.memory",
+        "INSERT INTO i VALUES (1)",
+        "INSERT INTO i SELECT * FROM a",
+        "UPDATE u SET y = 1",
+        "DELETE FROM u",
+        "BEGIN AS OF SYSTEM TIME (SELECT now() FROM (SELECT count(*) FROM a) AS one)",
+        "SET search_path = public",
+        "SELECT * FROM v",
+        "WITH c AS (SELECT 1), d AS (SELECT * FROM c) SELECT * FROM c, d",
+        "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 9) SELECT * FROM n",
+        "SELECT * FROM generate_series(1, 3)",
+        "SELECT nextval('own')",
+        "INSERT INTO b VALUES (7, 1) ON CONFLICT (x) DO UPDATE SET y = 2 RETURNING y",
+        "UPDATE b SET y = y + (SELECT count(*) FROM a) WHERE x = 7",
+        "DELETE FROM b WHERE x = 7 RETURNING x",
+        "EXPLAIN SELECT * FROM a",
+        "SHOW TABLES",
+    ] {
+        assert_eq!(code(&mut session, sql).await, "00000", "{sql}");
+    }
+    let copy = |sql: &str| CopyStatement::parse(sql).unwrap().unwrap();
+    assert!(session.copy_in(&copy("COPY i FROM STDIN")).is_ok());
+    assert!(session.copy_out(&copy("COPY a TO STDOUT")).await.is_ok());
+    assert!(session.copy_out(&copy("COPY (SELECT * FROM v) TO STDOUT")).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_not_granted_is_refused_wherever_it_stands() {
+    let database = TestDatabase::journal();
+    let mut session = session(&database).await;
+    for sql in [
+        "SELECT nextval('other')",
+        "SELECT 1 + pg_catalog.setval('other', 1)",
+        "INSERT INTO b VALUES (NEXTVAL('other'))",
+        "EXPLAIN SELECT nextval('other')",
+        "SELECT nextval(x) FROM (VALUES ('own')) AS o (x)",
+        "SELECT nextval('own' || '')",
+        "SELECT * FROM c",
+        "SELECT x FROM c WHERE x = 1",
+        "SELECT * FROM other",
+        "SELECT * FROM w",
+        "SELECT (SELECT max(x) FROM c)",
+        "WITH q AS (SELECT * FROM c) SELECT * FROM q",
+        "SELECT * FROM a WHERE x IN (SELECT x FROM public.c)",
+        "INSERT INTO a VALUES (1)",
+        "SELECT * FROM i",
+        "SELECT x FROM i WHERE x = 1",
+        "INSERT INTO i VALUES (1) RETURNING x",
+        "INSERT INTO i SELECT * FROM i",
+        "INSERT INTO i VALUES (1) ON CONFLICT (x) DO NOTHING",
+        "INSERT INTO i VALUES (1) ON CONFLICT (x) DO UPDATE SET x = 2",
+        "DELETE FROM i",
+        "UPDATE u SET y = 1 WHERE x = 2",
+        "UPDATE u SET y = y + 1",
+        "UPDATE u SET y = (SELECT max(x) FROM u)",
+        "DELETE FROM u WHERE x = 1",
+        "DELETE FROM u RETURNING x",
+        "INSERT INTO b SELECT * FROM c",
+        "UPDATE a SET y = 1",
+        "UPDATE b SET y = (SELECT max(x) FROM c)",
+        "DELETE FROM a",
+        "DELETE FROM a WHERE x = 1",
+        "EXPLAIN ANALYZE DELETE FROM a",
+        "EXPLAIN DELETE FROM a",
+        "EXPLAIN SELECT * FROM c",
+        "CREATE TABLE d (x INT)",
+        "CREATE VIEW d AS SELECT 1",
+        "CREATE SEQUENCE d",
+        "ALTER TABLE b ADD COLUMN z INT",
+        "DROP TABLE b",
+        "TRUNCATE b",
+        "VACUUM",
+        "ANALYZE b",
+        "BACKUP TO '/nonexistent/x'",
+        "PREPARE p AS SELECT * FROM c",
+        "DECLARE d CURSOR FOR SELECT nextval('other')",
+        "BEGIN AS OF SYSTEM TIME (SELECT now() FROM c)",
+        "START TRANSACTION AS OF SYSTEM TIME now() - (SELECT max(x) FROM c) * INTERVAL '1 s'",
+        "BEGIN AS OF SYSTEM TIME nextval('other')",
+        "SELECT * FROM c FOR SYSTEM_TIME AS OF '2026-01-01'",
+        "SELECT * FROM a FOR SYSTEM_TIME AS OF (SELECT now() FROM c)",
+        "WITH q AS (SELECT * FROM c), c AS (SELECT 1) SELECT * FROM q",
+        "SELECT * FROM (WITH c AS (SELECT 1) SELECT * FROM c) AS x, c",
+        "WITH c AS (SELECT 1) SELECT * FROM public.c",
+        "DESCRIBE c",
+        "SHOW COLUMNS FROM c",
+    ] {
+        assert_eq!(code(&mut session, sql).await, "42501", "{sql}");
+    }
+    // Here DataFusion does not look for the table at all.
+    let recursive = "WITH RECURSIVE c AS (SELECT * FROM c UNION ALL SELECT * FROM c) SELECT * FROM c";
+    assert_eq!(code(&mut session, recursive).await, "42P01");
+    session.execute("BEGIN").await.unwrap();
+    let declared = session.execute("DECLARE d CURSOR FOR SELECT * FROM c").await.unwrap_err();
+    assert_eq!(declared.sqlstate(), "42501");
+    session.execute("ROLLBACK").await.unwrap();
+    let copy = |sql: &str| CopyStatement::parse(sql).unwrap().unwrap();
+    assert_eq!(session.copy_in(&copy("COPY a FROM STDIN")).unwrap_err().sqlstate(), "42501");
+    for sql in ["COPY c TO STDOUT", "COPY i TO STDOUT", "COPY (SELECT * FROM w, c) TO STDOUT"] {
+        assert_eq!(session.copy_out(&copy(sql)).await.unwrap_err().sqlstate(), "42501", "{sql}");
+    }
+    // Schemas of the planner's own have no name in SQL.
+    for schema in ["keyed", "owned", "as of 1"] {
+        let found = code(&mut session, &format!("SELECT * FROM \"\u{1}{schema}\".c")).await;
+        assert_eq!(found, "42602", "{schema}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prepared_statement_is_checked_again_when_the_role_has_changed() {
+    let database = TestDatabase::journal();
+    let mut session = session(&database).await;
+    session.execute("PREPARE p AS SELECT count(*) FROM a").await.unwrap();
+    let sqls = [
+        "SELECT x FROM a",
+        "SELECT x FROM a WHERE x = 1",
+        "INSERT INTO b VALUES (9, 9)",
+        "UPDATE u SET y = 1",
+    ];
+    let mut prepared = Vec::new();
+    for sql in sqls {
+        prepared.push(session.prepare(sql, &[]).await.unwrap());
+    }
+    session.set_role(Role { grants: Default::default(), ..role() });
+    for (sql, prepared) in sqls.iter().zip(&prepared) {
+        let short = session.run_short(prepared, &[]);
+        assert!(short.is_none_or(|ran| ran.is_err()), "{sql}");
+        let error = session.run_prepared(prepared, &[]).await.unwrap_err();
+        assert_eq!(error.sqlstate(), "42501", "{sql}");
+    }
+    assert_eq!(session.execute("EXECUTE p").await.unwrap_err().sqlstate(), "42501");
+    session.set_role(role());
+    for (sql, prepared) in sqls.iter().zip(&prepared) {
+        session.run_prepared(prepared, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    session.execute("EXECUTE p").await.unwrap();
+}
