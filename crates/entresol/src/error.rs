@@ -1,6 +1,7 @@
 //! The one error of the database: a kind that says what to do, and a message with names and values.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// The result of a call to the database.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -44,17 +45,18 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// An error of the database.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An error of the database; [`source`](std::error::Error::source) leads to that of the crate below.
+#[derive(Debug, Clone)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     /// An error of a kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into() }
+        Error { kind, message: message.into(), source: None }
     }
 
     /// Kind: the action that the error asks for.
@@ -74,13 +76,17 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
 
 macro_rules! convert {
     ($($source:ty => $kind:path),* $(,)?) => {
         $(impl From<$source> for Error {
             fn from(error: $source) -> Error {
-                Error { kind: $kind(&error), message: error.to_string() }
+                Error { kind: $kind(&error), message: error.to_string(), source: Some(Arc::new(error)) }
             }
         })*
     };
@@ -196,5 +202,10 @@ mod tests {
         let error = entresol_query::Error::Tables(entresol_tables::Error::Transactions(inner.into()));
         let error = Error::from(error);
         assert_eq!((error.kind(), error.message()), (ErrorKind::Closed, "the database is closed"));
+        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
+        assert!(matches!(
+            source,
+            Some(entresol_query::Error::Tables(entresol_tables::Error::Transactions(_)))
+        ));
     }
 }

@@ -48,7 +48,7 @@ pub use catalog::roles::grant_of;
 /// Arrow and DataFusion, in the version that results are made of.
 pub use datafusion;
 pub use datafusion::arrow;
-pub use error::{Error, Result};
+pub use error::{Error, Result, tables_sqlstate, transactions_sqlstate};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use execution::copy::fuzzing;
 pub use execution::copy::{CopyIn, CopyLines, CopyOut, LINE_BYTES_MAX};

@@ -5,7 +5,8 @@
 
 use entresol::ErrorKind;
 use entresol::query::Error as QueryError;
-use entresol::tables::{Error as TableError, transactions_sqlstate};
+use entresol::query::{tables_sqlstate, transactions_sqlstate};
+use entresol::tables::Error as TableError;
 use entresol::transactions::Error as TransactionError;
 
 /// Severity of a report.
@@ -163,7 +164,7 @@ fn no_table(name: &str) -> String {
 
 /// PostgreSQL's messages for the most common errors of tables.
 fn tables(error: &TableError) -> Report {
-    let report = |message: String| Report::error(error.sqlstate(), message);
+    let report = |message: String| Report::error(tables_sqlstate(error), message);
     match error {
         TableError::NoSuchTable { table } => report(no_table(table)),
         TableError::TableExists { table } => report(format!("relation \"{table}\" already exists")),

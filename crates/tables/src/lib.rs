@@ -74,7 +74,7 @@ pub use definition::{
     CHECKS_MAX, CONSTRAINT_NAME_BYTES_MAX, Check, DEFINITION_BYTES_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX,
     IndexDefinition, TableDefinition,
 };
-pub use error::{Error, Result, transactions_sqlstate};
+pub use error::{Error, Result};
 pub use index::Index;
 pub use index_cursor::{IndexBounds, IndexCursor};
 pub use modifier::Modifier;

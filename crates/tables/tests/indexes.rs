@@ -110,7 +110,8 @@ fn unique_values_are_refused_with_their_names() {
     let message =
         "duplicate key value violates unique constraint \"by_mail\": Key (mail)=(a) already exists.";
     let error = table.insert(&tx, &person(4, Some("a"), None)).unwrap_err();
-    assert_eq!((error.to_string().as_str(), error.sqlstate()), (message, "23505"));
+    assert!(matches!(error, Error::UniqueViolation { .. }));
+    assert_eq!(error.to_string(), message);
     let error =
         table.insert_many(&tx, &[person(4, Some("z"), None), person(5, Some("z"), None)]).unwrap_err();
     assert!(error.to_string().contains("(mail)=(z)"), "{error}");

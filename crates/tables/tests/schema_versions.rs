@@ -158,11 +158,7 @@ fn old_objects_of_a_table_end_when_its_rows_change_shape() {
         old.scan(ScanRange::full()).rows(&after).unwrap_err(),
         catalog.table("t").unwrap().delete(&before, &[Value::Int(1)]).unwrap_err(),
     ] {
-        assert_eq!(
-            (error.sqlstate(), matches!(error, Error::TableChanged { .. })),
-            ("40001", true),
-            "{error}"
-        );
+        assert!(matches!(error, Error::TableChanged { .. }), "{error}");
     }
     old.insert(&before, &row).unwrap();
     assert!(before.commit(Durability::Sync).is_err_and(|error| error.is_retryable()));

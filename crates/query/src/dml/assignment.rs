@@ -63,6 +63,7 @@ pub(crate) fn check(table: &str, column: &Column, source: &ArrowType) -> Result<
         return Ok(());
     }
     Err(Error::Assignment {
+        sqlstate: "42804",
         table: table.to_owned(),
         column: column.name.clone(),
         value: format!("an expression of type {source}"),
@@ -156,6 +157,7 @@ struct Place<'a> {
 impl Place<'_> {
     fn misfit(&self, value: impl Into<String>) -> Error {
         Error::Assignment {
+            sqlstate: "22003",
             table: self.table.to_owned(),
             column: self.column.name.clone(),
             value: value.into(),

@@ -87,7 +87,8 @@ pub(crate) fn check_columns(source: &InsertSource, frame: &DataFrame) -> Result<
     let (found, expected) = (frame.schema().fields().len(), source.targets.len());
     if found > expected || (source.listed && found < expected) {
         let table = source.table.name();
-        return Err(Error::Invalid(format!("INSERT INTO {table}: {found} values for {expected} columns")));
+        let message = format!("INSERT INTO {table}: {found} values for {expected} columns");
+        return Err(Error::coded("42601", message));
     }
     for (field, &target) in frame.schema().fields().iter().zip(&source.targets) {
         assignment::check(source.table.name(), &source.table.schema().columns()[target], field.data_type())?;

@@ -78,7 +78,7 @@ impl Session {
         let query = query_of(&format!("SELECT {}", renamed(&texts)))?;
         let batches = query::plan_query(&self.core, query).await?.collect().await?;
         let one = batches.iter().find(|batch| batch.num_rows() == 1);
-        let row = one.ok_or_else(|| Error::Invalid("EXECUTE expects one row of arguments".into()))?;
+        let row = one.ok_or_else(|| Error::coded("42601", "EXECUTE expects one row of arguments"))?;
         Ok(row
             .columns()
             .iter()

@@ -59,7 +59,7 @@ impl Session {
             Some(StatementResult::Rows(rows) | StatementResult::Returned { returned: rows, .. }) => {
                 Ok(rows.batches)
             }
-            _ => Err(Error::Invalid("the statement returns no rows: use execute".into())),
+            _ => Err(Error::coded("42809", "the statement returns no rows: use execute")),
         }
     }
 
@@ -68,7 +68,7 @@ impl Session {
     pub async fn stream(&mut self, sql: &str) -> Result<SendableRecordBatchStream> {
         let mut commands = parse(sql)?;
         let (Some(Command::Query(statement)), true) = (commands.pop(), commands.is_empty()) else {
-            return Err(Error::Invalid("only a single query can be streamed: use execute".into()));
+            return Err(Error::coded("42809", "only a single query can be streamed: use execute"));
         };
         self.begin_timed_statement();
         self.authorize(&Command::Query(statement.clone()))?;

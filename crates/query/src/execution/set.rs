@@ -217,7 +217,7 @@ impl Session {
             let settings = self.core.variables.settings();
             (settings.value("durability").parse(), settings.value("TimeZone").to_owned())
         };
-        self.core.durability = durability.map_err(|error| Error::Invalid(format!("{error}")))?;
+        self.core.durability = durability.map_err(|error| Error::coded("22023", format!("{error}")))?;
         let state = self.core.context.state_ref();
         let mut state = state.write();
         if state.config_options().execution.time_zone.as_ref() != Some(&zone) {

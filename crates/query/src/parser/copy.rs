@@ -49,8 +49,7 @@ impl CopyStatement {
         spell_flags(&mut tokens);
         let mut parser =
             Parser::new(&POSTGRESQL).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
-        let statement =
-            parser.parse_statement().map_err(|error| Error::Syntax(format!("syntax error: {error}")))?;
+        let statement = parser.parse_statement()?;
         match parser.peek_token().token {
             Token::EOF => CopyStatement::new(statement),
             found => Err(Error::Syntax(format!("syntax error at or near \"{found}\""))),

@@ -24,7 +24,7 @@ pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
     let parts = parts.unwrap_or_default();
     match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [table] | [SCHEMA, table] | [CATALOG, SCHEMA, table] => Ok((*table).to_owned()),
-        _ => Err(Error::Invalid(format!("{name} cannot be written: tables are in schema {SCHEMA}"))),
+        _ => Err(Error::coded("42000", format!("{name} cannot be written: tables are in schema {SCHEMA}"))),
     }
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
 pub(crate) fn column_name(name: &ObjectName) -> Result<String> {
     match name.0.as_slice() {
         [ObjectNamePart::Identifier(ident)] => Ok(identifier(ident)),
-        _ => Err(Error::Invalid(format!("{name} is not the name of a column"))),
+        _ => Err(Error::coded("42601", format!("{name} is not the name of a column"))),
     }
 }
 

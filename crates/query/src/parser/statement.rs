@@ -110,7 +110,11 @@ fn check_length(sql: &str) -> Result<()> {
     if sql.len() <= SQL_BYTES_MAX {
         return Ok(());
     }
-    Err(Error::Invalid(format!("the SQL text has {} bytes, at most {SQL_BYTES_MAX} are possible", sql.len())))
+    let bytes = sql.len();
+    Err(Error::coded(
+        "54000",
+        format!("the SQL text has {bytes} bytes, at most {SQL_BYTES_MAX} are possible"),
+    ))
 }
 
 /// Place of a byte of a script.

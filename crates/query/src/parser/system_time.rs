@@ -96,7 +96,7 @@ pub(crate) fn parse_time(tokens: &[TokenWithSpan]) -> Result<(Expr, usize)> {
         .with_recursion_limit(NESTING_MAX)
         .with_tokens_with_locations(tokens[skipped..].to_vec());
     let parsed = if counts { parser.parse_value().map(Expr::Value) } else { parser.parse_expr() };
-    let mut time = parsed.map_err(|error| Error::Syntax(format!("syntax error: {error}")))?;
+    let mut time = parsed?;
     if counts {
         time = Expr::Prefixed { prefix: Ident::new(TRANSACTION), value: Box::new(time) };
     }

@@ -244,9 +244,10 @@ fn decimal(column: &str, declared: &SqlType, info: &ExactNumberInfo) -> Result<D
         }
     };
     if !(1..=38).contains(&precision) || !(0..=precision).contains(&scale) {
-        return Err(Error::Invalid(format!(
+        let message = format!(
             "type {declared} of column {column}: the precision is 1 to 38, the scale 0 to the precision"
-        )));
+        );
+        return Err(Error::coded("22023", message));
     }
     // Both are at most 38 here.
     Ok(DataType::Decimal { precision: precision as u8, scale: scale as u8 })

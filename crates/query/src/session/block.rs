@@ -196,9 +196,8 @@ impl Block {
     pub(crate) fn savepoint(&mut self, name: String, settings: Arc<Settings>) -> Result<()> {
         self.check(false)?;
         if self.savepoints.len() >= SAVEPOINTS_MAX {
-            return Err(Error::Invalid(format!(
-                "too many savepoints: {name} would exceed the maximum of {SAVEPOINTS_MAX}"
-            )));
+            let message = format!("too many savepoints: {name} would exceed the maximum of {SAVEPOINTS_MAX}");
+            return Err(Error::coded("54000", message));
         }
         self.has_run = true;
         self.savepoints.push(Savepoint { name, mark: self.transaction.mark(), settings });

@@ -1,6 +1,6 @@
 //! Concurrent sessions.
 
-use entresol_query::{Error, Session, StatementResult};
+use entresol_query::{Error, SAVEPOINTS_MAX, Session, StatementResult};
 use futures::StreamExt;
 
 use crate::runner::{TestDatabase, rows};
@@ -192,4 +192,32 @@ async fn the_errors_of_one_text_end_it() {
     let results = a.execute("DELETE FROM account WHERE id = 5; SELECT 1").await.unwrap();
     assert!(matches!(results[0], StatementResult::Count { verb: "DELETE", rows: 1 }));
     assert!(matches!(&results[1], StatementResult::Rows(rows) if rows.schema.fields().len() == 1));
+}
+
+/// The SQLSTATE of an error does not depend on names and values in its message.
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlstates_are_not_guessed_from_names_and_values() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    session.execute("CREATE TABLE t (id INT PRIMARY KEY, n SMALLINT, s VARCHAR(3))").await.unwrap();
+    let code = async |session: &mut Session, sql: &str| match session.execute(sql).await {
+        Ok(_) => "00000",
+        Err(error) => error.sqlstate(),
+    };
+    for (sql, expected) in [
+        ("INSERT INTO t (id, n) SELECT 1, 70000", "22003"),
+        ("INSERT INTO t (id, n) SELECT 1, DATE '2026-01-01'", "42804"),
+        ("INSERT INTO t (id, s) VALUES (1, 'is ambiguous')", "22001"),
+        ("INSERT INTO t (id, \"No field named\") VALUES (1, 2)", "42703"),
+        ("INSERT INTO t (id, n) SELECT 1, 2, 3", "42601"),
+        ("INSERT INTO t (id, n) SELECT 'does not exist', 1", "22003"),
+    ] {
+        assert_eq!(code(&mut session, sql).await, expected, "{sql}");
+    }
+    session.execute("BEGIN").await.unwrap();
+    for number in 0..SAVEPOINTS_MAX {
+        session.execute(&format!("SAVEPOINT s{number}")).await.unwrap();
+    }
+    assert_eq!(code(&mut session, "SAVEPOINT one_more").await, "54000");
+    session.execute("ROLLBACK").await.unwrap();
 }

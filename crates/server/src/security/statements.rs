@@ -110,8 +110,8 @@ fn report(error: roles::Error) -> Report {
         roles::Error::Missing(_) => "42704",
         roles::Error::LastAdministrator(_) => "55000",
         roles::Error::Invalid(_) => "22023",
-        roles::Error::Tables(error) => error.sqlstate(),
-        roles::Error::Transactions(error) => entresol::tables::transactions_sqlstate(error),
+        roles::Error::Tables(error) => entresol::query::tables_sqlstate(error),
+        roles::Error::Transactions(error) => entresol::query::transactions_sqlstate(error),
         _ => "XX000",
     };
     Report::error(code, error.to_string())

@@ -286,7 +286,7 @@ impl Connection {
                 tracing::error!(%error, "a transaction could not be rolled back");
             }
         } else {
-            self.session.fail(&QueryError::Execution(report.message.clone()));
+            self.session.fail(&QueryError::coded(report.code, report.message.clone()));
         }
         if !self.session.in_transaction() {
             self.portals.clear();

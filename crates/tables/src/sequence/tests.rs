@@ -88,7 +88,7 @@ fn ends_are_errors_or_beginnings() {
     assert_eq!(ends.advance(&row, 2, Durability::Sync).unwrap(), [1, 2]);
     let error = ends.advance(&row, 2, Durability::Sync).unwrap_err();
     assert_eq!(error.to_string(), "nextval: reached maximum value of sequence \"s\" (3)");
-    assert_eq!(error.sqlstate(), "2200H");
+    assert!(matches!(error, Error::SequenceExhausted { .. }));
     assert_eq!(ends.advance(&row, 1, Durability::Sync).unwrap(), [3]);
     assert!(ends.advance(&row, 1, Durability::Sync).is_err());
     let cycles = sequence(|definition| {

@@ -52,7 +52,7 @@ pub(super) fn lines(options: &Options, batch: &RecordBatch, lines: &mut CopyLine
             text.clear();
             printer
                 .print(row, &mut text)
-                .map_err(|error| Error::Execution(format!("could not format a value: {error}")))?;
+                .map_err(|error| Error::coded("22000", format!("could not format a value: {error}")))?;
             value(options, &text, printers.len() == 1, out);
         }
         lines.end_line();

@@ -103,7 +103,7 @@ impl Session {
             return Err(Error::unsupported("COPY FROM of a query"));
         };
         if !statement.from {
-            return Err(Error::Invalid("the statement is COPY TO: use copy_out".into()));
+            return Err(Error::coded("42809", "the statement is COPY TO: use copy_out"));
         }
         authorize_copy(&self.core.variables.authority, statement)?;
         let (transaction, within) = match &mut self.core.block {
@@ -191,7 +191,7 @@ impl CopyIn {
     fn try_push_row(&mut self, values: &[ScalarValue]) -> Result<()> {
         let CopyIn { target, input, batch, copied, transaction, .. } = self;
         let Input::Rows(rows) = input else {
-            return Err(Error::Invalid("rows of values require COPY with FORMAT binary".into()));
+            return Err(Error::coded("42809", "rows of values require COPY with FORMAT binary"));
         };
         *rows += 1;
         batch.push((*rows, target.row_of(values)?));

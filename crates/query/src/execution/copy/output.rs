@@ -51,7 +51,7 @@ impl Session {
 
     fn copied_query(&self, statement: &CopyStatement) -> Result<EngineStatement> {
         if statement.from {
-            return Err(Error::Invalid("the statement is COPY FROM: use copy_in".into()));
+            return Err(Error::coded("42809", "the statement is COPY FROM: use copy_in"));
         }
         match &statement.source {
             Source::Query(query) => Ok(EngineStatement::Statement(Box::new(Statement::Query(query.clone())))),

@@ -26,7 +26,7 @@ impl Session {
     /// which is retried after a conflict. Values of other types than the parameters' are converted.
     pub async fn run_prepared(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Result<Outcome> {
         if !Arc::ptr_eq(&prepared.0.owner, &self.core.current) {
-            return Err(Error::Invalid("the statement was prepared in another session".into()));
+            return Err(Error::coded("26000", "the statement was prepared in another session"));
         }
         let Some(command) = &prepared.0.command else { return Ok(Outcome::Done { verb: "" }) };
         let converted = prepared.values(values, &self.core.zone)?;

@@ -1,134 +1,20 @@
-//! Errors of statements.
+//! Errors of DataFusion, Arrow and sqlparser, where they come in.
 //!
-//! DataFusion passes the errors of our own scans through as boxed causes; [`Error::from`] extracts them again, so that
-//! a conflict or a damaged row has the same error whether a scan or a write returns it.
+//! DataFusion passes the errors of our own scans through as boxed causes; they are extracted again, so that a conflict or
+//! a damaged row has the same error whether a scan or a write returns it. Its own errors carry no code: the words of the
+//! message are all there is, and only here they are looked at.
 
 use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::parser::ParserError;
 
-/// The result of a query call.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+use super::Error;
 
-/// Error of this crate or of a crate below it.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The query text has a syntax error.
-    #[error("{0}")]
-    Syntax(String),
-    /// The statement is invalid: unknown columns, types that do not fit, bad arguments.
-    #[error("{0}")]
-    Invalid(String),
-    /// The statement, or a part of it, is not supported.
-    #[error("unsupported: {0}")]
-    Unsupported(String),
-    /// There is no table of this name.
-    #[error("relation \"{0}\" does not exist")]
-    NoSuchTable(String),
-    /// A value that does not fit the column that it is assigned to.
-    #[error("table {table}, column {column}: {value} does not fit {expected}")]
-    Assignment {
-        /// The table.
-        table: String,
-        /// The column.
-        column: String,
-        /// Value, with its type.
-        value: String,
-        /// Type of the column.
-        expected: String,
-    },
-    /// A statement of this transaction failed: only ROLLBACK (or ROLLBACK TO a savepoint) is possible now.
-    #[error(
-        "current transaction is aborted, commands ignored until ROLLBACK (an earlier statement failed: {0})"
-    )]
-    TransactionAborted(String),
-    /// COMMIT of a transaction in which a statement failed. It was rolled back.
-    #[error("the transaction was rolled back instead of committed, because a statement in it failed: {0}")]
-    RolledBack(String),
-    /// A query needs more memory than its budget.
-    #[error("{0}")]
-    MemoryLimit(String),
-    /// From DataFusion: an expression that failed, a limit, a defect.
-    #[error("{0}")]
-    Execution(String),
-    /// Error with a SQLSTATE of its own, worded as by PostgreSQL.
-    #[error("{message}")]
-    Coded {
-        /// The SQLSTATE.
-        sqlstate: &'static str,
-        /// Message of the error.
-        message: String,
-    },
-    /// Row of a COPY that failed.
-    #[error("{error} (COPY {table}, line {line})")]
-    Copy {
-        /// The table.
-        table: String,
-        /// The line, from 1.
-        line: u64,
-        /// Error of the row.
-        error: Box<Error>,
-    },
-    /// Defect of the database, not of the statement.
-    #[error("internal error: {0}")]
-    Internal(String),
-    /// Error of the tables.
-    #[error(transparent)]
-    Tables(#[from] entresol_tables::Error),
-    /// Error of the transactions.
-    #[error(transparent)]
-    Transactions(#[from] entresol_transactions::Error),
-}
+/// SQLSTATE of a statement that cannot be planned.
+const PLANNING: &str = "42000";
 
-impl Error {
-    /// Unsupported statement or clause.
-    pub(crate) fn unsupported(what: impl Into<String>) -> Error {
-        Error::Unsupported(what.into())
-    }
-
-    /// Error with its SQLSTATE.
-    pub(crate) fn coded(sqlstate: &'static str, message: impl Into<String>) -> Error {
-        Error::Coded { sqlstate, message: message.into() }
-    }
-
-    /// SQLSTATE of the error, as PostgreSQL would report it.
-    pub fn sqlstate(&self) -> &'static str {
-        match self {
-            // Nested too deeply, not malformed.
-            Error::Syntax(message) if message.contains("recursion limit") => "54001",
-            Error::Syntax(_) => "42601",
-            Error::Invalid(message) => by_words(message, "42000"),
-            Error::Unsupported(_) => "0A000",
-            Error::NoSuchTable(_) => "42P01",
-            Error::Assignment { .. } => by_words(&self.to_string(), "42804"),
-            Error::Coded { sqlstate, .. } => sqlstate,
-            Error::Copy { error, .. } => error.sqlstate(),
-            Error::TransactionAborted(_) => "25P02",
-            Error::RolledBack(_) => "40000",
-            Error::MemoryLimit(_) => "53200",
-            Error::Execution(message) => by_words(message, "22000"),
-            Error::Internal(message) => by_words(message, "XX000"),
-            Error::Tables(error) => error.sqlstate(),
-            Error::Transactions(error) => entresol_tables::transactions_sqlstate(error),
-        }
-    }
-
-    /// Returns true if another transaction committed first: the same statements may succeed when they are retried.
-    pub fn is_conflict(&self) -> bool {
-        let transactions = match self {
-            Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => error,
-            Error::Tables(entresol_tables::Error::TableChanged { .. }) => return true,
-            // From a scan whose error several readers share.
-            Error::Coded { sqlstate, .. } => return *sqlstate == "40001",
-            _ => return false,
-        };
-        use entresol_transactions::Error::{Conflict, ReadConflict, Restart};
-        matches!(transactions, Conflict { .. } | ReadConflict { .. } | Restart { .. })
-    }
-}
-
-/// SQLSTATEs of messages of the planner and of DataFusion's kernels, which carry no code; the first match counts.
+/// SQLSTATEs of messages of DataFusion's planner and of Arrow's kernels; the first match counts.
 const WORDS: &[(&str, &str)] = &[
     ("No field named", "42703"),
     ("has no column", "42703"),
@@ -156,21 +42,30 @@ const WORDS: &[(&str, &str)] = &[
     ("must appear in the GROUP BY", "42803"),
     ("in the SELECT list", "42803"),
     ("must be in GROUP BY", "42803"),
-    ("savepoint", "3B001"),
-    ("values for", "42601"),
     ("Recursion", "54001"),
-    ("longest", "54000"),
-    ("are possible", "54000"),
     ("violates not-null constraint", "23502"),
 ];
 
-fn by_words(message: &str, otherwise: &'static str) -> &'static str {
-    WORDS.iter().find(|(words, _)| message.contains(words)).map_or(otherwise, |(_, code)| code)
+/// Error with the SQLSTATE of its words.
+fn by_words(message: String, otherwise: &'static str) -> Error {
+    let found = WORDS.iter().find(|(words, _)| message.contains(words));
+    Error::Engine { sqlstate: found.map_or(otherwise, |(_, code)| code), message }
 }
 
-/// Wraps an error of the crates below for its way through DataFusion.
-pub(crate) fn external(error: impl Into<Error>) -> DataFusionError {
-    DataFusionError::External(Box::new(error.into()))
+/// Error of a running plan.
+fn execution(message: String) -> Error {
+    by_words(message, "22000")
+}
+
+impl From<ParserError> for Error {
+    fn from(error: ParserError) -> Error {
+        let message = format!("syntax error: {error}");
+        match error {
+            // Nested too deeply, not malformed.
+            ParserError::RecursionLimitExceeded => Error::coded("54001", message),
+            ParserError::TokenizerError(_) | ParserError::ParserError(_) => Error::Syntax(message),
+        }
+    }
 }
 
 impl From<DataFusionError> for Error {
@@ -178,7 +73,7 @@ impl From<DataFusionError> for Error {
         match error {
             DataFusionError::External(inner) => match inner.downcast::<Error>() {
                 Ok(own) => *own,
-                Err(other) => Error::Execution(other.to_string()),
+                Err(other) => execution(other.to_string()),
             },
             DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => Error::from(*inner),
             DataFusionError::ArrowError(inner, _) => from_arrow(*inner),
@@ -187,14 +82,14 @@ impl From<DataFusionError> for Error {
                 Error::from(errors.swap_remove(0))
             }
             DataFusionError::ResourcesExhausted(message) => Error::MemoryLimit(message),
-            DataFusionError::SQL(inner, _) => Error::Syntax(format!("syntax error: {inner}")),
+            DataFusionError::SQL(inner, _) => Error::from(*inner),
             DataFusionError::Plan(message) => plan_error(message),
             DataFusionError::NotImplemented(message) => Error::Unsupported(message),
-            DataFusionError::Internal(message) => Error::Internal(message),
+            DataFusionError::Internal(message) => by_words(format!("internal error: {message}"), "XX000"),
             error @ (DataFusionError::SchemaError(..) | DataFusionError::Configuration(_)) => {
-                Error::Invalid(first_lines(&error.strip_backtrace()))
+                by_words(first_lines(&error.strip_backtrace()), PLANNING)
             }
-            other => Error::Execution(other.strip_backtrace()),
+            other => execution(other.strip_backtrace()),
         }
     }
 }
@@ -210,13 +105,13 @@ fn from_arrow(error: datafusion::arrow::error::ArrowError) -> Error {
     match error {
         ArrowError::ExternalError(inner) => match inner.downcast::<DataFusionError>() {
             Ok(error) => Error::from(*error),
-            Err(other) => Error::Execution(other.to_string()),
+            Err(other) => execution(other.to_string()),
         },
         ArrowError::ArithmeticOverflow(what) => out_of_range(&what),
         ArrowError::DivideByZero => Error::coded("22012", "division by zero: Divide by zero error"),
         // The message is the only distinction between a number out of range and a malformed string.
         ArrowError::CastError(what) if what.starts_with("Can't cast value") => out_of_range(&what),
-        other => Error::Execution(other.to_string()),
+        other => execution(other.to_string()),
     }
 }
 
@@ -239,9 +134,9 @@ fn from_shared(error: &Arc<DataFusionError>) -> Error {
                 Some(why) => entresol_transactions::Error::Interrupted(why).into(),
                 None => Error::coded(own.sqlstate(), own.to_string()),
             },
-            None => Error::Execution(inner.to_string()),
+            None => execution(inner.to_string()),
         },
-        other => Error::Execution(other.strip_backtrace()),
+        other => execution(other.strip_backtrace()),
     }
 }
 
@@ -253,7 +148,7 @@ fn plan_error(message: String) -> Error {
             let default = format!("{}.{}.", crate::schema_names::CATALOG, crate::schema_names::SCHEMA);
             Error::NoSuchTable(name.strip_prefix(&default).unwrap_or(name).to_owned())
         }
-        None => Error::Invalid(first_lines(&message)),
+        None => by_words(first_lines(&message), PLANNING),
     }
 }
 
@@ -270,13 +165,14 @@ fn first_lines(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::external;
 
     #[test]
     fn errors_do_not_speak_of_the_engines_bugs() {
         let inner = DataFusionError::Internal("Function 'f' failed to match".into());
         let error = Error::from(DataFusionError::Plan(format!("{inner} You might need a cast.")));
         assert!(
-            matches!(error, Error::Invalid(message) if message == "Function 'f' failed to match. You might need a cast.")
+            matches!(error, Error::Engine { message, .. } if message == "Function 'f' failed to match. You might need a cast.")
         );
     }
 
@@ -294,9 +190,15 @@ mod tests {
 
     #[test]
     fn words_of_the_engine_have_the_codes_of_postgresql() {
-        assert_eq!(Error::Invalid("No field named x.".into()).sqlstate(), "42703");
-        assert_eq!(Error::Execution("Arrow error: Divide by zero error".into()).sqlstate(), "22012");
-        assert_eq!(Error::Execution("something else".into()).sqlstate(), "22000");
+        let plan = |message: &str| Error::from(DataFusionError::Plan(message.to_owned())).sqlstate();
+        assert_eq!(plan("No field named x."), "42703");
+        assert_eq!(plan("something else"), "42000");
+        let execution =
+            |message: &str| Error::from(DataFusionError::Execution(message.to_owned())).sqlstate();
+        assert_eq!(execution("Arrow error: Divide by zero error"), "22012");
+        assert_eq!(execution("something else"), "22000");
+        let deep = Error::from(ParserError::RecursionLimitExceeded);
+        assert_eq!(deep.sqlstate(), "54001");
         let copied =
             Error::Copy { table: "t".into(), line: 2, error: Box::new(Error::MemoryLimit("m".into())) };
         assert_eq!(copied.sqlstate(), "53200");

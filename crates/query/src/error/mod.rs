@@ -1,0 +1,138 @@
+//! Errors of statements.
+//!
+//! The SQLSTATE of an error is a field of it, or follows from its variant ([`sqlstates`] for the crates below). Errors of
+//! DataFusion have none: [`engine`] finds one where they come in.
+
+mod engine;
+mod sqlstates;
+
+use datafusion::error::DataFusionError;
+
+pub use self::sqlstates::{tables_sqlstate, transactions_sqlstate};
+
+/// The result of a query call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Error of this crate or of a crate below it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The query text has a syntax error.
+    #[error("{0}")]
+    Syntax(String),
+    /// The statement, or a part of it, is not supported.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+    /// There is no table of this name.
+    #[error("relation \"{0}\" does not exist")]
+    NoSuchTable(String),
+    /// A value that does not fit the column that it is assigned to.
+    #[error("table {table}, column {column}: {value} does not fit {expected}")]
+    Assignment {
+        /// The SQLSTATE: another type, or out of range.
+        sqlstate: &'static str,
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// Value, with its type.
+        value: String,
+        /// Type of the column.
+        expected: String,
+    },
+    /// A statement of this transaction failed: only ROLLBACK (or ROLLBACK TO a savepoint) is possible now.
+    #[error(
+        "current transaction is aborted, commands ignored until ROLLBACK (an earlier statement failed: {0})"
+    )]
+    TransactionAborted(String),
+    /// COMMIT of a transaction in which a statement failed. It was rolled back.
+    #[error("the transaction was rolled back instead of committed, because a statement in it failed: {0}")]
+    RolledBack(String),
+    /// A query needs more memory than its budget.
+    #[error("{0}")]
+    MemoryLimit(String),
+    /// From DataFusion: a name that it does not find, an expression that failed, a limit.
+    #[error("{message}")]
+    Engine {
+        /// The SQLSTATE that PostgreSQL would give it.
+        sqlstate: &'static str,
+        /// Message of DataFusion.
+        message: String,
+    },
+    /// Error with a SQLSTATE of its own, worded as by PostgreSQL.
+    #[error("{message}")]
+    Coded {
+        /// The SQLSTATE.
+        sqlstate: &'static str,
+        /// Message of the error.
+        message: String,
+    },
+    /// Row of a COPY that failed.
+    #[error("{error} (COPY {table}, line {line})")]
+    Copy {
+        /// The table.
+        table: String,
+        /// The line, from 1.
+        line: u64,
+        /// Error of the row.
+        error: Box<Error>,
+    },
+    /// Defect of the database, not of the statement.
+    #[error("internal error: {0}")]
+    Internal(String),
+    /// Error of the tables.
+    #[error(transparent)]
+    Tables(#[from] entresol_tables::Error),
+    /// Error of the transactions.
+    #[error(transparent)]
+    Transactions(#[from] entresol_transactions::Error),
+}
+
+impl Error {
+    /// Unsupported statement or clause.
+    pub(crate) fn unsupported(what: impl Into<String>) -> Error {
+        Error::Unsupported(what.into())
+    }
+
+    /// Error with its SQLSTATE.
+    pub fn coded(sqlstate: &'static str, message: impl Into<String>) -> Error {
+        Error::Coded { sqlstate, message: message.into() }
+    }
+
+    /// SQLSTATE of the error, as PostgreSQL would report it.
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Error::Syntax(_) => "42601",
+            Error::Unsupported(_) => "0A000",
+            Error::NoSuchTable(_) => "42P01",
+            Error::Assignment { sqlstate, .. }
+            | Error::Coded { sqlstate, .. }
+            | Error::Engine { sqlstate, .. } => sqlstate,
+            Error::Copy { error, .. } => error.sqlstate(),
+            Error::TransactionAborted(_) => "25P02",
+            Error::RolledBack(_) => "40000",
+            Error::MemoryLimit(_) => "53200",
+            Error::Internal(_) => "XX000",
+            Error::Tables(error) => tables_sqlstate(error),
+            Error::Transactions(error) => transactions_sqlstate(error),
+        }
+    }
+
+    /// Returns true if another transaction committed first: the same statements may succeed when they are retried.
+    pub fn is_conflict(&self) -> bool {
+        let transactions = match self {
+            Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => error,
+            Error::Tables(entresol_tables::Error::TableChanged { .. }) => return true,
+            // From a scan whose error several readers share.
+            Error::Coded { sqlstate, .. } => return *sqlstate == "40001",
+            _ => return false,
+        };
+        use entresol_transactions::Error::{Conflict, ReadConflict, Restart};
+        matches!(transactions, Conflict { .. } | ReadConflict { .. } | Restart { .. })
+    }
+}
+
+/// Wraps an error of the crates below for its way through DataFusion.
+pub(crate) fn external(error: impl Into<Error>) -> DataFusionError {
+    DataFusionError::External(Box::new(error.into()))
+}
