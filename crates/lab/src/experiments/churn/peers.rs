@@ -132,7 +132,7 @@ impl Rocks {
         Ok(Rocks(DB::open(&options, dir).map_err(peer_error("RocksDB"))?))
     }
 
-    fn write(&self, batch: &WriteBatch) -> Result<(), Error> {
+    fn write(&self, batch: WriteBatch) -> Result<(), Error> {
         self.0.write_opt(batch, &WriteOptions::default()).map_err(peer_error("RocksDB"))
     }
 }
@@ -145,13 +145,13 @@ impl Peer for Rocks {
             value.extend_from_slice(note(round).as_bytes());
             batch.put(id.to_be_bytes(), value);
         }
-        self.write(&batch)
+        self.write(batch)
     }
 
     fn delete(&mut self, first: u64) -> Result<(), Error> {
         let mut batch = WriteBatch::default();
         (first..first + BATCH_ROWS).for_each(|id| batch.delete(id.to_be_bytes()));
-        self.write(&batch)
+        self.write(batch)
     }
 
     fn count(&self) -> Result<u64, Error> {
