@@ -1,6 +1,6 @@
 //! Lexer of query texts: where each token ends, by PostgreSQL's rules, without a copy of any.
 //!
-//! It serves those that need not know what a statement means: [`script`](super::script) splits texts into statements,
+//! Users need not know the meaning of a statement: [`script`](super::script) splits texts into statements,
 //! [`fingerprint`](super::fingerprint) replaces literals. A statement that is parsed is tokenized by sqlparser.
 //!
 //! The position of the lexer is apart from the text, which may grow between two calls: a token whose end has not come
@@ -9,8 +9,9 @@
 /// Kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenKind {
-    /// White space or a comment without its rest.
+    /// White space.
     Space,
+    /// `-- …` to the end of the line, or `/* … */`, which nests.
     Comment,
     /// Keyword or name without quotes.
     Word,
@@ -116,9 +117,9 @@ impl Lexer {
 
 /// Beginning of a token.
 enum Start {
-    /// It ends there.
+    /// Kind and end of a token without a closing mark.
     Whole(TokenKind, usize),
-    /// It has a closing mark, which is to be looked for from there.
+    /// Kind, closing mark, and where to begin to look for the mark.
     Open(TokenKind, Closing, usize),
 }
 

@@ -53,8 +53,7 @@ impl Splitter {
         while let Some(token) = self.lexer.next(text) {
             self.unclosed = !token.closed;
             match token.kind {
-                TokenKind::Space => {}
-                TokenKind::Comment => {}
+                TokenKind::Space | TokenKind::Comment => {}
                 TokenKind::Symbol(b';') if self.depth == 0 => {
                     let ended = self.rest_before(text, token.start);
                     *self = Splitter { lexer: self.lexer, consumed: token.end, ..Splitter::default() };
