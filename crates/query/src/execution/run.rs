@@ -18,7 +18,7 @@ use crate::ddl::statements;
 use crate::ddl::vacuum;
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
-use crate::execution::authorization::{authorize, authorize_point};
+use crate::execution::authorization::{authorize, authorize_point, authorize_query};
 use crate::execution::set;
 use crate::parser::command::Command;
 use crate::parser::statement::parse;
@@ -71,7 +71,8 @@ impl Session {
             return Err(Error::coded("42809", "only a single query can be streamed: use execute"));
         };
         self.begin_timed_statement();
-        self.authorize(&Command::Query(statement.clone()))?;
+        let authorized = authorize_query(&self.core.variables.authority, &statement);
+        authorized.map_err(|error| self.failing(error))?;
         let transaction = match &mut self.core.block {
             Some(block) => {
                 block.check(false)?;
