@@ -1,13 +1,11 @@
 //! Arguments of the command line.
 
+use crate::shell::output::Format;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use entresol::{Durability, MemorySize, Options};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use entresol::{Durability, MemorySize, Options};
-
-use crate::shell::output::Format;
 
 const EXAMPLES: &str = "Examples:
   entresol demo smart-metering                     the smart metering use case, simulated
@@ -59,11 +57,12 @@ At the prompt, \\? lists the commands. The first error ends -c, -f and standard 
 /// Arguments of commands that open a database to run statements: memory, devices.
 #[derive(Debug, Args)]
 pub struct StorageArguments {
-    /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
+    /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as
+    /// 25%.
     #[arg(long, value_name = "SIZE", default_value = "50%")]
     pub memory_max: MemorySize,
-    /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it with every
-    /// open.
+    /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it
+    /// with every open.
     #[arg(long, value_name = "DIR")]
     pub disk_dir: Option<PathBuf>,
     /// Keep background threads on the processors near the device, on a machine with several memory nodes.
@@ -160,14 +159,15 @@ pub struct ServeArguments {
     /// Longest time that a transaction is open without a statement; 0 is no limit.
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = time)]
     pub idle_in_transaction_timeout: Duration,
-    /// Longest time that a session may hold a snapshot, which keeps what it sees from being reclaimed; 0 is no limit.
+    /// Longest time that a session may hold a snapshot, which keeps what it sees from being reclaimed; 0 is
+    /// no limit.
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
     pub max_snapshot_age: Duration,
     /// Longest time until a client has given its password.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub startup_timeout: Duration,
-    /// Time that running statements may go on after SIGTERM. Then they are stopped; the process ends less than two
-    /// seconds later, whatever they do.
+    /// Time that running statements may go on after SIGTERM. Then they are stopped; the process ends less
+    /// than two seconds later, whatever they do.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time)]
     pub shutdown_timeout: Duration,
     /// Memory and devices of the database.
@@ -436,7 +436,8 @@ pub struct SmartMeteringArguments {
     /// Durability of commits: sync, group:10ms (any number of milliseconds) or none.
     #[arg(long, default_value = "sync", value_name = "LEVEL")]
     pub durability: Durability,
-    /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
+    /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as
+    /// 25%.
     #[arg(long, value_name = "SIZE", default_value = "50%")]
     pub memory_max: MemorySize,
     /// Directory of the database, kept afterwards; the demo goes on where it was [default: a temporary one].
@@ -454,8 +455,8 @@ pub struct SmartMeteringArguments {
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// File for rejected rows of the input files, if there are any [default: rejected.csv in DIR of --dir, else
-    /// entresol-rejected.csv here].
+    /// File for rejected rows of the input files, if there are any [default: rejected.csv in DIR of --dir,
+    /// else entresol-rejected.csv here].
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
     /// Kill the demo with SIGKILL at random times, reopen and verify it, go on.
@@ -471,9 +472,8 @@ pub struct SmartMeteringArguments {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
+    use clap::CommandFactory;
 
     #[test]
     fn arguments_are_consistent() {

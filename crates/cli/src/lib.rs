@@ -1,9 +1,9 @@
-//! The command line of Entresol: `entresol shell`, `entresol demo`, `entresol serve`, and the tools `role`, `check`,
-//! `info` and `backup`.
+//! The command line of Entresol: `entresol shell`, `entresol demo`, `entresol serve`, and the tools `role`,
+//! `check`, `info` and `backup`.
 //!
 //! - Results go to standard output; progress, notices and errors to standard error.
-//! - Exit status: 0 on success, 1 on an error (its message is the last line on standard error), 2 on wrong arguments. A
-//!   reader of standard output that goes away is no error.
+//! - Exit status: 0 on success, 1 on an error (its message is the last line on standard error), 2 on wrong
+//!   arguments. A reader of standard output that goes away is no error.
 //! - Notices are set by `ENTRESOL_LOG` (`warn` by default), such as `ENTRESOL_LOG=info`.
 #![forbid(unsafe_code)]
 
@@ -14,13 +14,11 @@ pub mod serve;
 pub mod shell;
 pub mod tools;
 
+use arguments::{Arguments, Command, DemoCommand};
+use clap::Parser;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-
-use clap::Parser;
 use tracing_subscriber::EnvFilter;
-
-use arguments::{Arguments, Command, DemoCommand};
 
 /// Runs the program with the process's arguments.
 pub fn run() -> ExitCode {

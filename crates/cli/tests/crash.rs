@@ -20,7 +20,8 @@ fn fifty_kills_lose_and_tear_nothing() {
     assert!(json["recovery_ms"].as_f64().unwrap() > 0.0);
 }
 
-/// The streams end before the kills do: the loop begins again in a new database, and checks the end of a stream.
+/// The streams end before the kills do: the loop begins again in a new database, and checks the end of a
+/// stream.
 #[test]
 fn kills_around_the_end_of_the_streams() {
     let dir = tempfile::tempdir().unwrap();

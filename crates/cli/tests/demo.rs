@@ -5,7 +5,6 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-
 use support::{demo, entresol, real_series, stderr, succeed};
 
 fn count(dir: &Path, sql: &str) -> i64 {

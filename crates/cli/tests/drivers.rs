@@ -1,6 +1,7 @@
 //! Common drivers and tools against `entresol serve`: psql, psycopg, asyncpg, SQLAlchemy, JDBC.
 //!
-//! Their scripts are in `tests/drivers`; `make drivers` installs them. Missing ones are skipped with a notice.
+//! Their scripts are in `tests/drivers`; `make drivers` installs them. Missing ones are skipped with a
+//! notice.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -8,7 +9,6 @@ mod support;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-
 use support::succeed;
 
 /// A server process with an empty database; killed at the end of the test.

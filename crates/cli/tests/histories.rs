@@ -1,5 +1,6 @@
-//! Random transactions of an independent program, `adya`, over the wire, while the server is killed and started again:
-//! at each level it finds no anomaly that the level forbids. Skipped where the program is not there (`make checker`).
+//! Random transactions of an independent program, `adya`, over the wire, while the server is killed and
+//! started again: at each level it finds no anomaly that the level forbids. Skipped where the program is not
+//! there (`make checker`).
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -3,14 +3,13 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Stdio};
-
 use entresol::arrow::array::AsArray;
 use entresol::arrow::compute::cast;
 use entresol::arrow::datatypes::DataType;
 use entresol::{Database, Options, Session};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 const SCRIPT: &str = r#"-- a comment; with a semicolon
 CREATE TABLE awkward (id INT PRIMARY KEY, v VARCHAR); /* one /* nested; */ 'two; */

@@ -3,12 +3,11 @@
 
 mod support;
 
+use entresol::query::{CHAIN_MAX, SELECTS_MAX};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-use entresol::query::{CHAIN_MAX, SELECTS_MAX};
 use support::{entresol, stderr, succeed};
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,7 +9,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-
 use support::{entresol, stderr, stdout, succeed};
 
 const SETUP: &str = "CREATE TABLE meter (id INT PRIMARY KEY, place VARCHAR);

@@ -2,16 +2,15 @@
 //!
 //! - A [`Database`] is a handle; clones share one open database. It stays open until the last handle, session
 //!   or table of it is gone, or [`Database::close`] is called.
-//! - Without `close` it ends as in a crash: the next open recovers, which takes milliseconds and loses nothing
-//!   that was durable.
+//! - Without `close` it ends as in a crash: the next open recovers, which takes milliseconds and loses
+//!   nothing that was durable.
 //! - One process at a time has a directory open.
-//! - Memory: [`Options::memory_max`] for all of it, and [`Options::query_memory_bytes_max`] of that for queries.
+//! - Memory: [`Options::memory_max`] for all of it, and [`Options::query_memory_bytes_max`] of that for
+//!   queries.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
-
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::Options;
+use crate::session::{AsyncSession, Session};
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation, MemoryUsage};
 use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability, Pool, PoolStats};
 use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
@@ -21,11 +20,11 @@ use entresol_tables::{Catalog, CheckReport};
 use entresol_transactions::{
     BlockingExecutor, Reclaimer, RecoveryReport, StateContext, Tier, Timestamp, Transaction,
 };
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::Options;
-use crate::session::{AsyncSession, Session};
 
 /// Interval of checks for snapshots that are too old.
 const EXPIRY_TIME_MIN: Duration = Duration::from_millis(10);
@@ -73,8 +72,8 @@ pub struct DatabaseStats {
 impl Database {
     /// Opens the database in a directory, and makes it first if it does not exist and the options allow that.
     ///
-    /// Errors: [`Busy`](ErrorKind::Busy) if it is open elsewhere, [`Corrupt`](ErrorKind::Corrupt) if a file is
-    /// damaged, [`Unsupported`](ErrorKind::Unsupported) if a newer release wrote it,
+    /// Errors: [`Busy`](ErrorKind::Busy) if it is open elsewhere, [`Corrupt`](ErrorKind::Corrupt) if a file
+    /// is damaged, [`Unsupported`](ErrorKind::Unsupported) if a newer release wrote it,
     /// [`NotFound`](ErrorKind::NotFound) if it must exist and does not.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Database> {
         let directory = directory.as_ref();
@@ -142,8 +141,8 @@ impl Database {
         Ok(AsyncSession::new(Arc::clone(&self.shared), self.query_session()?))
     }
 
-    /// A session as a server needs it, with prepared statements and rows as they are computed. Its statements take at
-    /// most `memory_bytes_max` of the memory for queries. Keep the database while it lives.
+    /// A session as a server needs it, with prepared statements and rows as they are computed. Its statements
+    /// take at most `memory_bytes_max` of the memory for queries. Keep the database while it lives.
     pub fn server_session(&self, memory_bytes_max: usize) -> Result<entresol_query::Session> {
         let memory = statement_memory(&self.shared.query_runtime, memory_bytes_max)?;
         self.query_session_on(memory)
@@ -194,9 +193,9 @@ impl Database {
         Ok(self.shared.catalog.begin()?)
     }
 
-    /// Begins a transaction that reads the tables AS OF a point in time: a commit's timestamp, or a time in nanoseconds
-    /// since 1970. Only tables that keep a version history can be read in it, as far back as they keep it, and nothing
-    /// can be written.
+    /// Begins a transaction that reads the tables AS OF a point in time: a commit's timestamp, or a time in
+    /// nanoseconds since 1970. Only tables that keep a version history can be read in it, as far back as they
+    /// keep it, and nothing can be written.
     ///
     /// ```
     /// use entresol::{Database, Options};
@@ -228,8 +227,8 @@ impl Database {
         self.shared.catalog.context().newest_commit()
     }
 
-    /// Sets the executor for blocking waits, for locks and for the disk, from now on: for servers whose threads are
-    /// few. `run` calls its argument, once, and returns afterwards. Only the first call counts.
+    /// Sets the executor for blocking waits, for locks and for the disk, from now on: for servers whose
+    /// threads are few. `run` calls its argument, once, and returns afterwards. Only the first call counts.
     pub fn set_blocking_executor(&self, run: BlockingExecutor) {
         self.shared.catalog.context().set_blocking_executor(run);
     }
@@ -261,14 +260,14 @@ impl Database {
         }
     }
 
-    /// Writes the content of the journal into the pool file and truncates the journal. It happens by itself as the
-    /// journal grows; calling it makes the next open after a crash faster.
+    /// Writes the content of the journal into the pool file and truncates the journal. It happens by itself
+    /// as the journal grows; calling it makes the next open after a crash faster.
     pub fn checkpoint(&self) -> Result<()> {
         Ok(self.pool().checkpoint()?)
     }
 
-    /// Copies the database to a directory that does not exist yet, while others go on writing. The copy is a database
-    /// that holds all that was durable before the call, and perhaps some later commits.
+    /// Copies the database to a directory that does not exist yet, while others go on writing. The copy is a
+    /// database that holds all that was durable before the call, and perhaps some later commits.
     pub fn backup(&self, destination: impl AsRef<Path>) -> Result<BackupReport> {
         Ok(self.pool().backup(destination.as_ref())?)
     }
@@ -279,9 +278,9 @@ impl Database {
         Ok(entresol_tables::check(&self.shared.catalog, progress)?)
     }
 
-    /// Closes the database: everything is made durable, the next open has nothing to recover. Sessions and topologies
-    /// that are still there get [`Closed`](ErrorKind::Closed) errors when they commit. The directory can be opened
-    /// again once they and all handles are dropped.
+    /// Closes the database: everything is made durable, the next open has nothing to recover. Sessions and
+    /// topologies that are still there get [`Closed`](ErrorKind::Closed) errors when they commit. The
+    /// directory can be opened again once they and all handles are dropped.
     pub fn close(&self) -> Result<()> {
         self.shared.reclaimer.stop();
         self.shared.catalog.release_cached_sequences();
@@ -354,7 +353,8 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Tasks of queries that ended early hold the pool: when the last handle is gone, the directory is free.
+            // Tasks of queries that ended early hold the pool: when the last handle is gone, the directory is
+            // free.
             match tokio::runtime::Handle::try_current() {
                 Err(_) => runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX),
                 // Waiting is not allowed on a thread of an async runtime.

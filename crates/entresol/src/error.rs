@@ -12,8 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// Another transaction committed first: run the entire transaction again.
     Conflict,
-    /// A bounded resource is taken: another process has the directory open, or too many transactions are running. Wait,
-    /// close what you do not need, try again.
+    /// A bounded resource is taken: another process has the directory open, or too many transactions are
+    /// running. Wait, close what you do not need, try again.
     Busy,
     /// The call or the statement is wrong: fix it. Running it again fails again.
     Invalid,
@@ -23,11 +23,11 @@ pub enum ErrorKind {
     MemoryLimit,
     /// Stored bytes are not what was written; the message names the file and the offset. Restore a backup.
     Corrupt,
-    /// The operating system refused: no space, no permission, a failing disk. Repair that and open the database again;
-    /// until then it only reads.
+    /// The operating system refused: no space, no permission, a failing disk. Repair that and open the
+    /// database again; until then it only reads.
     Io,
-    /// A commit was written, and is neither known to be durable nor known to be lost: open the database again and check
-    /// before the transaction is run again.
+    /// A commit was written, and is neither known to be durable nor known to be lost: open the database again
+    /// and check before the transaction is run again.
     OutcomeUnknown,
     /// The statement was canceled, or exceeded its time limit: nothing of it took effect.
     Cancelled,

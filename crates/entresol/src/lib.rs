@@ -38,8 +38,8 @@
 //!
 //! # What a crash leaves
 //!
-//! Every committed transaction whose durability was reached, completely; nothing of any other. Opening the database
-//! again is all that is to be done.
+//! Every committed transaction whose durability was reached, completely; nothing of any other. Opening the
+//! database again is all that is to be done.
 #![forbid(unsafe_code)]
 
 mod database;

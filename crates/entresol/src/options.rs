@@ -1,20 +1,19 @@
 //! Options for opening a database.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
+use crate::error::{Error, ErrorKind, Result};
 use entresol_memory::budget::{MemoryBudget, MemorySize};
 use entresol_memory::placement::Writing;
 use entresol_memory::profile::Profile;
 use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolOptions};
 use entresol_transactions::ContextOptions;
-
-use crate::error::{Error, ErrorKind, Result};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Default memory of queries.
 pub const QUERY_MEMORY_BYTES_MAX: usize = 1 << 30;
 
-/// Default maximum of transactions at a time: one for each session of a server with a thousand clients, and more.
+/// Default maximum of transactions at a time: one for each session of a server with a thousand clients, and
+/// more.
 pub const TRANSACTIONS_MAX: usize = 4096;
 
 /// Options for opening a database; the methods change one option each.
@@ -33,20 +32,22 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Memory that the database may take: pages, indexes, write sets, queries, connections together.
     pub memory_max: MemorySize,
-    /// Bytes of it that all running queries may take together; queries that need more spill to temporary files or fail.
+    /// Bytes of it that all running queries may take together; queries that need more spill to temporary
+    /// files or fail.
     pub query_memory_bytes_max: usize,
     /// Threads for queries; as many as the machine has cores if `None`.
     pub worker_threads: Option<usize>,
     /// Concurrency control: the protocol of a new database, and its limits.
     pub concurrency: ContextOptions,
-    /// Maximum age of a snapshot that a session holds, which keeps the versions that it sees from being reclaimed. An
-    /// older one ends: later statements on it fail with "snapshot too old" (SQLSTATE 72000). `None`: no limit.
+    /// Maximum age of a snapshot that a session holds, which keeps the versions that it sees from being
+    /// reclaimed. An older one ends: later statements on it fail with "snapshot too old" (SQLSTATE 72000).
+    /// `None`: no limit.
     pub max_snapshot_age: Option<Duration>,
-    /// Directory on a disk for tables that are placed there (`placement = 'disk'`), beside a database on persistent
-    /// memory.
+    /// Directory on a disk for tables that are placed there (`placement = 'disk'`), beside a database on
+    /// persistent memory.
     pub disk_directory: Option<PathBuf>,
-    /// Placement of background threads and topologies on the processors that are near the device of the directory, and
-    /// take memory there, on a machine with several memory nodes.
+    /// Placement of background threads and topologies on the processors that are near the device of the
+    /// directory, and take memory there, on a machine with several memory nodes.
     pub near_device: bool,
     /// Profile of the disk that checkpoints write to, as `lab run calibrate` measures it.
     pub disk_profile: Option<PathBuf>,
@@ -96,9 +97,10 @@ impl Options {
         self
     }
 
-    /// Memory that the database may take, in bytes or as a share of the machine (or of its control group); half of it
-    /// if nothing else is said. Pages of the pool make room for all else; what still does not fit spills, or fails with
-    /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) and the largest consumers.
+    /// Memory that the database may take, in bytes or as a share of the machine (or of its control group);
+    /// half of it if nothing else is said. Pages of the pool make room for all else; what still does not fit
+    /// spills, or fails with [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) and the largest
+    /// consumers.
     ///
     /// ```
     /// use entresol::{MemorySize, Options};
@@ -135,33 +137,33 @@ impl Options {
         self
     }
 
-    /// Sets the directory for tables that are placed on disk, if the database is on persistent memory; made with the
-    /// first open, and needed by all later ones. A copy of the database is a copy of both directories.
-    /// [`Invalid`](crate::ErrorKind::Invalid) when a database on another domain is opened: there the disk is where it
-    /// is.
+    /// Sets the directory for tables that are placed on disk, if the database is on persistent memory; made
+    /// with the first open, and needed by all later ones. A copy of the database is a copy of both
+    /// directories. [`Invalid`](crate::ErrorKind::Invalid) when a database on another domain is opened: there
+    /// the disk is where it is.
     pub fn disk_directory(mut self, directory: impl Into<PathBuf>) -> Options {
         self.disk_directory = Some(directory.into());
         self
     }
 
-    /// Sets if background threads and topologies run near the device: on the processors of its memory node, as far as
-    /// the process may use them. They do if nothing else is said, where the machine has several nodes and the kernel
-    /// tells that of the device. Queries, and the threads of the caller, run where they like. `entresol.placement`
-    /// shows what is in effect.
+    /// Sets if background threads and topologies run near the device: on the processors of its memory node,
+    /// as far as the process may use them. They do if nothing else is said, where the machine has several
+    /// nodes and the kernel tells that of the device. Queries, and the threads of the caller, run where they
+    /// like. `entresol.placement` shows what is in effect.
     pub fn near_device(mut self, near: bool) -> Options {
         self.near_device = near;
         self
     }
 
-    /// File with the profile of the disk that the journal's checkpoints write to: the disk of the directory, or of
-    /// [`Options::disk_directory`] beside a database on persistent memory. It says how many bytes go there in one
-    /// write, and how many writes at once; without one, pieces and counts are what suits most drives. `lab run
-    /// calibrate --out disk.toml` measures this machine's disk into `disk-disk.toml`; `entresol.placement` shows what
-    /// is in effect.
+    /// File with the profile of the disk that the journal's checkpoints write to: the disk of the directory,
+    /// or of [`Options::disk_directory`] beside a database on persistent memory. It says how many bytes go
+    /// there in one write, and how many writes at once; without one, pieces and counts are what suits most
+    /// drives. `lab run calibrate --out disk.toml` measures this machine's disk into `disk-disk.toml`;
+    /// `entresol.placement` shows what is in effect.
     ///
-    /// Opening fails with [`Invalid`](crate::ErrorKind::Invalid) if the file is no profile (with the field and the
-    /// value), or that of a memory, or if the database has no journal; with [`Io`](crate::ErrorKind::Io) if it cannot
-    /// be read.
+    /// Opening fails with [`Invalid`](crate::ErrorKind::Invalid) if the file is no profile (with the field
+    /// and the value), or that of a memory, or if the database has no journal; with
+    /// [`Io`](crate::ErrorKind::Io) if it cannot be read.
     pub fn disk_profile(mut self, file: impl Into<PathBuf>) -> Options {
         self.disk_profile = Some(file.into());
         self

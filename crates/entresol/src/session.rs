@@ -1,26 +1,25 @@
 //! Sessions: SQL for one client at a time, blocking or async.
 //!
-//! Both are the same session of [`crate::query`]: a statement outside of BEGIN … COMMIT is a transaction of its
-//! own; a statement that fails inside fails the block until ROLLBACK. Dropping a session aborts its transaction.
+//! Both are the same session of [`crate::query`]: a statement outside of BEGIN … COMMIT is a transaction of
+//! its own; a statement that fails inside fails the block until ROLLBACK. Dropping a session aborts its
+//! transaction.
 
-use std::io::{ErrorKind as IoErrorKind, Read, Write};
-use std::sync::Arc;
-
+use crate::database::Shared;
+use crate::error::{Error, ErrorKind, Result};
 use entresol_memory::Durability;
 use entresol_query::arrow::datatypes::DataType;
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::datafusion::common::ScalarValue;
 use entresol_query::datafusion::execution::SendableRecordBatchStream;
 use entresol_query::{Canceller, CopyIn, CopyOut, CopyStatement, Outcome, Prepared, StatementResult};
-
-use crate::database::Shared;
-use crate::error::{Error, ErrorKind, Result};
+use std::io::{ErrorKind as IoErrorKind, Read, Write};
+use std::sync::Arc;
 
 /// Bytes of a COPY that are read at once.
 const COPY_BYTES: usize = 64 << 10;
 
-/// A session that blocks its thread while a statement runs. It may be used in async code too, but then blocks a
-/// thread of that runtime; [`AsyncSession`] does not.
+/// A session that blocks its thread while a statement runs. It may be used in async code too, but then blocks
+/// a thread of that runtime; [`AsyncSession`] does not.
 #[derive(Debug)]
 pub struct Session {
     // Before the handle, so that its transaction ends while the database is open.
@@ -59,8 +58,8 @@ impl Session {
         Ok(self.shared.0.block_on(self.inner.query(sql))?)
     }
 
-    /// Prepares a statement with parameters `$1`, `$2`, …; types that are not given are inferred. Keep it and run it
-    /// with [`Session::run_prepared`], in this session: it is planned once.
+    /// Prepares a statement with parameters `$1`, `$2`, …; types that are not given are inferred. Keep it and
+    /// run it with [`Session::run_prepared`], in this session: it is planned once.
     ///
     /// ```
     /// use entresol::{Database, Options, Outcome, query::datafusion::common::ScalarValue};
@@ -93,8 +92,8 @@ impl Session {
         Ok(collected?)
     }
 
-    /// A handle that stops the statement of the session from another thread. Nothing of it takes effect then, and it
-    /// fails with [`ErrorKind::Cancelled`].
+    /// A handle that stops the statement of the session from another thread. Nothing of it takes effect then,
+    /// and it fails with [`ErrorKind::Cancelled`].
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,12 +1,11 @@
 //! The entire database: opening, closing, crashing, damaged files, errors.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use entresol::arrow::array::{Array, AsArray};
 use entresol::arrow::datatypes::Int64Type;
 use entresol::{Database, DomainChoice, Durability, ErrorKind, MemorySize, Options, Session, Value};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 fn options() -> Options {
     Options::default().domain(DomainChoice::Journal).worker_threads(2)

@@ -1,13 +1,12 @@
 //! Statements that stop, snapshots that are held for too long, commits of unknown outcome.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
 use entresol::arrow::array::AsArray;
 use entresol::memory::Env;
 use entresol::memory::env::{Fault, FaultyFiles};
 use entresol::{Database, DomainChoice, ErrorKind, Options};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_snapshot_that_is_too_old_ends_and_says_so() {

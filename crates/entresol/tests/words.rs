@@ -1,4 +1,5 @@
-//! Words of the sources: the glossary's refused ones do not come back, and doc comments begin with a noun or a verb.
+//! Words of the sources: the glossary's refused ones do not come back, and doc comments begin with a noun or
+//! a verb.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,7 @@
 //! Asked figures: one ratio or limit of an experiment, the value asked of it, and the verdict on it.
 //!
-//! An experiment reports each through [`crate::report::Report::asked`]. A figure that misses what is asked by more than
-//! its tolerance makes the run fail, unless `known-misses.toml` lists it ([`KnownMisses`]).
+//! An experiment reports each through [`crate::report::Report::asked`]. A figure that misses what is asked by
+//! more than its tolerance makes the run fail, unless `known-misses.toml` lists it ([`KnownMisses`]).
 
 use crate::Error;
 use std::fmt;
@@ -46,7 +46,8 @@ pub struct Asked {
     pub tolerance: f64,
     /// Unit of both values; empty for a ratio.
     pub unit: &'static str,
-    /// True if the figure is judged at small sizes too. Speed says nothing there; counts and modelled times do.
+    /// True if the figure is judged at small sizes too. Speed says nothing there; counts and modelled times
+    /// do.
     pub judged_at_small_sizes: bool,
 }
 
@@ -87,7 +88,8 @@ impl Asked {
         Asked { judged_at_small_sizes: true, ..self }
     }
 
-    /// Returns true if the asked value is reached without the tolerance. A figure that is not a number is not.
+    /// Returns true if the asked value is reached without the tolerance. A figure that is not a number is
+    /// not.
     pub fn is_met(&self) -> bool {
         self.is_within(0.0)
     }
@@ -190,8 +192,8 @@ pub struct KnownMiss {
 
 /// All known misses.
 ///
-/// An entry of the file is a table `[[miss]]` with `experiment`, `name`, `reason`, `last_measured` and, for a figure that
-/// only some builds report, `feature`.
+/// An entry of the file is a table `[[miss]]` with `experiment`, `name`, `reason`, `last_measured` and, for a
+/// figure that only some builds report, `feature`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct KnownMisses(Vec<KnownMiss>);
 
@@ -209,8 +211,8 @@ impl KnownMisses {
         KnownMisses::parse(&text, &file)
     }
 
-    /// The list in a string; `file` is what errors call it. Fails on an entry that is incomplete, has an unknown key, or
-    /// names an experiment that does not exist.
+    /// The list in a string; `file` is what errors call it. Fails on an entry that is incomplete, has an
+    /// unknown key, or names an experiment that does not exist.
     pub fn parse(text: &str, file: &str) -> Result<KnownMisses, Error> {
         let invalid = |detail: String| Error::Invalid(format!("{file}: {detail}"));
         let table = DeTable::parse(text).map_err(|error| invalid(error.to_string()))?.into_inner();

@@ -41,8 +41,8 @@ impl RunOptions {
         dir.map_err(|error| Error::Io { action: "make a directory for the database".to_string(), error })
     }
 
-    /// A fresh directory in the machine's memory (`/dev/shm`), for what stands in for persistent memory; one as
-    /// [`RunOptions::database_dir`] gives where there is no room for so many bytes.
+    /// A fresh directory in the machine's memory (`/dev/shm`), for what stands in for persistent memory; one
+    /// as [`RunOptions::database_dir`] gives where there is no room for so many bytes.
     pub fn memory_dir(&self, room_bytes: u64) -> Result<tempfile::TempDir, Error> {
         let with_room = || {
             let dir = tempfile::TempDir::new_in("/dev/shm")?;

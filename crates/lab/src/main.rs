@@ -19,8 +19,8 @@ struct Arguments {
 enum Command {
     /// Lists the experiments.
     List,
-    /// Runs some, one after another. The exit status is 0 only if every check holds and no figure misses what is asked of
-    /// it, known misses apart; the last line names each miss.
+    /// Runs some, one after another. The exit status is 0 only if every check holds and no figure misses what
+    /// is asked of it, known misses apart; the last line names each miss.
     Run {
         /// Their names, as `lab list` gives them.
         #[arg(required = true, value_name = "NAME")]
@@ -28,7 +28,8 @@ enum Command {
         /// Small sizes: ends within a minute. Figures are then no statement about speed.
         #[arg(long)]
         quick: bool,
-        /// Writes the results as JSON to a file: an object, or an array of them where several experiments run.
+        /// Writes the results as JSON to a file: an object, or an array of them where several experiments
+        /// run.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
         /// Draws the results as SVG into a file; for one experiment at a time.
@@ -37,7 +38,8 @@ enum Command {
         /// The directory to put databases in; by default one under the system's temporary directory.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
-        /// Writes the profile that `calibrate` measures to a file; the disk's goes beside it, as FILE-disk.toml.
+        /// Writes the profile that `calibrate` measures to a file; the disk's goes beside it, as
+        /// FILE-disk.toml.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
         /// Seed of all randomness.

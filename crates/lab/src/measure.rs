@@ -43,9 +43,10 @@ pub fn ns_per_operation<E>(operations: usize, work: impl FnOnce() -> Result<(), 
     Ok(start.elapsed().as_nanos() as f64 / operations as f64)
 }
 
-/// Touches memory that is about to be used, and frees it. A virtual machine's host may hold free memory: then the first
-/// store to each page waits for the host, 10 to 20 us where the kernel's own work is 0.3, and a store that takes more
-/// memory would be measured by that. Lasts a second or two: the kernel offers what stays free to the host again.
+/// Touches memory that is about to be used, and frees it. A virtual machine's host may hold free memory: then
+/// the first store to each page waits for the host, 10 to 20 us where the kernel's own work is 0.3, and a
+/// store that takes more memory would be measured by that. Lasts a second or two: the kernel offers what
+/// stays free to the host again.
 pub fn back_memory(bytes: usize) {
     // From the kernel as one zeroed range of its own, so that dropping it gives all of it back.
     let mut memory = vec![0u8; bytes];

@@ -1,5 +1,5 @@
-//! Pictures as SVG, drawn by `plotters`: panels of curves, each with its legend in a column of its own; rows that compare
-//! figures with a paper's; bars of ratios.
+//! Pictures as SVG, drawn by `plotters`: panels of curves, each with its legend in a column of its own; rows
+//! that compare figures with a paper's; bars of ratios.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

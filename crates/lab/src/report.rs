@@ -95,8 +95,8 @@ impl Report {
         self.checks.push((statement.to_string(), holds));
     }
 
-    /// Adds a figure of a paper beside ours, which is none where there is no counterpart. `source` is the paper's figure,
-    /// table or section; the unit of both stands in the name.
+    /// Adds a figure of a paper beside ours, which is none where there is no counterpart. `source` is the
+    /// paper's figure, table or section; the unit of both stands in the name.
     pub fn paper(&mut self, source: &str, name: &str, paper: &str, ours: Option<f64>) {
         self.paper.push(PaperFigure {
             source: source.to_string(),
@@ -132,7 +132,8 @@ impl Report {
         failed.map(|(statement, _)| format!("{}: {statement}", self.experiment)).collect()
     }
 
-    /// Figures that miss what is asked and are not known to, each with its experiment, its values and its tolerance.
+    /// Figures that miss what is asked and are not known to, each with its experiment, its values and its
+    /// tolerance.
     pub fn misses(&self) -> Vec<String> {
         self.with_verdict(&Verdict::Missed)
     }
@@ -204,8 +205,8 @@ impl Report {
         write(path, &(text + "\n"))
     }
 
-    /// Draws the experiment's own picture; without one its figures, and below them our figures beside the paper's, the
-    /// asked figures and the other ratios.
+    /// Draws the experiment's own picture; without one its figures, and below them our figures beside the
+    /// paper's, the asked figures and the other ratios.
     pub fn write_plot(&self, path: &Path) -> Result<(), Error> {
         let own = self.picture.clone();
         write(path, &own.unwrap_or_else(|| self.plot().render()))

@@ -1,7 +1,7 @@
 //! Operations on key-value stores, drawn from a seed: uniform and Zipf distributed keys, mixes, YCSB A to F.
 //!
-//! Tuple `i` has the key [`key_of`]`(i)`, a bijection that looks random, so tuples are loaded in random key order. Its
-//! value says which tuple it is, so every answer can be verified where it comes back.
+//! Tuple `i` has the key [`key_of`]`(i)`, a bijection that looks random, so tuples are loaded in random key
+//! order. Its value says which tuple it is, so every answer can be verified where it comes back.
 
 use crate::measure::Random;
 
@@ -113,7 +113,8 @@ impl Tally {
         }
     }
 
-    /// Counts a write; `as_expected` is true if it found the key, or its absence, as it should, or does not look.
+    /// Counts a write; `as_expected` is true if it found the key, or its absence, as it should, or does not
+    /// look.
     #[inline]
     pub fn wrote(&mut self, as_expected: bool) {
         self.right += u64::from(as_expected);
@@ -196,8 +197,8 @@ impl Zipf {
 /// The workloads of YCSB (Cooper et al., SoCC 2010).
 pub const YCSB: [char; 6] = ['A', 'B', 'C', 'D', 'E', 'F'];
 
-/// Operations of a YCSB workload on `tuples` that are there; new ones are numbered from `next` on. `zipf` has as many
-/// items as there are tuples.
+/// Operations of a YCSB workload on `tuples` that are there; new ones are numbered from `next` on. `zipf` has
+/// as many items as there are tuples.
 pub fn ycsb(workload: char, count: usize, tuples: u64, next: &mut u64, zipf: &Zipf, seed: u64) -> Vec<Op> {
     let mut random = Random::new(seed ^ u64::from(workload as u32) << 32);
     let popular = Distribution::Zipf(zipf.clone());

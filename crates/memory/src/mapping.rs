@@ -233,7 +233,8 @@ impl Mapping {
         self.note_touched(offset, bytes);
         // SAFETY: the offset is inside the mapped range (checked here, or by the bill).
         let start = unsafe { self.base.add(offset as usize) }.cast::<AtomicU64>();
-        // SAFETY: aligned (checked as well), mapped readable and writable until drop, and only ever seen as atomics.
+        // SAFETY: aligned (checked as well), mapped readable and writable until drop, and only ever seen as
+        // atomics.
         unsafe { std::slice::from_raw_parts(start, count) }
     }
 
@@ -366,7 +367,8 @@ impl Mapping {
             Access::Readers => libc::PROT_READ,
             Access::All => libc::PROT_READ | libc::PROT_WRITE,
         };
-        // SAFETY: inside our own mapping (asserted). An access that is not allowed waits in the handler of its fault.
+        // SAFETY: inside our own mapping (asserted). An access that is not allowed waits in the handler of
+        // its fault.
         match unsafe { libc::mprotect(address, bytes as usize, protection) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -409,8 +411,8 @@ impl Mapping {
         }
         let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
         let moving = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: moves the fresh range over a part of our mapping (asserted), in one step of the kernel; both have the same
-        // content, and ours is only seen as atomics.
+        // SAFETY: moves the fresh range over a part of our mapping (asserted), in one step of the kernel;
+        // both have the same content, and ours is only seen as atomics.
         let moved = unsafe { libc::mremap(fresh, bytes as usize, bytes as usize, moving, address) };
         if moved == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
@@ -454,8 +456,8 @@ impl Mapping {
         // range, which only we use.
         unsafe { std::ptr::copy_nonoverlapping(address.cast::<u64>(), aligned.cast::<u64>(), ALIGNMENT / 8) };
         let moving = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: moves a part of the fresh range over a part of our mapping (asserted), in one step of the kernel; both have the same
-        // content, and ours is only seen as atomics.
+        // SAFETY: moves a part of the fresh range over a part of our mapping (asserted), in one step of the
+        // kernel; both have the same content, and ours is only seen as atomics.
         let moved = unsafe {
             libc::mremap(aligned.cast(), ALIGNMENT, ALIGNMENT, moving, address.cast::<libc::c_void>())
         };
@@ -496,7 +498,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: unmaps exactly what `reserve` got, with all that was mapped inside; no borrow outlives self.
+        // SAFETY: unmaps exactly what `reserve` got, with all that was mapped inside; no borrow outlives
+        // self.
         unsafe { libc::munmap(self.reservation, self.reservation_bytes) };
     }
 }

@@ -36,8 +36,8 @@ crate::order_points! {
     PUBLICATION_FLUSHES: Step,
     /// The words that a publication writes are durable before its changes.
     PUBLICATION_WRITES: Flush,
-    /// An object is allocated together with what makes it reachable: else a crash leaks it, or leaves a reference to
-    /// memory that is free.
+    /// An object is allocated together with what makes it reachable: else a crash leaks it, or leaves a
+    /// reference to memory that is free.
     ALLOCATED_WITH_ITS_REFERENCE: Barrier,
     /// An object is freed together with what made it reachable.
     FREED_WITH_ITS_REFERENCE: Barrier,

@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use Direction::{Read, Write};
+use Pattern::{Grouped, Individual, Random};
 use entresol_memory::placement::Limits;
 use entresol_memory::profile::{Access, Direction, Pattern, Place, Profile};
 use entresol_memory::{Pool, PoolOptions};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
-
-use Direction::{Read, Write};
-use Pattern::{Grouped, Individual, Random};
 
 fn optane() -> Profile {
     Profile::embedded("optane-dcpmm").unwrap()
@@ -49,7 +48,8 @@ fn read_latency_ns(profile: &Profile, lines: impl Iterator<Item = u64>) -> f64 {
     cost.ns() / count as f64
 }
 
-/// Dissertation, table 2.2: idle sequential and random read latency are 81 and 88 ns for DRAM, 174 and 325 ns for DCPMM.
+/// Dissertation, table 2.2: idle sequential and random read latency are 81 and 88 ns for DRAM, 174 and 325 ns
+/// for DCPMM.
 #[test]
 fn read_latencies_are_those_of_the_dissertation() {
     let sequence = || 0..100_000;
@@ -79,9 +79,9 @@ fn persistent_memory_has_the_papers_share_of_the_bandwidth_of_dram() {
     assert_within(peak(&optane, Write, Individual), 13.0, 0.2);
 }
 
-/// 4.1: "there are two peaks at around 256 Byte and 4 KB"; "a global maximum of 12.6 GB/s for grouped 4 KB access";
-/// 4.2: "A second peak is visible around 256 Byte, where all thread counts above 18 achieve ~10 GB/s"; "2.6 GB/s
-/// compared to 9.6 GB/s with 64 Byte and 36 threads" (grouped, individual).
+/// 4.1: "there are two peaks at around 256 Byte and 4 KB"; "a global maximum of 12.6 GB/s for grouped 4 KB
+/// access"; 4.2: "A second peak is visible around 256 Byte, where all thread counts above 18 achieve ~10
+/// GB/s"; "2.6 GB/s compared to 9.6 GB/s with 64 Byte and 36 threads" (grouped, individual).
 #[test]
 fn writes_have_two_peaks() {
     let optane = optane();
@@ -100,9 +100,10 @@ fn writes_have_two_peaks() {
     assert_within(gb_per_s(&optane, Write, Individual, 36, 64), 9.6, 0.2);
 }
 
-/// 4.2: "the highest bandwidth of ~12.5 GB/s for 4, 6 and 8 threads at 4 KB. However, only the 4- and 6-thread
-/// configurations achieve ~12 GB/s with an increasing access size while the 8-thread configuration drops to ~8 GB/s";
-/// above 18 threads "stabilizing at around 5–6 GB/s"; "for larger writes, 2 threads achieve the same bandwidth as 8".
+/// 4.2: "the highest bandwidth of ~12.5 GB/s for 4, 6 and 8 threads at 4 KB. However, only the 4- and
+/// 6-thread configurations achieve ~12 GB/s with an increasing access size while the 8-thread configuration
+/// drops to ~8 GB/s"; above 18 threads "stabilizing at around 5–6 GB/s"; "for larger writes, 2 threads
+/// achieve the same bandwidth as 8".
 #[test]
 fn writes_fall_beyond_eight_threads() {
     let optane = optane();
@@ -120,8 +121,8 @@ fn writes_fall_beyond_eight_threads() {
         }
         assert_within(at(36, 65_536) / at(4, 65_536), 5.5 / 12.0, 0.2);
     }
-    // 4.2: "the performance does not drop significantly when increasing the threads but keeping the access size
-    // constant between 256 Byte and 1 KB".
+    // 4.2: "the performance does not drop significantly when increasing the threads but keeping the access
+    // size constant between 256 Byte and 1 KB".
     assert!(
         gb_per_s(&optane, Write, Individual, 36, 256) > 0.9 * gb_per_s(&optane, Write, Individual, 6, 256)
     );
@@ -132,9 +133,10 @@ fn writes_fall_beyond_eight_threads() {
     ));
 }
 
-/// 3.1: grouped "from 12 to 40 GB/s for 36 threads, whereas the maximum individual spans only 3 GB"; 3.2: "~40 GB/s
-/// with 16 and 18 threads"; "as few as 8 threads achieves nearly as much ... (~15% difference)"; 5.2: random reads "up to
-/// ~2/3 of the maximum", "~50%" at 256 and 512 bytes; random writes about 2/3, best with 4 to 6 threads.
+/// 3.1: grouped "from 12 to 40 GB/s for 36 threads, whereas the maximum individual spans only 3 GB"; 3.2:
+/// "~40 GB/s with 16 and 18 threads"; "as few as 8 threads achieves nearly as much ... (~15% difference)";
+/// 5.2: random reads "up to ~2/3 of the maximum", "~50%" at 256 and 512 bytes; random writes about 2/3, best
+/// with 4 to 6 threads.
 #[test]
 fn reads_and_random_access_are_as_in_the_paper() {
     let optane = optane();

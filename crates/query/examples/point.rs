@@ -1,11 +1,8 @@
-//! Cost of statements on single rows: prepared and as SQL text, on the fast path and on the planned path, beside the
-//! table's own interface without any SQL.
+//! Cost of statements on single rows: prepared and as SQL text, on the fast path and on the planned path,
+//! beside the table's own interface without any SQL.
 //!
-//! `cargo run -p entresol-query --example point`. Medians of rounds, in turns; durability none, one session, one
-//! thread; on a volatile pool and on the journal.
-
-use std::sync::Arc;
-use std::time::Instant;
+//! `cargo run -p entresol-query --example point`. Medians of rounds, in turns; durability none, one session,
+//! one thread; on a volatile pool and on the journal.
 
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_query::datafusion::common::ScalarValue;
@@ -13,6 +10,8 @@ use entresol_query::{Outcome, Prepared, Result, Session, SessionOptions};
 use entresol_tables::{Catalog, Table, Value};
 use entresol_transactions::StateContext;
 use futures::TryStreamExt;
+use std::sync::Arc;
+use std::time::Instant;
 
 const ROWS: i32 = 100_000;
 const ROUNDS: usize = 15;

@@ -10,26 +10,27 @@
 //!                                access ─▶ scan ─▶ columns                   filters → keys and ranges → Arrow batches
 //! ```
 //!
-//! A folder imports only from those before it: parser, postgres, session, catalog, planner, dml, ddl, execution. The test
-//! `stages` holds that.
+//! A folder imports only from those before it: parser, postgres, session, catalog, planner, dml, ddl,
+//! execution. The test `stages` holds that.
 //!
 //! # Invariants
 //!
-//! - Every statement runs in one transaction: it reads one snapshot plus the writes of its own transaction, and never
-//!   what it writes itself. Snapshot isolation is the default; BEGIN takes READ COMMITTED and SERIALIZABLE too.
+//! - Every statement runs in one transaction: it reads one snapshot plus the writes of its own transaction,
+//!   and never what it writes itself. Snapshot isolation is the default; BEGIN takes READ COMMITTED and
+//!   SERIALIZABLE too.
 //! - A statement that fails, or whose future is dropped, leaves nothing behind.
-//! - Nothing is written by DataFusion; all writes go through [`entresol_tables::Table`], which checks types, NULL
-//!   and keys.
+//! - Nothing is written by DataFusion; all writes go through [`entresol_tables::Table`], which checks types,
+//!   NULL and keys.
 //!
 //! # State after a crash
 //!
-//! All of a committed statement or block, nothing of others, as for any transaction. A CREATE TABLE AS is two steps,
-//! the table and its rows; a crash between them leaves an empty table.
+//! All of a committed statement or block, nothing of others, as for any transaction. A CREATE TABLE AS is two
+//! steps, the table and its rows; a crash between them leaves an empty table.
 //!
 //! # Memory bounds
 //!
-//! [`query_memory`] for what queries compute, one batch ([`BATCH_ROWS`]) per scan, the transactions' write sets.
-//! Collected results are the caller's; [`Session::stream`] avoids them.
+//! [`query_memory`] for what queries compute, one batch ([`BATCH_ROWS`]) per scan, the transactions' write
+//! sets. Collected results are the caller's; [`Session::stream`] avoids them.
 #![forbid(unsafe_code)]
 
 mod catalog;
@@ -44,7 +45,7 @@ mod privileges;
 mod schema_names;
 mod session;
 
-pub use catalog::roles::grant_of;
+pub use catalog::rows::roles::grant_of;
 /// Arrow and DataFusion, in the version that results are made of.
 pub use datafusion;
 pub use datafusion::arrow;
@@ -57,15 +58,15 @@ pub use execution::named_statements::STATEMENTS_MAX;
 pub use execution::prepared::Prepared;
 pub use execution::row_stream::ResultCursor;
 pub use execution::session::Session;
-pub use parser::copy::CopyStatement;
 pub use parser::depth::{CHAIN_MAX, SELECTS_MAX, STACK_BYTES};
-pub use parser::fingerprint::{Literal, fingerprint};
-pub use parser::kind::StatementKind;
-pub use parser::role::{GrantTables, RoleOptions, RoleStatement};
-pub use parser::script::{Splitter, StatementText, statements};
+pub use parser::own::copy::CopyStatement;
+pub use parser::own::role::{GrantTables, RoleOptions, RoleStatement};
 pub use parser::statement::{ParsedStatement, SQL_BYTES_MAX, SessionStatement};
+pub use parser::text::fingerprint::{Literal, fingerprint};
+pub use parser::text::kind::StatementKind;
+pub use parser::text::script::{Splitter, StatementText, statements};
 pub use planner::parameters::PARAMETERS_MAX;
-pub use planner::scan::{BATCH_ROWS, EntresolScan};
+pub use planner::scans::scan::{BATCH_ROWS, EntresolScan};
 pub use planner::views::VIEW_DEPTH_MAX;
 pub use postgres::settings::SERVER_VERSION;
 pub use postgres::time_zones::parse_moment;

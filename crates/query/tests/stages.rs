@@ -1,5 +1,5 @@
-//! Order of the folders of this crate, which are stages of a statement: each imports only from those before it, and within
-//! a folder at most three files import each other.
+//! Order of the folders of this crate, which are stages of a statement: each imports only from those before
+//! it, and within a folder at most three files import each other.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,14 +1,12 @@
 //! The open connections: cancellation of one by another, and the age of their transactions.
 
+use crate::security::scram::{equal, random};
+use entresol::transactions::{Cancellation, Interrupt};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-use entresol::transactions::{Cancellation, Interrupt};
 use tokio::sync::Notify;
-
-use crate::security::scram::{equal, random};
 
 /// Bytes of the secret that a cancel request must have; every version of the protocol can carry as many.
 const KEY_BYTES: usize = 4;
@@ -41,7 +39,8 @@ impl Client {
         }
     }
 
-    /// Stops the running statement, also where nothing waits that could be woken: in a loop that holds its thread.
+    /// Stops the running statement, also where nothing waits that could be woken: in a loop that holds its
+    /// thread.
     fn cancel(&self) {
         let statement = self.statement.lock().unwrap_or_else(PoisonError::into_inner);
         statement.interrupt(Interrupt::Requested);

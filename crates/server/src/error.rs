@@ -1,7 +1,7 @@
 //! Errors as PostgreSQL clients know them: SQLSTATE, severity, message, detail, hint, position.
 //!
-//! Codes are those that the errors have themselves ([`QueryError::sqlstate`]). Messages of the most common errors are
-//! PostgreSQL's; others are Entresol's, with names and values.
+//! Codes are those that the errors have themselves ([`QueryError::sqlstate`]). Messages of the most common
+//! errors are PostgreSQL's; others are Entresol's, with names and values.
 
 use entresol::ErrorKind;
 use entresol::query::Error as QueryError;
@@ -89,8 +89,8 @@ impl Report {
         self
     }
 
-    /// Adds the position at which the parser stopped in `sql`, if the message has it; `before` characters precede
-    /// `sql`.
+    /// Adds the position at which the parser stopped in `sql`, if the message has it; `before` characters
+    /// precede `sql`.
     pub(crate) fn positioned(mut self, sql: &str, before: usize) -> Report {
         self.position = position(&self.message, sql).map(|position| position + before);
         self

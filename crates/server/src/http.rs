@@ -2,14 +2,12 @@
 //!
 //! One request per connection, at most [`REQUEST_BYTES_MAX`] long, answered within [`REQUEST_TIME_MAX`].
 
+use crate::server::Shared;
 use std::sync::Arc;
 use std::time::Duration;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-
-use crate::server::Shared;
 
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);

@@ -9,23 +9,25 @@
 //!
 //! # Invariants
 //!
-//! - Untrusted input from clients is checked before it is used ([`mod@wire`]); a protocol violation ends one connection
-//!   and no other.
+//! - Untrusted input from clients is checked before it is used ([`mod@wire`]); a protocol violation ends one
+//!   connection and no other.
 //! - Rows go out as they are computed; a client that does not read stops its own statement, at its snapshot.
 //! - A connection owns one session. When it ends, however it ends, its transaction is aborted.
-//! - A statement can be interrupted where it waits: by a cancel request, its time limit, its client's end, the
-//!   server's. Its writes are rolled back; a commit that has begun may still happen.
+//! - A statement can be interrupted where it waits: by a cancel request, its time limit, its client's end,
+//!   the server's. Its writes are rolled back; a commit that has begun may still happen.
 //! - Without roles the server listens on this machine only; passwords are never stored, and never in logs.
 //!
 //! # What a crash leaves
 //!
-//! The remains of transactions, as described there. Roles are rows of tables. Nothing else here is persistent.
+//! The remains of transactions, as described there. Roles are rows of tables. Nothing else here is
+//! persistent.
 //!
 //! # What bounds memory
 //!
-//! Per connection: one message ([`Limits::packet_bytes`]), [`READ_AHEAD_BYTES_MAX`] read ahead, [`SEND_BYTES`] and a
-//! row to be sent, [`NAMES_MAX`](options::NAMES_MAX) statements and portals, 128 statement fingerprints of a kilobyte,
-//! one statement's memory ([`Limits::statement_memory_bytes`]); and at most [`Limits::connections`] of them.
+//! Per connection: one message ([`Limits::packet_bytes`]), [`READ_AHEAD_BYTES_MAX`] read ahead,
+//! [`SEND_BYTES`] and a row to be sent, [`NAMES_MAX`](options::NAMES_MAX) statements and portals, 128
+//! statement fingerprints of a kilobyte, one statement's memory ([`Limits::statement_memory_bytes`]); and at
+//! most [`Limits::connections`] of them.
 //!
 //! [`READ_AHEAD_BYTES_MAX`]: socket::READ_AHEAD_BYTES_MAX
 //! [`SEND_BYTES`]: socket::SEND_BYTES

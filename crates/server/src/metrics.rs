@@ -1,19 +1,17 @@
 //! Metrics of the server, in the text format of Prometheus.
 //!
-//! Counting a statement that succeeds is a few atomic additions. Statements that fail are counted by SQLSTATE under
-//! a lock; the codes are those of [`crate::error`], so there is a bound.
+//! Counting a statement that succeeds is a few atomic additions. Statements that fail are counted by SQLSTATE
+//! under a lock; the codes are those of [`crate::error`], so there is a bound.
 
+use crate::clients::Clients;
+use entresol::Database;
+use entresol::memory::budget::{ConsumerUsage, MemoryUsage};
+use entresol::query::StatementKind;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-use entresol::Database;
-use entresol::memory::budget::{ConsumerUsage, MemoryUsage};
-use entresol::query::StatementKind;
-
-use crate::clients::Clients;
 
 /// Upper bounds of the histogram's buckets, in microseconds.
 const BUCKETS_US: [u64; 14] = [

@@ -24,7 +24,8 @@ pub const NAMES_MAX: usize = 10_000;
 pub struct ServerOptions {
     /// Address to listen on. Port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Address to serve `/metrics` and `/healthz` on over HTTP, without a password; `None`: they are not served.
+    /// Address to serve `/metrics` and `/healthz` on over HTTP, without a password; `None`: they are not
+    /// served.
     pub metrics: Option<SocketAddr>,
     /// Encryption; without it only cleartext is spoken.
     pub tls: Option<TlsOptions>,
@@ -57,12 +58,13 @@ pub struct TlsOptions {
 /// Limits of clients; `None` of a time means no limit.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections at a time; more get SQLSTATE 53300. Each may have a transaction open: keep them below the database's
-    /// bound of those, [`entresol::TRANSACTIONS_MAX`].
+    /// Connections at a time; more get SQLSTATE 53300. Each may have a transaction open: keep them below the
+    /// database's bound of those, [`entresol::TRANSACTIONS_MAX`].
     pub connections: usize,
     /// Bytes of one message; more get 08P01.
     pub packet_bytes: usize,
-    /// Time of one statement, sending its rows included; longer ones get 57014. `SET statement_timeout` is shorter.
+    /// Time of one statement, sending its rows included; longer ones get 57014. `SET statement_timeout` is
+    /// shorter.
     pub statement: Option<Duration>,
     /// Time that a transaction may stay open without a statement; then 25P03, and the connection ends.
     pub idle_in_transaction: Option<Duration>,

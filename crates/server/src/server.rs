@@ -1,28 +1,27 @@
 //! The server: accepts connections, limits their number, and ends them.
 
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
-use entresol::Database;
-use pgwire::tokio::TlsAcceptor;
-use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinSet;
-
 use crate::clients::Clients;
 use crate::metrics::{Gauge, Metrics, add};
 use crate::options::{Limits, ServerOptions};
 use crate::security::scram::random;
 use crate::security::{roles, tls};
 use crate::{http, session, startup};
+use entresol::Database;
+use pgwire::tokio::TlsAcceptor;
+use socket2::{SockRef, TcpKeepalive};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
 
-/// Maximum number of connections that get the error that there are too many; beyond, they are closed without one.
+/// Maximum number of connections that get the error that there are too many; beyond, they are closed without
+/// one.
 const REFUSALS_MAX: usize = 64;
 /// Idle time after which a client is probed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -168,8 +167,8 @@ impl Server {
     }
 
     /// Serves until `stop` is ready. Then nothing new begins; statements and open transactions have
-    /// [`Limits::shutdown`] to finish, then they are interrupted. All connections are closed when it returns, most
-    /// often less than a second later: parts that cannot be stopped are waited for.
+    /// [`Limits::shutdown`] to finish, then they are interrupted. All connections are closed when it returns,
+    /// most often less than a second later: parts that cannot be stopped are waited for.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Server { listener, metrics, shared, phase } = self;
         let mut connections = JoinSet::new();

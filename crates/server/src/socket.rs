@@ -1,22 +1,20 @@
 //! A client's socket, encrypted or not: packets in, messages out, and interruptions of a statement meanwhile.
 
-use std::io;
-use std::pin::pin;
-use std::sync::Arc;
-
-use bytes::BytesMut;
-use entresol::transactions::Cancellation;
-pub(crate) use entresol::transactions::Interrupt;
-use pgwire::tokio::server::MaybeTls;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::watch;
-
 use crate::clients::Client;
 use crate::error::Report;
 use crate::metrics::add;
 use crate::server::{Phase, Shared};
 use crate::wire::backend::Output;
 use crate::wire::frontend::{self, Packet};
+use bytes::BytesMut;
+use entresol::transactions::Cancellation;
+pub(crate) use entresol::transactions::Interrupt;
+use pgwire::tokio::server::MaybeTls;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
 
 /// Bytes that are read while a statement runs, to detect that the client is gone; what it sends beyond waits.
 pub(crate) const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
@@ -142,8 +140,9 @@ impl Socket {
         frontend::next_kind(&self.input, self.shared.limits.packet_bytes)
     }
 
-    /// Defers sending answers that are ready, if more messages have arrived: one system call for many answers. Steps
-    /// that may take time send them first ([`Socket::send_deferred`]); so do waits. False if they are to be sent now.
+    /// Defers sending answers that are ready, if more messages have arrived: one system call for many
+    /// answers. Steps that may take time send them first ([`Socket::send_deferred`]); so do waits. False if
+    /// they are to be sent now.
     pub(crate) fn defer(&mut self) -> bool {
         self.deferred = self.out.bytes.len() < SEND_BYTES && self.next_kind().is_some();
         self.deferred
@@ -171,8 +170,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends all messages, unless the statement is interrupted first: then the rest is still to be sent. A result that
-    /// has taken effect is sent to the end, if the client listens.
+    /// Sends all messages, unless the statement is interrupted first: then the rest is still to be sent. A
+    /// result that has taken effect is sent to the end, if the client listens.
     pub(crate) async fn flush_guarded(&mut self, guard: &mut Guard) -> Result<(), Interrupt> {
         let reason = tokio::select! {
             biased;
@@ -189,9 +188,9 @@ impl Socket {
         }
     }
 
-    /// Runs a part of a statement, unless it is interrupted before its point of no return: then the part is dropped,
-    /// and nothing of the statement takes effect. Behind that point it runs to its end, and its result is what
-    /// happened.
+    /// Runs a part of a statement, unless it is interrupted before its point of no return: then the part is
+    /// dropped, and nothing of the statement takes effect. Behind that point it runs to its end, and its
+    /// result is what happened.
     pub(crate) async fn guarded<T>(
         &mut self,
         guard: &mut Guard,

@@ -4,15 +4,6 @@
 //!
 //! [`Limits::startup`]: crate::Limits::startup
 
-use std::sync::Arc;
-
-use bytes::{Bytes, BytesMut};
-use entresol::memory::budget::{MemoryConsumer, MemoryReservation};
-use pgwire::messages::startup::{Authentication, SecretKey};
-use pgwire::tokio::server::MaybeTls;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
 use crate::clients::Registered;
 use crate::error::{Outcome, Report};
 use crate::metrics::add;
@@ -23,6 +14,13 @@ use crate::session::settings::{Settings, options};
 use crate::socket::{End, Socket, violation};
 use crate::wire::backend::{Output, Status};
 use crate::wire::frontend::{self, First, Frontend};
+use bytes::{Bytes, BytesMut};
+use entresol::memory::budget::{MemoryConsumer, MemoryReservation};
+use pgwire::messages::startup::{Authentication, SecretKey};
+use pgwire::tokio::server::MaybeTls;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// The longest message of a client that is not authenticated.
 const AUTHENTICATION_BYTES_MAX: usize = 16 << 10;
@@ -178,7 +176,8 @@ async fn encryption(
         io.write_all(&out.bytes).await.map_err(|_| None)?;
         if let Some(acceptor) = acceptor {
             if !input.is_empty() {
-                // Sent in clear before the encryption, perhaps by an attacker in between: it must not be trusted.
+                // Sent in clear before the encryption, perhaps by an attacker in between: it must not be
+                // trusted.
                 let reason = "received unencrypted data after SSL request".to_owned();
                 return Err(Some(Refused { io: MaybeTls::Plain(io), reason }));
             }

@@ -1,15 +1,15 @@
-//! Measures the import of a CSV file through a window into tables: parsing in a thread, processing in another.
+//! Measures the import of a CSV file through a window into tables: parsing in a thread, processing in
+//! another.
 //!
 //! `cargo run --release --example csv_import [lines]`
 #![allow(clippy::unwrap_used)]
-
-use std::fmt::Write;
-use std::time::{Duration, Instant};
 
 use entresol_memory::{DomainChoice, Pool, PoolOptions};
 use entresol_streams::{Aggregate, Boundary, CsvSource, DateFormat, Topology, Tumbling};
 use entresol_tables::{Catalog, Column, DataType, Value};
 use entresol_transactions::StateContext;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let lines: i64 = std::env::args().nth(1).map_or(Ok(1_000_000), |text| text.parse())?;

@@ -4,12 +4,11 @@
 //! [durability]`
 #![allow(clippy::unwrap_used)]
 
-use std::time::{Duration, Instant};
-
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_streams::{Aggregate, Boundary, GeneratorSource, ToTable, Topology, Tumbling};
 use entresol_tables::{Catalog, Column, DataType, ScanRange, Value};
 use entresol_transactions::StateContext;
+use std::time::{Duration, Instant};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

@@ -4,10 +4,9 @@
 //! - A batch keeps all tuples of the batch it was sliced from alive; batches live no longer than a
 //!   transaction.
 
+use entresol_tables::Value;
 use std::ops::Range;
 use std::sync::Arc;
-
-use entresol_tables::Value;
 
 /// The values of one stream element, in the order of the stream's columns.
 pub type Tuple = Vec<Value>;

@@ -5,16 +5,14 @@
 //!   node of a cycle (a continuation that writes the table it reads changes of).
 //! - The first error is stored and returned by `build`, so that the builder's calls can be chained.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use entresol_tables::{Catalog, Schema, Table};
-
 use crate::error::Result;
 use crate::operators::Operator;
 use crate::operators::to_stream::Trigger;
 use crate::operators::window_aggregate::WindowSpan;
 use crate::sources::Source;
+use entresol_tables::{Catalog, Schema, Table};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Arguments for the construction of an operator.
 pub(crate) struct OperatorArguments<'a> {

@@ -7,13 +7,11 @@
 //! one that this run read or wrote last: if the same topology ran twice at once, neither could count tuples
 //! twice.
 
-use std::sync::Arc;
-
-use entresol_tables::{Catalog, Column, DataType, Row, Schema, Table, TableOptions, Value};
-use entresol_transactions::Transaction;
-
 use crate::error::{Error, Result};
 use crate::sources::Position;
+use entresol_tables::{Catalog, Column, DataType, Row, Schema, Table, TableOptions, Value};
+use entresol_transactions::Transaction;
+use std::sync::Arc;
 
 /// The table of source positions.
 pub const POSITIONS_TABLE: &str = "streams_positions";

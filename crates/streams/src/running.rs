@@ -1,11 +1,10 @@
 //! A running topology: its handle, its progress and its report.
 
+use crate::error::{Error, Result};
+use crate::histogram::Latencies;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-
-use crate::error::{Error, Result};
-use crate::histogram::Latencies;
 
 /// Counters of a running topology; any thread may read them. They count committed work only.
 #[derive(Debug)]

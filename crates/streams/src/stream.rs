@@ -3,12 +3,6 @@
 //! A handle can be used more than once: each use gets all tuples. Errors (an unknown column, a wrong type)
 //! are returned by [`crate::TopologyBuilder::build`].
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::Arc;
-
-use entresol_tables::{Catalog, Column, DataType, Schema, Value};
-
 use crate::element::Tuple;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeKind, OperatorArguments, Writer};
@@ -22,6 +16,10 @@ use crate::operators::union::Union;
 use crate::operators::window_aggregate::Tumbling;
 use crate::sinks::Sink;
 use crate::windowed::WindowedStream;
+use entresol_tables::{Catalog, Column, DataType, Schema, Value};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// Stream of a topology that is being built.
 #[derive(Clone)]

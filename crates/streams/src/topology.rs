@@ -1,14 +1,5 @@
 //! Topologies: built from streams, then started.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use entresol_memory::Durability;
-use entresol_tables::{Catalog, Column, Table, TableOptions};
-use entresol_transactions::GroupId;
-
 use crate::boundary::{Boundary, Merge, OnError};
 use crate::error::{Error, Result};
 use crate::execution::dataflow::Dataflow;
@@ -21,6 +12,13 @@ use crate::running::{Report, Running};
 use crate::sources::Source;
 use crate::stream::Stream;
 use crate::{TRANSACTION_TUPLES_MAX, positions};
+use entresol_memory::Durability;
+use entresol_tables::{Catalog, Column, Table, TableOptions};
+use entresol_transactions::GroupId;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Builds a topology; see the [crate](crate).
 pub struct TopologyBuilder {

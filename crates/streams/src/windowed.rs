@@ -1,15 +1,13 @@
 //! Windowed and grouped streams, before their aggregate.
 
-use std::rc::Rc;
-
-use entresol_tables::{Column, DataType, Schema};
-
 use crate::GROUPS_IN_DRAM_MAX;
 use crate::graph::{WindowNode, Writer};
 use crate::operators::accumulator::{Aggregate, BoundAggregate};
 use crate::operators::window_aggregate::{Tumbling, WindowAggregate, WindowSpan};
 use crate::operators::window_state::WindowState;
 use crate::stream::Stream;
+use entresol_tables::{Column, DataType, Schema};
+use std::rc::Rc;
 
 /// Column with a window's start.
 pub(crate) const WINDOW_START: &str = "window_start";

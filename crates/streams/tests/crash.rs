@@ -3,14 +3,13 @@
 
 mod support;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use entresol_memory::Pool;
 use entresol_memory::crash::{CrashOptions, check};
 use entresol_streams::{Aggregate, Boundary, GeneratorSource, ToTable, Topology, Trigger, Tumbling, Tuple};
 use entresol_tables::{Catalog, Value};
 use entresol_transactions::StateContext;
+use std::sync::Arc;
+use std::time::Duration;
 use support::*;
 
 const READINGS: u64 = 24;

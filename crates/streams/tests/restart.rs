@@ -3,15 +3,14 @@
 
 mod support;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use entresol_memory::Durability;
 use entresol_streams::{
     Aggregate, Boundary, ChannelSink, CsvSource, Element, Error, GeneratorSource, POSITIONS_TABLE, ToTable,
     Topology, TopologyBuilder, Trigger, Tumbling, Tuple,
 };
 use entresol_tables::{Catalog, Value};
+use std::sync::Arc;
+use std::time::Duration;
 use support::*;
 
 const READINGS: u64 = 3_000;
@@ -92,7 +91,8 @@ fn exactly_once_over_errors_in_the_middle_of_transactions() {
             (n < READINGS).then(|| random_reading(seed, n, 7, 20))
         });
         let mut seen = done as u64;
-        // Fails in the middle of a batch, behind the operators that have already written into the transaction.
+        // Fails in the middle of a batch, behind the operators that have already written into the
+        // transaction.
         let readings = topology.source("readings", source);
         let window = Tumbling::new("at", Duration::from_secs(30)).lateness(Duration::from_secs(10));
         let aggregates =

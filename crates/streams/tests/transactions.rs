@@ -3,9 +3,6 @@
 
 mod support;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use crossbeam_channel::bounded;
 use entresol_memory::Durability;
 use entresol_streams::{
@@ -13,6 +10,8 @@ use entresol_streams::{
     JsonLinesSink, OnError, Punctuation, ToTable, Topology, Trigger, Tumbling, Tuple,
 };
 use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, Value};
+use std::sync::Arc;
+use std::time::Duration;
 use support::*;
 
 fn commit() -> Element {

@@ -3,8 +3,6 @@
 
 mod support;
 
-use std::time::Duration;
-
 use entresol_memory::{MemoryBudget, MemoryConsumer, Pool, PoolOptions};
 use entresol_streams::{
     Aggregate, Boundary, ChannelSource, Element, GeneratorSource, Merge, Punctuation, Report, Topology,
@@ -13,6 +11,7 @@ use entresol_streams::{
 use entresol_tables::{Catalog, DataType, Value};
 use entresol_transactions::StateContext;
 use std::sync::Arc;
+use std::time::Duration;
 use support::*;
 
 fn aggregates() -> [Aggregate; 4] {

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! The load is mixed: of eight operations four look up, two replace, one inserts and one removes; keys are
-//! random, evenly or after Zipf's law (0.99). The pool is a journal with durability `none`. A thread's time is
-//! that for which it had a processor, so that a busy machine disturbs less; `speed-up` is what two threads do
-//! in the time in which one does one half of it. Every lookup is checked.
+//! random, evenly or after Zipf's law (0.99). The pool is a journal with durability `none`. A thread's time
+//! is that for which it had a processor, so that a busy machine disturbs less; `speed-up` is what two threads
+//! do in the time in which one does one half of it. Every lookup is checked.
 
 use entresol_memory::{DomainChoice, Env, Pool, PoolOptions};
 use entresol_structures::{FpTree, WordKey};

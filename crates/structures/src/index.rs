@@ -379,7 +379,8 @@ impl OrderedIndex {
         on_tree!(self, tree => tree.check(object))
     }
 
-    /// Same as [`OrderedIndex::check`] for an index that may be damaged anywhere; see [`FpTree::check_damaged`].
+    /// Same as [`OrderedIndex::check`] for an index that may be damaged anywhere; see
+    /// [`FpTree::check_damaged`].
     pub fn check_damaged(
         &self,
         claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
@@ -445,7 +446,8 @@ mod tests {
         for among in
             [&indexes[..0], &indexes[..1], &indexes[..2], &indexes[2..4], &indexes[4..], &indexes[..]]
         {
-            // Some are missing; more than go down together; in turns and in runs; one that is too long for most.
+            // Some are missing; more than go down together; in turns and in runs; one that is too long for
+            // most.
             let keys: Vec<Vec<u8>> = (0..100).map(|step| (step * 7 % KEYS).to_be_bytes().to_vec()).collect();
             let too_long = [vec![1; 9]];
             for run in [1, 5] {

@@ -3,12 +3,11 @@
 //! A latch is a counter: odd while a writer holds it, changed by every write. A reader reads the (even)
 //! version, then the data, and accepts the data only if the version is still the same.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Weak};
-
 use entresol_memory::Pool;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Weak};
 
 /// Returns the version to validate later; waits while a writer holds the latch.
 #[inline]

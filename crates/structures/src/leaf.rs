@@ -1,5 +1,6 @@
-//! The hashing leaf layout (dissertation 3.2.2, FPTree; figure 3.2 e): unsorted entries, a bitmap of the valid
-//! ones, and a one-byte fingerprint of each key, so that a search reads one cache line and the entry it wants.
+//! The hashing leaf layout (dissertation 3.2.2, FPTree; figure 3.2 e): unsorted entries, a bitmap of the
+//! valid ones, and a one-byte fingerprint of each key, so that a search reads one cache line and the entry it
+//! wants.
 //!
 //! ```text
 //! word          content (W = words of a key; 1 or 2)
@@ -28,8 +29,8 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
-/// Bytes of a leaf: a multiple of 256, the block of persistent memory, and not above 1 KiB (dissertation 3.5).
-/// Leaves of 1 KiB need half as many inner nodes as leaves of 512 B, of which more stay in the caches.
+/// Bytes of a leaf: a multiple of 256, the block of persistent memory, and not above 1 KiB (dissertation
+/// 3.5). Leaves of 1 KiB need half as many inner nodes as leaves of 512 B, of which more stay in the caches.
 pub const LEAF_BYTES: usize = 1024;
 const LEAF_WORDS: usize = LEAF_BYTES / 8;
 const LINE_WORDS: usize = 8;

@@ -1,9 +1,9 @@
 //! Persistent index structures.
 //!
 //! Contents:
-//! - the FPTree (dissertation 3.2.2): leaves with fingerprints in persistent memory, sorted inner nodes in DRAM
-//!   that are built when they are needed. Keys are 8 bytes, 16 bytes, or of variable length; values are one word.
-//!   [`OrderedIndex`] is the interface for the crates above: byte keys in memcmp order;
+//! - the FPTree (dissertation 3.2.2): leaves with fingerprints in persistent memory, sorted inner nodes in
+//!   DRAM that are built when they are needed. Keys are 8 bytes, 16 bytes, or of variable length; values are
+//!   one word. [`OrderedIndex`] is the interface for the crates above: byte keys in memcmp order;
 //! - [node layouts](node) with their micro-operations, the parts that trees are made of;
 //! - one [B+-tree](btree) over any of them, with the designs of the papers as
 //!   [instances](btree::instances). The crate's `README.md` says which to choose;
@@ -49,8 +49,8 @@
 //! # Ok::<(), entresol_structures::Error>(())
 //! ```
 //!
-//! Locks and versions live in DRAM, never in persistent memory; every operation is failure-atomic by the order
-//! of its own stores and one publication.
+//! Locks and versions live in DRAM, never in persistent memory; every operation is failure-atomic by the
+//! order of its own stores and one publication.
 
 pub mod btree;
 #[cfg(feature = "testkit")]

@@ -27,8 +27,8 @@ pub(crate) fn not_greater(line: &Line, wanted: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if compares_lines() {
         let mask: u64;
-        // SAFETY: the processor has AVX-512 (just asked), and reads 64 bytes of a live line. Registers above 15
-        // leave no state behind that slows other instructions down.
+        // SAFETY: the processor has AVX-512 (just asked), and reads 64 bytes of a live line. Registers above
+        // 15 leave no state behind that slows other instructions down.
         unsafe {
             std::arch::asm!(
                 "vpbroadcastq zmm16, {wanted}",
@@ -168,8 +168,9 @@ fn portable_matches(words: &[u64], wanted: u8) -> u64 {
 const COUNTED_MAX: usize = 64;
 const COUNTED_MIN: usize = 8;
 
-/// Sorts entries by their words. As many as a leaf has are sorted by counting how many words are smaller, eight
-/// comparisons at a time and no branch that depends on a word: a fifth of the time of sorting by comparing.
+/// Sorts entries by their words. As many as a leaf has are sorted by counting how many words are smaller,
+/// eight comparisons at a time and no branch that depends on a word: a fifth of the time of sorting by
+/// comparing.
 pub(crate) fn sort_by_words(entries: &mut [(u64, u64)]) {
     #[cfg(target_arch = "x86_64")]
     if (COUNTED_MIN..=COUNTED_MAX).contains(&entries.len()) && compares_lines() {

@@ -68,7 +68,8 @@ fn changes_agree_with_a_model() {
         let (index, random) = (create(&pool, width), Env::simulated(seed));
         let (mut model, mut before) = (Content::new(), Vec::new());
         for round in 0..300 {
-            // Together in a few leaves, or all over; more and fewer than go down at once; growing, then shrinking.
+            // Together in a few leaves, or all over; more and fewer than go down at once; growing, then
+            // shrinking.
             let spread = [30, 400, 6000][(random.random_u64() % 3) as usize];
             let count = random.random_u64() % 120;
             let changes = batch(

@@ -38,7 +38,8 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     if own == allocated { Ok(()) } else { Err(format!("the tree owns {own:?}, allocated are {allocated:?}")) }
 }
 
-/// Inserts keys one by one and in batches, each with an object that only its value leads to; then destroys the tree.
+/// Inserts keys one by one and in batches, each with an object that only its value leads to; then destroys
+/// the tree.
 fn destroyed() -> entresol_memory::Result<CrashReport> {
     let options = CrashOptions { random_states: 4, crash_recovery_every: 7, ..CrashOptions::default() };
     let history = |pool: &Arc<Pool>| {

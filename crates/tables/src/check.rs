@@ -13,17 +13,15 @@
 //!
 //! Memory: the allocation map, 17 bytes per object.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-use entresol_memory::{AllocationMap, PagesReport};
-use entresol_transactions::{Owner, StateId, StateReport, Timestamp};
-
 use crate::catalog::Catalog;
 use crate::error::Result;
 use crate::index::Index;
-use crate::range::ScanRange;
 use crate::table::Table;
+use crate::table::range::ScanRange;
+use entresol_memory::{AllocationMap, PagesReport};
+use entresol_transactions::{Owner, StateId, StateReport, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Problem found by a check.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! Errors of tables. Every message names the table, the column and the value concerned.
 
-use entresol_transactions::TierChoice;
-
-use crate::modifier::Modifier;
+use crate::schema::modifier::Modifier;
 use crate::value::DataType;
+use entresol_transactions::TierChoice;
 
 /// Result of an operation on tables.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -8,12 +8,13 @@
 //!
 //! - Encoded keys order as their values do, so scans are in key order.
 //! - Every stored row fits its table's [`Schema`]; bytes that do not are reported as [`Error::Corrupt`].
-//! - The catalog and the states agree after every crash (see [`Catalog`]), and so do tables and their indexes.
+//! - The catalog and the states agree after every crash (see [`Catalog`]), and so do tables and their
+//!   indexes.
 //!
 //! # Memory
 //!
-//! [`COLUMNS_MAX`], [`KEY_BYTES_MAX`], [`ROW_BYTES_MAX`] and [`TABLES_MAX`]; scans go leaf by leaf. Write sets
-//! are bounded by the transactions.
+//! [`COLUMNS_MAX`], [`KEY_BYTES_MAX`], [`ROW_BYTES_MAX`] and [`TABLES_MAX`]; scans go leaf by leaf. Write
+//! sets are bounded by the transactions.
 //!
 //! ```
 //! # use entresol_memory::{Durability, Pool, PoolOptions};
@@ -38,58 +39,45 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod build;
-pub mod calendar;
 mod catalog;
 mod check;
-mod cursor;
-pub mod decimal;
-mod definition;
 pub mod encoding;
 mod error;
 mod index;
-mod index_cursor;
-mod index_maintenance;
-mod layout;
-pub mod modifier;
-mod range;
-mod row_view;
 mod schema;
-mod schema_versions;
 mod sequence;
 mod table;
-mod unique_key;
-mod validity;
 mod value;
 mod view;
-mod writes;
 
 pub use catalog::{
     Alteration, Catalog, NewSequence, RelationKind, Retention, TABLE_NAME_BYTES_MAX, TABLES_MAX,
     TableOptions, Verify,
 };
 pub use check::{CheckReport, HistoryReport, Problem, TableReport, check};
-pub use cursor::Cursor;
-pub use definition::{
+pub use error::{Error, Result};
+pub use index::Index;
+pub use index::cursor::{IndexBounds, IndexCursor};
+pub use index::unique_key::UniqueKey;
+pub use schema::definition::{
     CHECKS_MAX, CONSTRAINT_NAME_BYTES_MAX, Check, DEFINITION_BYTES_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX,
     IndexDefinition, TableDefinition,
 };
-pub use error::{Error, Result};
-pub use index::Index;
-pub use index_cursor::{IndexBounds, IndexCursor};
-pub use modifier::Modifier;
-pub use range::ScanRange;
-pub use row_view::RowView;
+pub use schema::modifier;
+pub use schema::modifier::Modifier;
+pub use schema::versions::SCHEMA_VERSIONS_MAX;
 pub use schema::{
     COLUMN_NAME_BYTES_MAX, COLUMNS_MAX, Column, KEY_BYTES_MAX, KEY_COLUMNS_MAX, ROW_BYTES_MAX, ROWID_COLUMN,
     Schema,
 };
-pub use schema_versions::SCHEMA_VERSIONS_MAX;
 pub use sequence::{
     BLOCK_VALUES, CACHE_VALUES_MAX, Identity, Position, Sequence, SequenceDefinition, SequenceOwner,
     SequenceStatus, SequenceType,
 };
+pub use table::cursor::Cursor;
+pub use table::range::ScanRange;
+pub use table::row_view::RowView;
 pub use table::{Change, Table};
-pub use unique_key::UniqueKey;
 pub use value::{DataType, Row, Value, normalize_double, single};
+pub use value::{calendar, decimal};
 pub use view::{ReadColumn, View, ViewDefinition, ViewRead};

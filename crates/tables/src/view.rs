@@ -7,8 +7,8 @@
 //! The columns of these relations at the creation of the view are stored too: `SELECT *` means those,
 //! whatever the relation gains later.
 
-use crate::definition::{DEFINITION_BYTES_MAX, Reader, put_text};
 use crate::error::{Error, Result};
+use crate::schema::definition::{DEFINITION_BYTES_MAX, Reader, put_text};
 use crate::schema::invalid;
 
 /// View of the catalog.

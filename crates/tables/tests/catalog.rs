@@ -1,13 +1,12 @@
 //! The catalog over restarts and crashes.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use std::sync::Arc;
-
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_tables::{Catalog, Column, DataType, Error, ScanRange, Schema, TableOptions, Value};
 use entresol_transactions::{Protocol, StateContext};
+use std::path::Path;
+use std::sync::Arc;
 
 fn open(directory: &Path) -> (Arc<Pool>, Arc<Catalog>) {
     let options = PoolOptions { domain: DomainChoice::Journal, ..PoolOptions::default() };

@@ -2,12 +2,11 @@
 //! catalog and rows of one snapshot, and can be worked with.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
-
 use entresol_memory::crash::{CrashOptions, check, check_seeds};
 use entresol_memory::{Durability, Pool};
 use entresol_tables::{Catalog, Column, DataType, Retention, ScanRange, Schema, Table, TableOptions, Value};
 use entresol_transactions::StateContext;
+use std::sync::Arc;
 
 fn open(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
     let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;

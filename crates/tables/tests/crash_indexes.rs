@@ -2,8 +2,6 @@
 //! table, no state is orphaned, and rows are those of one snapshot.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
-
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};
 use entresol_memory::{Durability, Pool};
 use entresol_tables::{
@@ -11,6 +9,7 @@ use entresol_tables::{
     Value, Verify, check,
 };
 use entresol_transactions::StateContext;
+use std::sync::Arc;
 
 fn open(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
     let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;

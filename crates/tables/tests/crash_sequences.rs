@@ -2,8 +2,6 @@
 //! handed out again, no view reads a missing relation, and dependents of a table are dropped with it.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
-
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};
 use entresol_memory::{Durability, Pool};
 use entresol_tables::{
@@ -11,6 +9,7 @@ use entresol_tables::{
     SequenceDefinition, SequenceType, TableDefinition, TableOptions, Value, ViewDefinition, ViewRead, check,
 };
 use entresol_transactions::StateContext;
+use std::sync::Arc;
 
 fn open(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
     let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;

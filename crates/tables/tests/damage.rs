@@ -1,16 +1,15 @@
 //! Damaged bytes of one table: it is named, the others work, a check finds all damage.
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
-
 use entresol_memory::env::{Env, OverlayFiles};
 use entresol_memory::{DomainChoice, Durability, JournalOptions, Pool, PoolOptions};
 use entresol_tables::{
     Catalog, CheckReport, Column, DataType, Error, ScanRange, Schema, TableOptions, Value, check,
 };
 use entresol_transactions::StateContext;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
 
 const TABLES: [&str; 3] = ["alpha", "beta", "gamma"];
 const ROWS: i32 = 400;

@@ -1,13 +1,12 @@
 //! Dropped tables whose space is freed over several runs: a check finds no problem in any intermediate state.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use std::sync::Arc;
-
 use entresol_memory::env::{Env, OverlayFiles};
 use entresol_memory::{DomainChoice, Durability, JournalOptions, Pool, PoolOptions};
 use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, Value, check};
 use entresol_transactions::StateContext;
+use std::path::Path;
+use std::sync::Arc;
 
 /// Enough rows that a dropped table is freed in several steps, and the rest has more than one inner node.
 const ROWS: i32 = 30_000;

@@ -1,12 +1,6 @@
 //! Secondary indexes: look-ups, violations, concurrent writers, and agreement with their table.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
     Catalog, Column, DataType, Error, IndexBounds, IndexDefinition, Schema, Table, TableDefinition,
@@ -14,6 +8,11 @@ use entresol_tables::{
 };
 use entresol_transactions::{Isolation, StateContext, Transaction};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 fn catalog() -> Arc<Catalog> {
     let pool = Pool::volatile(&PoolOptions::default()).unwrap();

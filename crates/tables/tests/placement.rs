@@ -1,9 +1,6 @@
 //! Placement of tables in tiers: with their indexes and version history, over restarts and crashes.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use std::sync::Arc;
-
 use entresol_memory::crash::{self, CrashOptions};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_tables::{
@@ -11,6 +8,8 @@ use entresol_tables::{
     TableDefinition, TableOptions, Value, check,
 };
 use entresol_transactions::{ContextOptions, StateContext, Tier, TierChoice};
+use std::path::Path;
+use std::sync::Arc;
 
 fn open_on(directory: &Path, domain: DomainChoice) -> (Arc<Pool>, Arc<Catalog>) {
     let options = PoolOptions { domain, ..PoolOptions::default() };

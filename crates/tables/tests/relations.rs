@@ -1,9 +1,6 @@
 //! Views and sequences of the catalog: names, dependencies, reopening, damage.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use std::sync::Arc;
-
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_tables::{
     Alteration, BLOCK_VALUES, Catalog, Column, DataType, Error, IndexDefinition, NewSequence, Position,
@@ -11,6 +8,8 @@ use entresol_tables::{
     Verify, ViewDefinition, ViewRead,
 };
 use entresol_transactions::StateContext;
+use std::path::Path;
+use std::sync::Arc;
 
 const NONE: Option<Verify<'static, Error>> = None;
 

@@ -1,15 +1,14 @@
 //! Schema changes: rows of every schema version, entries of the catalog of every version, over restarts.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use std::sync::Arc;
-
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_tables::{
     Catalog, Check, Column, DataType, Error, ScanRange, Schema, TableDefinition, TableOptions, Value, Verify,
     check,
 };
 use entresol_transactions::StateContext;
+use std::path::Path;
+use std::sync::Arc;
 
 fn open(directory: &Path) -> Arc<Catalog> {
     let options = PoolOptions { domain: DomainChoice::Journal, ..PoolOptions::default() };

@@ -1,17 +1,16 @@
 //! Tables through transactions: every operation against a model, and the errors of wrong uses.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::ops::Bound;
-use std::sync::Arc;
-
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
     Catalog, Column, DataType, Error, Modifier, Row, ScanRange, Schema, Table, TableOptions, Value,
 };
 use entresol_transactions::StateContext;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Bound;
+use std::sync::Arc;
 
 fn catalog() -> Arc<Catalog> {
     let pool = Pool::volatile(&PoolOptions::default()).unwrap();

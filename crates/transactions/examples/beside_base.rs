@@ -1,23 +1,22 @@
-//! Reads and commits beside the bare base table, in turns, by the thread's processor time: a measure that holds on a
-//! busy machine too. The workload is that of `two_states`; the lab's `protocol-overhead` measures the same by the
-//! clock.
+//! Reads and commits beside the bare base table, in turns, by the thread's processor time: a measure that
+//! holds on a busy machine too. The workload is that of `two_states`; the lab's `protocol-overhead` measures
+//! the same by the clock.
 //!
 //! ```text
 //! cargo run --release -p entresol-transactions --example beside_base -- TUPLES [volatile | journal] [ROUNDS] [PART OF A NAME]
 //! ```
-//! Each row: nanoseconds of the base table and of the transactions, medians of the rounds, and the median of their
-//! ratios.
+//! Each row: nanoseconds of the base table and of the transactions, medians of the rounds, and the median of
+//! their ratios.
 
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
+use entresol_transactions::{ContextOptions, Protocol, State, StateContext};
 use std::error::Error;
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
-use entresol_transactions::{ContextOptions, Protocol, State, StateContext};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 

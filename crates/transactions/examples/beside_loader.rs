@@ -1,29 +1,29 @@
-//! Loss of a writer of one key beside a loader that commits 10,000 keys of another state at a time: rounds alone and
-//! beside it, in turns.
+//! Loss of a writer of one key beside a loader that commits 10,000 keys of another state at a time: rounds
+//! alone and beside it, in turns.
 //!
 //! ```text
 //! cargo run --release -p entresol-transactions --example beside_loader -- DIRECTORY [ROUNDS]
 //! ```
-//! Prints medians of the rates by the clock, and of commits for a second of the writer's own processor time, which
-//! other load on the machine disturbs less; the longest commit of a round; and the loader's keys for a second of its
-//! processor time. Both are at `none`, in one group.
+//! Prints medians of the rates by the clock, and of commits for a second of the writer's own processor time,
+//! which other load on the machine disturbs less; the longest commit of a round; and the loader's keys for a
+//! second of its processor time. Both are at `none`, in one group.
 
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_structures::KeyWidth;
+use entresol_transactions::{State, StateContext};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::KeyWidth;
-use entresol_transactions::{State, StateContext};
-
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const KEYS: u64 = 10_000;
 const ROUND: Duration = Duration::from_millis(400);
 
-/// Commits of some updates each until told to stop: their number, processor time, and the longest in microseconds.
+/// Commits of some updates each until told to stop: their number, processor time, and the longest in
+/// microseconds.
 fn write(
     context: &Arc<StateContext>,
     state: &Arc<State>,
@@ -51,8 +51,8 @@ fn processor_time() -> Outcome<Duration> {
     Ok(Duration::from_nanos(ns))
 }
 
-/// A round: commits a second by the clock, and by the processor; the longest commit; keys of the loader a second of its
-/// processor.
+/// A round: commits a second by the clock, and by the processor; the longest commit; keys of the loader a
+/// second of its processor.
 fn round(context: &Arc<StateContext>, states: &[Arc<State>; 2], beside: bool) -> Outcome<[f64; 4]> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {

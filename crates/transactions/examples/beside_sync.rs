@@ -1,20 +1,20 @@
-//! Loss of a writer at `none` beside a writer at `sync` of another state: rounds alone and beside it, in turns.
+//! Loss of a writer at `none` beside a writer at `sync` of another state: rounds alone and beside it, in
+//! turns.
 //!
 //! ```text
 //! cargo run --release -p entresol-transactions --example beside_sync -- DIRECTORY [ROUNDS]
 //! ```
-//! Prints the median of the rates by the clock, and of commits for a second of the writer's own processor time, which
-//! other load on the machine disturbs less.
+//! Prints the median of the rates by the clock, and of commits for a second of the writer's own processor
+//! time, which other load on the machine disturbs less.
 
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_structures::KeyWidth;
+use entresol_transactions::{State, StateContext};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::KeyWidth;
-use entresol_transactions::{State, StateContext};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 

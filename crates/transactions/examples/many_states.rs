@@ -3,17 +3,16 @@
 //! ```text
 //! cargo run --release -p entresol-transactions --example many_states -- DIRECTORY [STATES]
 //! ```
-//! Makes them, opens the database again, commits ten updates over one group and over two, and opens it again as a crash
-//! would leave it. Prints times, resident memory, and the size of the pool, after each step.
-
-use std::error::Error;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Instant;
+//! Makes them, opens the database again, commits ten updates over one group and over two, and opens it again
+//! as a crash would leave it. Prints times, resident memory, and the size of the pool, after each step.
 
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{State, StateContext, StateId};
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

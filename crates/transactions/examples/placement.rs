@@ -3,17 +3,16 @@
 //! ```text
 //! cargo run --release -p entresol-transactions --example placement -- DIRECTORY [COMMITS]
 //! ```
-//! Each commit updates one key of 1,000. Prints microseconds a commit, how much of that on a processor, and the bytes that went
-//! to the journal.
-
-use std::error::Error;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Instant;
+//! Each commit updates one key of 1,000. Prints microseconds a commit, how much of that on a processor, and
+//! the bytes that went to the journal.
 
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{State, StateContext, StateOptions, TierChoice};
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

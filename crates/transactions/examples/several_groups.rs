@@ -3,19 +3,18 @@
 //! ```text
 //! cargo run --release -p entresol-transactions --example several_groups -- DIRECTORY [ROUNDS]
 //! ```
-//! A commit updates sixteen keys, spread over one, two, four or sixteen states, each with a group of its own; one
-//! writer, then two of different keys in the same groups. Rounds take turns; medians, by the clock and by the writers'
-//! time on processors.
+//! A commit updates sixteen keys, spread over one, two, four or sixteen states, each with a group of its own;
+//! one writer, then two of different keys in the same groups. Rounds take turns; medians, by the clock and by
+//! the writers' time on processors.
 
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_structures::KeyWidth;
+use entresol_transactions::{State, StateContext};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::KeyWidth;
-use entresol_transactions::{State, StateContext};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 

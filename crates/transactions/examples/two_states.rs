@@ -1,21 +1,21 @@
-//! Cost of transactions: two states of one group, keys of 8 bytes, values of 32, as in the dissertation's 5.8.1.
+//! Cost of transactions: two states of one group, keys of 8 bytes, values of 32, as in the dissertation's
+//! 5.8.1.
 //!
 //! ```text
 //! cargo run --release -p entresol-transactions --example two_states -- TUPLES [volatile | journal]
 //! ```
-//! Prints reads beside reads of the bare index, commits of ten updates of one writer and of two on disjoint keys. Two
-//! beside one is also said by the writers' time on processors: on a machine that is busy with other things, what the
-//! two cost each other shows there, and what they wait for does not.
+//! Prints reads beside reads of the bare index, commits of ten updates of one writer and of two on disjoint
+//! keys. Two beside one is also said by the writers' time on processors: on a machine that is busy with other
+//! things, what the two cost each other shows there, and what they wait for does not.
 
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_structures::KeyWidth;
+use entresol_transactions::{State, StateContext};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::KeyWidth;
-use entresol_transactions::{State, StateContext};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 

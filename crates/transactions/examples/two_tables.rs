@@ -1,20 +1,21 @@
-//! Two writers of different states, each with a group of its own, beside one: commits of ten updates at `none`.
+//! Two writers of different states, each with a group of its own, beside one: commits of ten updates at
+//! `none`.
 //!
 //! ```text
 //! cargo run --release -p entresol-transactions --example two_tables -- DIRECTORY [ROUNDS] [volatile]
 //! ```
-//! Rounds of one and two take turns; medians, by the clock and by the writers' time on processors. On a machine that is
-//! busy with other things the second shows what the two cost each other, without what they wait for.
+//! Rounds of one and two take turns; medians, by the clock and by the writers' time on processors. On a
+//! machine that is busy with other things the second shows what the two cost each other, without what they
+//! wait for.
 
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_structures::KeyWidth;
+use entresol_transactions::{State, StateContext};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::KeyWidth;
-use entresol_transactions::{State, StateContext};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 

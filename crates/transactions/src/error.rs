@@ -1,10 +1,9 @@
 //! Errors, by what the caller should do.
 
+use crate::{GroupId, Interrupt, StateId, Tier, TierChoice, Timestamp};
 use entresol_memory::DomainKind;
 use entresol_memory::budget::MemoryConsumer;
 use entresol_structures::KeyBytes;
-
-use crate::{GroupId, Interrupt, StateId, Tier, TierChoice, Timestamp};
 
 /// The result of a transactional call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -43,7 +42,8 @@ pub enum Error {
         /// The commit or deletion timestamp that it conflicts with.
         committed: Timestamp,
     },
-    /// The protocol of the group (S2PL, BOCC) ends this transaction because of another one: begin again and retry.
+    /// The protocol of the group (S2PL, BOCC) ends this transaction because of another one: begin again and
+    /// retry.
     #[error("restart because of {state}, {}: {reason}", key_or_range(key))]
     Restart {
         /// The state of the key.
@@ -175,8 +175,8 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
-    /// The commit was written, but it could not be made durable or visible: after a restart it is there completely or
-    /// not at all. Open the database again and check; do not run the transaction again before.
+    /// The commit was written, but it could not be made durable or visible: after a restart it is there
+    /// completely or not at all. Open the database again and check; do not run the transaction again before.
     #[error("the outcome of the commit at {cts} is unknown until the database is opened again: {source}")]
     OutcomeUnknown {
         /// The timestamp of the commit.

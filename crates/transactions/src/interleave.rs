@@ -1,5 +1,5 @@
-//! Points where the order of threads matters. In the crate's own tests a thread may pause at each of them, so that rare
-//! interleavings of the real code come up all the time; otherwise they are nothing.
+//! Points where the order of threads matters. In the crate's own tests a thread may pause at each of them, so
+//! that rare interleavings of the real code come up all the time; otherwise they are nothing.
 
 /// A point where another thread may get ahead.
 #[cfg(not(test))]
@@ -16,17 +16,15 @@ pub(crate) use tests::{at, on_point, pause_from_now_on, point, take_on_point};
 
 #[cfg(test)]
 mod tests {
+    use crate::context::group::STRIPED_KEYS_MAX;
+    use crate::{Error, KeyRange, State, StateContext, Timestamp, Transaction};
+    use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
+    use entresol_structures::KeyWidth;
     use std::cell::{Cell, RefCell};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
     use std::thread;
     use std::time::{Duration, Instant};
-
-    use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
-    use entresol_structures::KeyWidth;
-
-    use crate::group::STRIPED_KEYS_MAX;
-    use crate::{Error, KeyRange, State, StateContext, Timestamp, Transaction};
 
     thread_local! {
         /// Random numbers of a thread that wants to pause; None: it does not.

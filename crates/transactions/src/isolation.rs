@@ -3,8 +3,9 @@
 use crate::Error;
 
 /// An isolation level. At every level nothing uncommitted, aborted or half committed is ever seen, and of two
-/// transactions that write the same key at the same time the first to commit wins. A level is a minimum: groups with
-/// [`Protocol::S2pl`](crate::Protocol::S2pl) or [`Protocol::Bocc`](crate::Protocol::Bocc) are serializable at each.
+/// transactions that write the same key at the same time the first to commit wins. A level is a minimum:
+/// groups with [`Protocol::S2pl`](crate::Protocol::S2pl) or [`Protocol::Bocc`](crate::Protocol::Bocc) are
+/// serializable at each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Isolation {
     /// Each statement sees what was committed before it began.
@@ -12,8 +13,8 @@ pub enum Isolation {
     /// Every statement of the transaction sees what was committed before it began.
     #[default]
     Snapshot,
-    /// As if transactions ran one after another: reads are validated when a transaction that wrote commits, and if they
-    /// changed the commit fails with [`Error::ReadConflict`].
+    /// As if transactions ran one after another: reads are validated when a transaction that wrote commits,
+    /// and if they changed the commit fails with [`Error::ReadConflict`].
     Serializable,
 }
 
@@ -41,7 +42,8 @@ impl Retry {
 }
 
 impl Error {
-    /// Returns true if the transaction failed only because others ran beside it: run it again from its beginning.
+    /// Returns true if the transaction failed only because others ran beside it: run it again from its
+    /// beginning.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,

@@ -34,7 +34,8 @@ entresol_memory::order_points! {
     SLOT_CLEARED: FlushWord,
     /// The bit of a version counts when its words are there.
     BIT_AFTER_ITS_VERSION: After,
-    /// The timestamps of a version, and the end of the one before it beside them, are on their way to the medium.
+    /// The timestamps of a version, and the end of the one before it beside them, are on their way to the
+    /// medium.
     VERSION_TIMES: Flush,
     /// The value of a version is on its way to the medium.
     VERSION_VALUE: Flush,

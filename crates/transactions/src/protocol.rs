@@ -1,8 +1,9 @@
-//! The concurrency control protocols of a state group (dissertation 5.3, 5.4 and 5.8.1), and the options of a context.
+//! The concurrency control protocols of a state group (dissertation 5.3, 5.4 and 5.8.1), and the options of a
+//! context.
 //!
-//! All of them keep the promises of a commit: all states at once or not at all, the durability that was asked for,
-//! recovery without reading rows. They share the write set, the timestamps, `LastCTS` and recovery, and differ in
-//! visibility, waiting, and the placement of versions.
+//! All of them keep the promises of a commit: all states at once or not at all, the durability that was asked
+//! for, recovery without reading rows. They share the write set, the timestamps, `LastCTS` and recovery, and
+//! differ in visibility, waiting, and the placement of versions.
 //!
 //! | protocol | a reader | a writer | versions |
 //! | --- | --- | --- | --- |
@@ -11,17 +12,16 @@
 //! | S2PL | the newest commit, locked until it ends; restarts where a writer is | locks; waits for readers and younger writers | slots; only the newest is kept |
 //! | BOCC | the newest commits, *not* of one point in time; its commit says whether they were | validates what it read | the same |
 //!
-//! S2PL and BOCC are serializable whatever level was asked for: a level is a minimum. A transaction over groups of
-//! different protocols gets from each the promise of that one, and not one serial order over all.
+//! S2PL and BOCC are serializable whatever level was asked for: a level is a minimum. A transaction over
+//! groups of different protocols gets from each the promise of that one, and not one serial order over all.
 //!
 //! Choosing costs one predictable branch in a read and in a commit.
 
+use crate::mvcc::object::VERSION_SLOTS_MAX;
+use crate::visibility::active::TRANSACTIONS_MAX;
+use crate::{Error, Result};
 use std::fmt;
 use std::time::Duration;
-
-use crate::active::TRANSACTIONS_MAX;
-use crate::object::VERSION_SLOTS_MAX;
-use crate::{Error, Result};
 
 /// Concurrency control protocol of a group; see the table in the [crate's design](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,8 +34,8 @@ pub enum Protocol {
     MvccOutOfPlace,
     /// Strict two-phase locking; readers restart, writers wait (5.8.1, competitor 1). Serializable.
     S2pl,
-    /// Backward-oriented optimistic concurrency control (5.8.1, competitor 2). Serializable. Reads of a transaction
-    /// count only when its commit succeeded, also if it wrote nothing.
+    /// Backward-oriented optimistic concurrency control (5.8.1, competitor 2). Serializable. Reads of a
+    /// transaction count only when its commit succeeded, also if it wrote nothing.
     Bocc,
 }
 
@@ -88,7 +88,8 @@ pub const VERSION_SLOTS_MIN: usize = 2;
 /// Options for opening a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextOptions {
-    /// The protocol of groups that do not ask for one. Stored with a new database; later opens take the stored one.
+    /// The protocol of groups that do not ask for one. Stored with a new database; later opens take the
+    /// stored one.
     pub protocol: Protocol,
     /// Version slots of a new object: [`VERSION_SLOTS_MIN`] to [`VERSION_SLOTS_MAX`].
     pub version_slots: usize,
@@ -102,7 +103,8 @@ pub struct ContextOptions {
     pub lock_wait_max: Duration,
     /// Maximum jump of the machine's clock that timestamps follow, while version histories are kept.
     pub clock_jump_max: Duration,
-    /// Maximum number of transactions that may be active at once; [`Error::Busy`] beyond. Each takes 128 bytes of DRAM.
+    /// Maximum number of transactions that may be active at once; [`Error::Busy`] beyond. Each takes 128
+    /// bytes of DRAM.
     pub transactions_max: usize,
 }
 

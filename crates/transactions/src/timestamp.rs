@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// A commit or deletion timestamp (CTS, DTS). Assigned by one counter that starts, at every open, at the clock in
-/// nanoseconds or after everything stored, whichever is later; so it also orders commits across restarts.
+/// A commit or deletion timestamp (CTS, DTS). Assigned by one counter that starts, at every open, at the
+/// clock in nanoseconds or after everything stored, whichever is later; so it also orders commits across
+/// restarts.
 pub type Timestamp = u64;
 
 /// The deletion timestamp of a version that nothing has superseded.

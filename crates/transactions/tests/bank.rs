@@ -1,17 +1,9 @@
-//! A bank: threads move money between accounts and record the transfers, in another state of the same transaction.
-//! After a power failure, a kill, or a full disk no money is lost or made, no transfer is there by half or twice, and
-//! none that was acknowledged is missing: the book, replayed, gives the balances.
+//! A bank: threads move money between accounts and record the transfers, in another state of the same
+//! transaction. After a power failure, a kill, or a full disk no money is lost or made, no transfer is there
+//! by half or twice, and none that was acknowledged is missing: the book, replayed, gives the balances.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
-
-use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use common::key;
 use entresol_memory::crash::{CrashPoint, Survivors};
@@ -21,6 +13,13 @@ use entresol_transactions::crash_histories::check_sound;
 use entresol_transactions::{
     ContextOptions, Error, KeyRange, Protocol, Result, State, StateContext, StateId, Transaction,
 };
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const ACCOUNTS: u64 = 6;
 const OPENING_BALANCE: i64 = 1_000;
@@ -80,7 +79,8 @@ impl Bank {
         Ok(transaction.read(&self.accounts, &key(account), |value| word(value, 0))?.unwrap())
     }
 
-    /// A transfer and its entry of the book, with some more bytes; tried again as long as only others are in the way.
+    /// A transfer and its entry of the book, with some more bytes; tried again as long as only others are in
+    /// the way.
     fn transfer(&self, thread: usize, number: u64, bytes: usize) -> Result<()> {
         let mut random = (number << 8 | thread as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16;
         let mut draw = |bound: u64| {

@@ -4,13 +4,12 @@
 
 mod common;
 
-use std::hint::black_box;
-use std::time::Instant;
-
 use common::{key, two_states};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{KeyRange, StateContext};
+use std::hint::black_box;
+use std::time::Instant;
 
 const ROWS: u64 = 1000;
 

@@ -61,7 +61,8 @@ fn commits_that_were_validated() {
     run_with("BOCC", Groups::One, of(Protocol::Bocc));
 }
 
-/// A reader is open most of the time, so with two slots its versions move to DRAM, and objects are built again.
+/// A reader is open most of the time, so with two slots its versions move to DRAM, and objects are built
+/// again.
 #[test]
 fn old_versions_beside_objects_of_two_slots() {
     let context = ContextOptions { version_slots_max: 2, ..ContextOptions::default() };

@@ -1,15 +1,15 @@
-//! One power failure after the other, also during recovery: invalid ranges pile up, are searched, and scrubbed.
+//! One power failure after the other, also during recovery: invalid ranges pile up, are searched, and
+//! scrubbed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
-
-use std::sync::{Arc, Mutex};
 
 use common::{Rows, key, rows};
 use entresol_memory::crash::{CrashPoint, Survivors};
 use entresol_memory::{Durability, Env, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{INVALID_RANGES_MAX, StateContext, StateId};
+use std::sync::{Arc, Mutex};
 
 const KEYS: u64 = 40;
 const CRASHES: u64 = 1000;

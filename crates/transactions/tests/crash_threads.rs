@@ -3,15 +3,14 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
-use std::thread;
-
 use common::{get, key};
 use entresol_memory::crash::{CrashPoint, Survivors};
 use entresol_memory::{Durability, Env, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{StateContext, StateId};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 const THREADS: usize = 3;
 /// Each thread writes its counter to this many keys of both states, a new one every few commits.
@@ -51,7 +50,8 @@ fn observe(
         if !armed.load(SeqCst) || !random.random_u64().is_multiple_of(7) {
             return;
         }
-        // In this order: what was reported before the image must be in it, what is in it was attempted before.
+        // In this order: what was reported before the image must be in it, what is in it was attempted
+        // before.
         let reported = counters.reported.each_ref().map(|counter| counter.load(SeqCst));
         let seed = random.random_u64();
         let survivors = [Survivors::Fenced, Survivors::Flushed, Survivors::Everything];

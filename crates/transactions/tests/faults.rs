@@ -3,14 +3,13 @@
 
 mod common;
 
-use std::path::Path;
-use std::sync::Arc;
-
 use common::{Rows, key, put, rows};
 use entresol_memory::env::{Fault, FaultyFiles};
 use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{Error, INVALID_RANGES_MAX, State, StateContext, StateId};
+use std::path::Path;
+use std::sync::Arc;
 
 fn open(dir: &Path, files: &FaultyFiles) -> Arc<StateContext> {
     let options = PoolOptions {
@@ -78,7 +77,8 @@ fn a_commit_that_cannot_be_made_durable_is_never_seen_and_latches() {
     }
 }
 
-/// A vacuum that finds a full disk or a failing device returns an error, and removes nothing that is not dead.
+/// A vacuum that finds a full disk or a failing device returns an error, and removes nothing that is not
+/// dead.
 #[test]
 fn a_failing_vacuum_removes_only_dead_versions() {
     const KEYS: u64 = 3000;

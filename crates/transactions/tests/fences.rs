@@ -1,16 +1,15 @@
-//! The number of fences and flushes of each operation, pinned in `tests/fences.txt`: a change of it is a diff.
-//! `BLESS=1 cargo test -p entresol-transactions --test fences` writes the file anew.
+//! The number of fences and flushes of each operation, pinned in `tests/fences.txt`: a change of it is a
+//! diff. `BLESS=1 cargo test -p entresol-transactions --test fences` writes the file anew.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
-
-use std::fmt::Write;
-use std::sync::Arc;
 
 use common::{key, put};
 use entresol_memory::{Durability, Env, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{State, StateContext};
+use std::fmt::Write;
+use std::sync::Arc;
 
 fn count(context: &Arc<StateContext>, out: &mut String, name: &str, operation: impl FnOnce()) {
     let before = context.pool().stats();

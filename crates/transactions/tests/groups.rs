@@ -3,15 +3,14 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::thread;
-use std::time::{Duration, Instant};
-
 use common::{get, key, put, volatile};
 use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{Error, KeyRange, Protocol, State, StateContext, StateId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
 
 const GROUPS: u64 = 24;
 const KEYS: u64 = 4;

@@ -1,11 +1,8 @@
-//! The anomalies of the literature (Adya's G0 to G2, lost updates, skews), at each level: forbidden ones do not happen.
+//! The anomalies of the literature (Adya's G0 to G2, lost updates, skews), at each level: forbidden ones do
+//! not happen.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use common::{get, key, scan, two_states};
 use entresol_memory::{Durability, Env};
@@ -15,6 +12,9 @@ use entresol_transactions::{
     Transaction,
 };
 use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 /// The protocols that tell levels apart; the others are serializable at each (`tests/protocols.rs`).
 fn cases() -> impl Iterator<Item = (Protocol, Isolation)> {
@@ -288,8 +288,8 @@ fn many_reads_count_as_all() {
     assert!(matches!(commit(&reader), Err(Error::ReadConflict { .. })));
 }
 
-/// Doctors on call: everybody may leave if somebody else stays. Serializable transactions keep one there, whatever
-/// the interleaving; each also reads over two groups.
+/// Doctors on call: everybody may leave if somebody else stays. Serializable transactions keep one there,
+/// whatever the interleaving; each also reads over two groups.
 #[test]
 fn write_skew_never_happens_to_threads() {
     let (context, first, _) = two_states(KeyWidth::Eight);
@@ -323,8 +323,8 @@ fn write_skew_never_happens_to_threads() {
     assert!(left.load(Ordering::Relaxed) > 0);
 }
 
-/// Random transactions of threads; their commit order is the serial order, so replaying them in it gives what they
-/// read.
+/// Random transactions of threads; their commit order is the serial order, so replaying them in it gives what
+/// they read.
 #[test]
 fn serializable_histories_replay_in_commit_order() {
     const KEYS: u64 = 8;

@@ -3,15 +3,14 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
-use std::sync::Arc;
-
 use common::Rows;
 use entresol_memory::Durability;
 use entresol_structures::{KeyBytes, KeyWidth};
 use entresol_transactions::{Error, KeyRange, Mark, State, StateContext, Transaction};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
 
 const TRANSACTIONS: usize = 4;
 const KEYS: u8 = 6;

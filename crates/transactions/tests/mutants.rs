@@ -1,14 +1,12 @@
-//! The score of the crash checker: every deliberate bug of the catalogue is caught by small operation histories that
-//! the unchanged code passes.
+//! The score of the crash checker: every deliberate bug of the catalogue is caught by small operation
+//! histories that the unchanged code passes.
 //!
-//! `cargo test -p entresol-transactions --features mutants --test mutants -- --nocapture` prints the table; with
-//! `ENTRESOL_MUTANT=point:fault` it looks at that one alone.
+//! `cargo test -p entresol-transactions --features mutants --test mutants -- --nocapture` prints the table;
+//! with `ENTRESOL_MUTANT=point:fault` it looks at that one alone.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "common/points.rs"]
 mod points;
-
-use std::time::Instant;
 
 use entresol_memory::crash::{CrashOptions, CrashReport};
 use entresol_memory::order::faults::{SELECT, check_all, select};
@@ -17,8 +15,8 @@ use entresol_transactions::crash_histories::{
     check_large_commits, check_past, check_volatile,
 };
 use entresol_transactions::{ContextOptions, POINTS, Protocol};
-
 use points::LIST;
+use std::time::Instant;
 
 type History = (&'static str, fn(&CrashOptions) -> entresol_memory::Result<CrashReport>);
 

@@ -1,16 +1,16 @@
-//! Readers that stay while keys change: their versions move beside the objects, and neither waits for the other.
+//! Readers that stay while keys change: their versions move beside the objects, and neither waits for the
+//! other.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 
 use common::{get, key, put, rows, volatile};
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{ContextOptions, Error, State, StateContext};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 fn opened(options: ContextOptions) -> (Arc<StateContext>, Arc<State>) {
     let context = StateContext::open_or_create_with(volatile(), options).unwrap();

@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
 use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{KeyRange, State, StateContext, StateId};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const KEYS: u64 = 100_000;
 /// Keys that are found again in the pool file.

@@ -3,13 +3,6 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::Duration;
-
 use common::{Rows, delete, get, key, put, rows, scan};
 use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
 use entresol_structures::{KeyBytes, KeyWidth};
@@ -17,6 +10,12 @@ use entresol_transactions::{
     ContextOptions, Error, GroupId, Isolation, KeyRange, Protocol, State, StateContext, Timestamp,
     Transaction,
 };
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 fn context_with(protocol: Protocol) -> Arc<StateContext> {
     let options = ContextOptions { protocol, ..ContextOptions::default() };
@@ -161,8 +160,8 @@ fn random_points_in_time_match_the_oracle() {
     }
 }
 
-/// Some keys with so many versions that scans seek, others with few so that they walk; keys that come, go and are
-/// removed from the index; every timestamp at which something began or ended, and those beside it.
+/// Some keys with so many versions that scans seek, others with few so that they walk; keys that come, go and
+/// are removed from the index; every timestamp at which something began or ended, and those beside it.
 #[test]
 fn many_versions_of_some_keys_match_the_oracle() {
     let widths = [KeyWidth::Eight, KeyWidth::Variable, KeyWidth::Sixteen];
@@ -211,7 +210,8 @@ fn many_versions_of_some_keys_match_the_oracle() {
     }
 }
 
-/// Keys that are too long for a history can be written once; keys that lie behind them are found all the same.
+/// Keys that are too long for a history can be written once; keys that lie behind them are found all the
+/// same.
 #[test]
 fn keys_that_no_history_has_room_for_do_not_hide_others() {
     let context = common::context();

@@ -1,11 +1,8 @@
-//! States that are placed in a tier: commits over several tiers, what is left after a restart, space, memory, errors.
+//! States that are placed in a tier: commits over several tiers, what is left after a restart, space, memory,
+//! errors.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
-
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use common::{Rows, delete, get, key, put, rows};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer};
@@ -16,6 +13,9 @@ use entresol_transactions::{
     ContextOptions, Error, GroupId, Protocol, Reclaimer, State, StateContext, StateId, StateOptions, Tier,
     TierChoice,
 };
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 fn journal(dir: &Path) -> PoolOptions {
     assert!(dir.is_dir());

@@ -3,12 +3,11 @@
 
 mod common;
 
-use std::ops::Bound;
-
 use common::{context, delete, get, key, put, rows, scan, two_states};
 use entresol_memory::{DomainChoice, Durability, MemoryBudget, MemoryConsumer, Pool, PoolOptions};
 use entresol_structures::{KeyBytes, KeyWidth};
 use entresol_transactions::{Error, KeyRange, StateContext, TRANSACTIONS_MAX, Vote};
+use std::ops::Bound;
 
 #[test]
 fn a_snapshot_does_not_move() {

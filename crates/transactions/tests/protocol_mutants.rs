@@ -7,14 +7,13 @@ mod common;
 #[path = "common/points.rs"]
 mod points;
 
-use std::sync::Arc;
-
 use common::interleavings::look;
 use common::{get, put, volatile};
 use entresol_memory::order::faults::{check_all, select};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{ContextOptions, POINTS, Protocol, StateContext};
 use points::{INTERLEAVINGS, LIST};
+use std::sync::Arc;
 
 /// A reader of the first version, while others come and go.
 fn long_reader() -> Option<String> {

@@ -1,14 +1,8 @@
-//! The protocols beside each other: every interleaving of the literature's anomalies, threads whose histories are
-//! replayed, and that a choice stays.
+//! The protocols beside each other: every interleaving of the literature's anomalies, threads whose histories
+//! are replayed, and that a choice stays.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use common::interleavings::look;
 use common::{get, key, put, rows, scan, volatile};
@@ -17,6 +11,11 @@ use entresol_structures::KeyWidth;
 use entresol_transactions::{
     Commit, ContextOptions, Error, Isolation, KeyRange, Protocol, Retry, State, StateContext, Transaction,
 };
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 fn options(protocol: Protocol) -> ContextOptions {
     ContextOptions { protocol, ..ContextOptions::default() }

@@ -3,13 +3,12 @@
 
 mod common;
 
-use std::path::Path;
-use std::sync::Arc;
-
 use common::{delete, get, key, put, rows};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{GroupId, StateContext, StateId};
+use std::path::Path;
+use std::sync::Arc;
 
 fn open(dir: &Path) -> Arc<StateContext> {
     let options =

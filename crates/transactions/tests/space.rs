@@ -3,13 +3,12 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use common::{delete, get, key, put, rows, two_states};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{Error, Reclaimer, State, StateContext};
+use std::sync::Arc;
+use std::time::Duration;
 
 #[test]
 fn a_long_reader_keeps_its_version_and_never_blocks_the_writer() {
@@ -141,8 +140,8 @@ fn a_thread_reclaims_what_one_commit_deletes_however_much_it_is() {
     assert!(left <= empty + (64 << 10), "{left} bytes, {empty} before");
 }
 
-/// An object that has grown for readers is small again after a write that comes when they are gone, and not at once;
-/// also if the key was deleted just before.
+/// An object that has grown for readers is small again after a write that comes when they are gone, and not
+/// at once; also if the key was deleted just before.
 #[test]
 fn a_write_makes_an_object_small_again_that_grew_for_readers() {
     for is_deleted in [false, true] {
@@ -173,7 +172,8 @@ fn a_write_makes_an_object_small_again_that_grew_for_readers() {
     }
 }
 
-/// Objects that stay after a burst are spread over many slabs; rewriting them brings them together, and frees slabs.
+/// Objects that stay after a burst are spread over many slabs; rewriting them brings them together, and frees
+/// slabs.
 #[test]
 fn rewriting_brings_objects_together() {
     let (context, state, _) = two_states(KeyWidth::Eight);
@@ -386,7 +386,8 @@ fn a_vacuum_leaves_a_state_that_is_dropped_under_it() {
     }
 }
 
-/// Free blocks of the file go back to the disk while the database is open, and are there again when they are needed.
+/// Free blocks of the file go back to the disk while the database is open, and are there again when they are
+/// needed.
 #[test]
 fn the_file_returns_freed_blocks_to_the_disk() {
     use std::os::unix::fs::MetadataExt;

@@ -3,6 +3,11 @@
 
 mod common;
 
+use common::{get, key, put, rows, scan};
+use entresol_memory::env::{Files, OpenMode, RealFiles, StorageFile};
+use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolOptions};
+use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
+use entresol_transactions::{Isolation, KeyRange, State, StateContext};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -10,12 +15,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use common::{get, key, put, rows, scan};
-use entresol_memory::env::{Files, OpenMode, RealFiles, StorageFile};
-use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolOptions};
-use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
-use entresol_transactions::{Isolation, KeyRange, State, StateContext};
 
 /// Real files whose syncs can be held up.
 #[derive(Clone, Default)]
@@ -107,8 +106,8 @@ fn open(dir: &Path, files: &SlowFiles) -> Arc<StateContext> {
     StateContext::open_or_create(Pool::open_or_create(dir, &options).unwrap()).unwrap()
 }
 
-/// Commits at `none` and `group` go on while a device holds up a commit at `sync`, of another state of the same group,
-/// and new readers see them, and not that one.
+/// Commits at `none` and `group` go on while a device holds up a commit at `sync`, of another state of the
+/// same group, and new readers see them, and not that one.
 #[test]
 fn commits_without_sync_do_not_wait_for_a_sync() {
     let dir = tempfile::tempdir().unwrap();
@@ -187,9 +186,9 @@ fn commits_over_groups_are_seen_completely_at_each_durability() {
     });
 }
 
-/// A loader commits many keys of two groups at a time beside writers of other keys, at each durability, and beside
-/// serializable transactions that read a range of those: each is seen completely and in its order, now and after a
-/// restart.
+/// A loader commits many keys of two groups at a time beside writers of other keys, at each durability, and
+/// beside serializable transactions that read a range of those: each is seen completely and in its order, now
+/// and after a restart.
 #[test]
 fn a_loader_beside_small_writers_is_seen_completely() {
     const LOADED: u64 = 200;
@@ -270,8 +269,8 @@ fn number_of(value: &[u8]) -> u64 {
     u64::from_le_bytes(value.try_into().unwrap())
 }
 
-/// The journal is at its maximum and the device holds up the checkpoint that would make room: writers wait, without the
-/// latches of leaves, so that readers of the same leaves go on.
+/// The journal is at its maximum and the device holds up the checkpoint that would make room: writers wait,
+/// without the latches of leaves, so that readers of the same leaves go on.
 #[test]
 fn readers_of_a_hot_leaf_do_not_wait_for_the_journal() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,17 +1,17 @@
-//! Races: transfers between two states keep a sum; readers check it while writers, a vacuum and long readers run.
+//! Races: transfers between two states keep a sum; readers check it while writers, a vacuum and long readers
+//! run.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use common::{key, scan, two_states};
 use entresol_memory::{Durability, Env};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{Error, KeyRange, State, StateContext, Transaction};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 const KEYS: u64 = 16;
 const EACH: u64 = 1000;

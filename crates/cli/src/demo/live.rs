@@ -1,5 +1,5 @@
-//! Counters of a running demo: updated by the sinks after each commit, read by the progress line, by the source of the
-//! infrastructure (which follows the households), and by the summary.
+//! Counters of a running demo: updated by the sinks after each commit, read by the progress line, by the
+//! source of the infrastructure (which follows the households), and by the summary.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

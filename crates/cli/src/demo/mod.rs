@@ -23,20 +23,18 @@ pub mod sources;
 pub mod summary;
 pub mod topology;
 
+use crate::arguments::SmartMeteringArguments;
+use crate::error::{Error, Result};
+use crate::shell::output;
+use entresol::Database;
+use entresol::streams::Report;
+use live::LiveCounters;
+use progress::Progress;
+use setup::{Directory, Input};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
-
-use entresol::Database;
-use entresol::streams::Report;
-
-use crate::arguments::SmartMeteringArguments;
-use crate::error::{Error, Result};
-use crate::shell::output;
-use live::LiveCounters;
-use progress::Progress;
-use setup::{Directory, Input};
 use summary::Summary;
 use topology::{Plan, Topologies};
 

@@ -1,10 +1,9 @@
 //! The progress line of a long run: rewritten in place at a terminal, else a line each few seconds.
 
+use super::live::LiveCounters;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-use super::live::LiveCounters;
 
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(250);
 const LOG_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,8 +1,9 @@
 //! Rules for windows of the infrastructure that are out of range.
 //!
 //! The mean of the window must lie within the limits of its channel's specification; the mean of a load,
-//! moreover, must not be above `per_demand_max` times the demand of the households behind it (more is drawn than
-//! is metered). Without a specification, without a value, or without a demand, there is nothing to judge.
+//! moreover, must not be above `per_demand_max` times the demand of the households behind it (more is drawn
+//! than is metered). Without a specification, without a value, or without a demand, there is nothing to
+//! judge.
 
 /// The limits of a channel that are in force.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,13 +1,11 @@
 //! Score of alarms against known failures: the injected ones, or the labelled ones.
 
-use std::collections::HashSet;
-
-use entresol::Database;
-use entresol::tables::{ScanRange, Value};
-
 use super::feed::{Channel, KnownFailure, WINDOW_US};
 use super::summary::FailureScore;
 use crate::error::Result;
+use entresol::Database;
+use entresol::tables::{ScanRange, Value};
+use std::collections::HashSet;
 
 /// (asset, quantity, window start) of all rows of a table with that key.
 fn windows(database: &Database, table: &str) -> Result<Vec<(Channel, i64)>> {

@@ -1,13 +1,5 @@
 //! Setup: feeds from arguments, and a demo that may go on from a directory.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-
-use entresol::streams::POSITIONS_TABLE;
-use entresol::tables::Value;
-use entresol::{Database, Options, Session};
-
 use super::feed::files::Files;
 use super::feed::rejects::Rejects;
 use super::feed::{Feeds, Limited, Shares, simulator};
@@ -16,6 +8,12 @@ use super::snapshots;
 use super::topology::{HOUSEHOLD_TOPOLOGY, INFRASTRUCTURE_TOPOLOGY};
 use crate::arguments::SmartMeteringArguments;
 use crate::error::{Error, Result};
+use entresol::streams::POSITIONS_TABLE;
+use entresol::tables::Value;
+use entresol::{Database, Options, Session};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 /// Default number of readings of the simulator.
 const READINGS_DEFAULT: u64 = 1_000_000;

@@ -1,13 +1,11 @@
 //! The demo's sinks: called after the commit, they count, report and print.
 
+use super::live::LiveCounters;
+use entresol::streams::{Batch, Sink};
+use entresol::tables::{Column, Value};
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-
-use entresol::streams::{Batch, Sink};
-use entresol::tables::{Column, Value};
-
-use super::live::LiveCounters;
 
 /// Callback after each committed transaction: the stream, and the position that is committed now.
 pub type Reporter = Arc<dyn Fn(StreamName, u64) + Send + Sync>;
@@ -76,8 +74,8 @@ impl Sink for CommittedSink {
     }
 }
 
-/// Sink behind the windows of the households: tells the infrastructure up to when they are committed. Expects the end
-/// of the window in the first column.
+/// Sink behind the windows of the households: tells the infrastructure up to when they are committed. Expects
+/// the end of the window in the first column.
 pub struct ClosedSink(pub Arc<LiveCounters>);
 
 impl Sink for ClosedSink {

@@ -2,25 +2,23 @@
 //!
 //! Each check is one read transaction of several statements. Its results must fit together:
 //!
-//! - For each channel, `latest` has the window that is the last one in `infrastructure` (one transaction writes
-//!   both), and no alarm is newer.
+//! - For each channel, `latest` has the window that is the last one in `infrastructure` (one transaction
+//!   writes both), and no alarm is newer.
 //! - Stream 1: the readings in closed windows (`meter`) and in open ones (`meter_open`) are as many as the
 //!   position that the source stored (`streams_positions`): state and position are of one transaction.
 //! - Stream 2: the same for `infrastructure`, `infrastructure_open` and its position.
 //! - `household` has as many readings as `meter`.
 
+use super::live::LiveCounters;
+use super::topology::{HOUSEHOLD_TOPOLOGY, INFRASTRUCTURE_TOPOLOGY};
+use crate::error::{Error, Result};
+use entresol::arrow::array::RecordBatch;
+use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
+use entresol::{Database, Session};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-
-use entresol::arrow::array::RecordBatch;
-use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
-use entresol::{Database, Session};
-
-use super::live::LiveCounters;
-use super::topology::{HOUSEHOLD_TOPOLOGY, INFRASTRUCTURE_TOPOLOGY};
-use crate::error::{Error, Result};
 
 /// Pause between two checks of a session: the demo measures streams, not the speed of checks.
 const PAUSE: Duration = Duration::from_millis(25);

@@ -1,21 +1,19 @@
 //! The demo's feeds as sources of topologies.
 //!
-//! The position of a source is the index in its feed. The infrastructure follows the households: a reading is emitted
-//! once all household windows up to the end of its own window are committed. So the transaction that closes its window,
-//! which begins with it or later, finds the demand of the households in its snapshot, and its writes depend on the
-//! streams alone, not on which of them is faster.
-
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::Duration;
-
-use entresol::streams::{Next, Position, Source, SourceBatch, Tuple};
-use entresol::tables::{Column, DataType, Value};
+//! The position of a source is the index in its feed. The infrastructure follows the households: a reading is
+//! emitted once all household windows up to the end of its own window are committed. So the transaction that
+//! closes its window, which begins with it or later, finds the demand of the households in its snapshot, and
+//! its writes depend on the streams alone, not on which of them is faster.
 
 use super::crash::oracle::double;
 use super::feed::{Feed, HouseholdReading, InfrastructureReading, Revision, WINDOW_US};
 use super::live::LiveCounters;
+use entresol::streams::{Next, Position, Source, SourceBatch, Tuple};
+use entresol::tables::{Column, DataType, Value};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 /// Maximum time that the infrastructure waits for the households at once.
 const WAIT: Duration = Duration::from_micros(500);

@@ -1,13 +1,11 @@
 //! Summary of a run of the demo: as a table and as JSON.
 
+use crate::error::{Error, Result};
+use crate::shell::meta::print_table;
+use serde_json::json;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-
-use serde_json::json;
-
-use crate::error::{Error, Result};
-use crate::shell::meta::print_table;
 
 /// The results of a run.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -8,20 +8,10 @@
 //!  stream 3  revisions ───────────────────────────────────────────────────────► specification
 //! ```
 //!
-//! - Stream 1 is one topology, streams 2 and 3, merged by event time, another: each writes its states together.
+//! - Stream 1 is one topology, streams 2 and 3, merged by event time, another: each writes its states
+//!   together.
 //! - Windows that are open are in `meter_open`, `household_open` and `infrastructure_open`.
 //! - A transaction of stream 1 is a number of readings; one of streams 2 and 3 closes one window.
-
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
-use entresol::streams::{
-    Aggregate, Boundary, JoinKind, Merge, Report, Running, Stream, ToTable, Topology, TopologyBuilder,
-    Trigger, Tumbling, Tuple,
-};
-use entresol::tables::{Column, DataType, Value};
-use entresol::{Database, Durability};
 
 use super::feed::{Feeds, Shares};
 use super::live::LiveCounters;
@@ -29,6 +19,15 @@ use super::rules::{self, Limits};
 use super::sinks::{AlarmSink, ClosedSink, CommittedSink, Reporter, StreamName};
 use super::sources;
 use crate::error::Result;
+use entresol::streams::{
+    Aggregate, Boundary, JoinKind, Merge, Report, Running, Stream, ToTable, Topology, TopologyBuilder,
+    Trigger, Tumbling, Tuple,
+};
+use entresol::tables::{Column, DataType, Value};
+use entresol::{Database, Durability};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The topology of stream 1.
 pub const HOUSEHOLD_TOPOLOGY: &str = "households";
@@ -102,8 +101,8 @@ impl Topologies {
         Ok(Topologies { households: households.start()?, infrastructure: infrastructure.start()? })
     }
 
-    /// To be called now and then: once stream 1 has ended, the infrastructure waits for it no longer; and if one
-    /// topology has ended early, by an error, the other one is stopped.
+    /// To be called now and then: once stream 1 has ended, the infrastructure waits for it no longer; and if
+    /// one topology has ended early, by an error, the other one is stopped.
     pub fn supervise(&self, shares: Shares, live: &LiveCounters) {
         let read = |stream| live.position(stream).load(Ordering::Relaxed);
         if self.households.is_finished() {

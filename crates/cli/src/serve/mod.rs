@@ -1,33 +1,32 @@
 //! `entresol serve DIR`: the database on the PostgreSQL wire, until a signal ends it.
 //!
-//! - SIGTERM and SIGINT end it in order: nothing new begins, running statements may finish within a limit, then the
-//!   database is closed, and the next open has nothing to recover. Without them it ends as in a crash, which loses
-//!   nothing either.
-//! - If a thread is busy with something that cannot be stopped, the process ends without it, [`END_TIME_MAX`] after the
-//!   limit.
+//! - SIGTERM and SIGINT end it in order: nothing new begins, running statements may finish within a limit,
+//!   then the database is closed, and the next open has nothing to recover. Without them it ends as in a
+//!   crash, which loses nothing either.
+//! - If a thread is busy with something that cannot be stopped, the process ends without it, [`END_TIME_MAX`]
+//!   after the limit.
 //! - The lines on standard output name its addresses; they are written when clients can connect.
 
 pub mod role;
 
-use std::io::Write;
-use std::net::SocketAddr;
-use std::time::Duration;
-
+use crate::arguments::{ServeArguments, TlsMode};
+use crate::error::{Error, Result};
+use crate::shell::output;
 use entresol::query::STACK_BYTES;
 use entresol::{Database, Options};
 use entresol_server::{Limits, Server, ServerOptions, TlsOptions};
 use nix::sys::signal::{SigSet, Signal};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::sync::oneshot;
-
-use crate::arguments::{ServeArguments, TlsMode};
-use crate::error::{Error, Result};
-use crate::shell::output;
 
 /// Maximum time for the process to end after statements had their time.
 const END_TIME_MAX: Duration = Duration::from_millis(1500);
 /// Maximum time for the threads of connections to end once there are none.
 const THREADS_TIME_MAX: Duration = Duration::from_millis(200);
-/// Number of polls of tasks after which a busy thread checks sockets and clocks. A poll of a query takes milliseconds.
+/// Number of polls of tasks after which a busy thread checks sockets and clocks. A poll of a query takes
+/// milliseconds.
 const TURNS_PER_LOOK: u32 = 8;
 
 /// Runs `entresol serve`.
@@ -84,7 +83,8 @@ fn announce(address: SocketAddr, metrics: Option<SocketAddr>, encrypted: bool) -
     Ok(out.flush()?)
 }
 
-/// Blocks the signals that end the server and reports the first of them. The process ends within `time_max` of it.
+/// Blocks the signals that end the server and reports the first of them. The process ends within `time_max`
+/// of it.
 fn signalled(time_max: Duration) -> Result<oneshot::Receiver<Signal>> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);

@@ -1,16 +1,14 @@
 //! `entresol role …`: roles that may connect to a served database, and their privileges.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
-use std::path::Path;
-
-use entresol::{Database, Options};
-use entresol_server::roles::{self, ALL_TABLES, Privileges, Role};
-use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
-
 use crate::arguments::{GrantArguments, PasswordSource, RoleCommand};
 use crate::error::{Error, Result};
 use crate::shell::output;
+use entresol::{Database, Options};
+use entresol_server::roles::{self, ALL_TABLES, Privileges, Role};
+use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::path::Path;
 
 /// Runs `entresol role`.
 pub fn run(command: &RoleCommand) -> Result<()> {

@@ -1,14 +1,12 @@
 //! The shell at a terminal: line editing, history, completion, statements over several lines.
 //!
 //! The history is stored in `$ENTRESOL_HISTORY`, else in `$XDG_STATE_HOME/entresol/history`, else in
-//! `~/.local/state/entresol/history`; at most [`HISTORY_ENTRIES_MAX`] entries. Where it cannot be stored, the shell
-//! works without.
+//! `~/.local/state/entresol/history`; at most [`HISTORY_ENTRIES_MAX`] entries. Where it cannot be stored, the
+//! shell works without.
 
-use std::env;
-use std::fs;
-use std::io::Write;
-use std::path::PathBuf;
-
+use super::{Shell, meta, output};
+use crate::error::{Error, Result};
+use entresol::query::{Splitter, statements};
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -16,11 +14,10 @@ use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Context, Editor, Helper};
-
-use entresol::query::{Splitter, statements};
-
-use super::{Shell, meta, output};
-use crate::error::{Error, Result};
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
 
 /// Maximum number of entries of the history.
 pub const HISTORY_ENTRIES_MAX: usize = 10_000;

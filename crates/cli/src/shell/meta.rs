@@ -1,14 +1,12 @@
 //! The `\` commands.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
-
-use clap::ValueEnum;
-
 use super::Shell;
 use super::output::Format;
 use crate::error::{Error, Result};
+use clap::ValueEnum;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
 
 /// Text printed by `\?`.
 const HELP: &str = r"\q                     leave
@@ -74,8 +72,8 @@ fn run_copy(shell: &mut Shell, text: &str, out: &mut dyn Write) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The parts of `… FROM 'file' …` or `… TO 'file' …`: the text before, true for FROM, the file, the text behind. The
-/// file is the first quoted string outside the parentheses of a query.
+/// The parts of `… FROM 'file' …` or `… TO 'file' …`: the text before, true for FROM, the file, the text
+/// behind. The file is the first quoted string outside the parentheses of a query.
 fn copied_file(text: &str) -> Option<(&str, bool, String, &str)> {
     let (mut depth, mut quoted) = (0usize, None);
     for (at, character) in text.char_indices() {

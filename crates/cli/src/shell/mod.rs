@@ -1,7 +1,8 @@
 //! `entresol shell DIR`: SQL by hand, from the command line, a file, or standard input.
 //!
-//! - Statements end with `;` and run one after the other in one session; the first error ends everything but the
-//!   interactive shell, with exit status 1 and the message (and the line, where there is one) on standard error.
+//! - Statements end with `;` and run one after the other in one session; the first error ends everything but
+//!   the interactive shell, with exit status 1 and the message (and the line, where there is one) on standard
+//!   error.
 //! - `\` commands stand alone on a line, outside of a statement.
 //! - Memory: one statement's result at a time, as the session returns it.
 
@@ -9,17 +10,15 @@ pub mod interactive;
 pub mod meta;
 pub mod output;
 
+use crate::arguments::ShellArguments;
+use crate::error::{Error, Result};
+use entresol::query::Splitter;
+use entresol::{Database, Options, Session};
+use output::Format;
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::time::Instant;
-
-use entresol::query::Splitter;
-use entresol::{Database, Options, Session};
-
-use crate::arguments::ShellArguments;
-use crate::error::{Error, Result};
-use output::Format;
 
 /// Maximum length of a statement; a longer one is taken for a mistake.
 pub const STATEMENT_BYTES_MAX: usize = 64 << 20;

@@ -2,11 +2,11 @@
 //!
 //! - Table: with borders and the number of rows; statements without rows print their verb and count.
 //! - CSV: a header, then rows (RFC 4180); NULL is an empty field, an empty string is `""`.
-//! - JSON: per statement with rows an array of objects, one to a line; numbers and booleans bare, NULL as null.
+//! - JSON: per statement with rows an array of objects, one to a line; numbers and booleans bare, NULL as
+//!   null.
 //! - In CSV and JSON, statements without rows print nothing.
 
-use std::io::{self, Write};
-
+use crate::error::{Error, Result};
 use clap::ValueEnum;
 use entresol::StatementResult;
 use entresol::arrow::array::{Array, RecordBatch};
@@ -14,8 +14,7 @@ use entresol::arrow::datatypes::{DataType, SchemaRef};
 use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol::arrow::util::pretty::pretty_format_batches_with_options;
 use entresol::query::padded;
-
-use crate::error::{Error, Result};
+use std::io::{self, Write};
 
 /// Format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -157,12 +156,10 @@ pub fn stdout() -> io::BufWriter<io::StdoutLock<'static>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
+    use super::*;
     use entresol::Collected;
     use entresol::arrow::array::{BooleanArray, Float64Array, Int64Array, StringArray};
-
-    use super::*;
+    use std::sync::Arc;
 
     fn result() -> StatementResult {
         let batch = RecordBatch::try_from_iter([

@@ -1,13 +1,11 @@
 //! `entresol backup DIR DEST`: a copy of a database, complete or not there at all.
 
-use std::io::Write;
-
-use entresol::memory::{Pool, PoolOptions};
-
 use super::{bytes_text, check};
 use crate::arguments::BackupArguments;
 use crate::error::{Error, Result};
 use crate::shell::output;
+use entresol::memory::{Pool, PoolOptions};
+use std::io::Write;
 
 /// Runs `entresol backup`.
 pub fn run(arguments: &BackupArguments) -> Result<()> {

@@ -1,18 +1,16 @@
 //! `entresol check DIR`: every checksum, every object, every row. Nothing is changed.
 
-use std::fs;
-use std::io::Write;
-use std::path::Path;
-
-use entresol::memory;
-use entresol::tables::{CheckReport, Problem};
-use serde_json::json;
-
 use super::{bytes_text, catalog_of, open_read_only};
 use crate::arguments::CheckArguments;
 use crate::error::{Error, Result};
 use crate::shell::meta::print_table;
 use crate::shell::output;
+use entresol::memory;
+use entresol::tables::{CheckReport, Problem};
+use serde_json::json;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
 
 /// Runs `entresol check`. `Err` if anything is wrong.
 pub fn run(arguments: &CheckArguments) -> Result<()> {
@@ -33,8 +31,8 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
     }
 }
 
-/// Checks the database in a directory. An error of opening it is a problem like others; `Err` if it does not exist, or
-/// is in use.
+/// Checks the database in a directory. An error of opening it is a problem like others; `Err` if it does not
+/// exist, or is in use.
 pub fn check(directory: &Path, mut progress: impl FnMut(&str)) -> Result<CheckReport> {
     progress("opening (headers, journal, allocation maps, indexes)");
     let opened = open_read_only(directory).map_err(entresol::Error::from);

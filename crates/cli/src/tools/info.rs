@@ -1,20 +1,18 @@
-//! `entresol info DIR`: properties and contents of a database. If another process has it open, those in its file
-//! headers.
-
-use std::io::Write;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
-use entresol::memory::{self, Pool, PoolInfo, PoolStats};
-use entresol::tables::{Catalog, ScanRange, Table};
-use serde_json::{Value, json};
+//! `entresol info DIR`: properties and contents of a database. If another process has it open, those in its
+//! file headers.
 
 use super::{bytes_text, catalog_of, open_read_only, uuid_text};
 use crate::arguments::InfoArguments;
 use crate::error::Result;
 use crate::shell::meta::print_table;
 use crate::shell::output;
+use entresol::memory::{self, Pool, PoolInfo, PoolStats};
+use entresol::tables::{Catalog, ScanRange, Table};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Information that needs the database to be opened, beyond the headers.
 struct OpenedDatabase {

@@ -1,19 +1,19 @@
 //! Tools for the files of a database: `entresol check`, `entresol info`, `entresol backup`.
 //!
-//! They change no byte: check and info open a database through [`OverlayFiles`], on which the usual recovery runs and
-//! whose writes are discarded. (On persistent memory there is no such layer: there they open it as usual.)
+//! They change no byte: check and info open a database through [`OverlayFiles`], on which the usual recovery
+//! runs and whose writes are discarded. (On persistent memory there is no such layer: there they open it as
+//! usual.)
 
 pub mod backup;
 pub mod check;
 pub mod info;
 
-use std::path::Path;
-use std::sync::Arc;
-
 use entresol::memory::env::{Env, OverlayFiles};
 use entresol::memory::{self, Pool, PoolOptions};
 use entresol::tables::Catalog;
 use entresol::transactions::StateContext;
+use std::path::Path;
+use std::sync::Arc;
 
 /// Opens the pool of a directory without changing its files.
 fn open_read_only(directory: &Path) -> memory::Result<Arc<Pool>> {

@@ -53,7 +53,8 @@ pub fn demo(dir: &Path, arguments: &[&str]) -> (serde_json::Value, String) {
     (serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap(), output)
 }
 
-/// The real series, if they exist: they are not part of the project. Tests without them print a notice and pass.
+/// The real series, if they exist: they are not part of the project. Tests without them print a notice and
+/// pass.
 pub fn real_series() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let dir = std::env::var_os("ENTRESOL_DATA").map_or(beside, PathBuf::from);

@@ -1,5 +1,5 @@
-//! Cost of making lines durable: a store, a store and a flush, a fence after it, and N lines with one fence or a
-//! fence each; on DRAM, on the instructions of `dax`, on `journal` at `none`, and on modelled Optane.
+//! Cost of making lines durable: a store, a store and a flush, a fence after it, and N lines with one fence
+//! or a fence each; on DRAM, on the instructions of `dax`, on `journal` at `none`, and on modelled Optane.
 
 use crate::asked::Asked;
 use crate::measure::{median, ns_per_operation};

@@ -1,19 +1,13 @@
-//! Replacement of pages when a pool is larger than memory: clock, 2Q and S3-FIFO on a real pool, beside an LRU that sees every access.
+//! Replacement of pages when a pool is larger than memory: clock, 2Q and S3-FIFO on a real pool, beside an
+//! LRU that sees every access.
 //!
-//! A policy of the product learns only of pages that come back. So the traces are loads from a pool in the journal's domain
-//! with a budget, and a miss is a page fault of the thread that loads. LRU is computed for the same trace and as many pages as the pool had on
-//! average: what a cache gives that is told of every access.
+//! A policy of the product learns only of pages that come back. So the traces are loads from a pool in the
+//! journal's domain with a budget, and a miss is a page fault of the thread that loads. LRU is computed for
+//! the same trace and as many pages as the pool had on average: what a cache gives that is told of every
+//! access.
 //!
-//! The file is in the system's cache, so a miss takes microseconds; with a disk behind it, it would take its read.
-
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-use entresol_memory::{
-    DomainChoice, JournalOptions, MemoryBudget, MemoryConsumer, PageReplacement, Pool, PoolOptions,
-};
-use serde_json::json;
+//! The file is in the system's cache, so a miss takes microseconds; with a disk behind it, it would take its
+//! read.
 
 use crate::asked::Asked;
 use crate::measure::Random;
@@ -21,6 +15,13 @@ use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::workload::{Distribution, Zipf};
 use crate::{Error, RunOptions};
+use entresol_memory::{
+    DomainChoice, JournalOptions, MemoryBudget, MemoryConsumer, PageReplacement, Pool, PoolOptions,
+};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 const OBJECT_BYTES: u64 = 64 << 10;
 const PAGE_BYTES: u64 = 4096;

@@ -1,12 +1,13 @@
-//! `race-trees`: every structure of ours beside `BTreeMap` in the same run, one thread of calls (the LSM-tree moves and
-//! merges in one of its own), random 8-byte keys and values; and the published figures of the C++ designs beside them.
+//! `race-trees`: every structure of ours beside `BTreeMap` in the same run, one thread of calls (the LSM-tree
+//! moves and merges in one of its own), random 8-byte keys and values; and the published figures of the C++
+//! designs beside them.
 //!
-//! Left out, because of their size with ten million random keys: the plain trie, which has a node for every half byte,
-//! and the skip-list of pairs with its towers in the pool (example `lists` has both).
+//! Left out, because of their size with ten million random keys: the plain trie, which has a node for every
+//! half byte, and the skip-list of pairs with its towers in the pool (example `lists` has both).
 //!
-//! Ours run on `journal` at `none`, failure-atomic. The published figures are those without failure atomicity, and with
-//! transactions where there are any; they were taken on another machine: `BTreeMap` of this run beside `std::map` and
-//! `absl::btree_map` of theirs says how the machines compare.
+//! Ours run on `journal` at `none`, failure-atomic. The published figures are those without failure
+//! atomicity, and with transactions where there are any; they were taken on another machine: `BTreeMap` of
+//! this run beside `std::map` and `absl::btree_map` of theirs says how the machines compare.
 
 use crate::asked::Asked;
 use crate::measure::Random;

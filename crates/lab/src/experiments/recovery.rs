@@ -1,28 +1,26 @@
-//! Recovery: from opening the files to the first answer, for states of two sizes, after a kill and after a close
-//! (dissertation 5.5 and figure 5.16, which gives the shares of the steps).
+//! Recovery: from opening the files to the first answer, for states of two sizes, after a kill and after a
+//! close (dissertation 5.5 and figure 5.16, which gives the shares of the steps).
 //!
-//! A kill is a pool that is dropped without being closed: the files are what a killed process leaves after its last sync,
-//! with the journal of the commits since the last checkpoint, here 100 or 1,000 of ten random updates each. What is to be
-//! replayed grows with them and not with the state; its bound is `JournalOptions::recovery_ms_target`, so the
-//! longer one is reported and not judged.
-//! The steps: the pool (files, journal, allocation maps), the state context (groups, states, upper inner nodes), the first
-//! read of a key that was not loaded before. Then how long the rest of the index takes, in the background.
-
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use entresol_memory::env::{Files, OpenMode, RealFiles};
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::KeyWidth;
-use entresol_transactions::{State, StateContext, StateId};
-use serde_json::json;
+//! A kill is a pool that is dropped without being closed: the files are what a killed process leaves after
+//! its last sync, with the journal of the commits since the last checkpoint, here 100 or 1,000 of ten random
+//! updates each. What is to be replayed grows with them and not with the state; its bound is
+//! `JournalOptions::recovery_ms_target`, so the longer one is reported and not judged. The steps: the pool
+//! (files, journal, allocation maps), the state context (groups, states, upper inner nodes), the first read
+//! of a key that was not loaded before. Then how long the rest of the index takes, in the background.
 
 use crate::asked::Asked;
 use crate::measure::{Random, back_memory, median};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
+use entresol_memory::env::{Files, OpenMode, RealFiles};
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_structures::KeyWidth;
+use entresol_transactions::{State, StateContext, StateId};
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const VALUE_BYTES: usize = 32;
 const UPDATES_PER_COMMIT: u64 = 10;

@@ -1,23 +1,21 @@
-//! A table larger than the memory budget: it is loaded, scanned, updated whole in random order and read at random, and
-//! resident memory is read through the whole run.
+//! A table larger than the memory budget: it is loaded, scanned, updated whole in random order and read at
+//! random, and resident memory is read through the whole run.
 //!
-//! The table has eight times the budget. Every row carries its key and the number of its updates, so each phase checks
-//! what it reads. Asked: resident memory at most a tenth above the budget, at any time.
-
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use entresol::{
-    Column, DataType, Database, Durability, MemorySize, Options, Schema, Table, TableOptions, Transaction,
-    Value,
-};
-use serde_json::json;
+//! The table has eight times the budget. Every row carries its key and the number of its updates, so each
+//! phase checks what it reads. Asked: resident memory at most a tenth above the budget, at any time.
 
 use crate::asked::Asked;
 use crate::measure::Random;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
+use entresol::{
+    Column, DataType, Database, Durability, MemorySize, Options, Schema, Table, TableOptions, Transaction,
+    Value,
+};
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Bytes of a row's text; with key, version slots and index a row takes about 1 KiB.
 const TEXT_BYTES: usize = 440;

@@ -1,26 +1,24 @@
-//! `time-travel`: cost of a version history for writers, of reads AS OF beside reads of the latest state, bytes of a
-//! version.
+//! `time-travel`: cost of a version history for writers, of reads AS OF beside reads of the latest state,
+//! bytes of a version.
 //!
-//! One state, keys of 8 bytes, values of 32; rounds of updates over all keys in random order, a few keys a commit. The
-//! states with and without a version history are written in turn, so that what disturbs the machine disturbs both. Readers
-//! look keys up and scan all of them, now and as of so many rounds back; every value read says its round, which is
-//! checked against the point in time.
+//! One state, keys of 8 bytes, values of 32; rounds of updates over all keys in random order, a few keys a
+//! commit. The states with and without a version history are written in turn, so that what disturbs the
+//! machine disturbs both. Readers look keys up and scan all of them, now and as of so many rounds back; every
+//! value read says its round, which is checked against the point in time.
 
-use std::hint::black_box;
-use std::sync::Arc;
-use std::time::Instant;
-
+use crate::measure::{Random, median};
+use crate::plot::{Figure, Series};
+use crate::report::Report;
+use crate::{Error, RunOptions};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{
     ContextOptions, KeyRange, Protocol, State, StateContext, Timestamp, Transaction,
 };
 use serde_json::json;
-
-use crate::measure::{Random, median};
-use crate::plot::{Figure, Series};
-use crate::report::Report;
-use crate::{Error, RunOptions};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
 
 const VALUE_BYTES: usize = 32;
 /// Keys of a commit.
@@ -123,9 +121,10 @@ impl Bench {
 }
 
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
-    let sizes = match options.quick {
-        true => Sizes { keys: 2_000, lookups: 4_000 },
-        false => Sizes { keys: 20_000, lookups: 200_000 },
+    let sizes = if options.quick {
+        Sizes { keys: 2_000, lookups: 4_000 }
+    } else {
+        Sizes { keys: 20_000, lookups: 200_000 }
     };
     let mut right = true;
     for protocol in [Protocol::MvccInPlace, Protocol::MvccOutOfPlace] {

@@ -93,7 +93,8 @@ impl DirectFile {
         })
     }
 
-    /// Nanoseconds of reading 4 KiB, in sequence and anywhere, and of writing 4 KiB and waiting until it is durable.
+    /// Nanoseconds of reading 4 KiB, in sequence and anywhere, and of writing 4 KiB and waiting until it is
+    /// durable.
     pub fn latencies_ns(&self, seed: u64, reads: usize) -> Result<(f64, f64, f64), Error> {
         let pages = self.bytes / PAGE as u64;
         let mut buffer = Aligned::new(PAGE, 1);
@@ -141,8 +142,8 @@ impl Medium for DirectFile {
         false
     }
 
-    /// As in the papers, a write counts when the device has taken it; durable it is after the sync that ends each
-    /// round.
+    /// As in the papers, a write counts when the device has taken it; durable it is after the sync that ends
+    /// each round.
     fn measure(&self, workload: &Workload) -> Result<f64, Error> {
         let cpus = (workload.place != Place::Unpinned).then_some(self.cpus.as_slice());
         let access = workload.access;

@@ -1,5 +1,5 @@
-//! A pool on `journal`: a piece is stored and flushed, and appended to the redo journal; reading is reading DRAM.
-//! Durability is `none` while it is measured: the journal goes to the disk as fast as that takes it.
+//! A pool on `journal`: a piece is stored and flushed, and appended to the redo journal; reading is reading
+//! DRAM. Durability is `none` while it is measured: the journal goes to the disk as fast as that takes it.
 
 use super::Medium;
 use super::memory::{Positions, workers};

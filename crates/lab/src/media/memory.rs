@@ -1,8 +1,8 @@
 //! DRAM: the words of a volatile pool, read and written by plain loads and stores.
 //!
-//! Stores go through the caches (a line is read before it is written, and written when it is evicted): the papers use
-//! non-temporal stores, which go past them. So the figures for writing count what the program wrote, and the memory
-//! moves twice as much.
+//! Stores go through the caches (a line is read before it is written, and written when it is evicted): the
+//! papers use non-temporal stores, which go past them. So the figures for writing count what the program
+//! wrote, and the memory moves twice as much.
 
 use super::Medium;
 use super::run::{self, Rounds, Work};
@@ -33,7 +33,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A buffer of so many MiB (a multiple of eight), touched first by as many pinned threads as there are cores.
+    /// A buffer of so many MiB (a multiple of eight), touched first by as many pinned threads as there are
+    /// cores.
     pub fn new(mib: u64, rounds: Rounds, policy: &Policy) -> Result<Memory, Error> {
         let pool = Pool::volatile(&PoolOptions::default())?;
         let mut objects = Vec::new();
@@ -102,8 +103,8 @@ impl Memory {
         })
     }
 
-    /// Nanoseconds of one load of a line, each load's address being the result of the one before; in sequence, and in
-    /// random order over the buffer. The median of the rounds.
+    /// Nanoseconds of one load of a line, each load's address being the result of the one before; in
+    /// sequence, and in random order over the buffer. The median of the rounds.
     pub fn read_latency_ns(&self, seed: u64, steps: usize) -> Result<(f64, f64), Error> {
         const LINE: u64 = 64;
         let lines = self.bytes() / LINE;

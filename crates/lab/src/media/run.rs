@@ -19,7 +19,8 @@ pub struct Rounds {
 /// A thread's work: called again and again, returns the bytes that it has moved. It should take microseconds.
 pub(super) type Work<'w> = Box<dyn FnMut() -> Result<u64, Error> + Send + 'w>;
 
-/// GB/s of the first `measured` workers; the others only disturb them. `cpus`: where each one runs; none: anywhere.
+/// GB/s of the first `measured` workers; the others only disturb them. `cpus`: where each one runs; none:
+/// anywhere.
 pub(super) fn gb_per_s<'w>(
     rounds: Rounds,
     measured: usize,
@@ -58,7 +59,8 @@ fn one_round(
         for thread in threads {
             ran.push(thread.join().expect("a measuring thread does not panic")?);
         }
-        // The last to arrive lets all go. A thread that gets no processor at first has worked since then, too.
+        // The last to arrive lets all go. A thread that gets no processor at first has worked since then,
+        // too.
         let start = ran.iter().map(|ran| ran.arrived).max().expect("there is a worker");
         let rate_of = |ran: &Ran| ran.bytes as f64 / (ran.ended - start).as_secs_f64() / 1e9;
         Ok(ran.iter().take(measured).map(rate_of).sum())

@@ -1,5 +1,5 @@
-//! The standard library's `BTreeMap`: volatile, the baseline. Behind a mutex that a session takes once a slice, which
-//! costs nothing with one thread.
+//! The standard library's `BTreeMap`: volatile, the baseline. Behind a mutex that a session takes once a
+//! slice, which costs nothing with one thread.
 
 use super::{Class, Session, Store};
 use crate::Error;

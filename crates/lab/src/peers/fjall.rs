@@ -1,9 +1,10 @@
 //! fjall, an LSM-tree in Rust. Settings:
 //!
-//! - a cache of 2 GB and memtables of 128 MB, so that reads come from memory; point reads are expected to hit;
+//! - a cache of 2 GB and memtables of 128 MB, so that reads come from memory; point reads are expected to
+//!   hit;
 //! - no compression (the feature is off), as for all;
-//! - `none` and `group(10)`: the journal is written when its buffer is full (`manual_journal_persist`), and synced
-//!   every 10 ms by `PersistMode::SyncData`;
+//! - `none` and `group(10)`: the journal is written when its buffer is full (`manual_journal_persist`), and
+//!   synced every 10 ms by `PersistMode::SyncData`;
 //! - `sync`: `PersistMode::SyncData` after each write.
 //!
 //! Writes do not look whether the key is there. It has no call for many gets.

@@ -43,8 +43,8 @@ pub trait Index: Send + Sync + Sized + 'static {
     /// Bytes of nodes in the pool, and in DRAM.
     fn node_bytes(&self) -> Result<(u64, u64), Error>;
 
-    /// Carries out changes in order, in one call if it has one. Reports of each whether a key to insert was new, or any
-    /// other key was there.
+    /// Carries out changes in order, in one call if it has one. Reports of each whether a key to insert was
+    /// new, or any other key was there.
     fn apply_many(
         &self,
         changes: impl Iterator<Item = (u64, Change)> + Clone,

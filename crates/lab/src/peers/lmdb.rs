@@ -1,8 +1,9 @@
 //! LMDB, a copy-on-write B+-tree in a mapped file. Settings:
 //!
 //! - integer keys, compared as numbers; a map that is larger than the data ever get;
-//! - `none` and `group(10)`: `NO_SYNC`, `NO_META_SYNC`, `WRITE_MAP` and `MAP_ASYNC`, its fastest; a transaction for a slice
-//!   of up to a thousand operations, which spares it a commit for each; synced every 10 ms by `mdb_env_sync`;
+//! - `none` and `group(10)`: `NO_SYNC`, `NO_META_SYNC`, `WRITE_MAP` and `MAP_ASYNC`, its fastest; a
+//!   transaction for a slice of up to a thousand operations, which spares it a commit for each; synced every
+//!   10 ms by `mdb_env_sync`;
 //! - `sync`: its defaults, a transaction for each write.
 //!
 //! Reads of a slice share a read transaction.
@@ -36,11 +37,13 @@ pub(crate) fn environment(dir: &Path, class: Class, databases: u32) -> Result<En
     options.map_size(MAP_BYTES).max_readers(16).max_dbs(databases);
     if class != Class::Sync {
         let flags = EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC | EnvFlags::WRITE_MAP | EnvFlags::MAP_ASYNC;
-        // SAFETY: these flags risk the file in a power failure, not memory: nothing else writes to the map, since
-        // the directory is a temporary one of this process, and the environment is opened once at a time.
+        // SAFETY: these flags risk the file in a power failure, not memory: nothing else writes to the map,
+        // since the directory is a temporary one of this process, and the environment is opened once at a
+        // time.
         unsafe { options.flags(flags) };
     }
-    // SAFETY: the file is in a temporary directory of this process: no other process changes it while it is mapped.
+    // SAFETY: the file is in a temporary directory of this process: no other process changes it while it is
+    // mapped.
     unsafe { options.open(dir) }.map_err(failed)
 }
 

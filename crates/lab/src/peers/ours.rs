@@ -1,6 +1,6 @@
-//! Our structures as stores: any index in a pool. Every write is failure-atomic by itself; at `sync` and `group(10)` each
-//! one asks for its durability, so that two threads share syncs. What an index was opened without, a thread opens meanwhile,
-//! as in a database.
+//! Our structures as stores: any index in a pool. Every write is failure-atomic by itself; at `sync` and
+//! `group(10)` each one asks for its durability, so that two threads share syncs. What an index was opened
+//! without, a thread opens meanwhile, as in a database.
 
 use super::indexes::Index;
 use super::{Class, GROUP_MS, Session, Store};

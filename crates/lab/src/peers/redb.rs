@@ -1,8 +1,9 @@
 //! redb, a copy-on-write B-tree in Rust. Settings:
 //!
-//! - numbers as keys and values, which it stores without a length; a cache of 4 GB, so that nothing is read twice;
-//! - `none` and `group(10)`: `Durability::None`, a transaction for a slice of up to a thousand operations; synced
-//!   every 10 ms by an empty transaction with `Durability::Immediate`;
+//! - numbers as keys and values, which it stores without a length; a cache of 4 GB, so that nothing is read
+//!   twice;
+//! - `none` and `group(10)`: `Durability::None`, a transaction for a slice of up to a thousand operations;
+//!   synced every 10 ms by an empty transaction with `Durability::Immediate`;
 //! - `sync`: `Durability::Immediate`, its default, a transaction for each write.
 //!
 //! Reads of a slice share a read transaction.

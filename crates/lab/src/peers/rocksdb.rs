@@ -4,8 +4,8 @@
 //!   `optimize_level_style_compaction`;
 //! - a block cache of 2 GB, Bloom filters of ten bits, hash index in data blocks, format of today;
 //! - no compression: none of the others compresses. Built with `-march=native`, as its own makefile does;
-//! - `none` and `group(10)`: the log is written when its buffer is full (`manual_wal_flush`), and synced every 10 ms;
-//!   `sync`: `WriteOptions::sync`, two threads in one group commit.
+//! - `none` and `group(10)`: the log is written when its buffer is full (`manual_wal_flush`), and synced
+//!   every 10 ms; `sync`: `WriteOptions::sync`, two threads in one group commit.
 //!
 //! Writes do not look whether the key is there: blind puts and deletes, its fastest way.
 

@@ -6,7 +6,8 @@
 //! the same: a pool that is short of space empties all caches, and a new thread may take over the number, and
 //! the cache, of one that ended. Nothing here is persistent: after a crash these objects are free.
 //!
-//! Memory: per thread and size class at most two batches ([`batch_of`]), of together at most 4 MiB of the pool.
+//! Memory: per thread and size class at most two batches ([`batch_of`]), of together at most 4 MiB of the
+//! pool.
 
 use super::size_class::{CLASSES, class_bytes};
 use crate::spin::{SpinGuard, SpinLock};

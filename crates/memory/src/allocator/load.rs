@@ -1,5 +1,5 @@
-//! Loading the persistent maps, an extent at a time on demand ([`super::unloaded`]), and visiting the allocated
-//! objects.
+//! Loading the persistent maps, an extent at a time on demand ([`super::unloaded`]), and visiting the
+//! allocated objects.
 //!
 //! Cost: one descriptor word per chunk and, for a slab, its bitmap of 128 bytes, adjacent at the head of each
 //! extent: about 20 us for 16 MiB.

@@ -11,9 +11,9 @@
 //! - Freeing clears the bit in a publication. The memory is handed out again only when no reader can still
 //!   hold the old pointer (epochs).
 //!
-//! A free chunk becomes a slab by one store of its descriptor, after its (zero) bitmap is fenced: an empty slab
-//! is still free space. Slabs that are empty become free chunks again, all but a few per class at once and the
-//! rest when chunks run out.
+//! A free chunk becomes a slab by one store of its descriptor, after its (zero) bitmap is fenced: an empty
+//! slab is still free space. Slabs that are empty become free chunks again, all but a few per class at once
+//! and the rest when chunks run out.
 //!
 //! ```text
 //! reserve ── cache of the thread ── slabs of the class ── free chunks ── one extent more

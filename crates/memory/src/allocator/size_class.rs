@@ -17,7 +17,8 @@ pub(super) const fn class_bytes(class: usize) -> u64 {
     CLASS_BYTES[class] as u64
 }
 
-/// Reciprocals of the classes' 64-byte units: dividing by a variable costs more than all else in an allocation.
+/// Reciprocals of the classes' 64-byte units: dividing by a variable costs more than all else in an
+/// allocation.
 const RECIPROCALS: [u32; CLASSES] = {
     let mut reciprocals = [0; CLASSES];
     let mut class = 0;

@@ -1,8 +1,8 @@
 //! Selection of the states of a crash point to check.
 //!
-//! All of them where they are few. Otherwise the extremes, the adversarial ones (the newest without the oldest,
-//! the oldest without the newest, each single unit missing, each single unit alone) within a cap, and random
-//! ones of every density; words and whole cache lines.
+//! All of them where they are few. Otherwise the extremes, the adversarial ones (the newest without the
+//! oldest, the oldest without the newest, each single unit missing, each single unit alone) within a cap, and
+//! random ones of every density; words and whole cache lines.
 
 use super::CrashOptions;
 use super::point::{CrashPoint, SplitMix, Survivors, mix};

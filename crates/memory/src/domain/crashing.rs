@@ -18,9 +18,9 @@
 //! Freed objects of such a pool wait for the guards of this pool alone, so that a history repeats whatever
 //! runs beside it.
 //!
-//! Memory: the image (shared with the pools that recover from states of it, which keep what they persist beside
-//! it), a note for each word of each flush until it is fenced, and [`GUESSES_MAX`] notes of values that may have
-//! been evicted.
+//! Memory: the image (shared with the pools that recover from states of it, which keep what they persist
+//! beside it), a note for each word of each flush until it is fenced, and [`GUESSES_MAX`] notes of values
+//! that may have been evicted.
 
 use super::redo::Lanes;
 use crate::crash::{CrashPoint, Observer, turns};

@@ -11,13 +11,14 @@
 //! 0. Fence: a complete lane commits its updates, so everything that they make reachable comes before it.
 //! 1. Entries and word 0 are written and flushed; fence. The checksum makes a half-written lane idle.
 //! 2. The updates are carried out and flushed; fence.
-//! 3. Word 0 is cleared and flushed; fence. Without that last fence a later crash could replay old values over
-//!    newer ones.
+//! 3. Word 0 is cleared and flushed; fence. Without that last fence a later crash could replay old values
+//!    over newer ones.
 //!
 //! A crash before 1 completes leaves nothing; after it, [`recover`] carries out all updates again. They set
 //! words or bits, so doing it twice, or crashing while doing it, changes nothing.
 
-use super::{Domain, dax::LINE_BYTES};
+use super::Domain;
+use super::dax::LINE_BYTES;
 use crate::layout::{REDO_LANE_BYTES, REDO_LANES, REDO_LANES_COUNT};
 use crate::mapping::Mapping;
 use crate::order::{check, fence, flush, flush_word, in_order, step};

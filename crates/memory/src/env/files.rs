@@ -5,7 +5,7 @@
 //! write, the same file is used through the page cache.
 
 use super::ring::FileRing;
-use crate::domain::journal::buffer::AlignedBuffer;
+use crate::domain::journal::writing::buffer::AlignedBuffer;
 use crate::placement::Writing;
 use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
@@ -309,7 +309,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::domain::journal::buffer::AlignedBuffer;
+    use crate::domain::journal::writing::buffer::AlignedBuffer;
     use tempfile::TempDir;
 
     fn direct_file(dir: &TempDir, name: &str, make_ring: fn() -> Option<FileRing>) -> RealFile {

@@ -5,8 +5,8 @@
 //! is not faster than two plain calls, so commits do not use it. Opening a journal reads the heads of its
 //! slots this way.
 //!
-//! Kernels before 5.6, sandboxes (seccomp) and administrators (`kernel.io_uring_disabled`) may refuse a ring; then
-//! there is none, and callers use plain calls.
+//! Kernels before 5.6, sandboxes (seccomp) and administrators (`kernel.io_uring_disabled`) may refuse a ring;
+//! then there is none, and callers use plain calls.
 
 use crate::placement::Writing;
 use io_uring::{IoUring, opcode, types};
@@ -143,8 +143,8 @@ impl FileRing {
                     opcode::Read::new(file, bytes.as_mut_ptr(), count).offset(next.offset).build()
                 }
             };
-            // SAFETY: the bytes are borrowed for longer than the call of `do_all`, those to be filled by it alone; it
-            // returns only when nothing is in flight. The descriptor is borrowed as long.
+            // SAFETY: the bytes are borrowed for longer than the call of `do_all`, those to be filled by it
+            // alone; it returns only when nothing is in flight. The descriptor is borrowed as long.
             let pushed = unsafe { self.ring.submission().push(&entry.user_data(index as u64)) };
             if pushed.is_err() {
                 waiting.push_front(next);

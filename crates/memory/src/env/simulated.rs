@@ -4,8 +4,8 @@
 //! order in which it took effect. From that record [`crate::power_failure`] computes the states that a power
 //! failure could have left at any point, and loads such a state back to be opened.
 //!
-//! - A file's content is in memory. Only a file that is mapped gets a memory file of the system behind it, which
-//!   follows every later write.
+//! - A file's content is in memory. Only a file that is mapped gets a memory file of the system behind it,
+//!   which follows every later write.
 //! - The directory is flat and must exist for real: the database's lock file is always a real one.
 //! - Memory: all files, and all bytes written while recording.
 

@@ -1,5 +1,5 @@
-//! Faults at ordering points, one at a time for the whole process: a test selects it, or the environment does, as
-//! `ENTRESOL_MUTANT=name-of-the-point:name-of-the-fault`.
+//! Faults at ordering points, one at a time for the whole process: a test selects it, or the environment
+//! does, as `ENTRESOL_MUTANT=name-of-the-point:name-of-the-fault`.
 
 use super::Fault;
 use parking_lot::{Mutex, MutexGuard};
@@ -87,9 +87,9 @@ pub enum Expected<T> {
     Harmless(T, &'static str),
 }
 
-/// Runs `work` with each mutant that the list gives to this test, and asserts that it does as the list says: an error or a
-/// panic where it is caught, else none. In both cases the code must come by. Prints a line for each. If the environment names
-/// a mutant, looks at that one alone. Returns how many were caught.
+/// Runs `work` with each mutant that the list gives to this test, and asserts that it does as the list says:
+/// an error or a panic where it is caught, else none. In both cases the code must come by. Prints a line for
+/// each. If the environment names a mutant, looks at that one alone. Returns how many were caught.
 pub fn check_all<T: Copy + PartialEq, R, E: fmt::Display>(
     points: &'static [Declared],
     list: &[(&str, Expected<T>)],
@@ -122,9 +122,9 @@ pub fn check_all<T: Copy + PartialEq, R, E: fmt::Display>(
     caught
 }
 
-/// All faults at these points, each with what the list says of it. An entry names a point, which stands for all its faults
-/// that no other entry names, or a point and a fault, as [`Mutant`] prints it. Panics if the list leaves out a fault, or names
-/// one that there is not, or one twice.
+/// All faults at these points, each with what the list says of it. An entry names a point, which stands for
+/// all its faults that no other entry names, or a point and a fault, as [`Mutant`] prints it. Panics if the
+/// list leaves out a fault, or names one that there is not, or one twice.
 pub fn listed<T: Copy>(points: &'static [Declared], list: &[(&str, T)]) -> Vec<(Mutant, T)> {
     let mut used = vec![false; list.len()];
     let mut find = |name: &str| {
@@ -217,8 +217,8 @@ pub fn reached() -> usize {
     REACHED.load(Ordering::Relaxed)
 }
 
-/// Runs `work` with a fault; a panic counts as an error. Returns the error, if there was one, and how often the code came by
-/// the fault.
+/// Runs `work` with a fault; a panic counts as an error. Returns the error, if there was one, and how often
+/// the code came by the fault.
 pub fn run_with<T, E: fmt::Display>(
     mutant: Mutant,
     work: impl FnOnce() -> Result<T, E> + std::panic::UnwindSafe,

@@ -88,8 +88,8 @@ pub(crate) const LIST: &[(&str, Expected<By>)] = &[
     ("write-backs-fenced", MACHINE),
 ];
 
-/// A thread for each step points a word, or three, at what it has stored and flushed before: each thread's own fences count.
-/// One thread reserves, another one allocates.
+/// A thread for each step points a word, or three, at what it has stored and flushed before: each thread's
+/// own fences count. One thread reserves, another one allocates.
 fn check_words(options: &CrashOptions) -> Result<CrashReport> {
     const STEPS: u64 = 12;
     let returned = Arc::new(AtomicU64::new(0));

@@ -72,8 +72,8 @@ pub fn prefer_node(topology: &Topology, node: usize) -> Result<()> {
 /// As [`prefer_node`], on any machine.
 pub(super) fn prefer(node: usize) -> Result<()> {
     let mask = node_mask(node)?;
-    // SAFETY: reads the mask, which is as long as said; changes only this thread's memory policy. The kernel's count of
-    // bits is one more than there are.
+    // SAFETY: reads the mask, which is as long as said; changes only this thread's memory policy. The
+    // kernel's count of bits is one more than there are.
     let result = unsafe {
         libc::syscall(
             libc::SYS_set_mempolicy,

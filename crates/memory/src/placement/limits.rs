@@ -23,9 +23,9 @@ pub(super) const NEARLY: f64 = 0.95;
 impl Limits {
     /// Derives the limits from a profile's curves.
     ///
-    /// The access size is the smallest that reaches the highest bandwidth of threads that write in turn (grouped: the
-    /// harder case). Writers are those counts that reach the highest individual bandwidth at that size and keep it
-    /// with larger pieces.
+    /// The access size is the smallest that reaches the highest bandwidth of threads that write in turn
+    /// (grouped: the harder case). Writers are those counts that reach the highest individual bandwidth at
+    /// that size and keep it with larger pieces.
     pub fn of(profile: &Profile) -> Limits {
         let grouped = profile.bandwidth.curve(Direction::Write, Pattern::Grouped);
         let column_peak = |column: usize| grouped.gb_per_s.iter().map(|row| row[column]).fold(0.0, f64::max);

@@ -16,9 +16,9 @@
 //!
 //! The limits come from a [`Profile`](crate::profile::Profile), so a calibrated machine gets its own.
 //!
-//! First touch: Linux puts a page on the node of the thread that touches it first. A pinned thread that fills its own
-//! part of a pool therefore has near memory without asking; [`bind_near`] is for memory that another thread
-//! touches first. On one node all of it does nothing.
+//! First touch: Linux puts a page on the node of the thread that touches it first. A pinned thread that fills
+//! its own part of a pool therefore has near memory without asking; [`bind_near`] is for memory that another
+//! thread touches first. On one node all of it does nothing.
 //!
 //! The node of a pool is that of its device ([`node_of_device`]); its background threads run there
 //! ([`ThreadPlacement`]).

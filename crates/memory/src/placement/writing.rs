@@ -22,8 +22,8 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// Bounds of [`Writing::piece_bytes`]: smaller ones cost more of the processor than any drive repays, and there
-    /// are none larger than a batch of a checkpoint.
+    /// Bounds of [`Writing::piece_bytes`]: smaller ones cost more of the processor than any drive repays, and
+    /// there are none larger than a batch of a checkpoint.
     pub const PIECE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=8 << 20;
     /// Maximum number of writes in flight at once.
     pub const AT_ONCE_MAX: usize = 64;

@@ -5,8 +5,9 @@
 //! [`Profile::bandwidth_gb_per_s`] predicts a workload; [`crate::placement`] derives its limits from one.
 //! Every figure in the files has its source beside it.
 //!
-//! Nothing here measures or reads a clock: the same profile and the same accesses give the same numbers on every
-//! machine (only additions, multiplications and divisions of floating-point numbers, which are exact by IEEE 754).
+//! Nothing here measures or reads a clock: the same profile and the same accesses give the same numbers on
+//! every machine (only additions, multiplications and divisions of floating-point numbers, which are exact by
+//! IEEE 754).
 //!
 //! A file that lacks a figure, has an unknown one or one out of range is refused with the file, the field and
 //! the value.

@@ -1,8 +1,8 @@
 //! Calls of the catalog functions by DataFusion: rows of cells in, a column out.
 
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-
+use super::cell::{self, Cell, cells, column};
+use super::functions::DEFINITIONS;
+use super::view::Source;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListArray, StructArray};
 use datafusion::arrow::datatypes::{DataType, Field, Fields};
 use datafusion::common::Result as EngineResult;
@@ -10,10 +10,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use datafusion::prelude::SessionContext;
-
-use super::cell::{self, Cell, cells, column};
-use super::functions::DEFINITIONS;
-use super::view::Source;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// Registers the functions with DataFusion.
 pub(crate) fn register(context: &SessionContext, source: &Source) {
@@ -99,9 +97,10 @@ impl ScalarUDFImpl for CatalogFunction {
             answers.push(if skipped { Cell::Null } else { (definition.call)(&view, &row)? });
         }
         let answers = column(&self.returns, answers)?;
-        Ok(match constant {
-            true => ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(&answers, 0)?),
-            false => ColumnarValue::Array(answers),
+        Ok(if constant {
+            ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(&answers, 0)?)
+        } else {
+            ColumnarValue::Array(answers)
         })
     }
 }

@@ -1,7 +1,5 @@
 //! One value of a catalog relation or function, and columns of them.
 
-use std::sync::Arc;
-
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,
     ListArray, StringArray, UInt32Array, new_null_array,
@@ -10,6 +8,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::common::Result as EngineResult;
 use datafusion::error::DataFusionError;
+use std::sync::Arc;
 
 /// Catalog value.
 #[derive(Debug, Clone, PartialEq)]
@@ -180,9 +179,10 @@ fn list_cell(array: &ArrayRef, element: &DataType, row: usize) -> EngineResult<C
         _ => array.as_list::<i32>().value(row),
     };
     let inner = cells(&values)?;
-    Ok(match element.is_integer() {
-        true => Cell::Ints(inner.iter().filter_map(Cell::int).collect()),
-        false => Cell::Texts(inner.iter().filter_map(Cell::text).map(str::to_owned).collect()),
+    Ok(if element.is_integer() {
+        Cell::Ints(inner.iter().filter_map(Cell::int).collect())
+    } else {
+        Cell::Texts(inner.iter().filter_map(Cell::text).map(str::to_owned).collect())
     })
 }
 

@@ -1,13 +1,12 @@
 //! Definitions as SQL, for `pg_get_indexdef` and `pg_get_constraintdef`, and quoting.
 
+use super::rows::constraints::Constraint;
+use super::view::IndexView;
+use crate::schema_names::SCHEMA;
 use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use entresol_tables::Table;
-
-use super::constraints::Constraint;
-use super::view::IndexView;
-use crate::schema_names::SCHEMA;
 
 /// CREATE INDEX statement of an index.
 pub(crate) fn index(index: &IndexView<'_>) -> String {
@@ -50,9 +49,10 @@ fn columns(table: &Table, columns: &[usize]) -> String {
 pub(crate) fn quoted(name: &str) -> String {
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let rest = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
-    match first && rest && !is_reserved(name) {
-        true => name.to_owned(),
-        false => format!("\"{}\"", name.replace('"', "\"\"")),
+    if first && rest && !is_reserved(name) {
+        name.to_owned()
+    } else {
+        format!("\"{}\"", name.replace('"', "\"\""))
     }
 }
 
@@ -64,10 +64,7 @@ pub(super) fn is_reserved(word: &str) -> bool {
 /// String literal.
 pub(crate) fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
-    match quoted.contains('\\') {
-        true => format!("E'{}'", quoted.replace('\\', "\\\\")),
-        false => format!("'{quoted}'"),
-    }
+    if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
 }
 
 /// Words that have to be quoted to be names.

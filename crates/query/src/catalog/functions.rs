@@ -1,22 +1,20 @@
 //! Functions of `pg_catalog` on objects, privileges and sizes.
 //!
-//! Each takes a row of [`Cell`]s and sees the same [`View`] as the relations. DataFusion may evaluate one with constant
-//! arguments at planning time; so none is immutable ([`super::call`]).
-
-use std::ops::RangeInclusive;
-
-use datafusion::common::Result as EngineResult;
+//! Each takes a row of [`Cell`]s and sees the same [`View`] as the relations. DataFusion may evaluate one
+//! with constant arguments at planning time; so none is immutable ([`super::call`]).
 
 use super::cell::Cell;
-use super::constraints::constraints_of;
 use super::resolve::{Alias, parts};
+use super::rows::constraints::constraints_of;
 use super::view::View;
 use super::{definitions, oids};
-use crate::catalog::named::sequences_of;
+use crate::catalog::rows::named::sequences_of;
 use crate::error::{Error, external};
 use crate::postgres::pg_types;
 use crate::privileges::Privileges;
 use crate::schema_names::SCHEMA;
+use datafusion::common::Result as EngineResult;
+use std::ops::RangeInclusive;
 
 pub(super) type Call = fn(&View, &[Cell]) -> EngineResult<Cell>;
 
@@ -85,7 +83,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     }),
     strict("pg_get_viewdef", 1..=2, "text", |view, of| {
         let oid = of[0].int();
-        let found = super::named::all(view).into_iter().find(|named| Some(named.oid) == oid);
+        let found = super::rows::named::all(view).into_iter().find(|named| Some(named.oid) == oid);
         Ok(found.and_then(|named| named.query).into())
     }),
     nothing("pg_get_ruledef", 1..=2, "text"),
@@ -299,9 +297,10 @@ fn size_pretty(bytes: i64) -> String {
 
 /// `has_table_privilege([user,] table, [column,] privilege)`; `behind`: number of arguments after the user.
 fn table_privilege(view: &View, of: &[Cell], behind: usize) -> EngineResult<Cell> {
-    let (user, rest) = match of.len() > behind + 1 {
-        true => (Alias::Role.text(view, &of[0])?, &of[1..]),
-        false => (view.client().user.into(), of),
+    let (user, rest) = if of.len() > behind + 1 {
+        (Alias::Role.text(view, &of[0])?, &of[1..])
+    } else {
+        (view.client().user.into(), of)
     };
     let oid = Alias::Class.number(view, &rest[0])?;
     let (Some(table), Some(user), Some(wanted)) =

@@ -11,8 +11,8 @@
 //!
 //! # Invariants
 //!
-//! - Nothing is stored: each relation is computed when a statement that names it is planned, from the catalog at that
-//!   time. Definitions are not transactional here, so the statement's tables are in the same state.
+//! - Nothing is stored: each relation is computed when a statement that names it is planned, from the catalog
+//!   at that time. Definitions are not transactional here, so the statement's tables are in the same state.
 //! - An object keeps its number ([`oids`]) for its lifetime, over restarts.
 //! - A PostgreSQL relation without counterpart exists and is empty; a column without counterpart is NULL, or
 //!   PostgreSQL's value for "none".
@@ -21,27 +21,19 @@
 
 pub(crate) mod call;
 pub(crate) mod cell;
-pub(crate) mod constraints;
 pub(crate) mod definitions;
 pub(crate) mod functions;
-pub(crate) mod history;
-pub(crate) mod information;
-pub(crate) mod named;
-pub(crate) mod objects;
 pub(crate) mod oids;
 pub(crate) mod registry;
 pub(crate) mod relation;
-pub(crate) mod relations;
 pub(crate) mod resolve;
-pub(crate) mod roles;
-pub(crate) mod server;
-pub(crate) mod system;
-pub(crate) mod vacuum;
+pub(crate) mod rows;
 pub(crate) mod view;
 
 use crate::schema_names::{INFORMATION_SCHEMA, PG_CATALOG};
 
-/// Returns true if a table of this name, without a schema, is one of `pg_catalog`: they precede those of `public`.
+/// Returns true if a table of this name, without a schema, is one of `pg_catalog`: they precede those of
+/// `public`.
 pub(crate) fn is_catalog_relation(name: &str) -> bool {
     name.starts_with("pg_") && registry::REGISTRY.find(PG_CATALOG, name).is_some()
 }

@@ -1,8 +1,8 @@
 //! Object numbers: the identities that clients keep between their queries.
 //!
-//! A table or index has the number of its state for its lifetime; objects that belong to it are numbered behind it.
-//! PostgreSQL's own relations, types and schemas have PostgreSQL's numbers where clients may have them built in. All
-//! are below 2^31.
+//! A table or index has the number of its state for its lifetime; objects that belong to it are numbered
+//! behind it. PostgreSQL's own relations, types and schemas have PostgreSQL's numbers where clients may have
+//! them built in. All are below 2^31.
 //!
 //! ```text
 //!   FIRST + state * STRIDE    the table or index

@@ -1,7 +1,10 @@
 //! All relations of `pg_catalog` and `information_schema`.
 
 use super::relation::{Registry, Relation, empty, relation};
-use super::{information, named, relations, server};
+use super::rows::information;
+use super::rows::named;
+use super::rows::relations;
+use super::rows::server;
 use crate::schema_names::{INFORMATION_SCHEMA, PG_CATALOG};
 
 /// Relations by schema.

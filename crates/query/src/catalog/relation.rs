@@ -1,19 +1,18 @@
-//! Relations that are computed: their columns, as PostgreSQL 16 has them, and the functions that compute their rows.
+//! Relations that are computed: their columns, as PostgreSQL 16 has them, and the functions that compute
+//! their rows.
 //!
 //! A description is a string, `name type, name type`; types are the short names of [`super::cell::type_of`].
-
-use std::sync::Arc;
-
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
-use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::catalog::TableProvider;
-use datafusion::common::Result as EngineResult;
-use datafusion::datasource::MemTable;
 
 use super::cell::{self, Cell};
 use super::oids;
 use super::view::{Source, View};
 use crate::schema_names::{INFORMATION_INNER, INFORMATION_SCHEMA};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::TableProvider;
+use datafusion::common::Result as EngineResult;
+use datafusion::datasource::MemTable;
+use std::sync::Arc;
 
 /// Rows of cells.
 pub(crate) type Rows = Vec<Vec<Cell>>;

@@ -1,13 +1,12 @@
 //! Alias types: names to numbers and back for `'t'::regclass`, `23::regtype` and the like.
 
-use datafusion::common::Result as EngineResult;
-
 use super::cell::Cell;
 use super::view::{View, schema_oid};
 use super::{PG_CATALOG, definitions, functions, oids};
 use crate::error::{Error, external};
 use crate::postgres::pg_types;
 use crate::schema_names::{CATALOG, SCHEMA};
+use datafusion::common::Result as EngineResult;
 
 /// Kind of object that a number identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,23 +1,21 @@
 //! Input of the catalog's relations and functions: tables, roles and settings, as of now.
 
-use std::fmt::Debug;
-use std::sync::{Arc, OnceLock};
-
-use async_trait::async_trait;
-use datafusion::catalog::TableProvider;
-use datafusion::common::Result as EngineResult;
-use entresol_tables::{Catalog, Column, Index, Table};
-use entresol_transactions::{INFINITY, Transaction};
-
 use super::oids;
 use super::relation::{self, Registry};
-use super::roles;
+use super::rows::roles;
 use crate::error::external;
 use crate::postgres::pg_types;
 use crate::privileges::Role;
 use crate::session::current::Current;
 use crate::session::snapshots::Sessions;
 use crate::session::variables::{Client, SessionVariables};
+use async_trait::async_trait;
+use datafusion::catalog::TableProvider;
+use datafusion::common::Result as EngineResult;
+use entresol_tables::{Catalog, Column, Index, Table};
+use entresol_transactions::{INFINITY, Transaction};
+use std::fmt::Debug;
+use std::sync::{Arc, OnceLock};
 
 /// Planner of relations that are stored as query text.
 #[async_trait]

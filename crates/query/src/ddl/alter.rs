@@ -1,24 +1,13 @@
 //! ALTER TABLE: one change of a table's definition.
 //!
-//! - Adding and dropping columns touches no row: a row names its layout, and the value of a new column in older rows is
-//!   stored in the catalog. So a new column's default must give the same value for all rows: no `random()`.
-//! - SET NOT NULL and ADD CHECK read all rows, while writers are held to the new rule. ADD UNIQUE builds an index, and
-//!   so does ADD PRIMARY KEY, after SET NOT NULL.
+//! - Adding and dropping columns touches no row: a row names its layout, and the value of a new column in
+//!   older rows is stored in the catalog. So a new column's default must give the same value for all rows: no
+//!   `random()`.
+//! - SET NOT NULL and ADD CHECK read all rows, while writers are held to the new rule. ADD UNIQUE builds an
+//!   index, and so does ADD PRIMARY KEY, after SET NOT NULL.
 //! - Columns of the key, of indexes and of checks can be renamed, but not dropped.
-//! - One statement makes one atomic change. One exception: ADD COLUMN with CHECK, or with NOT NULL and no default, adds
-//!   the column, then the rule; a crash between them leaves the column without it.
-
-use std::sync::Arc;
-
-use datafusion::sql::sqlparser::ast::{
-    AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, ColumnOption,
-    DropBehavior, GeneratedAs, PrimaryKeyConstraint, RenameTableNameKind, SqlOption, TableConstraint,
-};
-use entresol_tables::{
-    Alteration, Column, Error as TableError, IndexDefinition, ScanRange, Table, TableDefinition, Value,
-    Verify,
-};
-use entresol_transactions::Transaction;
+//! - One statement makes one atomic change. One exception: ADD COLUMN with CHECK, or with NOT NULL and no
+//!   default, adds the column, then the rule; a crash between them leaves the column without it.
 
 use crate::ddl::generated::{self, Generated};
 use crate::ddl::table_definition::{
@@ -33,6 +22,16 @@ use crate::parser::names::{identifier, refuse, table_name};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
+use datafusion::sql::sqlparser::ast::{
+    AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, ColumnOption,
+    DropBehavior, GeneratedAs, PrimaryKeyConstraint, RenameTableNameKind, SqlOption, TableConstraint,
+};
+use entresol_tables::{
+    Alteration, Column, Error as TableError, IndexDefinition, ScanRange, Table, TableDefinition, Value,
+    Verify,
+};
+use entresol_transactions::Transaction;
+use std::sync::Arc;
 
 const DONE: StatementResult = StatementResult::Done { verb: "ALTER TABLE" };
 
@@ -176,9 +175,10 @@ impl Change<'_> {
             ],
         )?;
         if self.column(&name).is_ok() {
-            return match if_not_exists {
-                true => Ok(DONE),
-                false => Err(TableError::ColumnExists { table: table.to_owned(), column: name }.into()),
+            return if if_not_exists {
+                Ok(DONE)
+            } else {
+                Err(TableError::ColumnExists { table: table.to_owned(), column: name }.into())
             };
         }
         let state = self.session.context.state();
@@ -444,8 +444,8 @@ impl Change<'_> {
         }
     }
 
-    /// Adds a primary key to existing rows: its columns become NOT NULL, then a unique index is built. The rows stay in
-    /// the order of their hidden key. A crash in between leaves columns that are NOT NULL.
+    /// Adds a primary key to existing rows: its columns become NOT NULL, then a unique index is built. The
+    /// rows stay in the order of their hidden key. A crash in between leaves columns that are NOT NULL.
     async fn add_primary_key(&self, primary: &PrimaryKeyConstraint) -> Result<StatementResult> {
         refuse(
             "ADD PRIMARY KEY",
@@ -489,9 +489,10 @@ impl Change<'_> {
                 return Err(Error::unsupported("dropping a primary key"));
             }
             let (table, constraint) = (self.table.name().to_owned(), name.to_owned());
-            return match if_exists {
-                true => Ok(DONE),
-                false => Err(TableError::NoSuchConstraint { table, constraint }.into()),
+            return if if_exists {
+                Ok(DONE)
+            } else {
+                Err(TableError::NoSuchConstraint { table, constraint }.into())
             };
         }
         let name = name.to_owned();

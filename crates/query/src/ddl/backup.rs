@@ -2,13 +2,12 @@
 //!
 //! Only outside of a transaction block; [`entresol_memory::Pool::backup`] documents its contents.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use crate::error::Result;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 pub(crate) async fn run(session: &SessionCore, destination: PathBuf) -> Result<StatementResult> {
     let pool = Arc::clone(session.catalog.context().pool());

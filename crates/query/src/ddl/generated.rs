@@ -2,20 +2,18 @@
 //!
 //! - Both are a column that is NOT NULL, a sequence `table_column_seq` that goes with it, and the default
 //!   `nextval('table_column_seq')`. An identity column is one whose sequence says so.
-//! - GENERATED ALWAYS refuses values in INSERT and UPDATE, but not in COPY, as in PostgreSQL: dumps are read that way.
+//! - GENERATED ALWAYS refuses values in INSERT and UPDATE, but not in COPY, as in PostgreSQL: dumps are read
+//!   that way.
 //! - Which columns draw from a sequence is read off their defaults: a name in `nextval('…')`.
-
-use std::sync::Arc;
-
-use datafusion::sql::sqlparser::ast::{ColumnOption, DataType as SqlType, Expr, GeneratedAs};
-
-use crate::parser::sequence_calls::{relation_name, sequences_in};
-use entresol_tables::{Catalog, DataType, Identity, NewSequence, SequenceType, Table};
 
 use crate::ddl::sequences::declared;
 use crate::dml::expressions;
 use crate::error::{Error, Result};
-use crate::parser::sequence::SequenceOptions;
+use crate::parser::own::sequence::SequenceOptions;
+use crate::parser::sequence_calls::{relation_name, sequences_in};
+use datafusion::sql::sqlparser::ast::{ColumnOption, DataType as SqlType, Expr, GeneratedAs};
+use entresol_tables::{Catalog, DataType, Identity, NewSequence, SequenceType, Table};
+use std::sync::Arc;
 
 /// Generation of a column's values by a sequence.
 #[derive(Debug, Clone)]

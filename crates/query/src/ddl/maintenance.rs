@@ -1,29 +1,28 @@
 //! Maintenance statements: TRUNCATE and ANALYZE.
 //!
-//! - TRUNCATE deletes all rows in the statement's transaction: other sessions still see them in their snapshots, and
-//!   ROLLBACK restores them. It takes as long, and as much memory, as a DELETE. Its space is reclaimed like that of
-//!   deleted rows.
-//! - RESTART IDENTITY restarts the sequences of the tables' columns after the rows are deleted. Sequences are not
-//!   transactional, so it is not possible inside of a block. A crash between the two leaves the sequences as they were.
-//! - ANALYZE has nothing to compute: the planner counts the rows of a table when it plans, and stores no statistics
-//!   that could be outdated. A notice says so.
+//! - TRUNCATE deletes all rows in the statement's transaction: other sessions still see them in their
+//!   snapshots, and ROLLBACK restores them. It takes as long, and as much memory, as a DELETE. Its space is
+//!   reclaimed like that of deleted rows.
+//! - RESTART IDENTITY restarts the sequences of the tables' columns after the rows are deleted. Sequences are
+//!   not transactional, so it is not possible inside of a block. A crash between the two leaves the sequences
+//!   as they were.
+//! - ANALYZE has nothing to compute: the planner counts the rows of a table when it plans, and stores no
+//!   statistics that could be outdated. A notice says so.
 
-use std::sync::Arc;
-
-use datafusion::sql::sqlparser::ast::{Analyze, Truncate, TruncateIdentityOption};
-use entresol_tables::{Error as TableError, Table};
-use entresol_transactions::Transaction;
-
-use crate::catalog::named::sequences_of;
+use crate::catalog::rows::named::sequences_of;
 use crate::ddl::sequences;
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
 use crate::parser::command::Command;
 use crate::parser::names::{refuse, table_name};
-use crate::parser::sequence::{SequenceOptions, SequenceStatement};
+use crate::parser::own::sequence::{SequenceOptions, SequenceStatement};
 use crate::parser::statement::parse;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
+use datafusion::sql::sqlparser::ast::{Analyze, Truncate, TruncateIdentityOption};
+use entresol_tables::{Error as TableError, Table};
+use entresol_transactions::Transaction;
+use std::sync::Arc;
 
 /// Deletes all rows of the tables.
 pub(crate) async fn truncate(

@@ -1,22 +1,21 @@
-//! CREATE, ALTER and DROP SEQUENCE: from the statement to the catalog. Drawing is in [`crate::session::sequence_functions`].
-
-use std::sync::Arc;
-
-use datafusion::sql::sqlparser::ast::ObjectName;
-use entresol_tables::{
-    Catalog, Error as TableError, Position, RelationKind, SequenceDefinition, SequenceType, Table,
-    TableDefinition, Verify,
-};
+//! CREATE, ALTER and DROP SEQUENCE: from the statement to the catalog. Drawing is in
+//! [`crate::session::sequence_functions`].
 
 use crate::ddl::generated;
 use crate::ddl::views::drop_all;
 use crate::dml::identity;
 use crate::error::{Error, Result};
 use crate::parser::names::table_name;
-use crate::parser::sequence::{SequenceOptions, SequenceStatement};
+use crate::parser::own::sequence::{SequenceOptions, SequenceStatement};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
+use datafusion::sql::sqlparser::ast::ObjectName;
+use entresol_tables::{
+    Catalog, Error as TableError, Position, RelationKind, SequenceDefinition, SequenceType, Table,
+    TableDefinition, Verify,
+};
+use std::sync::Arc;
 
 /// Runs a CREATE SEQUENCE or ALTER SEQUENCE.
 pub(crate) async fn run(session: &SessionCore, statement: &SequenceStatement) -> Result<StatementResult> {

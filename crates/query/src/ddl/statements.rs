@@ -1,14 +1,8 @@
 //! CREATE INDEX, ALTER TABLE and the DROPs: from the statement to the catalog.
 //!
 //! - An index is complete and in use when the statement returns; other sessions write the table meanwhile.
-//! - None of these can be part of a transaction. A transaction that began before and wrote the table gets a conflict.
-
-use std::sync::Arc;
-
-use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CreateIndex, Expr, IndexColumn, IndexType, ObjectName, ObjectType, Statement,
-};
-use entresol_tables::{Error as TableError, IndexDefinition, RelationKind};
+//! - None of these can be part of a transaction. A transaction that began before and wrote the table gets a
+//!   conflict.
 
 use crate::ddl::alter;
 use crate::ddl::sequences;
@@ -21,6 +15,11 @@ use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::notices::is_storage;
 use crate::session::result::StatementResult;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CreateIndex, Expr, IndexColumn, IndexType, ObjectName, ObjectType, Statement,
+};
+use entresol_tables::{Error as TableError, IndexDefinition, RelationKind};
+use std::sync::Arc;
 
 /// Runs a statement of this module.
 pub(crate) async fn run(session: &SessionCore, statement: &Statement) -> Result<StatementResult> {

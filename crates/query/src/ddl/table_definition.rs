@@ -1,18 +1,10 @@
 //! CREATE TABLE: from the statement to a table's definition.
 //!
-//! - Columns have a type, NULL, NOT NULL, DEFAULT, CHECK, UNIQUE or PRIMARY KEY; a table has at most one PRIMARY KEY,
-//!   on one or several columns, and any checks and unique constraints. Constraints that are not enforced (REFERENCES,
-//!   deferred ones) are refused.
+//! - Columns have a type, NULL, NOT NULL, DEFAULT, CHECK, UNIQUE or PRIMARY KEY; a table has at most one
+//!   PRIMARY KEY, on one or several columns, and any checks and unique constraints. Constraints that are not
+//!   enforced (REFERENCES, deferred ones) are refused.
 //! - Constraints without a name get the one that PostgreSQL would give them.
 //! - Definitions are durable when the statement returns; they cannot be part of a transaction.
-
-use datafusion::arrow::datatypes::Schema as ArrowSchema;
-use datafusion::execution::context::SessionState;
-use datafusion::sql::sqlparser::ast::{
-    CheckConstraint, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle,
-    Ident, IndexColumn, TableConstraint, UniqueConstraint,
-};
-use entresol_tables::{Check, Column, IndexDefinition, Modifier, NewSequence, Schema, TableDefinition};
 
 use crate::ddl::generated::{Generated, check_sequences, identity_option, serial};
 use crate::dml::checks;
@@ -22,6 +14,13 @@ use crate::parser::names::{identifier, refuse};
 use crate::planner::translation;
 use crate::postgres::types::{column_of, declared_type};
 use crate::session::core::SessionCore;
+use datafusion::arrow::datatypes::Schema as ArrowSchema;
+use datafusion::execution::context::SessionState;
+use datafusion::sql::sqlparser::ast::{
+    CheckConstraint, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle,
+    Ident, IndexColumn, TableConstraint, UniqueConstraint,
+};
+use entresol_tables::{Check, Column, IndexDefinition, Modifier, NewSequence, Schema, TableDefinition};
 
 /// Column with the constraints of its declaration.
 pub(crate) struct Declared {

@@ -6,13 +6,12 @@
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
 //! | PostgreSQL's storage parameters | any; they have no effect, as a notice says | yes |
 
-use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, Value as Literal};
-use entresol_tables::{Retention, Table};
-use entresol_transactions::TierChoice;
-
 use crate::error::{Error, Result};
 use crate::session::notices::is_storage;
 use datafusion::arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
+use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, Value as Literal};
+use entresol_tables::{Retention, Table};
+use entresol_transactions::TierChoice;
 
 /// Table options in a statement.
 #[derive(Debug, Default)]
@@ -63,12 +62,11 @@ impl DeclaredOptions {
     /// Returns an error if the placement differs from the table's: the table would have to move.
     pub(crate) fn check_placement_of(&self, table: &Table) -> Result<()> {
         let placement = table.definition().placement;
-        match self.placement.is_some_and(|wanted| wanted != placement) {
-            true => {
-                let table = table.name().to_owned();
-                Err(entresol_tables::Error::PlacementFixed { table, placement }.into())
-            }
-            false => Ok(()),
+        if self.placement.is_some_and(|wanted| wanted != placement) {
+            let table = table.name().to_owned();
+            Err(entresol_tables::Error::PlacementFixed { table, placement }.into())
+        } else {
+            Ok(())
         }
     }
 }

@@ -4,24 +4,23 @@
 //! VACUUM [FULL] [FREEZE] [VERBOSE] [ANALYZE] [table, ...]
 //! VACUUM (option [value], ...) [table, ...]
 //! ```
-//! Without tables it is all of them and the catalog. FULL gives free blocks of the file back to the disk, too. The
-//! other options of PostgreSQL's are taken and change nothing: there is nothing to freeze, and statistics are not kept.
+//! Without tables it is all of them and the catalog. FULL gives free blocks of the file back to the disk,
+//! too. The other options of PostgreSQL's are taken and change nothing: there is nothing to freeze, and
+//! statistics are not kept.
 //!
-//! VACUUM runs beside readers and writers, outside of a transaction. A statement that is given up ends between two slices; a table
-//! that is dropped meanwhile is left to the reclamation of dropped states.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use entresol_tables::Catalog;
-use entresol_transactions::{State, VacuumStats};
+//! VACUUM runs beside readers and writers, outside of a transaction. A statement that is given up ends
+//! between two slices; a table that is dropped meanwhile is left to the reclamation of dropped states.
 
 use crate::error::Result;
-use crate::parser::vacuum::Vacuum;
+use crate::parser::own::vacuum::Vacuum;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
+use entresol_tables::Catalog;
+use entresol_transactions::{State, VacuumStats};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Between two lines of the log.
 const LOG_EVERY: Duration = Duration::from_secs(5);

@@ -4,12 +4,6 @@
 //! - Relations that a view reads cannot be dropped or renamed, unless CASCADE drops the view with it.
 //! - Views are read-only.
 
-use std::sync::Arc;
-
-use datafusion::arrow::datatypes::DataType as ArrowType;
-use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, ObjectName};
-use entresol_tables::{Error as TableError, RelationKind, View, ViewDefinition};
-
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, refuse, table_name};
 use crate::planner::parameters;
@@ -20,6 +14,10 @@ use crate::postgres::types::column_type;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, ObjectName};
+use entresol_tables::{Error as TableError, RelationKind, View, ViewDefinition};
+use std::sync::Arc;
 
 pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result<StatementResult> {
     check_clauses(create)?;

@@ -12,9 +12,12 @@
 //!
 //! - Timestamps with and without a zone are converted in the session's zone.
 //! - Strings are parsed by [`Zone::value`]. NULL is accepted everywhere; the tables check NOT NULL.
-//! - Nothing is wrapped or truncated silently: a value that does not fit is an error with table, column and value.
+//! - Nothing is wrapped or truncated silently: a value that does not fit is an error with table, column and
+//!   value.
 //! - Memory: the values of one batch.
 
+use crate::error::{Error, Result};
+use crate::postgres::time_zones::{self, Zone};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{
@@ -27,14 +30,11 @@ use entresol_tables::calendar::MICROS_PER_DAY;
 use entresol_tables::modifier::TooLong;
 use entresol_tables::{Column, DataType, Modifier, Row, Table, Value, decimal, single};
 
-use crate::error::{Error, Result};
-use crate::postgres::time_zones::{self, Zone};
-
 /// Microsecond of its day at which a timestamp is a date.
 const MIDNIGHT: i64 = 0;
 
-/// Builds a row from each row of `batch`: column `c` of it becomes the table's column `targets[c]`, the other columns
-/// NULL. Rows have the visible columns, and the hidden key if a target is beyond them.
+/// Builds a row from each row of `batch`: column `c` of it becomes the table's column `targets[c]`, the other
+/// columns NULL. Rows have the visible columns, and the hidden key if a target is beyond them.
 pub(crate) fn rows(table: &Table, targets: &[usize], batch: &RecordBatch, zone: &Zone) -> Result<Vec<Row>> {
     let visible = table.schema().visible_columns().len();
     let width = targets.iter().map(|target| target + 1).max().unwrap_or(0).max(visible);
@@ -384,8 +384,8 @@ fn decimal_text(unscaled: i128, scale: u8) -> String {
     Value::Decimal(unscaled).display(data_type).to_string()
 }
 
-/// Converts through the decimal string, because dividing by a power of ten is off by a digit for some numbers: 0.3 must
-/// be 0.3.
+/// Converts through the decimal string, because dividing by a power of ten is off by a digit for some
+/// numbers: 0.3 must be 0.3.
 fn decimal_to_double(unscaled: i128, scale: u8) -> f64 {
     decimal_text(unscaled, scale).parse().unwrap_or(f64::NAN)
 }

@@ -1,18 +1,7 @@
 //! CHECK constraints: conditions that must not be false for new rows.
 //!
-//! They are stored as SQL text, planned once per statement, and evaluated over batches of complete new rows before the
-//! first of them is written. Column names in them are unqualified, so that tables can be renamed.
-
-use std::ops::ControlFlow;
-use std::sync::Arc;
-
-use datafusion::arrow::array::{Array, AsArray};
-use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
-use datafusion::execution::context::SessionState;
-use datafusion::sql::sqlparser::ast::{Expr, Ident};
-use entresol_tables::{Check, Column, Row, ScanRange, Schema, Table};
-use entresol_transactions::Transaction;
+//! They are stored as SQL text, planned once per statement, and evaluated over batches of complete new rows
+//! before the first of them is written. Column names in them are unqualified, so that tables can be renamed.
 
 use crate::dml::expressions::{self, Computed, Scope, check_boolean};
 use crate::dml::rows;
@@ -21,6 +10,15 @@ use crate::parser::names::identifier;
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::visible_schema;
+use datafusion::arrow::array::{Array, AsArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
+use datafusion::execution::context::SessionState;
+use datafusion::sql::sqlparser::ast::{Expr, Ident};
+use entresol_tables::{Check, Column, Row, ScanRange, Schema, Table};
+use entresol_transactions::Transaction;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Rows verified together when a check is added.
 const VERIFY_ROWS: usize = 8192;
@@ -79,9 +77,8 @@ impl Checks {
     }
 
     fn display(&self, row: &Row) -> String {
-        let text = |(column, value): (&Column, &entresol_tables::Value)| match value.is_null() {
-            true => "null".to_owned(),
-            false => value.display(column.data_type).to_string(),
+        let text = |(column, value): (&Column, &entresol_tables::Value)| {
+            if value.is_null() { "null".to_owned() } else { value.display(column.data_type).to_string() }
         };
         self.columns.iter().zip(row).map(text).collect::<Vec<_>>().join(", ")
     }

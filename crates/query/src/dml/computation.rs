@@ -1,17 +1,16 @@
-//! Values that RETURNING and ON CONFLICT compute from rows: by expressions, or by a query if they have subqueries.
-
-use std::sync::Arc;
-
-use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
-use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::logical_expr::LogicalPlan;
+//! Values that RETURNING and ON CONFLICT compute from rows: by expressions, or by a query if they have
+//! subqueries.
 
 use crate::dml::expressions::{Computed, Item, Scope};
 use crate::dml::row_query::RowQuery;
 use crate::error::Result;
 use crate::parser::names::has_subquery;
 use crate::session::core::SessionCore;
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::logical_expr::LogicalPlan;
+use std::sync::Arc;
 
 /// Expressions over the rows of relations.
 pub(crate) enum Computation {

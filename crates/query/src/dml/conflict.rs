@@ -1,22 +1,13 @@
 //! ON CONFLICT: handling of rows whose key or unique values exist already.
 //!
-//! - A conflict is searched on the key or the unique index of the conflict target, or on all of them for DO NOTHING
-//!   without a target; any other duplicate is an error.
-//! - Rows of one statement conflict with each other too: the later is skipped by DO NOTHING; DO UPDATE refuses it
-//!   (21000), as a row would be changed twice.
-//! - A row that another transaction inserts meanwhile is a conflict of transactions; the statement is retried.
+//! - A conflict is searched on the key or the unique index of the conflict target, or on all of them for DO
+//!   NOTHING without a target; any other duplicate is an error.
+//! - Rows of one statement conflict with each other too: the later is skipped by DO NOTHING; DO UPDATE
+//!   refuses it (21000), as a row would be changed twice.
+//! - A row that another transaction inserts meanwhile is a conflict of transactions; the statement is
+//!   retried.
 //!
 //! Memory: the keys of all rows of the statement.
-
-use std::collections::HashSet;
-use std::sync::Arc;
-
-use datafusion::arrow::array::{Array, AsArray};
-use datafusion::arrow::compute::{cast, filter_record_batch};
-use datafusion::arrow::datatypes::{DataType as ArrowType, Fields, Schema as ArrowSchema, SchemaRef};
-use datafusion::sql::sqlparser::ast::{ConflictTarget, DoUpdate, OnConflictAction, OnInsert};
-use entresol_tables::{Column, Row, Table, UniqueKey, Value};
-use entresol_transactions::Transaction;
 
 use crate::dml::assignment;
 use crate::dml::computation::Computation;
@@ -28,6 +19,14 @@ use crate::error::{Error, Result};
 use crate::parser::names::{identifier, table_name};
 use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
+use datafusion::arrow::array::{Array, AsArray};
+use datafusion::arrow::compute::{cast, filter_record_batch};
+use datafusion::arrow::datatypes::{DataType as ArrowType, Fields, Schema as ArrowSchema, SchemaRef};
+use datafusion::sql::sqlparser::ast::{ConflictTarget, DoUpdate, OnConflictAction, OnInsert};
+use entresol_tables::{Column, Row, Table, UniqueKey, Value};
+use entresol_transactions::Transaction;
+use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Relation name of the row proposed for insertion.
 const EXCLUDED: &str = "excluded";
@@ -216,8 +215,8 @@ impl Assignments {
         Ok(Assignments { assigned, values, condition, schema: Arc::new(ArrowSchema::new(fields)), columns })
     }
 
-    /// Applies DO UPDATE to the existing rows, each beside the row proposed for insertion, and adds the result to
-    /// `resolved`.
+    /// Applies DO UPDATE to the existing rows, each beside the row proposed for insertion, and adds the
+    /// result to `resolved`.
     async fn apply(
         &self,
         session: &SessionCore,

@@ -1,18 +1,8 @@
 //! DEFAULT: values of columns that a statement leaves out.
 //!
-//! - A default is an expression without columns; it is stored as SQL text and computed for each row when the row is
-//!   inserted.
+//! - A default is an expression without columns; it is stored as SQL text and computed for each row when the
+//!   row is inserted.
 //! - The word DEFAULT in VALUES and in SET is replaced by it before planning; a column without one gets NULL.
-
-use std::sync::Arc;
-
-use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema};
-use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::execution::context::SessionState;
-use datafusion::logical_expr::ScalarUDF;
-use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Value as Literal};
-use entresol_tables::{Column, Row, Schema, Table, TableDefinition, Value};
 
 use crate::dml::assignment;
 use crate::dml::expressions::{self, Computed, Scope};
@@ -21,6 +11,14 @@ use crate::error::Result;
 use crate::parser::sequence_calls;
 use crate::postgres::time_zones::Zone;
 use crate::session::sequence_functions;
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema};
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::ScalarUDF;
+use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Value as Literal};
+use entresol_tables::{Column, Row, Schema, Table, TableDefinition, Value};
+use std::sync::Arc;
 
 /// Defaults of some columns of a table, ready to be computed.
 pub(crate) struct Defaults {
@@ -106,8 +104,8 @@ fn values(sources: &[Source], rows: usize) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(Arc::new(ArrowSchema::new(fields)), arrays?, &options)?)
 }
 
-/// Value of a default now, NULL if it may differ for each row; an error if the expression does not fit the column. For
-/// definitions.
+/// Value of a default now, NULL if it may differ for each row; an error if the expression does not fit the
+/// column. For definitions.
 pub(crate) fn evaluate(state: SessionState, table: &str, column: &Column, default: &Expr) -> Result<Value> {
     let zone = Zone::of(state.config_options())?;
     let computed = Scope::new(state, &[])?.plan("DEFAULT", default)?;

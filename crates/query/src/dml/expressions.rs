@@ -1,11 +1,17 @@
 //! Expressions over rows that are not in any table yet: defaults, checks, RETURNING, the SET of ON CONFLICT.
 //!
-//! They are planned as the projection of a query would be, with the same rules for types and numbers, and evaluated by
-//! DataFusion's physical expressions. `now()` is the time of the statement. Aggregates are refused; so are subqueries in
-//! defaults and checks, while those of RETURNING and ON CONFLICT are for [`crate::dml::row_query`].
+//! They are planned as the projection of a query would be, with the same rules for types and numbers, and
+//! evaluated by DataFusion's physical expressions. `now()` is the time of the statement. Aggregates are
+//! refused; so are subqueries in defaults and checks, while those of RETURNING and ON CONFLICT are for
+//! [`crate::dml::row_query`].
 
-use std::sync::Arc;
-
+use crate::dml::source::quoted;
+use crate::error::{Error, Result};
+use crate::parser::names::{identifier, table_name};
+use crate::planner::translation;
+use crate::postgres::number_types;
+use crate::postgres::numbers;
+use crate::postgres::overflow;
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -20,14 +26,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-
-use crate::dml::source::quoted;
-use crate::error::{Error, Result};
-use crate::parser::names::{identifier, table_name};
-use crate::planner::translation;
-use crate::postgres::number_types;
-use crate::postgres::numbers;
-use crate::postgres::overflow;
+use std::sync::Arc;
 
 /// Columns that names in expressions refer to.
 pub(crate) struct Scope {

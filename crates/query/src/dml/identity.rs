@@ -1,12 +1,11 @@
 //! Identity columns in INSERT and UPDATE: those GENERATED ALWAYS take no values of the statement.
 
-use datafusion::sql::sqlparser::ast::{Expr, Insert, SelectItem, SetExpr};
-use entresol_tables::{Catalog, Identity, RelationKind, Table};
-
 use crate::dml::expressions;
 use crate::dml::source::is_default;
 use crate::error::{Error, Result};
 use crate::parser::sequence_calls::sequence_of;
+use datafusion::sql::sqlparser::ast::{Expr, Insert, SelectItem, SetExpr};
+use entresol_tables::{Catalog, Identity, RelationKind, Table};
 
 /// Kind of an identity column; `None` if it is another column.
 pub(crate) fn identity(catalog: &Catalog, table: &Table, column: usize) -> Result<Option<Identity>> {

@@ -1,19 +1,19 @@
 //! Fast path of INSERT … VALUES: literals and parameters become rows of the table without planning.
 //!
-//! Anything but a plain literal or a parameter of a fitting type makes the entire statement take the planned path
-//! through DataFusion, which computes and converts, or reports an error. So the fast path never reports an error.
-
-use datafusion::common::ScalarValue;
-use datafusion::sql::sqlparser::ast::{
-    DataType as SqlType, Expr, Query, SetExpr, TimezoneInfo, UnaryOperator, Value as Literal,
-};
-use entresol_tables::{Column, DataType, Row, Value};
+//! Anything but a plain literal or a parameter of a fitting type makes the entire statement take the planned
+//! path through DataFusion, which computes and converts, or reports an error. So the fast path never reports
+//! an error.
 
 use crate::dml::source::{InsertSource, is_default};
 use crate::parser::names::is_plain;
 use crate::planner::fast_path::Operand;
 use crate::planner::parameters::alone;
 use crate::postgres::time_zones::Zone;
+use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast::{
+    DataType as SqlType, Expr, Query, SetExpr, TimezoneInfo, UnaryOperator, Value as Literal,
+};
+use entresol_tables::{Column, DataType, Row, Value};
 
 /// Rows of a query that consists of literals and parameters; `None` if it has anything else.
 pub(crate) fn rows(

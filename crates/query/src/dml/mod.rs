@@ -1,6 +1,7 @@
 //! INSERT, UPDATE and DELETE: from computed rows to rows of tables.
 //!
-//! [`statements`] is the entry; [`modify`] takes over where there are defaults, checks, ON CONFLICT or RETURNING.
+//! [`statements`] is the entry; [`modify`] takes over where there are defaults, checks, ON CONFLICT or
+//! RETURNING.
 
 pub(crate) mod assignment;
 pub(crate) mod checks;

@@ -4,22 +4,12 @@
 //!   query ─▶ rows ─▶ defaults ─▶ checks ─▶ conflicts ─▶ RETURNING ─▶ table
 //! ```
 //!
-//! - Rows are computed before they are written, batch by batch; all of them first if the statement reads its own table,
-//!   or has subqueries in RETURNING or DO UPDATE, which see the table before the statement. Errors leave the writes so
-//!   far in the transaction; the caller rolls back to its mark.
+//! - Rows are computed before they are written, batch by batch; all of them first if the statement reads its
+//!   own table, or has subqueries in RETURNING or DO UPDATE, which see the table before the statement. Errors
+//!   leave the writes so far in the transaction; the caller rolls back to its mark.
 //! - Plain statements on plain tables take another path ([`handles_insert`] and its siblings).
 //!
 //! Memory: one batch; the rows that RETURNING returns; for ON CONFLICT the keys of all rows.
-
-use std::sync::Arc;
-
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::sqlparser::ast::{Delete, Insert, Query, SelectItem, SetExpr, Update};
-use entresol_tables::{Catalog, Column, Row, Table};
-use entresol_transactions::Transaction;
-use futures::StreamExt;
 
 use crate::dml::assignment;
 use crate::dml::checks::Checks;
@@ -40,6 +30,14 @@ use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
 use crate::session::result::Outcome;
 use crate::session::row_buffer::RowBuffer;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast::{Delete, Insert, Query, SelectItem, SetExpr, Update};
+use entresol_tables::{Catalog, Column, Row, Table};
+use entresol_transactions::Transaction;
+use futures::StreamExt;
+use std::sync::Arc;
 
 /// Returns true if an INSERT is for this module.
 pub(crate) fn handles_insert(catalog: &Catalog, insert: &Insert) -> Result<bool> {

@@ -6,12 +6,19 @@
 //!   SELECT t.row, e, … FROM rows.t AS t, rows.excluded AS excluded WHERE t.row = excluded.row
 //! ```
 //!
-//! The query runs before the statement writes these rows, so that its subqueries read the state before the statement.
+//! The query runs before the statement writes these rows, so that its subqueries read the state before the
+//! statement.
 //!
 //! Memory: the rows, and the values computed from them.
 
-use std::sync::Arc;
-
+use crate::dml::expressions::Item;
+use crate::dml::source::{name_relation, quoted, template_select};
+use crate::error::{Error, Result};
+use crate::parser::statement::query_statement;
+use crate::parser::statement::template;
+use crate::planner::query;
+use crate::schema_names::CATALOG;
+use crate::session::core::SessionCore;
 use datafusion::arrow::array::Int64Array;
 use datafusion::arrow::compute::{concat_batches, sort_to_indices, take_record_batch};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef};
@@ -27,15 +34,7 @@ use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Query, SelectItem};
-
-use crate::dml::expressions::Item;
-use crate::dml::source::{name_relation, quoted, template_select};
-use crate::error::{Error, Result};
-use crate::parser::statement::query_statement;
-use crate::parser::statement::template;
-use crate::planner::query;
-use crate::schema_names::CATALOG;
-use crate::session::core::SessionCore;
+use std::sync::Arc;
 
 /// Catalog and schema of the rows.
 const ROWS: &str = "$rows";

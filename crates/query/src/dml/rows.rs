@@ -1,8 +1,6 @@
 //! Rows of values as Arrow batches, for checks, RETURNING and ON CONFLICT.
 
-use std::borrow::Borrow;
-use std::sync::Arc;
-
+use crate::error::Result;
 use datafusion::arrow::array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array, Int32Array,
     Int64Array, StringArray, TimestampMicrosecondArray,
@@ -10,8 +8,8 @@ use datafusion::arrow::array::{
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use entresol_tables::{Column, DataType, Row, Value};
-
-use crate::error::Result;
+use std::borrow::Borrow;
+use std::sync::Arc;
 
 /// Converts the first columns of rows, described by `columns`, to a batch of this schema.
 pub(crate) fn batch<R: Borrow<Row>>(

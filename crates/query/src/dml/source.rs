@@ -1,4 +1,5 @@
-//! Queries behind INSERT, UPDATE and DELETE: DataFusion computes the rows to write, from the statement's syntax tree.
+//! Queries behind INSERT, UPDATE and DELETE: DataFusion computes the rows to write, from the statement's
+//! syntax tree.
 //!
 //! | statement | query | columns |
 //! | --- | --- | --- |
@@ -6,15 +7,8 @@
 //! | UPDATE t SET v = e WHERE c | SELECT k, …, e FROM keyed t WHERE c | keys and unassigned columns, then new values |
 //! | DELETE FROM t WHERE c | SELECT k FROM keyed t WHERE c | keys |
 //!
-//! "keyed t" is the table with its hidden key as a column ([`crate::planner::schemas`]). Nothing is written here.
-
-use std::sync::Arc;
-
-use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, Delete, Expr, Ident, Insert, ObjectName, Query, Select, SelectItem,
-    SetExpr, TableAlias, TableFactor, TableObject, Update, Value as Literal,
-};
-use entresol_tables::{Catalog, DataType, RelationKind, Table};
+//! "keyed t" is the table with its hidden key as a column ([`crate::planner::schemas`]). Nothing is written
+//! here.
 
 use crate::dml::defaults;
 use crate::error::{Error, Result};
@@ -24,6 +18,12 @@ use crate::planner::parameters::{sql_type, typed_string};
 use crate::postgres::time_zones::UTC;
 use crate::postgres::types::arrow_type;
 use crate::schema_names::{CATALOG, KEYED_SCHEMA};
+use datafusion::sql::sqlparser::ast::{
+    Assignment, AssignmentTarget, Delete, Expr, Ident, Insert, ObjectName, Query, Select, SelectItem,
+    SetExpr, TableAlias, TableFactor, TableObject, Update, Value as Literal,
+};
+use entresol_tables::{Catalog, DataType, RelationKind, Table};
+use std::sync::Arc;
 
 /// Source of an INSERT's rows.
 #[derive(Debug)]
@@ -95,9 +95,10 @@ pub(crate) fn any_insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSou
     )?;
     let table = inserted_table(catalog, insert)?;
     let listed = !insert.columns.is_empty();
-    let targets = match listed {
-        true => column_indexes(&table, insert.columns.iter())?,
-        false => (0..table.schema().visible_columns().len()).collect(),
+    let targets = if listed {
+        column_indexes(&table, insert.columns.iter())?
+    } else {
+        (0..table.schema().visible_columns().len()).collect()
     };
     let alias = insert.table_alias.as_ref().map(|alias| identifier(&alias.alias));
     let name = alias.unwrap_or_else(|| table.name().to_owned());
@@ -108,8 +109,8 @@ pub(crate) fn any_insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSou
     Ok(InsertSource { table, targets, listed, query, name })
 }
 
-/// Types the string literals of VALUES for dates and times where other rows have values that are not literals:
-/// DataFusion requires one type for all rows.
+/// Types the string literals of VALUES for dates and times where other rows have values that are not
+/// literals: DataFusion requires one type for all rows.
 fn type_texts(query: &mut Query, table: &Table, targets: &[usize]) {
     let SetExpr::Values(values) = query.body.as_mut() else { return };
     let is_text = |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Literal::SingleQuotedString(_)));

@@ -149,7 +149,8 @@ pub(crate) async fn changes(session: &SessionCore, source: &ChangeSource) -> Res
     RowBuffer::of_query(session, frame).await
 }
 
-/// The statement to plan for a reading command: in EXPLAIN, the query behind a writing statement takes its place.
+/// The statement to plan for a reading command: in EXPLAIN, the query behind a writing statement takes its
+/// place.
 pub(crate) fn planned_statement(catalog: &Catalog, statement: EngineStatement) -> Result<EngineStatement> {
     match statement {
         EngineStatement::Explain(mut explain) => {

@@ -1,21 +1,20 @@
 //! Writes of computed rows into tables.
 //!
-//! - All rows of an UPDATE or DELETE, and of an INSERT that reads its own table, are computed before the first is
-//!   written, so that a statement never sees its own effects.
-//! - An UPDATE that changes keys or unique values may swap or shift them: they have to be distinct in the end only
-//!   ([`Table::update_many`]).
+//! - All rows of an UPDATE or DELETE, and of an INSERT that reads its own table, are computed before the
+//!   first is written, so that a statement never sees its own effects.
+//! - An UPDATE that changes keys or unique values may swap or shift them: they have to be distinct in the end
+//!   only ([`Table::update_many`]).
 //! - Errors leave the writes so far in the transaction; the caller rolls back to its mark.
 //!
 //! Memory: the computed batches of an UPDATE or DELETE; for an INSERT one batch.
-
-use datafusion::arrow::record_batch::RecordBatch;
-use entresol_tables::{Row, Table, Value};
-use entresol_transactions::Transaction;
 
 use crate::dml::assignment;
 use crate::dml::source::ChangeSource;
 use crate::error::Result;
 use crate::postgres::time_zones::Zone;
+use datafusion::arrow::record_batch::RecordBatch;
+use entresol_tables::{Row, Table, Value};
+use entresol_transactions::Transaction;
 
 /// Inserts the rows of a batch; returns their number.
 pub(crate) fn insert(
@@ -57,9 +56,10 @@ pub(crate) fn update(
     let table = &source.table;
     let key_assigned = source.assigned.iter().any(|column| table.schema().key().contains(column));
     let (old_keys, rows) = updated(source, batches, zone)?;
-    match key_assigned || !table.indexes().is_empty() {
-        true => table.update_many(tx, &old_keys, &rows)?,
-        false => table.upsert_many(tx, &rows)?,
+    if key_assigned || !table.indexes().is_empty() {
+        table.update_many(tx, &old_keys, &rows)?
+    } else {
+        table.upsert_many(tx, &rows)?
     }
     Ok(rows.len() as u64)
 }

@@ -1,15 +1,13 @@
 //! Errors of DataFusion, Arrow and sqlparser, where they come in.
 //!
-//! DataFusion passes the errors of our own scans through as boxed causes; they are extracted again, so that a conflict or
-//! a damaged row has the same error whether a scan or a write returns it. Its own errors carry no code: the words of the
-//! message are all there is, and only here they are looked at.
-
-use std::sync::Arc;
-
-use datafusion::error::DataFusionError;
-use datafusion::sql::sqlparser::parser::ParserError;
+//! DataFusion passes the errors of our own scans through as boxed causes; they are extracted again, so that a
+//! conflict or a damaged row has the same error whether a scan or a write returns it. Its own errors carry no
+//! code: the words of the message are all there is, and only here they are looked at.
 
 use super::Error;
+use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::parser::ParserError;
+use std::sync::Arc;
 
 /// SQLSTATE of a statement that cannot be planned.
 const PLANNING: &str = "42000";
@@ -156,7 +154,8 @@ fn plan_error(message: String) -> Error {
 const BUG_NOTE: &str = "\nThis issue was likely caused by a bug in DataFusion's code. Please help us to resolve this by filing a bug \
                         report in our issue tracker: https://github.com/apache/datafusion/issues";
 
-/// Strips the backtrace that some errors of DataFusion carry in their message, and the notes for its developers.
+/// Strips the backtrace that some errors of DataFusion carry in their message, and the notes for its
+/// developers.
 fn first_lines(message: &str) -> String {
     let message = message.split("\n\nbacktrace").next().unwrap_or(message).replace(BUG_NOTE, "");
     message.strip_prefix("Internal error: ").unwrap_or(&message).to_owned()

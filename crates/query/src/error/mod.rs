@@ -1,7 +1,7 @@
 //! Errors of statements.
 //!
-//! The SQLSTATE of an error is a field of it, or follows from its variant ([`sqlstates`] for the crates below). Errors of
-//! DataFusion have none: [`engine`] finds one where they come in.
+//! The SQLSTATE of an error is a field of it, or follows from its variant ([`sqlstates`] for the crates
+//! below). Errors of DataFusion have none: [`engine`] finds one where they come in.
 
 mod engine;
 mod sqlstates;
@@ -118,7 +118,8 @@ impl Error {
         }
     }
 
-    /// Returns true if another transaction committed first: the same statements may succeed when they are retried.
+    /// Returns true if another transaction committed first: the same statements may succeed when they are
+    /// retried.
     pub fn is_conflict(&self) -> bool {
         let transactions = match self {
             Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => error,

@@ -8,22 +8,20 @@
 //! | `nextval`, `setval` | UPDATE on the sequence; those in defaults and views are their creator's |
 //! | definitions, BACKUP, VACUUM, ANALYZE, TRUNCATE | SUPERUSER |
 
-use std::ops::ControlFlow;
-
-use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{
-    Delete, Expr, Insert, OnConflictAction, OnInsert, Statement, TableObject, Update, Visit,
-};
-
 use crate::error::Result;
 use crate::parser::command::Command;
-use crate::parser::copy::{CopyStatement, Source};
 use crate::parser::names::{from_tables, single_table, table_name};
+use crate::parser::own::copy::{CopyStatement, Source};
 use crate::parser::sequence_calls::{Advanced, advanced_sequence};
 use crate::parser::visit::visit_expressions;
 use crate::planner::fast_path::Point;
 use crate::privileges::Privileges;
 use crate::session::authority::{Authority, denied};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{
+    Delete, Expr, Insert, OnConflictAction, OnInsert, Statement, TableObject, Update, Visit,
+};
+use std::ops::ControlFlow;
 
 /// Checks a command; SQLSTATE 42501 if a privilege is missing.
 pub(crate) fn authorize(authority: &Authority, command: &Command) -> Result<()> {

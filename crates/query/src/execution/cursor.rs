@@ -1,21 +1,21 @@
 //! DECLARE CURSOR, FETCH, MOVE and CLOSE: incremental reading of a query inside of a transaction block.
 //!
-//! - A cursor only moves forward, and is closed by the end of its block, by CLOSE, and by ROLLBACK TO a savepoint that
-//!   is older than it.
-//! - Its query reads the snapshot of its DECLARE. Unlike PostgreSQL's it may see later writes of the block itself.
+//! - A cursor only moves forward, and is closed by the end of its block, by CLOSE, and by ROLLBACK TO a
+//!   savepoint that is older than it.
+//! - Its query reads the snapshot of its DECLARE. Unlike PostgreSQL's it may see later writes of the block
+//!   itself.
 //!
-//! Memory: one batch per cursor beside the needs of its query, [`CURSORS_MAX`] cursors; a FETCH is collected, a MOVE is
-//! not.
-
-use datafusion::sql::parser::Statement as EngineStatement;
+//! Memory: one batch per cursor beside the needs of its query, [`CURSORS_MAX`] cursors; a FETCH is collected,
+//! a MOVE is not.
 
 use crate::error::{Error, Result};
 use crate::execution::row_stream::{Cursor, ResultCursor};
 use crate::execution::session::Session;
 use crate::parser::command::Command;
-use crate::parser::fetch::CursorMotion;
+use crate::parser::own::fetch::CursorMotion;
 use crate::planner::query;
 use crate::session::result::StatementResult;
+use datafusion::sql::parser::Statement as EngineStatement;
 
 /// Maximum number of open cursors of a session.
 pub const CURSORS_MAX: usize = 64;
@@ -82,9 +82,10 @@ impl Session {
 
     async fn try_move(&mut self, motion: &CursorMotion) -> Result<StatementResult> {
         let rows = &mut self.cursor(&motion.name)?.rows;
-        Ok(match motion.passes {
-            true => StatementResult::Count { verb: "MOVE", rows: rows.skip(motion.rows).await? },
-            false => StatementResult::Rows(rows.take(motion.rows).await?),
+        Ok(if motion.passes {
+            StatementResult::Count { verb: "MOVE", rows: rows.skip(motion.rows).await? }
+        } else {
+            StatementResult::Rows(rows.take(motion.rows).await?)
         })
     }
 

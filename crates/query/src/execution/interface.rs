@@ -1,13 +1,5 @@
 //! Calls on a session besides statements: its client, cancellation, notices, and results at once.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
-
-use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::execution::SendableRecordBatchStream;
-use entresol_transactions::Cancellation;
-
 use crate::error::Result;
 use crate::execution::session::Session;
 use crate::privileges::Role;
@@ -15,6 +7,12 @@ use crate::session::cancellation::Canceller;
 use crate::session::result::{Collected, Outcome, StatementResult};
 use crate::session::row_buffer::RowBuffer;
 use crate::session::variables::Client;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
+use entresol_transactions::Cancellation;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 impl Session {
     /// Says who uses the session; for `current_user` and `pg_backend_pid()`.
@@ -23,8 +21,8 @@ impl Session {
         self.core.variables.changed();
     }
 
-    /// Sets the role in whose name statements run from now on; without one, as at first, all is allowed. Prepared
-    /// statements are checked again before they run.
+    /// Sets the role in whose name statements run from now on; without one, as at first, all is allowed.
+    /// Prepared statements are checked again before they run.
     pub fn set_role(&mut self, role: Role) {
         self.core.variables.authority.set(role);
     }
@@ -39,8 +37,8 @@ impl Session {
         std::mem::take(&mut self.core.variables.notices.lock())
     }
 
-    /// Begins a statement: what is called until the next one begins is a part of it. It stops at the deadline, and when
-    /// it is cancelled through the returned handle.
+    /// Begins a statement: what is called until the next one begins is a part of it. It stops at the
+    /// deadline, and when it is cancelled through the returned handle.
     pub fn begin_statement(&mut self, deadline: Option<Instant>) -> Arc<Cancellation> {
         if self.core.block.is_none() {
             // Those of a block whose COMMIT was stopped.

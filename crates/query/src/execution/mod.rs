@@ -1,7 +1,7 @@
 //! Statements run: [`run`] sends each to its stage.
 //!
-//! [`session`] is a client's state, [`prepared`] plans once and runs often, [`cursor`] and [`copy`] hand rows out and take
-//! them in, [`set`] changes settings.
+//! [`session`] is a client's state, [`prepared`] plans once and runs often, [`cursor`] and [`copy`] hand rows
+//! out and take them in, [`set`] changes settings.
 
 pub(crate) mod authorization;
 pub(crate) mod copy;

@@ -1,10 +1,7 @@
-//! PREPARE, EXECUTE and DEALLOCATE: prepared statements by name, in SQL. [`crate::execution::prepared`] does the work.
+//! PREPARE, EXECUTE and DEALLOCATE: prepared statements by name, in SQL. [`crate::execution::prepared`] does
+//! the work.
 //!
 //! They belong to the session, not to its transaction: ROLLBACK keeps them. Memory: [`STATEMENTS_MAX`].
-
-use datafusion::arrow::datatypes::DataType as ArrowType;
-use datafusion::common::ScalarValue;
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr};
 
 use crate::error::{Error, Result};
 use crate::execution::session::Session;
@@ -13,6 +10,9 @@ use crate::parser::statement::query_of;
 use crate::planner::query;
 use crate::postgres::types::{arrow_type, declared_type};
 use crate::session::result::{Outcome, StatementResult};
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr};
 
 /// Maximum number of statements that a session has prepared in SQL.
 pub const STATEMENTS_MAX: usize = 1024;

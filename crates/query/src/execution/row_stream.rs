@@ -2,16 +2,14 @@
 //!
 //! Memory: one batch beside the needs of the query.
 
-use std::collections::BTreeMap;
-
+use crate::error::Result;
+use crate::session::result::Collected;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use parking_lot::Mutex;
-
-use crate::error::Result;
-use crate::session::result::Collected;
+use std::collections::BTreeMap;
 
 /// Incrementally read rows; see the [module](self).
 pub struct ResultCursor {

@@ -1,15 +1,5 @@
 //! Statements of a session, by what runs them: its own, definitions, and those that read or write rows.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::execution::SendableRecordBatchStream;
-use datafusion::sql::parser::ExplainStatement;
-use datafusion::sql::sqlparser::ast::Expr;
-use entresol_transactions::Transaction;
-
 use crate::ddl::backup;
 use crate::ddl::create_table;
 use crate::ddl::maintenance;
@@ -19,6 +9,7 @@ use crate::ddl::vacuum;
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
 use crate::execution::authorization::{authorize, authorize_point, authorize_query};
+use crate::execution::session::Session;
 use crate::execution::set;
 use crate::parser::command::Command;
 use crate::parser::statement::parse;
@@ -32,10 +23,16 @@ use crate::session::block_rows::BlockRows;
 use crate::session::commit::{commit, commit_after};
 use crate::session::current::Bound;
 use crate::session::result::{Outcome, StatementResult, texts};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::dataframe::DataFrame;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::sql::parser::ExplainStatement;
 use datafusion::sql::parser::Statement as EngineStatement;
-
-use crate::execution::session::Session;
+use datafusion::sql::sqlparser::ast::Expr;
+use entresol_transactions::Transaction;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The longest wait before such a retry.
 const RETRY_WAIT_MAX: Duration = Duration::from_millis(20);
@@ -63,8 +60,9 @@ impl Session {
         }
     }
 
-    /// Runs one query and returns a stream that computes its rows. The snapshot lives as long as the stream. Inside of
-    /// a block, read the stream to its end before the next statement: it may see later writes of the block.
+    /// Runs one query and returns a stream that computes its rows. The snapshot lives as long as the stream.
+    /// Inside of a block, read the stream to its end before the next statement: it may see later writes of
+    /// the block.
     pub async fn stream(&mut self, sql: &str) -> Result<SendableRecordBatchStream> {
         let mut commands = parse(sql)?;
         let (Some(Command::Query(statement)), true) = (commands.pop(), commands.is_empty()) else {

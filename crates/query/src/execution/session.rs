@@ -1,21 +1,15 @@
 //! A session: one client, its settings and its transaction.
 //!
-//! - Outside of a block each statement is a transaction of its own; if it loses against another transaction it
-//!   is run again, at most [`SessionOptions::conflict_retries_max`] times. Statements of one text commit one by
-//!   one; the first that fails ends the text.
+//! - Outside of a block each statement is a transaction of its own; if it loses against another transaction
+//!   it is run again, at most [`SessionOptions::conflict_retries_max`] times. Statements of one text commit
+//!   one by one; the first that fails ends the text.
 //! - Inside of a block nothing is retried: what the client read before may have decided what it does.
 //! - A session is used by one task at a time. Dropping it aborts its transaction.
-//! - Dropping a future of [`Session::execute`] takes back the statement that it was running, except that a commit or
-//!   a definition that has passed its point of no return still happens.
-//! - [`Session::canceller`] and the setting `statement_timeout` stop a statement: nothing of it takes effect then.
+//! - Dropping a future of [`Session::execute`] takes back the statement that it was running, except that a
+//!   commit or a definition that has passed its point of no return still happens.
+//! - [`Session::canceller`] and the setting `statement_timeout` stop a statement: nothing of it takes effect
+//!   then.
 //! - Results are collected; [`Session::stream`] hands them out batch by batch instead.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use datafusion::arrow::datatypes::SchemaRef;
-use entresol_memory::Durability;
-use entresol_tables::Catalog;
 
 use crate::catalog::registry::REGISTRY;
 use crate::catalog::view::Source;
@@ -32,6 +26,11 @@ use crate::session::core::{SessionCore, SessionOptions};
 use crate::session::current::Current;
 use crate::session::sequence_functions;
 use crate::session::variables::{self, SessionVariables};
+use datafusion::arrow::datatypes::SchemaRef;
+use entresol_memory::Durability;
+use entresol_tables::Catalog;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Session of one client; see the [module](self).
 pub struct Session {
@@ -79,7 +78,8 @@ impl Session {
         Session { core, statements: BTreeMap::new(), cursors: Cursors::default() }
     }
 
-    /// Returns true if a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are possible then.
+    /// Returns true if a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are
+    /// possible then.
     pub fn is_failed(&self) -> bool {
         self.core.block.as_ref().is_some_and(|block| block.failure().get().is_some())
     }

@@ -4,19 +4,17 @@
 //! - A block that is rolled back, or fails to commit, undoes its SETs; ROLLBACK TO those after the savepoint.
 //! - `transaction_isolation` and `transaction_read_only` are the open block's, as SET TRANSACTION sets them.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use datafusion::arrow::array::{ArrayRef, StringArray};
-use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::sql::sqlparser::ast::{DiscardObject, TransactionMode};
-
 use crate::error::{Error, Result};
 use crate::execution::session::Session;
 use crate::postgres::settings::{self, REPORTED, SETTINGS, Settings};
 use crate::postgres::time_zones::{self, Zone};
 use crate::session::block::{Modes, level_named};
 use crate::session::result::{Collected, StatementResult, texts};
+use datafusion::arrow::array::{ArrayRef, StringArray};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::sql::sqlparser::ast::{DiscardObject, TransactionMode};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Columns of SHOW ALL.
 pub(crate) const ALL_COLUMNS: [&str; 3] = ["name", "setting", "description"];

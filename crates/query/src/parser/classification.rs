@@ -1,14 +1,13 @@
 //! Classification: what sqlparser returns, sorted into commands.
 
+use crate::error::{Error, Result};
+use crate::parser::command::Command;
+use crate::parser::names::{column_name, identifier};
 use datafusion::sql::parser::{ResetStatement, Statement as EngineStatement};
 use datafusion::sql::sqlparser::ast::{
     CloseCursor, ContextModifier, Declare, DeclareType, Expr, Ident, ObjectType, Set, Statement,
     Value as Literal,
 };
-
-use crate::error::{Error, Result};
-use crate::parser::command::Command;
-use crate::parser::names::{column_name, identifier};
 
 /// Prefix of the names of DataFusion's options.
 const ENGINE_OPTIONS: &str = "datafusion";
@@ -125,9 +124,10 @@ fn unless_all(name: &Ident) -> Option<String> {
 
 /// Returns the command if PREPARE accepts it.
 fn preparable(command: Command) -> Result<Command> {
-    match command.is_rows() {
-        true => Ok(command),
-        false => Err(Error::unsupported(format!("PREPARE of {}", command.verb()))),
+    if command.is_rows() {
+        Ok(command)
+    } else {
+        Err(Error::unsupported(format!("PREPARE of {}", command.verb())))
     }
 }
 

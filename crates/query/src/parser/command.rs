@@ -1,18 +1,16 @@
 //! Commands: parsed statements, by the part of the session that runs them.
 
-use std::path::PathBuf;
-
+use crate::parser::own::copy::CopyStatement;
+use crate::parser::own::fetch::CursorMotion;
+use crate::parser::own::role::RoleStatement;
+use crate::parser::own::sequence::SequenceStatement;
+use crate::parser::own::vacuum::Vacuum;
 use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
 use datafusion::sql::sqlparser::ast::{
     Analyze, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr, Insert, ObjectName, ObjectType,
     Statement, TransactionMode, Truncate, Update,
 };
-
-use crate::parser::copy::CopyStatement;
-use crate::parser::fetch::CursorMotion;
-use crate::parser::role::RoleStatement;
-use crate::parser::sequence::SequenceStatement;
-use crate::parser::vacuum::Vacuum;
+use std::path::PathBuf;
 
 /// Statement, by the part of the session that runs it.
 #[derive(Debug, Clone)]

@@ -1,25 +1,26 @@
 //! Depth limit of operator chains: `1+1+1`, `x::int::int`, `SELECT … UNION SELECT …`.
 //!
-//! The parser bounds its own recursion, parentheses among it. Chains that it parses in a loop become a tree that is as
-//! deep as the query text is long, and every later walk down that tree, at the latest its drop, needs a stack as deep:
-//! a stack overflow ends the process. So long query texts are checked before a tree is built. Accepted statements need
-//! up to [`STACK_BYTES`], which servers give their threads.
+//! The parser bounds its own recursion, parentheses among it. Chains that it parses in a loop become a tree
+//! that is as deep as the query text is long, and every later walk down that tree, at the latest its drop,
+//! needs a stack as deep: a stack overflow ends the process. So long query texts are checked before a tree is
+//! built. Accepted statements need up to [`STACK_BYTES`], which servers give their threads.
 //!
-//! Cost: a pass over the tokens; nothing for statements of at most [`SELECTS_MAX`] tokens, which cannot have so many
-//! links.
-
-use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+//! Cost: a pass over the tokens; nothing for statements of at most [`SELECTS_MAX`] tokens, which cannot have
+//! so many links.
 
 use crate::error::{Error, Result};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// Maximum nesting of expressions that the parser accepts.
 pub(crate) const NESTING_MAX: usize = 128;
 /// Maximum number of words, values and operators between two commas, or parentheses.
 pub const CHAIN_MAX: usize = 2_000;
-/// Maximum number of SELECTs of a UNION, INTERSECT or EXCEPT, each a join and an aggregation on top of those before it.
+/// Maximum number of SELECTs of a UNION, INTERSECT or EXCEPT, each a join and an aggregation on top of those
+/// before it.
 pub const SELECTS_MAX: usize = 100;
-/// Stack of a thread that runs untrusted statements. Reserved as addresses; memory is taken as the stack is used.
+/// Stack of a thread that runs untrusted statements. Reserved as addresses; memory is taken as the stack is
+/// used.
 pub const STACK_BYTES: usize = 64 << 20;
 
 /// Counts between a pair of parentheses.
@@ -68,7 +69,7 @@ fn is_set_operation(keyword: Keyword) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parser::tokens::{BEGINNING, tokenize};
+    use crate::parser::text::tokens::{BEGINNING, tokenize};
 
     fn refused(sql: &str) -> bool {
         check(&tokenize(sql, BEGINNING).unwrap()).is_err_and(|error| error.sqlstate() == "54001")

@@ -1,14 +1,12 @@
 //! Properties of syntax trees: names as the catalog has them, and the absence of unsupported clauses.
 
-use std::ops::ControlFlow;
-
-use datafusion::sql::sqlparser::ast::{
-    Expr, FromTable, Ident, ObjectName, ObjectNamePart, Query, TableFactor, TableWithJoins,
-};
-
 use crate::error::{Error, Result};
 use crate::parser::visit::visit_expressions;
 use crate::schema_names::{CATALOG, SCHEMA};
+use datafusion::sql::sqlparser::ast::{
+    Expr, FromTable, Ident, ObjectName, ObjectNamePart, Query, TableFactor, TableWithJoins,
+};
+use std::ops::ControlFlow;
 
 /// Identifier as the catalog has it: lower case unless it was quoted.
 pub(crate) fn identifier(ident: &Ident) -> String {
@@ -93,10 +91,9 @@ pub(crate) fn has_subquery(expr: &Expr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
     use datafusion::sql::sqlparser::parser::Parser;
-
-    use super::*;
 
     #[test]
     fn names_fold_unless_quoted() {

@@ -8,9 +8,9 @@
 //!
 //! A cast to UUID checks its string, and returns it in lower case with hyphens ([`uuid_function`]).
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
-
+use crate::error::{Error, Result, external};
+use crate::parser::text::tokens::mentions;
+use crate::parser::visit::walk;
 use datafusion::arrow::array::{AsArray, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
@@ -18,10 +18,8 @@ use datafusion::error::Result as EngineResult;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, ObjectName, Query, Visit, Visitor};
 use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
-
-use crate::error::{Error, Result, external};
-use crate::parser::tokens::mentions;
-use crate::parser::visit::walk;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Words of which every statement with such a clause has at least one.
 const WORDS: [&str; 5] = ["update", "share", "collate", "json", "jsonb"];
@@ -85,15 +83,16 @@ fn is_json(data_type: &SqlType) -> bool {
 fn check_collation(collation: &ObjectName) -> ControlFlow<Error> {
     let name = collation.0.last().and_then(|part| part.as_ident()).map(|name| name.value.clone());
     let name = name.unwrap_or_default();
-    match COLLATIONS.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
-        true => ControlFlow::Continue(()),
-        false => ControlFlow::Break(Error::coded(
+    if COLLATIONS.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
+        ControlFlow::Continue(())
+    } else {
+        ControlFlow::Break(Error::coded(
             "42704",
             format!(
                 "collation \"{name}\" for encoding \"UTF8\" does not exist: strings are ordered by their bytes, \
                  COLLATE \"C\""
             ),
-        )),
+        ))
     }
 }
 

@@ -10,12 +10,11 @@
 //!
 //! A token in place of another has its place in the text, so that errors name what was written.
 
+use crate::error::Result;
+use crate::parser::own::sequence;
+use crate::parser::text::tokens::{BEGINNING, is_keyword, is_word, tokenize};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan};
-
-use crate::error::Result;
-use crate::parser::sequence;
-use crate::parser::tokens::{BEGINNING, is_keyword, is_word, tokenize};
 
 /// Words that may stand before TABLE where it is a query.
 const BEFORE_TABLE: [&str; 8] =

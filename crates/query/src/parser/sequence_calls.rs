@@ -1,7 +1,8 @@
 //! Calls of `nextval` and its siblings in expressions, and the sequences that they name.
 
-use std::ops::ControlFlow;
-
+use crate::error::{Error, Result};
+use crate::parser::names::table_name;
+use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 use datafusion::sql::sqlparser::ast::{
     DataType as SqlType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, Value as Literal,
     VisitMut,
@@ -9,10 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
-
-use crate::error::{Error, Result};
-use crate::parser::names::table_name;
-use crate::parser::visit::{visit_expressions, visit_expressions_mut};
+use std::ops::ControlFlow;
 
 /// The name of a relation that is written as a text.
 pub(crate) fn relation_name(text: &str) -> Result<String> {
@@ -29,7 +27,8 @@ pub(crate) fn relation_name(text: &str) -> Result<String> {
     }
 }
 
-/// Takes the cast out of `nextval('s'::regclass)` and its siblings, which is how PostgreSQL's tools write them.
+/// Takes the cast out of `nextval('s'::regclass)` and its siblings, which is how PostgreSQL's tools write
+/// them.
 pub(crate) fn without_regclass(sql: &mut impl VisitMut) {
     let visited: ControlFlow<()> = visit_expressions_mut(sql, |expr| {
         if let Some(Expr::Cast { expr: inner, data_type: SqlType::Regclass, .. }) = sequence_argument(expr) {

@@ -5,28 +5,28 @@
 //!                                                              └─ rewriting ─▶ sqlparser ─▶ classification ─▶ Command
 //! ```
 //!
-//! SQL is parsed in PostgreSQL's dialect; names fold to lower case unless quoted. A query text is parsed completely
-//! before its first statement runs. Query texts are at most [`SQL_BYTES_MAX`] long; cost and memory are linear in them.
-
-use datafusion::sql::parser::{DFParserBuilder, Statement as EngineStatement};
-use datafusion::sql::sqlparser::ast::{Query, Statement};
-use datafusion::sql::sqlparser::tokenizer::{Location, TokenWithSpan};
-use entresol_memory::budget::MemoryReservation;
+//! SQL is parsed in PostgreSQL's dialect; names fold to lower case unless quoted. A query text is parsed
+//! completely before its first statement runs. Query texts are at most [`SQL_BYTES_MAX`] long; cost and
+//! memory are linear in them.
 
 use crate::error::{Error, Result};
 use crate::parser::classification::classify;
 use crate::parser::command::Command;
-use crate::parser::copy::CopyStatement;
 use crate::parser::depth::{self, NESTING_MAX};
-use crate::parser::kind::StatementKind;
 use crate::parser::own;
+use crate::parser::own::copy::CopyStatement;
+use crate::parser::own::role::RoleStatement;
 use crate::parser::refusals;
 use crate::parser::rewriting::rewrite;
-use crate::parser::role::RoleStatement;
-use crate::parser::script::statements;
 use crate::parser::sequence_calls;
 use crate::parser::system_time::SystemTimes;
-use crate::parser::tokens::{BEGINNING, POSTGRESQL, mentions, tokenize};
+use crate::parser::text::kind::StatementKind;
+use crate::parser::text::script::statements;
+use crate::parser::text::tokens::{BEGINNING, POSTGRESQL, mentions, tokenize};
+use datafusion::sql::parser::{DFParserBuilder, Statement as EngineStatement};
+use datafusion::sql::sqlparser::ast::{Query, Statement};
+use datafusion::sql::sqlparser::tokenizer::{Location, TokenWithSpan};
+use entresol_memory::budget::MemoryReservation;
 
 /// Maximum bytes of the query text of one call.
 pub const SQL_BYTES_MAX: usize = 64 << 20;

@@ -1,20 +1,19 @@
 //! Points in time: `FROM t FOR SYSTEM_TIME AS OF time`, taken out of the tokens and put into the tree.
 //!
-//! The syntax is that of SQL:2011, also found in MariaDB, SQL Server and Db2; `TRANSACTION n` in place of a time is
-//! MariaDB's. PostgreSQL has none, and sqlparser knows the clause for dialects only that reserve names of PostgreSQL's
-//! (`FROM t at`). So the clauses are parsed here: sqlparser gets the statement without them, and each time becomes the
-//! version of the table whose name stands where the name before the clause was.
-
-use std::ops::ControlFlow;
-
-use datafusion::sql::sqlparser::ast::{Expr, Ident, TableFactor, TableVersion, VisitMut, VisitorMut};
-use datafusion::sql::sqlparser::parser::Parser;
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
+//! The syntax is that of SQL:2011, also found in MariaDB, SQL Server and Db2; `TRANSACTION n` in place of a
+//! time is MariaDB's. PostgreSQL has none, and sqlparser knows the clause for dialects only that reserve
+//! names of PostgreSQL's (`FROM t at`). So the clauses are parsed here: sqlparser gets the statement without
+//! them, and each time becomes the version of the table whose name stands where the name before the clause
+//! was.
 
 use crate::error::{Error, Result};
 use crate::parser::depth::NESTING_MAX;
-use crate::parser::tokens::{POSTGRESQL, is_word};
+use crate::parser::text::tokens::{POSTGRESQL, is_word};
 use crate::parser::visit::walk_mut;
+use datafusion::sql::sqlparser::ast::{Expr, Ident, TableFactor, TableVersion, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
+use std::ops::ControlFlow;
 
 /// Maximum number of clauses of a statement; each time is computed before the statement is planned.
 const CLAUSES_MAX: usize = 100;

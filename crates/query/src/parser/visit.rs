@@ -1,16 +1,15 @@
 //! Visits of syntax trees, with one compiled copy of the visiting code.
 //!
-//! sqlparser's `visit` is generic: for each type of visitor, and so for each closure, the compiler makes some 430
-//! functions, one or two for each kind of node. Here visitors are behind a pointer, so there is one such copy for
-//! visitors that read and one for those that change, whatever the number of visitors. Cost: an indirect call per
-//! visited node.
-
-use std::ops::ControlFlow;
+//! sqlparser's `visit` is generic: for each type of visitor, and so for each closure, the compiler makes some
+//! 430 functions, one or two for each kind of node. Here visitors are behind a pointer, so there is one such
+//! copy for visitors that read and one for those that change, whatever the number of visitors. Cost: an
+//! indirect call per visited node.
 
 use datafusion::sql::sqlparser::ast::{
     Expr, ObjectName, Query, Select, Statement, TableFactor, ValueWithSpan, Visit, VisitMut, Visitor,
     VisitorMut,
 };
+use std::ops::ControlFlow;
 
 /// Visits a tree; returns the visitor's break value.
 pub(crate) fn walk<V: Visitor>(tree: &impl Visit, visitor: &mut V) -> ControlFlow<V::Break> {

@@ -1,14 +1,13 @@
-//! Functions whose results may be much larger than their arguments: `repeat`, `lpad`, `replace`, `generate_series` and
-//! others.
+//! Functions whose results may be much larger than their arguments: `repeat`, `lpad`, `replace`,
+//! `generate_series` and others.
 //!
-//! DataFusion computes them for an entire batch at once, without a bound on memory. Here the size is computed first: a
-//! result that is larger than its share of a statement's memory ([`RESULT_SHARE`]) is refused, with 54000 if one value
-//! is too large by itself and 53200 if all values of a batch are. So every call ends soon enough for cancellation,
-//! which prevents further calls.
+//! DataFusion computes them for an entire batch at once, without a bound on memory. Here the size is computed
+//! first: a result that is larger than its share of a statement's memory ([`RESULT_SHARE`]) is refused, with
+//! 54000 if one value is too large by itself and 53200 if all values of a batch are. So every call ends soon
+//! enough for cancellation, which prevents further calls.
 
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-
+use crate::error::{Error, external};
+use crate::session::cancellation::Running;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, FieldRef};
@@ -20,9 +19,8 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature,
 };
 use datafusion::prelude::SessionContext;
-
-use crate::error::{Error, external};
-use crate::session::cancellation::Running;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// Share of a statement's memory that the result of one call may take: one in so many.
 const RESULT_SHARE: usize = 4;
@@ -184,9 +182,10 @@ impl Arguments {
         let column = |argument: &ColumnarValue| {
             let constant = matches!(argument, ColumnarValue::Scalar(_));
             let values = argument.to_array(1)?;
-            let numbers = match values.data_type().is_integer() {
-                true => Some(cast(&values, &DataType::Int64)?.as_primitive().clone()),
-                false => None,
+            let numbers = if values.data_type().is_integer() {
+                Some(cast(&values, &DataType::Int64)?.as_primitive().clone())
+            } else {
+                None
             };
             Ok(Column { values, numbers, constant })
         };
@@ -230,9 +229,12 @@ impl Arguments {
 
     /// Bytes of an argument over all rows, without visiting each.
     fn bytes_of_all(&self) -> f64 {
-        let bytes = |column: &Column| match column.constant {
-            true => column.values.get_array_memory_size() as f64 * self.rows as f64,
-            false => column.values.get_array_memory_size() as f64,
+        let bytes = |column: &Column| {
+            if column.constant {
+                column.values.get_array_memory_size() as f64 * self.rows as f64
+            } else {
+                column.values.get_array_memory_size() as f64
+            }
         };
         self.columns.iter().map(bytes).sum()
     }

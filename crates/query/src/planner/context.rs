@@ -11,7 +11,7 @@ use crate::planner::rules::multisets::Multisets;
 use crate::planner::rules::single_rows::SingleRows;
 use crate::planner::rules::subqueries::{LiftedSubqueries, Membership};
 use crate::planner::rules::truth_tests::TruthTests;
-use crate::planner::scan::BATCH_ROWS;
+use crate::planner::scans::scan::BATCH_ROWS;
 use crate::planner::schemas::SessionCatalog;
 use crate::planner::views::Views;
 use crate::planner::yielding::Interruptible;
@@ -33,9 +33,10 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use std::sync::Arc;
 
-/// Rules of DataFusion that are left out. The first two find the columns of a condition again by name, and take another
-/// where a join has two of one name; what can move has moved before, and no scan of ours takes a condition that changes
-/// while it runs. The third fails on aggregates of aggregates of nothing, and knows no count of rows that is exact.
+/// Rules of DataFusion that are left out. The first two find the columns of a condition again by name, and
+/// take another where a join has two of one name; what can move has moved before, and no scan of ours takes a
+/// condition that changes while it runs. The third fails on aggregates of aggregates of nothing, and knows no
+/// count of rows that is exact.
 const LEFT_OUT: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "aggregate_statistics"];
 
 /// DataFusion context of a session, with the database's tables.

@@ -1,21 +1,20 @@
-//! EXPLAIN and EXPLAIN ANALYZE: plans as lines of text in one column, `QUERY PLAN`, as PostgreSQL clients expect.
+//! EXPLAIN and EXPLAIN ANALYZE: plans as lines of text in one column, `QUERY PLAN`, as PostgreSQL clients
+//! expect.
 //!
-//! - EXPLAIN shows the physical plan; VERBOSE the logical ones too. Of an INSERT, UPDATE or DELETE it shows the query
-//!   that computes the rows to write.
-//! - EXPLAIN ANALYZE runs the statement, and a writing one does write. Of a query it shows the plan with the metrics of
-//!   its operators; of a writing statement rows and time, and the plan without metrics.
-
-use std::sync::Arc;
-use std::time::Duration;
-
-use datafusion::arrow::array::{AsArray, StringArray};
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
+//! - EXPLAIN shows the physical plan; VERBOSE the logical ones too. Of an INSERT, UPDATE or DELETE it shows
+//!   the query that computes the rows to write.
+//! - EXPLAIN ANALYZE runs the statement, and a writing one does write. Of a query it shows the plan with the
+//!   metrics of its operators; of a writing statement rows and time, and the plan without metrics.
 
 use crate::error::{Error, Result};
 use crate::session::result::texts;
 use crate::session::result::{Collected, StatementResult};
+use datafusion::arrow::array::{AsArray, StringArray};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Name of the one column.
 const COLUMN: &str = "QUERY PLAN";

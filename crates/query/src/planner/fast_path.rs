@@ -6,9 +6,9 @@
 //! DELETE FROM t WHERE k1 = x AND k2 IN (y, …)
 //! ```
 //!
-//! where x and y are literals or parameters of exactly the columns' types. Any other element of a statement makes it
-//! take the planned path; and so do values that turn out not to fit, before anything was written. So the fast path
-//! reports only errors of reading and writing rows, which are the same on both paths.
+//! where x and y are literals or parameters of exactly the columns' types. Any other element of a statement
+//! makes it take the planned path; and so do values that turn out not to fit, before anything was written. So
+//! the fast path reports only errors of reading and writing rows, which are the same on both paths.
 //!
 //! # Invariants
 //!
@@ -18,8 +18,14 @@
 //!
 //! Cost: one look-up of an index per row; memory is allocated for the result only. [`KEYS_MAX`] keys at most.
 
-use std::sync::Arc;
-
+use crate::error::Result;
+use crate::parser::command::Command;
+use crate::parser::names::{column_name, from_tables, identifier, is_plain, table_name};
+use crate::planner::parameters::{Types, alone, column_value};
+use crate::planner::scans::columns::Columns;
+use crate::postgres::time_zones::Zone;
+use crate::postgres::types::{arrow_type, field_of};
+use crate::session::result::Short;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::sql::parser::Statement as EngineStatement;
@@ -30,15 +36,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use entresol_tables::{Catalog, Column, DataType, Row, Table, Value};
 use entresol_transactions::Transaction;
-
-use crate::error::Result;
-use crate::parser::command::Command;
-use crate::parser::names::{column_name, from_tables, identifier, is_plain, table_name};
-use crate::planner::columns::Columns;
-use crate::planner::parameters::{Types, alone, column_value};
-use crate::postgres::time_zones::Zone;
-use crate::postgres::types::{arrow_type, field_of};
-use crate::session::result::Short;
+use std::sync::Arc;
 
 /// Maximum number of keys of a statement on the fast path.
 const KEYS_MAX: usize = 1024;
@@ -545,14 +543,12 @@ impl NewValue {
         };
         Some(match (&old[column], number.value(data_type, parameters)?) {
             (Value::Null, _) | (_, Value::Null) => Value::Null,
-            (Value::Int(a), Value::Int(b)) => Value::Int(match negated {
-                true => a.checked_sub(b)?,
-                false => a.checked_add(b)?,
-            }),
-            (Value::BigInt(a), Value::BigInt(b)) => Value::BigInt(match negated {
-                true => a.checked_sub(b)?,
-                false => a.checked_add(b)?,
-            }),
+            (Value::Int(a), Value::Int(b)) => {
+                Value::Int(if negated { a.checked_sub(b)? } else { a.checked_add(b)? })
+            }
+            (Value::BigInt(a), Value::BigInt(b)) => {
+                Value::BigInt(if negated { a.checked_sub(b)? } else { a.checked_add(b)? })
+            }
             (Value::Double(a), Value::Double(b)) => Value::Double(if negated { a - b } else { a + b }),
             _ => return None,
         })

@@ -1,19 +1,18 @@
 //! Columns that RIGHT and FULL JOIN … USING merge: the value of the side that has a row.
 //!
-//! DataFusion's planner takes such a column for the left side's, as is right for an INNER or LEFT JOIN. So in two
-//! steps:
+//! DataFusion's planner takes such a column for the left side's, as is right for an INNER or LEFT JOIN. So in
+//! two steps:
 //!
-//! 1. In the statement, columns qualified with their relation (`l.id`) are marked: they are that side's own ([`mark`]).
-//!    The others, and those of `*`, are the merged ones.
-//! 2. In its plan, up to the next projection, unmarked columns of the left side become COALESCE of both, or of a RIGHT
-//!    JOIN the right side's ([`merged`]).
+//! 1. In the statement, columns qualified with their relation (`l.id`) are marked: they are that side's own
+//!    ([`mark`]). The others, and those of `*`, are the merged ones.
+//! 2. In its plan, up to the next projection, unmarked columns of the left side become COALESCE of both, or
+//!    of a RIGHT JOIN the right side's ([`merged`]).
 //!
 //! `l.*` has the merged column too.
 
-use std::collections::HashMap;
-use std::ops::ControlFlow;
-use std::sync::Arc;
-
+use crate::parser::names::identifier;
+use crate::parser::visit::{visit_expressions_mut, walk_mut};
+use crate::planner::translation::call;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{
@@ -31,10 +30,9 @@ use datafusion::sql::sqlparser::ast::{
     Expr as SqlExpr, Ident, JoinConstraint as SqlConstraint, JoinOperator, OrderByKind, Query, Select,
     SelectItem, SetExpr, TableFactor, TableWithJoins, VisitorMut,
 };
-
-use crate::parser::names::identifier;
-use crate::parser::visit::{visit_expressions_mut, walk_mut};
-use crate::planner::translation::call;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Name of the mark: a function that returns its argument.
 const OWN: &str = "entresol_own_column";
@@ -42,8 +40,8 @@ const OWN: &str = "entresol_own_column";
 /// Expressions that replace columns of a plan.
 type Sets = HashMap<Column, Expr>;
 
-/// Marks the qualified columns of a SELECT, if a join merges some; and qualifies those of USING with the relation that
-/// DataFusion takes them for, as it finds them ambiguous within expressions.
+/// Marks the qualified columns of a SELECT, if a join merges some; and qualifies those of USING with the
+/// relation that DataFusion takes them for, as it finds them ambiguous within expressions.
 pub(crate) fn mark(select: &mut Select) {
     mark_own(select);
     let firsts = firsts(&select.from);

@@ -2,16 +2,6 @@
 //!
 //! NULL is no limit, as in PostgreSQL.
 
-use std::ops::ControlFlow;
-
-use datafusion::common::ScalarValue;
-use datafusion::dataframe::DataFrame;
-use datafusion::execution::SessionState;
-use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{
-    Expr, LimitClause, Query, SelectItem, SetExpr, Value as Literal, VisitorMut,
-};
-
 use crate::error::{Error, Result};
 use crate::parser::names::has_subquery;
 use crate::parser::statement::query_statement;
@@ -20,6 +10,14 @@ use crate::parser::visit::walk_mut;
 use crate::planner::translation;
 use crate::postgres::number_types::typed;
 use crate::postgres::numbers;
+use datafusion::common::ScalarValue;
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::SessionState;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, LimitClause, Query, SelectItem, SetExpr, Value as Literal, VisitorMut,
+};
+use std::ops::ControlFlow;
 
 /// Returns true if a statement has a LIMIT that must be computed.
 pub(crate) fn has_computed_limit(statement: &EngineStatement) -> bool {

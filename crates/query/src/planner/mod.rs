@@ -1,22 +1,19 @@
 //! Statements to DataFusion plans over tables.
 //!
-//! [`context`] sets DataFusion up, [`translation`] puts PostgreSQL's spellings into its own, [`query`] plans. A table is a
-//! [`provider`], its filters become an [`access`], its rows come from a [`scan`]. [`fast_path`] does rows by key without
-//! planning.
+//! [`context`] sets DataFusion up, [`translation`] puts PostgreSQL's spellings into its own, [`query`] plans.
+//! A table is a [`provider`], its filters become an [`access`], its rows come from a [`scan`]. [`fast_path`]
+//! does rows by key without planning.
 
-pub(crate) mod access;
 pub(crate) mod bounded_functions;
-pub(crate) mod columns;
 pub(crate) mod context;
 pub(crate) mod explain;
 pub(crate) mod fast_path;
 pub(crate) mod join_using;
 pub(crate) mod limits;
 pub(crate) mod parameters;
-pub(crate) mod provider;
 pub(crate) mod query;
 pub(crate) mod rules;
-pub(crate) mod scan;
+pub(crate) mod scans;
 pub(crate) mod schemas;
 pub(crate) mod time_travel;
 pub(crate) mod translation;

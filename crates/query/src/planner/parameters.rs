@@ -7,13 +7,15 @@
 //! 3. the type inferred by the planner from a comparison, operation or cast ([`Types::of_plan`]);
 //! 4. text.
 //!
-//! A statement is run with values either by substituting them in its cached plan, or, if it has none, in its syntax
-//! tree as literals ([`substitute`]).
+//! A statement is run with values either by substituting them in its cached plan, or, if it has none, in its
+//! syntax tree as literals ([`substitute`]).
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
-use std::sync::Arc;
-
+use crate::error::{Error, Result};
+use crate::parser::command::Command;
+use crate::parser::statement::{inner, inner_mut};
+use crate::parser::visit::{visit_expressions, visit_expressions_mut};
+use crate::postgres::time_zones::Zone;
+use crate::postgres::types::{arrow_type, column_type};
 use datafusion::arrow::array::Array as _;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -26,15 +28,10 @@ use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, CastKind, DataType as SqlType, ExactNumberInfo, Expr, Query, SelectItem,
     SetExpr, TimezoneInfo, TypedString, Value as Literal, Visit, VisitMut,
 };
-
-use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 use entresol_tables::{Column, DataType, Value};
-
-use crate::error::{Error, Result};
-use crate::parser::command::Command;
-use crate::parser::statement::{inner, inner_mut};
-use crate::postgres::time_zones::Zone;
-use crate::postgres::types::{arrow_type, column_type};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Maximum number of parameters of a statement, as in PostgreSQL.
 pub const PARAMETERS_MAX: usize = 65_535;
@@ -109,7 +106,8 @@ impl Types {
         }
     }
 
-    /// Adds the types that the planner infers. A parameter that is compared with columns of two types has the first.
+    /// Adds the types that the planner infers. A parameter that is compared with columns of two types has the
+    /// first.
     pub(crate) fn of_plan(&mut self, plan: &LogicalPlan) -> Result<()> {
         let mut rows: Vec<String> = Vec::new();
         let mut note = |expr: &PlanExpr| {

@@ -1,20 +1,30 @@
 //! Name resolution in SQL: one catalog, `entresol`, with the schemas
 //!
 //! - `public`: the tables, views and sequences of the database; names without a schema mean it;
-//! - `entresol`: the system tables, see [`crate::catalog::system`];
-//! - `pg_catalog` and `information_schema`, see [`crate::catalog`]; the first needs not be written, and is not listed;
-//! - one for each point in time that is asked for ([`crate::planner::time_travel`]), which only that statement sees;
+//! - `entresol`: the system tables, see [`crate::catalog::rows::system`];
+//! - `pg_catalog` and `information_schema`, see [`crate::catalog`]; the first needs not be written, and is
+//!   not listed;
+//! - one for each point in time that is asked for ([`crate::planner::time_travel`]), which only that
+//!   statement sees;
 //! - a nameless one for UPDATE and DELETE, in which tables have their hidden keys; it is not listed.
 //! - a nameless one for the texts of views, which read with the rights of their owner.
 //!
-//! A relation that is found here is read: the session's role needs SELECT on it, except by UPDATE and DELETE on their own
-//! table, which were checked before ([`Authority`](crate::session::authority::Authority)).
+//! A relation that is found here is read: the session's role needs SELECT on it, except by UPDATE and DELETE
+//! on their own table, which were checked before ([`Authority`](crate::session::authority::Authority)).
 //!
-//! Nothing is cached here: each look-up reads the tables' catalog, so that objects created by another session are
-//! visible to the next statement.
+//! Nothing is cached here: each look-up reads the tables' catalog, so that objects created by another session
+//! are visible to the next statement.
 
-use std::sync::Arc;
-
+use crate::catalog::is_catalog_relation;
+use crate::catalog::registry::REGISTRY;
+use crate::catalog::rows::system;
+use crate::catalog::view::{PlannedRelations, Source};
+use crate::error::external;
+use crate::planner::scans::provider::EntresolTable;
+use crate::planner::views::Views;
+use crate::privileges::Privileges;
+use crate::schema_names::{INFORMATION_INNER, KEYED_SCHEMA, OWNED_SCHEMA, PG_CATALOG, SCHEMA, SYSTEM_SCHEMA};
+use crate::session::current::Current;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::Result as EngineResult;
@@ -22,17 +32,7 @@ use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TableType;
 use entresol_tables::Error as TableError;
 use entresol_transactions::Timestamp;
-
-use crate::catalog::is_catalog_relation;
-use crate::catalog::registry::REGISTRY;
-use crate::catalog::system;
-use crate::catalog::view::{PlannedRelations, Source};
-use crate::error::external;
-use crate::planner::provider::EntresolTable;
-use crate::planner::views::Views;
-use crate::privileges::Privileges;
-use crate::schema_names::{INFORMATION_INNER, KEYED_SCHEMA, OWNED_SCHEMA, PG_CATALOG, SCHEMA, SYSTEM_SCHEMA};
-use crate::session::current::Current;
+use std::sync::Arc;
 
 /// Prefix of the names of schemas as of a point in time; the timestamp follows.
 const PAST_SCHEMA: &str = "\u{1}as of ";

@@ -1,18 +1,25 @@
 //! Time travel: `FROM t FOR SYSTEM_TIME AS OF time`, blocks AS OF, and the readable range of tables.
 //!
-//! A moment is a time (anything that is a timestamp, a date, or a text that is one, without a column), or `TRANSACTION n`, the
-//! number of a commit. A time without zone is one of the session's zone. It is computed once, before the query is planned, in the
-//! statement's transaction; then the table's name is replaced by one in a schema of that moment ([`crate::planner::schemas`]), whose
-//! tables read in a transaction of their own. So one statement may read several moments, and the present.
+//! A moment is a time (anything that is a timestamp, a date, or a text that is one, without a column), or
+//! `TRANSACTION n`, the number of a commit. A time without zone is one of the session's zone. It is computed
+//! once, before the query is planned, in the statement's transaction; then the table's name is replaced by
+//! one in a schema of that moment ([`crate::planner::schemas`]), whose tables read in a transaction of their
+//! own. So one statement may read several moments, and the present.
 //!
 //! # Invariants
-//! - Time travel uses no index and no cached plan: indexes have no version history, and a plan may rely on rules (NOT
-//!   NULL, UNIQUE) that came later.
+//! - Time travel uses no index and no cached plan: indexes have no version history, and a plan may rely on
+//!   rules (NOT NULL, UNIQUE) that came later.
 //! - Rows are read through the current columns of the table; all of them but the key may be NULL.
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
-
+use crate::error::{Error, Result};
+use crate::parser::names::table_name;
+use crate::parser::statement::query_statement;
+use crate::parser::statement::template;
+use crate::parser::system_time::TRANSACTION;
+use crate::parser::visit::walk_mut;
+use crate::planner::schemas::as_of_schema;
+use crate::schema_names::CATALOG;
+use crate::session::current::Current;
 use datafusion::arrow::datatypes::{DataType as ArrowType, TimeUnit};
 use datafusion::common::{Result as EngineResult, ScalarValue};
 use datafusion::dataframe::DataFrame;
@@ -24,19 +31,10 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableVersion,
     Value as Literal, VisitorMut,
 };
-
-use crate::parser::visit::walk_mut;
 use entresol_tables::Catalog;
 use entresol_transactions::Timestamp;
-
-use crate::error::{Error, Result};
-use crate::parser::names::table_name;
-use crate::parser::statement::query_statement;
-use crate::parser::statement::template;
-use crate::parser::system_time::TRANSACTION;
-use crate::planner::schemas::as_of_schema;
-use crate::schema_names::CATALOG;
-use crate::session::current::Current;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Returns true if a statement has an AS OF clause on a table.
 pub(crate) fn has_as_of(statement: &EngineStatement) -> bool {
@@ -79,8 +77,8 @@ pub(crate) async fn resolve(
     replaced.into_iter().try_for_each(|moment| moment.map(drop))
 }
 
-/// AS OF clauses of a statement, in order: calls `f` with each table, which may change it, and returns the points in
-/// time.
+/// AS OF clauses of a statement, in order: calls `f` with each table, which may change it, and returns the
+/// points in time.
 fn moments_of(
     statement: &mut EngineStatement,
     mut f: impl FnMut(&mut TableFactor) -> Option<Error>,

@@ -7,19 +7,24 @@
 //!                                           Scope: t, with the columns that it had when v was made
 //! ```
 //!
-//! - A view is stored as query text. Names in it are resolved as in any statement; `*` does not grow, because the scope
-//!   hides columns added to relations since.
-//! - Nothing is cached: a view is planned again by each statement, as tables are looked up again. Prepared statements
-//!   are planned again when the catalog changes.
+//! - A view is stored as query text. Names in it are resolved as in any statement; `*` does not grow, because
+//!   the scope hides columns added to relations since.
+//! - Nothing is cached: a view is planned again by each statement, as tables are looked up again. Prepared
+//!   statements are planned again when the catalog changes.
 //! - Views may be over views, [`VIEW_DEPTH_MAX`] deep.
 //! - A sequence is a relation of one row: `last_value`, `log_cnt`, `is_called`.
 //!
-//! Cost: parsing and planning of the text for each use. Memory: the plan, which becomes part of the statement's.
+//! Cost: parsing and planning of the text for each use. Memory: the plan, which becomes part of the
+//! statement's.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::sync::{Arc, Weak};
-
+use crate::catalog::view::PlannedRelations;
+use crate::error::{Error, Result, external};
+use crate::parser::statement::query_of;
+use crate::planner::join_using::merged;
+use crate::planner::translation;
+use crate::postgres::number_types::typed;
+use crate::postgres::numbers;
+use crate::schema_names::{CATALOG, OWNED_SCHEMA, SCHEMA};
 use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, BooleanArray, Int64Array};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -35,15 +40,9 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType}
 use datafusion::prelude::SessionContext;
 use entresol_tables::{Catalog, ReadColumn, RelationKind, View, ViewRead};
 use parking_lot::{Mutex, RwLock};
-
-use crate::catalog::view::PlannedRelations;
-use crate::error::{Error, Result, external};
-use crate::parser::statement::query_of;
-use crate::planner::join_using::merged;
-use crate::planner::translation;
-use crate::postgres::number_types::typed;
-use crate::postgres::numbers;
-use crate::schema_names::{CATALOG, OWNED_SCHEMA, SCHEMA};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Weak};
 
 /// Maximum nesting of views.
 pub const VIEW_DEPTH_MAX: usize = 32;
@@ -150,8 +149,8 @@ pub(crate) fn named(plan: LogicalPlan, names: &[String]) -> Result<LogicalPlan> 
     Ok(LogicalPlanBuilder::from(plan).project(columns.collect::<Vec<_>>())?.build()?)
 }
 
-/// Plans a query text in a scope of its own: with the columns in `reads`, or all of them. Returns the relations and
-/// columns read too.
+/// Plans a query text in a scope of its own: with the columns in `reads`, or all of them. Returns the
+/// relations and columns read too.
 async fn scoped(
     catalog: &Arc<Catalog>,
     state: &Arc<SessionState>,
@@ -205,8 +204,8 @@ pub(crate) async fn analysed(
     Ok((plan, reads.collect()))
 }
 
-/// Names of all columns mentioned anywhere in an unoptimised plan: a superset of the columns that the query needs, of
-/// any relation.
+/// Names of all columns mentioned anywhere in an unoptimised plan: a superset of the columns that the query
+/// needs, of any relation.
 fn column_names(plan: &LogicalPlan) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     plan.apply_with_subqueries(|node| {

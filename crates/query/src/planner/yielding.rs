@@ -1,28 +1,22 @@
-//! Cooperative scheduling and cancellation of plans: a cancelled query computes no further batch, and none blocks its
-//! thread for long.
+//! Cooperative scheduling and cancellation of plans: a cancelled query computes no further batch, and none
+//! blocks its thread for long.
 //!
-//! DataFusion lets leaves yield after a number of batches. That is not enough: a join makes many batches of one, and
-//! one whose condition matches no pair makes none for seconds. So the last rule of the physical optimizer wraps every
-//! node:
+//! DataFusion lets leaves yield after a number of batches. That is not enough: a join makes many batches of
+//! one, and one whose condition matches no pair makes none for seconds. So the last rule of the physical
+//! optimizer wraps every node:
 //!
-//! - before and after each batch the wrapper looks whether the statement is stopped ([`crate::session::cancellation`]);
+//! - before and after each batch the wrapper looks whether the statement is stopped
+//!   ([`crate::session::cancellation`]);
 //! - a stream that has held its thread for [`TURN_MAX`] yields, by the clock and not by a count of batches;
-//! - the conditions of joins look too, each time they are computed, on at most a batch of pairs; where no pair meets one, a turn
-//!   lasts for seconds, so the runtime gets another thread then to go on with;
+//! - the conditions of joins look too, each time they are computed, on at most a batch of pairs; where no
+//!   pair meets one, a turn lasts for seconds, so the runtime gets another thread then to go on with;
 //! - once the rows of a plan are dropped, what still computes for it on other threads stops.
 //!
 //! The wrapper is the node itself for everything else, EXPLAIN included.
 
-use std::any::Any;
-use std::cell::Cell;
-use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
-
+use crate::error::{Result, external};
+use crate::planner::scans::scan::EntresolScan;
+use crate::session::cancellation::Running;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
@@ -42,11 +36,16 @@ use datafusion::physical_plan::{
 };
 use entresol_transactions::Interrupt;
 use futures::{Stream, StreamExt};
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
-
-use crate::error::{Result, external};
-use crate::planner::scan::EntresolScan;
-use crate::session::cancellation::Running;
 
 /// Time that a stream computes before it yields.
 const TURN_MAX: Duration = Duration::from_millis(10);
@@ -79,8 +78,8 @@ impl Drop for Turn {
     }
 }
 
-/// Lets the runtime continue with another thread if this one has computed for long in one turn: it may be the one that
-/// drives I/O and timers.
+/// Lets the runtime continue with another thread if this one has computed for long in one turn: it may be the
+/// one that drives I/O and timers.
 fn give_way_to_others() {
     if TURN_BEGAN.get().is_some_and(|began| began.elapsed() > TURN_MAX)
         && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)

@@ -1,13 +1,14 @@
 //! CHAR(n) in expressions: trailing blanks have no meaning, as in PostgreSQL.
 //!
-//! - Values have no blanks at their end wherever they are computed with: two that are equal but for those blanks are the same
-//!   text. They are padded where they are shown, by the modifier of their field ([`crate::postgres::types::modifier_of`]).
+//! - Values have no blanks at their end wherever they are computed with: two that are equal but for those
+//!   blanks are the same text. They are padded where they are shown, by the modifier of their field
+//!   ([`crate::postgres::types::modifier_of`]).
 //! - A literal or parameter that is compared with one loses its blanks too.
 //! - A cast to a string type gives a string that is not padded any more.
 //! - Patterns (LIKE, SIMILAR TO, `~`) see the value with its blanks, functions without.
 
-use std::sync::Arc;
-
+use crate::postgres::rewriting::rewritten;
+use crate::postgres::types::modifier_of;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -21,9 +22,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use entresol_tables::Modifier;
-
-use crate::postgres::rewriting::rewritten;
-use crate::postgres::types::modifier_of;
+use std::sync::Arc;
 
 /// The rule; see the [module](self).
 #[derive(Debug)]

@@ -1,11 +1,10 @@
-//! Division and averages of DECIMALs with PostgreSQL's number of digits, and products beyond the largest precision.
+//! Division and averages of DECIMALs with PostgreSQL's number of digits, and products beyond the largest
+//! precision.
 //!
-//! DataFusion gives a quotient four digits more than the dividend. Here it has [`QUOTIENT_SCALE`] of them behind the
-//! point, an average [`AVERAGE_SCALE`], or those of the operands if these have more; fewer only where the digits before
-//! the point need the room. PostgreSQL chooses for each value; a column has one scale. The last digit is rounded, half
-//! away from zero.
-
-use std::sync::Arc;
+//! DataFusion gives a quotient four digits more than the dividend. Here it has [`QUOTIENT_SCALE`] of them
+//! behind the point, an average [`AVERAGE_SCALE`], or those of the operands if these have more; fewer only
+//! where the digits before the point need the room. PostgreSQL chooses for each value; a column has one
+//! scale. The last digit is rounded, half away from zero.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
 use datafusion::arrow::compute::cast;
@@ -16,6 +15,7 @@ use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use std::sync::Arc;
 
 /// Digits behind the point of a quotient: 16 significant ones for any value above 0.0001.
 const QUOTIENT_SCALE: i8 = 20;

@@ -1,4 +1,5 @@
-//! PostgreSQL functions that DataFusion lacks: `md5`, `encode`, `decode`, `pg_typeof`, `age`, `clock_timestamp`.
+//! PostgreSQL functions that DataFusion lacks: `md5`, `encode`, `decode`, `pg_typeof`, `age`,
+//! `clock_timestamp`.
 //!
 //! | function | result |
 //! | --- | --- |
@@ -8,9 +9,10 @@
 //! | `age(later, earlier)` | years, months, days and time between, field by field |
 //! | `clock_utc()` | the time now, another in each row; `clock_timestamp()` is a cast of it to the session's zone |
 
-use std::sync::Arc;
-use std::time::SystemTime;
-
+use crate::error::{Error, external};
+use crate::postgres::pg_types;
+use crate::postgres::time_zones::{UTC, Zone};
+use crate::postgres::types::column_of;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Datelike, NaiveDateTime, Timelike};
@@ -24,11 +26,8 @@ use datafusion::common::{Result as EngineResult, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-
-use crate::error::{Error, external};
-use crate::postgres::pg_types;
-use crate::postgres::time_zones::{UTC, Zone};
-use crate::postgres::types::column_of;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Function to whose result `clock_timestamp()` is a cast.
 pub(crate) const CLOCK: &str = "clock_utc";
@@ -312,9 +311,8 @@ fn age(later: NaiveDateTime, earlier: NaiveDateTime) -> EngineResult<IntervalMon
 
 #[cfg(test)]
 mod tests {
-    use entresol_tables::calendar::parse_timestamp;
-
     use super::*;
+    use entresol_tables::calendar::parse_timestamp;
 
     /// Expected values from PostgreSQL 15.
     #[test]

@@ -1,6 +1,7 @@
 //! PostgreSQL's types, settings, time zones, arithmetic and functions, over DataFusion.
 //!
-//! Rules and functions by which values are those of PostgreSQL: they depend on the parser at most, and on no session.
+//! Rules and functions by which values are those of PostgreSQL: they depend on the parser at most, and on no
+//! session.
 
 pub(crate) mod char_padding;
 pub(crate) mod decimal_division;

@@ -10,8 +10,7 @@
 //!
 //! Integers within a recursive query keep DataFusion's types: the relation of its rows has them already.
 
-use std::sync::Arc;
-
+use crate::postgres::decimal_division::{Exact, exact_type};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DFSchemaRef, Result as EngineResult, ScalarValue, Spans};
@@ -24,8 +23,7 @@ use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
     Subquery, Union, Values, Window, WindowFunctionDefinition, cast,
 };
-
-use crate::postgres::decimal_division::{Exact, exact_type};
+use std::sync::Arc;
 
 /// Type of sums of BIGINTs: room for as many of them as there may be rows.
 const SUMMED: DataType = DataType::Decimal128(19, 0);
@@ -163,10 +161,8 @@ fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> Engine
 
 fn within(subquery: Subquery, scopes: &[DFSchemaRef]) -> EngineResult<Subquery> {
     let plan = retyped(Arc::unwrap_or_clone(subquery.subquery), scopes)?;
-    let outer_ref_columns = match subquery.outer_ref_columns.is_empty() {
-        true => Vec::new(),
-        false => plan.all_out_ref_exprs(),
-    };
+    let outer_ref_columns =
+        if subquery.outer_ref_columns.is_empty() { Vec::new() } else { plan.all_out_ref_exprs() };
     Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() })
 }
 

@@ -1,21 +1,21 @@
 //! Exact and approximate numbers with SQL's semantics, where DataFusion's differ.
 //!
-//! - A literal with a point is a DECIMAL: 0.1 must not lose digits on its way into a DECIMAL column. DataFusion does
-//!   that (`parse_float_as_decimal`), but also for 1e300; a literal with an exponent is made a DOUBLE here.
+//! - A literal with a point is a DECIMAL: 0.1 must not lose digits on its way into a DECIMAL column.
+//!   DataFusion does that (`parse_float_as_decimal`), but also for 1e300; a literal with an exponent is made
+//!   a DOUBLE here.
 //! - A literal that is cast to NUMERIC without precision keeps the digits that it has.
-//! - Where a DOUBLE and a DECIMAL are operands of a comparison, arithmetic, BETWEEN, IN, CASE, or a choice like
-//!   COALESCE, the DECIMAL becomes a DOUBLE. DataFusion would make both DECIMAL(30,15), which most doubles do not fit,
-//!   and which keeps filters away from keys.
-//! - A cast to an integer rounds, a DOUBLE to the even one of two that are as near, a DECIMAL away from zero, as in
-//!   PostgreSQL. DataFusion would truncate.
+//! - Where a DOUBLE and a DECIMAL are operands of a comparison, arithmetic, BETWEEN, IN, CASE, or a choice
+//!   like COALESCE, the DECIMAL becomes a DOUBLE. DataFusion would make both DECIMAL(30,15), which most
+//!   doubles do not fit, and which keeps filters away from keys.
+//! - A cast to an integer rounds, a DOUBLE to the even one of two that are as near, a DECIMAL away from zero,
+//!   as in PostgreSQL. DataFusion would truncate.
 //! - A computed -0 is equal to 0.
 //! - A list of DECIMALs is searched for one of other digits (`x = ANY(list)`), which DataFusion refuses.
 //!
 //! All other expressions stay as they are.
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
-
+use crate::parser::visit::visit_expressions_mut;
+use crate::postgres::rewriting::rewritten;
 use datafusion::arrow::array::{AsArray, Float64Array};
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Float64Type};
 use datafusion::common::config::ConfigOptions;
@@ -27,15 +27,13 @@ use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility, cast, lit,
 };
-
-use crate::parser::visit::visit_expressions_mut;
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType as SqlType, ExactNumberInfo, Expr as SqlExpr, Statement, Value as Literal, VisitMut,
 };
-
-use crate::postgres::rewriting::rewritten;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Functions that return one of their arguments.
 const CHOICES: [&str; 6] = ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2"];
@@ -102,8 +100,8 @@ fn literal_text(expr: &SqlExpr) -> Option<String> {
     }
 }
 
-/// Number without an exponent: its sign, digits, and a point if there are any behind it. `None` if a DECIMAL cannot
-/// have as many digits, or the string is no number.
+/// Number without an exponent: its sign, digits, and a point if there are any behind it. `None` if a DECIMAL
+/// cannot have as many digits, or the string is no number.
 fn plain_number(text: String) -> Option<String> {
     let text = text.trim();
     let (sign, unsigned) = match text.strip_prefix('-') {
@@ -269,7 +267,8 @@ impl ScalarUDFImpl for Nearest {
     }
 }
 
-/// Coerces a list of decimals and the searched value to one type; `None` for other types, or if they agree already.
+/// Coerces a list of decimals and the searched value to one type; `None` for other types, or if they agree
+/// already.
 fn search_decimals(list: &mut Expr, element: &mut Expr, schema: &DFSchema) -> Option<()> {
     let (DataType::List(field), of) = (list.get_type(schema).ok()?, element.get_type(schema).ok()?) else {
         return None;

@@ -1,20 +1,19 @@
 //! Checked integer arithmetic: overflow fails (22003) instead of wrapping.
 //!
-//! DataFusion's `+`, `-`, `*` and unary minus wrap around; `UPDATE t SET n = n + 1` would then store nonsense, and
-//! `WHERE n + 1 > 0` choose the wrong rows.
+//! DataFusion's `+`, `-`, `*` and unary minus wrap around; `UPDATE t SET n = n + 1` would then store
+//! nonsense, and `WHERE n + 1 > 0` choose the wrong rows.
 //!
-//! - [`CheckedArithmetic`], the last rule of the physical optimizer, makes arithmetic checked in projections, in
-//!   filters, and in arguments and keys of aggregates.
-//! - [`CheckedConstants`], an analyzer rule after DataFusion's type coercion, does so for what DataFusion computes when it
-//!   plans.
-//! - Sums of BIGINTs are NUMERICs ([`crate::postgres::number_types`]); those of INTs need no check: no table has the 2^32 rows for them to
-//!   leave a BIGINT.
+//! - [`CheckedArithmetic`], the last rule of the physical optimizer, makes arithmetic checked in projections,
+//!   in filters, and in arguments and keys of aggregates.
+//! - [`CheckedConstants`], an analyzer rule after DataFusion's type coercion, does so for what DataFusion
+//!   computes when it plans.
+//! - Sums of BIGINTs are NUMERICs ([`crate::postgres::number_types`]); those of INTs need no check: no table
+//!   has the 2^32 rows for them to leave a BIGINT.
 //!
-//! Casts, division, `abs` and the like are checked by DataFusion. Conditions of joins, sort keys that are computed on
-//! the way, and sums over windows still wrap.
+//! Casts, division, `abs` and the like are checked by DataFusion. Conditions of joins, sort keys that are
+//! computed on the way, and sums over windows still wrap.
 
-use std::sync::Arc;
-
+use crate::postgres::rewriting::rewritten;
 use datafusion::arrow::array::{ArrayRef, Datum};
 use datafusion::arrow::compute::kernels::numeric::{add, mul, sub};
 use datafusion::arrow::datatypes::{DataType, Schema};
@@ -35,8 +34,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, PhysicalGroupBy};
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::projection::ProjectionExec;
-
-use crate::postgres::rewriting::rewritten;
+use std::sync::Arc;
 
 /// The rule for arithmetic; see the [module](self).
 #[derive(Debug)]
@@ -120,10 +118,7 @@ fn checked_aggregate(aggregate: &AggregateExec) -> EngineResult<Option<Arc<dyn E
             arguments.push(checked.data);
         }
         let orders = function.order_bys().iter().map(|order| Arc::clone(&order.expr)).collect();
-        let rebuilt = match function_changed {
-            true => function.with_new_expressions(arguments, orders),
-            false => None,
-        };
+        let rebuilt = if function_changed { function.with_new_expressions(arguments, orders) } else { None };
         changed |= rebuilt.is_some();
         functions.push(rebuilt.map_or_else(|| Arc::clone(function), Arc::new));
     }
@@ -260,7 +255,8 @@ struct CheckedOperator {
 }
 
 impl CheckedOperator {
-    /// Value of the operation where it is known, so that long sums stay short; an overflow fails at execution.
+    /// Value of the operation where it is known, so that long sums stay short; an overflow fails at
+    /// execution.
     fn of(op: Operator, left: Expr, right: Expr) -> Expr {
         if let (Some(one), Some(other)) = (value_of(&left), value_of(&right))
             && let Ok(value) = computed(op, &one, &other)
@@ -295,9 +291,10 @@ impl ScalarUDFImpl for CheckedOperator {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
         let arrays = ColumnarValue::values_to_arrays(&arguments.args)?;
         let result = operated(self.op, &arrays[0], &arrays[1])?;
-        match arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_))) {
-            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?)),
-            false => Ok(ColumnarValue::Array(result)),
+        if arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_))) {
+            Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?))
+        } else {
+            Ok(ColumnarValue::Array(result))
         }
     }
 }

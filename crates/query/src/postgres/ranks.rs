@@ -1,8 +1,5 @@
-//! Ranking window functions as BIGINT: DataFusion's `row_number()`, `rank()`, `dense_rank()` and `ntile()` are
-//! unsigned.
-
-use std::ops::Range;
-use std::sync::Arc;
+//! Ranking window functions as BIGINT: DataFusion's `row_number()`, `rank()`, `dense_rank()` and `ntile()`
+//! are unsigned.
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::compute::{SortOptions, cast};
@@ -15,6 +12,8 @@ use datafusion::logical_expr::{
     LimitEffect, PartitionEvaluator, ReversedUDWF, Signature, WindowUDF, WindowUDFImpl,
 };
 use datafusion::physical_expr::PhysicalExpr;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Functions for the planner.
 pub(crate) fn functions() -> [WindowUDF; 4] {

@@ -6,8 +6,8 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-/// Rewrites all expressions of a plan, those of subqueries too, from the inside to the outside. `rewrite` is given an
-/// expression and the columns that it may name; names of results stay.
+/// Rewrites all expressions of a plan, those of subqueries too, from the inside to the outside. `rewrite` is
+/// given an expression and the columns that it may name; names of results stay.
 pub(crate) fn rewritten(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Transformed<Expr>,

@@ -1,18 +1,17 @@
 //! Settings of a session: those that PostgreSQL clients set when they connect, and our own.
 //!
 //! - One table, [`SETTINGS`], has the name, kind, default and meaning of each. Names fold as PostgreSQL's do.
-//! - A setting whose effect Entresol lacks accepts only the values that describe Entresol's behaviour: a client never
-//!   relies on a behaviour that is not there. Settings that only tune are accepted and shown.
+//! - A setting whose effect Entresol lacks accepts only the values that describe Entresol's behaviour: a
+//!   client never relies on a behaviour that is not there. Settings that only tune are accepted and shown.
 //! - `SET LOCAL` lasts until the end of the transaction block. A block that is rolled back undoes its SETs.
 //! - Options of DataFusion (`datafusion.…`) are stored by DataFusion.
 //! - Clients on the wire are told the values of [`REPORTED`] when they connect and when they change.
 //!
 //! Memory: one string per changed setting, at most [`VALUE_BYTES_MAX`] long.
 
-use std::collections::BTreeMap;
-
 use crate::error::{Error, Result};
 use crate::postgres::time_zones;
+use std::collections::BTreeMap;
 
 /// Maximum bytes of a value of a setting.
 pub(crate) const VALUE_BYTES_MAX: usize = 1024;

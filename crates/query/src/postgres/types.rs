@@ -17,12 +17,12 @@
 //! | CHAR(n), CHARACTER(n); CHAR is CHAR(1) | Varchar with a modifier | Utf8, without the blanks at its end |
 //!
 //! - The modifier of a column goes with its Arrow field, as the name and the parameter of an extension type
-//!   ([`modifier_of`]): DataFusion keeps them where a column is passed on and drops them where it is computed with.
+//!   ([`modifier_of`]): DataFusion keeps them where a column is passed on and drops them where it is computed
+//!   with.
 //! - Conversion of a table's type to Arrow and back is the identity.
 //! - `zones.rs` converts between timestamps with and without a zone.
 
-use std::sync::Arc;
-
+use crate::error::{Error, Result};
 use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
 use datafusion::arrow::datatypes::{
     DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef, TimeUnit,
@@ -33,8 +33,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use entresol_tables::modifier::LENGTH_MAX;
 use entresol_tables::{Column, DataType, Modifier, Schema};
-
-use crate::error::{Error, Result};
+use std::sync::Arc;
 
 /// Precision and scale of a DECIMAL that specifies neither.
 const DECIMAL_DEFAULT: (u8, u8) = (38, 10);
@@ -213,7 +212,8 @@ fn wrong_length(column: &str, declared: &SqlType) -> Error {
     )
 }
 
-/// Modifier of VARCHAR and CHAR in their spellings; `None` for other types, the type itself if its length is invalid.
+/// Modifier of VARCHAR and CHAR in their spellings; `None` for other types, the type itself if its length is
+/// invalid.
 pub(crate) fn text_modifier(declared: &SqlType) -> Option<Result<Modifier, SqlType>> {
     let (modifier, length): (fn(u32) -> Modifier, _) = match declared {
         SqlType::Varchar(length) | SqlType::CharacterVarying(length) | SqlType::CharVarying(length) => {

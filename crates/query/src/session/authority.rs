@@ -1,16 +1,15 @@
 //! Authority of a session: the role in whose name it runs statements, and the check that the role may.
 //!
-//! A session begins without a role, as that of an embedding program, and may do everything; a server gives it one. What
-//! a statement reads is checked where its names are resolved ([`crate::planner::schemas`]), what it writes or defines
-//! before it is planned ([`crate::execution::authorization`]). A view is read with the rights of its owner.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
+//! A session begins without a role, as that of an embedding program, and may do everything; a server gives it
+//! one. What a statement reads is checked where its names are resolved ([`crate::planner::schemas`]), what it
+//! writes or defines before it is planned ([`crate::execution::authorization`]). A view is read with the
+//! rights of its owner.
 
 use crate::error::{Error, Result};
 use crate::privileges::{Privileges, Role};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Role of a session; see the [module](self).
 #[derive(Debug, Default)]

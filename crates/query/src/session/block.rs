@@ -8,25 +8,22 @@
 //!    └──ROLLBACK, or COMMIT (an error)────────────────────────┘
 //! ```
 //!
-//! - All statements of a block see one snapshot and the block's own writes; at READ COMMITTED each sees a new snapshot,
-//!   and fails if another transaction has committed a row that the block wrote.
+//! - All statements of a block see one snapshot and the block's own writes; at READ COMMITTED each sees a new
+//!   snapshot, and fails if another transaction has committed a row that the block wrote.
 //! - READ UNCOMMITTED is READ COMMITTED; REPEATABLE READ is snapshot isolation, which is the default.
-//! - A statement that fails leaves nothing behind, and the block is failed as in PostgreSQL: only ROLLBACK and ROLLBACK
-//!   TO are possible. COMMIT then rolls back too, but reports an error (PostgreSQL reports success): a commit that did
-//!   not happen must not look like one.
+//! - A statement that fails leaves nothing behind, and the block is failed as in PostgreSQL: only ROLLBACK
+//!   and ROLLBACK TO are possible. COMMIT then rolls back too, but reports an error (PostgreSQL reports
+//!   success): a commit that did not happen must not look like one.
 //!
 //! Memory: at most [`SAVEPOINTS_MAX`] savepoints; the writes are bounded by the transaction.
 
-use std::sync::Arc;
-
-use parking_lot::Mutex;
-
+use crate::error::{Error, Result};
+use crate::postgres::settings::Settings;
 use datafusion::sql::sqlparser::ast::{TransactionAccessMode, TransactionIsolationLevel, TransactionMode};
 use entresol_tables::Catalog;
 use entresol_transactions::{Isolation, Mark, Timestamp, Transaction};
-
-use crate::error::{Error, Result};
-use crate::postgres::settings::Settings;
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// Maximum number of savepoints of a block.
 pub const SAVEPOINTS_MAX: usize = 1024;
@@ -71,8 +68,8 @@ pub(crate) fn level_named(name: &str) -> Isolation {
     }
 }
 
-/// Failure of a block: the message of the statement that failed, if one did. Shared with objects that outlive the call
-/// that created them: row streams and COPY.
+/// Failure of a block: the message of the statement that failed, if one did. Shared with objects that outlive
+/// the call that created them: row streams and COPY.
 #[derive(Debug, Default)]
 pub(crate) struct Failure(Mutex<Option<String>>);
 
@@ -124,8 +121,8 @@ impl Block {
         self.modes
     }
 
-    /// SET TRANSACTION: before the first statement only, because rows already read cannot be read again in another
-    /// mode.
+    /// SET TRANSACTION: before the first statement only, because rows already read cannot be read again in
+    /// another mode.
     pub(crate) fn set_modes(&mut self, catalog: &Catalog, modes: Modes) -> Result<()> {
         self.check(false)?;
         if self.transaction.as_of().is_some() {
@@ -209,8 +206,8 @@ impl Block {
         self.savepoints.len()
     }
 
-    /// Undoes the writes after the savepoint, which stays. A failed block is open again. Returns the settings to
-    /// restore.
+    /// Undoes the writes after the savepoint, which stays. A failed block is open again. Returns the settings
+    /// to restore.
     pub(crate) fn rollback_to(&mut self, name: &str) -> Result<Arc<Settings>> {
         let at = self.find(name)?;
         let savepoint = &self.savepoints[at];
@@ -247,8 +244,8 @@ fn level_of(level: &TransactionIsolationLevel) -> Isolation {
     }
 }
 
-/// Undoes the writes of a statement when dropped, unless [`keep`](Self::keep) was called: also when the statement's
-/// future is dropped before it ends.
+/// Undoes the writes of a statement when dropped, unless [`keep`](Self::keep) was called: also when the
+/// statement's future is dropped before it ends.
 #[derive(Debug)]
 pub(crate) struct StatementGuard {
     transaction: Arc<Transaction>,

@@ -1,16 +1,14 @@
 //! Row streams of a block: an error of the stream fails the block.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-
+use crate::session::block::Failure;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::Result as EngineResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{Stream, StreamExt};
-
-use crate::session::block::Failure;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 /// Row stream of a statement of a block, which fails with it.
 pub(crate) struct BlockRows {

@@ -1,14 +1,13 @@
 //! Current statement of a session, for cancellation of its plans, its writes and its commit.
 //!
-//! One [`Cancellation`] belongs to one statement; the session has that of the statement that began last. Plans check
-//! the current one when they compute a batch, because the rows of a cursor are computed by later statements.
-
-use std::sync::Arc;
-
-use entresol_transactions::{Cancellation, Interrupt};
-use parking_lot::RwLock;
+//! One [`Cancellation`] belongs to one statement; the session has that of the statement that began last.
+//! Plans check the current one when they compute a batch, because the rows of a cursor are computed by later
+//! statements.
 
 use crate::error::{Error, Result};
+use entresol_transactions::{Cancellation, Interrupt};
+use parking_lot::RwLock;
+use std::sync::Arc;
 
 /// Cancellation of the session's last statement; shared with its plans.
 #[derive(Debug, Default)]
@@ -30,7 +29,8 @@ impl Running {
     }
 }
 
-/// Handle that cancels the current statement of a session, from any thread. Later statements are not affected.
+/// Handle that cancels the current statement of a session, from any thread. Later statements are not
+/// affected.
 #[derive(Clone, Debug)]
 pub struct Canceller(Arc<Running>);
 
@@ -39,15 +39,15 @@ impl Canceller {
         Canceller(running)
     }
 
-    /// Stops the statement that runs. True if nothing of it takes effect; false if it was too late: its result says what
-    /// happened then.
+    /// Stops the statement that runs. True if nothing of it takes effect; false if it was too late: its
+    /// result says what happened then.
     pub fn cancel(&self) -> bool {
         self.0.statement().interrupt(Interrupt::Requested)
     }
 }
 
-/// Stops a statement if it is dropped before it is told that the work is done: for work on other threads, which does not
-/// end with the future that waits for it.
+/// Stops a statement if it is dropped before it is told that the work is done: for work on other threads,
+/// which does not end with the future that waits for it.
 pub(crate) struct CancelOnDrop(Option<Arc<Cancellation>>);
 
 impl CancelOnDrop {

@@ -1,15 +1,14 @@
 //! Commits of a session's transactions, and other calls that wait for the disk.
 
+use crate::error::{Error, Result};
+use crate::session::cancellation::{CancelOnDrop, Running};
+use entresol_memory::{DomainKind, Durability};
+use entresol_transactions::Transaction;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use entresol_memory::{DomainKind, Durability};
-use entresol_transactions::Transaction;
-
-use crate::error::{Error, Result};
-use crate::session::cancellation::{CancelOnDrop, Running};
-
-/// Longest time that a statement holds its thread before it yields ahead of its commit, so that it can be cancelled.
+/// Longest time that a statement holds its thread before it yields ahead of its commit, so that it can be
+/// cancelled.
 const TURN_MAX: Duration = Duration::from_millis(10);
 
 /// Returns true if the commit of a transaction that wrote waits for the disk.
@@ -30,8 +29,8 @@ pub(crate) async fn commit_after(
     commit(transaction, durability, running).await
 }
 
-/// Commits; a commit that waits for the disk does so on a thread for blocking work. If its future is dropped before that
-/// thread is past the point of no return, nothing is committed.
+/// Commits; a commit that waits for the disk does so on a thread for blocking work. If its future is dropped
+/// before that thread is past the point of no return, nothing is committed.
 pub(crate) async fn commit(
     transaction: &Arc<Transaction>,
     durability: Durability,

@@ -1,13 +1,5 @@
 //! State of a session that the statements of all stages use.
 
-use std::sync::Arc;
-
-use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::prelude::SessionContext;
-use entresol_memory::Durability;
-use entresol_tables::Catalog;
-use entresol_transactions::Transaction;
-
 use crate::error::Result;
 use crate::postgres::settings::Settings;
 use crate::postgres::time_zones::Zone;
@@ -16,6 +8,12 @@ use crate::session::cancellation::Running;
 use crate::session::current::{Bound, Current};
 use crate::session::snapshots::{SessionSnapshots, Sessions};
 use crate::session::variables::SessionVariables;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::prelude::SessionContext;
+use entresol_memory::Durability;
+use entresol_tables::Catalog;
+use entresol_transactions::Transaction;
+use std::sync::Arc;
 
 /// Default number of times that an autocommitted statement is retried after a conflict.
 pub const CONFLICT_RETRIES_MAX: u32 = 16;

@@ -1,14 +1,12 @@
 //! The transaction of the statement that a session runs.
 
-use std::fmt;
-use std::sync::Arc;
-
+use crate::error::external;
 use datafusion::common::Result as EngineResult;
 use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
-
-use crate::error::external;
+use std::fmt;
+use std::sync::Arc;
 
 /// The transaction of the statement that a session runs; one per session.
 #[derive(Default)]

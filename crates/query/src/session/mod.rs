@@ -1,7 +1,7 @@
 //! State of a session that statements of all stages use: [`core::SessionCore`].
 //!
-//! Its transaction block, settings, cancellation, notices, memory, and the functions that read them. Statements are run in
-//! [`crate::execution`].
+//! Its transaction block, settings, cancellation, notices, memory, and the functions that read them.
+//! Statements are run in [`crate::execution`].
 
 pub(crate) mod authority;
 pub(crate) mod block;

@@ -1,13 +1,11 @@
 //! Memory of all running queries: a part of the database's memory budget.
 //!
-//! Sorts, joins and aggregates register with DataFusion's memory pool. Those that can spill share it fairly among
-//! themselves, so that one of them spills before another one fails. The pool's grants are reserved in the budget as
-//! [`MemoryConsumer::Queries`]: a query gets no more than write sets, caches and connections have left, also where its
-//! own limit is higher.
+//! Sorts, joins and aggregates register with DataFusion's memory pool. Those that can spill share it fairly
+//! among themselves, so that one of them spills before another one fails. The pool's grants are reserved in
+//! the budget as [`MemoryConsumer::Queries`]: a query gets no more than write sets, caches and connections
+//! have left, also where its own limit is higher.
 
-use std::fmt;
-use std::sync::Arc;
-
+use crate::error::Result;
 use datafusion::common::Result as EngineResult;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{
@@ -17,12 +15,12 @@ use datafusion::execution::memory_pool::{
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
 
-use crate::error::Result;
-
-/// Memory for queries, at most `bytes_max` and the rest of the budget: sorts, joins and aggregates that need more spill
-/// to temporary files or fail with [`Error::MemoryLimit`](crate::Error::MemoryLimit). Share it between the sessions of
-/// a database. Without a budget `bytes_max` is the only bound.
+/// Memory for queries, at most `bytes_max` and the rest of the budget: sorts, joins and aggregates that need
+/// more spill to temporary files or fail with [`Error::MemoryLimit`](crate::Error::MemoryLimit). Share it
+/// between the sessions of a database. Without a budget `bytes_max` is the only bound.
 pub fn query_memory(bytes_max: usize, budget: Option<&Arc<MemoryBudget>>) -> Result<Arc<RuntimeEnv>> {
     let shares = FairSpillPool::new(bytes_max);
     let pool: Arc<dyn MemoryPool> = match budget {

@@ -1,11 +1,10 @@
 //! Results of statements.
 
-use std::sync::Arc;
-
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use std::sync::Arc;
 
 /// Result of a statement. Its rows are collected, or come as they are computed ([`Outcome`]).
 #[derive(Clone)]
@@ -44,8 +43,8 @@ pub struct Collected {
     pub batches: Vec<RecordBatch>,
 }
 
-/// Result of a run of a prepared statement: its rows are computed as the stream is read, and their snapshot lives as
-/// long as it does. If the stream fails inside of a block, the block has failed.
+/// Result of a run of a prepared statement: its rows are computed as the stream is read, and their snapshot
+/// lives as long as it does. If the stream fails inside of a block, the block has failed.
 pub type Outcome = StatementResult<SendableRecordBatchStream>;
 
 /// Result of a statement on the fast path.

@@ -1,5 +1,7 @@
 //! Row buffers of statements, reserved in the memory of their session.
 
+use crate::error::Result;
+use crate::session::core::SessionCore;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::dataframe::DataFrame;
@@ -7,9 +9,6 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
-
-use crate::error::Result;
-use crate::session::core::SessionCore;
 
 /// Batches of rows with their memory reservation, which is released when they are dropped.
 #[derive(Debug)]

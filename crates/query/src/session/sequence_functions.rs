@@ -1,17 +1,17 @@
 //! Sequence functions `nextval`, `currval`, `lastval` and `setval`.
 //!
-//! - Advancing a sequence is not transactional: values taken by a statement stay taken, whether it commits or not. A
-//!   session remembers the last value that it took from each sequence (`currval`) and from any (`lastval`).
+//! - Advancing a sequence is not transactional: values taken by a statement stay taken, whether it commits or
+//!   not. A session remembers the last value that it took from each sequence (`currval`) and from any
+//!   (`lastval`).
 //! - A statement that advances a sequence for many rows does so for a batch of them at once.
-//! - Each reservation of values waits for the disk if the session's commits do (the tables' module `sequence` gives the
-//!   reason), on the thread that runs the statement, once per 32 values or more.
+//! - Each reservation of values waits for the disk if the session's commits do (the tables' module `sequence`
+//!   gives the reason), on the thread that runs the statement, once per 32 values or more.
 //!
 //! Memory: two numbers per sequence that a session used.
 
-use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-
+use crate::error::{Error, Result, external};
+use crate::parser::sequence_calls::relation_name;
+use crate::session::variables::SessionVariables;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Int64Type};
 use datafusion::common::{Result as EngineResult, ScalarValue};
@@ -22,10 +22,9 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Position, Sequence, SequenceDefinition};
-
-use crate::error::{Error, Result, external};
-use crate::parser::sequence_calls::relation_name;
-use crate::session::variables::SessionVariables;
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// Sequence values that a session took.
 #[derive(Debug, Default)]

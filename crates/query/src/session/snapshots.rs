@@ -1,17 +1,15 @@
-//! Snapshots held by sessions for longer than a look-up, with their holders: row versions that they see cannot be
-//! reclaimed.
+//! Snapshots held by sessions for longer than a look-up, with their holders: row versions that they see
+//! cannot be reclaimed.
 //!
-//! Registered are the transactions of blocks and of planned statements; look-ups of single keys hold theirs for
-//! microseconds. A cursor of a block at READ COMMITTED holds one of its own. Memory: one weak reference to each open
-//! transaction.
-
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-
-use entresol_transactions::Transaction;
-use parking_lot::Mutex;
+//! Registered are the transactions of blocks and of planned statements; look-ups of single keys hold theirs
+//! for microseconds. A cursor of a block at READ COMMITTED holds one of its own. Memory: one weak reference
+//! to each open transaction.
 
 use crate::session::variables::{Client, SessionVariables};
+use entresol_transactions::Transaction;
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// Registry of the sessions of a database, and of the snapshots that they hold. Clones are the same registry.
 #[derive(Clone, Debug, Default)]

@@ -1,18 +1,16 @@
 //! Memory limit of the statements of one session, within the limit of all.
 //!
-//! One session's sorts and joins cannot take the memory that others need: operators beyond its share spill or fail, as
-//! beyond the limit of all.
+//! One session's sorts and joins cannot take the memory that others need: operators beyond its share spill or
+//! fail, as beyond the limit of all.
 
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use crate::error::Result;
 use datafusion::common::Result as EngineResult;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-
-use crate::error::Result;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Memory of a session: at most `bytes_max` at a time out of `shared`, which all sessions share.
 pub fn statement_memory(shared: &Arc<RuntimeEnv>, bytes_max: usize) -> Result<Arc<RuntimeEnv>> {

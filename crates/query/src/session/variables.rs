@@ -1,12 +1,13 @@
 //! Functions of session variables: `version()`, `current_setting('TimeZone')`, `current_user` and the like.
 //!
-//! They read what the session shares with them, [`SessionVariables`], when they are called; so a plan that has one is optimised
-//! each time it runs ([`crate::execution::prepared`]).
+//! They read what the session shares with them, [`SessionVariables`], when they are called; so a plan that
+//! has one is optimised each time it runs ([`crate::execution::prepared`]).
 
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use crate::error::{Error, external};
+use crate::postgres::settings::{self, SERVER_VERSION, Setting, Settings};
+use crate::schema_names::{CATALOG, SCHEMA};
+use crate::session::authority::Authority;
+use crate::session::sequence_functions::SequenceValues;
 use datafusion::arrow::array::{Array, AsArray, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result as EngineResult, ScalarValue};
@@ -17,12 +18,9 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use entresol_memory::Durability;
 use parking_lot::Mutex;
-
-use crate::error::{Error, external};
-use crate::postgres::settings::{self, SERVER_VERSION, Setting, Settings};
-use crate::schema_names::{CATALOG, SCHEMA};
-use crate::session::authority::Authority;
-use crate::session::sequence_functions::SequenceValues;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Client of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,12 +1,11 @@
 //! COPY in and out: round trips of every type in chunks of any size; errors with their positions.
 
+use crate::runner::{TestDatabase, rows};
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
 use entresol_query::{CopyStatement, Error, Result, Session};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-
-use crate::runner::{TestDatabase, rows};
 
 async fn run(session: &mut Session, sql: &str) {
     session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

@@ -1,8 +1,7 @@
 //! Names of columns that a statement does not name, as in PostgreSQL.
 
-use entresol_query::Session;
-
 use crate::runner::{TestDatabase, rows};
+use entresol_query::Session;
 
 async fn run(session: &mut Session, sql: &str) {
     session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

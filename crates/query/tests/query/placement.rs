@@ -1,8 +1,7 @@
 //! Tables in DRAM beside durable ones, over a kill.
 
-use entresol_query::Session;
-
 use crate::runner::{TestDatabase, rows};
+use entresol_query::Session;
 
 async fn one(session: &mut Session, sql: &str) -> String {
     let batches = session.query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

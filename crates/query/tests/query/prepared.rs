@@ -1,12 +1,11 @@
 //! Prepared statements: types, values, cached plans and their renewal.
 
+use crate::runner::{TestDatabase, rows};
 use entresol_query::arrow::datatypes::DataType;
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::datafusion::common::ScalarValue;
 use entresol_query::{Error, Outcome, Prepared, Result, Session};
 use futures::TryStreamExt;
-
-use crate::runner::{TestDatabase, rows};
 
 async fn run(session: &mut Session, sql: &str) {
     session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

@@ -1,10 +1,10 @@
 //! Privileges of a session's role: checked where names are resolved, wherever they stand.
 
+use crate::runner::TestDatabase;
 use entresol_query::{CopyStatement, Privileges, Role, Session};
 
-use crate::runner::TestDatabase;
-
-/// Role with SELECT on `a` and `v`, all on `b` and `own`, INSERT on `i`, UPDATE and DELETE on `u`; nothing on `c`.
+/// Role with SELECT on `a` and `v`, all on `b` and `own`, INSERT on `i`, UPDATE and DELETE on `u`; nothing on
+/// `c`.
 fn role() -> Role {
     let grants = [
         ("a", Privileges::SELECT),

@@ -1,26 +1,24 @@
-//! Random queries over small random tables, against DuckDB: `tests/random-queries` generates, compares and minimises
-//! them, and runs ours through the pipes of this test.
+//! Random queries over small random tables, against DuckDB: `tests/random-queries` generates, compares and
+//! minimises them, and runs ours through the pipes of this test.
 //!
 //! ```text
 //!   a line of SQL ─▶ the types of the columns, a line for each row, `.`; or `!` and the error
 //! ```
 //!
-//! 1,000 queries of one seed; `make random-queries` runs more, of another. Without the Python package of DuckDB the
-//! test is skipped, and says so.
+//! 1,000 queries of one seed; `make random-queries` runs more, of another. Without the Python package of
+//! DuckDB the test is skipped, and says so.
 
-use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
-
+use crate::runner::TestDatabase;
 use entresol_query::arrow::array::Array;
 use entresol_query::arrow::datatypes::DataType;
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol_query::{Session, StatementResult};
-
-use crate::runner::TestDatabase;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Separator of the values of a row, and representation of NULL.
 const SEPARATOR: char = '\u{1f}';
@@ -67,9 +65,10 @@ fn answer(batches: &[RecordBatch], out: &mut String) {
                 if at > 0 {
                     out.push(SEPARATOR);
                 }
-                match batch.column(at).is_null(row) {
-                    true => out.push(NULL),
-                    false => write!(out, "{}", formatter.value(row)).unwrap(),
+                if batch.column(at).is_null(row) {
+                    out.push(NULL)
+                } else {
+                    write!(out, "{}", formatter.value(row)).unwrap()
                 }
             }
             out.push('\n');

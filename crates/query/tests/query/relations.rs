@@ -1,11 +1,10 @@
-//! Views, sequences and identity columns beyond the SQL text tests: COPY, prepared statements, concurrent sessions,
-//! kills.
+//! Views, sequences and identity columns beyond the SQL text tests: COPY, prepared statements, concurrent
+//! sessions, kills.
 
+use crate::runner::{TestDatabase, rows};
 use entresol_query::datafusion::common::ScalarValue;
 use entresol_query::{CopyStatement, Outcome, Prepared, Result, Session, VIEW_DEPTH_MAX};
 use futures::TryStreamExt;
-
-use crate::runner::{TestDatabase, rows};
 
 async fn run(session: &mut Session, sql: &str) {
     session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

@@ -26,18 +26,17 @@
 //! `keep-open` as the first record: the file has session settings, so the database is not opened again
 //! between its statements.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol_query::{Session, SessionOptions, StatementResult};
 use entresol_tables::Catalog;
 use entresol_transactions::StateContext;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Clone, Copy)]
 struct Configuration {
@@ -81,7 +80,8 @@ impl TestDatabase {
         })
     }
 
-    /// Opens a copy of the files, as a kill of the process would leave them now; requires that no writer is active.
+    /// Opens a copy of the files, as a kill of the process would leave them now; requires that no writer is
+    /// active.
     pub(crate) fn copied(&self) -> TestDatabase {
         let directory = tempfile::tempdir().unwrap();
         for file in std::fs::read_dir(self.directory.path()).unwrap() {
@@ -96,9 +96,10 @@ impl TestDatabase {
     fn open(&mut self) {
         let choice = if self.configuration.journal { DomainChoice::Journal } else { DomainChoice::Volatile };
         let options = PoolOptions { domain: choice, ..PoolOptions::default() };
-        let pool = match self.configuration.journal {
-            true => self.open_pool(&options),
-            false => Pool::volatile(&options).unwrap(),
+        let pool = if self.configuration.journal {
+            self.open_pool(&options)
+        } else {
+            Pool::volatile(&options).unwrap()
         };
         self.catalog = Some(Catalog::open_or_create(StateContext::open_or_create(pool).unwrap()).unwrap());
     }

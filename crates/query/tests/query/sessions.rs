@@ -1,9 +1,8 @@
 //! Concurrent sessions.
 
+use crate::runner::{TestDatabase, rows};
 use entresol_query::{Error, SAVEPOINTS_MAX, Session, StatementResult};
 use futures::StreamExt;
-
-use crate::runner::{TestDatabase, rows};
 
 async fn run(session: &mut Session, sql: &str) {
     session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

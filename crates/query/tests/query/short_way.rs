@@ -1,14 +1,13 @@
-//! The fast path of statements on single rows and the planned path through DataFusion are equivalent: results, types,
-//! errors, and the table afterwards.
+//! The fast path of statements on single rows and the planned path through DataFusion are equivalent:
+//! results, types, errors, and the table afterwards.
 
+use crate::runner::{TestDatabase, rows};
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::datafusion::common::ScalarValue;
 use entresol_query::{Collected, Outcome, Session, StatementResult};
 use futures::TryStreamExt;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-
-use crate::runner::{TestDatabase, rows};
 
 /// Outcome of a statement, in a form that can be compared.
 #[derive(Debug, PartialEq)]
@@ -91,9 +90,8 @@ fn condition() -> impl Strategy<Value = String> {
         key_text().prop_map(|text| format!("b = {text}")),
         proptest::collection::vec(key_text(), 1..4).prop_map(|texts| format!("B IN ({})", texts.join(", "))),
     ];
-    (first, second, any::<bool>()).prop_map(|(first, second, swapped)| match swapped {
-        true => format!("{second} AND {first}"),
-        false => format!("{first} AND {second}"),
+    (first, second, any::<bool>()).prop_map(|(first, second, swapped)| {
+        if swapped { format!("{second} AND {first}") } else { format!("{first} AND {second}") }
     })
 }
 
@@ -156,9 +154,10 @@ fn both_ways_do_the_same() {
                 // A condition that is always true, and VALUES under a query: not on the fast path.
                 let long_sql =
                     statement.replace("{long}", " AND (n IS NULL OR n IS NOT NULL)").replace("{insert}", "");
-                let long_sql = match long_sql.contains("DEFAULT") {
-                    true => long_sql,
-                    false => long_sql.replace("VALUES (", "VALUES (0 + "),
+                let long_sql = if long_sql.contains("DEFAULT") {
+                    long_sql
+                } else {
+                    long_sql.replace("VALUES (", "VALUES (0 + ")
                 };
                 for session in [&mut short, &mut long] {
                     if in_block {
@@ -166,8 +165,8 @@ fn both_ways_do_the_same() {
                     }
                 }
                 let (ours, theirs) = (text(&mut short, &short_sql).await, text(&mut long, &long_sql).await);
-                // DataFusion computes in the order of its choice, so either of two errors may come first; and `0 +
-                // NULL` has a type of its own.
+                // DataFusion computes in the order of its choice, so either of two errors may come first; and
+                // `0 + NULL` has a type of its own.
                 match (&ours, &theirs) {
                     (Did::Failed(_), Did::Failed(_)) => {}
                     _ => prop_assert_eq!(&ours, &theirs, "{}\n{}", short_sql, long_sql),

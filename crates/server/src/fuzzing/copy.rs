@@ -1,13 +1,11 @@
 //! Data of a binary COPY, in pieces of any length.
 
-use std::sync::Arc;
-
+use crate::values::binary_copy::{Reader, Rows, TRAILER, header};
 use bytes::BytesMut;
 use entresol::arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use entresol::arrow::record_batch::RecordBatch;
 use entresol::query::datafusion::common::ScalarValue;
-
-use crate::values::binary_copy::{Reader, Rows, TRAILER, header};
+use std::sync::Arc;
 
 /// Columns of tables: some types, and all of them together.
 fn columns() -> Vec<Vec<DataType>> {
@@ -55,7 +53,8 @@ fn read(types: &[DataType], data: &[u8], piece: usize) -> ReadOutcome {
     (rows, end)
 }
 
-/// The same rows as a COPY TO sends them; `None` if there are none, or a value is beyond the range of the format.
+/// The same rows as a COPY TO sends them; `None` if there are none, or a value is beyond the range of the
+/// format.
 fn written(types: &[DataType], rows: &[Vec<ScalarValue>]) -> Option<Vec<u8>> {
     if rows.is_empty() {
         return None;

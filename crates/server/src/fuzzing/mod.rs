@@ -1,5 +1,6 @@
-//! Decoding of untrusted input from clients: for fuzzers, which search for bytes that make it panic, run for ever, or
-//! take memory for data that was not sent; and for the tests here, which do the same with fewer bytes.
+//! Decoding of untrusted input from clients: for fuzzers, which search for bytes that make it panic, run for
+//! ever, or take memory for data that was not sent; and for the tests here, which do the same with fewer
+//! bytes.
 //!
 //! | function | input | property |
 //! | --- | --- | --- |
@@ -15,12 +16,11 @@ mod copy;
 mod texts;
 mod values;
 
-use bytes::BytesMut;
-
 use crate::security::scram::{Exchange, Verifier};
 use crate::session::settings;
 use crate::startup;
 use crate::wire::frontend::{self, Bind, First, Frontend};
+use bytes::BytesMut;
 
 pub use copy::binary_copy;
 pub use texts::statement;

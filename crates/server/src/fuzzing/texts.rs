@@ -14,8 +14,8 @@ pub fn statement(bytes: &[u8]) -> usize {
     statements.len()
 }
 
-/// Splits a query text into statements, and asserts that each of them is where its position says, and that the parts
-/// of its fingerprint were in it.
+/// Splits a query text into statements, and asserts that each of them is where its position says, and that
+/// the parts of its fingerprint were in it.
 pub(super) fn assert_split(sql: &str) {
     for statement in statements(sql) {
         assert!(sql[statement.start..].starts_with(statement.sql));

@@ -1,16 +1,14 @@
 //! Values of parameters, in both formats, for each type that a plan may want.
 
-use std::sync::Arc;
-
-use bytes::{Bytes, BytesMut};
-use entresol::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
-use entresol::query::datafusion::common::ScalarValue;
-use pgwire::api::Type;
-
 use crate::values::cell::Column;
 use crate::values::temporal::{UTC, Zone};
 use crate::values::types::postgres_type;
 use crate::values::{Format, parameter};
+use bytes::{Bytes, BytesMut};
+use entresol::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+use entresol::query::datafusion::common::ScalarValue;
+use pgwire::api::Type;
+use std::sync::Arc;
 
 /// Types that clients may declare; 0: the type that they were told.
 const DECLARED: [u32; 20] =
@@ -45,7 +43,8 @@ fn wanted() -> Vec<DataType> {
     types
 }
 
-/// Takes three bytes for type, declared type and format, and the bytes of a value. Returns whether it is a value.
+/// Takes three bytes for type, declared type and format, and the bytes of a value. Returns whether it is a
+/// value.
 pub fn value(bytes: &[u8]) -> bool {
     let [wanted_at, declared, format, value @ ..] = bytes else { return false };
     let types = wanted();
@@ -109,7 +108,8 @@ fn has_nanoseconds(of: &DataType) -> bool {
     }
 }
 
-/// Years before the first and behind the last that text may name, and intervals of parts with different signs.
+/// Years before the first and behind the last that text may name, and intervals of parts with different
+/// signs.
 fn may_be_refused(format: Format, wanted: &DataType) -> bool {
     match wanted {
         DataType::List(field) => may_be_refused(format, field.data_type()),

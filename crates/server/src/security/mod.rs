@@ -1,4 +1,5 @@
-//! Authentication: passwords, roles, encryption. Privileges are checked by the session, which gets its role from here.
+//! Authentication: passwords, roles, encryption. Privileges are checked by the session, which gets its role
+//! from here.
 
 pub mod roles;
 pub(crate) mod scram;

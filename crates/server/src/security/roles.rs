@@ -1,26 +1,25 @@
 //! Roles: clients that may connect, and tables that they may read or write.
 //!
-//! They are rows of two ordinary tables, `entresol_roles` and `entresol_grants`: transactional, recovered, backed up
-//! and checked like all others. Only administrators see or change these two over the wire. Without any role every
-//! client on the same machine may do everything; with one, every client needs a password.
+//! They are rows of two ordinary tables, `entresol_roles` and `entresol_grants`: transactional, recovered,
+//! backed up and checked like all others. Only administrators see or change these two over the wire. Without
+//! any role every client on the same machine may do everything; with one, every client needs a password.
 //!
 //! | table | key | further columns |
 //! | --- | --- | --- |
 //! | `entresol_roles` | `name` | `verifier` (SCRAM, never the password), `administrator` |
 //! | `entresol_grants` | `role`, `table_name` (`*`: all tables) | `may_write`, `privileges` (their bits) |
 //!
-//! `may_write` is of a version in which it alone decided: all four privileges, or SELECT; it still counts where there
-//! are no `privileges`. A role without a verifier exists and cannot log in.
+//! `may_write` is of a version in which it alone decided: all four privileges, or SELECT; it still counts
+//! where there are no `privileges`. A role without a verifier exists and cannot log in.
 //!
-//! A crash leaves all of a change or nothing of it: each is one transaction. The two tables are created first, empty.
+//! A crash leaves all of a change or nothing of it: each is one transaction. The two tables are created
+//! first, empty.
 
-use std::sync::Arc;
-
+use super::scram::Verifier;
 use entresol::query::grant_of;
 pub use entresol::query::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, Role};
 use entresol::{Column, DataType, Database, Row, ScanRange, Schema, Table, TableOptions, Value};
-
-use super::scram::Verifier;
+use std::sync::Arc;
 
 /// The column of the bits.
 const PRIVILEGES: &str = "privileges";

@@ -1,8 +1,8 @@
 //! SCRAM-SHA-256 (RFC 5802, 7677): the client proves that it knows the password, which never comes here.
 //!
-//! A [`Verifier`] is stored, in the form of PostgreSQL's `pg_authid`: it checks proofs and cannot make them. For a role
-//! that does not exist the exchange goes on with a made-up verifier, so that its answers and its time do not tell.
-//! Channel binding is not offered.
+//! A [`Verifier`] is stored, in the form of PostgreSQL's `pg_authid`: it checks proofs and cannot make them.
+//! For a role that does not exist the exchange goes on with a made-up verifier, so that its answers and its
+//! time do not tell. Channel binding is not offered.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

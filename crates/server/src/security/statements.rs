@@ -1,19 +1,21 @@
-//! CREATE, ALTER and DROP of roles, GRANT and REVOKE, which [`entresol::query`] parses; [`super::roles`] does the work.
+//! CREATE, ALTER and DROP of roles, GRANT and REVOKE, which [`entresol::query`] parses; [`super::roles`] does
+//! the work.
 //!
-//! - A role with a password can log in; one without cannot. LOGIN without a password is for a password that is set
-//!   later, and NOLOGIN with one is refused.
-//! - SUPERUSER is the administrator. Options with the behaviour of Entresol are accepted, others refused (0A000).
-//! - The first role must be a SUPERUSER, and the last one stays: from the first role on, every client needs a password.
+//! - A role with a password can log in; one without cannot. LOGIN without a password is for a password that
+//!   is set later, and NOLOGIN with one is refused.
+//! - SUPERUSER is the administrator. Options with the behaviour of Entresol are accepted, others refused
+//!   (0A000).
+//! - The first role must be a SUPERUSER, and the last one stays: from the first role on, every client needs a
+//!   password.
 //! - Each statement is a transaction of its own; none runs inside of a block.
 //!
-//! The password is in the statement's text, and so perhaps in the client's history. `\password` of psql hashes it
-//! first, and `entresol role` asks for it.
-
-use entresol::Database;
-use entresol::query::{GrantTables, RoleOptions, RoleStatement};
+//! The password is in the statement's text, and so perhaps in the client's history. `\password` of psql
+//! hashes it first, and `entresol role` asks for it.
 
 use super::roles::{self, Change, GRANTS_TABLE, ROLES_TABLE, Role};
 use crate::error::{Outcome, Report};
+use entresol::Database;
+use entresol::query::{GrantTables, RoleOptions, RoleStatement};
 
 /// Checks the privilege: administrators run all of these, others change their own password.
 pub(crate) fn check(statement: &RoleStatement, role: &Role) -> Outcome<()> {

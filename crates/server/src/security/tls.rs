@@ -1,14 +1,12 @@
 //! Encryption: the server's certificate and key.
 
-use std::io;
-use std::sync::Arc;
-
+use crate::options::TlsOptions;
 use pgwire::tokio::TlsAcceptor;
 use pgwire::tokio::tokio_rustls::rustls::ServerConfig;
 use pgwire::tokio::tokio_rustls::rustls::pki_types::pem::PemObject;
 use pgwire::tokio::tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
-use crate::options::TlsOptions;
+use std::io;
+use std::sync::Arc;
 
 /// Reads certificate and key. Errors name the file.
 pub(crate) fn acceptor(options: &TlsOptions) -> io::Result<TlsAcceptor> {

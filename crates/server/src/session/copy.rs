@@ -5,19 +5,15 @@
 //!   TO STDOUT    CopyOutResponse, CopyData (a line each) …, CopyDone, CommandComplete ─▶
 //! ```
 //!
-//! - Both directions stream. In: data that has arrived is parsed and written before more is read. Out: a batch at a
-//!   time, and no more than [`SEND_BYTES`] wait for a client that does not read.
-//! - A COPY is one statement: all of its rows or none. Dropping it, by an error, CopyFail, a cancel request, its time
-//!   or its client's end, rolls back its writes.
+//! - Both directions stream. In: data that has arrived is parsed and written before more is read. Out: a
+//!   batch at a time, and no more than [`SEND_BYTES`] wait for a client that does not read.
+//! - A COPY is one statement: all of its rows or none. Dropping it, by an error, CopyFail, a cancel request,
+//!   its time or its client's end, rolls back its writes.
 //! - In the binary format a row is a message, too; [`binary_copy`] decodes it.
-//! - Flush and Sync are ignored while data comes, as in PostgreSQL: clients send Sync behind Execute before they know
-//!   that the statement is a COPY. Data that comes after a COPY has failed is skipped.
+//! - Flush and Sync are ignored while data comes, as in PostgreSQL: clients send Sync behind Execute before
+//!   they know that the statement is a COPY. Data that comes after a COPY has failed is skipped.
 //!
 //! Memory: one message, the buffer of [`CopyIn`], and the write set of the transaction.
-
-use bytes::BytesMut;
-use entresol::arrow::record_batch::RecordBatch;
-use entresol::query::{CopyIn, CopyLines, CopyOut, CopyStatement};
 
 use super::{Connection, Failure};
 use crate::error::Report;
@@ -26,6 +22,9 @@ use crate::socket::{End, SEND_BYTES, violation};
 use crate::values::Format;
 use crate::values::binary_copy::{self, Reader, Rows};
 use crate::wire::frontend::{self, Frontend};
+use bytes::BytesMut;
+use entresol::arrow::record_batch::RecordBatch;
+use entresol::query::{CopyIn, CopyLines, CopyOut, CopyStatement};
 
 /// Bytes that are parsed before other tasks get a turn, and the statement may be interrupted.
 const TURN_BYTES: usize = 64 << 10;

@@ -1,12 +1,5 @@
-//! The extended protocol: statements are parsed once, and described. [`super::portals`] binds them to values and runs
-//! them.
-
-use std::sync::Arc;
-
-use entresol::arrow::datatypes::{DataType, SchemaRef};
-use entresol::query::{
-    CopyStatement, ParsedStatement, Prepared, RoleStatement, StatementKind, StatementText, statements,
-};
+//! The extended protocol: statements are parsed once, and described. [`super::portals`] binds them to values
+//! and runs them.
 
 use super::{Connection, Failure};
 use crate::error::Report;
@@ -15,6 +8,11 @@ use crate::socket::{End, violation};
 use crate::values::parameter;
 use crate::values::types::{arrow_type, describe};
 use crate::wire::frontend::{Frontend, Target};
+use entresol::arrow::datatypes::{DataType, SchemaRef};
+use entresol::query::{
+    CopyStatement, ParsedStatement, Prepared, RoleStatement, StatementKind, StatementText, statements,
+};
+use std::sync::Arc;
 
 /// A parsed statement.
 pub(super) struct Statement {

@@ -7,9 +7,10 @@
 //!    └──────────────────────┴────────────────────────────┴────────────────────────────┘
 //! ```
 //!
-//! **Implicit transactions.** The statements of one query text, and those between two Syncs, are one transaction as in
-//! PostgreSQL, if they are queries and writes only: the server opens a block and commits it at the end. A single
-//! statement needs none; it is run again after conflicts. A definition commits the statements before it and runs alone.
+//! **Implicit transactions.** The statements of one query text, and those between two Syncs, are one
+//! transaction as in PostgreSQL, if they are queries and writes only: the server opens a block and commits it
+//! at the end. A single statement needs none; it is run again after conflicts. A definition commits the
+//! statements before it and runs alone.
 
 mod copy;
 mod extended;
@@ -18,14 +19,6 @@ mod roles;
 mod run;
 pub(crate) mod settings;
 mod texts;
-
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Instant;
-
-use entresol::query::Error as QueryError;
-use entresol::query::Session;
-use tokio::sync::watch;
 
 use crate::clients::Registered;
 use crate::error::Report;
@@ -36,10 +29,16 @@ use crate::socket::{End, Guard, Interrupt, Socket, violation};
 use crate::startup::StartedConnection;
 use crate::wire::backend::Status;
 use crate::wire::frontend::{self, Frontend};
+use entresol::query::Error as QueryError;
+use entresol::query::Session;
 use extended::Statement;
 use portals::Portal;
 use settings::{Settings, shorter};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
 use texts::Texts;
+use tokio::sync::watch;
 
 /// A connection that is served.
 pub(crate) struct Connection {
@@ -189,7 +188,8 @@ impl Connection {
                     Err(Failure::Report(report)) => {
                         self.failed(report).await;
                         self.skipping = true;
-                        // As PostgreSQL does: clients that prepare with Flush send Sync once they know of the error.
+                        // As PostgreSQL does: clients that prepare with Flush send Sync once they know of the
+                        // error.
                         self.flush().await
                     }
                 }

@@ -1,18 +1,12 @@
 //! Portals: statements with their values, bound by message and run in parts.
 //!
-//! - Portals and the cursors that DECLARE creates have one set of names. FETCH, MOVE and CLOSE find either, as in
-//!   PostgreSQL; a portal that was not started yet is started by them.
-//! - A portal is closed by the end of its transaction, by Close and CLOSE, and by ROLLBACK TO a savepoint that is
-//!   older.
+//! - Portals and the cursors that DECLARE creates have one set of names. FETCH, MOVE and CLOSE find either,
+//!   as in PostgreSQL; a portal that was not started yet is started by them.
+//! - A portal is closed by the end of its transaction, by Close and CLOSE, and by ROLLBACK TO a savepoint
+//!   that is older.
 //!
-//! Memory: [`NAMES_MAX`] portals, each with one batch beside the needs of its query; a FETCH is collected, a MOVE is
-//! not.
-
-use std::sync::Arc;
-
-use entresol::arrow::datatypes::SchemaRef;
-use entresol::query::datafusion::common::ScalarValue;
-use entresol::query::{CursorUse, Prepared, StatementKind};
+//! Memory: [`NAMES_MAX`] portals, each with one batch beside the needs of its query; a FETCH is collected, a
+//! MOVE is not.
 
 use super::extended::{Executable, Statement, no_statement};
 use super::run::{Rows, StatementOutput, count_tag, rows_tag};
@@ -23,6 +17,10 @@ use crate::values::Format;
 use crate::values::parameter;
 use crate::values::types::{describe, postgres_type};
 use crate::wire::frontend::Bind;
+use entresol::arrow::datatypes::SchemaRef;
+use entresol::query::datafusion::common::ScalarValue;
+use entresol::query::{CursorUse, Prepared, StatementKind};
+use std::sync::Arc;
 
 /// A statement with its values.
 pub(super) struct Portal {

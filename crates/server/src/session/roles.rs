@@ -1,14 +1,12 @@
 //! Statements about roles in a session; [`crate::security::statements`] runs them.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use entresol::query::{Error as QueryError, RoleStatement};
-
 use super::{Connection, Failure};
 use crate::error::Report;
 use crate::security::roles;
 use crate::security::statements;
+use entresol::query::{Error as QueryError, RoleStatement};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Connection {
     /// Runs a statement about roles: an implicit transaction is committed before it.
@@ -32,7 +30,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks up the privileges of the role, if they may have changed: a grant holds from the next statement on.
+    /// Looks up the privileges of the role, if they may have changed: a grant holds from the next statement
+    /// on.
     pub(super) fn refresh_role(&mut self) {
         let version = self.shared.roles_version.load(Ordering::Acquire);
         if self.roles_version == Some(version) {

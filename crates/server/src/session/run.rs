@@ -1,14 +1,5 @@
 //! Running one statement, and the simple protocol: a query text of statements.
 
-use std::time::Instant;
-
-use entresol::query::datafusion::common::ScalarValue;
-use entresol::query::datafusion::execution::SendableRecordBatchStream;
-use entresol::query::{
-    Error as QueryError, Outcome, ParsedStatement, Prepared, ResultCursor, SessionStatement, Short,
-    StatementKind, StatementText, statements,
-};
-
 use super::{Connection, Failure};
 use crate::error::{Report, failed_block};
 use crate::metrics::add;
@@ -16,6 +7,13 @@ use crate::socket::{End, SEND_BYTES};
 use crate::values::Format;
 use crate::values::rows;
 use crate::values::types::describe;
+use entresol::query::datafusion::common::ScalarValue;
+use entresol::query::datafusion::execution::SendableRecordBatchStream;
+use entresol::query::{
+    Error as QueryError, Outcome, ParsedStatement, Prepared, ResultCursor, SessionStatement, Short,
+    StatementKind, StatementText, statements,
+};
+use std::time::Instant;
 
 /// Rows that are being sent.
 pub(super) struct Rows {

@@ -1,14 +1,13 @@
-//! Settings of the session that concern the connection: its timeouts, and the parameters that clients are told.
+//! Settings of the session that concern the connection: its timeouts, and the parameters that clients are
+//! told.
 //!
-//! The settings are the session's ([`entresol::query`]); here are the values read last, and their version, so that a
-//! statement costs the reading of a number.
-
-use std::time::Duration;
-
-use entresol::query::Session;
+//! The settings are the session's ([`entresol::query`]); here are the values read last, and their version, so
+//! that a statement costs the reading of a number.
 
 use crate::values::temporal::{UTC, Zone};
 use crate::wire::backend::Output;
+use entresol::query::Session;
+use std::time::Duration;
 
 /// Values read from a session's settings.
 #[derive(Debug, Default)]
@@ -72,8 +71,8 @@ impl Settings {
     }
 }
 
-/// The settings in the text of the start-up parameter `options`: `-c name=value` and `--name=value`. A backslash
-/// stands before a blank that is part of a value.
+/// The settings in the text of the start-up parameter `options`: `-c name=value` and `--name=value`. A
+/// backslash stands before a blank that is part of a value.
 pub(crate) fn options(text: &str) -> Vec<(String, String)> {
     let mut words = vec![String::new()];
     let mut chars = text.chars();

@@ -1,21 +1,22 @@
-//! Statements of the simple protocol that differ in their literals only: parsed once, run with the literals as values.
+//! Statements of the simple protocol that differ in their literals only: parsed once, run with the literals
+//! as values.
 //!
-//! `SELECT v FROM t WHERE id = 17` has the fingerprint `SELECT v FROM t WHERE id = $1`. Parsing is most of the cost of
-//! such a statement, and clients that do not prepare send thousands of the same fingerprint.
+//! `SELECT v FROM t WHERE id = 17` has the fingerprint `SELECT v FROM t WHERE id = $1`. Parsing is most of
+//! the cost of such a statement, and clients that do not prepare send thousands of the same fingerprint.
 //!
 //! # Invariants
 //!
-//! - Only statements of the fast path, which need no planning, are cached ([`Session::prepare_short`]), and only if
-//!   each literal is exactly of its parameter's type. So a statement means what its text means; all others are parsed
-//!   as usual.
+//! - Only statements of the fast path, which need no planning, are cached ([`Session::prepare_short`]), and
+//!   only if each literal is exactly of its parameter's type. So a statement means what its text means; all
+//!   others are parsed as usual.
 //! - A fingerprint that was parsed at another version of the catalog is parsed again.
 //!
-//! Memory: [`SHAPES_MAX`] fingerprints of at most [`SHAPE_BYTES_MAX`] bytes; the least recently used one is evicted.
-
-use std::collections::HashMap;
+//! Memory: [`SHAPES_MAX`] fingerprints of at most [`SHAPE_BYTES_MAX`] bytes; the least recently used one is
+//! evicted.
 
 use entresol::query::datafusion::common::ScalarValue;
 use entresol::query::{Literal, Prepared, Session, fingerprint};
+use std::collections::HashMap;
 
 /// Maximum number of fingerprints of a connection.
 const SHAPES_MAX: usize = 128;

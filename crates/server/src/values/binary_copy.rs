@@ -6,19 +6,19 @@
 //!   trailer   -1 (i16)
 //! ```
 //!
-//! Memory: one row, and the bytes that were pushed last. A row is at most [`LINE_BYTES_MAX`] long, as a line is.
-
-use bytes::{Buf, BufMut, Bytes, BytesMut};
-use entresol::arrow::datatypes::DataType;
-use entresol::arrow::record_batch::RecordBatch;
-use entresol::query::LINE_BYTES_MAX;
-use entresol::query::datafusion::common::ScalarValue;
+//! Memory: one row, and the bytes that were pushed last. A row is at most [`LINE_BYTES_MAX`] long, as a line
+//! is.
 
 use super::cell::Column;
 use super::temporal::{UTC, Zone};
 use super::types::postgres_type;
 use super::{Format, parameter};
 use crate::error::{Outcome, Report};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use entresol::arrow::datatypes::DataType;
+use entresol::arrow::record_batch::RecordBatch;
+use entresol::query::LINE_BYTES_MAX;
+use entresol::query::datafusion::common::ScalarValue;
 
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 const HEADER_BYTES: usize = SIGNATURE.len() + 4 + 4;

@@ -2,8 +2,10 @@
 //!
 //! The type is matched once for a batch; a row costs one branch per value.
 
-use std::fmt::Write;
-
+use super::temporal::{EPOCH_DAYS, EPOCH_US, Interval, Zone};
+use super::types::postgres_type;
+use super::{Format, decimal, temporal};
+use crate::error::{Outcome, Report};
 use bytes::{BufMut, BytesMut};
 use entresol::arrow::array::{Array, ArrayRef, AsArray};
 use entresol::arrow::datatypes::{
@@ -18,11 +20,7 @@ use entresol::arrow::datatypes::{
 use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol::query::modifier_of;
 use entresol::tables::Modifier;
-
-use super::temporal::{EPOCH_DAYS, EPOCH_US, Interval, Zone};
-use super::types::postgres_type;
-use super::{Format, decimal, temporal};
-use crate::error::{Outcome, Report};
+use std::fmt::Write;
 
 /// A value as PostgreSQL writes it, whatever Arrow type it was.
 enum Value<'a> {
@@ -406,11 +404,9 @@ fn list_binary(array: &ArrayRef, out: &mut BytesMut) -> Outcome<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::sync::Arc;
-
-    use entresol::arrow::array::{Float32Array, Float64Array, Int32Array, ListArray, StringArray};
-
     use super::*;
+    use entresol::arrow::array::{Float32Array, Float64Array, Int32Array, ListArray, StringArray};
+    use std::sync::Arc;
 
     fn shown(array: ArrayRef) -> Vec<String> {
         let column = Column::new(&array, Format::Text, Zone::default()).unwrap();

@@ -134,9 +134,8 @@ fn within(value: i128) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use proptest::prelude::*;
-
     use super::*;
+    use proptest::prelude::*;
 
     fn written(digits: i128, scale: i8) -> String {
         let mut out = BytesMut::new();

@@ -1,14 +1,13 @@
 //! Lists as parameters: `{1,NULL,"a b"}` in text, a header and elements in binary. They have one dimension.
 
-use bytes::{Buf, Bytes};
-use entresol::arrow::datatypes::DataType;
-use entresol::query::datafusion::common::ScalarValue;
-use pgwire::api::Type;
-
 use super::temporal::UTC;
 use super::types::{element_of, postgres_type};
 use super::{Format, decimal, parameter};
 use crate::error::{Outcome, Report};
+use bytes::{Buf, Bytes};
+use entresol::arrow::datatypes::DataType;
+use entresol::query::datafusion::common::ScalarValue;
+use pgwire::api::Type;
 
 /// Reads a list. `of` is the type known to the client, `wanted` that of the plan's elements.
 pub(super) fn read(

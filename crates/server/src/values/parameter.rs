@@ -2,6 +2,9 @@
 //!
 //! A value is read as the type that the client declared, or was told; then cast to the plan's type.
 
+use super::temporal::{DAY_US, EPOCH_DAYS, EPOCH_US};
+use super::{Format, decimal, list};
+use crate::error::{Outcome, Report};
 use bytes::Bytes;
 use entresol::arrow::datatypes::{DataType, IntervalMonthDayNano};
 use entresol::query::datafusion::common::ScalarValue;
@@ -9,12 +12,8 @@ use entresol::query::parse_moment;
 use entresol::tables::calendar::{parse_timestamp, without_zone};
 use pgwire::api::Type;
 
-use super::temporal::{DAY_US, EPOCH_DAYS, EPOCH_US};
-use super::{Format, decimal, list};
-use crate::error::{Outcome, Report};
-
-/// Reads a value. `oid` is the type known to the client, `wanted` that of the plan. Strings of timestamps without a
-/// zone have this one.
+/// Reads a value. `oid` is the type known to the client, `wanted` that of the plan. Strings of timestamps
+/// without a zone have this one.
 pub(crate) fn read(
     value: Option<&Bytes>,
     format: Format,

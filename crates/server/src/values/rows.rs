@@ -1,15 +1,14 @@
 //! A batch as DataRow messages.
 
-use bytes::{BufMut, BytesMut};
-use entresol::arrow::record_batch::RecordBatch;
-
 use super::Format;
 use super::cell::Column;
 use super::temporal::Zone;
 use crate::error::{Outcome, Report};
+use bytes::{BufMut, BytesMut};
+use entresol::arrow::record_batch::RecordBatch;
 
-/// Appends rows from `from` on until the buffer has `bytes` or more, or `rows_max` rows are written; returns their
-/// number. A row is written completely or not at all.
+/// Appends rows from `from` on until the buffer has `bytes` or more, or `rows_max` rows are written; returns
+/// their number. A row is written completely or not at all.
 pub(crate) fn write(
     batch: &RecordBatch,
     formats: &[Format],

@@ -1,12 +1,11 @@
 //! Dates, times and intervals as PostgreSQL writes them: ISO style; binary counts from 2000-01-01, in UTC.
 
-use std::fmt::Write;
-
 use bytes::BytesMut;
 use entresol::arrow::array::timezone::Tz;
 use entresol::arrow::datatypes::TimestampMicrosecondType;
 use entresol::arrow::temporal_conversions::as_datetime_with_timezone;
 use entresol::tables::calendar;
+use std::fmt::Write;
 
 /// Days from 1970-01-01 to 2000-01-01.
 pub(crate) const EPOCH_DAYS: i32 = 10_957;

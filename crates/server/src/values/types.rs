@@ -1,14 +1,12 @@
 //! Correspondence of PostgreSQL and Arrow types.
 
-use std::sync::Arc;
-
+use super::Format;
 use entresol::arrow::datatypes::{DataType, Field, IntervalUnit, Schema, TimeUnit};
 use entresol::query::modifier_of;
 use entresol::tables::Modifier;
 use pgwire::api::Type;
 use pgwire::messages::data::FieldDescription;
-
-use super::Format;
+use std::sync::Arc;
 
 /// The type that clients see.
 pub(crate) fn postgres_type(arrow: &DataType) -> Type {
@@ -76,7 +74,8 @@ fn arrays() -> [(Type, Type); 15] {
     ]
 }
 
-/// The Arrow type of a parameter that a client declares, in the session's zone; `None` leaves it to the planner.
+/// The Arrow type of a parameter that a client declares, in the session's zone; `None` leaves it to the
+/// planner.
 pub(crate) fn arrow_type(oid: u32, zone: &str) -> Option<DataType> {
     let declared = Type::from_oid(oid)?;
     if let Some(element) = element_of(&declared) {
@@ -97,8 +96,8 @@ pub(crate) fn arrow_type(oid: u32, zone: &str) -> Option<DataType> {
         Type::TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
         Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some(zone.into())),
         Type::INTERVAL => DataType::Interval(IntervalUnit::MonthDayNano),
-        // Drivers send strings as varchar where they know no better: then the planner infers the type. The same for
-        // numeric: its digits are in each value.
+        // Drivers send strings as varchar where they know no better: then the planner infers the type. The
+        // same for numeric: its digits are in each value.
         Type::TEXT | Type::BPCHAR | Type::NAME => DataType::Utf8,
         _ => return None,
     })
@@ -155,11 +154,9 @@ pub(crate) fn describe(schema: &Schema, formats: &[Format]) -> Vec<FieldDescript
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use entresol::arrow::datatypes::Field;
-
     use super::*;
+    use entresol::arrow::datatypes::Field;
+    use std::sync::Arc;
 
     #[test]
     fn declared_parameters_come_back_as_the_same_type() {

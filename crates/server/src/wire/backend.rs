@@ -1,8 +1,10 @@
 //! Messages to clients, appended to a connection's buffer.
 //!
-//! Complete messages only: the buffer can be sent at any time. Rows are written by [`crate::values::rows`], which fills
-//! in their length when they end.
+//! Complete messages only: the buffer can be sent at any time. Rows are written by [`crate::values::rows`],
+//! which fills in their length when they end.
 
+use crate::error::{Outcome, Report, Severity};
+use crate::values::Format;
 use bytes::{BufMut, BytesMut};
 use pgwire::messages::Message;
 use pgwire::messages::data::{FieldDescription, ParameterDescription, RowDescription};
@@ -10,9 +12,6 @@ use pgwire::messages::response::{CommandComplete, ErrorResponse, NoticeResponse}
 use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey,
 };
-
-use crate::error::{Outcome, Report, Severity};
-use crate::values::Format;
 
 /// Transaction status of a session, as in ReadyForQuery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

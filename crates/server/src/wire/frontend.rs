@@ -1,11 +1,11 @@
 //! Messages of clients: framing and decoding.
 //!
-//! Bytes from a socket are untrusted until they are decoded: no length is used before it was compared with the limit
-//! and with the bytes that are there, and a decoder never reads beyond its packet. Errors are [`Violation`]s, after
-//! which the stream has no meaning any more and the connection ends.
+//! Bytes from a socket are untrusted until they are decoded: no length is used before it was compared with
+//! the limit and with the bytes that are there, and a decoder never reads beyond its packet. Errors are
+//! [`Violation`]s, after which the stream has no meaning any more and the connection ends.
 //!
-//! Memory: one packet, at most the bound that the caller gives; it is collected as it comes, not reserved as the
-//! packet's header claims.
+//! Memory: one packet, at most the bound that the caller gives; it is collected as it comes, not reserved as
+//! the packet's header claims.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -262,9 +262,8 @@ pub(crate) fn next_first(input: &mut BytesMut) -> Result<Option<First>, Violatio
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use proptest::prelude::*;
-
     use super::*;
+    use proptest::prelude::*;
 
     fn packet(kind: u8, body: &[u8]) -> BytesMut {
         let mut bytes = BytesMut::from(&[kind][..]);

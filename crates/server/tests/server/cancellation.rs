@@ -1,15 +1,13 @@
 //! Statements that are stopped: nothing of them takes effect, and the client learns the true outcome.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
+use crate::raw::{Raw, message, shorts};
+use crate::support::{Served, code, one, options};
 use entresol::memory::Env;
 use entresol::memory::env::{Fault, FaultyFiles};
 use entresol::{Database, DomainChoice, Options};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
-
-use crate::raw::{Raw, message, shorts};
-use crate::support::{Served, code, one, options};
 
 const ROWS: u32 = 60_000;
 /// Maximum delay of a stop. Such tests run beside others, without optimisation.
@@ -29,7 +27,8 @@ async fn fill(client: &Client) {
     client.batch_execute(&rows).await.unwrap();
 }
 
-/// A statement, and a query that is true if and only if it happened, false if it did not: anything else is half of it.
+/// A statement, and a query that is true if and only if it happened, false if it did not: anything else is
+/// half of it.
 struct Statement {
     sql: String,
     happened: String,
@@ -70,8 +69,8 @@ async fn happened(client: &Client, statement: &Statement) -> bool {
     answer == "yes"
 }
 
-/// Runs a statement with shorter and longer timeouts, until it succeeds. The reported outcome must be true at once and
-/// stay so.
+/// Runs a statement with shorter and longer timeouts, until it succeeds. The reported outcome must be true at
+/// once and stay so.
 async fn with_every_timeout(served: &Served, statement: &Statement, block: bool) {
     let (client, other) = (served.client().await, served.client().await);
     let mut stopped = 0;
@@ -207,8 +206,8 @@ const LOOPS: [&str; 6] = [
     "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 1000000000) SELECT max(n) FROM r",
 ];
 
-/// Runs each loop once: code that was never run is read from the disk first, which may take seconds and is not
-/// measured.
+/// Runs each loop once: code that was never run is read from the disk first, which may take seconds and is
+/// not measured.
 async fn run_once(client: &Client) {
     client.batch_execute("SET statement_timeout = 100").await.unwrap();
     for sql in LOOPS {

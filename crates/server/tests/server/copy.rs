@@ -1,17 +1,15 @@
 //! COPY: in and out, in both protocols, by the real psql; errors, and clients that disconnect.
 
-use std::error::Error;
-use std::time::Duration;
-
+use crate::raw::{Raw, extended, field, message, shorts};
+use crate::support::{Served, code, one, options};
 use bytes::Bytes;
 use entresol_server::{Limits, ServerOptions};
 use futures::{SinkExt, StreamExt, TryStreamExt, pin_mut};
+use std::error::Error;
+use std::time::Duration;
 use tokio_postgres::NoTls;
 use tokio_postgres::binary_copy::{BinaryCopyInWriter, BinaryCopyOutStream};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
-
-use crate::raw::{Raw, extended, field, message, shorts};
-use crate::support::{Served, code, one, options};
 
 async fn table() -> (Served, tokio_postgres::Client) {
     let served = Served::start().await;

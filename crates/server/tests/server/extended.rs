@@ -1,9 +1,8 @@
 //! The extended protocol: parameters, pipelines, portals, messages skipped after an error.
 
-use futures::future::join_all;
-
 use crate::raw::{Raw, extended, message, shorts};
 use crate::support::{Served, code, one};
+use futures::future::join_all;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prepared_statements_run_with_other_values() {

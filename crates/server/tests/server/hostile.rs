@@ -1,12 +1,10 @@
 //! Bytes that are no protocol: their sender gets an error or is dropped, its neighbour notices nothing.
 
-use std::time::{Duration, Instant};
-
-use entresol_server::Limits;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
 use crate::raw::{Raw, extended, message, startup};
 use crate::support::{PATIENCE, Served, one, options};
+use entresol_server::Limits;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A small generator: the same bytes in each run.
 struct Random(u64);
@@ -129,7 +127,8 @@ async fn a_thousand_connections_get_an_answer() {
     for raw in &mut open {
         let _ = raw.socket.write_all(&hello).await;
     }
-    // Every one is told that there are too many, or dropped, or connected: at most as many as there is room for.
+    // Every one is told that there are too many, or dropped, or connected: at most as many as there is room
+    // for.
     let mut connected = 0;
     for raw in &mut open {
         match raw.next().await {

@@ -1,14 +1,12 @@
-//! Visibility between transactions of several connections: the scripts of `isolation.txt`, at each level, with each
-//! protocol. Serializable runs are compared with all serial orders besides.
-
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use entresol::transactions::{ContextOptions, Protocol};
-use entresol::{Database, Options};
-use tokio_postgres::{Client, SimpleQueryMessage};
+//! Visibility between transactions of several connections: the scripts of `isolation.txt`, at each level,
+//! with each protocol. Serializable runs are compared with all serial orders besides.
 
 use crate::support::{Served, one, options};
+use entresol::transactions::{ContextOptions, Protocol};
+use entresol::{Database, Options};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 const SCRIPTS: &str = include_str!("isolation.txt");
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
@@ -220,7 +218,8 @@ async fn locks_and_validation_are_serializable_at_each_level() {
         served.stop().await;
         other.stop().await;
     }
-    // Not by refusing all: most scripts have a transaction that commits, though they interleave as badly as possible.
+    // Not by refusing all: most scripts have a transaction that commits, though they interleave as badly as
+    // possible.
     assert!(committed > 4 * scripts().len(), "{committed} committed");
 }
 

@@ -1,14 +1,12 @@
 //! Limits of clients, and the end of clients that exceed them, disconnect, or are ended.
 
-use std::time::{Duration, Instant};
-
+use crate::raw::{Raw, extended, message, shorts, startup};
+use crate::support::{Served, code, one, options};
 use entresol::memory::budget::MemorySize;
 use entresol::{Database, Options};
 use entresol_server::{Limits, ServerOptions};
+use std::time::{Duration, Instant};
 use tokio_postgres::{NoTls, SimpleQueryMessage};
-
-use crate::raw::{Raw, extended, message, shorts, startup};
-use crate::support::{Served, code, one, options};
 
 /// Takes for ever, unless it is interrupted.
 const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 100000000) a, generate_series(1, 100000000) b";

@@ -1,5 +1,5 @@
-//! The wire protocol as clients use it: a real server in this process, tokio-postgres, psql, and bytes that are no
-//! protocol.
+//! The wire protocol as clients use it: a real server in this process, tokio-postgres, psql, and bytes that
+//! are no protocol.
 #![allow(clippy::unwrap_used)]
 
 mod cancellation;

@@ -1,9 +1,8 @@
 //! The real psql, if it is installed.
 
+use crate::support::Served;
 use std::net::SocketAddr;
 use std::process::{Command, Output};
-
-use crate::support::Served;
 
 pub(crate) fn installed() -> bool {
     let found = Command::new("psql").arg("--version").output().is_ok_and(|output| output.status.success());

@@ -1,11 +1,9 @@
 //! A client that sees every message.
 
+use crate::support::PATIENCE;
 use std::net::SocketAddr;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-use crate::support::PATIENCE;
 
 pub(crate) struct Raw {
     pub(crate) socket: TcpStream,

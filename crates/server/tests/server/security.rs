@@ -1,14 +1,12 @@
 //! Passwords, privileges, encryption.
 
-use std::net::SocketAddr;
-use std::process::Command;
-
+use crate::raw::{Raw, shorts, startup};
+use crate::support::{Served, code, one, options};
 use entresol::{Database, Options};
 use entresol_server::roles::{self, Privileges, Role};
 use entresol_server::{Server, ServerOptions, TlsOptions};
-
-use crate::raw::{Raw, shorts, startup};
-use crate::support::{Served, code, one, options};
+use std::net::SocketAddr;
+use std::process::Command;
 
 fn role(name: &str, grants: &[(&str, Privileges)]) -> Role {
     let grants = grants.iter().map(|(table, access)| ((*table).to_owned(), *access)).collect();

@@ -1,9 +1,8 @@
 //! Settings as clients use them: reported parameters, ROLLBACK, timeouts, DISCARD.
 
-use std::time::{Duration, Instant};
-
 use crate::raw::{Message, Raw, extended, message, shorts, startup};
 use crate::support::{Served, code, one};
+use std::time::{Duration, Instant};
 
 /// The parameters that an answer reports.
 fn told(messages: &[Message]) -> Vec<String> {

@@ -1,10 +1,9 @@
 //! A server for a test.
 
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
-
 use entresol::{Database, Options};
 use entresol_server::{Counts, Limits, Server, ServerOptions};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
@@ -83,7 +82,8 @@ impl Served {
         }
     }
 
-    /// Asserts that no query holds memory; parts of one that was stopped release it a little later, on their threads.
+    /// Asserts that no query holds memory; parts of one that was stopped release it a little later, on their
+    /// threads.
     pub(crate) async fn memory_is_back(&self) {
         let start = Instant::now();
         while self.db.query_memory_bytes() > 0 {

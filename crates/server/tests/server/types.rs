@@ -1,8 +1,7 @@
 //! Every type in both formats, both ways.
 
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
-
 use crate::support::{Served, code, texts};
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 /// The bytes of a value, whatever its type.
 #[derive(Debug, PartialEq, Eq, Clone)]

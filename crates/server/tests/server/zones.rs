@@ -1,9 +1,8 @@
 //! Time zones: the parameter of clients, and the output and input of timestamptz.
 
-use tokio_postgres::types::Type;
-
 use crate::raw::{Raw, message, shorts, startup};
 use crate::support::{Served, code, one, texts};
+use tokio_postgres::types::Type;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instants_are_shown_in_the_zone_of_the_session() {

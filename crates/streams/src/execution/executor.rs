@@ -22,13 +22,6 @@
 //! [`TRANSACTION_TUPLES_MAX`] tuples are logged for replay; longer transactions are an error. [`RETRIES_MAX`]
 //! retries.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use entresol_memory::{Durability, Env};
-use entresol_tables::{Catalog, Table};
-use entresol_transactions::{Transaction, Vote};
-
 use crate::boundary::{Boundary, Merge, OnError};
 use crate::element::{Batch, Punctuation};
 use crate::error::{Error, Result};
@@ -39,6 +32,11 @@ use crate::operators::window_aggregate::WindowSpan;
 use crate::operators::{Context, Counts};
 use crate::running::{Progress, Report};
 use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, TRANSACTION_TUPLES_MAX};
+use entresol_memory::{Durability, Env};
+use entresol_tables::{Catalog, Table};
+use entresol_transactions::{Transaction, Vote};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Delay before a busy resource is tried again.
 const BUSY_WAIT_MS: u64 = 1;

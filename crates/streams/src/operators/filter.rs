@@ -1,10 +1,9 @@
 //! Filter: passes on the tuples that a predicate accepts, without copies.
 
-use entresol_tables::Value;
-
 use crate::element::Batch;
 use crate::error::Result;
 use crate::operators::{Context, Operator, Output};
+use entresol_tables::Value;
 
 pub(crate) struct Filter<F> {
     name: String,

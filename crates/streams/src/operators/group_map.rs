@@ -6,12 +6,10 @@
 //! - Order of iteration is order of arrival; results are sorted by key before they leave the operator.
 //! - The number of groups is bounded by the owner ([`crate::GROUPS_IN_DRAM_MAX`] over all windows).
 
+use crate::operators::accumulator::Accumulator;
+use entresol_tables::Value;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
-
-use entresol_tables::Value;
-
-use crate::operators::accumulator::Accumulator;
 
 const NONE: u32 = u32::MAX;
 

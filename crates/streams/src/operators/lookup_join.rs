@@ -6,13 +6,11 @@
 //! - A NULL in a join column matches nothing. Inner drops tuples without a match, left fills in NULL.
 //! - Stateless between batches.
 
-use std::sync::Arc;
-
-use entresol_tables::{Table, Value};
-
 use crate::element::{Batch, Tuple};
 use crate::error::Result;
 use crate::operators::{Context, Operator, Output};
+use entresol_tables::{Table, Value};
+use std::sync::Arc;
 
 /// Treatment of tuples without a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

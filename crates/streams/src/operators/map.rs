@@ -1,10 +1,9 @@
 //! Map: turns each tuple into one tuple, none, or an error. A select is a map.
 
-use entresol_tables::Value;
-
 use crate::element::{Batch, Tuple};
 use crate::error::{Error, Result};
 use crate::operators::{Context, Operator, Output};
+use entresol_tables::Value;
 
 pub(crate) struct Map<F> {
     name: String,

@@ -14,13 +14,11 @@
 //! Deletes are omitted, or (with changes) marked by TRUE in a last column `deleted_`; such tuples have NULL
 //! in all columns but the key's. Watermarks of an `OnCommit` stream are delayed until its tuples were sent.
 
-use std::sync::Arc;
-
-use entresol_tables::{Table, Value};
-
 use crate::element::{Batch, Tuple};
 use crate::error::Result;
 use crate::operators::{Context, Operator, Output};
+use entresol_tables::{Table, Value};
+use std::sync::Arc;
 
 /// Trigger policy of a TO_STREAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,17 +4,16 @@
 //!   lacks are NULL.
 //! - `upsert` adds or replaces, `insert` fails on an existing key. Tuples that `delete_when` accepts delete
 //!   the row with their key, whatever their other values; deleting a missing row has no effect.
-//! - Writes go to the topology's transaction only; at the commit punctuation the operator votes for its state.
+//! - Writes go to the topology's transaction only; at the commit punctuation the operator votes for its
+//!   state.
 //! - Stateless between batches: an abort needs no action here.
-
-use std::sync::Arc;
-
-use entresol_tables::{Column, DataType, Schema, Table, Value};
-use entresol_transactions::Vote;
 
 use crate::element::{Batch, Tuple};
 use crate::error::Result;
 use crate::operators::{Context, Operator, Output};
+use entresol_tables::{Column, DataType, Schema, Table, Value};
+use entresol_transactions::Vote;
+use std::sync::Arc;
 
 type Predicate = Box<dyn FnMut(&[Value]) -> bool + Send>;
 

@@ -4,8 +4,8 @@
 //! - The operator's watermark is the greater of (greatest event time seen - lateness) and the watermark
 //!   punctuations from upstream. It never decreases. A window is closed once the watermark has reached its
 //!   end.
-//! - A tuple whose window is closed is late: it is counted and dropped. Whether a tuple is late depends on the
-//!   tuples before it only, not on batches or transaction boundaries.
+//! - A tuple whose window is closed is late: it is counted and dropped. Whether a tuple is late depends on
+//!   the tuples before it only, not on batches or transaction boundaries.
 //! - A closed window sends one tuple per group: group columns, window_start, window_end, results; windows in
 //!   order of time, groups in order of their keys.
 //! - At the end of the stream all windows are closed.
@@ -13,16 +13,14 @@
 //! State: open windows in the state table, the watermark in `streams_watermarks`, both written in the
 //! transaction. A crash or an abort leaves both as of the last commit; see [`super::window_state`].
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use entresol_tables::{Table, Value};
-use entresol_transactions::Vote;
-
 use crate::element::{Batch, Tuple};
 use crate::error::{Error, Result};
 use crate::operators::window_state::WindowState;
 use crate::operators::{Context, Operator, Output};
+use entresol_tables::{Table, Value};
+use entresol_transactions::Vote;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A tumbling window over event time.
 #[derive(Debug, Clone)]

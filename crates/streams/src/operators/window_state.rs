@@ -23,17 +23,15 @@
 //! to stream state: when full, the oldest window is written to the transaction and leaves DRAM. At most
 //! [`OPEN_WINDOWS_MAX`] windows; more is an error.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryLimit, MemoryReservation};
-use entresol_tables::{Row, ScanRange, Table, Value};
-use entresol_transactions::Transaction;
-
 use crate::error::{Error, Result};
 use crate::operators::accumulator::{Accumulator, BoundAggregate};
 use crate::operators::group_map::{GroupMap, group_bytes, hash_columns};
 use crate::{GROUPS_IN_DRAM_MAX, OPEN_WINDOWS_MAX};
+use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryLimit, MemoryReservation};
+use entresol_tables::{Row, ScanRange, Table, Value};
+use entresol_transactions::Transaction;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Bytes that are reserved at a time.
 const RESERVED_BYTES_STEP: usize = 64 << 10;

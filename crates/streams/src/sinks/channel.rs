@@ -1,12 +1,11 @@
 //! Sends committed tuples to a channel, one batch after the other. A full channel blocks the topology; that
 //! is the backpressure, and the channel's capacity bounds the memory.
 
-use crossbeam_channel::Sender;
-use entresol_tables::Column;
-
 use crate::element::{Batch, Element};
 use crate::error::{Error, Result};
 use crate::sinks::Sink;
+use crossbeam_channel::Sender;
+use entresol_tables::Column;
 
 /// Sends committed tuples to a channel.
 pub struct ChannelSink {

@@ -1,14 +1,12 @@
 //! Writes committed tuples as lines of a CSV file, with a header line. Appends to an existing file. NULL is
 //! empty.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-
-use entresol_tables::{Column, Value};
-
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::sinks::{Sink, open_lines};
+use entresol_tables::{Column, Value};
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 /// A CSV file.
 pub struct CsvSink {

@@ -3,14 +3,12 @@
 //! Integers and finite doubles are numbers; decimals, dates and timestamps are strings, so that no digit is
 //! lost; NULL and doubles that JSON has no number for are `null`.
 
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
-
-use entresol_tables::{Column, Value};
-
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::sinks::{Sink, open_lines};
+use entresol_tables::{Column, Value};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 /// JSON lines to a file or any writer.
 pub struct JsonLinesSink {

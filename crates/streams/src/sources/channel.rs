@@ -5,14 +5,12 @@
 //! - Memory is bounded by the channel's own capacity, and one received batch.
 //! - The stream ends when all senders are dropped.
 
-use std::time::Duration;
-
-use crossbeam_channel::{Receiver, RecvTimeoutError};
-use entresol_tables::Column;
-
 use crate::element::{Element, Punctuation, Tuple};
 use crate::error::Result;
 use crate::sources::{Next, Position, Source, SourceBatch};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use entresol_tables::Column;
+use std::time::Duration;
 
 const WAIT: Duration = Duration::from_millis(2);
 

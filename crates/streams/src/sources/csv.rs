@@ -8,18 +8,16 @@
 //! - Reading and parsing run in a thread of their own, at most [`READ_AHEAD_BATCHES_MAX`] batches ahead.
 //! - A record may have at most [`RECORD_FIELDS_MAX`] fields; a longer one is rejected.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::JoinHandle;
-
-use crossbeam_channel::{Receiver, bounded};
-use entresol_tables::{Column, Value};
-
 use crate::element::Tuple;
 use crate::error::{Error, Result};
 use crate::sources::csv_reader::{CsvReader, Record};
 use crate::sources::rejects::RejectFile;
 use crate::sources::{Next, Position, Reject, Source, SourceBatch};
+use crossbeam_channel::{Receiver, bounded};
+use entresol_tables::{Column, Value};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
 /// Maximum of parsed batches that wait for the topology.
 pub const READ_AHEAD_BATCHES_MAX: usize = 4;

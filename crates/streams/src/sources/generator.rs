@@ -1,10 +1,9 @@
 //! A source that computes its tuples: the same position always gives the same tuple.
 
-use entresol_tables::Column;
-
 use crate::element::Tuple;
 use crate::error::Result;
 use crate::sources::{Next, Position, Source, SourceBatch};
+use entresol_tables::Column;
 
 /// Tuples by position: `None` ends the stream.
 pub struct GeneratorSource<F> {

@@ -3,11 +3,10 @@
 //! Lines are appended after the transaction that skipped the record has committed, so no record is there
 //! twice; after a crash those of the last transaction may be missing. Their number is in `streams_positions`.
 
-use std::fs::{File, OpenOptions};
-use std::path::PathBuf;
-
 use crate::error::{Error, Result};
 use crate::sources::Reject;
+use std::fs::{File, OpenOptions};
+use std::path::PathBuf;
 
 pub(crate) struct RejectFile {
     path: PathBuf,

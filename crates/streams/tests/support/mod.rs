@@ -1,14 +1,13 @@
 //! Common parts of the tests: databases, readings, and the batch computation that streams are compared with.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-
 use entresol_memory::{DomainChoice, Pool, PoolOptions};
 use entresol_streams::Tuple;
 use entresol_tables::{Catalog, Column, DataType, Row, ScanRange, Value};
 use entresol_transactions::StateContext;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
 pub const SECOND_US: i64 = 1_000_000;
 

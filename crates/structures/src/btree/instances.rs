@@ -14,8 +14,8 @@
 //! | [`HybridBitmapTree`] | bitmap | sorted, DRAM | the same |
 //! | [`FastFairTree`] | FAST | FAST, linked | FAST and FAIR (Hwang et al. 2018) |
 //!
-//! The recommended sizes: leaves of 1 KiB, inner nodes in DRAM of up to 4 KiB, persistent ones of at most 1 KiB
-//! (dissertation 3.5.2).
+//! The recommended sizes: leaves of 1 KiB, inner nodes in DRAM of up to 4 KiB, persistent ones of at most 1
+//! KiB (dissertation 3.5.2).
 
 use super::{BTree, Dram, Persistent};
 use crate::node::{Bitmap, Fast, Hashing, Indirection, Sorted, Unsorted};
@@ -47,6 +47,7 @@ pub type BitmapTree<K, const LEAF: usize = 1024, const INNER: usize = 1024> =
 /// Leaves with bitmaps, sorted inner nodes in DRAM.
 pub type HybridBitmapTree<K, const LEAF: usize = 1024, const INNER: usize = 1024> =
     BTree<K, Bitmap<LEAF>, Sorted<INNER>, Dram>;
-/// FAST and FAIR: shifted by 8-byte stores, linked to the right on every level, all persistent. Keys of one word.
+/// FAST and FAIR: shifted by 8-byte stores, linked to the right on every level, all persistent. Keys of one
+/// word.
 pub type FastFairTree<K, const LEAF: usize = 512, const INNER: usize = 512> =
     BTree<K, Fast<LEAF>, Fast<INNER>, Persistent>;

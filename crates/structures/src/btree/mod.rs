@@ -33,7 +33,8 @@
 //! holder of that mutex only tries further leaf latches, and leaves a node with few entries as it is if that
 //! fails. Latches are in DRAM.
 //!
-//! Memory: inner nodes in DRAM, if they are there; 128 KiB of leaf latches, and as much for persistent inner nodes.
+//! Memory: inner nodes in DRAM, if they are there; 128 KiB of leaf latches, and as much for persistent inner
+//! nodes.
 
 mod batch;
 mod check;

@@ -83,7 +83,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(())
     }
 
-    /// Adds a separator and the child to its right, to the parent or as a new root. Returns the new root's word.
+    /// Adds a separator and the child to its right, to the parent or as a new root. Returns the new root's
+    /// word.
     pub(super) fn link<'p>(
         &'p self,
         parent: Option<u64>,

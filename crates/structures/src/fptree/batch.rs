@@ -105,8 +105,8 @@ impl<K: TreeKey> FpTree<K> {
         found
     }
 
-    /// Same as [`FpTree::search_fingerprints`], for a key to be written: prefetches the slot of a new entry if no
-    /// entry can be the key's.
+    /// Same as [`FpTree::search_fingerprints`], for a key to be written: prefetches the slot of a new entry
+    /// if no entry can be the key's.
     pub(super) fn search_for_write<'t>(
         &'t self,
         key: K::Key<'_>,
@@ -166,8 +166,8 @@ impl<'t> Descent<'t> {
     }
 }
 
-/// Descends with all keys to their leaves, or marks them as lost. `descents`, which is empty, is filled in place:
-/// it is too large to be moved.
+/// Descends with all keys to their leaves, or marks them as lost. `descents`, which is empty, is filled in
+/// place: it is too large to be moved.
 pub(super) fn go_down<'t, K: TreeKey>(
     lookups: &[Lookup<'t, '_, K>],
     descents: &mut Descents<'t>,

@@ -19,14 +19,13 @@
 
 use crate::key::TreeKey;
 use crate::simd::{Line, prefetch};
+use entresol_memory::Pool;
+use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, OnceLock};
-
-use entresol_memory::Pool;
-use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 
 const NODE_WORDS: usize = 128;
 const PIVOTS: usize = 2;
@@ -244,8 +243,8 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         self.words[1].store(count as u64 + 1, Release);
     }
 
-    /// Adds a child to a full, latched node by moving the upper half to a fresh one; returns the low key of the
-    /// fresh one.
+    /// Adds a child to a full, latched node by moving the upper half to a fresh one; returns the low key of
+    /// the fresh one.
     pub(super) fn split_insert(
         &self,
         fresh: &Inner<'_, K>,

@@ -29,7 +29,8 @@
 //! inner nodes one at a time (`structure`). A leaf's version is a latch from a DRAM stripe. A writer waits
 //! for room in the journal before it takes a latch, so that no reader waits for the device.
 //!
-//! Memory: inner nodes take about 1 KiB for every 40 leaves; the stripes, which all trees of a pool share, 128 KiB.
+//! Memory: inner nodes take about 1 KiB for every 40 leaves; the stripes, which all trees of a pool share,
+//! 128 KiB.
 
 mod apply_many;
 mod batch;
@@ -79,7 +80,8 @@ pub struct FpTree<K: TreeKey> {
 /// State under the structure lock besides inner nodes.
 struct Structure<K: TreeKey> {
     sparse: SparseIndex<K>,
-    /// The segments as they were when the tree was opened, in the order of their keys; none once all are opened.
+    /// The segments as they were when the tree was opened, in the order of their keys; none once all are
+    /// opened.
     segments: Vec<LeafSegment<K::Stored>>,
     /// Numbers of segments that background opening has still to try, the next last.
     to_open: Vec<u32>,

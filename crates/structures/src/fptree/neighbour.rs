@@ -9,8 +9,8 @@
 //! key between the two changes. The entries are flushed before, into invalid slots. So a crash leaves every
 //! key in one of the two, with a low key that agrees.
 //!
-//! Moving is off where every line is written back by an instruction of its own ([`pays_on`]): there a move costs
-//! more than the split that it saves, and wears the medium.
+//! Moving is off where every line is written back by an instruction of its own ([`pays_on`]): there a move
+//! costs more than the split that it saves, and wears the medium.
 //!
 //! Threads: both leaves are latched, the second one only if its latch is free (else the leaf is split), and
 //! the structure lock is held. A leaf's low key changes under its own latch and that of the leaf before it.

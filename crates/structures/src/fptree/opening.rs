@@ -11,8 +11,8 @@
 //! and never leads to the wrong leaf.
 //!
 //! Threads: the leaves of an unopened segment do not change, since every writer comes through its inner node.
-//! Leaves are thus read without a lock; the result is installed under the structure lock, unless another thread
-//! has done so meanwhile.
+//! Leaves are thus read without a lock; the result is installed under the structure lock, unless another
+//! thread has done so meanwhile.
 
 use super::inner::{Child, Inner};
 use super::sparse::{SparseEntries, SparseEntry, SparseIndex, same};

@@ -176,7 +176,8 @@ impl<K: TreeKey> SparseIndex<K> {
 }
 
 impl<K: TreeKey> FpTree<K> {
-    /// Verifies the sparse index of a sound chain of leaves; `object` is called with the offset of every page.
+    /// Verifies the sparse index of a sound chain of leaves; `object` is called with the offset of every
+    /// page.
     pub(super) fn check_sparse(&self, mut object: impl FnMut(u64)) -> Result<()> {
         SparseIndex::<K>::for_each_page(&self.pool, self.header, |page, _| {
             object(page);

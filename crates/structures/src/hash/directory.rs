@@ -9,7 +9,8 @@
 //! split changes the directory while it holds the latches of all of the segment's buckets, so an entry that
 //! is the same after the version was read is right for as long as that version is valid.
 //!
-//! Memory: 8 bytes for each entry of the deepest level, and at most [`ENTRIES_PER_SEGMENT`] entries a segment.
+//! Memory: 8 bytes for each entry of the deepest level, and at most [`ENTRIES_PER_SEGMENT`] entries a
+//! segment.
 
 use super::key::Hash;
 use super::segment::SEGMENT_BYTES;

@@ -1,7 +1,8 @@
 //! Segments and their buckets in the pool.
 //!
-//! A segment is 16 KiB: a header and 127 buckets of two cache lines. All keys whose hash starts with its prefix
-//! are in it, in the bucket that the hash names (their *home*) or, displaced, in one of the 15 after it.
+//! A segment is 16 KiB: a header and 127 buckets of two cache lines. All keys whose hash starts with its
+//! prefix are in it, in the bucket that the hash names (their *home*) or, displaced, in one of the 15 after
+//! it.
 //!
 //! ```text
 //! header word   content

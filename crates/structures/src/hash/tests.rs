@@ -226,8 +226,8 @@ fn sixteen_byte_keys_survive_every_fence_of_splits_and_doublings() {
     survives::<PairKey>(3, 120, 1100, 10_000);
 }
 
-/// Among them bugs of Level Hashing, CCEH and P-CLHT: entries that count before they are flushed, lost bits and removals,
-/// displaced entries that are not found, splits that lose keys or leave them twice.
+/// Among them bugs of Level Hashing, CCEH and P-CLHT: entries that count before they are flushed, lost bits
+/// and removals, displaced entries that are not found, splits that lose keys or leave them twice.
 #[cfg(feature = "mutants")]
 #[test]
 fn every_mutant_of_the_table_is_caught() {

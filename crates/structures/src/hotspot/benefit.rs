@@ -1,5 +1,5 @@
-//! Cost-benefit of the cache: latencies of hits, of misses, and of the backing index, and the decision whether
-//! to bypass the cache.
+//! Cost-benefit of the cache: latencies of hits, of misses, and of the backing index, and the decision
+//! whether to bypass the cache.
 //!
 //! One shard in 256, the probe, counts its queries and measures one in four of them. At the end of a period:
 //!

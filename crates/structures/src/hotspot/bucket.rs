@@ -1,5 +1,5 @@
-//! A bucket of the cache: some entries and the query features of the keys that hash to it, in two neighbouring
-//! lines.
+//! A bucket of the cache: some entries and the query features of the keys that hash to it, in two
+//! neighbouring lines.
 //!
 //! ```text
 //! line 0   latch (8)  order (8)  features (8 of 2)  entries
@@ -168,8 +168,8 @@ impl CacheBucket {
         is_stable.then_some(found)
     }
 
-    /// Returns the position of a key's entry, for [`CacheBucket::settle`]; none if it certainly has none, and no
-    /// writer is active.
+    /// Returns the position of a key's entry, for [`CacheBucket::settle`]; none if it certainly has none, and
+    /// no writer is active.
     #[inline]
     pub(super) fn snapshot(&self, key: Key) -> Option<BucketSnapshot> {
         let version = self.latch.load(SeqCst);

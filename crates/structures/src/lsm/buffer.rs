@@ -1,17 +1,17 @@
 //! The DRAM buffer: the newest writes, unsorted, with a hash index; sorted when it is moved (dissertation E6:
 //! keeping a buffer sorted costs more than sorting it once).
 //!
-//! The buffer is an array in the order of the log. A writer claims the next index, and its entry is visible to
-//! readers once the hash index leads to it, which is after it is in the log. Entries never change or move, so
-//! readers need no lock and no validation; a newer entry of a key replaces it in the hash index.
+//! The buffer is an array in the order of the log. A writer claims the next index, and its entry is visible
+//! to readers once the hash index leads to it, which is after it is in the log. Entries never change or move,
+//! so readers need no lock and no validation; a newer entry of a key replaces it in the hash index.
 //!
 //! Ordered scans take a *view*: array indexes sorted by key. The order of the last view is stored; it grows
 //! when 256 entries were added since, so a scan sorts few entries however large the buffer is.
 //!
 //! Memory: 33 to 41 bytes an entry, 4 more once it is scanned.
 
-use super::block::LsmEntry;
-use super::filter::KeyHash;
+use super::files::block::LsmEntry;
+use super::files::filter::KeyHash;
 use crate::latch;
 use crate::node::FixedKey;
 use parking_lot::Mutex;

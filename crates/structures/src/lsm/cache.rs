@@ -2,7 +2,7 @@
 //!
 //! Memory: the requested bytes, and about 100 bytes a page.
 
-use super::file::PAGE_BYTES;
+use super::files::file::PAGE_BYTES;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Sizes and invariants of a tree.
 
 use super::LsmTree;
-use super::manifest::{self, LOGS, MANIFEST, OBSOLETE, SLOTS};
+use super::files::manifest::{self, LOGS, MANIFEST, OBSOLETE, SLOTS};
+use super::files::segments;
 use super::options::BUFFERS_MAX;
-use super::segments;
 use crate::error::{Error, Result};
 use crate::node::FixedKey;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -68,7 +68,7 @@ impl<K: FixedKey> LsmTree<K> {
         let version = core.versions.current();
         let counters = &core.counters;
         let level = |(number, runs): (usize, &Vec<_>)| {
-            let runs: &Vec<std::sync::Arc<super::run::Run<K>>> = runs;
+            let runs: &Vec<std::sync::Arc<super::files::run::Run<K>>> = runs;
             LevelStats {
                 is_in_pool: core.site.parameters.is_in_pool(number),
                 runs: runs.len(),
@@ -91,9 +91,9 @@ impl<K: FixedKey> LsmTree<K> {
         }
     }
 
-    /// Verifies all invariants of the tree, every block included; there must be no concurrent writers. `object`
-    /// is called with the offset of every pool object that the tree consists of (not those that its values may
-    /// refer to).
+    /// Verifies all invariants of the tree, every block included; there must be no concurrent writers.
+    /// `object` is called with the offset of every pool object that the tree consists of (not those that its
+    /// values may refer to).
     pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
         let core = &*self.core;
         // Nothing is moved or merged meanwhile.

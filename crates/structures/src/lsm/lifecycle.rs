@@ -2,18 +2,20 @@
 
 use super::buffer::Buffer;
 use super::cache::PageCache;
-use super::file::{RunFile, path_of};
-use super::log::{Log, log_bytes};
-use super::maintain::MaintenanceState;
-use super::manifest::{
+use super::compaction::maintain::MaintenanceState;
+use super::compaction::obsolete;
+use super::compaction::version::{Version, Versions};
+use super::compaction::worker::MaintenanceMonitor;
+use super::files::file::{RunFile, path_of};
+use super::files::log::{Log, log_bytes};
+use super::files::manifest::{
     self, CHECK, DESTROYED, HEADER_BYTES, IDENTITY, LOGS, MANIFEST, OBSOLETE, PARAMETERS, SLOTS,
     header_check, magic,
 };
+use super::files::run::{Run, RunLocation, RunRecord};
+use super::files::segments;
 use super::options::{BUFFERS_MAX, LsmOptions, LsmParameters, Maintenance};
-use super::run::{Run, RunLocation, RunRecord};
-use super::version::{Version, Versions};
-use super::worker::MaintenanceMonitor;
-use super::{Core, Counters, LsmTree, TreeSite, obsolete, segments};
+use super::{Core, Counters, LsmTree, TreeSite};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::node::FixedKey;

@@ -1,9 +1,9 @@
 //! Merging of sorted sources, the newest entry of a key first: for scans in both directions, and for merges
 //! of runs.
 
-use super::block::LsmEntry;
 use super::buffer::Buffer;
-use super::run::{Cursor, Media};
+use super::files::block::LsmEntry;
+use super::files::run::{Cursor, Media};
 use crate::error::Result;
 use crate::node::FixedKey;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ impl<K: FixedKey> Source<'_, K> {
     }
 }
 
-/// Entries of several sources in order, each key once, from the first source that has it. `FORWARD`: ascending.
+/// Entries of several sources in order, each key once, from the first source that has it. `FORWARD`:
+/// ascending.
 pub(super) struct Merger<'v, K, const FORWARD: bool> {
     sources: Vec<Source<'v, K>>,
     /// The next entry of each source.

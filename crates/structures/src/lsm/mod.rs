@@ -58,27 +58,17 @@
 //! entries, filters ([`LsmOptions::filter_bits`]), the page cache, and while files are merged 64 KiB a run. A
 //! two-way merge has its intermediate results in DRAM.
 
-mod block;
 mod buffer;
 mod cache;
 mod check;
-mod file;
-mod filter;
+mod compaction;
+mod files;
 mod lifecycle;
-mod log;
-mod maintain;
-mod manifest;
 mod merge;
-mod obsolete;
 mod options;
-mod run;
 mod scan;
-mod segments;
 #[cfg(test)]
 mod tests;
-mod version;
-mod worker;
-mod writer;
 
 pub use check::{LevelStats, LsmStats};
 pub use options::{LsmOptions, LsmParameters, Maintenance, MergeAlgorithm, RunWriting};
@@ -87,20 +77,20 @@ use crate::Inserted;
 use crate::error::{Error, Result};
 use crate::latch::{self, LatchStripes};
 use crate::node::FixedKey;
-use block::LsmEntry;
 use cache::PageCache;
+use compaction::maintain::MaintenanceState;
+use compaction::version::Versions;
+use compaction::worker::MaintenanceMonitor;
 use entresol_memory::{Pool, Publication};
-use filter::KeyHash;
-use log::Log;
-use maintain::MaintenanceState;
+use files::block::LsmEntry;
+use files::filter::KeyHash;
+use files::log::Log;
+use files::run::Media;
 use parking_lot::Mutex;
-use run::Media;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
-use version::Versions;
-use worker::MaintenanceMonitor;
 
 /// A persistent ordered map from keys of 8 or 16 bytes to words, made for writes; see the [module](self).
 ///

@@ -4,9 +4,9 @@
 //! meanwhile may be returned.
 
 use super::LsmTree;
+use super::compaction::version::Version;
+use super::files::run::{Cursor, Media};
 use super::merge::{Merger, Source};
-use super::run::{Cursor, Media};
-use super::version::Version;
 use crate::error::Result;
 use crate::node::{Entries, FixedKey};
 use crate::range::{Range, Scan};

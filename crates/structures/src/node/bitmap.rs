@@ -1,5 +1,6 @@
-//! The bitmap and the hashing layout (dissertation 3.2.2, figure 3.2 b and d): entries in any order, a bit for each
-//! valid one; hashing adds a byte of hash for each, so that a search reads few keys (FPTree, algorithms 1, 2).
+//! The bitmap and the hashing layout (dissertation 3.2.2, figure 3.2 b and d): entries in any order, a bit
+//! for each valid one; hashing adds a byte of hash for each, so that a search reads few keys (FPTree,
+//! algorithms 1, 2).
 //!
 //! Order of stores:
 //! - insert: entry (and hash), flush, fence; then the bit;

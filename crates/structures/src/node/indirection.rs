@@ -1,5 +1,6 @@
-//! The indirection layout (wB+-tree; dissertation 3.2.2, figure 3.2 c, algorithms 3, 4): entries in any order, a
-//! bitmap, and an array of their slot numbers in key order, a byte each, the first of which is their number.
+//! The indirection layout (wB+-tree; dissertation 3.2.2, figure 3.2 c, algorithms 3, 4): entries in any
+//! order, a bitmap, and an array of their slot numbers in key order, a byte each, the first of which is their
+//! number.
 //!
 //! The bitmap has one bit more, which marks the slot array as valid. Without it only the bitmap is valid, and
 //! searches are linear; the next change of the node rebuilds the array.
@@ -7,7 +8,8 @@
 //! Order of stores:
 //! - insert: validity bit cleared, flush, fence; entry and slot array, flush, fence; then the entry's bit
 //!   together with the validity bit (one word in nodes of up to 63 entries);
-//! - erase, truncate, drop first: validity bit cleared, flush, fence; slot array, flush, fence; then the bits;
+//! - erase, truncate, drop first: validity bit cleared, flush, fence; slot array, flush, fence; then the
+//!   bits;
 //! - append, prepend: as insert, with several entries.
 //!
 //! A crash leaves the entries before or after the commit, perhaps without the validity bit.

@@ -76,7 +76,8 @@ impl Medium<'_, '_> {
         }
     }
 
-    /// Same as [`Medium::flush`] for two runs of words, each from a word on, which need no order between them.
+    /// Same as [`Medium::flush`] for two runs of words, each from a word on, which need no order between
+    /// them.
     #[inline]
     pub(crate) fn flush_both(&mut self, node: Node<'_>, first: (usize, usize), second: (usize, usize)) {
         if let Medium::Pool(pool, _) = self {

@@ -13,9 +13,11 @@
 //! in the unsorted layouts, and moves a third of the entries instead of half.
 //!
 //! Order of stores:
-//! - a move: copies into the gap, flush, fence; state word, flush, fence; repeated while the gap is too small;
+//! - a move: copies into the gap, flush, fence; state word, flush, fence; repeated while the gap is too
+//!   small;
 //! - insert: the rest of the move and the entry, flush, fence; then the state word;
-//! - erase: the entries between the gap and it, flush, fence; then the state word, which adds its slot to the gap;
+//! - erase: the entries between the gap and it, flush, fence; then the state word, which adds its slot to the
+//!   gap;
 //! - truncate, drop first: the gap moves there; then the state word;
 //! - append, prepend: the gap moves to the end or to the start; entries, flush, fence; then the state word.
 //!

@@ -1,5 +1,5 @@
-//! PMwCAS: a persistent compare-and-swap over several words (Wang, Levandoski and Larson 2018; dissertation 3.1,
-//! 3.3.4): the general-purpose way to failure atomicity that is also one to concurrency without latches.
+//! PMwCAS: a persistent compare-and-swap over several words (Wang, Levandoski and Larson 2018; dissertation
+//! 3.1, 3.3.4): the general-purpose way to failure atomicity that is also one to concurrency without latches.
 //!
 //! ```text
 //!  word    content

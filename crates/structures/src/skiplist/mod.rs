@@ -32,8 +32,8 @@
 //! changed, it starts again. A new node is latched until it is durable. Latches are in DRAM. Freed nodes wait
 //! for the pool's readers.
 //!
-//! **Cost.** With `n` nodes about `log4(n) * 2` hops a descent, each a cache miss where towers are in the pool. An
-//! insert into a bucket has two fences, a new node four.
+//! **Cost.** With `n` nodes about `log4(n) * 2` hops a descent, each a cache miss where towers are in the
+//! pool. An insert into a bucket has two fences, a new node four.
 //!
 //! Memory: DRAM towers about 9 bytes a node; 128 KiB of latches.
 //!

@@ -238,8 +238,8 @@ proptest! {
     }
 }
 
-/// Among them bugs of FAST and FAIR and of Level Hashing: nodes that are linked before they are flushed, removals that are not
-/// flushed, a bound that comes after its entry.
+/// Among them bugs of FAST and FAIR and of Level Hashing: nodes that are linked before they are flushed,
+/// removals that are not flushed, a bound that comes after its entry.
 #[cfg(feature = "mutants")]
 #[test]
 fn every_mutant_of_lists_is_caught() {

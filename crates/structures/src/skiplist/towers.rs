@@ -1,5 +1,5 @@
-//! Towers: the forward pointers above level 0. In the pool they are words of the nodes; in DRAM they are records of
-//! an arena, with a copy of the low key, so that a descent touches the pool at level 0 only.
+//! Towers: the forward pointers above level 0. In the pool they are words of the nodes; in DRAM they are
+//! records of an arena, with a copy of the low key, so that a descent touches the pool at level 0 only.
 //!
 //! ```text
 //! word of a record   content

@@ -256,8 +256,8 @@ proptest! {
     }
 }
 
-/// Among them bugs of WOART, P-ART, Level Hashing and FAST and FAIR: nodes that are reachable before they are flushed, a flag
-/// before its value, a pointer before its nodes, a removal that is not flushed.
+/// Among them bugs of WOART, P-ART, Level Hashing and FAST and FAIR: nodes that are reachable before they are
+/// flushed, a flag before its value, a pointer before its nodes, a removal that is not flushed.
 #[cfg(feature = "mutants")]
 #[test]
 fn every_mutant_of_tries_is_caught() {

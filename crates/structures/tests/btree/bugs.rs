@@ -1,5 +1,5 @@
-//! Crash bugs that were published for FAST and FAIR and for trees converted to persistent memory (the P- family),
-//! each as a short history around the operation, with many random crash states. Ours pass.
+//! Crash bugs that were published for FAST and FAIR and for trees converted to persistent memory (the P-
+//! family), each as a short history around the operation, with many random crash states. Ours pass.
 
 use super::crash::{Step, run};
 use super::{Instance, small_instances};
@@ -39,7 +39,8 @@ fn fast_fair_crash_while_entries_shift_across_lines() {
     shake(&steps);
 }
 
-/// FAST and FAIR: a crash between an interrupted shift and the next delete removed the wrong copy of a duplicate.
+/// FAST and FAIR: a crash between an interrupted shift and the next delete removed the wrong copy of a
+/// duplicate.
 #[test]
 fn fast_fair_delete_beside_a_duplicate() {
     let mut steps = inserts((0..11).map(|i| i * 10));
@@ -60,7 +61,8 @@ fn crash_in_root_split() {
     shake(&steps);
 }
 
-/// P-family: the new node was linked, the parent did not get its separator, and inserts went to the wrong node.
+/// P-family: the new node was linked, the parent did not get its separator, and inserts went to the wrong
+/// node.
 #[test]
 fn crash_between_a_split_and_its_parent() {
     let mut steps = vec![Step::Load(0, 20)];

@@ -13,19 +13,17 @@
 //! commit. Only [`Catalog::create_index`] and a verification read rows; the rest takes the same time whatever
 //! the table's size.
 
-use std::sync::Arc;
-
-use entresol_memory::Durability;
-use entresol_transactions::{Cancellation, INFINITY, StateOptions, Transaction};
-
 use super::named::{NewSequence, fresh_row};
 use super::{RelationKind, table_row};
-use crate::build;
 use crate::catalog::{Catalog, check_name};
-use crate::definition::{IndexDefinition, TableDefinition};
 use crate::error::{Error, Result};
+use crate::index::build;
 use crate::index::{self, Index};
+use crate::schema::definition::{IndexDefinition, TableDefinition};
 use crate::table::Table;
+use entresol_memory::Durability;
+use entresol_transactions::{Cancellation, INFINITY, StateOptions, Transaction};
+use std::sync::Arc;
 
 /// Verifies that all rows satisfy a new definition, in a transaction that sees them all.
 pub type Verify<'v, E> = &'v dyn Fn(&Arc<Table>, &Arc<Transaction>) -> Result<(), E>;

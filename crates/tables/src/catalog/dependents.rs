@@ -5,15 +5,13 @@
 //! before or after it. States of tables are dropped behind the commit: those that a crash leaves are orphans
 //! of the next open.
 
-use std::collections::BTreeSet;
-
-use entresol_transactions::StateId;
-
 use super::relations::{RelationName, Relations};
 use super::{Catalog, RelationKind};
-use crate::definition::TableDefinition;
 use crate::error::{Error, Result};
+use crate::schema::definition::TableDefinition;
 use crate::table::Table;
+use entresol_transactions::StateId;
+use std::collections::BTreeSet;
 
 impl Relations {
     /// All views that read one of these, directly or through a view, each with its dependency: `view v

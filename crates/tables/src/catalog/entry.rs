@@ -12,17 +12,15 @@
 //!
 //! Older versions are read; a table gets a row of this version when it is changed.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use entresol_transactions::{GroupId, State, StateContext, StateId};
-
 use super::relations::{self, Relations};
-use crate::definition::TableDefinition;
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::schema::Schema;
+use crate::schema::definition::TableDefinition;
 use crate::table::Table;
+use entresol_transactions::{GroupId, State, StateContext, StateId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const VERSION: u8 = 3;
 const VERSION_SCHEMA: u8 = 2;

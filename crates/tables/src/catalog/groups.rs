@@ -6,13 +6,11 @@
 //!
 //! Memory: 24 bytes per group.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-
-use entresol_transactions::{Error, GroupId, StateContext};
-use parking_lot::Mutex;
-
 use crate::error::Result;
 use crate::table::Table;
+use entresol_transactions::{Error, GroupId, StateContext};
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// State groups of tables; see the [module](self).
 pub(super) struct TableGroups(Mutex<Groups>);

@@ -1,11 +1,5 @@
 //! Creating, finding and changing views and sequences; their rows are described in [`super::relations`].
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-use entresol_memory::Durability;
-use entresol_transactions::StateId;
-
 use super::relations::{CatalogRow, sequence_row, view_row};
 use super::{Catalog, RelationKind, check_name};
 use crate::error::{Error, Result};
@@ -13,6 +7,10 @@ use crate::schema::Schema;
 use crate::sequence::{Position, Sequence, SequenceDefinition, SequenceOwner};
 use crate::table::Table;
 use crate::view::{View, ViewDefinition};
+use entresol_memory::Durability;
+use entresol_transactions::StateId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// New sequence, created together with the column that owns it.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! Views and sequences in the catalog: their rows, their names, and their dependencies.
 //!
-//! Their rows lie beside those of tables, under keys that no table's name can have: a control character, the kind, `/`
-//! and the name. The value:
+//! Their rows lie beside those of tables, under keys that no table's name can have: a control character, the
+//! kind, `/` and the name. The value:
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -21,18 +21,16 @@
 //! A damaged row is known by its name: using it reports the damage, dropping it works. Its dependencies are
 //! unknown, so it prevents no other object from being dropped.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-use entresol_memory::Durability;
-use entresol_transactions::{StateContext, Timestamp};
-use parking_lot::RwLock;
-
 use super::{Catalog, TABLES_MAX};
 use crate::error::{Error, Result};
 use crate::schema::invalid;
 use crate::sequence::{self, Sequence};
 use crate::view::{View, ViewDefinition};
+use entresol_memory::Durability;
+use entresol_transactions::{StateContext, Timestamp};
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// First byte of all keys of this module.
 const KEY_MARK: u8 = 1;

@@ -1,11 +1,10 @@
 //! Encoding and decoding of keys, and the bounds of ranges. See [`crate::encoding`] for the format.
 
-use entresol_structures::{KeyBytes, KeyWidth};
-
-use crate::decimal;
 use crate::error::{Error, Result};
 use crate::schema::{Column, KEY_BYTES_MAX, KEY_COLUMNS_MAX, Schema, fixed_bytes};
+use crate::value::decimal;
 use crate::value::{DataType, Value, normalize_double};
+use entresol_structures::{KeyBytes, KeyWidth};
 
 const SIGN_32: u32 = 1 << 31;
 const SIGN_64: u64 = 1 << 63;

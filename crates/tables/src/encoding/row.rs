@@ -1,13 +1,12 @@
 //! Encoding of the values of rows. See [`crate::encoding`] for the format and [`crate::RowView`] for
 //! decoding.
 
-use entresol_structures::KeyBytes;
-
 use crate::encoding::key;
 use crate::error::{Error, Result};
-use crate::layout::{ColumnSlot, Layout};
+use crate::schema::layout::{ColumnSlot, Layout};
 use crate::schema::{ROW_BYTES_MAX, Schema, fixed_bytes};
 use crate::value::Value;
+use entresol_structures::KeyBytes;
 
 /// Difference of the first byte of a value and the number of its schema version.
 pub(crate) const VERSION_BYTE_BASE: u8 = 1;

@@ -1,15 +1,13 @@
 //! Encodings against the values themselves: round trips, order, bounds, and random bytes.
 
-use std::ops::Bound;
-
-use proptest::prelude::*;
-
 use crate::encoding::{key, row};
-use crate::modifier::Modifier;
-use crate::range::ScanRange;
+use crate::schema::modifier::Modifier;
 use crate::schema::{Column, KEY_BYTES_MAX, Schema};
+use crate::table::range::ScanRange;
 use crate::value::{DataType, Value};
 use crate::{Error, RowView};
+use proptest::prelude::*;
+use std::ops::Bound;
 
 const SHORT: DataType = DataType::Decimal { precision: 12, scale: 2 };
 const LONG: DataType = DataType::Decimal { precision: 38, scale: 4 };

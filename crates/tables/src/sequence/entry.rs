@@ -1,9 +1,8 @@
 //! Value of a sequence's row in the catalog.
 
-use entresol_transactions::StateId;
-
 use super::{Identity, Position, SequenceDefinition, SequenceOwner, SequenceType};
-use crate::definition::Reader;
+use crate::schema::definition::Reader;
+use entresol_transactions::StateId;
 
 const FLAG_CYCLE: u8 = 1;
 const FLAG_CALLED: u8 = 2;

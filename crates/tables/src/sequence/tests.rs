@@ -1,6 +1,5 @@
-use std::cell::{Cell, RefCell};
-
 use super::*;
+use std::cell::{Cell, RefCell};
 
 /// Row of one sequence, and the numbers of its writes and syncs.
 #[derive(Default)]

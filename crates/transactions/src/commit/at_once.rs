@@ -1,29 +1,27 @@
 //! Small commits that only update and delete, on `journal`: one append in place of four.
 //!
-//! The words of the versions, the bits and `LastCTS` are stored by one publication, under the append lock. One append
-//! survives completely or not at all, so nothing has to be fenced in between. Nothing may be stored before: a page may
-//! go to the pool file at any time, with words that are not appended yet.
+//! The words of the versions, the bits and `LastCTS` are stored by one publication, under the append lock.
+//! One append survives completely or not at all, so nothing has to be fenced in between. Nothing may be
+//! stored before: a page may go to the pool file at any time, with words that are not appended yet.
 //!
-//! Only the oldest commit of its groups carries `LastCTS`, with the queues locked; another one publishes its versions
-//! alone, and waits for its turn as all do.
+//! Only the oldest commit of its groups carries `LastCTS`, with the queues locked; another one publishes its
+//! versions alone, and waits for its turn as all do.
 //!
-//! Elsewhere a publication is atomic only in what it changes, not in what it writes before, and costs more fences
-//! than phases do. The crash checker commits this way all the same, with a fence behind phase 1: its domain is not
-//! `journal`.
-
-use std::sync::atomic::{Ordering, fence};
-
-use entresol_memory::{Publication, STREAM_BYTES_MIN};
+//! Elsewhere a publication is atomic only in what it changes, not in what it writes before, and costs more
+//! fences than phases do. The crash checker commits this way all the same, with a fence behind phase 1: its
+//! domain is not `journal`.
 
 use super::Execution;
 use crate::Result;
-use crate::active::CommitStamp;
-use crate::directory::{Directory, ListRoom};
-use crate::in_flight::QueuedCommit;
+use crate::commit::plan::{Step, Steps};
+use crate::context::directory::{Directory, ListRoom};
 use crate::interleave;
-use crate::object::VersionedObject;
-use crate::plan::{Step, Steps};
-use crate::write_set::WriteSet;
+use crate::mvcc::object::VersionedObject;
+use crate::transaction::write_set::WriteSet;
+use crate::visibility::active::CommitStamp;
+use crate::visibility::in_flight::QueuedCommit;
+use entresol_memory::{Publication, STREAM_BYTES_MIN};
+use std::sync::atomic::{Ordering, fence};
 
 /// Maximum number of keys, whose bits are changes of the publication, beside `LastCTS` of some groups.
 const KEYS_MAX: usize = 40;

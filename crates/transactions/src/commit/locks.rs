@@ -1,15 +1,13 @@
 //! Locks that a commit holds while it writes.
 
-use std::sync::Arc;
-
+use crate::context::StateContext;
+use crate::context::group::{Group, KeysGuard, STRIPED_KEYS_MAX};
+use crate::locking::predicate_locks::{PredicateGuard, PredicateLock};
+use crate::transaction::reads::ReadSet;
+use crate::transaction::write_set::WriteSet;
 use parking_lot::RwLockWriteGuard;
 use smallvec::SmallVec;
-
-use crate::context::StateContext;
-use crate::group::{Group, KeysGuard, STRIPED_KEYS_MAX};
-use crate::predicate_locks::{PredicateGuard, PredicateLock};
-use crate::reads::ReadSet;
-use crate::write_set::WriteSet;
+use std::sync::Arc;
 
 /// Locks of a commit. Until they are dropped no other commit writes its keys, nor what it has read.
 pub(super) enum CommitLocks<'g> {

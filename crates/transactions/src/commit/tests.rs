@@ -1,14 +1,12 @@
+use super::{QUICK_KEYS_MAX, STRIPED_KEYS_MAX};
+use crate::reclamation::reclaim::Patience;
+use crate::visibility::snapshot::Class;
+use crate::{Error, Protocol, StateContext};
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_structures::KeyWidth;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::KeyWidth;
-
-use super::{QUICK_KEYS_MAX, STRIPED_KEYS_MAX};
-use crate::reclaim::Patience;
-use crate::snapshot::Class;
-use crate::{Error, Protocol, StateContext};
 
 /// An older commit ends in doubt while a younger one, which is complete, waits to become visible.
 #[test]
@@ -100,8 +98,8 @@ fn classes_depend_on_keys_and_durability() {
     }
 }
 
-/// A commit is complete and not visible yet: a transaction that begins after writers were cut off has to see it,
-/// whatever its class.
+/// A commit is complete and not visible yet: a transaction that begins after writers were cut off has to see
+/// it, whatever its class.
 #[test]
 fn cutting_off_writers_waits_until_older_commits_are_visible() {
     let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };

@@ -1,16 +1,15 @@
 //! A directory that grows, and commits over more groups than one publication takes.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
+use super::{LATER_VALUE, Rows, check_recorded, check_sound, create_and_drop, key, nothing_leaks};
+use crate::{Error, KeyRange, Result, State, StateContext, StateId};
 use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder};
 use entresol_memory::{Durability, Env, Pool};
 use entresol_structures::KeyWidth;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::{LATER_VALUE, Rows, check_recorded, check_sound, create_and_drop, key, nothing_leaks};
-use crate::{Error, KeyRange, Result, State, StateContext, StateId};
-
-/// States, each with a group of its own: half of them in the first segments of the directory, half in the second ones.
+/// States, each with a group of its own: half of them in the first segments of the directory, half in the
+/// second ones.
 const STATES: u32 = 18;
 const KEYS: u64 = 2;
 const LATER_KEY: u64 = 1000;

@@ -1,18 +1,16 @@
-//! Commits of many keys beside small ones of other keys: two threads that take turns at flushes and fences, so that
-//! each is in the middle of its commits while the other one ends its own.
+//! Commits of many keys beside small ones of other keys: two threads that take turns at flushes and fences,
+//! so that each is in the middle of its commits while the other one ends its own.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-
+use super::{Groups, LATER_VALUE, check_sound, key, nothing_leaks, rows};
+use crate::context::group::STRIPED_KEYS_MAX;
+use crate::visibility::in_flight::CommitsInFlight;
+use crate::visibility::snapshot::Class;
+use crate::{Error, Result, State, StateContext, StateId};
 use entresol_memory::crash::{CrashOptions, CrashReport, check_at, take_turns};
 use entresol_memory::{Durability, Pool};
 use entresol_structures::KeyWidth;
-
-use super::{Groups, LATER_VALUE, check_sound, key, nothing_leaks, rows};
-use crate::group::STRIPED_KEYS_MAX;
-use crate::in_flight::CommitsInFlight;
-use crate::snapshot::Class;
-use crate::{Error, Result, State, StateContext, StateId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Keys of the large commits in each of the states: more than a small one has.
 const LARGE: [u64; 2] = [STRIPED_KEYS_MAX as u64 - 2, 4];

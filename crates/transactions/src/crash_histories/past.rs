@@ -1,16 +1,9 @@
-//! Operation histories of states with version histories: after every crash each readable point in time is as it was.
+//! Operation histories of states with version histories: after every crash each readable point in time is as
+//! it was.
 //!
-//! Each commit writes its number into both states, so a read AS OF a timestamp says which commit it is to be compared
-//! with. Versions are retained for a few microseconds of a clock that moves by one with each reading, so most of them
-//! are pruned while the history runs.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder};
-use entresol_memory::{Durability, Env, Pool};
-use entresol_structures::{KeyBytes, KeyWidth};
+//! Each commit writes its number into both states, so a read AS OF a timestamp says which commit it is to be
+//! compared with. Versions are retained for a few microseconds of a clock that moves by one with each
+//! reading, so most of them are pruned while the history runs.
 
 use super::{Changes, Groups, Rows, check_recorded, check_sound, key, nothing_leaks, random_changes, write};
 use crate::history::Record;
@@ -18,6 +11,12 @@ use crate::{
     ContextOptions, Error, GroupId, INFINITY, KeyRange, Result, State, StateContext, StateId, Timestamp,
     Transaction,
 };
+use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder};
+use entresol_memory::{Durability, Env, Pool};
+use entresol_structures::{KeyBytes, KeyWidth};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Retention of versions while the history runs.
 const RETENTION: Duration = Duration::from_micros(16);
@@ -200,8 +199,8 @@ fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), Strin
     nothing_leaks(pool, &context).map_err(text)?
 }
 
-/// Tells whether a history may be missing because histories are being started anew. The present of the states is right
-/// in any case.
+/// Tells whether a history may be missing because histories are being started anew. The present of the states
+/// is right in any case.
 fn restarts(context: &Arc<StateContext>, legal: &[&Content]) -> bool {
     // Operations that do not change the content: with and without the one in flight it is the same.
     legal.len() == 2
@@ -219,8 +218,8 @@ fn number_of(rows: &Rows) -> u64 {
     number.and_then(std::result::Result::ok).map_or(0, u64::from_le_bytes)
 }
 
-/// Checks the newest readable commits, AS OF their timestamp and the last ones just before the next: the content of
-/// both states is what the model has for them, in order.
+/// Checks the newest readable commits, AS OF their timestamp and the last ones just before the next: the
+/// content of both states is what the model has for them, in order.
 fn points_in_time(
     context: &Arc<StateContext>,
     states: &[Arc<State>; 2],

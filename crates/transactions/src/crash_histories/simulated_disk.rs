@@ -1,12 +1,11 @@
 //! A disk beside a crashing pool: its files as they are, and as they were synced.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use entresol_memory::env::{FilesImage, SimulatedFiles};
 use entresol_memory::{DomainChoice, Env, JournalOptions, Pool, PoolOptions};
 use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Images that a power failure may leave: what was synced, and all that was written.
 pub(super) type DiskImages = [Arc<FilesImage>; 2];

@@ -1,16 +1,8 @@
 //! States of the main pool beside others: volatile ones, and those on disk.
 //!
-//! While the context is open, commits over both are there in both or in neither. After every crash the state in the
-//! main pool is as if a volatile one had never been, and that one is there, empty, and can be written. A state on disk
-//! has after every crash what the other has.
-
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use entresol_memory::crash::{CrashOptions, CrashReport, Legal, Model, Recorder, check_at};
-use entresol_memory::{Durability, Env, Pool};
-use entresol_structures::KeyWidth;
+//! While the context is open, commits over both are there in both or in neither. After every crash the state
+//! in the main pool is as if a volatile one had never been, and that one is there, empty, and can be written.
+//! A state on disk has after every crash what the other has.
 
 use super::directory::rows_of;
 use super::simulated_disk::{Disk, DiskImages};
@@ -19,6 +11,12 @@ use super::{
     random_changes, write,
 };
 use crate::{ContextOptions, Error, GroupId, Result, State, StateContext, StateId, StateOptions, TierChoice};
+use entresol_memory::crash::{CrashOptions, CrashReport, Legal, Model, Recorder, check_at};
+use entresol_memory::{Durability, Env, Pool};
+use entresol_structures::KeyWidth;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// From here on keys are written in the state beside the main pool alone.
 const OWN_KEYS: u64 = 100;
@@ -62,8 +60,9 @@ impl Model for Content {
     }
 }
 
-/// Runs `rounds` commits over a state of the main pool and a volatile one, in one group or in two, beside commits over
-/// the volatile one alone, a history of it, readers, vacuums, and volatile states that come and go.
+/// Runs `rounds` commits over a state of the main pool and a volatile one, in one group or in two, beside
+/// commits over the volatile one alone, a history of it, readers, vacuums, and volatile states that come and
+/// go.
 pub fn check_volatile(
     groups: Groups,
     context_options: ContextOptions,
@@ -84,8 +83,9 @@ pub fn check_volatile(
     )
 }
 
-/// The same with states on a disk beside the main pool, whose files lie in a directory that is there. At each crash
-/// point of the main pool the disk has either what was synced or all that was written; it does not crash in recoveries.
+/// The same with states on a disk beside the main pool, whose files lie in a directory that is there. At each
+/// crash point of the main pool the disk has either what was synced or all that was written; it does not
+/// crash in recoveries.
 pub fn check_disk(
     groups: Groups,
     context_options: ContextOptions,

@@ -1,5 +1,5 @@
-//! The keys of histories: a key of the state and a timestamp, so that the versions of a key lie together, the newest
-//! first.
+//! The keys of histories: a key of the state and a timestamp, so that the versions of a key lie together, the
+//! newest first.
 //!
 //! ```text
 //! state's keys    history's keys
@@ -8,11 +8,9 @@
 //! any             key, 0x00 as 0x00 0xff | 0x00 0x00 | ~CTS            as many
 //! ```
 
-use std::ops::Bound;
-
-use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth};
-
 use crate::Timestamp;
+use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth};
+use std::ops::Bound;
 
 const CTS_BYTES: usize = 8;
 
@@ -41,7 +39,8 @@ impl HistoryKeys {
         (bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
     }
 
-    /// Position of the first version of a key up to a timestamp; for 0, which no version has, the position behind them.
+    /// Position of the first version of a key up to a timestamp; for 0, which no version has, the position
+    /// behind them.
     pub(super) fn position(self, key: &[u8], cts: Timestamp) -> Position {
         let mut bytes = KeyBytes::new();
         match self.base {
@@ -92,8 +91,8 @@ impl HistoryKeys {
     }
 }
 
-/// A position between the keys of a history. May be longer than a key can be: the state has keys whose versions do not
-/// fit.
+/// A position between the keys of a history. May be longer than a key can be: the state has keys whose
+/// versions do not fit.
 #[derive(Clone, Debug)]
 pub(super) struct Position(KeyBytes);
 
@@ -108,8 +107,8 @@ impl Position {
     }
 }
 
-/// Bytes, as long as a key can be. Entries from there on may lie a little before the position, then under a key of the
-/// greatest length.
+/// Bytes, as long as a key can be. Entries from there on may lie a little before the position, then under a
+/// key of the greatest length.
 impl AsRef<[u8]> for Position {
     fn as_ref(&self) -> &[u8] {
         &self.0[..self.0.len().min(KEY_BYTES_MAX)]

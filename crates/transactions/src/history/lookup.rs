@@ -1,25 +1,24 @@
 //! Lookups in a version history at a snapshot timestamp: of one key, or of all keys between two bounds.
 //!
-//! The versions of a key lie together, the newest first, so the first one from (key, timestamp) on is the only one that
-//! can count. There are two ways to it. A *walk* follows the leaves: good where keys have few versions. *Seeks* go
-//! straight to the version of each key whose object left the answer to the history, many at once: good where keys have
-//! many. A walk that finds many versions of few keys switches to seeks.
+//! The versions of a key lie together, the newest first, so the first one from (key, timestamp) on is the
+//! only one that can count. There are two ways to it. A *walk* follows the leaves: good where keys have few
+//! versions. *Seeks* go straight to the version of each key whose object left the answer to the history, many
+//! at once: good where keys have many. A walk that finds many versions of few keys switches to seeks.
 //!
-//! Keys that were removed from the state's index are in the history alone. A walk finds them; seeks check behind the
-//! last version of each known key, where the next one must be a known key again. Mostly nothing was removed that
-//! existed at the timestamp: the history notes when something was removed from the index last.
-
-use std::ops::Bound;
-use std::sync::atomic::Ordering;
-
-use entresol_memory::Pool;
-use entresol_structures::KeyBytes;
+//! Keys that were removed from the state's index are in the history alone. A walk finds them; seeks check
+//! behind the last version of each known key, where the next one must be a known key again. Mostly nothing
+//! was removed that existed at the timestamp: the history notes when something was removed from the index
+//! last.
 
 use super::keys::{Position, reaches};
 use super::{History, Record};
-use crate::invalid_ranges::InvalidRanges;
-use crate::value_buffer::ValueBuffer;
+use crate::mvcc::value_buffer::ValueBuffer;
+use crate::visibility::invalid_ranges::InvalidRanges;
 use crate::{Result, Timestamp};
+use entresol_memory::Pool;
+use entresol_structures::KeyBytes;
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
 
 /// Maximum number of keys that are looked up one by one rather than by a walk over all of them.
 const SEEKS_AT_ONCE: usize = 8;
@@ -76,8 +75,8 @@ enum WalkEnd {
 }
 
 impl History {
-    /// Notes that something is removed from the state's index, whose versions have all ended by now. Called before it
-    /// is removed.
+    /// Notes that something is removed from the state's index, whose versions have all ended by now. Called
+    /// before it is removed.
     pub(crate) fn note_removed(&self, now: Timestamp) {
         self.removed_up_to.fetch_max(now, Ordering::SeqCst);
     }
@@ -92,8 +91,8 @@ impl History {
         self.horizon.fetch_max(at_time, Ordering::SeqCst);
     }
 
-    /// Copies the value that the key had at a timestamp, if that version has ended since. The caller holds a guard; the
-    /// key is normalised. Err: an offset where no record can be.
+    /// Copies the value that the key had at a timestamp, if that version has ended since. The caller holds a
+    /// guard; the key is normalised. Err: an offset where no record can be.
     pub(crate) fn copy_at(
         &self,
         key: &[u8],
@@ -115,8 +114,9 @@ impl History {
         Ok(Ok(counts))
     }
 
-    /// The records of keys within bounds that were current at a timestamp. The caller holds a guard since before it
-    /// took the known keys from the index and loaded their objects. Err: an offset where no record can be.
+    /// The records of keys within bounds that were current at a timestamp. The caller holds a guard since
+    /// before it took the known keys from the index and loaded their objects. Err: an offset where no record
+    /// can be.
     pub(crate) fn seen_at(
         &self,
         wanted: &LookupRange<'_>,
@@ -171,7 +171,8 @@ impl Lookup<'_> {
         self.seek(&from, rest)
     }
 
-    /// Walks along the leaves, from a position on. Keys that its first entries belong to are not decided before.
+    /// Walks along the leaves, from a position on. Keys that its first entries belong to are not decided
+    /// before.
     fn walk(
         &mut self,
         from: &Position,
@@ -255,8 +256,8 @@ impl Lookup<'_> {
         Ok(())
     }
 
-    /// Adds keys that the index does not have, from a position with the first entry there up to a bound. False: stopped
-    /// at the maximum.
+    /// Adds keys that the index does not have, from a position with the first entry there up to a bound.
+    /// False: stopped at the maximum.
     fn between(
         &mut self,
         position: Option<(Position, Option<(KeyBytes, u64)>)>,

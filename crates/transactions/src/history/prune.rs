@@ -1,30 +1,30 @@
 //! Pruning of the oldest part of a version history.
 //!
-//! Pruning goes in rounds over all records, a leaf of the index at a time: by the thread that reclaims space, by
-//! commits where there is none or a round takes too long, a few entries for each key that was written, and in
-//! [`StateContext::vacuum`](crate::StateContext::vacuum) all of it. A round begins by moving the horizon to the oldest
-//! timestamp that has to stay readable: no further than any AS OF reader, nor than any commit in flight. The horizon is
-//! persistent before the first record is removed; each is removed with its entry in one publication.
+//! Pruning goes in rounds over all records, a leaf of the index at a time: by the thread that reclaims space,
+//! by commits where there is none or a round takes too long, a few entries for each key that was written, and
+//! in [`StateContext::vacuum`](crate::StateContext::vacuum) all of it. A round begins by moving the horizon
+//! to the oldest timestamp that has to stay readable: no further than any AS OF reader, nor than any commit
+//! in flight. The horizon is persistent before the first record is removed; each is removed with its entry in
+//! one publication.
 //!
-//! A crash leaves some records that ended before the horizon: they cannot be read, and the next round finds them.
+//! A crash leaves some records that ended before the horizon: they cannot be read, and the next round finds
+//! them.
 
+use super::{History, Record};
+use crate::context::StateContext;
+use crate::context::state::State;
+use crate::points::{HORIZON_MOVED, RECORD_WITH_ITS_KEY};
+use crate::reclamation::reclaim::Patience;
+use crate::recovery;
+use crate::{Result, Timestamp};
+use entresol_memory::order::step;
+use entresol_structures::KeyBytes;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use entresol_memory::order::step;
-use entresol_structures::KeyBytes;
-
-use super::{History, Record};
-use crate::context::StateContext;
-use crate::points::{HORIZON_MOVED, RECORD_WITH_ITS_KEY};
-use crate::reclaim::Patience;
-use crate::recovery;
-use crate::state::State;
-use crate::{Result, Timestamp};
-
-/// Number of rounds of pruning in the retention time of a version: versions are kept longer than asked for by at most
-/// one part of that many.
+/// Number of rounds of pruning in the retention time of a version: versions are kept longer than asked for by
+/// at most one part of that many.
 pub const PRUNE_ROUNDS: u64 = 8;
 
 /// Minimum number of entries that a commit visits for pruning.
@@ -62,8 +62,8 @@ impl History {
 }
 
 impl StateContext {
-    /// A step of pruning as for a commit of `keys` keys, in any history that is due. Never waits for a lock. False:
-    /// there is nothing to do now.
+    /// A step of pruning as for a commit of `keys` keys, in any history that is due. Never waits for a lock.
+    /// False: there is nothing to do now.
     pub(crate) fn prune_behind(&self, keys: usize) -> Result<bool> {
         let now_ns = self.clock.now_ns();
         if now_ns < self.prune_due_ns.load(Ordering::Acquire) {
@@ -105,8 +105,9 @@ impl StateContext {
         }
     }
 
-    /// Visits about `entries_max` records. Records are removed under the stripes of their keys: a commit that ends a
-    /// version again changes its record in place. None: there is no history, or the caller would have to wait.
+    /// Visits about `entries_max` records. Records are removed under the stripes of their keys: a commit that
+    /// ends a version again changes its record in place. None: there is no history, or the caller would have
+    /// to wait.
     fn prune_step(&self, state: &State, entries_max: usize, patience: Patience) -> Result<Option<PruneStep>> {
         let Some(history) = state.history().filter(|_| !state.is_dropped()) else { return Ok(None) };
         self.check_accepts_commits()?;
@@ -197,8 +198,8 @@ impl StateContext {
         step(HORIZON_MOVED, || self.directory.set_horizon(state.id, horizon));
     }
 
-    /// Removes the records of commits that did not finish, before their timestamps are forgotten. The caller has the
-    /// state's group, or the context, to itself. Returns their number.
+    /// Removes the records of commits that did not finish, before their timestamps are forgotten. The caller
+    /// has the state's group, or the context, to itself. Returns their number.
     pub(crate) fn scrub_history(state: &State) -> Result<u64> {
         let Some(history) = state.history() else { return Ok(0) };
         let mut invalid = Vec::new();

@@ -1,21 +1,19 @@
 //! One version in a history: laid out like a version of a chain, with its DTS where that has the next one.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
+use super::History;
+use crate::context::state::State;
+use crate::mvcc::chain::{Chain, Version, version_bytes_of};
+use crate::mvcc::object::VersionedObject;
+use crate::mvcc::value_buffer::ValueBuffer;
+use crate::points::{CORRECTED_END, RECORD_HAS_ITS_END, RECORDED_END_CORRECTED};
+use crate::visibility::invalid_ranges::InvalidRanges;
+use crate::{Error, Result, Timestamp};
 use entresol_memory::order;
 use entresol_memory::{Pool, Reservation};
 use entresol_structures::KeyBytes;
 use smallvec::SmallVec;
-
-use super::History;
-use crate::chain::{Chain, Version, version_bytes_of};
-use crate::invalid_ranges::InvalidRanges;
-use crate::object::VersionedObject;
-use crate::points::{CORRECTED_END, RECORD_HAS_ITS_END, RECORDED_END_CORRECTED};
-use crate::state::State;
-use crate::value_buffer::ValueBuffer;
-use crate::{Error, Result, Timestamp};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A record in the pool. Readers hold a guard.
 #[derive(Clone, Copy)]
@@ -44,8 +42,8 @@ impl<'p> Record<'p> {
         self.version.bytes()
     }
 
-    /// Tells whether it was current at this timestamp. If its end never happened, it has not ended: it is in its
-    /// object.
+    /// Tells whether it was current at this timestamp. If its end never happened, it has not ended: it is in
+    /// its object.
     pub(crate) fn holds_at(&self, at: Timestamp, invalid: &InvalidRanges) -> bool {
         let dts = self.dts();
         self.cts() <= at && at < dts && !invalid.contains(dts)

@@ -1,24 +1,24 @@
 //! Turning histories on and off.
 //!
-//! A crash leaves a state with its history or without: each is one publication. What is left of a dropped history is
-//! destroyed in steps, as a dropped state is.
+//! A crash leaves a state with its history or without: each is one publication. What is left of a dropped
+//! history is destroyed in steps, as a dropped state is.
 
+use super::{History, HistoryKeys};
+use crate::context::StateContext;
+use crate::context::directory::{HistoryEntry, StateEntry};
+use crate::context::state::State;
+use crate::reclamation::vacuum::Dropping;
+use crate::visibility::snapshot::Class;
+use crate::{Error, Result, StateId, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{History, HistoryKeys};
-use crate::context::StateContext;
-use crate::directory::{HistoryEntry, StateEntry};
-use crate::snapshot::Class;
-use crate::state::State;
-use crate::vacuum::Dropping;
-use crate::{Error, Result, StateId, Timestamp};
-
 impl StateContext {
-    /// Keeps the versions of the state's keys from now on, for `kept` after they have ended, `None`: for ever; or
-    /// changes the retention if it does so already. Earlier versions cannot be read. Like a creation it survives a
-    /// crash with the next commit that does. Its keys may have at most about half of the bytes that others may.
+    /// Keeps the versions of the state's keys from now on, for `kept` after they have ended, `None`: for
+    /// ever; or changes the retention if it does so already. Earlier versions cannot be read. Like a creation
+    /// it survives a crash with the next commit that does. Its keys may have at most about half of the bytes
+    /// that others may.
     pub fn keep_history(&self, id: StateId, kept: Option<Duration>) -> Result<()> {
         let retention_ns = kept.map_or(u64::MAX, |kept| u64::try_from(kept.as_nanos()).unwrap_or(u64::MAX));
         let _ddl = self.ddl.lock();
@@ -33,7 +33,8 @@ impl StateContext {
         self.keeps_history.store(true, Ordering::SeqCst);
         let (slot, _) = self.claim()?;
         let (from, made) = {
-            // No commit into the state is in flight: those before had nothing to record, those after find the history.
+            // No commit into the state is in flight: those before had nothing to record, those after find the
+            // history.
             let _writer = state.group.hold();
             self.active.catch_up(self.clock.now_ns());
             let stamp = self.active.stamp(slot, Class::Slow);
@@ -73,8 +74,8 @@ impl StateContext {
         Ok(history)
     }
 
-    /// Drops the version history of the state; its space is freed, in steps, once no transaction reads it. Does nothing
-    /// if there is none.
+    /// Drops the version history of the state; its space is freed, in steps, once no transaction reads it.
+    /// Does nothing if there is none.
     pub fn drop_history(&self, id: StateId) -> Result<()> {
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;

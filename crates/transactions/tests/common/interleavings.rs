@@ -1,17 +1,15 @@
-//! Every interleaving of small transactions, on any protocol: the committed ones must be as if they had run one after
-//! another.
+//! Every interleaving of small transactions, on any protocol: the committed ones must be as if they had run
+//! one after another.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
+use super::{key, scan, volatile};
 use entresol_memory::Durability;
 use entresol_structures::KeyWidth;
 use entresol_transactions::{
     ContextOptions, Error, Isolation, KeyRange, Protocol, State, StateContext, Transaction,
 };
-
-use super::{key, scan, volatile};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A step of a transaction. Each ends with a commit.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +29,8 @@ use Step::{Delete, Increment, Read, Scan, Write};
 /// Transactions that run side by side.
 pub(crate) type Program = &'static [&'static [Step]];
 
-/// The anomalies of the literature (Berenson et al., Adya, Fekete et al.) as programs over the keys 1 and 2, which are
-/// there, and 3, which is not.
+/// The anomalies of the literature (Berenson et al., Adya, Fekete et al.) as programs over the keys 1 and 2,
+/// which are there, and 3, which is not.
 pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("dirty write", &[&[Write(1), Write(2)], &[Write(2), Write(1)]]),
     ("dirty read", &[&[Write(1), Delete(2)], &[Read(1), Read(2)]]),
@@ -198,7 +196,8 @@ fn replay(done: &Done, rows: &mut Rows) -> bool {
     })
 }
 
-/// Tells whether there is an order of the committed ones that explains what they read, and the rows at the end.
+/// Tells whether there is an order of the committed ones that explains what they read, and the rows at the
+/// end.
 fn is_serializable(committed: &[&Done], end: &Rows) -> bool {
     fn from(rows: &Rows, left: &[&Done], end: &Rows) -> bool {
         if left.is_empty() {
@@ -246,7 +245,8 @@ pub(crate) struct LookupOutcome {
     pub(crate) violation: Option<String>,
 }
 
-/// Runs every interleaving of every program, those of three transactions up to `of_three_max` evenly chosen ones.
+/// Runs every interleaving of every program, those of three transactions up to `of_three_max` evenly chosen
+/// ones.
 pub(crate) fn look(protocol: Protocol, of_three_max: usize) -> LookupOutcome {
     let bench = Bench::new(protocol);
     let mut found = LookupOutcome::default();

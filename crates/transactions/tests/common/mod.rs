@@ -3,12 +3,11 @@
 
 pub(crate) mod interleavings;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{KeyRange, State, StateContext, Transaction};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 

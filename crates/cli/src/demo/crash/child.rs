@@ -6,12 +6,8 @@
 //! end T A P50 P99  ended by itself: transactions, aborts, percentiles of the commit in microseconds
 //! ```
 //!
-//! A line is one write to a pipe: it is there completely or not at all. If the reader is gone, the process ends.
-
-use std::io::Write;
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+//! A line is one write to a pipe: it is there completely or not at all. If the reader is gone, the process
+//! ends.
 
 use crate::arguments::SmartMeteringArguments;
 use crate::demo::note_reports;
@@ -20,6 +16,10 @@ use crate::demo::sinks::StreamName;
 use crate::demo::summary::Summary;
 use crate::demo::topology::{Plan, Topologies};
 use crate::error::Result;
+use std::io::Write;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(1);
 

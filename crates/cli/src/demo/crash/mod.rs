@@ -1,13 +1,13 @@
-//! The crash loop: a child process runs the demo and is killed with SIGKILL at random times; the parent reopens the
-//! database, verifies it, and goes on.
+//! The crash loop: a child process runs the demo and is killed with SIGKILL at random times; the parent
+//! reopens the database, verifies it, and goes on.
 //!
 //! After each kill:
 //!
-//! - *lost*: transactions that the child reported committed and whose position is not stored. Only with `--durability
-//!   sync` is a report a promise; with the others, lost transactions are not counted.
-//! - *torn*: states that are not exactly what the streams produce up to the stored positions ([`oracle`], [`verify`]),
-//!   or a position inside a transaction. So an unreported transaction is there completely, over all states of its
-//!   group, or not at all.
+//! - *lost*: transactions that the child reported committed and whose position is not stored. Only with
+//!   `--durability sync` is a report a promise; with the others, lost transactions are not counted.
+//! - *torn*: states that are not exactly what the streams produce up to the stored positions ([`oracle`],
+//!   [`verify`]), or a position inside a transaction. So an unreported transaction is there completely, over
+//!   all states of its group, or not at all.
 //!
 //! - Findings of `entresol check` count as torn, too.
 //!
@@ -18,13 +18,6 @@ pub mod oracle;
 pub mod verify;
 pub mod victim;
 
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use entresol::Durability;
-
 use super::feed::noise;
 use super::setup::{self, Input, Positions};
 use super::summary::Summary;
@@ -32,6 +25,11 @@ use super::{pool_bytes, score, snapshots};
 use crate::arguments::SmartMeteringArguments;
 use crate::error::Result;
 use crate::tools::check;
+use entresol::Durability;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 use verify::{Oracles, Verdict};
 use victim::{Victim, VictimReport};
 
@@ -122,7 +120,8 @@ impl CrashLoop<'_> {
         Ok(())
     }
 
-    /// Checks the database that the victim has left, reopens it, and compares it with the reports and with the oracle.
+    /// Checks the database that the victim has left, reopens it, and compares it with the reports and with
+    /// the oracle.
     fn examine(&mut self, reported: &VictimReport) -> Result<()> {
         let problems = check::check(&self.dir(), |_| {})?.problems;
         problems.iter().for_each(|problem| tracing::error!("torn: a check finds {problem}"));

@@ -1,16 +1,14 @@
 //! Expected contents of the tables after a prefix of the streams: computed again, without the database.
 //!
-//! The oracle keeps its results and only goes forward, so a check costs the items since the last one. Sums are added in
-//! the order of arrival, as the operators do: results are equal to the last bit.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use entresol::tables::Value;
+//! The oracle keeps its results and only goes forward, so a check costs the items since the last one. Sums
+//! are added in the order of arrival, as the operators do: results are equal to the last bit.
 
 use crate::demo::feed::{Channel, Feeds, HouseholdReading, InfrastructureReading, Revision, WINDOW_US};
 use crate::demo::rules::{self, Limits};
 use crate::demo::topology;
+use entresol::tables::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The rows of a table by key: key values, then the others.
 pub type Expected = BTreeMap<Vec<Value>, Vec<Value>>;

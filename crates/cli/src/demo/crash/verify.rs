@@ -1,17 +1,15 @@
 //! Verification that a reopened database is the result of a prefix of the streams.
 //!
-//! The stored positions say which prefix; the oracle says what all states must hold after it. A transaction of which
-//! anything is missing, or anything is there too early, makes some table differ.
-
-use std::sync::Arc;
-
-use entresol::Database;
-use entresol::tables::{ScanRange, Table, Value};
+//! The stored positions say which prefix; the oracle says what all states must hold after it. A transaction
+//! of which anything is missing, or anything is there too early, makes some table differ.
 
 use super::oracle::{Expected, HouseholdOracle, InfrastructureOracle};
 use crate::demo::feed::Feeds;
 use crate::demo::setup::Positions;
 use crate::error::Result;
+use entresol::Database;
+use entresol::tables::{ScanRange, Table, Value};
+use std::sync::Arc;
 
 /// The oracles of the two topologies.
 #[derive(Default)]

@@ -1,5 +1,7 @@
 //! The parent's side of a victim: start it, listen to it, kill it.
 
+use crate::arguments::SmartMeteringArguments;
+use crate::error::{Error, Result};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,9 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-
-use crate::arguments::SmartMeteringArguments;
-use crate::error::{Error, Result};
 
 /// Time after which a victim that is not ready will never be.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);

@@ -8,18 +8,17 @@
 //! ```
 //!
 //! Missing files are left out, with a notice. The clock of the demo is that of the machine temperature; the
-//! transformers are moved to it by whole days, the household is replayed on it; all ends when the machine's series
-//! ends. Without a machine, the first transformer sets the clock.
-
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
+//! transformers are moved to it by whole days, the household is replayed on it; all ends when the machine's
+//! series ends. Without a machine, the first transformer sets the clock.
 
 use super::household_file::{HouseholdFile, Replay};
 use super::rejects::Rejects;
 use super::{Channel, DAY_US, Feed, InfrastructureReading, KnownFailure, Revision, Shares};
 use super::{learned, series_file};
 use crate::error::{Error, Result};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
 
 /// The household's file.
 pub const HOUSEHOLD: &str = "household/household_power_consumption.txt";
@@ -89,7 +88,8 @@ impl Files {
         self.infrastructure.len() as u64
     }
 
-    /// Shares of `readings` readings: the infrastructure is complete where that leaves half to the households.
+    /// Shares of `readings` readings: the infrastructure is complete where that leaves half to the
+    /// households.
     pub fn shares(&self, readings: u64) -> Shares {
         let most = if self.household.is_some() { readings / 2 } else { readings };
         let infrastructure = self.infrastructure_count().min(most);

@@ -1,18 +1,16 @@
 //! Minute readings of one household, replayed for any number of meters.
 //!
 //! Meter m reads the file `7 m mod 120` minutes late. At each minute of the demo a meter takes a row with the
-//! same time of day; where the file has several (it is longer than a day), day after day another, and each meter
-//! begins at another one. So a file of any length of a day or more is replayed without an end, and the time of
-//! day stays right. A minute that the file lacks is a missing value.
-
-use std::path::Path;
-
-use entresol::tables::calendar;
+//! same time of day; where the file has several (it is longer than a day), day after day another, and each
+//! meter begins at another one. So a file of any length of a day or more is replayed without an end, and the
+//! time of day stays right. A minute that the file lacks is a missing value.
 
 use super::rejects::Rejects;
 use super::series_file::{Fields, read_rows};
 use super::{DAY_US, Feed, HouseholdReading, MINUTE_US};
 use crate::error::{Error, Result};
+use entresol::tables::calendar;
+use std::path::Path;
 
 const MINUTES_OF_DAY: i64 = DAY_US / MINUTE_US;
 /// Minutes between the first and the last row of a file: ten years.

@@ -1,14 +1,14 @@
 //! Limits learned from the readings themselves, for the real series, which come without a specification.
 //!
-//! - A channel has wide provisional limits at first. After a week, its limits become the mean of the readings so
-//!   far, give or take some standard deviations: three for a machine, which is set once, by its commissioning
-//!   week; four for a transformer, whose season moves: it is set anew each week by the two weeks before.
+//! - A channel has wide provisional limits at first. After a week, its limits become the mean of the readings
+//!   so far, give or take some standard deviations: three for a machine, which is set once, by its
+//!   commissioning week; four for a transformer, whose season moves: it is set anew each week by the two
+//!   weeks before.
 //! - A revision at time t only uses readings before t.
 
+use super::{Channel, DAY_US, InfrastructureReading, Revision};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-use super::{Channel, DAY_US, InfrastructureReading, Revision};
 
 /// Plan for learning the limits of a channel.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,9 +1,9 @@
-//! Inputs of the demo's three streams: readings of households, readings of the infrastructure, and revisions of the
-//! specification; simulated ([`simulator`]) or from files ([`files`]).
+//! Inputs of the demo's three streams: readings of households, readings of the infrastructure, and revisions
+//! of the specification; simulated ([`simulator`]) or from files ([`files`]).
 //!
-//! - A feed is addressed by index: item `i` is a pure function of the settings (seed, number of meters, files),
-//!   so a source continues after a crash by going on at the position that was committed, and the crash check
-//!   recomputes what any prefix must have produced.
+//! - A feed is addressed by index: item `i` is a pure function of the settings (seed, number of meters,
+//!   files), so a source continues after a crash by going on at the position that was committed, and the
+//!   crash check recomputes what any prefix must have produced.
 //! - Items come in the order of their event times. A missing value is `None`; its reading still counts.
 //! - A revision of the specification only uses readings with an earlier event time.
 //! - Memory: simulated feeds keep nothing; feeds from files keep at most [`ROWS_MAX`] rows per file.

@@ -1,12 +1,12 @@
-//! Rows that could not be read: counted, and written to a file with position and reason, while the rest goes on.
+//! Rows that could not be read: counted, and written to a file with position and reason, while the rest goes
+//! on.
 //!
-//! The file is CSV with a header (`file,line,reason,row`), made new at the first rejected row of a run; no bad
-//! row, no file. At most [`WRITTEN_MAX`] rows are written; all are counted.
-
-use std::fs::File;
-use std::path::{Path, PathBuf};
+//! The file is CSV with a header (`file,line,reason,row`), made new at the first rejected row of a run; no
+//! bad row, no file. At most [`WRITTEN_MAX`] rows are written; all are counted.
 
 use crate::error::{Error, Result};
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 /// Rows that are written to the reject file; further ones are only counted.
 pub const WRITTEN_MAX: u64 = 100_000;

@@ -1,18 +1,16 @@
-//! Reading rows of delimited text with a header, and the infrastructure's series: the two transformers' hourly
-//! loads and oil temperature, and series of `timestamp,value`.
+//! Reading rows of delimited text with a header, and the infrastructure's series: the two transformers'
+//! hourly loads and oil temperature, and series of `timestamp,value`.
 //!
-//! A bad row (too few fields, no time, no number) goes to the rejects with its line and the reason, and the rest
-//! goes on; `?` or nothing in place of a number is a missing value. A file without the expected header is an
-//! error of the entire file.
-
-use std::path::Path;
-
-use csv::{ByteRecord, ReaderBuilder};
-use entresol::tables::calendar;
+//! A bad row (too few fields, no time, no number) goes to the rejects with its line and the reason, and the
+//! rest goes on; `?` or nothing in place of a number is a missing value. A file without the expected header
+//! is an error of the entire file.
 
 use super::rejects::Rejects;
 use super::{Channel, InfrastructureReading, ROWS_MAX};
 use crate::error::{Error, Result};
+use csv::{ByteRecord, ReaderBuilder};
+use entresol::tables::calendar;
+use std::path::Path;
 
 /// The fields of one row in the order that was asked for.
 pub struct Fields<'a> {

@@ -1,16 +1,16 @@
 //! The seeded simulator: the same profiles as the real series, any number of meters, failures at known times.
 //!
-//! - Households: a daily and weekly load profile, of its own size per meter, anew per half hour, with noise per minute;
-//!   the voltage sags with the load; 1.25% of the values are missing.
-//! - Transformers: the load is the consumption of their households and 6% of losses; the oil temperature follows the
-//!   load of the last two hours. Generators: a temperature with a daily swing.
-//! - Each channel fails once in three days for 6 to 12 hours: a transformer's load rises by unmetered draw, its
-//!   oil by a failed cooler; a generator's temperature falls away. The specification tells these from normal.
-
-use std::sync::Arc;
+//! - Households: a daily and weekly load profile, of its own size per meter, anew per half hour, with noise
+//!   per minute; the voltage sags with the load; 1.25% of the values are missing.
+//! - Transformers: the load is the consumption of their households and 6% of losses; the oil temperature
+//!   follows the load of the last two hours. Generators: a temperature with a daily swing.
+//! - Each channel fails once in three days for 6 to 12 hours: a transformer's load rises by unmetered draw,
+//!   its oil by a failed cooler; a generator's temperature falls away. The specification tells these from
+//!   normal.
 
 use super::{Channel, DAY_US, Feed, HouseholdReading, InfrastructureReading, KnownFailure, MINUTE_US};
 use super::{Revision, WINDOW_US, noise};
+use std::sync::Arc;
 
 /// The simulated time begins here: Monday, 2025-01-06 00:00 UTC.
 pub const ORIGIN_US: i64 = 20_094 * DAY_US;

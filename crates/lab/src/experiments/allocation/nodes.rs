@@ -102,8 +102,8 @@ pub(super) fn beside_undo_log(
     Ok(())
 }
 
-/// A root object with the head of a list of nodes for each thread: the offset of the node, behind the word that the
-/// undo log's pointers have in front.
+/// A root object with the head of a list of nodes for each thread: the offset of the node, behind the word
+/// that the undo log's pointers have in front.
 fn anchors(pool: &Pool) -> Result<Vec<u64>, Error> {
     let object = pool.reserve(THREADS_MAX * 64)?;
     let at = object.offset();
@@ -124,8 +124,8 @@ fn fill(words: &[AtomicU64], before: u64) {
     }
 }
 
-/// All ways in turn, round by round. Returns the objects that the undo log's heaps consist of, and whether every node
-/// was found in its list. A few nodes of ours stay as well.
+/// All ways in turn, round by round. Returns the objects that the undo log's heaps consist of, and whether
+/// every node was found in its list. A few nodes of ours stay as well.
 fn measure(
     pool: &Pool,
     sizes: &Sizes,
@@ -272,8 +272,8 @@ fn list(pool: &Pool, anchor: u64) -> Vec<u64> {
     nodes
 }
 
-/// Opens the pool again, without closing it before, and compares what is allocated with what is reachable: what is
-/// known, and the nodes.
+/// Opens the pool again, without closing it before, and compares what is allocated with what is reachable:
+/// what is known, and the nodes.
 fn is_whole_after_reopening(
     medium: Medium,
     dir: &TempDir,

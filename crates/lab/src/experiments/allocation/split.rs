@@ -1,6 +1,7 @@
-//! Share of allocation in a leaf's split: sequential inserts into the FPTree, each timed. Inserts that allocate are
-//! the splits; what they cost beyond a plain insert is the split. Beside it, the allocation alone: reserving and
-//! publishing an object of a leaf's size, without filling it, ours and through the undo log.
+//! Share of allocation in a leaf's split: sequential inserts into the FPTree, each timed. Inserts that
+//! allocate are the splits; what they cost beyond a plain insert is the split. Beside it, the allocation
+//! alone: reserving and publishing an object of a leaf's size, without filling it, ours and through the undo
+//! log.
 
 use super::undo_log::{Metadata, UndoHeap};
 use super::{Medium, RUN, Sizes};

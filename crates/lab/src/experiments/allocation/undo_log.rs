@@ -1,24 +1,27 @@
-//! The baseline: allocation through undo-log transactions of the kind of PMDK's libpmemobj, over the same pool.
+//! The baseline: allocation through undo-log transactions of the kind of PMDK's libpmemobj, over the same
+//! pool.
 //!
-//! Steps of libpmemobj (1.13; `pmemobj_tx_add_range(3)`, `pmemobj_tx_alloc(3)`, and "Programming Persistent Memory",
-//! Scargall 2020, chapter 16) does to allocate an object and to make a pointer refer to it:
+//! Steps of libpmemobj (1.13; `pmemobj_tx_add_range(3)`, `pmemobj_tx_alloc(3)`, and "Programming Persistent
+//! Memory", Scargall 2020, chapter 16) does to allocate an object and to make a pointer refer to it:
 //!
-//! 0. A lane is claimed: one of a fixed number of undo logs. Objects have a header of 16 bytes in front; a pointer has 16
-//!    bytes as well, the pool's number and the offset.
-//! 1. A range that is going to change is looked up in a tree in DRAM and, if it is new there, copied to the undo log
-//!    of the thread's lane: the header of the log's next entry is zeroed, flushed and fenced; the entry, with
-//!    offset, size, generation and checksum in whole cache lines, is written, flushed and fenced. Only then is the
-//!    range changed in place.
+//! 0. A lane is claimed: one of a fixed number of undo logs. Objects have a header of 16 bytes in front; a
+//!    pointer has 16 bytes as well, the pool's number and the offset.
+//! 1. A range that is going to change is looked up in a tree in DRAM and, if it is new there, copied to the
+//!    undo log of the thread's lane: the header of the log's next entry is zeroed, flushed and fenced; the
+//!    entry, with offset, size, generation and checksum in whole cache lines, is written, flushed and fenced.
+//!    Only then is the range changed in place.
 //! 2. An object is reserved in DRAM; the tree notes it as a range to flush that needs no copy.
 //! 3. Commit: all ranges of the tree are flushed; fence. What the heap's metadata must become is carried out;
 //!    the log is made invalid by a new generation number; flush, fence.
 //!
-//! Two ways for the heap's metadata (the bitmap word of a run of blocks): [`Metadata::Undone`] treats it as every
-//! other range, copied to the log before it is changed; [`Metadata::Redone`] is what libpmemobj has done since 1.5:
-//! the bit is set at commit, and a single word needs no redo record, only its own flush and fence.
+//! Two ways for the heap's metadata (the bitmap word of a run of blocks): [`Metadata::Undone`] treats it as
+//! every other range, copied to the log before it is changed; [`Metadata::Redone`] is what libpmemobj has
+//! done since 1.5: the bit is set at commit, and a single word needs no redo record, only its own flush and
+//! fence.
 //!
-//! Left out in favour of the baseline: `setjmp`, the allocation of each of the tree's nodes, recyclers, sorting and
-//! locking of the actions at commit. libpmemobj itself is slower than this stand-in (`docs/design/0010`).
+//! Left out in favour of the baseline: `setjmp`, the allocation of each of the tree's nodes, recyclers,
+//! sorting and locking of the actions at commit. libpmemobj itself is slower than this stand-in
+//! (`docs/design/0010`).
 
 use entresol_memory::{Pool, Result};
 use std::collections::BTreeMap;
@@ -97,8 +100,8 @@ impl<'p> UndoHeap<'p> {
         Ok(Lane { pool: self.pool, log, generation: 0, next_entry: LINE_BYTES, claimed, ranges })
     }
 
-    /// Allocates an object, lets `fill` write its first bytes, which are flushed, and makes the pointer at `pointer`
-    /// (pool number and offset) refer to it, in one transaction.
+    /// Allocates an object, lets `fill` write its first bytes, which are flushed, and makes the pointer at
+    /// `pointer` (pool number and offset) refer to it, in one transaction.
     pub(super) fn allocate(
         &self,
         lane: &mut Lane<'p>,

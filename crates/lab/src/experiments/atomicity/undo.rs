@@ -1,10 +1,10 @@
 //! The baseline: undo-log transactions of the kind of PMDK's libpmemobj, over ranges of any length.
 //!
-//! Steps of `pmemobj_tx_add_range(3)` and the commit (libpmemobj 1.13; "Programming Persistent Memory", Scargall 2020,
-//! chapter 16): the header of the log's next entry is zeroed, flushed and fenced; the entry with offset, size,
-//! generation, checksum and the old words, in whole cache lines, is written, flushed and fenced; only then is the range
-//! changed in place. At commit all ranges are flushed; fence; the log is made invalid by a new generation number;
-//! flush; fence. [`UndoLog::open`] puts back what a crash interrupted.
+//! Steps of `pmemobj_tx_add_range(3)` and the commit (libpmemobj 1.13; "Programming Persistent Memory",
+//! Scargall 2020, chapter 16): the header of the log's next entry is zeroed, flushed and fenced; the entry
+//! with offset, size, generation, checksum and the old words, in whole cache lines, is written, flushed and
+//! fenced; only then is the range changed in place. At commit all ranges are flushed; fence; the log is made
+//! invalid by a new generation number; flush; fence. [`UndoLog::open`] puts back what a crash interrupted.
 //!
 //! Left out in favour of the baseline: `setjmp`, the tree that notes which ranges are in the log, lanes.
 

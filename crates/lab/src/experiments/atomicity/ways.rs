@@ -163,7 +163,8 @@ impl<'p> Nodes<'p> {
     }
 }
 
-/// The dissertation's *move node* (E6): presorted entries from DRAM become a node, and one word says where it is.
+/// The dissertation's *move node* (E6): presorted entries from DRAM become a node, and one word says where it
+/// is.
 pub(super) struct Moves<'p> {
     pool: &'p Pool,
     slots: Vec<u64>,

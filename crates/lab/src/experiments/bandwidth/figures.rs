@@ -64,7 +64,8 @@ pub(super) fn curves_of(
     Ok(())
 }
 
-/// Highest bandwidth of one socket over all thread counts and access sizes, beside the paper's of this kind of memory.
+/// Highest bandwidth of one socket over all thread counts and access sizes, beside the paper's of this kind
+/// of memory.
 pub(super) fn peaks(
     medium: &mut Measured<'_>,
     [read, write]: [Option<&str>; 2],

@@ -1,15 +1,14 @@
-//! The paper's twelve insights as questions to a medium. Each answer has the figures it rests on; an insight about
-//! sockets has no answer on a machine with one.
+//! The paper's twelve insights as questions to a medium. Each answer has the figures it rests on; an insight
+//! about sockets has no answer on a machine with one.
 
 use super::figures::size;
 use crate::Error;
 use crate::media::Measured;
 use crate::report::Report;
-use entresol_memory::profile::{Access, Direction, Pattern, Place, Workload};
-use serde_json::{Value, json};
-
 use Direction::{Read, Write};
 use Pattern::{Grouped, Individual, Random};
+use entresol_memory::profile::{Access, Direction, Pattern, Place, Workload};
+use serde_json::{Value, json};
 
 /// Differences below this are noise.
 const NOISE: f64 = 0.05;

@@ -1,5 +1,6 @@
-//! The same device once more from below: single accesses through a modelled pool, line by line through caches, buffers
-//! and queues. Latencies, amplification and one thread's bandwidth come out of the model instead of a curve.
+//! The same device once more from below: single accesses through a modelled pool, line by line through
+//! caches, buffers and queues. Latencies, amplification and one thread's bandwidth come out of the model
+//! instead of a curve.
 
 use crate::Error;
 use crate::asked::Asked;
@@ -114,8 +115,8 @@ pub(super) fn run(profile: &Profile, report: &mut Report) -> Result<(), Error> {
 /// Bandwidth of one thread in GB/s, by write, random and bytes of an access.
 type Bandwidths = [((bool, bool, u64), f64)];
 
-/// Insights of the paper that one thread on one socket can show, from the model's caches, buffers and queues; and the
-/// model beside the curves that were transcribed from the paper.
+/// Insights of the paper that one thread on one socket can show, from the model's caches, buffers and queues;
+/// and the model beside the curves that were transcribed from the paper.
 fn insights(profile: &Profile, bandwidths: &Bandwidths, report: &mut Report) {
     let of = |write: bool, random: bool, bytes: u64| {
         let found = bandwidths.iter().find(|(access, _)| *access == (write, random, bytes));

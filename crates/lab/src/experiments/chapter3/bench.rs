@@ -1,5 +1,6 @@
 //! Pools to measure on, and reading keys of a node so that each is billed.
 
+use super::points::Cost;
 use crate::{Error, RunOptions};
 use entresol_memory::profile::Profile;
 use entresol_memory::{DomainChoice, ModelledCost, Pool, PoolOptions};
@@ -9,8 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use tempfile::TempDir;
-
-use super::points::Cost;
 
 pub(super) const LINE_BYTES: u64 = 64;
 
@@ -30,8 +29,8 @@ pub(super) fn modelled(profile: &str) -> Result<Arc<Pool>, Error> {
     Ok(pool)
 }
 
-/// Caches as much smaller as there are fewer keys than ten million. What the hotspot index is compared with must not
-/// be an index that the processor's caches hold.
+/// Caches as much smaller as there are fewer keys than ten million. What the hotspot index is compared with
+/// must not be an index that the processor's caches hold.
 pub(in crate::experiments) fn scaled(mut profile: Profile, keys: u64) -> Profile {
     let last = profile.caches.len() - 1;
     profile.caches.swap(1, last);
@@ -48,8 +47,8 @@ pub(in crate::experiments) fn scaled(mut profile: Profile, keys: u64) -> Profile
 const SCRATCH_BYTES: usize = 256 << 10;
 const SCRATCH: &str = "scratch";
 
-/// Fills the device's own buffers with lines that are not used later: nodes that were just written are not in them any more, and
-/// what was to be written has been.
+/// Fills the device's own buffers with lines that are not used later: nodes that were just written are not in
+/// them any more, and what was to be written has been.
 pub(super) fn cool(pool: &Pool) {
     let offset = pool.root(SCRATCH).expect("every modelled pool here has it");
     for word in pool.view(offset, SCRATCH_BYTES / 8) {
@@ -79,7 +78,8 @@ pub(super) fn journal(options: &RunOptions) -> Result<(Arc<Pool>, TempDir), Erro
     Ok((Pool::create(dir.path(), &on)?, dir))
 }
 
-/// Number of nodes to act on: on the model few, since none of them is ever cached; by the clock more than caches hold.
+/// Number of nodes to act on: on the model few, since none of them is ever cached; by the clock more than
+/// caches hold.
 pub(super) fn instances(options: &RunOptions, by_clock: bool, bytes: usize) -> usize {
     match (options.quick, by_clock) {
         (true, _) => 12,
@@ -156,7 +156,8 @@ thread_local! {
     static READING: RefCell<Option<Reading>> = const { RefCell::new(None) };
 }
 
-/// A key whose reads are billed to a modelled pool, one by one: node layouts read keys through [`FixedKey::load`].
+/// A key whose reads are billed to a modelled pool, one by one: node layouts read keys through
+/// [`FixedKey::load`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Billed(pub(super) u64);
 
@@ -219,8 +220,8 @@ impl Reading {
     }
 }
 
-/// Bills what `work` reads of the keys that begin at an offset; `front` is fetched with the keys of a linear search, and
-/// before those of the others.
+/// Bills what `work` reads of the keys that begin at an offset; `front` is fetched with the keys of a linear
+/// search, and before those of the others.
 pub(super) fn billed<R>(
     pool: &Arc<Pool>,
     access: Access,

@@ -1,5 +1,5 @@
-//! E1, search in a node (figure 3.7): each layout by the access that suits it, the key first, in the middle, last. And
-//! table 3.2: entries that fit.
+//! E1, search in a node (figure 3.7): each layout by the access that suits it, the key first, in the middle,
+//! last. And table 3.2: entries that fit.
 
 use super::bench::{
     Access, Billed, LINE_BYTES, average, billed, cool, free, instances, journal, node, object, optane,

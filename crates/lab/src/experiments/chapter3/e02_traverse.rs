@@ -1,8 +1,9 @@
-//! E2, traversal without search (figure 3.8): following pointers through nodes of 1 KiB, each a random one; inner nodes
-//! in persistent memory or in DRAM, the last node always persistent.
+//! E2, traversal without search (figure 3.8): following pointers through nodes of 1 KiB, each a random one;
+//! inner nodes in persistent memory or in DRAM, the last node always persistent.
 //!
-//! A chain of nodes says again what latency the profiles have: it checks the model. What a hybrid layout is worth to a
-//! structure of ours is measured on lookups of wB+-trees, all of them in persistent memory or with inner nodes in DRAM.
+//! A chain of nodes says again what latency the profiles have: it checks the model. What a hybrid layout is
+//! worth to a structure of ours is measured on lookups of wB+-trees, all of them in persistent memory or with
+//! inner nodes in DRAM.
 
 use super::bench::{average, cool, instances, modelled, object, optane, scaled, settle, so_far};
 use super::points::{Cost, Point, Points};
@@ -92,8 +93,9 @@ pub(super) fn measure(options: &RunOptions) -> Result<Points, Error> {
     Ok(points)
 }
 
-/// Modelled ns of a lookup in a wB+-tree of random keys, all of it persistent or with inner nodes in DRAM, which are not
-/// billed. Caches are as much smaller than the paper's as the tree is smaller than one of ten million keys.
+/// Modelled ns of a lookup in a wB+-tree of random keys, all of it persistent or with inner nodes in DRAM,
+/// which are not billed. Caches are as much smaller than the paper's as the tree is smaller than one of ten
+/// million keys.
 fn lookup_ns(options: &RunOptions, keys: u64, is_hybrid: bool) -> Result<(f64, bool), Error> {
     macro_rules! measure {
         ($tree:ty) => {{

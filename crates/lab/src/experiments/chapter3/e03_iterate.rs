@@ -1,4 +1,5 @@
-//! E3, iterating through linked leaves of 1 KiB (figure 3.9): directly, by the bitmap, by the indirection array.
+//! E3, iterating through linked leaves of 1 KiB (figure 3.9): directly, by the bitmap, by the indirection
+//! array.
 
 use super::bench::{LINE_BYTES, average, cool, fetch, free, journal, node, object, optane, settle, so_far};
 use super::claims::{differs, holds};

@@ -1,5 +1,5 @@
-//! E4, insert into a node (figure 3.10): one entry into the only free place, its key the first, in the middle, the last.
-//! The search is not part of it.
+//! E4, insert into a node (figure 3.10): one entry into the only free place, its key the first, in the
+//! middle, the last. The search is not part of it.
 
 use super::claims::{differs, holds};
 use super::operation::{Entries, NodeOperation, PLACES, even_keys, place};

@@ -1,5 +1,6 @@
-//! E5, split of a full leaf (figure 3.11): *move* takes the upper half to a fresh node, *copy* copies the whole node and
-//! resets bits. With the allocation of the fresh node; `allocation` says how much of a split that is.
+//! E5, split of a full leaf (figure 3.11): *move* takes the upper half to a fresh node, *copy* copies the
+//! whole node and resets bits. With the allocation of the fresh node; `allocation` says how much of a split
+//! that is.
 
 use super::claims::{differs, holds};
 use super::operation::{Entries, NodeOperation, even_keys};

@@ -1,5 +1,5 @@
-//! E6, move from DRAM to a persistent node (figure 3.12): an array of key-value pairs, sorted before or on the way; with
-//! no, individual and transactional failure atomicity.
+//! E6, move from DRAM to a persistent node (figure 3.12): an array of key-value pairs, sorted before or on
+//! the way; with no, individual and transactional failure atomicity.
 
 use super::bench::{average, cool, free, instances, journal, object, optane, settle, so_far};
 use super::claims::holds;
@@ -113,8 +113,8 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
     );
 }
 
-/// Adds the cost of sorting on the way. The model bills the device only, for which both ways are one; the processor's
-/// part is the difference of both by the clock.
+/// Adds the cost of sorting on the way. The model bills the device only, for which both ways are one; the
+/// processor's part is the difference of both by the clock.
 fn sorting(points: &Points, names: [&str; 3], report: &mut Report) {
     const PAPER: [&str; 3] = ["4 to 5", "3 to 5", "2 to 3.5"];
     report.note(

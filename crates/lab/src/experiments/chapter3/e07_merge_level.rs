@@ -1,9 +1,10 @@
-//! E7, merge of four sorted nodes into a fresh one (figure 3.13): 2-way or K-way, directly or through a buffer in DRAM,
-//! unique keys or every key in all nodes; with individual and transactional failure atomicity.
+//! E7, merge of four sorted nodes into a fresh one (figure 3.13): 2-way or K-way, directly or through a
+//! buffer in DRAM, unique keys or every key in all nodes; with individual and transactional failure
+//! atomicity.
 //!
-//! A direct merge stores each entry into the fresh node when it is known; through DRAM, all are merged into a buffer that
-//! is then copied. Either reads its sources as streams, a few lines ahead. Of a 2-way merge, the first two results are in
-//! DRAM, and only the last merge differs.
+//! A direct merge stores each entry into the fresh node when it is known; through DRAM, all are merged into a
+//! buffer that is then copied. Either reads its sources as streams, a few lines ahead. Of a 2-way merge, the
+//! first two results are in DRAM, and only the last merge differs.
 
 use super::bench::{LINE_BYTES, average, cool, free, instances, journal, object, optane, settle, so_far};
 use super::claims::{differs, holds};

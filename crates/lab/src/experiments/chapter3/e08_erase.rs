@@ -1,4 +1,5 @@
-//! E8, erase from a full node (figure 3.14): the entry first, in the middle, last. The search is not part of it.
+//! E8, erase from a full node (figure 3.14): the entry first, in the middle, last. The search is not part of
+//! it.
 
 use super::claims::{differs, holds};
 use super::operation::{Entries, NodeOperation, PLACES, even_keys, place};
@@ -14,7 +15,8 @@ impl NodeOperation for Erase {
         &PLACES
     }
 
-    /// One place is free and was the last to become so: in a full node erasing would be a single word everywhere.
+    /// One place is free and was the last to become so: in a full node erasing would be a single word
+    /// everywhere.
     fn before(&self, _: usize, capacity: usize) -> Vec<Entries> {
         vec![even_keys(0..capacity)]
     }

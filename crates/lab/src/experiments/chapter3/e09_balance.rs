@@ -1,5 +1,5 @@
-//! E9, balance (figure 3.15): a full node gives a quarter to a neighbour that is one below half. With the left: it gets
-//! the smallest of the right one; with the right: it gets the largest of the left one.
+//! E9, balance (figure 3.15): a full node gives a quarter to a neighbour that is one below half. With the
+//! left: it gets the smallest of the right one; with the right: it gets the largest of the left one.
 
 use super::claims::{differs, holds};
 use super::operation::{Entries, NodeOperation, even_keys};

@@ -1,5 +1,5 @@
-//! E10, merge of two nodes (figure 3.16): all of the right one goes to the left one, which has smaller keys. Freeing the
-//! right one is not part of it.
+//! E10, merge of two nodes (figure 3.16): all of the right one goes to the left one, which has smaller keys.
+//! Freeing the right one is not part of it.
 
 use super::claims::{differs, holds};
 use super::operation::{Entries, NodeOperation, even_keys};

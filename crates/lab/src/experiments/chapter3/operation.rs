@@ -30,8 +30,8 @@ pub(super) trait NodeOperation {
     /// All entries afterwards, in key order.
     fn after(&self, variant: usize, capacity: usize) -> Entries;
 
-    /// Returns true if it reads all of its nodes. If not, only the lines that it changes are fetched: a search is not
-    /// part of it.
+    /// Returns true if it reads all of its nodes. If not, only the lines that it changes are fetched: a
+    /// search is not part of it.
     fn reads_all(&self) -> bool {
         false
     }
@@ -75,7 +75,8 @@ pub(super) fn measure<O: NodeOperation>(
 /// Carries an operation out on nodes; returns the fresh node.
 type Act<O> = fn(&O, usize, &Arc<Pool>, &[u64]) -> Result<Option<u64>, Error>;
 
-/// An operation on one layout: what depends on the layout as functions, so that the measuring is compiled once.
+/// An operation on one layout: what depends on the layout as functions, so that the measuring is compiled
+/// once.
 struct On<'o, O> {
     operation: &'o O,
     bytes: usize,
@@ -133,10 +134,7 @@ fn act<O: NodeOperation, L: Layout>(
 ) -> Result<Option<u64>, Error> {
     let nodes: Vec<Node<'_>> = offsets.iter().map(|offset| node::<L>(pool, *offset)).collect();
     let mut with = pool.publication();
-    let fresh = match operation.takes_fresh() {
-        true => Some(with.allocate(pool.reserve(L::BYTES)?)),
-        false => None,
-    };
+    let fresh = if operation.takes_fresh() { Some(with.allocate(pool.reserve(L::BYTES)?)) } else { None };
     let fresh_node = fresh.map(|offset| node::<L>(pool, offset));
     operation.act::<L>(variant, &nodes, fresh_node, &mut Medium::Pool(pool, &mut with))?;
     if let Some(offset) = fresh {
@@ -174,7 +172,8 @@ impl<O: NodeOperation> On<'_, O> {
         Ok(all)
     }
 
-    /// The words that an instance's nodes have changed afterwards: node and word. Also verifies what the nodes hold.
+    /// The words that an instance's nodes have changed afterwards: node and word. Also verifies what the
+    /// nodes hold.
     fn changed_words(&self, variant: usize, points: &mut Points) -> Result<Vec<(usize, u64)>, Error> {
         let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() })?;
         let offsets = (self.instance)(self.operation, variant, &pool)?;

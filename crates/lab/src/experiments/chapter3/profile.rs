@@ -1,6 +1,6 @@
-//! `performance-profiles`: figure 3.17, how well each layout does each micro-operation, as a radar; and table 3.3, what each
-//! is for. Both are derived from E1, E3, E4, E5, E8, E9 and E10 on modelled Optane, nodes of 1 KiB: the best layout of an
-//! axis has 1, the others the best cost over theirs.
+//! `performance-profiles`: figure 3.17, how well each layout does each micro-operation, as a radar; and table
+//! 3.3, what each is for. Both are derived from E1, E3, E4, E5, E8, E9 and E10 on modelled Optane, nodes of 1
+//! KiB: the best layout of an axis has 1, the others the best cost over theirs.
 
 use super::points::{Cost, Points};
 use super::{e01_search, e03_iterate, e04_insert, e05_split, e08_erase, e09_balance, e10_merge};

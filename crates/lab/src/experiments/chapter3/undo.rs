@@ -1,5 +1,5 @@
-//! Three ways to write a range so that a power failure leaves it before or after (dissertation 3.3.4, figure 3.6), as E6
-//! and E7 compare them.
+//! Three ways to write a range so that a power failure leaves it before or after (dissertation 3.3.4, figure
+//! 3.6), as E6 and E7 compare them.
 
 use super::bench::{free, object};
 use crate::Error;
@@ -13,7 +13,8 @@ pub(super) enum Atomicity {
     None,
     /// The range is flushed; then one word, by which it counts.
     Individual,
-    /// An undo-log transaction of the kind of PMDK's around the whole: what the range holds is copied to a log first.
+    /// An undo-log transaction of the kind of PMDK's around the whole: what the range holds is copied to a
+    /// log first.
     Transaction,
 }
 
@@ -46,7 +47,8 @@ impl<'p> Target<'p> {
         Ok(Target { pool, log, next_free: object(pool, 64)? })
     }
 
-    /// Writes entries to a fresh range. A transaction has to log `logged_bytes` of it: as much as it may become.
+    /// Writes entries to a fresh range. A transaction has to log `logged_bytes` of it: as much as it may
+    /// become.
     pub(super) fn write(
         &self,
         atomicity: Atomicity,

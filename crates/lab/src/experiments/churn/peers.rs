@@ -1,18 +1,17 @@
-//! The same churn in SQLite and RocksDB, with the moving rows alone: one thread does the rounds of all sessions in turn,
-//! since both let one writer in at a time, and takes the samples between them. Durability `none` for both.
-
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use rocksdb::{DB, IteratorMode, Options as RocksOptions, WriteBatch, WriteOptions};
-use rusqlite::{Connection, params};
-use serde_json::json;
+//! The same churn in SQLite and RocksDB, with the moving rows alone: one thread does the rounds of all
+//! sessions in turn, since both let one writer in at a time, and takes the samples between them. Durability
+//! `none` for both.
 
 use super::samples::{Sample, Samples, allocated_bytes, resident_bytes};
 use super::{BATCH_ROWS, SESSION_KEYS, SESSIONS, Sizes};
 use crate::peers::peer_error;
 use crate::report::Report;
 use crate::{Error, RunOptions};
+use rocksdb::{DB, IteratorMode, Options as RocksOptions, WriteBatch, WriteOptions};
+use rusqlite::{Connection, params};
+use serde_json::json;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// A store with one table of the moving rows.
 trait Peer {

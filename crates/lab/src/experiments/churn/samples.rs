@@ -1,16 +1,14 @@
 //! Samples over time of one store, the two intervals that are compared, and their curves.
 
-use std::path::Path;
-use std::time::Duration;
-
-use serde_json::json;
-
 use super::Sizes;
 use crate::Error;
 use crate::asked::Asked;
 use crate::measure::median;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
+use serde_json::json;
+use std::path::Path;
+use std::time::Duration;
 
 const BYTES_PER_BLOCK: u64 = 512;
 const PAGE_BYTES: u64 = 4096;
@@ -76,7 +74,8 @@ impl Samples {
         if inside.is_empty() { f64::NAN } else { median(&inside) }
     }
 
-    /// Adds the medians of both intervals, a curve for each measure, and limits where a largest drift is given.
+    /// Adds the medians of both intervals, a curve for each measure, and limits where a largest drift is
+    /// given.
     pub(super) fn report(&self, store: &str, sizes: &Sizes, drift_max: Option<f64>, report: &mut Report) {
         let (interval, end) = (sizes.interval, sizes.total);
         for measure in &MEASURES {

@@ -1,4 +1,5 @@
-//! The independent checker: `adya`, a program of its own that knows Elle's anomalies and nothing of this database.
+//! The independent checker: `adya`, a program of its own that knows Elle's anomalies and nothing of this
+//! database.
 
 use super::worker::Workload;
 use crate::Error;

@@ -1,5 +1,5 @@
-//! Facts of an operation history: which writes were acknowledged, which were taken back, and what was
-//! there in the end. Needs no theory: an acknowledged write is there, one that was taken back is not, none twice.
+//! Facts of an operation history: which writes were acknowledged, which were taken back, and what was there
+//! in the end. Needs no theory: an acknowledged write is there, one that was taken back is not, none twice.
 
 use super::operations::WINDOW;
 use crate::Error;

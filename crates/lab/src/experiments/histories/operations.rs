@@ -1,8 +1,9 @@
 //! Random transactions over lists and registers, and carrying them out.
 //!
-//! A key's value is what was appended to it, numbers of four bytes one after the other; a register holds the last of them.
-//! Numbers are unique for a key, also over the lives of the process. Half of the operations read, a quarter of these by
-//! a range. Keys come from a window that moves on, so that lists stay short and all threads contend for them.
+//! A key's value is what was appended to it, numbers of four bytes one after the other; a register holds the
+//! last of them. Numbers are unique for a key, also over the lives of the process. Half of the operations
+//! read, a quarter of these by a range. Keys come from a window that moves on, so that lists stay short and
+//! all threads contend for them.
 
 use super::worker::Workload;
 use crate::measure::Random;

@@ -1,8 +1,10 @@
-//! The process that gets killed: threads of random transactions, and a line on its output for each begin and each end.
+//! The process that gets killed: threads of random transactions, and a line on its output for each begin and
+//! each end.
 //!
-//! A line is written as a whole before the transaction begins and after its commit is durable, so what the reader of
-//! the pipe has when the process is gone is an order in which things really happened. Without its input the process
-//! ends in order: it reads every key once more, closes the database, and is done. So it never outlives its parent.
+//! A line is written as a whole before the transaction begins and after its commit is durable, so what the
+//! reader of the pipe has when the process is gone is an order in which things really happened. Without its
+//! input the process ends in order: it reads every key once more, closes the database, and is done. So it
+//! never outlives its parent.
 
 use super::operations::{Generator, Lists, Operation, Outcome, WINDOW, fatal, render};
 use crate::Error;

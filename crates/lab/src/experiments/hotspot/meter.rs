@@ -25,8 +25,8 @@ pub(super) struct Work {
     pub(super) insert: f64,
 }
 
-/// Time of a hotspot index' operations where its lines are in the processor's caches and the index behind takes
-/// nothing, in ns.
+/// Time of a hotspot index' operations where its lines are in the processor's caches and the index behind
+/// takes nothing, in ns.
 pub(super) struct OwnWork {
     hit: f64,
     miss: f64,
@@ -83,7 +83,8 @@ impl Meter {
         Ok((cost() - before).ns() / numbers.len() as f64)
     }
 
-    /// Time of a get that the model does not bill: a wait for the lines of a lookup in DRAM, and processor time.
+    /// Time of a get that the model does not bill: a wait for the lines of a lookup in DRAM, and processor
+    /// time.
     pub(super) fn own_get_ns(&self, hits: f64, is_bypassed: bool) -> f64 {
         match self {
             Meter::Real => 0.0,
@@ -92,7 +93,8 @@ impl Meter {
         }
     }
 
-    /// Time of a change that the model does not bill: processor time. The lines arrive while the change is carried out.
+    /// Time of a change that the model does not bill: processor time. The lines arrive while the change is
+    /// carried out.
     pub(super) fn own_change_ns(&self) -> f64 {
         match self {
             Meter::Real => 0.0,
@@ -101,8 +103,8 @@ impl Meter {
     }
 }
 
-/// ns of an operation on the numbers below `keys`: the best of several rounds, since what disturbs the machine only
-/// adds.
+/// ns of an operation on the numbers below `keys`: the best of several rounds, since what disturbs the
+/// machine only adds.
 fn best_ns(keys: u64, mut operation: impl FnMut(u64)) -> f64 {
     let mut round = |_| {
         let start = std::time::Instant::now();

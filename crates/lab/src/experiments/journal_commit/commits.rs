@@ -61,8 +61,8 @@ fn rate_of_many(pool: &Arc<Pool>, lines: &[u64], ms: u64, durability: Durability
     Ok(commits as f64 / start.elapsed().as_secs_f64())
 }
 
-/// One committer beside the device, many beside one. The device's own speed changes from second to second on a
-/// shared machine, so that every ratio is of two measurements right after each other.
+/// One committer beside the device, many beside one. The device's own speed changes from second to second on
+/// a shared machine, so that every ratio is of two measurements right after each other.
 pub(super) fn beside_the_device(
     options: &RunOptions,
     sizes: &Sizes,

@@ -67,7 +67,8 @@ pub(super) fn read_rate(path: &Path) -> Result<f64, Error> {
     Ok(at as f64 / 1e6 / start.elapsed().as_secs_f64())
 }
 
-/// Scattered pages, as a checkpoint writes them: one after the other, side by side, and through the page cache.
+/// Scattered pages, as a checkpoint writes them: one after the other, side by side, and through the page
+/// cache.
 pub(super) fn pages_one_by_one_and_many(
     options: &RunOptions,
     sizes: &Sizes,

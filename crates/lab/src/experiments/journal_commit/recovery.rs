@@ -61,8 +61,8 @@ fn values(pool: &Arc<Pool>, objects: &[u64]) -> Vec<u64> {
     objects.iter().map(|at| pool.word(*at).load(Ordering::Acquire)).collect()
 }
 
-/// The rate of replay, and the time of recovery under the usual policy at the worst point: just before a checkpoint
-/// ends.
+/// The rate of replay, and the time of recovery under the usual policy at the worst point: just before a
+/// checkpoint ends.
 pub(super) fn replay(options: &RunOptions, sizes: &Sizes, report: &mut Report) -> Result<(), Error> {
     let roomy = JournalOptions {
         checkpoint_bytes: 4 << 30,

@@ -151,8 +151,8 @@ fn beside<T>(
     })
 }
 
-/// Latency of one update: alone, beside a thread that only copies memory, and beside checkpoints back to back. The
-/// second is what the machine takes away when another thread runs.
+/// Latency of one update: alone, beside a thread that only copies memory, and beside checkpoints back to
+/// back. The second is what the machine takes away when another thread runs.
 pub(super) fn stalls(options: &RunOptions, sizes: &Sizes, report: &mut Report) -> Result<(), Error> {
     let updates = sizes.update_bytes / 1024;
     let dir = options.database_dir()?;

@@ -1,5 +1,5 @@
-//! Writes and lookups of a whole tree: how many of its levels are in the pool and how many in files, the tuning ratio,
-//! Bloom filters or none; beside the FPTree on the same keys.
+//! Writes and lookups of a whole tree: how many of its levels are in the pool and how many in files, the
+//! tuning ratio, Bloom filters or none; beside the FPTree on the same keys.
 
 use super::{Bench, Medium, key};
 use crate::plot::{Figure, Series};
@@ -34,8 +34,8 @@ struct Measured {
     device_bytes: Option<f64>,
 }
 
-/// Every key is written twice, so that merges have something to drop; that fills some 236 buffers, so that several
-/// levels have runs.
+/// Every key is written twice, so that merges have something to drop; that fills some 236 buffers, so that
+/// several levels have runs.
 fn measure(options: &RunOptions, setting: &Setting, keys: u64) -> Result<Measured, Error> {
     let shape = LsmParameters {
         buffer_entries: (keys / 118).clamp(256, 1 << 15) as u32,

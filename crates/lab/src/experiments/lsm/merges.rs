@@ -1,5 +1,5 @@
-//! Moving a buffer (E6) and merging a level of four runs (E7): two at a time or all at once, straight to the pool or
-//! through DRAM, with keys that differ and with the same keys in every run.
+//! Moving a buffer (E6) and merging a level of four runs (E7): two at a time or all at once, straight to the
+//! pool or through DRAM, with keys that differ and with the same keys in every run.
 
 use super::{Bench, Cost, Medium, key};
 use crate::plot::{Figure, Series};

@@ -1,5 +1,5 @@
-//! The bare base table: the same index over values without versions, transactions or snapshots. What it costs to
-//! read and write is what everything else is compared with (figure 5.11).
+//! The bare base table: the same index over values without versions, transactions or snapshots. What it costs
+//! to read and write is what everything else is compared with (figure 5.11).
 
 use super::bench::{VALUE_BYTES, key, value};
 use crate::Error;

@@ -165,7 +165,8 @@ impl Bench {
         Bench::new(pool, dir, ContextOptions { protocol, ..ContextOptions::default() }, tuples)
     }
 
-    /// Reads `keys` in both states and commits: None if the protocol ended it, else whether it saw one snapshot.
+    /// Reads `keys` in both states and commits: None if the protocol ended it, else whether it saw one
+    /// snapshot.
     pub(super) fn read(&self, keys: &[u32]) -> Result<Option<bool>, Error> {
         let transaction = self.context.begin()?;
         let done = self.read_in(&transaction, keys).and_then(|one_moment| {

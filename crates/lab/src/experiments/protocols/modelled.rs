@@ -1,5 +1,5 @@
-//! The protocols on modelled Optane: what the device takes for a transaction, one at a time. No contention there: what
-//! differs is what they read, write, flush and fence.
+//! The protocols on modelled Optane: what the device takes for a transaction, one at a time. No contention
+//! there: what differs is what they read, write, flush and fence.
 
 use super::bench::Bench;
 use super::skew::Skew;

@@ -1,4 +1,5 @@
-//! `protocol-overhead` (figure 5.11): reads and commits beside the bare base table, and two writers beside one.
+//! `protocol-overhead` (figure 5.11): reads and commits beside the bare base table, and two writers beside
+//! one.
 
 use super::bare::BareTable;
 use super::bench::{Bench, Medium, round_of, value};

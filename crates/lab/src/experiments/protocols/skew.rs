@@ -2,7 +2,8 @@
 
 use crate::measure::Random;
 
-/// Zipf's distribution by its cumulative sums: exact for every theta, where the usual generator stops below 1.
+/// Zipf's distribution by its cumulative sums: exact for every theta, where the usual generator stops below
+/// 1.
 pub(super) struct Skew {
     /// The share of the ranks up to each.
     cumulative: Vec<f64>,

@@ -1,6 +1,6 @@
-//! Phases of every contender, in order. Tuples of the first third are there to be deleted; all others stay, and what
-//! is read or changed is drawn from those. Each phase that adds or deletes has tuples of its own, so that a contender
-//! that does not get through a phase in time finds the later ones as all others do.
+//! Phases of every contender, in order. Tuples of the first third are there to be deleted; all others stay,
+//! and what is read or changed is drawn from those. Each phase that adds or deletes has tuples of its own, so
+//! that a contender that does not get through a phase in time finds the later ones as all others do.
 
 use crate::measure::Random;
 use crate::peers::Class;
@@ -74,8 +74,8 @@ impl Phase {
 pub(super) struct Plan {
     pub(super) tuples: u64,
     pub(super) load: Phase,
-    /// Updates after an opening, which are not measured: what a store that was opened again gets into memory, or catches up
-    /// with, when it is first used is `recovery`'s to show.
+    /// Updates after an opening, which are not measured: what a store that was opened again gets into memory,
+    /// or catches up with, when it is first used is `recovery`'s to show.
     pub(super) warm_up: Phase,
     phases: Vec<Phase>,
 }

@@ -1,5 +1,5 @@
-//! LMDB: two named databases, a write transaction for each of ours, a read transaction for each reader's. Its settings
-//! are those of `race-kv`.
+//! LMDB: two named databases, a write transaction for each of ours, a read transaction for each reader's. Its
+//! settings are those of `race-kv`.
 
 use super::{Session, States, round_of, value};
 use crate::Error;

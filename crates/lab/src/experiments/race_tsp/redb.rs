@@ -1,6 +1,6 @@
-//! redb: two tables, a write transaction for each of ours, a read transaction for each reader's. Settings: a cache of 4 GB;
-//! `none` and `group(10)`: `Durability::None`, synced every 10 ms by an empty transaction with `Durability::Immediate`;
-//! `sync`: `Durability::Immediate`.
+//! redb: two tables, a write transaction for each of ours, a read transaction for each reader's. Settings: a
+//! cache of 4 GB; `none` and `group(10)`: `Durability::None`, synced every 10 ms by an empty transaction with
+//! `Durability::Immediate`; `sync`: `Durability::Immediate`.
 
 use super::{Session, States, VALUE_BYTES, round_of, value};
 use crate::Error;

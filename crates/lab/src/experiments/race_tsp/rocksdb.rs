@@ -1,5 +1,5 @@
-//! RocksDB: two column families, an optimistic transaction for each of ours (the faster of its two kinds for one writer,
-//! which takes no locks), a snapshot for each reader's. Its settings are those of `race-kv`.
+//! RocksDB: two column families, an optimistic transaction for each of ours (the faster of its two kinds for
+//! one writer, which takes no locks), a snapshot for each reader's. Its settings are those of `race-kv`.
 
 use super::{Session, States, key, round_of, value};
 use crate::Error;

@@ -1,8 +1,9 @@
-//! SQLite: two tables with the key as row number, prepared statements, a connection for each thread. Settings:
+//! SQLite: two tables with the key as row number, prepared statements, a connection for each thread.
+//! Settings:
 //!
 //! - write-ahead log, a page cache of 512 MB, the file mapped, temporary things in memory, exclusive to none;
-//! - `none`: `synchronous = OFF`; `group(10)`: `NORMAL`, which syncs around checkpoints only, and the log is synced every
-//!   10 ms from outside; `sync`: `FULL`, a sync of the log for each commit.
+//! - `none`: `synchronous = OFF`; `group(10)`: `NORMAL`, which syncs around checkpoints only, and the log is
+//!   synced every 10 ms from outside; `sync`: `FULL`, a sync of the log for each commit.
 
 use super::{Session, States, round_of, value};
 use crate::Error;

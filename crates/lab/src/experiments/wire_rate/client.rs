@@ -1,10 +1,9 @@
 //! A client that costs little: its messages are bytes, and of the answers it looks at what it has to.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-
 use super::DEPTH;
 use crate::measure::Random;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 
 /// Kind of statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,9 +130,10 @@ impl Client {
         }
         self.socket.write_all(&self.output)?;
         let answered = self.answers(count)?;
-        match answered == count {
-            true => Ok(()),
-            false => Err(wrong(format!("{answered} answers to {count} statements"))),
+        if answered == count {
+            Ok(())
+        } else {
+            Err(wrong(format!("{answered} answers to {count} statements")))
         }
     }
 
@@ -178,9 +178,6 @@ impl Client {
             Protocol::Simple => std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()),
             _ => value.try_into().ok().map(u64::from_be_bytes),
         };
-        match value == Some(key * 3) {
-            true => Ok(()),
-            false => Err(wrong(format!("key {key} has {value:?}"))),
-        }
+        if value == Some(key * 3) { Ok(()) } else { Err(wrong(format!("key {key} has {value:?}"))) }
     }
 }

@@ -1,9 +1,10 @@
 //! Large copies past the caches (non-temporal stores).
 //!
-//! An ordinary store to a line that is not cached reads the line first, and the write-back costs an instruction a
-//! line. A store past the caches does neither; it is durable, and visible to others in order, only after a fence.
-//! From [`STREAM_BYTES_MIN`] on it is faster ([0009](../../../../docs/design/0009-dax-domain-and-its-test.md)); below,
-//! lines that are cached already make the difference.
+//! An ordinary store to a line that is not cached reads the line first, and the write-back costs an
+//! instruction a line. A store past the caches does neither; it is durable, and visible to others in order,
+//! only after a fence. From [`STREAM_BYTES_MIN`] on it is faster
+//! ([0009](../../../../docs/design/0009-dax-domain-and-its-test.md)); below, lines that are cached already
+//! make the difference.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,7 +37,8 @@ pub(crate) fn store(words: &[AtomicU64], bytes: &[u8]) {
 #[cfg(target_arch = "x86_64")]
 pub(super) fn stream(words: &[AtomicU64], bytes: &[u8]) {
     store_with(words, bytes, |word, value| {
-        // SAFETY: the word is live, writable and aligned, so the store is one access, as an atomic one would be.
+        // SAFETY: the word is live, writable and aligned, so the store is one access, as an atomic one would
+        // be.
         unsafe {
             std::arch::asm!("movnti [{}], {}", in(reg) word.as_ptr(), in(reg) value, options(nostack, preserves_flags));
         };

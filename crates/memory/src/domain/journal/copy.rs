@@ -14,8 +14,8 @@
 //! a copy only when the journal has reached its bound meanwhile.
 
 use super::Shared;
-use super::buffer::AlignedBuffer;
-use super::log::{SLOTS_START, Slot};
+use super::writing::buffer::AlignedBuffer;
+use super::writing::log::{SLOTS_START, Slot};
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -106,7 +106,7 @@ pub(super) struct UsedRanges {
     pub(super) ranges: Vec<std::ops::Range<u64>>,
 }
 
-impl super::log::Log {
+impl super::writing::log::Log {
     /// Header blocks and written part of each slot in use.
     pub(super) fn ranges_in_use(&self) -> UsedRanges {
         let mut ranges = Vec::new();

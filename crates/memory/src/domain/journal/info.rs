@@ -1,6 +1,6 @@
 //! Information from the header of a journal file.
 
-use super::log::Log;
+use super::writing::log::Log;
 use crate::env::RealFiles;
 use crate::error::{Error, Result};
 use std::path::Path;

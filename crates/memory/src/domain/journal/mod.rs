@@ -1,15 +1,16 @@
 //! Persistence on any file system: a redo journal over a private mapping.
 //!
 //! The pool file is mapped copy-on-write, so a store changes DRAM only. A flush appends the flushed words to
-//! the journal's buffer, in order, under one short lock, at the latest with the next fence; the buffer goes to the
-//! journal file as a frame; a checkpoint copies changed pages to the pool file and lets the journal be recycled.
+//! the journal's buffer, in order, under one short lock, at the latest with the next fence; the buffer goes
+//! to the journal file as a frame; a checkpoint copies changed pages to the pool file and lets the journal be
+//! recycled.
 //!
 //! Invariants:
 //!
-//! 1. *Order.* Records are in the order of their threads' fences, and a record holds every store that was flushed
-//!    before it. Both are read and placed under the same lock. So any prefix of the journal, replayed over the
-//!    last checkpoint, is a legal state of persistent memory. What a thread flushes between two fences has no order
-//!    yet, and is appended by the second ([`stage`]).
+//! 1. *Order.* Records are in the order of their threads' fences, and a record holds every store that was
+//!    flushed before it. Both are read and placed under the same lock. So any prefix of the journal, replayed
+//!    over the last checkpoint, is a legal state of persistent memory. What a thread flushes between two
+//!    fences has no order yet, and is appended by the second ([`stage`]).
 //! 2. *Write ahead.* A page goes to the pool file only after the journal is durable up to what had been
 //!    appended when the page was copied. The copy may hold stores that were not flushed yet; that is the same
 //!    as a cache evicting a line.
@@ -21,21 +22,21 @@
 //! 5. *Poisoning.* After a failed write or sync, or a panic while one was in flight, nothing is appended any
 //!    more and every persist fails: an operating system that dropped pages after an error must not be trusted
 //!    with a later "ok". Syncs are made one at a time, so none after the failed one is trusted.
-//! 6. *Written before used.* A slot of the journal file is full of synced zeros before a frame goes there, so that a
-//!    sync is a flush of the device and no commit of the file system.
+//! 6. *Written before used.* A slot of the journal file is full of synced zeros before a frame goes there, so
+//!    that a sync is a flush of the device and no commit of the file system.
 //! 7. *The clean mark is last.* Closing stops appends, then appends the mark: a state with the mark holds
 //!    everything.
 //!
-//! Reopening after a failed sync does not trust the page cache: the journal is read with direct I/O, which asks the
-//! device; where the file system has none, the cache of the file is dropped first. Pool pages that a failed
-//! checkpoint left in the cache only are all named by the journal since the checkpoint before; replay marks them,
-//! and the next checkpoint writes them again.
+//! Reopening after a failed sync does not trust the page cache: the journal is read with direct I/O, which
+//! asks the device; where the file system has none, the cache of the file is dropped first. Pool pages that a
+//! failed checkpoint left in the cache only are all named by the journal since the checkpoint before; replay
+//! marks them, and the next checkpoint writes them again.
 //!
 //! Waits: appenders wait for the append lock (tens of ns; a checkpoint holds it for a line of marks). They
 //! may hold latches, so callers that are about to append wait for the device *before* they take any
-//! ([`room`]): when [`append::BUFFERS_MAX`] buffers are full or the journal is at its maximum ([`policy`]).
-//! For holders of latches there is a reserve of both beyond. Committers at `sync` wait for at most the sync
-//! in flight and the next ([`commit`]).
+//! ([`room`]): when [`writing::append::BUFFERS_MAX`] buffers are full or the journal is at its maximum
+//! ([`policy`]). For holders of latches there is a reserve of both beyond. Committers at `sync` wait for at
+//! most the sync in flight and the next ([`commit`]).
 //!
 //! Memory: two to eight buffers of 2 MiB, up to 24 for holders of latches, one checkpoint buffer of 8 to 10
 //! MiB during a checkpoint, a bit per page of the address range that is touched. While recovering: two
@@ -43,25 +44,14 @@
 //! [`JournalOptions::journal_bytes_max`] plus the buffers and two slots: callers that have not begun wait for
 //! a checkpoint beyond the maximum, all appenders beyond the bound.
 
-mod append;
 mod background;
-pub(crate) mod buffer;
 mod checkpoint;
-mod checksums;
-mod commit;
 pub(crate) mod copy;
-mod dirty;
-mod frame;
 mod hook;
 mod info;
-mod log;
-mod policy;
-mod read_ahead;
 mod recovery;
 mod residency;
-mod room;
-mod slots;
-mod stage;
+pub(crate) mod writing;
 
 use crate::budget::{MemoryBudget, MemoryConsumer, MemoryReservation, Shrink};
 use crate::durability::Durability;
@@ -73,27 +63,27 @@ use crate::placement::Writing;
 use crate::points::{CLOSED_AFTER_CHECKPOINT, REPLAYED_PAGES_MARKED};
 use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use crate::stats::PoolStats;
-pub use checksums::PagesReport;
+pub use checkpoint::checksums::PagesReport;
 pub use info::JournalInfo;
 
 use crate::layout::CHECKSUMS_FILE;
-use append::{Appender, BUFFER_BYTES_MAX};
 use background::Background;
-use checksums::{ChecksumParts, Checksums};
-use commit::Rounds;
-use dirty::{DirtyPages, PAGE_BYTES};
-use frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX};
-use log::Log;
+use checkpoint::checksums::{ChecksumParts, Checksums};
+use checkpoint::dirty::{DirtyPages, PAGE_BYTES};
+use checkpoint::policy::{CheckpointPolicy, ReplayMeasurement};
 use parking_lot::{Condvar, Mutex};
-use policy::{CheckpointPolicy, ReplayMeasurement};
 use recovery::RecoverySummary;
 pub use residency::PageReplacement;
 use residency::Residency;
-use slots::SlotSupply;
-use stage::JournalId;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use writing::append::{Appender, BUFFER_BYTES_MAX};
+use writing::commit::Rounds;
+use writing::frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX};
+use writing::log::Log;
+use writing::slots::SlotSupply;
+use writing::stage::JournalId;
 
 const SLOT_BYTES_MIN: u64 = 64 << 10;
 const SLOT_BYTES_MAX: u64 = 1 << 30;
@@ -422,11 +412,12 @@ impl Journal {
         self.shared.append_noted();
     }
 
-    /// Appends the words of the ranges, the writes and the updates as records of one frame, and carries them out.
+    /// Appends the words of the ranges, the writes and the updates as records of one frame, and carries them
+    /// out.
     #[inline]
     /// Returns true if one append takes a publication with this many written words, in one frame.
     pub(crate) fn publishes_at_once(&self, written_words: usize) -> bool {
-        let others = stage::WORDS_MAX + 2 * PUBLICATION_WORDS_MAX;
+        let others = writing::stage::WORDS_MAX + 2 * PUBLICATION_WORDS_MAX;
         written_words * 2 + others <= self.shared.append_words_max
     }
 

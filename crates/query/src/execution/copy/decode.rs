@@ -7,10 +7,11 @@
 //! | NULL | the null string as it stands, before escapes are decoded | the null string without quotes |
 //! | end of the data | `\.` alone on a line, or no more bytes | the same |
 //!
-//! Bytes are UTF-8 once escapes are decoded. Memory: one line, at most [`LINE_BYTES_MAX`], and the last chunk.
+//! Bytes are UTF-8 once escapes are decoded. Memory: one line, at most [`LINE_BYTES_MAX`], and the last
+//! chunk.
 
 use crate::error::{Error, Result};
-use crate::parser::copy_options::{Format, Options};
+use crate::parser::own::copy_options::{Format, Options};
 
 /// Maximum bytes of a line of a COPY FROM.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
@@ -102,7 +103,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// End of the first line, if it is complete; else the position is recorded, so that no byte is scanned twice.
+    /// End of the first line, if it is complete; else the position is recorded, so that no byte is scanned
+    /// twice.
     fn line_end(&mut self, bytes: &[u8]) -> Option<usize> {
         let Looked { mut at, mut quoted } = std::mem::take(&mut self.looked);
         match self.options.format {
@@ -235,9 +237,10 @@ impl Decoder {
 fn text(bytes: Vec<u8>) -> Result<String> {
     let text = String::from_utf8(bytes)
         .map_err(|_| Error::coded("22021", "invalid byte sequence for encoding \"UTF8\""))?;
-    match text.contains('\0') {
-        true => Err(Error::coded("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")),
-        false => Ok(text),
+    if text.contains('\0') {
+        Err(Error::coded("22021", "invalid byte sequence for encoding \"UTF8\": 0x00"))
+    } else {
+        Ok(text)
     }
 }
 
@@ -296,8 +299,8 @@ fn digit(byte: Option<&u8>, radix: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parser::copy::CopyStatement;
-    use crate::parser::copy_options::Layout;
+    use crate::parser::own::copy::CopyStatement;
+    use crate::parser::own::copy_options::Layout;
 
     /// Quadratic scanning of what came before each chunk would take hours.
     #[test]

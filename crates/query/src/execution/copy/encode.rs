@@ -1,11 +1,14 @@
 //! COPY output: batches of rows into lines, the inverse of [`super::decode`].
 //!
-//! Values are formatted as in PostgreSQL: booleans `t` and `f`, doubles with the fewest digits that read back as the
-//! same, dates `2024-12-31`, timestamps `2024-12-31 23:59:59.5`. Types that tables do not have are formatted as by
-//! Arrow.
+//! Values are formatted as in PostgreSQL: booleans `t` and `f`, doubles with the fewest digits that read back
+//! as the same, dates `2024-12-31`, timestamps `2024-12-31 23:59:59.5`. Types that tables do not have are
+//! formatted as by Arrow.
 
-use std::fmt::Write;
-
+use super::CopyLines;
+use crate::error::{Error, Result};
+use crate::parser::own::copy_options::{Format, Options};
+use crate::postgres::time_zones::Zone;
+use crate::postgres::types::padded;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{
     DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
@@ -14,12 +17,7 @@ use datafusion::arrow::datatypes::{
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol_tables::{calendar, decimal};
-
-use super::CopyLines;
-use crate::error::{Error, Result};
-use crate::parser::copy_options::{Format, Options};
-use crate::postgres::time_zones::Zone;
-use crate::postgres::types::padded;
+use std::fmt::Write;
 
 /// Appends the header line with the names of the columns.
 pub(super) fn header(options: &Options, schema: &Schema, lines: &mut CopyLines) {
@@ -198,9 +196,10 @@ fn double(scientific: &str, value: f64, out: &mut String) -> std::fmt::Result {
             return write!(out, "0.{:0<zeros$}{digits}", "");
         }
         let whole = exponent as usize + 1;
-        return match digits.len() > whole {
-            true => write!(out, "{}.{}", &digits[..whole], &digits[whole..]),
-            false => write!(out, "{digits:0<whole$}"),
+        return if digits.len() > whole {
+            write!(out, "{}.{}", &digits[..whole], &digits[whole..])
+        } else {
+            write!(out, "{digits:0<whole$}")
         };
     }
     let sign = if exponent < 0 { '-' } else { '+' };

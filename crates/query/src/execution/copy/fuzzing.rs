@@ -1,16 +1,15 @@
-//! COPY lines in chunks of any size: for fuzzers, and for the test here, which does the same with fewer bytes.
+//! COPY lines in chunks of any size: for fuzzers, and for the test here, which does the same with fewer
+//! bytes.
 
-use std::sync::Arc;
-
+use super::decode::{Decoder, Field};
+use super::{CopyLines, encode};
+use crate::parser::own::copy::CopyStatement;
+use crate::parser::own::copy_options::{Format, Layout, Options};
 use datafusion::arrow::array::{ArrayRef, StringArray};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field as ArrowField, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use entresol_tables::{DataType, Value};
-
-use super::decode::{Decoder, Field};
-use super::{CopyLines, encode};
-use crate::parser::copy::CopyStatement;
-use crate::parser::copy_options::{Format, Layout, Options};
+use std::sync::Arc;
 
 /// Options of a COPY, as SQL.
 const LAYOUTS: [&str; 7] = [
@@ -38,8 +37,9 @@ const TYPES: [DataType; 9] = [
 /// Decoded input: lines with their fields, and the error that ended it early.
 type Read = (Vec<(u64, Vec<Field>)>, Option<String>);
 
-/// Decodes `bytes`: the first two give the options and the size of chunks, the rest is the data. Chunks must give the
-/// same fields as the data in one piece; encoded, they must decode to the same. Returns the number of lines.
+/// Decodes `bytes`: the first two give the options and the size of chunks, the rest is the data. Chunks must
+/// give the same fields as the data in one piece; encoded, they must decode to the same. Returns the number
+/// of lines.
 pub fn copy_lines(bytes: &[u8]) -> usize {
     let [layout, piece, data @ ..] = bytes else { return 0 };
     let options = options(usize::from(*layout) % LAYOUTS.len());

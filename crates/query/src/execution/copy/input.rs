@@ -1,14 +1,5 @@
 //! COPY FROM STDIN: bytes into rows of a table.
 
-use std::sync::Arc;
-
-use datafusion::arrow::datatypes::DataType as ArrowType;
-use datafusion::common::ScalarValue;
-
-use entresol_memory::Durability;
-use entresol_tables::{DataType, Error as TableError, Row, Table, Value};
-use entresol_transactions::Transaction;
-
 use super::decode::{Decoder, Field};
 use super::no_lines;
 use crate::dml::checks::Checks;
@@ -18,15 +9,21 @@ use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
 use crate::execution::authorization::authorize_copy;
 use crate::execution::session::Session;
-use crate::parser::copy::{CopyStatement, Source};
-use crate::parser::copy_options::Layout;
 use crate::parser::names::table_name;
+use crate::parser::own::copy::{CopyStatement, Source};
+use crate::parser::own::copy_options::Layout;
 use crate::planner::fast_path::exact;
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::arrow_type;
 use crate::session::block::{Failure, StatementGuard};
 use crate::session::cancellation::Running;
 use crate::session::commit::commit;
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::common::ScalarValue;
+use entresol_memory::Durability;
+use entresol_tables::{DataType, Error as TableError, Row, Table, Value};
+use entresol_transactions::Transaction;
+use std::sync::Arc;
 
 /// Rows written together.
 const BATCH_ROWS: usize = 1024;
@@ -91,8 +88,8 @@ enum Within {
 }
 
 impl Session {
-    /// Begins a COPY FROM STDIN, in the open block or as a transaction of its own. Run no other statement of the
-    /// session before it is finished or dropped.
+    /// Begins a COPY FROM STDIN, in the open block or as a transaction of its own. Run no other statement of
+    /// the session before it is finished or dropped.
     pub fn copy_in(&mut self, statement: &CopyStatement) -> Result<CopyIn> {
         let copy = self.try_copy_in(statement);
         copy.map_err(|error| self.failing(error))
@@ -122,9 +119,10 @@ impl Session {
             );
         }
         let table = source::written(&self.core.catalog, "copy to", &table_name(name)?)?;
-        let columns = match columns.is_empty() {
-            true => (0..table.schema().visible_columns().len()).collect(),
-            false => source::columns_named(&table, columns)?,
+        let columns = if columns.is_empty() {
+            (0..table.schema().visible_columns().len()).collect()
+        } else {
+            source::columns_named(&table, columns)?
         };
         let transaction = match transaction {
             Some(transaction) => transaction,
@@ -181,8 +179,8 @@ impl CopyIn {
         pushed.map_err(|error| self.failed(error))
     }
 
-    /// Adds a row of values of exactly the [`CopyIn::types`], if the format is binary. After an error the COPY has
-    /// failed.
+    /// Adds a row of values of exactly the [`CopyIn::types`], if the format is binary. After an error the
+    /// COPY has failed.
     pub fn push_row(&mut self, values: &[ScalarValue]) -> Result<()> {
         let pushed = self.try_push_row(values);
         pushed.map_err(|error| self.failed(error))
@@ -201,8 +199,8 @@ impl CopyIn {
         Ok(())
     }
 
-    /// Ends the input: writes the remaining rows, and commits if the COPY is a transaction of its own. Returns the
-    /// number of rows.
+    /// Ends the input: writes the remaining rows, and commits if the COPY is a transaction of its own.
+    /// Returns the number of rows.
     pub async fn finish(mut self) -> Result<u64> {
         if let Err(error) = self.write_rest() {
             return Err(self.failed(error));
@@ -282,15 +280,16 @@ impl Target {
                     }
                     let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
                     let place = place(Some(&column.name));
-                    match is_number(&text, data_type) {
-                        true => Error::coded(
+                    if is_number(&text, data_type) {
+                        Error::coded(
                             "22003",
                             format!("value \"{shown}\" is out of range for type {data_type} {place}"),
-                        ),
-                        false => Error::coded(
+                        )
+                    } else {
+                        Error::coded(
                             "22P02",
                             format!("invalid input syntax for type {data_type}: \"{shown}\" {place}"),
-                        ),
+                        )
                     }
                 })?,
             };

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! - The formats are `text` and `csv` with FORMAT, DELIMITER, NULL, HEADER, QUOTE and ESCAPE; [`decode`] and
-//!   [`encode`] say how. Other options are refused. In format `binary` rows go as values ([`CopyIn::push_row`],
-//!   [`CopyOut::next_batch`]): what their bytes are is the wire's.
-//! - A COPY FROM is one statement: outside of a block a transaction of its own, which is not run again after a
-//!   conflict because its data is gone; inside of one, what it wrote is taken back if it fails. It fails too if it is
-//!   dropped before [`CopyIn::finish`].
+//!   [`encode`] say how. Other options are refused. In format `binary` rows go as values
+//!   ([`CopyIn::push_row`], [`CopyOut::next_batch`]): what their bytes are is the wire's.
+//! - A COPY FROM is one statement: outside of a block a transaction of its own, which is not run again after
+//!   a conflict because its data is gone; inside of one, what it wrote is taken back if it fails. It fails
+//!   too if it is dropped before [`CopyIn::finish`].
 //! - Errors name the table, the line and the column.
 //!
 //! Memory: [`LINE_BYTES_MAX`] and a batch of rows in; a batch of rows out; and the transaction's write set.

@@ -1,22 +1,21 @@
 //! COPY TO STDOUT: rows of a table or query into bytes.
 
+use super::{encode, no_lines};
+use crate::dml::source;
+use crate::error::{Error, Result};
+use crate::execution::session::Session;
+use crate::parser::command::Command;
+use crate::parser::names::table_name;
+use crate::parser::own::copy::{CopyStatement, Source};
+use crate::parser::own::copy_options::Layout;
+use crate::parser::statement::query_of;
+use crate::session::result::Outcome;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::StreamExt;
-
-use super::{encode, no_lines};
-use crate::dml::source;
-use crate::error::{Error, Result};
-use crate::execution::session::Session;
-use crate::parser::command::Command;
-use crate::parser::copy::{CopyStatement, Source};
-use crate::parser::copy_options::Layout;
-use crate::parser::names::table_name;
-use crate::parser::statement::query_of;
-use crate::session::result::Outcome;
 
 /// COPY TO STDOUT in flight; see the [module](super). Its snapshot lives as long as it does.
 pub struct CopyOut {
@@ -58,9 +57,10 @@ impl Session {
             Source::Table { name, columns } => {
                 let table = self.core.catalog.table(&table_name(name)?)?;
                 let visible = table.schema().visible_columns();
-                let columns = match columns.is_empty() {
-                    true => (0..visible.len()).collect(),
-                    false => source::columns_named(&table, columns)?,
+                let columns = if columns.is_empty() {
+                    (0..visible.len()).collect()
+                } else {
+                    source::columns_named(&table, columns)?
                 };
                 let names: Vec<String> =
                     columns.iter().map(|&column| quoted(&visible[column].name)).collect();

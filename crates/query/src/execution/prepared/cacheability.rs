@@ -1,12 +1,11 @@
 //! Cacheability of plans: how much of one may be reused by the next run.
 
+use crate::error::Result;
+use crate::planner::rules::correlated::is_correlated;
+use crate::planner::scans::provider::EntresolTable;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{Expr as PlanExpr, LogicalPlan, Volatility};
-
-use crate::error::Result;
-use crate::planner::provider::EntresolTable;
-use crate::planner::rules::correlated::is_correlated;
 
 /// Cacheable part of a plan.
 pub(super) enum Cacheability {

@@ -1,29 +1,26 @@
 //! Runs of prepared statements: synchronous where nothing has to be waited for, else as futures.
 
-use std::sync::Arc;
-use std::time::Instant;
-
+use super::{CachedExecution, Execution, Prepared};
+use crate::error::{Error, Result};
+use crate::execution::session::Session;
+use crate::planner::parameters;
+use crate::postgres::time_zones::UTC;
+use crate::session::block::StatementGuard;
+use crate::session::block_rows::BlockRows;
+use crate::session::commit::{commit_after, commit_waits};
+use crate::session::result::{Outcome, Short, StatementResult};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use entresol_transactions::Transaction;
-
-use super::{CachedExecution, Execution, Prepared};
-use crate::error::{Error, Result};
-use crate::planner::parameters;
-use crate::session::block::StatementGuard;
-use crate::session::block_rows::BlockRows;
-
-use crate::execution::session::Session;
-use crate::postgres::time_zones::UTC;
-use crate::session::commit::{commit_after, commit_waits};
-use crate::session::result::{Outcome, Short, StatementResult};
+use std::sync::Arc;
+use std::time::Instant;
 
 impl Session {
-    /// Runs a prepared statement with values for its parameters, in the open block or as a transaction of its own,
-    /// which is retried after a conflict. Values of other types than the parameters' are converted.
+    /// Runs a prepared statement with values for its parameters, in the open block or as a transaction of its
+    /// own, which is retried after a conflict. Values of other types than the parameters' are converted.
     pub async fn run_prepared(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Result<Outcome> {
         if !Arc::ptr_eq(&prepared.0.owner, &self.core.current) {
             return Err(Error::coded("26000", "the statement was prepared in another session"));
@@ -60,9 +57,9 @@ impl Session {
         }
     }
 
-    /// Runs a statement on the fast path ([`Prepared::is_short`]) synchronously, if it waits for nothing: equivalent to
-    /// [`Session::run_prepared`]. `None` if only that can run it, or report its error; nothing was done then. Values
-    /// must have exactly the parameters' types.
+    /// Runs a statement on the fast path ([`Prepared::is_short`]) synchronously, if it waits for nothing:
+    /// equivalent to [`Session::run_prepared`]. `None` if only that can run it, or report its error; nothing
+    /// was done then. Values must have exactly the parameters' types.
     pub fn run_short(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Option<Result<Short>> {
         let kernel = &prepared.0;
         let command = kernel.command.as_ref().filter(|command| command.is_rows())?;

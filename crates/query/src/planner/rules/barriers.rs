@@ -1,7 +1,8 @@
 //! Plan nodes that hide properties which DataFusion would otherwise assume of the rows.
 //!
-//! DataFusion leaves out sort keys that are equal to a constant or to a key before them, and sorts whose order nothing
-//! uses. Some of its operators claim more such properties than hold, or than its later rules handle:
+//! DataFusion leaves out sort keys that are equal to a constant or to a key before them, and sorts whose
+//! order nothing uses. Some of its operators claim more such properties than hold, or than its later rules
+//! handle:
 //!
 //! | operator | property claimed | rows |
 //! | --- | --- | --- |
@@ -10,13 +11,11 @@
 //! | union | a column is a constant in one input | the other inputs have other values |
 //! | OFFSET without LIMIT | its input may come in any order | other rows are left out |
 //!
-//! [`Barriers`] puts a [`Barrier`] between. For the first three it hides equalities and orderings of the rows: a sort
-//! that moved below it would lose keys again. For the last one there are two, one below the limit that requires the
-//! order, and one above that lets no other sort pass. The rule comes before the one that adds sorts and leaves them
-//! out. Cost: a sort where the order of the input would have been enough, in these rare cases.
-
-use std::fmt;
-use std::sync::Arc;
+//! [`Barriers`] puts a [`Barrier`] between. For the first three it hides equalities and orderings of the
+//! rows: a sort that moved below it would lose keys again. For the last one there are two, one below the
+//! limit that requires the order, and one above that lets no other sort pass. The rule comes before the one
+//! that adds sorts and leaves them out. Cost: a sort where the order of the input would have been enough, in
+//! these rare cases.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -42,6 +41,8 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
     ReplaceChildrenOptions,
 };
+use std::fmt;
+use std::sync::Arc;
 
 /// Rule that this one has to precede.
 pub(crate) const BEFORE: &str = "EnsureRequirements";
@@ -76,9 +77,10 @@ impl PhysicalOptimizerRule for Barriers {
                 if doubtful { Barrier::over(Arc::clone(input)) } else { Arc::clone(input) }
             });
             let inputs: Vec<_> = inputs.collect();
-            match changed {
-                true => Ok(Transformed::yes(replace_children_if_necessary(node, inputs)?)),
-                false => Ok(Transformed::no(node)),
+            if changed {
+                Ok(Transformed::yes(replace_children_if_necessary(node, inputs)?))
+            } else {
+                Ok(Transformed::no(node))
             }
         })
         .data()

@@ -1,26 +1,27 @@
-//! Correlated subqueries that DataFusion cannot turn into joins: run once for each distinct set of outer values.
+//! Correlated subqueries that DataFusion cannot turn into joins: run once for each distinct set of outer
+//! values.
 //!
-//! DataFusion joins correlated subqueries that aggregate, or stand in WHERE as EXISTS or IN, and compare columns with
-//! `=`. PostgreSQL tools write others: a look-up in the SELECT list, with any condition. PostgreSQL runs these row by
-//! row, and so does this module: [`CorrelatedSubqueries`] replaces such a subquery by a function; its arguments are the
-//! outer columns, and a call substitutes their values, plans and runs the rest.
+//! DataFusion joins correlated subqueries that aggregate, or stand in WHERE as EXISTS or IN, and compare
+//! columns with `=`. PostgreSQL tools write others: a look-up in the SELECT list, with any condition.
+//! PostgreSQL runs these row by row, and so does this module: [`CorrelatedSubqueries`] replaces such a
+//! subquery by a function; its arguments are the outer columns, and a call substitutes their values, plans
+//! and runs the rest.
 //!
-//! - A subquery reads in the transaction of its statement, even if rows are computed after the statement has begun to
-//!   give some: its tables are pinned when the statement is planned in that transaction ([`crate::execution::prepared`] plans
-//!   such statements for each run).
+//! - A subquery reads in the transaction of its statement, even if rows are computed after the statement has
+//!   begun to give some: its tables are pinned when the statement is planned in that transaction
+//!   ([`crate::execution::prepared`] plans such statements for each run).
 //! - Equal values are computed once per batch.
-//! - Nothing is computed for a row whose answer does not matter: the arm of a CASE that is not taken, or a row that an
-//!   outer-only condition of the subquery rules out.
+//! - Nothing is computed for a row whose answer does not matter: the arm of a CASE that is not taken, or a
+//!   row that an outer-only condition of the subquery rules out.
 //! - More than one row where one value is expected is an error (21000), as in PostgreSQL.
 //!
-//! Cost: planning and running the subquery for each distinct set of outer values; memory: one value for each in a
-//! batch.
+//! Cost: planning and running the subquery for each distinct set of outer values; memory: one value for each
+//! in a batch.
 
-use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-
+use crate::error::{Error, external};
+use crate::planner::rules::subqueries::{has_subquery, narrowed, with_column};
+use crate::planner::scans::provider::EntresolTable;
+use crate::session::current::Current;
 use async_trait::async_trait;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::DataType;
@@ -41,11 +42,10 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::collect;
 use parking_lot::RwLock;
-
-use crate::error::{Error, external};
-use crate::planner::provider::EntresolTable;
-use crate::planner::rules::subqueries::{has_subquery, narrowed, with_column};
-use crate::session::current::Current;
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// State of the session that runs the subqueries; set once the session exists.
 pub(crate) type StateHandle = Arc<OnceLock<Weak<RwLock<SessionState>>>>;
@@ -113,8 +113,8 @@ impl CorrelatedSubqueries {
             _ => guard.cloned(),
         };
         let guarded = guard.is_some();
-        // DataFusion would move a call that is computed below back to the only expression that names it, where it
-        // cannot run.
+        // DataFusion would move a call that is computed below back to the only expression that names it,
+        // where it cannot run.
         let again: Vec<Expr> =
             arguments.iter().filter(|argument| node.is_computed(argument)).cloned().collect();
         let repeated = again.len();
@@ -144,8 +144,8 @@ impl CorrelatedSubqueries {
 }
 
 impl CorrelatedSubqueries {
-    /// Replaces all subqueries of an expression; `guard` says for which rows its value matters. Safe for expressions
-    /// deeper than the stack.
+    /// Replaces all subqueries of an expression; `guard` says for which rows its value matters. Safe for
+    /// expressions deeper than the stack.
     #[recursive::recursive]
     fn all_replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
         match expr {
@@ -203,9 +203,9 @@ impl CorrelatedSubqueries {
         Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(input))?)))
     }
 
-    /// Rewrites a filter: an IN by itself is left to DataFusion, since only rows for which it is true are wanted.
-    /// Subqueries run row by row are computed in a projection below, because DataFusion would move them into the
-    /// conditions of joins, where they cannot run.
+    /// Rewrites a filter: an IN by itself is left to DataFusion, since only rows for which it is true are
+    /// wanted. Subqueries run row by row are computed in a projection below, because DataFusion would move
+    /// them into the conditions of joins, where they cannot run.
     fn filter(&self, filter: Filter) -> EngineResult<Transformed<LogicalPlan>> {
         if !has_subquery(&filter.predicate)? {
             return Ok(Transformed::no(LogicalPlan::Filter(filter)));
@@ -236,7 +236,8 @@ impl CorrelatedSubqueries {
     }
 }
 
-/// Calls run row by row, computed in projections below; a call among the arguments of another in one further below.
+/// Calls run row by row, computed in projections below; a call among the arguments of another in one further
+/// below.
 #[derive(Default)]
 struct Computed(HashMap<Expr, Column>);
 
@@ -510,9 +511,10 @@ impl AsyncScalarUDFImpl for PerRow {
             };
             answers.push(answer);
         }
-        match answers.is_empty() {
-            true => Ok(ColumnarValue::Array(datafusion::arrow::array::new_empty_array(&self.returns))),
-            false => Ok(ColumnarValue::Array(ScalarValue::iter_to_array(answers)?)),
+        if answers.is_empty() {
+            Ok(ColumnarValue::Array(datafusion::arrow::array::new_empty_array(&self.returns)))
+        } else {
+            Ok(ColumnarValue::Array(ScalarValue::iter_to_array(answers)?))
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Duplicate keys of a GROUP BY, and sort keys that DataFusion wrongly leaves out.
 //!
-//! DataFusion's rule for both takes a column that is unique in one side of a join for one that is unique among the
-//! groups of the join, and leaves out sort keys behind it: rows come in a wrong order. Here it sees aggregates alone.
-
-use std::sync::Arc;
+//! DataFusion's rule for both takes a column that is unique in one side of a join for one that is unique
+//! among the groups of the join, and leaves out sort keys behind it: rows come in a wrong order. Here it sees
+//! aggregates alone.
 
 use datafusion::common::Result as EngineResult;
 use datafusion::common::tree_node::Transformed;
@@ -11,6 +10,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::eliminate_duplicated_expr::EliminateDuplicatedExpr;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use std::sync::Arc;
 
 /// The rule; see the [module](self).
 #[derive(Debug, Default)]

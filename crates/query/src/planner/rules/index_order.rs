@@ -1,18 +1,17 @@
-//! ORDER BY … LIMIT by an index: the first rows come out of it in order, so nothing is sorted and few rows are read.
+//! ORDER BY … LIMIT by an index: the first rows come out of it in order, so nothing is sorted and few rows
+//! are read.
 //!
-//! Only with a limit: sorting an entire table costs less than looking up all of its rows one by one. The rule comes
-//! after DataFusion's own, which have put a sort over the scan.
+//! Only with a limit: sorting an entire table costs less than looking up all of its rows one by one. The rule
+//! comes after DataFusion's own, which have put a sort over the scan.
 
-use std::sync::Arc;
-
+use crate::planner::scans::scan::EntresolScan;
 use datafusion::common::Result as EngineResult;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::sorts::sort::SortExec;
-
-use crate::planner::scan::EntresolScan;
+use std::sync::Arc;
 
 /// Largest limit for which rows are looked up one by one.
 const LIMIT_MAX: usize = 10_000;

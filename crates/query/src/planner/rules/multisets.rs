@@ -1,9 +1,7 @@
-//! INTERSECT ALL and EXCEPT ALL with counts: a row found m times on the left and n times on the right is returned
-//! min(m, n) or m - n times. DataFusion's joins return all or none.
+//! INTERSECT ALL and EXCEPT ALL with counts: a row found m times on the left and n times on the right is
+//! returned min(m, n) or m - n times. DataFusion's joins return all or none.
 //!
 //! Equal rows are numbered on both sides, and joined on the number too.
-
-use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult};
@@ -11,6 +9,7 @@ use datafusion::common::{Column, JoinType, NullEquality, Result as EngineResult}
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{Distinct, Expr, ExprFunctionExt, Join, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
+use std::sync::Arc;
 
 /// Column with the number of a row among equal ones.
 const NUMBER: &str = "number";

@@ -1,15 +1,14 @@
 //! Aggregates without groups have one row, whatever the condition above.
 //!
-//! DataFusion moves a condition without columns, such as a comparison of a subquery, below such an aggregate, where it
-//! removes the aggregated rows instead of the result. A LIMIT of one row between them prevents it.
-
-use std::sync::Arc;
+//! DataFusion moves a condition without columns, such as a comparison of a subquery, below such an aggregate,
+//! where it removes the aggregated rows instead of the result. A LIMIT of one row between them prevents it.
 
 use datafusion::common::Result as EngineResult;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
+use std::sync::Arc;
 
 /// The rule; see the [module](self).
 #[derive(Debug)]
@@ -41,10 +40,7 @@ fn kept(plan: LogicalPlan, asked: bool) -> EngineResult<LogicalPlan> {
     let asks = matches!(&plan, LogicalPlan::Filter(_) | LogicalPlan::Join(_));
     let below = asks || (asked && !single);
     let plan = plan.map_children(|child| kept(child, below).map(Transformed::yes)).data()?;
-    match single && asked {
-        true => LogicalPlanBuilder::from(plan).limit(0, Some(1))?.build(),
-        false => Ok(plan),
-    }
+    if single && asked { LogicalPlanBuilder::from(plan).limit(0, Some(1))?.build() } else { Ok(plan) }
 }
 
 fn is_single(groups: &[Expr]) -> bool {

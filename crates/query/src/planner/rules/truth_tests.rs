@@ -1,19 +1,18 @@
 //! Rewriting of `x IS TRUE` and its siblings into the equivalent `x IS NOT DISTINCT FROM TRUE`.
 //!
-//! DataFusion computes them so, but reports the one as never NULL, the other as nullable: with the two answers, plans
-//! that group by such a value are refused.
+//! DataFusion computes them so, but reports the one as never NULL, the other as nullable: with the two
+//! answers, plans that group by such a value are refused.
 //!
-//! `x = x` of a row around a subquery becomes `x IS NOT NULL`: where DataFusion joins the subquery it leaves such a
-//! condition out.
+//! `x = x` of a row around a subquery becomes `x IS NOT NULL`: where DataFusion joins the subquery it leaves
+//! such a condition out.
 
+use crate::postgres::rewriting::rewritten;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result as EngineResult};
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
-
-use crate::postgres::rewriting::rewritten;
 
 /// The rule; see the [module](self).
 #[derive(Debug)]

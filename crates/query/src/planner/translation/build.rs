@@ -18,9 +18,10 @@ pub(super) fn text(value: &str) -> Expr {
 }
 
 pub(super) fn sum(left: Expr, right: i64) -> Expr {
-    let (op, right) = match right < 0 {
-        true => (BinaryOperator::Minus, number(-right)),
-        false => (BinaryOperator::Plus, number(right)),
+    let (op, right) = if right < 0 {
+        (BinaryOperator::Minus, number(-right))
+    } else {
+        (BinaryOperator::Plus, number(right))
     };
     Expr::Nested(Box::new(Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }))
 }

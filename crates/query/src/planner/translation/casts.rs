@@ -1,18 +1,17 @@
 //! Distinct names for casts of one value to several types.
 //!
-//! DataFusion names a result without its casts: `sum(a)` and `sum(a::NUMERIC)`, or `NULL::INT` and `NULL::DATE` among
-//! the keys of a GROUP BY, are two columns of one name, which it refuses. `coalesce(a)` is `a` under another name.
-
-use std::collections::HashMap;
-use std::ops::ControlFlow;
-
-use datafusion::sql::sqlparser::ast::{
-    Expr, GroupByExpr, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr,
-};
+//! DataFusion names a result without its casts: `sum(a)` and `sum(a::NUMERIC)`, or `NULL::INT` and
+//! `NULL::DATE` among the keys of a GROUP BY, are two columns of one name, which it refuses. `coalesce(a)` is
+//! `a` under another name.
 
 use super::build::{call, null};
 use super::names::name_items;
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
+use datafusion::sql::sqlparser::ast::{
+    Expr, GroupByExpr, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr,
+};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 /// Gives distinct names to calls, keys and items of a SELECT that differ only in casts.
 pub(super) fn tell_apart(query: &mut Query) {
@@ -91,8 +90,8 @@ fn tell_apart_items(select: &mut Select, keys: &mut [OrderByExpr]) {
     }
 }
 
-/// Returns true if the SELECT groups rows: only grouped rows have columns named after the expressions that compute
-/// them.
+/// Returns true if the SELECT groups rows: only grouped rows have columns named after the expressions that
+/// compute them.
 fn aggregates(select: &Select, calls: &[Expr]) -> bool {
     !calls.is_empty()
         || matches!(&select.group_by, GroupByExpr::All(_))

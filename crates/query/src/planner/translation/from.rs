@@ -1,16 +1,15 @@
 //! Items of FROM: tables of the catalog's schemas, and functions.
 
-use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, SetExpr, Statement, TableAlias,
-    TableFactor,
-};
-
 use super::types::system_name;
 use crate::parser::names::identifier;
 use crate::parser::statement::query_of;
 use crate::schema_names::CATALOG;
 use crate::schema_names::{INFORMATION_INNER, INFORMATION_SCHEMA, PG_CATALOG};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, SetExpr, Statement, TableAlias,
+    TableFactor,
+};
 
 pub(super) fn alias_named(name: &str) -> TableAlias {
     TableAlias { explicit: true, name: Ident::with_quote('"', name), columns: Vec::new(), at: None }

@@ -1,10 +1,9 @@
 //! Lists, and columns of the catalog that have them: array literals, ANY and ALL, vectors, flags.
 
-use datafusion::sql::sqlparser::ast::{Array, BinaryOperator, Expr, Ident, UnaryOperator, Value as Literal};
-
 use super::build::{call, null, number, text};
 use super::types::operator;
 use crate::catalog::registry::REGISTRY;
+use datafusion::sql::sqlparser::ast::{Array, BinaryOperator, Expr, Ident, UnaryOperator, Value as Literal};
 
 /// Catalog columns with vectors, whose elements PostgreSQL counts from 0.
 const VECTORS: [&str; 5] = ["indkey", "indclass", "indcollation", "indoption", "proargtypes"];
@@ -71,10 +70,7 @@ pub(super) fn quantified(expr: &mut Expr) {
         Some(list) => Expr::InList { expr: Box::new(left), list, negated },
         None => {
             let has = call("array_has", vec![std::mem::replace(list, null()), left]);
-            match negated {
-                true => Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(has) },
-                false => has,
-            }
+            if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(has) } } else { has }
         }
     };
 }
@@ -97,8 +93,8 @@ pub(super) fn is_list(expr: &Expr) -> bool {
     has_type(expr, |word| word.ends_with("[]"))
 }
 
-/// Returns true if the catalog has a column of this name with such a type. Short names are excluded: user tables may
-/// have them too.
+/// Returns true if the catalog has a column of this name with such a type. Short names are excluded: user
+/// tables may have them too.
 pub(super) fn has_type(expr: &Expr, fits: fn(&str) -> bool) -> bool {
     let Some(name) = column_of(expr) else { return false };
     name.value.len() > 5

@@ -1,21 +1,18 @@
-//! Names of columns that a SELECT does not name, as in PostgreSQL: a column's, a function's, a type's, or `?column?`.
-//! DataFusion would use the expression itself.
+//! Names of columns that a SELECT does not name, as in PostgreSQL: a column's, a function's, a type's, or
+//! `?column?`. DataFusion would use the expression itself.
 //!
-//! DataFusion requires distinct names. Equal names, and names that could be a column's beside them, get zero characters
-//! behind them, which clients do not see.
-
-use std::ops::ControlFlow;
-
-use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, DataType as SqlType, Expr, FunctionArguments, Ident, ObjectName, OrderByKind, Query,
-    SelectItem, SetExpr, SetOperator, TimezoneInfo, TrimWhereField, Value as Literal,
-};
-
-use crate::parser::visit::visit_expressions;
+//! DataFusion requires distinct names. Equal names, and names that could be a column's beside them, get zero
+//! characters behind them, which clients do not see.
 
 use super::build::{null, number};
 use super::lists::column_of;
 use crate::parser::names::identifier;
+use crate::parser::visit::visit_expressions;
+use datafusion::sql::sqlparser::ast::{
+    ArrayElemTypeDef, DataType as SqlType, Expr, FunctionArguments, Ident, ObjectName, OrderByKind, Query,
+    SelectItem, SetExpr, SetOperator, TimezoneInfo, TrimWhereField, Value as Literal,
+};
+use std::ops::ControlFlow;
 
 /// Name of a column whose expression gives it none.
 const NAMELESS: &str = "?column?";
@@ -211,8 +208,8 @@ fn is_number(expr: &Expr) -> bool {
     matches!(expr, Expr::Value(value) if matches!(value.value, Literal::Number(..)))
 }
 
-/// Resolves `ORDER BY count` and `ORDER BY count(*)` to the item with this name or expression. If a column of such a
-/// name is part of a sort key, the item gets another name: DataFusion looks among items first.
+/// Resolves `ORDER BY count` and `ORDER BY count(*)` to the item with this name or expression. If a column of
+/// such a name is part of a sort key, the item gets another name: DataFusion looks among items first.
 pub(super) fn order_items(query: &mut Query) {
     let (SetExpr::Select(select), Some(order)) = (query.body.as_mut(), &mut query.order_by) else { return };
     let OrderByKind::Expressions(order) = &mut order.kind else { return };

@@ -1,13 +1,12 @@
 //! PostgreSQL's names of types, alias types and operators.
 
+use crate::catalog::resolve::Alias;
+use crate::parser::names::identifier;
+use crate::schema_names::{INFORMATION_SCHEMA, PG_CATALOG};
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, DataType as SqlType, ExactNumberInfo, Ident, ObjectName,
     ObjectNamePart, TimezoneInfo,
 };
-
-use crate::catalog::resolve::Alias;
-use crate::parser::names::identifier;
-use crate::schema_names::{INFORMATION_SCHEMA, PG_CATALOG};
 
 pub(super) fn operator(symbol: &str) -> Option<BinaryOperator> {
     Some(match symbol {

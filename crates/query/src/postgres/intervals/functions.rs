@@ -1,7 +1,7 @@
 //! Interval functions, for the planner and by name.
 
-use std::sync::Arc;
-
+use super::{INTERVAL, is_span, values};
+use crate::error::{Error, external};
 use datafusion::arrow::array::{
     ArrayRef, AsArray, Decimal128Array, DurationMicrosecondArray, IntervalMonthDayNanoArray, StringArray,
 };
@@ -15,9 +15,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use entresol_tables::calendar;
-
-use super::{INTERVAL, is_span, values};
-use crate::error::{Error, external};
+use std::sync::Arc;
 
 /// Type of an extent: nanoseconds.
 const EXTENT: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);

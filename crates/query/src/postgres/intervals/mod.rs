@@ -1,5 +1,5 @@
-//! Interval arithmetic as in PostgreSQL: months, days and time apart, equal where 30 days are a month and 24 hours a
-//! day.
+//! Interval arithmetic as in PostgreSQL: months, days and time apart, equal where 30 days are a month and 24
+//! hours a day.
 //!
 //! | written | planned |
 //! | --- | --- |
@@ -11,8 +11,8 @@
 //! | `interval::text`, `a \|\| interval` | [`functions::text`] |
 //! | difference of timestamps as an interval | [`functions::of_duration`]: whole days and time |
 //!
-//! The difference of two timestamps is DataFusion's duration, a number of microseconds: it is summed, averaged and
-//! grouped as such, and becomes an interval where one is needed or shown.
+//! The difference of two timestamps is DataFusion's duration, a number of microseconds: it is summed,
+//! averaged and grouped as such, and becomes an interval where one is needed or shown.
 //!
 //! Intervals that are equal and not the same (`1 day`, `24 hours`) are two groups of a GROUP BY.
 
@@ -20,6 +20,7 @@ mod functions;
 mod spelling;
 mod values;
 
+use crate::postgres::rewriting::rewritten;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -32,8 +33,6 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-
-use crate::postgres::rewriting::rewritten;
 
 pub(crate) use self::spelling::spelled;
 
@@ -229,8 +228,8 @@ fn order(keys: &mut [SortKey], schema: &DFSchema) -> bool {
     measure(keys.iter_mut().map(|key| &mut key.expr), schema)
 }
 
-/// Cast from an interval to a string, or from the difference of two timestamps to an interval or string; else the
-/// expression.
+/// Cast from an interval to a string, or from the difference of two timestamps to an interval or string; else
+/// the expression.
 fn converted(expr: Expr, to: &DataType, schema: &DFSchema) -> Result<Expr, Expr> {
     match (expr.get_type(schema), to) {
         (Ok(DataType::Duration(_)), DataType::Interval(_)) => Ok(functions::of_duration(expr)),
@@ -244,7 +243,8 @@ fn converted(expr: Expr, to: &DataType, schema: &DFSchema) -> Result<Expr, Expr>
     }
 }
 
-/// Rewrites `min` and `max` of intervals into the first of them, and the order in which an aggregate is computed.
+/// Rewrites `min` and `max` of intervals into the first of them, and the order in which an aggregate is
+/// computed.
 fn extreme(mut function: AggregateFunction, schema: &DFSchema) -> Transformed<Expr> {
     let ascending = match function.func.name() {
         "min" => Some(true),

@@ -1,7 +1,7 @@
 //! Interval literals in the units that DataFusion parses.
 
-/// Rewrites `1 day 04:05:06`, `P1DT2H`, `1-2` and `3 days ago` in units; `None` if the string is in units already, or
-/// in none of these formats.
+/// Rewrites `1 day 04:05:06`, `P1DT2H`, `1-2` and `3 days ago` in units; `None` if the string is in units
+/// already, or in none of these formats.
 pub(crate) fn spelled(text: &str) -> Option<String> {
     let trimmed = text.trim();
     if let Some(iso) = trimmed.strip_prefix('P') {

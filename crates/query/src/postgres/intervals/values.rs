@@ -14,7 +14,8 @@ pub(super) fn extent(interval: IntervalMonthDayNano) -> i128 {
     i128::from(days) * NANOS_PER_DAY + i128::from(interval.nanoseconds)
 }
 
-/// Interval with its fields scaled: fractions of months become days, fractions of days time. `None` out of range.
+/// Interval with its fields scaled: fractions of months become days, fractions of days time. `None` out of
+/// range.
 pub(super) fn scaled(
     interval: IntervalMonthDayNano,
     scale: impl Fn(f64) -> f64,

@@ -1,7 +1,9 @@
 //! Instants and local times in plans: casts, comparisons, AT TIME ZONE.
 
-use std::sync::Arc;
-
+use super::{UTC, Zone, named};
+use crate::error::{Error, external};
+use crate::postgres::numbers::operands;
+use crate::postgres::rewriting::rewritten;
 use datafusion::arrow::array::{Array, AsArray, Int64Array, StringBuilder};
 use datafusion::arrow::datatypes::{DataType, Int64Type, TimeUnit, TimestampMicrosecondType};
 use datafusion::common::config::ConfigOptions;
@@ -17,17 +19,13 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use entresol_tables::calendar;
-
-use super::{UTC, Zone, named};
-use crate::error::{Error, external};
-use crate::postgres::numbers::operands;
-use crate::postgres::rewriting::rewritten;
+use std::sync::Arc;
 
 /// Bytes of a formatted time.
 const TEXT_BYTES: usize = 26;
 
-/// Rule that converts a date beside an instant to the instant at which it begins. It precedes DataFusion's type
-/// coercion, which makes both local times.
+/// Rule that converts a date beside an instant to the instant at which it begins. It precedes DataFusion's
+/// type coercion, which makes both local times.
 #[derive(Debug)]
 pub(crate) struct DatesBesideMoments;
 
@@ -56,14 +54,14 @@ fn dates_to_moments(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(expr)
 }
 
-/// Rule for casts to instants and local times, and between them; it follows DataFusion's type coercion, which adds
-/// some.
+/// Rule for casts to instants and local times, and between them; it follows DataFusion's type coercion, which
+/// adds some.
 ///
 /// - An instant is converted to local time before it loses its zone.
-/// - A comparison with a column's local time is made in local time: so it applies to columns, and their indexes. With a
-///   constant it is one of instants.
-/// - DataFusion treats both as the same number when it moves a cast from one side of a comparison to the other. So a
-///   cast to an instant is a function of ours, [`Moment`], which is opaque to it.
+/// - A comparison with a column's local time is made in local time: so it applies to columns, and their
+///   indexes. With a constant it is one of instants.
+/// - DataFusion treats both as the same number when it moves a cast from one side of a comparison to the
+///   other. So a cast to an instant is a function of ours, [`Moment`], which is opaque to it.
 ///
 /// In UTC both are the same number.
 #[derive(Debug)]
@@ -108,8 +106,8 @@ fn localised(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// Cast of an expression, if it is between a string and a time, or between an instant and a local time; else the
-/// expression.
+/// Cast of an expression, if it is between a string and a time, or between an instant and a local time; else
+/// the expression.
 fn recast(expr: Expr, to: &DataType, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
     if let Some(time) = literal_time(&expr, to) {
         return Ok(Expr::Literal(time, None));
@@ -143,8 +141,8 @@ fn recast(expr: Expr, to: &DataType, schema: &DFSchema) -> std::result::Result<E
     }
 }
 
-/// String as a time, parsed as everywhere else: `2024-07-01 12:30` is accepted, and a local time ignores a zone. Other
-/// strings are left to DataFusion to parse, or to refuse.
+/// String as a time, parsed as everywhere else: `2024-07-01 12:30` is accepted, and a local time ignores a
+/// zone. Other strings are left to DataFusion to parse, or to refuse.
 fn literal_time(expr: &Expr, to: &DataType) -> Option<ScalarValue> {
     let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = expr else { return None };
     let DataType::Timestamp(unit, zone) = to else { return None };
@@ -161,7 +159,8 @@ fn literal_time(expr: &Expr, to: &DataType) -> Option<ScalarValue> {
     }
 }
 
-/// Converts a comparison of instants to one of local times if one of them was converted from a column's local time.
+/// Converts a comparison of instants to one of local times if one of them was converted from a column's local
+/// time.
 fn on_the_wall(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let of_columns = |operand: &&mut Expr| {
         let inner = moment_of(operand).filter(|inner| inner.any_column_refs())?;
@@ -224,7 +223,8 @@ impl ScalarUDFImpl for Moment {
     }
 }
 
-/// Function that formats a timestamp as PostgreSQL does, and as everywhere else: DataFusion's format is ISO 8601's.
+/// Function that formats a timestamp as PostgreSQL does, and as everywhere else: DataFusion's format is ISO
+/// 8601's.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct TimeText {
     signature: Signature,
@@ -278,8 +278,8 @@ impl ScalarUDFImpl for TimeText {
     }
 }
 
-/// `timezone(zone, time)`, PostgreSQL's name of `time AT TIME ZONE zone`: converts an instant to local time there, and
-/// local time there to an instant.
+/// `timezone(zone, time)`, PostgreSQL's name of `time AT TIME ZONE zone`: converts an instant to local time
+/// there, and local time there to an instant.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct AtTimeZone {
     signature: Signature,
@@ -362,8 +362,8 @@ pub(crate) fn functions() -> Vec<ScalarUDF> {
     vec![AtTimeZone::new(UTC).into()]
 }
 
-/// Converts timestamps from local time to UTC, or back, by a function of microseconds; digits below a microsecond stay.
-/// The function also gets the row, 0 for a scalar. NULL where the calendar ends.
+/// Converts timestamps from local time to UTC, or back, by a function of microseconds; digits below a
+/// microsecond stay. The function also gets the row, 0 for a scalar. NULL where the calendar ends.
 fn shifted(
     times: &ColumnarValue,
     to: &DataType,

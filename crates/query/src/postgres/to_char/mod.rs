@@ -1,12 +1,16 @@
-//! `to_char(value, template)` with PostgreSQL's patterns, in place of DataFusion's function, whose patterns differ.
+//! `to_char(value, template)` with PostgreSQL's patterns, in place of DataFusion's function, whose patterns
+//! differ.
 //!
-//! Instants are shown in local time of their zone. Values other than numbers, dates, times and intervals are refused.
+//! Instants are shown in local time of their zone. Values other than numbers, dates, times and intervals are
+//! refused.
 
 mod numbers;
 mod times;
 
-use std::sync::Arc;
-
+use self::numbers::Template;
+use self::times::Moment;
+use crate::error::{Error, external};
+use crate::postgres::time_zones::Zone;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::datatypes::{
     DataType, Decimal128Type, Float64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
@@ -18,11 +22,7 @@ use datafusion::logical_expr::{
 };
 use entresol_tables::calendar::MICROS_PER_SECOND;
 use entresol_tables::decimal;
-
-use self::numbers::Template;
-use self::times::Moment;
-use crate::error::{Error, external};
-use crate::postgres::time_zones::Zone;
+use std::sync::Arc;
 
 /// Function `to_char`; see the [module](self).
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -75,9 +75,12 @@ impl ScalarUDFImpl for ToChar {
         };
         let (values, templates) = (value.to_array(rows)?, template.to_array(rows)?);
         let templates = templates.as_string::<i32>();
-        let shown = (0..rows).map(|row| match values.is_null(row) || templates.is_null(row) {
-            true => Ok(None),
-            false => show(&values, row, templates.value(row)).map(Some).map_err(external),
+        let shown = (0..rows).map(|row| {
+            if values.is_null(row) || templates.is_null(row) {
+                Ok(None)
+            } else {
+                show(&values, row, templates.value(row)).map(Some).map_err(external)
+            }
         });
         Ok(ColumnarValue::Array(Arc::new(shown.collect::<EngineResult<StringArray>>()?)))
     }

@@ -1,5 +1,5 @@
-//! Numbers by PostgreSQL's patterns: `9`, `0`, `.` and `D`, `,` and `G`, `S`, `MI`, `PL`, `SG`, `PR`, `L`, `FM`, and
-//! literal text.
+//! Numbers by PostgreSQL's patterns: `9`, `0`, `.` and `D`, `,` and `G`, `S`, `MI`, `PL`, `SG`, `PR`, `L`,
+//! `FM`, and literal text.
 //!
 //! Text that is no pattern is copied. `EEEE`, `RN`, `TH` and `V` are refused.
 
@@ -100,7 +100,8 @@ impl Template {
         Ok(())
     }
 
-    /// Formats the number `unscaled / 10^fraction`, already rounded; `None` is one too large for any template.
+    /// Formats the number `unscaled / 10^fraction`, already rounded; `None` is one too large for any
+    /// template.
     pub(super) fn show(&self, unscaled: Option<i128>, negative: bool) -> String {
         let digits = match unscaled {
             None => None,
@@ -221,9 +222,8 @@ impl Shown<'_> {
 
 #[cfg(test)]
 mod tests {
-    use entresol_tables::decimal;
-
     use super::*;
+    use entresol_tables::decimal;
 
     /// Expected values from PostgreSQL 15.
     #[test]

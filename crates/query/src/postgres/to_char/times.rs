@@ -1,13 +1,11 @@
 //! Times by PostgreSQL's patterns. Letters that are no pattern are copied, as are strings in quotes.
 //!
-//! `FM` in front of a pattern leaves its padding out, `TH` and `th` behind a number make it an ordinal. Names are
-//! English. `TZ` is refused: zones have no abbreviation here; `OF` and `TZH:TZM` say the offset.
-
-use std::fmt::Write;
-
-use chrono::{DateTime, Datelike, NaiveDateTime, Timelike};
+//! `FM` in front of a pattern leaves its padding out, `TH` and `th` behind a number make it an ordinal. Names
+//! are English. `TZ` is refused: zones have no abbreviation here; `OF` and `TZH:TZM` say the offset.
 
 use crate::error::{Error, Result};
+use chrono::{DateTime, Datelike, NaiveDateTime, Timelike};
+use std::fmt::Write;
 
 /// 1970-01-01 as a Julian day.
 const EPOCH_JULIAN: i64 = 2_440_588;
@@ -126,10 +124,8 @@ fn write_pattern(
     let digits = |number: i64, width: usize, out: &mut String| {
         let width = if bare { 0 } else { width };
         // Writing to a `String` does not fail.
-        let _ = match number < 0 {
-            true => write!(out, "-{:0width$}", -number),
-            false => write!(out, "{number:0width$}"),
-        };
+        let _ =
+            if number < 0 { write!(out, "-{:0width$}", -number) } else { write!(out, "{number:0width$}") };
         Ok(Some(number))
     };
     if let Some((number, width)) = number_of(moment, pattern) {
@@ -143,10 +139,7 @@ fn write_pattern(
     };
     let name = |name: &str, padded: bool, out: &mut String| {
         let name = cased(name, written);
-        let _ = match padded && !bare {
-            true => write!(out, "{name:NAME_CHARS$}"),
-            false => write!(out, "{name}"),
-        };
+        let _ = if padded && !bare { write!(out, "{name:NAME_CHARS$}") } else { write!(out, "{name}") };
     };
     let month = time.month0() as usize;
     let day = time.weekday().num_days_from_sunday() as usize;
@@ -161,9 +154,10 @@ fn write_pattern(
         "DAY" => name(DAYS[day], true, out),
         "DY" => name(&DAYS[day][..3], false, out),
         "RM" => {
-            let roman = match written.starts_with('r') {
-                true => ROMAN[month].to_ascii_lowercase(),
-                false => ROMAN[month].to_owned(),
+            let roman = if written.starts_with('r') {
+                ROMAN[month].to_ascii_lowercase()
+            } else {
+                ROMAN[month].to_owned()
             };
             let _ = if bare { write!(out, "{roman}") } else { write!(out, "{roman:4}") };
         }
@@ -294,9 +288,8 @@ fn cased(name: &str, written: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use entresol_tables::calendar::parse_timestamp;
-
     use super::*;
+    use entresol_tables::calendar::parse_timestamp;
 
     /// Expected values from PostgreSQL 15.
     #[test]

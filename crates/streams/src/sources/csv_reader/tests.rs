@@ -1,12 +1,10 @@
 //! Tests of the reader with small files: formats, rejects, and resuming from every position.
 
-use std::path::PathBuf;
-
-use entresol_tables::{Column, DataType, Value};
-use tempfile::TempDir;
-
 use super::*;
 use crate::sources::csv::DateFormat;
+use entresol_tables::{Column, DataType, Value};
+use std::path::PathBuf;
+use tempfile::TempDir;
 
 fn format(directory: &TempDir, text: &[u8], columns: Vec<Column>) -> CsvFormat {
     let path: PathBuf = directory.path().join("input.csv");

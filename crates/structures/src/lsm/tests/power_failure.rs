@@ -1,8 +1,8 @@
 //! Power failures on the level of files: runs in files, beside the pool's journal. After every call that
 //! changes a file, each possible state of all files is opened and checked.
 
-use super::super::file::path_of;
-use super::super::manifest::IDENTITY;
+use super::super::files::file::path_of;
+use super::super::files::manifest::IDENTITY;
 use super::super::{LsmOptions, LsmParameters, LsmTree};
 use super::{ROOT, in_caller};
 use entresol_memory::power_failure::{PowerFailureOptions, PowerFailureReport, Run, Scenario, check};

@@ -1,14 +1,12 @@
+use crate::context::group::STRIPED_KEYS_MAX;
+use crate::visibility::snapshot::Class;
+use crate::{Error, Isolation, KeyRange, Protocol, Result, State, StateContext, Timestamp, interleave};
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_structures::KeyWidth;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
-
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::KeyWidth;
-
-use crate::group::STRIPED_KEYS_MAX;
-use crate::snapshot::Class;
-use crate::{Error, Isolation, KeyRange, Protocol, Result, State, StateContext, Timestamp, interleave};
 
 const MANY: u64 = STRIPED_KEYS_MAX as u64 + 36;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -77,8 +75,9 @@ fn beside<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'stat
     is_done.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} waits for a commit of other keys"))
 }
 
-/// In the middle of a commit of many keys over two groups others commit other keys of both states, a group is created,
-/// and dead keys are reclaimed. New readers see them, and not the large one; after a restart all are there.
+/// In the middle of a commit of many keys over two groups others commit other keys of both states, a group is
+/// created, and dead keys are reclaimed. New readers see them, and not the large one; after a restart all are
+/// there.
 #[test]
 fn writers_of_other_keys_go_on_in_the_middle_of_a_large_commit() {
     let protocols = [Protocol::MvccInPlace, Protocol::MvccOutOfPlace, Protocol::MvccInPlace];
@@ -117,8 +116,8 @@ fn writers_of_other_keys_go_on_in_the_middle_of_a_large_commit() {
     }
 }
 
-/// A writer of one of its keys waits until it is complete, and has a conflict then; so does a large one with a common
-/// key. A large one of other keys is complete, and waits to become visible.
+/// A writer of one of its keys waits until it is complete, and has a conflict then; so does a large one with
+/// a common key. A large one of other keys is complete, and waits to become visible.
 #[test]
 fn writers_of_the_same_keys_wait_for_a_large_commit() {
     let all = Fixture::new(Protocol::MvccInPlace);
@@ -159,8 +158,8 @@ fn writers_of_the_same_keys_wait_for_a_large_commit() {
     assert_eq!(all.again().count(MANY..2 * MANY, b"old"), MANY);
 }
 
-/// While a serializable transaction that read a range validates it, writers of other keys commit; one of a new key in
-/// the range waits, and comes after it.
+/// While a serializable transaction that read a range validates it, writers of other keys commit; one of a
+/// new key in the range waits, and comes after it.
 #[test]
 fn a_range_that_is_read_stops_no_writer_outside_of_it() {
     let all = Fixture::new(Protocol::MvccInPlace);

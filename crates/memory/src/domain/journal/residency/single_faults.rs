@@ -81,7 +81,8 @@ impl SingleFaults {
     }
 
     fn control<A>(&self, request: libc::c_ulong, argument: &mut A) -> io::Result<()> {
-        // SAFETY: the argument is the structure that the request takes; no content of a mapped page is changed.
+        // SAFETY: the argument is the structure that the request takes; no content of a mapped page is
+        // changed.
         match unsafe { libc::ioctl(self.descriptor.as_raw_fd(), request, std::ptr::from_mut(argument)) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

@@ -1,7 +1,8 @@
-//! Subqueries of aggregates, windows, sort keys, conditions of joins and VALUES, computed in a projection below.
+//! Subqueries of aggregates, windows, sort keys, conditions of joins and VALUES, computed in a projection
+//! below.
 
-use std::sync::Arc;
-
+use super::outer_joins::outer_join;
+use super::{has_subquery, is_subquery, narrowed, recomputed, with_column};
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -10,9 +11,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Join, LogicalPlan, LogicalPlanBuilder, Values, cast, lit, when};
 use datafusion::optimizer::AnalyzerRule;
-
-use super::outer_joins::outer_join;
-use super::{has_subquery, is_subquery, narrowed, recomputed, with_column};
+use std::sync::Arc;
 
 /// The rule; see the [module](self).
 #[derive(Debug)]
@@ -59,9 +58,12 @@ fn replaced(
     expr: Expr,
     mut column: impl FnMut(Expr) -> EngineResult<Expr>,
 ) -> EngineResult<Transformed<Expr>> {
-    expr.transform_down(|expr| match is_subquery(&expr) {
-        true => Ok(Transformed::new(column(expr)?, true, TreeNodeRecursion::Jump)),
-        false => Ok(Transformed::no(expr)),
+    expr.transform_down(|expr| {
+        if is_subquery(&expr) {
+            Ok(Transformed::new(column(expr)?, true, TreeNodeRecursion::Jump))
+        } else {
+            Ok(Transformed::no(expr))
+        }
     })
 }
 
@@ -81,10 +83,7 @@ fn above(node: LogicalPlan) -> EngineResult<LogicalPlan> {
     })?;
     let exprs = node.data.expressions();
     let node = node.data.with_new_exprs(exprs, vec![input])?;
-    match node.schema().fields().len() > wanted.len() {
-        true => narrowed(node, wanted),
-        false => Ok(node),
-    }
+    if node.schema().fields().len() > wanted.len() { narrowed(node, wanted) } else { Ok(node) }
 }
 
 /// Side of a join whose columns a subquery in its condition reads.
@@ -128,8 +127,8 @@ fn outer_columns(exprs: &[Expr]) -> impl Iterator<Item = &Column> {
     })
 }
 
-/// Join whose subqueries are computed from the side that they read; subqueries that read both become a condition above
-/// it.
+/// Join whose subqueries are computed from the side that they read; subqueries that read both become a
+/// condition above it.
 fn joined(join: Join) -> EngineResult<LogicalPlan> {
     let wanted = join.schema.columns();
     let (mut left, mut right) = (join.left.as_ref().clone(), join.right.as_ref().clone());

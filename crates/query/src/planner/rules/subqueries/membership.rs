@@ -8,13 +8,13 @@
 //!   x < ANY S    the same CASE, with x < max(S) in place of the mark; ALL is NOT ANY of the contrary
 //! ```
 //!
-//! - A condition of a WHERE by itself is left to DataFusion: only rows for which it is true are wanted, so it joins.
+//! - A condition of a WHERE by itself is left to DataFusion: only rows for which it is true are wanted, so it
+//!   joins.
 //! - A correlated NOT IN there is NOT EXISTS of a row that is equal, or unknown.
 //! - Other correlated INs are run row by row, with the same logic.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
+use super::{columns, fresh, has_subquery, narrowed, recomputed, scalar, subquery, with_column};
+use crate::planner::rules::correlated::is_correlated;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, JoinType, Result as EngineResult, ScalarValue};
@@ -27,9 +27,8 @@ use datafusion::logical_expr::{
     Sort, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
-
-use super::{columns, fresh, has_subquery, narrowed, recomputed, scalar, subquery, with_column};
-use crate::planner::rules::correlated::is_correlated;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// States of a list: no row; rows without NULL; a NULL.
 const EMPTY: i64 = 0;
@@ -79,10 +78,7 @@ fn filtered(filter: Filter) -> EngineResult<Transformed<LogicalPlan>> {
     let mut marks = Marks { plan: Arc::unwrap_or_clone(input) };
     let mut conditions = Vec::new();
     for condition in split_conjunction_owned(predicate) {
-        conditions.push(match has_subquery(&condition)? {
-            true => marks.condition(condition)?,
-            false => condition,
-        });
+        conditions.push(if has_subquery(&condition)? { marks.condition(condition)? } else { condition });
     }
     let widened = marks.plan.schema().fields().len() > wanted.len();
     let plan = match conjunction(conditions) {
@@ -142,8 +138,8 @@ impl Marks {
         let InSubquery { expr, subquery: list, .. } = &within;
         match is_correlated(list) {
             false if expr.any_column_refs() && !expr.contains_outer() => {
-                // DataFusion joins on the compared expressions, and loses track of a key that turns out to be a
-                // constant.
+                // DataFusion joins on the compared expressions, and loses track of a key that turns out to be
+                // a constant.
                 let key = match expr.as_ref() {
                     Expr::Column(column) => column.clone(),
                     computed => self.column(computed.clone())?,
@@ -220,8 +216,8 @@ impl Marks {
     }
 }
 
-/// List without an order, whose column has a unique name: DataFusion adds columns to those of a correlated list, and
-/// refuses two of one name.
+/// List without an order, whose column has a unique name: DataFusion adds columns to those of a correlated
+/// list, and refuses two of one name.
 fn bare(list: LogicalPlan) -> EngineResult<LogicalPlan> {
     Ok(match list {
         LogicalPlan::Sort(Sort { input, fetch: None, .. }) => bare(Arc::unwrap_or_clone(input))?,
@@ -236,8 +232,8 @@ fn bare(list: LogicalPlan) -> EngineResult<LogicalPlan> {
     })
 }
 
-/// Correlated subquery with unique column names in its conditions: DataFusion moves these conditions to a place where
-/// all columns of the subquery are of one relation, and there takes `b.id` for `a.id`.
+/// Correlated subquery with unique column names in its conditions: DataFusion moves these conditions to a
+/// place where all columns of the subquery are of one relation, and there takes `b.id` for `a.id`.
 fn told_apart(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
     plan.transform_up(|node| {
         let LogicalPlan::Filter(Filter { predicate, input, .. }) = node else {

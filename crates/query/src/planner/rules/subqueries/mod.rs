@@ -1,25 +1,26 @@
 //! Subqueries in positions, and with NULLs, that DataFusion does not support.
 //!
-//! DataFusion joins an IN or EXISTS that is a condition of a WHERE by itself. Elsewhere it treats NULL as false, or has
-//! no plan. Two rules, which come before all others, leave it only subqueries that it plans correctly:
+//! DataFusion joins an IN or EXISTS that is a condition of a WHERE by itself. Elsewhere it treats NULL as
+//! false, or has no plan. Two rules, which come before all others, leave it only subqueries that it plans
+//! correctly:
 //!
-//! - [`LiftedSubqueries`] computes those of aggregates, windows, sort keys, conditions of joins and VALUES in a
-//!   projection below.
-//! - [`Membership`] spells out IN and comparisons with ANY and ALL in projections and filters, with the three values of
-//!   SQL's logic.
+//! - [`LiftedSubqueries`] computes those of aggregates, windows, sort keys, conditions of joins and VALUES in
+//!   a projection below.
+//! - [`Membership`] spells out IN and comparisons with ANY and ALL in projections and filters, with the three
+//!   values of SQL's logic.
 //!
-//! Correlated subqueries that are left are for [`crate::planner::rules::correlated`], which runs it row by row where it cannot be joined.
+//! Correlated subqueries that are left are for [`crate::planner::rules::correlated`], which runs it row by
+//! row where it cannot be joined.
 
 mod lifted;
 mod membership;
 mod outer_joins;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, Result as EngineResult, Spans};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use self::lifted::LiftedSubqueries;
 pub(crate) use self::membership::Membership;
@@ -68,11 +69,9 @@ pub(crate) fn narrowed(plan: LogicalPlan, wanted: Vec<Column>) -> EngineResult<L
 
 /// Recomputes the schemas of a changed plan from the leaves up: a column may have become NOT NULL.
 fn recomputed(changed: Transformed<LogicalPlan>) -> EngineResult<LogicalPlan> {
-    match changed.transformed {
-        true => changed
-            .data
-            .transform_up_with_subqueries(|node| node.recompute_schema().map(Transformed::yes))
-            .data(),
-        false => Ok(changed.data),
+    if changed.transformed {
+        changed.data.transform_up_with_subqueries(|node| node.recompute_schema().map(Transformed::yes)).data()
+    } else {
+        Ok(changed.data)
     }
 }

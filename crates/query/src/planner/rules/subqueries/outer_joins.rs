@@ -5,13 +5,12 @@
 //!   the pairs that are met, or else one pair without the other side's columns
 //! ```
 
+use super::{columns, fresh, with_column};
 use datafusion::common::{Column, JoinType, Result as EngineResult, not_impl_err};
 use datafusion::functions_aggregate::expr_fn::max;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::{WindowFunction, WindowFunctionDefinition};
 use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, lit, when};
-
-use super::{columns, fresh, with_column};
 
 /// LEFT or RIGHT join on `conditions` and `later`; its columns are those of both sides.
 pub(super) fn outer_join(

@@ -1,0 +1,12 @@
+//! Rows of the computed relations, one module for each group of them.
+
+pub(crate) mod constraints;
+pub(crate) mod history;
+pub(crate) mod information;
+pub(crate) mod named;
+pub(crate) mod objects;
+pub(crate) mod relations;
+pub(crate) mod roles;
+pub(crate) mod server;
+pub(crate) mod system;
+pub(crate) mod vacuum;

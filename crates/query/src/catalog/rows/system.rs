@@ -1,0 +1,150 @@
+//! System tables: state of the database when the statement is planned.
+//!
+//! | table | rows |
+//! | --- | --- |
+//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`; one per table |
+//! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
+//! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
+//! | `entresol.placement` | `pool`, `domain`, `device_node`, `processors`, `piece_bytes`, `writes_at_once`, `calibrated`; one per pool |
+//! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
+//! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
+//! | `entresol.database` | `property`, `value`: domain, whether the last run closed it |
+
+use crate::catalog::rows::history;
+use crate::catalog::rows::vacuum;
+use crate::catalog::view::Source;
+use datafusion::arrow::array::{
+    ArrayRef, BooleanArray, Int32Array, Int64Array, StringArray, UInt32Array, UInt64Array,
+};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::TableProvider;
+use datafusion::common::Result as EngineResult;
+use datafusion::datasource::MemTable;
+use entresol_memory::Pool;
+use entresol_memory::budget::ConsumerUsage;
+use entresol_memory::placement::format_cpu_list;
+use entresol_tables::{Catalog, Table};
+use std::sync::Arc;
+
+/// The names of the system tables.
+pub(crate) const TABLES: [&str; 7] =
+    ["database", "history", "memory", "placement", "pool", "tables", "vacuum"];
+
+/// Current content of a system table; `None` if there is none of this name.
+pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
+    let catalog = &source.catalog;
+    let batch = match name {
+        "database" => database(catalog)?,
+        "history" => history::bounds(catalog)?,
+        "memory" => memory(catalog)?,
+        "placement" => placement(catalog)?,
+        "pool" => pool(catalog)?,
+        "tables" => tables(catalog)?,
+        "vacuum" => vacuum::progress(catalog, &source.sessions)?,
+        _ => return Ok(None),
+    };
+    Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+}
+
+fn database(catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let pool = catalog.context().pool();
+    let values = [format!("{:?}", pool.domain()).to_lowercase(), pool.was_clean().to_string()];
+    let columns: [(&str, ArrayRef); 2] = [
+        ("property", Arc::new(StringArray::from(vec!["domain", "was_clean"]))),
+        ("value", Arc::new(StringArray::from_iter_values(values))),
+    ];
+    Ok(RecordBatch::try_from_iter(columns)?)
+}
+
+/// Consumers of the memory budget; no rows if the pool was opened without one.
+fn memory(catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let usage = catalog.context().pool().memory().map(|budget| budget.usage());
+    let (max_bytes, lines) = usage.map_or((0, Vec::new()), |usage| (usage.max_bytes, usage.consumers));
+    let number = |of: &dyn Fn(&ConsumerUsage) -> u64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(lines.iter().map(|line| of(line).cast_signed())))
+    };
+    let elastic: BooleanArray = lines.iter().map(|line| Some(line.consumer.is_elastic())).collect();
+    let columns: [(&str, ArrayRef); 5] = [
+        ("consumer", Arc::new(StringArray::from_iter_values(lines.iter().map(|line| line.consumer.name())))),
+        ("used_bytes", number(&|line| line.used_bytes)),
+        ("peak_bytes", number(&|line| line.peak_bytes)),
+        ("elastic", Arc::new(elastic)),
+        ("max_bytes", number(&|_| max_bytes)),
+    ];
+    Ok(RecordBatch::try_from_iter(columns)?)
+}
+
+/// Pools with their placement. The node is NULL if the kernel does not report it, processors if threads are
+/// not pinned, pieces if checkpoints write nothing.
+fn placement(catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let context = catalog.context();
+    let main = [("main", context.pool())];
+    let beside = [("disk", context.disk_pool()), ("volatile", context.volatile_pool())];
+    let beside = beside.into_iter().filter_map(|(name, pool)| Some((name, pool?)));
+    let pools: Vec<(&str, &Arc<Pool>)> = main.into_iter().chain(beside).collect();
+    let text = |of: &dyn Fn(&Pool) -> Option<String>| -> ArrayRef {
+        Arc::new(pools.iter().map(|(_, pool)| of(pool)).collect::<StringArray>())
+    };
+    let number = |of: &dyn Fn(&Pool) -> Option<usize>| -> ArrayRef {
+        let numbers = pools.iter().map(|(_, pool)| of(pool).map(|number| number as i64));
+        Arc::new(numbers.collect::<Int64Array>())
+    };
+    let calibrated: BooleanArray =
+        pools.iter().map(|(_, pool)| Some(pool.checkpoint_writing()?.is_calibrated)).collect();
+    let processors = |pool: &Pool| pool.thread_placement().map(|place| format_cpu_list(place.cpus()));
+    let columns: [(&str, ArrayRef); 7] = [
+        ("pool", Arc::new(StringArray::from_iter_values(pools.iter().map(|(name, _)| name)))),
+        ("domain", text(&|pool| Some(pool.domain().to_string()))),
+        ("device_node", number(&|pool| pool.device_node())),
+        ("processors", text(&processors)),
+        ("piece_bytes", number(&|pool| Some(pool.checkpoint_writing()?.piece_bytes))),
+        ("writes_at_once", number(&|pool| Some(pool.checkpoint_writing()?.at_once))),
+        ("calibrated", Arc::new(calibrated)),
+    ];
+    let nullable =
+        |(name, column): (&'static str, ArrayRef)| (name, column, !matches!(name, "pool" | "domain"));
+    Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
+}
+
+fn pool(catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let stats = catalog.context().pool().stats();
+    let counters = [
+        ("pool_bytes", stats.pool_bytes),
+        ("allocated_bytes", stats.allocated_bytes),
+        ("journal_bytes", stats.journal_bytes),
+        ("journal_appended_bytes", stats.journal_appended_bytes),
+        ("checkpoint_bytes", stats.checkpoint_bytes),
+        ("checkpoints", stats.checkpoints),
+        ("flushes", stats.flushes),
+        ("fences", stats.fences),
+        ("syncs", stats.syncs),
+        ("replayed_bytes", stats.replayed_bytes),
+    ];
+    let columns: [(&str, ArrayRef); 2] = [
+        ("counter", Arc::new(StringArray::from_iter_values(counters.map(|(name, _)| name)))),
+        ("value", Arc::new(UInt64Array::from_iter_values(counters.map(|(_, value)| value)))),
+    ];
+    Ok(RecordBatch::try_from_iter(columns)?)
+}
+
+fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let tables = catalog.tables();
+    let text = |of: &dyn Fn(&Table) -> String| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(tables.iter().map(|table| of(table))))
+    };
+    let number = |of: &dyn Fn(&Table) -> u32| -> ArrayRef {
+        Arc::new(UInt32Array::from_iter_values(tables.iter().map(|table| of(table))))
+    };
+    let hidden: BooleanArray = tables.iter().map(|table| Some(table.schema().hidden_key())).collect();
+    let counts = tables.iter().map(|table| table.schema().visible_columns().len() as i32);
+    let columns: [(&str, ArrayRef); 7] = [
+        ("name", text(&|table| table.name().to_owned())),
+        ("key_columns", text(&|table| table.schema().key_names().collect::<Vec<_>>().join(", "))),
+        ("hidden_key", Arc::new(hidden)),
+        ("columns", Arc::new(Int32Array::from_iter_values(counts))),
+        ("state", number(&|table| table.state().id().0)),
+        ("state_group", number(&|table| table.group().0)),
+        ("placement", text(&|table| table.tier().to_string())),
+    ];
+    Ok(RecordBatch::try_from_iter(columns)?)
+}

@@ -1,0 +1,478 @@
+//! Prepared statements: parsed and planned once, run many times with values for their parameters.
+//!
+//! | statement | cached | cost of a run |
+//! | --- | --- | --- |
+//! | rows named by their keys ([`crate::planner::fast_path`]) | table, keys, columns | the look-ups |
+//! | INSERT of literals and parameters | table, columns, cells | the rows |
+//! | queries over tables | their logical plan, optimised if no value can change it | physical planning, execution |
+//! | anything else | the parsed statement | as if it was executed as query text |
+//!
+//! # Invariants
+//!
+//! - A run gives the result of the statement's query text with the values in place of the parameters.
+//! - A cached plan is planned again once a table was created, altered or dropped ([`Catalog::version`]), or
+//!   the session has another time zone. If the columns of the result are others then, it is an error (0A000):
+//!   the client was told of the old ones.
+//! - A plan that has a function of the time, of the session or of chance is optimised in each run.
+//! - A [`Prepared`] belongs to the session that made it.
+//!
+//! Memory: the syntax tree and the plan, as long as the client keeps the [`Prepared`]; estimated by the
+//! length of the query text, and reserved in the budget before it is parsed.
+//!
+//! [`Catalog::version`]: entresol_tables::Catalog::version
+
+mod cacheability;
+mod run;
+
+use self::cacheability::{Cacheability, cacheability};
+use crate::dml::defaults;
+use crate::dml::literal_rows;
+use crate::dml::modify;
+use crate::dml::modify::Returning;
+use crate::dml::source::{self, InsertSource};
+use crate::dml::statements as dml_statements;
+use crate::error::{Error, Result};
+use crate::execution::authorization::{authorize, authorize_copy};
+use crate::execution::cursor::CursorUse;
+use crate::execution::session::Session;
+use crate::parser::command::Command;
+use crate::parser::statement::query_statement;
+use crate::parser::statement::{ParsedStatement, SessionStatement, parse_one};
+use crate::planner::fast_path::Point;
+use crate::planner::limits;
+use crate::planner::parameters::{self, Types};
+use crate::planner::query;
+use crate::planner::time_travel;
+use crate::postgres::number_types;
+use crate::postgres::time_zones::Zone;
+use crate::session::current::Current;
+use crate::session::result::Short;
+use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast::{Insert, Query, SelectItem};
+use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
+use entresol_tables::Table;
+use entresol_transactions::Transaction;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Statement prepared in a session; see the [module](self). Cloning it is cheap.
+#[derive(Debug, Clone)]
+pub struct Prepared(Arc<Kernel>);
+
+#[derive(Debug)]
+struct Kernel {
+    /// Session that owns it.
+    owner: Arc<Current>,
+    /// None for an empty query text.
+    command: Option<Command>,
+    parameters: Vec<ArrowType>,
+    columns: Option<SchemaRef>,
+    planned: Mutex<CachedExecution>,
+    /// Reservation for all of it, as long as it lives.
+    _memory: Option<MemoryReservation>,
+}
+
+/// Memory of a statement, and memory for each byte of its query text: a syntax tree and a plan of a list of
+/// 1,000 constants took 133 bytes for each, those of INSERT with as many rows 81.
+const STATEMENT_BYTES: u64 = 16 << 10;
+const BYTES_OF_TEXT_BYTE: u64 = 128;
+/// Longest query text that is not counted if it needs no planning.
+const SHORT_TEXT_BYTES: usize = 1024;
+
+/// Cached execution and the version for which it was planned.
+#[derive(Debug)]
+struct CachedExecution {
+    version: Version,
+    work: Arc<Execution>,
+}
+
+/// Version of everything that plans depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Version {
+    catalog: u64,
+    /// Number of changes of the session's time zone.
+    zone: u64,
+    /// Number of changes of the session's role.
+    authority: u64,
+}
+
+/// Execution of a prepared statement.
+#[derive(Debug)]
+enum Execution {
+    Point(Point),
+    /// With the session's time zone when it was planned.
+    Insert(InsertSource, Zone),
+    Query {
+        plan: LogicalPlan,
+        /// True if no value of a parameter, nor the time, can change it.
+        optimised: bool,
+    },
+    /// As query text.
+    Text,
+}
+
+impl Execution {
+    fn is_short(&self) -> bool {
+        matches!(self, Execution::Point(_) | Execution::Insert(..))
+    }
+
+    /// Runs the fast path; `None` if values do not fit, or there is none. Nothing was written then.
+    fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Short>> {
+        match self {
+            Execution::Point(point) => point.run(transaction, values),
+            Execution::Insert(source, zone) => {
+                let rows =
+                    source.query.as_ref().and_then(|query| literal_rows::rows(source, query, values, zone));
+                let count = rows
+                    .map(|rows| dml_statements::insert_rows(transaction, &source.table, &rows))
+                    .transpose()?;
+                Ok(count.map(|count| Short::Count("INSERT", count)))
+            }
+            Execution::Query { .. } | Execution::Text => Ok(None),
+        }
+    }
+}
+
+/// Result of preparing a statement.
+struct Ready {
+    work: Execution,
+    parameters: Vec<ArrowType>,
+    columns: Option<SchemaRef>,
+}
+
+/// Parts of an INSERT that are known without planning.
+struct Inserting {
+    source: InsertSource,
+    /// Its query, with defaults in place of DEFAULT.
+    spelled: Option<Box<Query>>,
+    /// True if its rows are literals and parameters.
+    short: bool,
+}
+
+impl Prepared {
+    /// Returns true if a run takes microseconds, waits for the disk aside: it plans nothing, and reads tables
+    /// by key only.
+    pub fn is_short(&self) -> bool {
+        match &self.0.command {
+            None => true,
+            Some(command) if command.is_rows() => self.0.planned.lock().work.is_short(),
+            Some(command) => command.concerns_session(),
+        }
+    }
+
+    /// Types of its parameters.
+    pub fn parameters(&self) -> &[ArrowType] {
+        &self.0.parameters
+    }
+
+    /// Columns of its result; `None` if it returns no rows.
+    pub fn columns(&self) -> Option<SchemaRef> {
+        self.0.columns.clone()
+    }
+
+    /// Command tag without counts: SELECT, INSERT, BEGIN; empty for an empty query text.
+    pub fn verb(&self) -> &'static str {
+        self.0.command.as_ref().map_or("", Command::verb)
+    }
+
+    /// Name in DEALLOCATE; `None` for ALL and for other statements.
+    pub fn deallocated(&self) -> Option<&str> {
+        match &self.0.command {
+            Some(Command::Deallocate(name)) => name.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Returns true for COMMIT and ROLLBACK, which a failed block accepts.
+    pub fn ends_block(&self) -> bool {
+        matches!(&self.0.command, Some(Command::Commit | Command::Rollback | Command::RollbackTo(_)))
+    }
+
+    /// Cursor operation of the statement, if it is one.
+    pub fn cursor_use(&self) -> Option<CursorUse<'_>> {
+        self.0.command.as_ref().and_then(CursorUse::of)
+    }
+
+    /// Converts values to the types of the parameters; local times are in the session's zone, as it is now.
+    /// Decimals that the type cannot represent stay as they are: they are compared so, and rounded or refused
+    /// where they are assigned.
+    fn values(&self, values: &[ScalarValue], zone: &Zone) -> Result<Option<Vec<ScalarValue>>> {
+        let types = &self.0.parameters;
+        if values.len() != types.len() {
+            let (given, wanted) = (values.len(), types.len());
+            return Err(Error::coded(
+                "08P01",
+                format!("bind message supplies {given} parameters, but prepared statement requires {wanted}"),
+            ));
+        }
+        if values.iter().zip(types).all(|(value, data_type)| value.data_type() == *data_type) {
+            return Ok(None);
+        }
+        let convert = |value: &ScalarValue, data_type: &ArrowType| match data_type {
+            ArrowType::Timestamp(unit, Some(_)) => {
+                value.cast_to(&ArrowType::Timestamp(*unit, Some(zone.name().into())))?.cast_to(data_type)
+            }
+            _ => value.cast_to(data_type),
+        };
+        let cast = |(value, data_type): (&ScalarValue, &ArrowType)| match convert(value, data_type) {
+            // Strings have several spellings of the same number.
+            Ok(cast)
+                if is_decimal(data_type)
+                    && !value.data_type().is_string()
+                    && cast.cast_to(&value.data_type()).ok().as_ref() != Some(value) =>
+            {
+                Ok(value.clone())
+            }
+            Ok(cast) if cast.is_null() == value.is_null() => Ok(cast),
+            _ if is_decimal(data_type) && is_decimal(&value.data_type()) => Ok(value.clone()),
+            // A string is malformed; a number is out of range.
+            _ => {
+                let is_text = value.data_type().is_string();
+                let sqlstate = if is_text { "22P02" } else { "22003" };
+                Err(Error::coded(
+                    sqlstate,
+                    format!("invalid value for a parameter of type {data_type}: {value}"),
+                ))
+            }
+        };
+        values.iter().zip(types).map(cast).collect::<Result<_>>().map(Some)
+    }
+}
+
+/// Returns true for DECIMAL, or lists of it.
+fn is_decimal(data_type: &ArrowType) -> bool {
+    match data_type {
+        ArrowType::Decimal128(..) => true,
+        ArrowType::List(element) => is_decimal(element.data_type()),
+        _ => false,
+    }
+}
+
+impl Session {
+    /// Prepares a statement: parses and plans it, and finds the types of its parameters and columns. A type
+    /// that the client declares is used; the others are those of the columns that a parameter is compared
+    /// with or assigned to, or text. Errors are those of the statement; inside of a block they fail it.
+    pub async fn prepare(&mut self, sql: &str, parameter_types: &[Option<ArrowType>]) -> Result<Prepared> {
+        let prepared = self.prepare_text(sql, parameter_types).await;
+        prepared.map_err(|error| self.failing(error))
+    }
+
+    async fn prepare_text(&mut self, sql: &str, parameter_types: &[Option<ArrowType>]) -> Result<Prepared> {
+        // Before the tree is built: it takes most of the memory.
+        let memory = self.reserve_statement(sql.len())?;
+        self.prepare_command(parse_one(sql)?, parameter_types, memory).await
+    }
+
+    /// Parses a query text of at most one statement. Errors fail an open block, as those of the statement
+    /// would. A COPY into a table that the session's role may not write is an error here: clients send data
+    /// as soon as it runs.
+    pub fn parse(&mut self, sql: &str) -> Result<ParsedStatement> {
+        let parsed = self.parse_text(sql);
+        parsed.map_err(|error| self.failing(error))
+    }
+
+    fn parse_text(&self, sql: &str) -> Result<ParsedStatement> {
+        let memory = self.reserve_statement(sql.len())?;
+        let parsed = ParsedStatement::new(parse_one(sql)?, memory);
+        if let ParsedStatement::Copy(copy) = &parsed {
+            authorize_copy(&self.core.variables.authority, copy)?;
+        }
+        Ok(parsed)
+    }
+
+    /// Prepares a parsed statement, as [`Session::prepare`] does.
+    pub async fn prepare_statement(
+        &mut self,
+        statement: SessionStatement,
+        parameter_types: &[Option<ArrowType>],
+    ) -> Result<Prepared> {
+        let SessionStatement { command, memory } = statement;
+        let prepared = self.prepare_command(command, parameter_types, memory).await;
+        prepared.map_err(|error| self.failing(error))
+    }
+
+    /// Reserves memory of the budget for a statement with a query text of `text_bytes`.
+    pub(crate) fn reserve_statement(&self, text_bytes: usize) -> Result<Option<MemoryReservation>> {
+        let Some(budget) = self.core.catalog.context().pool().memory() else { return Ok(None) };
+        let bytes = STATEMENT_BYTES + BYTES_OF_TEXT_BYTE * text_bytes as u64;
+        let reserved = budget.try_reserve(MemoryConsumer::Connections, bytes);
+        reserved.map(Some).map_err(|limit| Error::MemoryLimit(limit.to_string()))
+    }
+
+    pub(crate) async fn prepare_command(
+        &mut self,
+        command: Option<Command>,
+        parameter_types: &[Option<ArrowType>],
+        memory: Option<MemoryReservation>,
+    ) -> Result<Prepared> {
+        let version = self.planning_version();
+        let ready = match &command {
+            Some(command) => self.ready(command, parameter_types).await?,
+            None => Ready { work: Execution::Text, parameters: Vec::new(), columns: None },
+        };
+        Ok(Prepared(Arc::new(Kernel {
+            owner: Arc::clone(&self.core.current),
+            command,
+            parameters: ready.parameters,
+            columns: ready.columns,
+            planned: Mutex::new(CachedExecution { version, work: Arc::new(ready.work) }),
+            _memory: memory,
+        })))
+    }
+
+    /// Version of everything that plans depend on.
+    fn planning_version(&self) -> Version {
+        Version {
+            catalog: self.core.catalog.version(),
+            zone: self.core.zone_changes,
+            authority: self.core.variables.authority.changes(),
+        }
+    }
+
+    async fn ready(&self, command: &Command, declared: &[Option<ArrowType>]) -> Result<Ready> {
+        let mut types = Types::declared(declared);
+        let count = command.parameters()?.max(declared.len());
+        authorize(&self.core.variables.authority, command)?;
+        if let Some(point) = self.point(command)? {
+            point.add_types(&mut types, &self.core.zone);
+            let columns = point.columns().cloned();
+            return Ok(Ready { work: Execution::Point(point), parameters: types.complete(count), columns });
+        }
+        let state = self.core.context.state();
+        let (work, columns) = match command {
+            Command::Query(statement) => {
+                let mut present =
+                    dml_statements::planned_statement(&self.core.catalog, (**statement).clone())?;
+                let is_computed = time_travel::has_as_of(&present) || limits::has_computed_limit(&present);
+                time_travel::without(&mut present);
+                limits::without(&mut present);
+                let plan = query::logical_plan(&self.core, &state, present).await?;
+                types.of_plan(&plan)?;
+                let plan = number_types::typed(parameters::typed(plan, &types.complete(count))?)?;
+                let columns = query::columns_of(statement, &plan);
+                let work = match cacheability(&plan)? {
+                    // Its points in time and limits are computed in each run.
+                    _ if is_computed => Execution::Text,
+                    Cacheability::Optimised if count == 0 => {
+                        Execution::Query { plan: state.optimize(&plan)?, optimised: true }
+                    }
+                    Cacheability::Optimised | Cacheability::AsWritten => {
+                        Execution::Query { plan, optimised: false }
+                    }
+                    Cacheability::Nothing => Execution::Text,
+                };
+                (work, Some(columns))
+            }
+            Command::Insert(insert) => {
+                let Inserting { source, spelled, short } = self.inserting(insert, &mut types, count)?;
+                let returning = insert.returning.as_deref();
+                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
+                if let (Some(query), false) = (spelled, short) {
+                    let query = query_statement(query);
+                    types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
+                }
+                (
+                    if short { Execution::Insert(source, self.core.zone.clone()) } else { Execution::Text },
+                    returned,
+                )
+            }
+            Command::Update(update) => {
+                let source = source::any_update(&self.core.catalog, update)?;
+                let returning = update.returning.as_deref();
+                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
+                let columns = source.assigned.iter().map(|&column| &source.table.schema().columns()[column]);
+                let values = update.assignments.iter().map(|assignment| &assignment.value);
+                types.of_assigned(values.zip(columns), &self.core.zone);
+                let query = query_statement(source.query);
+                types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
+                (Execution::Text, returned)
+            }
+            Command::Delete(delete) => {
+                let source = source::any_delete(&self.core.catalog, delete)?;
+                let returning = delete.returning.as_deref();
+                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
+                let query = query_statement(source.query);
+                types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
+                (Execution::Text, returned)
+            }
+            other => (Execution::Text, self.columns_of(other)),
+        };
+        Ok(Ready { work, parameters: types.complete(count), columns })
+    }
+
+    /// Columns of RETURNING, if there is one; adds the parameter types inferred from its subqueries.
+    async fn returned(
+        &self,
+        table: &Table,
+        name: &str,
+        returning: Option<&[SelectItem]>,
+        types: &mut Types,
+    ) -> Result<Option<SchemaRef>> {
+        let Some(returning) = Returning::new(&self.core, table, name, returning).await? else {
+            return Ok(None);
+        };
+        returning.plan().map_or(Ok(()), |plan| types.of_plan(plan))?;
+        Ok(Some(returning.fields()))
+    }
+
+    /// Parts of an INSERT that are known without planning; adds the types of parameters that are assigned to
+    /// columns.
+    fn inserting(&self, insert: &Insert, types: &mut Types, count: usize) -> Result<Inserting> {
+        let source = source::any_insert(&self.core.catalog, insert)?;
+        let mut inserting = Inserting { source, spelled: None, short: false };
+        let source = &inserting.source;
+        if let Some(query) = &source.query {
+            let mut query = query.clone();
+            defaults::spell_out(&mut query, &source.table, &source.targets)?;
+            let columns = source.table.schema().columns();
+            let values = parameters::assigned_values(&query, &source.targets, columns);
+            types.of_assigned(values.into_iter(), &self.core.zone);
+            // Values of the right types, whatever they are, tell whether only they decide.
+            let sample = types.sample(count)?;
+            // What concerns nothing but the rows themselves.
+            let plain = !modify::handles_insert(&self.core.catalog, insert)?;
+            inserting.short = plain && literal_rows::rows(source, &query, &sample, &self.core.zone).is_some();
+            inserting.spelled = Some(query);
+        }
+        Ok(inserting)
+    }
+
+    /// Prepares a statement if that needs no planning and its runs will need none: rows named by their keys,
+    /// and INSERT of literals and parameters. `None` for all others, errors included: [`Session::prepare`]
+    /// reports them.
+    pub fn prepare_short(&mut self, sql: &str) -> Option<Prepared> {
+        let version = self.planning_version();
+        // A short query text is small beside the memory of its connection.
+        let memory = match sql.len() {
+            0..=SHORT_TEXT_BYTES => None,
+            bytes => self.reserve_statement(bytes).ok()?,
+        };
+        let command = parse_one(sql).ok()??;
+        let count = command.parameters().ok()?;
+        authorize(&self.core.variables.authority, &command).ok()?;
+        let mut types = Types::default();
+        let (work, columns) = match (&command, self.point(&command).ok()?) {
+            (_, Some(point)) => {
+                point.add_types(&mut types, &self.core.zone);
+                let columns = point.columns().cloned();
+                (Execution::Point(point), columns)
+            }
+            (Command::Insert(insert), None) if insert.returning.is_none() => {
+                let inserting = self.inserting(insert, &mut types, count).ok()?;
+                let source = inserting.short.then_some(inserting.source)?;
+                (Execution::Insert(source, self.core.zone.clone()), None)
+            }
+            _ => return None,
+        };
+        Some(Prepared(Arc::new(Kernel {
+            owner: Arc::clone(&self.core.current),
+            command: Some(command),
+            parameters: types.complete(count),
+            columns,
+            planned: Mutex::new(CachedExecution { version, work: Arc::new(work) }),
+            _memory: memory,
+        })))
+    }
+}

@@ -1,0 +1,86 @@
+//! COPY as it was written.
+
+use crate::error::{Error, Result};
+use crate::parser::depth::NESTING_MAX;
+use crate::parser::own::copy_options::Layout;
+use crate::parser::text::tokens::{POSTGRESQL, is_word};
+use datafusion::sql::sqlparser::ast::{
+    CopyOption, CopySource, CopyTarget, Ident, ObjectName, Query, Statement,
+};
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+/// Table or query that a COPY reads or writes.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    Table { name: ObjectName, columns: Vec<Ident> },
+    Query(Box<Query>),
+}
+
+/// A parsed COPY.
+#[derive(Debug, Clone)]
+pub struct CopyStatement {
+    pub(crate) source: Source,
+    /// FROM STDIN, not TO STDOUT.
+    pub(crate) from: bool,
+    pub(crate) layout: Layout,
+    pub(crate) freeze: bool,
+}
+
+/// Rewrites `FREEZE on` as `FREEZE TRUE`, which the parser knows.
+fn spell_flags(tokens: &mut [TokenWithSpan]) {
+    for at in 1..tokens.len() {
+        if !["freeze", "header"].iter().any(|flag| is_word(&tokens[at - 1].token, flag)) {
+            continue;
+        }
+        if is_word(&tokens[at].token, "on") {
+            tokens[at].token = Token::make_keyword("TRUE");
+        } else if is_word(&tokens[at].token, "off") {
+            tokens[at].token = Token::make_keyword("FALSE");
+        }
+    }
+}
+
+impl CopyStatement {
+    /// Parses the tokens of a COPY.
+    pub(crate) fn of_tokens(tokens: &[TokenWithSpan]) -> Result<CopyStatement> {
+        let mut tokens = tokens.to_vec();
+        spell_flags(&mut tokens);
+        let mut parser =
+            Parser::new(&POSTGRESQL).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
+        let statement = parser.parse_statement()?;
+        match parser.peek_token().token {
+            Token::EOF => CopyStatement::new(statement),
+            found => Err(Error::Syntax(format!("syntax error at or near \"{found}\""))),
+        }
+    }
+
+    fn new(statement: Statement) -> Result<CopyStatement> {
+        let shown = statement.to_string();
+        let Statement::Copy { source, to, target, options, legacy_options, .. } = statement else {
+            return Err(Error::unsupported(format!("statement {shown}")));
+        };
+        match (&target, to) {
+            (CopyTarget::Stdin, false) | (CopyTarget::Stdout, true) => {}
+            _ => return Err(Error::unsupported(format!("statement {shown}"))),
+        }
+        let source = match source {
+            CopySource::Table { table_name, columns } => Source::Table { name: table_name, columns },
+            CopySource::Query(query) => Source::Query(query),
+        };
+        let freeze = options.iter().any(|option| matches!(option, CopyOption::Freeze(true)));
+        let layout = Layout::new(&options, &legacy_options)?;
+        Ok(CopyStatement { source, from: !to, layout, freeze })
+    }
+
+    /// Returns true for COPY FROM STDIN, run by [`Session::copy_in`](crate::Session::copy_in), and false for
+    /// COPY TO STDOUT, run by [`Session::copy_out`](crate::Session::copy_out).
+    pub fn is_in(&self) -> bool {
+        self.from
+    }
+
+    /// Returns true if rows are passed as values, not as lines.
+    pub fn is_binary(&self) -> bool {
+        self.layout == Layout::Binary
+    }
+}

@@ -1,0 +1,7 @@
+//! Query texts before they are parsed: tokens, scripts, kinds and fingerprints.
+
+pub(crate) mod fingerprint;
+pub(crate) mod kind;
+pub(crate) mod lexer;
+pub(crate) mod script;
+pub(crate) mod tokens;

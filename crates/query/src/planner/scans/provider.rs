@@ -1,0 +1,167 @@
+//! Table provider: a table for DataFusion's planner.
+//!
+//! - A scan is bound to the transaction that is current when it is planned, see [`Current`].
+//! - Comparisons of columns of the key or of an index with literals become the scan's access
+//!   ([`crate::planner::scans::access`]); what the access does exactly is not filtered again.
+//! - The hidden key is not a column, except in providers made for UPDATE and DELETE.
+
+use crate::planner::scans::access::{Analysis, Coverage, choose};
+use crate::planner::scans::scan::EntresolScan;
+use crate::postgres::types::nullable;
+use crate::postgres::types::{arrow_schema, visible_schema};
+use crate::session::current::Current;
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Constraint, Constraints, DFSchema, Result as EngineResult};
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExecBuilder;
+use entresol_tables::{Catalog, Index, Table};
+use entresol_transactions::Transaction;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Table of the catalog for the planner.
+#[derive(Debug)]
+pub(crate) struct EntresolTable {
+    catalog: Arc<Catalog>,
+    current: Arc<Current>,
+    table: Arc<Table>,
+    schema: SchemaRef,
+    constraints: Option<Constraints>,
+}
+
+impl EntresolTable {
+    /// Provider of a table; with its hidden key as a last column if `hidden_key`.
+    pub(crate) fn new(
+        catalog: Arc<Catalog>,
+        current: Arc<Current>,
+        table: Arc<Table>,
+        hidden_key: bool,
+        zone: &str,
+    ) -> EntresolTable {
+        let schema = if hidden_key {
+            arrow_schema(table.schema().columns(), zone)
+        } else {
+            visible_schema(table.schema(), zone)
+        };
+        if current.is_past() {
+            // Rules may be younger than rows; the key is not.
+            let schema = nullable(&schema, table.schema().key());
+            return EntresolTable { catalog, current, table, schema, constraints: None };
+        }
+        let has_key = hidden_key || !table.schema().hidden_key();
+        let key = has_key.then(|| Constraint::PrimaryKey(table.schema().key().to_vec()));
+        // An index that is being built, or younger than an open snapshot, implies nothing about the rows that
+        // are read.
+        let holds = |index: &Index| {
+            index.definition().unique && catalog.context().is_seen_by_all(index.readable_from())
+        };
+        let unique = table.indexes().iter().filter(|index| holds(index));
+        let unique = unique.map(|index| Constraint::Unique(index.definition().columns.clone()));
+        let constraints: Vec<Constraint> = key.into_iter().chain(unique).collect();
+        let constraints = (!constraints.is_empty()).then(|| Constraints::new_unverified(constraints));
+        EntresolTable { catalog, current, table, schema, constraints }
+    }
+}
+
+impl EntresolTable {
+    /// The same provider, bound to this transaction.
+    pub(crate) fn pinned(&self, transaction: &Arc<Transaction>) -> EntresolTable {
+        let current = Current::default();
+        current.set(Some(Arc::clone(transaction)));
+        EntresolTable {
+            catalog: Arc::clone(&self.catalog),
+            current: Arc::new(current),
+            table: Arc::clone(&self.table),
+            schema: Arc::clone(&self.schema),
+            constraints: self.constraints.clone(),
+        }
+    }
+
+    /// Projected columns, and behind them the further ones that a filter needs.
+    fn with_columns_of(&self, filter: &Expr, projection: &[usize]) -> Vec<usize> {
+        let mut columns = projection.to_vec();
+        let needed =
+            filter.column_refs().into_iter().filter_map(|column| self.schema.index_of(&column.name).ok());
+        let needed: BTreeSet<usize> = needed.filter(|column| !projection.contains(column)).collect();
+        columns.extend(needed);
+        columns
+    }
+}
+
+/// Applies a filter to a scan and returns its first `columns`.
+///
+/// DataFusion applies again the filters reported as inexact, but drops those that were exact when it asked;
+/// and it may have rewritten them since into conditions that the access no longer covers.
+fn filtered(
+    state: &dyn Session,
+    scan: Arc<dyn ExecutionPlan>,
+    filter: &Expr,
+    columns: usize,
+    limit: Option<usize>,
+) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    let schema = DFSchema::try_from(scan.schema())?;
+    let predicate = state.create_physical_expr(filter.clone(), &schema)?;
+    let projection = (columns < schema.fields().len()).then(|| (0..columns).collect());
+    let filter =
+        FilterExecBuilder::new(predicate, scan).apply_projection(projection)?.with_fetch(limit).build()?;
+    Ok(Arc::new(filter))
+}
+
+#[async_trait]
+impl TableProvider for EntresolTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn constraints(&self) -> Option<&Constraints> {
+        self.constraints.as_ref()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let projection = match projection {
+            Some(columns) => columns.clone(),
+            None => (0..self.schema.fields().len()).collect(),
+        };
+        let transaction = self.current.get(&self.catalog)?;
+        let Analysis { access, coverage } = choose(&self.table, &transaction, filters);
+        let table = Arc::clone(&self.table);
+        let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
+        match conjunction(rest.map(|(filter, _)| filter.clone())) {
+            None => {
+                let schema = Arc::new(self.schema.project(&projection)?);
+                Ok(Arc::new(EntresolScan::new(table, schema, projection, access, limit, transaction)))
+            }
+            Some(rest) => {
+                let wide = self.with_columns_of(&rest, &projection);
+                let schema = Arc::new(self.schema.project(&wide)?);
+                let scan = EntresolScan::new(table, schema, wide, access, None, transaction);
+                filtered(state, Arc::new(scan), &rest, projection.len(), limit)
+            }
+        }
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> EngineResult<Vec<TableProviderFilterPushDown>> {
+        let transaction = self.current.get(&self.catalog)?;
+        let analysis = choose(&self.table, &transaction, filters.iter().copied());
+        let answers = analysis.coverage.into_iter().map(|coverage| match coverage {
+            Coverage::None => TableProviderFilterPushDown::Unsupported,
+            Coverage::Partial => TableProviderFilterPushDown::Inexact,
+            Coverage::Exact => TableProviderFilterPushDown::Exact,
+        });
+        Ok(answers.collect())
+    }
+}

@@ -1,0 +1,365 @@
+//! PostgreSQL's syntax that DataFusion's planner does not know, rewritten into syntax that it does, in the
+//! syntax tree.
+//!
+//! | written | planned |
+//! | --- | --- |
+//! | `pg_catalog.f(x)` | `f(x)` |
+//! | `x OPERATOR(pg_catalog.~) y`, `x COLLATE c` | `x ~ y`, `x` |
+//! | `x::pg_catalog.text`, `x::oid`, `x::"char"` | casts to TEXT, INT UNSIGNED, TEXT |
+//! | `'t'::regclass` | `regclass('t')`, a number; `regclass_name('t')` where the name is wanted |
+//! | `x = ANY('{a,b}')`, `x <> ALL(list)` | `x IN ('a', 'b')`, `NOT array_has(list, x)` |
+//! | `'{1,2}'::int[]` | `ARRAY[1, 2]` with casts |
+//! | `ARRAY(SELECT …)` | a subquery with `array_agg` |
+//! | `information_schema.t` | our own: DataFusion has one of its own, for SHOW |
+//! | `generate_series(a, b)` of columns, `pg_catalog.unnest(x)`, `pg_get_keywords()` in FROM | subqueries, a table |
+//! | `generate_series(1, 3)` in a SELECT list | `unnest(generate_series(1, 3))`: rows |
+//! | `current_schema`, `localtimestamp`, `clock_timestamp()` | calls, casts of them |
+//! | `interval '1 day 04:05:06'`, `interval 'P1D'` | in units, see [`crate::postgres::intervals`] |
+//! | `x::varchar(3)`, `x::char(3)`, `x::uuid` | functions: casts that cut or check |
+//! | `(row).field` | `get_field(row, 'field')` |
+//! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
+//! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
+//! | `time AT TIME ZONE zone` | `timezone(zone, time)` |
+//! | items without a name: `count(*)`, `c::type`, `1 + 1` | `AS count`, `AS c`, `AS "?column?"`, see [`names`] |
+//! | `l.id` where RIGHT or FULL JOIN … USING merges `id` | marked, see [`crate::planner::join_using`] |
+//! | `sum(a)`, `sum(a::numeric)` in one SELECT | other names, see [`casts`] |
+//! | two columns of one name | an invisible difference in the second name |
+//!
+//! Casts to alias types give names in the outermost SELECT list, in casts to strings and beside `||`;
+//! elsewhere numbers, for comparisons.
+
+mod build;
+mod casts;
+mod from;
+mod lists;
+mod names;
+mod types;
+
+use crate::parser::visit::walk_mut;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
+    FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
+    Subscript, TableFactor, TimezoneInfo, Value as Literal, VisitorMut,
+};
+use entresol_tables::Modifier;
+use std::ops::ControlFlow;
+
+pub(crate) use self::build::call;
+use self::build::{cast_to, null, number, sum, text};
+use self::casts::tell_apart;
+use self::from::table;
+use self::lists::{
+    column_of, flag_of_literal, has_type, is_list, is_vector, list_literal, list_of_literal, quantified,
+};
+pub(crate) use self::names::{column_name, shown_name};
+use self::names::{name_items, order_items, set_apart};
+use self::types::{alias_of, is_text, known_type, operator, system_name};
+use crate::catalog::resolve::Alias;
+use crate::parser::names::identifier;
+use crate::parser::refusals::UUID;
+use crate::parser::statement::query_of;
+use crate::planner::join_using;
+use crate::postgres::char_padding::{CHAR_CUT, VARCHAR_CUT};
+use crate::postgres::functions::CLOCK;
+use crate::postgres::intervals::spelled;
+use crate::postgres::types::text_modifier;
+use crate::schema_names::INFORMATION_SCHEMA;
+
+/// Set-returning functions that return a list here.
+const ROWS: [&str; 2] = ["pg_partition_ancestors", "_pg_expandarray"];
+
+/// Rewrites a statement.
+pub(crate) fn translate(statement: &mut EngineStatement) {
+    match statement {
+        EngineStatement::Statement(statement) => {
+            if let Statement::Query(query) = statement.as_mut() {
+                shown(&mut query.body);
+            }
+            let visited = walk_mut(statement, &mut Spelling);
+            debug_assert!(visited.is_continue());
+        }
+        EngineStatement::Explain(explain) => translate(&mut explain.statement),
+        _ => {}
+    }
+}
+
+/// Rewrites an expression.
+pub(crate) fn translate_expr(expr: &mut Expr) {
+    let visited = walk_mut(expr, &mut Spelling);
+    debug_assert!(visited.is_continue());
+}
+
+/// Rewrites the outermost SELECT list: alias types are shown by name, and vectors without braces.
+fn shown(body: &mut SetExpr) {
+    match body {
+        SetExpr::Select(select) => select.projection.iter_mut().for_each(shown_item),
+        SetExpr::SetOperation { left, right, .. } => {
+            shown(left);
+            shown(right);
+        }
+        SetExpr::Query(query) => shown(&mut query.body),
+        _ => {}
+    }
+}
+
+fn shown_item(item: &mut SelectItem) {
+    let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { return };
+    let (call, name) = match expr {
+        Expr::Cast { expr: inner, data_type, .. } => match alias_of(data_type) {
+            Some(alias) => {
+                (call(&format!("{}_name", alias.name()), vec![(**inner).clone()]), alias.name().to_owned())
+            }
+            None => return,
+        },
+        vector if is_vector(vector) => {
+            // The column itself may be needed beside it: clients do not see the difference.
+            let name = column_of(vector).map(identifier).unwrap_or_default() + "\0";
+            (call("array_to_string", vec![vector.clone(), text(" ")]), name)
+        }
+        _ => return,
+    };
+    let alias = match item {
+        SelectItem::ExprWithAlias { alias, .. } => alias.clone(),
+        _ => Ident::with_quote('"', name),
+    };
+    *item = SelectItem::ExprWithAlias { expr: call, alias };
+}
+
+struct Spelling;
+
+impl VisitorMut for Spelling {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        order_items(query);
+        join_using::mark_order(query);
+        set_apart(&mut query.body, false);
+        tell_apart(query);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        join_using::mark(select);
+        name_items(&mut select.projection);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        table(factor);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Collate { expr: inner, .. } => *expr = std::mem::replace(inner, null()),
+            Expr::BinaryOp { left, op, right } => {
+                if let BinaryOperator::PGCustomBinaryOperator(name) = op
+                    && let Some(known) = name.last().and_then(|symbol| operator(symbol))
+                {
+                    *op = known;
+                }
+                match op {
+                    BinaryOperator::StringConcat => {
+                        by_name(left);
+                        by_name(right);
+                    }
+                    BinaryOperator::Eq | BinaryOperator::NotEq if is_list(left) => list_of_literal(right),
+                    BinaryOperator::Eq | BinaryOperator::NotEq if is_list(right) => list_of_literal(left),
+                    BinaryOperator::Eq | BinaryOperator::NotEq if has_type(left, |word| word == "bool") => {
+                        flag_of_literal(right);
+                    }
+                    _ => {}
+                }
+            }
+            Expr::Identifier(name) if name.quote_style.is_none() => word(expr),
+            Expr::Interval(interval) => spell_interval(&mut interval.value),
+            Expr::Cast { .. } => cast(expr),
+            Expr::Function(_) => function(expr),
+            Expr::AtTimeZone { timestamp, time_zone } => {
+                let time = std::mem::replace(&mut **timestamp, null());
+                let zone = std::mem::replace(&mut **time_zone, null());
+                *expr = call("timezone", vec![zone, time]);
+            }
+            Expr::AnyOp { .. } | Expr::AllOp { .. } => quantified(expr),
+            Expr::CompoundIdentifier(parts)
+                if parts.len() > 2 && parts[0].value.eq_ignore_ascii_case(INFORMATION_SCHEMA) =>
+            {
+                parts.remove(0);
+            }
+            Expr::CompoundFieldAccess { access_chain, .. }
+                if access_chain
+                    .iter()
+                    .all(|access| matches!(access, AccessExpr::Dot(Expr::Identifier(_)))) =>
+            {
+                fields(expr);
+            }
+            Expr::CompoundFieldAccess { root, access_chain } => subscripts(root, access_chain),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Rewrites a function that is written without parentheses, as its name is a reserved word; the parser takes
+/// it for a column.
+fn word(expr: &mut Expr) {
+    if matches!(expr, Expr::Identifier(name) if name.value.eq_ignore_ascii_case("current_schema")) {
+        *expr = call("current_schema", Vec::new());
+    }
+}
+
+/// Rewrites the literal of an interval in units.
+fn spell_interval(expr: &mut Expr) {
+    if let Expr::Value(value) = expr
+        && let Literal::SingleQuotedString(text) = &mut value.value
+        && let Some(spelled) = spelled(text)
+    {
+        *text = spelled;
+    }
+}
+
+/// Rewrites `regclass(x)` into `regclass_name(x)`.
+fn by_name(expr: &mut Expr) {
+    if let Expr::Function(function) = expr
+        && let Some(alias) = system_name(&function.name).and_then(|name| Alias::named(&name))
+    {
+        function.name = ObjectName::from(vec![Ident::new(format!("{}_name", alias.name()))]);
+    }
+}
+
+fn cast(expr: &mut Expr) {
+    let Expr::Cast { expr: inner, data_type, .. } = expr else { return };
+    if let Some(alias) = alias_of(data_type) {
+        *expr = call(alias.name(), vec![std::mem::replace(inner, null())]);
+        return;
+    }
+    if let Some(known) = known_type(data_type) {
+        *data_type = known;
+    }
+    if is_text(data_type) {
+        by_name(inner);
+    }
+    if matches!(data_type, SqlType::Interval { .. }) {
+        spell_interval(inner);
+    }
+    if *data_type == SqlType::Uuid {
+        *expr = call(UUID, vec![cast_to(std::mem::replace(inner, null()), SqlType::Text)]);
+        return;
+    }
+    if let Some(Ok(modifier @ (Modifier::Varchar(length) | Modifier::Char(length)))) =
+        text_modifier(data_type)
+    {
+        let cut = if matches!(modifier, Modifier::Char(_)) { CHAR_CUT } else { VARCHAR_CUT };
+        let text = cast_to(std::mem::replace(inner, null()), SqlType::Text);
+        *expr = call(cut, vec![text, number(i64::from(length))]);
+        return;
+    }
+    if let SqlType::Array(ArrayElemTypeDef::SquareBracket(element, _)) = data_type
+        && let Some(elements) = list_literal(inner)
+    {
+        let cast =
+            |word: Option<String>| cast_to(word.map_or_else(null, |word| text(&word)), (**element).clone());
+        let elem: Vec<Expr> = elements.into_iter().map(cast).collect();
+        if !elem.is_empty() {
+            *expr = Expr::Array(Array { elem, named: true });
+        }
+    }
+}
+
+/// Rewrites subscripts: `indkey[0]` is the first element of a vector.
+fn subscripts(root: &Expr, access_chain: &mut [AccessExpr]) {
+    let mut within_vector = is_vector(root);
+    for access in access_chain {
+        match access {
+            AccessExpr::Dot(field) => within_vector = is_vector(field),
+            AccessExpr::Subscript(Subscript::Index { index }) if within_vector => {
+                *index = sum(std::mem::replace(index, null()), 1);
+            }
+            AccessExpr::Subscript(_) => {}
+        }
+    }
+}
+
+/// Rewrites `(row).a.b` into `get_field(get_field(row, 'a'), 'b')`.
+fn fields(expr: &mut Expr) {
+    let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
+    let mut value = std::mem::replace(root.as_mut(), null());
+    for access in access_chain {
+        if let AccessExpr::Dot(Expr::Identifier(name)) = access {
+            value = call("get_field", vec![value, text(&identifier(name))]);
+        }
+    }
+    *expr = value;
+}
+
+fn function(expr: &mut Expr) {
+    let Expr::Function(function) = expr else { return };
+    let Some(name) = system_name(&function.name) else { return };
+    if function.name.0.len() > 1 {
+        function.name = ObjectName::from(vec![Ident::new(&name)]);
+    }
+    match name.as_str() {
+        "clock_timestamp" => {
+            *expr = cast_to(call(CLOCK, Vec::new()), SqlType::Timestamp(None, TimezoneInfo::WithTimeZone));
+            return;
+        }
+        "localtimestamp" if matches!(function.args, FunctionArguments::None) => {
+            *expr = cast_to(call("now", Vec::new()), SqlType::Timestamp(None, TimezoneInfo::None));
+            return;
+        }
+        "transaction_timestamp" | "statement_timestamp" => {
+            *expr = call("now", Vec::new());
+            return;
+        }
+        _ => {}
+    }
+    if name == "array"
+        && let FunctionArguments::Subquery(query) = &function.args
+    {
+        if let Some(list) = list_of_rows(query) {
+            *expr = list;
+        }
+        return;
+    }
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    if name == "generate_series" {
+        let series = std::mem::replace(expr, null());
+        *expr = call("unnest", vec![series]);
+    } else if name == "age" && list.args.len() == 1 {
+        // From then until midnight of today.
+        let today = cast_to(call("now", Vec::new()), SqlType::Date);
+        list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(today)));
+    } else if name == "unnest" {
+        // Nested set-returning functions: `generate_series` was rewritten already.
+        if let [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] = list.args.as_mut_slice()
+            && is_call(inner, "unnest")
+        {
+            *expr = std::mem::replace(inner, null());
+        }
+    } else if name == "generate_subscripts" {
+        if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(array))) = list.args.first() {
+            let length = cast_to(call("array_length", vec![array.clone()]), SqlType::BigInt(None));
+            let last = call("coalesce", vec![length, number(0)]);
+            let (first, last) = if is_vector(array) { (0, sum(last, -1)) } else { (1, last) };
+            *expr = call("unnest", vec![call("generate_series", vec![number(first), last])]);
+        }
+    } else if ROWS.contains(&name.as_str()) {
+        let inner = std::mem::replace(expr, null());
+        *expr = call("unnest", vec![inner]);
+    }
+}
+
+fn is_call(expr: &Expr, name: &str) -> bool {
+    matches!(expr, Expr::Function(function) if system_name(&function.name).is_some_and(|called| called == name))
+}
+
+/// `ARRAY(query)`; its order matters, which DataFusion preserves only with a LIMIT.
+fn list_of_rows(query: &Query) -> Option<Expr> {
+    let ordered = query.order_by.is_some() && query.limit_clause.is_none() && query.fetch.is_none();
+    let all = if ordered { format!(" LIMIT {}", i64::MAX >> 1) } else { String::new() };
+    let text = format!("SELECT array_agg(\"rows\".\"x\") FROM ({query}{all}) AS \"rows\"(\"x\")");
+    let EngineStatement::Statement(statement) = query_of(&text).ok()? else { return None };
+    let Statement::Query(outer) = *statement else { return None };
+    Some(Expr::Subquery(outer))
+}

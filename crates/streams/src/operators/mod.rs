@@ -1,0 +1,107 @@
+//! Operators: the nodes of a topology. One per file.
+//!
+//! Guarantees of the execution to an operator:
+//!
+//! - It is called from one thread, and between `open` and the end always within one transaction at a time:
+//!   `batch`, `watermark` and `commit` get the transaction in their [`Context`].
+//! - Every node sees a punctuation exactly once, after all nodes before it have seen it. So when `commit` is
+//!   called, all tuples of the transaction have arrived, also those that earlier nodes sent at their
+//!   `commit`.
+//! - After `commit` comes either `committed` or `aborted`; `aborted` may also come in between. Then the DRAM
+//!   state of the operator must equal its tables again: it drops it, and reads it again when needed.
+//!
+//! Duties of an operator: state that must survive is written through the transaction before `commit` returns;
+//! all state in DRAM is bounded by a named constant.
+
+pub(crate) mod accumulator;
+pub(crate) mod filter;
+pub(crate) mod group_map;
+pub(crate) mod lookup_join;
+pub(crate) mod map;
+pub(crate) mod sink;
+pub(crate) mod to_stream;
+pub(crate) mod to_table;
+pub(crate) mod union;
+pub(crate) mod window_aggregate;
+pub(crate) mod window_state;
+
+use crate::element::Batch;
+use crate::error::Result;
+use entresol_transactions::Transaction;
+use std::cell::Cell;
+
+/// Context of an operator's calls.
+pub struct Context<'a> {
+    /// The topology's current transaction.
+    pub transaction: &'a Transaction,
+    pub(crate) counts: &'a Counts,
+}
+
+/// Counters of operators; added to the progress when the transaction commits.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    late: Cell<u64>,
+}
+
+impl Counts {
+    pub(crate) fn take_late(&self) -> u64 {
+        self.late.take()
+    }
+}
+
+impl Context<'_> {
+    /// Counts late tuples that were dropped.
+    pub fn count_late(&self, tuples: u64) {
+        self.counts.late.set(self.counts.late.get() + tuples);
+    }
+}
+
+/// Output of an operator.
+#[derive(Debug, Default)]
+pub struct Output {
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) watermark: Option<i64>,
+}
+
+impl Output {
+    /// Sends tuples on. Empty batches are dropped.
+    pub fn push(&mut self, batch: Batch) {
+        if !batch.is_empty() {
+            self.batches.push(batch);
+        }
+    }
+
+    /// Sends a watermark: no tuple with an earlier event time follows.
+    pub fn watermark(&mut self, time_us: i64) {
+        self.watermark = Some(time_us);
+    }
+}
+
+/// A node of a topology.
+pub trait Operator: Send {
+    /// Its name in errors.
+    fn name(&self) -> &str;
+
+    /// Processes tuples from one of the inputs.
+    fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()>;
+
+    /// Processes a watermark: no tuple with an event time before `time_us` follows on any input; `i64::MAX`
+    /// at the end.
+    fn watermark(&mut self, _context: &Context<'_>, time_us: i64, output: &mut Output) -> Result<()> {
+        output.watermark(time_us);
+        Ok(())
+    }
+
+    /// Ends the transaction's input: the operator writes its state.
+    fn commit(&mut self, _context: &Context<'_>, _output: &mut Output) -> Result<()> {
+        Ok(())
+    }
+
+    /// Called after the transaction has committed.
+    fn committed(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Called after the transaction was aborted.
+    fn aborted(&mut self) {}
+}

@@ -1,0 +1,81 @@
+//! Sources of tuples.
+//!
+//! - A source gives, for every tuple, the position after it. The topology stores positions in the transaction
+//!   of the tuples' effects (`streams_positions`) and passes the stored one back to [`Source::open`]: a
+//!   source that can read again from there makes every tuple count exactly once over restarts.
+//! - `next` returns at most the number of tuples asked for, so the caller bounds the buffer of a source.
+
+pub(crate) mod channel;
+pub(crate) mod csv;
+pub(crate) mod csv_reader;
+pub(crate) mod generator;
+pub(crate) mod rejects;
+
+use crate::element::{Punctuation, Tuple};
+use crate::error::Result;
+use entresol_tables::Column;
+
+/// Position in a source; its meaning is private to the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// Byte offset or number of tuples; 0 is the beginning.
+    pub offset: u64,
+    /// Line number, for messages; 0 where there are no lines.
+    pub line: u64,
+}
+
+/// Record that is not a valid tuple.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reject {
+    /// Number of tuples of the batch before it.
+    pub tuples_before: usize,
+    /// Line at which it begins.
+    pub line: u64,
+    /// Reason.
+    pub reason: String,
+    /// The record as it was read.
+    pub raw: String,
+}
+
+/// Batch of tuples with their positions.
+#[derive(Debug, Default)]
+pub struct SourceBatch {
+    /// The tuples.
+    pub tuples: Vec<Tuple>,
+    /// The position after each tuple.
+    pub positions: Vec<Position>,
+    /// Records that were skipped, in order.
+    pub rejects: Vec<Reject>,
+    /// The position after the batch, rejects included.
+    pub end: Position,
+}
+
+/// Next element of a source.
+#[derive(Debug)]
+pub enum Next {
+    /// Tuples.
+    Batch(SourceBatch),
+    /// A punctuation.
+    Punctuation(Punctuation),
+    /// No element yet; ask again.
+    Idle,
+    /// End of the source.
+    End,
+}
+
+/// A source of tuples. It runs in the topology's thread.
+pub trait Source: Send {
+    /// Returns the columns of its tuples.
+    fn columns(&self) -> Vec<Column>;
+
+    /// Starts after a position that it returned in an earlier run; `None`: at the beginning.
+    fn open(&mut self, from: Option<Position>) -> Result<()>;
+
+    /// Returns at most `tuples_max` tuples. Blocks for a few milliseconds at most.
+    fn next(&mut self, tuples_max: usize) -> Result<Next>;
+
+    /// Receives the records skipped in a transaction that has committed.
+    fn rejected(&mut self, _rejects: &[Reject]) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! Runs in the pool: chains of segments of blocks.
+//!
+//! ```text
+//! word of a segment   content
+//! 0                   "LSMSEG" and version
+//! 1                   offset of the segment before it; 0: it is the first
+//! 2                   capacity in blocks
+//! 3                   check word over the three
+//! 32..                blocks, one after the other
+//! ```
+//!
+//! All but the last are full, with [`SEGMENT_BLOCKS`] blocks. The last segment identifies a chain, so it can
+//! be built segment by segment: each is allocated in the publication that makes it the end of the chain in
+//! the tree header's slot of runs being built. A crash leaves that chain, and opening frees it.
+
+use crate::error::{Error, Result};
+use crate::lsm::files::block::{BLOCK_BYTES, Block};
+use crate::lsm::options::RunWriting;
+use crate::points::{RUN_BLOCK, SEGMENT_WITH_ITS_NOTE};
+use entresol_memory::Pool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// A segment with its head is a chunk of the allocator, of 64 KiB.
+pub(crate) const SEGMENT_BLOCKS: usize = 255;
+const MAGIC: u64 = u64::from_le_bytes(*b"LSMSEG\0\x01");
+const HEAD_WORDS: usize = 4;
+/// Segments freed by one publication.
+const FREES: usize = 32;
+
+fn check_word(previous: u64, blocks: u64) -> u64 {
+    [MAGIC, previous, blocks]
+        .iter()
+        .fold(0, |check: u64, word| (check.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+/// Returns the offset of a block of a segment.
+#[inline]
+pub(crate) fn block_offset(segment: u64, place: usize) -> u64 {
+    segment + ((1 + place) * BLOCK_BYTES) as u64
+}
+
+/// Returns the segment before one, and its capacity in blocks.
+fn head(pool: &Pool, segment: u64) -> Result<(u64, usize)> {
+    let corrupt = |message: &str| Err(Error::Corrupt { offset: segment, message: message.to_string() });
+    let words = match pool.try_words(segment, HEAD_WORDS) {
+        Some(words) if segment != 0 && segment.is_multiple_of(BLOCK_BYTES as u64) => words,
+        _ => return corrupt("the offset cannot hold a segment of a run"),
+    };
+    let [magic, previous, blocks, check] = [0, 1, 2, 3].map(|word: usize| words[word].load(Acquire));
+    if magic != MAGIC || check != check_word(previous, blocks) {
+        return corrupt("its first word is not that of a segment of a run");
+    }
+    if blocks as usize > SEGMENT_BLOCKS || pool.try_words(segment, (blocks as usize + 1) * 32).is_none() {
+        return corrupt("a segment of a run has an invalid number of blocks");
+    }
+    Ok((previous, blocks as usize))
+}
+
+/// Returns the segments of a chain with `blocks` blocks, first to last.
+pub(crate) fn chain(pool: &Pool, last: u64, blocks: usize) -> Result<Vec<u64>> {
+    let mut segments = Vec::with_capacity(blocks.div_ceil(SEGMENT_BLOCKS));
+    let mut at = last;
+    let mut wanted = blocks - blocks.saturating_sub(1) / SEGMENT_BLOCKS * SEGMENT_BLOCKS;
+    let mut left = blocks;
+    while left > 0 {
+        let (previous, room) = head(pool, at)?;
+        if room < wanted {
+            let message = format!("a segment of a run has {room} blocks, not {wanted}");
+            return Err(Error::Corrupt { offset: at, message });
+        }
+        segments.push(at);
+        left -= wanted;
+        (at, wanted) = (previous, SEGMENT_BLOCKS);
+    }
+    if at != 0 {
+        let message = format!("the chain of segments of a run does not end after its {blocks} blocks");
+        return Err(Error::Corrupt { offset: last, message });
+    }
+    segments.reverse();
+    Ok(segments)
+}
+
+/// Frees the chain whose last segment is stored in a word of the pool, from its end; the word becomes 0.
+/// After a crash in between, call it again.
+pub(crate) fn free_chain(pool: &Pool, word: u64) -> Result<()> {
+    let mut at = pool.word(word).load(Acquire);
+    while at != 0 {
+        let mut publication = pool.publication();
+        for _ in 0..FREES {
+            if at == 0 {
+                break;
+            }
+            let (previous, _) = head(pool, at)?;
+            publication.free(at);
+            at = previous;
+        }
+        publication.set(word, at);
+        publication.publish()?;
+    }
+    Ok(())
+}
+
+/// Visits the chain whose last segment this is.
+pub(crate) fn for_each(pool: &Pool, last: u64, mut visit: impl FnMut(u64)) -> Result<()> {
+    let mut at = last;
+    while at != 0 {
+        visit(at);
+        at = head(pool, at)?.0;
+    }
+    Ok(())
+}
+
+/// Writes a run into the pool, block by block.
+pub(crate) struct SegmentWriter<'p> {
+    pool: &'p Pool,
+    /// Offset of the word of the chain while it is built.
+    building: u64,
+    path: RunWriting,
+    /// Maximum of blocks.
+    blocks_max: usize,
+    segments: Vec<u64>,
+    /// Capacity of the last segment, and blocks in it.
+    room: usize,
+    blocks: usize,
+    /// Bytes to be copied to the last segment.
+    collected: Vec<u8>,
+}
+
+impl<'p> SegmentWriter<'p> {
+    /// Creates a writer; the word must be 0.
+    pub(crate) fn new(
+        pool: &'p Pool,
+        building: u64,
+        path: RunWriting,
+        blocks_max: usize,
+    ) -> SegmentWriter<'p> {
+        let (segments, collected) = (Vec::new(), Vec::new());
+        SegmentWriter { pool, building, path, blocks_max, segments, room: 0, blocks: 0, collected }
+    }
+
+    pub(crate) fn push(&mut self, block: &Block) -> Result<()> {
+        if self.blocks == self.room {
+            self.end_segment();
+            self.begin_segment()?;
+        }
+        let last = *self.segments.last().expect("a segment has begun");
+        match self.path {
+            RunWriting::Direct => {
+                let offset = block_offset(last, self.blocks);
+                for (to, from) in self.pool.words(offset, block.words().len()).iter().zip(block.words()) {
+                    to.store(*from, Relaxed);
+                }
+                self.pool.flush_at(offset, BLOCK_BYTES, RUN_BLOCK);
+            }
+            RunWriting::ThroughDram => {
+                block.words().iter().for_each(|word| self.collected.extend_from_slice(&word.to_le_bytes()));
+            }
+        }
+        self.blocks += 1;
+        Ok(())
+    }
+
+    fn begin_segment(&mut self) -> Result<()> {
+        let written = self.segments.len() * SEGMENT_BLOCKS;
+        let room = self.blocks_max.saturating_sub(written).clamp(1, SEGMENT_BLOCKS);
+        let previous = self.segments.last().copied().unwrap_or(0);
+        let segment = self.pool.reserve((1 + room) * BLOCK_BYTES)?;
+        let words = self.pool.words(segment.offset(), HEAD_WORDS);
+        let values = [MAGIC, previous, room as u64, check_word(previous, room as u64)];
+        words.iter().zip(values).for_each(|(word, value)| word.store(value, Relaxed));
+        self.pool.flush(segment.offset(), HEAD_WORDS * 8);
+        let mut publication = self.pool.publication();
+        let offset = publication.allocate(segment);
+        publication.barrier(SEGMENT_WITH_ITS_NOTE);
+        publication.set(self.building, offset);
+        publication.publish()?;
+        self.segments.push(offset);
+        (self.room, self.blocks) = (room, 0);
+        Ok(())
+    }
+
+    fn end_segment(&mut self) {
+        if let Some(last) = self.segments.last()
+            && !self.collected.is_empty()
+        {
+            self.pool.store_flushed(block_offset(*last, 0), &self.collected);
+            self.collected.clear();
+        }
+    }
+
+    /// Flushes the rest; returns the segments, first to last.
+    pub(crate) fn finish(mut self) -> Vec<u64> {
+        self.end_segment();
+        self.segments
+    }
+}

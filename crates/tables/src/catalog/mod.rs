@@ -1,0 +1,467 @@
+//! Catalog: the tables, views and sequences of a database, in a transactional state of its own.
+//!
+//! # Storage
+//!
+//! The pool root `entresol.catalog` is an object of four words: format (1), the catalog's state, the default
+//! group, checksum. The catalog's state (variable keys, in a group of its own) has a row per table: the key
+//! is the name in UTF-8, the value is described in `entry`; views and sequences have rows too (`relations`).
+//! The fourth word of the root has the CRC-32C of the other three, plus 2^32 (0: written without one).
+//!
+//! # Damage
+//!
+//! A table whose row or whose state is damaged is known by its name and reports the damage when it is used;
+//! all others work. As long as a row is damaged, no state is taken for an orphan: it may be that table's. A
+//! damaged secondary index can be dropped; until then its table is read without it and not written.
+//!
+//! # Invariants
+//!
+//! - Between calls, every state of the context is the catalog's, or that of exactly one row, for its table or
+//!   for one of its indexes. The catalog owns the context's states: states created without it are taken for
+//!   orphans at the next open and dropped.
+//! - There is one current [`Table`] object per name as long as the table is not dropped.
+//! - Changes of the catalog are serialised by one lock and durable when they return.
+//!
+//! # Crashes
+//!
+//! A table or an index is created in two steps (states, then row) and dropped in two (row, then states): a
+//! crash between them leaves states without a row, which the next open drops. A crash before the root was set
+//! leaves the catalog's own state likewise. Every other change is one row, written in one transaction.
+//!
+//! # Memory
+//!
+//! One `Table` per table, at most [`TABLES_MAX`].
+
+use crate::error::{Error, Result};
+use crate::index::{self, Index};
+use crate::schema::definition::TableDefinition;
+use crate::schema::{KEY_BYTES_MAX, Schema};
+use crate::table::Table;
+use entresol_memory::{Durability, Pool};
+use entresol_structures::KeyWidth;
+use entresol_transactions::{
+    GroupId, Isolation, State, StateContext, StateId, StateOptions, Timestamp, Transaction,
+};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+mod change;
+mod dependents;
+mod entry;
+mod groups;
+mod named;
+mod relations;
+
+pub use change::{Alteration, Verify};
+use entry::{DamagedTable, LoadedCatalog, encode_entry, load};
+use groups::TableGroups;
+pub use named::NewSequence;
+pub use relations::RelationKind;
+use relations::{CatalogRow, Relations};
+
+/// Maximum number of tables of a database.
+pub const TABLES_MAX: usize = 100_000;
+/// Maximum bytes of a table's name.
+pub const TABLE_NAME_BYTES_MAX: usize = 127;
+const _: () = assert!(TABLE_NAME_BYTES_MAX <= KEY_BYTES_MAX);
+
+const ROOT_NAME: &str = "entresol.catalog";
+const ROOT_FORMAT: u64 = 1;
+const ROOT_WORDS: usize = 4;
+/// Options of creating a table.
+#[derive(Debug, Clone, Default)]
+pub struct TableOptions {
+    /// Group of its state; one of its own if `None`.
+    pub group: Option<GroupId>,
+    /// Return an existing table of this name, whatever its schema, instead of an error.
+    pub if_not_exists: bool,
+    /// Retention of its version history; see [`Catalog::keep_history`].
+    pub history: Option<Retention>,
+}
+
+/// Retention of the row versions of a table after their end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retention {
+    /// At least this long after their end.
+    For(Duration),
+    /// As long as the table exists.
+    Forever,
+}
+
+impl Retention {
+    fn time(self) -> Option<Duration> {
+        match self {
+            Retention::For(time) => Some(time),
+            Retention::Forever => None,
+        }
+    }
+}
+
+/// Catalog of a database.
+pub struct Catalog {
+    context: Arc<StateContext>,
+    state: Arc<State>,
+    default_group: GroupId,
+    groups: TableGroups,
+    tables: RwLock<BTreeMap<String, Arc<Table>>>,
+    /// Tables that cannot be used because they are damaged.
+    damaged: RwLock<BTreeMap<String, DamagedTable>>,
+    /// Views and sequences.
+    relations: Relations,
+    /// Lock of changes of the catalog.
+    changing: Mutex<()>,
+    /// Number of changes.
+    version: AtomicU64,
+}
+
+impl Catalog {
+    /// Opens the catalog of a database, or creates an empty one; drops the states that belong to no table.
+    pub fn open_or_create(context: Arc<StateContext>) -> Result<Arc<Catalog>> {
+        let (state, default_group) = match context.pool().root(ROOT_NAME) {
+            Some(root) => read_root(&context, root)?,
+            None => create_root(&context)?,
+        };
+        state.set_holder("the catalog");
+        let LoadedCatalog { tables, damaged, relations, rows_damaged } = load(&context, &state)?;
+        if rows_damaged {
+            tracing::warn!("rows of the catalog are damaged: orphaned states are retained");
+        } else {
+            drop_orphans(&context, &state, &tables)?;
+        }
+        let groups = TableGroups::new(&context, tables.values().map(|table| &**table), default_group);
+        Ok(Arc::new(Catalog {
+            context,
+            state,
+            default_group,
+            groups,
+            tables: RwLock::new(tables),
+            damaged: RwLock::new(damaged),
+            relations,
+            changing: Mutex::new(()),
+            version: AtomicU64::new(0),
+        }))
+    }
+
+    /// State context of the catalog.
+    pub fn context(&self) -> &Arc<StateContext> {
+        &self.context
+    }
+
+    /// Number of changes of tables, indexes, views and sequences in this run. Plans made at an older version
+    /// have to be made again; read the version before planning.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Notes that the tables have changed.
+    fn changed(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Group of tables that earlier releases created without naming one, and of all beyond the maximum number
+    /// of groups.
+    pub fn default_group(&self) -> GroupId {
+        self.default_group
+    }
+
+    /// Creates a group for tables that are always written together: their commits cost a little less than
+    /// those over several groups.
+    pub fn create_group(&self) -> Result<GroupId> {
+        Ok(self.context.create_group()?)
+    }
+
+    /// Creates a table; it is durable and visible to all when this returns.
+    pub fn create_table(&self, name: &str, schema: Schema, options: TableOptions) -> Result<Arc<Table>> {
+        self.create_table_as(name, TableDefinition::plain(schema), options)
+    }
+
+    /// Creates a table with defaults, checks and indexes; it is durable and visible to all when this returns.
+    pub fn create_table_as(
+        &self,
+        name: &str,
+        definition: TableDefinition,
+        options: TableOptions,
+    ) -> Result<Arc<Table>> {
+        self.create_table_with(name, definition, options, Vec::new())
+    }
+
+    /// Creates a table and the sequences of its columns, in one commit.
+    pub fn create_table_with(
+        &self,
+        name: &str,
+        definition: TableDefinition,
+        options: TableOptions,
+        sequences: Vec<NewSequence>,
+    ) -> Result<Arc<Table>> {
+        check_name(name)?;
+        let _changing = self.changing.lock();
+        if let Some(table) = self.tables.read().get(name) {
+            return if options.if_not_exists {
+                Ok(Arc::clone(table))
+            } else {
+                Err(Error::TableExists { table: name.to_owned() })
+            };
+        }
+        self.check_free(name)?;
+        definition.check(name)?;
+        definition.indexes.iter().try_for_each(|index| self.check_free(&index.name))?;
+        if let Some(index) = definition.indexes.iter().find(|index| index.name == name) {
+            return Err(Error::RelationExists { name: index.name.clone() });
+        }
+        if self.tables.read().len() >= TABLES_MAX {
+            return Err(Error::InvalidSchema {
+                reason: format!("the database has {TABLES_MAX} tables, the maximum"),
+            });
+        }
+        let group = self.groups.take(&self.context, options.group)?;
+        let mut made = Vec::new();
+        let table = self.make_states(name, &definition, group, &mut made).and_then(|(state, indexes)| {
+            if let Some(kept) = options.history {
+                self.context.keep_history(state.id(), kept.time())?;
+            }
+            let sequences = self.new_sequences(state.id(), &definition.schema, sequences)?;
+            let same_name =
+                |taken: &str| taken == name || definition.indexes.iter().any(|index| index.name == taken);
+            if let Some(taken) = sequences.iter().find(|sequence| same_name(sequence.name())) {
+                return Err(Error::RelationExists { name: taken.name().to_owned() });
+            }
+            let table = Table::new(name.to_owned(), definition, state, group, indexes);
+            let mut rows = vec![table_row(&table)?];
+            rows.extend(sequences.iter().map(|sequence| named::fresh_row(sequence)));
+            self.write_rows(&rows, Durability::Sync)?;
+            Ok((table, sequences))
+        });
+        if table.is_err() {
+            self.drop_states(name, made);
+            self.groups.release_cached(&self.context, group);
+        }
+        let (table, sequences) = table?;
+        self.adopt(sequences);
+        self.tables.write().insert(name.to_owned(), Arc::clone(&table));
+        self.changed();
+        Ok(table)
+    }
+
+    /// Creates the states of a new table; `made` receives all that were created.
+    fn make_states(
+        &self,
+        name: &str,
+        definition: &TableDefinition,
+        group: GroupId,
+        made: &mut Vec<StateId>,
+    ) -> Result<(Arc<State>, Vec<Arc<Index>>)> {
+        let create =
+            |width| self.context.create_state_with(StateOptions { group, width, tier: definition.placement });
+        let state = create(definition.schema.key_width())?;
+        state.set_holder(&format!("table {name}"));
+        made.push(state.id());
+        let mut indexes = Vec::with_capacity(definition.indexes.len());
+        for index in &definition.indexes {
+            let width = index::key_width(&definition.schema, &index.columns);
+            let state = create(width)?;
+            state.set_holder(&format!("index {} of table {name}", index.name));
+            made.push(state.id());
+            indexes.push(Index::new(index.clone(), state.id(), Ok(state), 0));
+        }
+        Ok((state, indexes))
+    }
+
+    /// Drops states without a row in the catalog.
+    fn drop_states(&self, table: &str, states: Vec<StateId>) {
+        for state in states {
+            if let Err(error) = self.context.drop_state(state) {
+                tracing::warn!(table, %error, "could not drop an orphaned state; the next open drops it");
+            }
+        }
+    }
+
+    /// Returns an error if a relation has this name.
+    fn check_free(&self, name: &str) -> Result<()> {
+        if let Some(table) = self.damaged.read().get(name) {
+            return Err(Error::corrupt(format!("table {name}"), table.reason.clone()));
+        }
+        let tables = self.tables.read();
+        let is_index = || tables.values().any(|table| table.index(name).is_some());
+        if tables.contains_key(name) || is_index() || self.relations.kind(name).is_some() {
+            return Err(Error::RelationExists { name: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Drops a table that no view reads; see [`Catalog::drop_relations`].
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.drop_relations(&[(RelationKind::Table, name)], false)
+    }
+
+    /// Table of this name.
+    pub fn table(&self, name: &str) -> Result<Arc<Table>> {
+        if let Some(table) = self.tables.read().get(name) {
+            return Ok(Arc::clone(table));
+        }
+        match self.damaged.read().get(name) {
+            Some(table) => Err(Error::corrupt(format!("table {name}"), table.reason.clone())),
+            None if self.relations.kind(name).is_some() => {
+                Err(Error::WrongKind { name: name.to_owned(), wanted: RelationKind::Table })
+            }
+            None => Err(Error::NoSuchTable { table: name.to_owned() }),
+        }
+    }
+
+    /// Tables that cannot be used because they are damaged, by name, with the damage.
+    pub fn damaged_tables(&self) -> BTreeMap<String, String> {
+        self.damaged.read().iter().map(|(name, table)| (name.clone(), table.reason.clone())).collect()
+    }
+
+    /// Tables ("table x") of the damaged states.
+    pub(crate) fn damaged_states(&self) -> BTreeMap<StateId, String> {
+        let damaged = self.damaged.read();
+        let known = damaged.iter().filter_map(|(name, table)| Some((table.state?, format!("table {name}"))));
+        known.collect()
+    }
+
+    /// State of the catalog.
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Root object of the catalog, as (offset, bytes).
+    pub(crate) fn root_object(&self) -> (u64, u64) {
+        (self.context.pool().root(ROOT_NAME).unwrap_or(0), ROOT_WORDS as u64 * 8)
+    }
+
+    /// Makes the table retain row versions that were changed or deleted, so that it can be read as of a point
+    /// in time ([`Catalog::begin_as_of`]); or changes the retention. Durable when this returns. Indexes have
+    /// no version history: time travel uses the key, or scans all rows.
+    ///
+    /// Versions are read through the present definition of the table: their values in dropped columns are
+    /// invisible, and in younger columns they have the values that all rows had then.
+    pub fn keep_history(&self, table: &str, kept: Retention) -> Result<()> {
+        let _changing = self.changing.lock();
+        self.context.keep_history(self.table(table)?.state().id(), kept.time())?;
+        self.context.pool().sync()?;
+        Ok(())
+    }
+
+    /// Ends the version history of a table; it is removed once no transaction reads it.
+    pub fn drop_history(&self, table: &str) -> Result<()> {
+        let _changing = self.changing.lock();
+        self.context.drop_history(self.table(table)?.state().id())?;
+        self.context.pool().sync()?;
+        Ok(())
+    }
+
+    /// Begins a transaction that reads as of a point in time; see [`StateContext::begin_as_of`].
+    pub fn begin_as_of(&self, at: Timestamp) -> Result<Arc<Transaction>> {
+        Ok(self.context.begin_as_of(at)?)
+    }
+
+    /// All tables, ordered by name.
+    pub fn tables(&self) -> Vec<Arc<Table>> {
+        self.tables.read().values().cloned().collect()
+    }
+
+    /// Begins a transaction with snapshot isolation.
+    pub fn begin(&self) -> Result<Arc<Transaction>> {
+        Ok(self.context.begin()?)
+    }
+
+    /// Begins a transaction.
+    pub fn begin_at(&self, isolation: Isolation) -> Result<Arc<Transaction>> {
+        Ok(self.context.begin_at(isolation)?)
+    }
+
+    /// Writes the row of a table. Returns the timestamp of the commit.
+    fn write_entry(&self, table: &Table) -> Result<Timestamp> {
+        self.write_rows(&[table_row(table)?], Durability::Sync)
+    }
+}
+
+/// Row of a table.
+fn table_row(table: &Table) -> Result<CatalogRow> {
+    Ok((table.name().as_bytes().to_vec(), Some(encode_entry(table)?)))
+}
+
+impl std::fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Catalog").field("tables", &self.tables.read().keys()).finish()
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > TABLE_NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        return Err(Error::InvalidName { name: name.to_owned(), bytes_max: TABLE_NAME_BYTES_MAX });
+    }
+    Ok(())
+}
+
+fn create_root(context: &Arc<StateContext>) -> Result<(Arc<State>, GroupId)> {
+    let state = context.create_state(context.create_group()?, KeyWidth::Variable)?;
+    let default_group = context.create_group()?;
+    let pool: &Arc<Pool> = context.pool();
+    let reservation = pool.reserve(ROOT_WORDS * 8)?;
+    let mut words = [ROOT_FORMAT, u64::from(state.id().0), u64::from(default_group.0), 0];
+    words[3] = root_checksum(&words[..3]);
+    for (word, value) in pool.words(reservation.offset(), ROOT_WORDS).iter().zip(words) {
+        word.store(value, Ordering::Relaxed);
+    }
+    pool.flush(reservation.offset(), ROOT_WORDS * 8);
+    let mut publication = pool.publication();
+    let offset = publication.allocate(reservation);
+    publication.set_root(ROOT_NAME, offset)?;
+    // Recovery: until this is published there is no catalog, and the state above is an orphan.
+    publication.publish()?;
+    pool.sync()?;
+    Ok((state, default_group))
+}
+
+fn read_root(context: &Arc<StateContext>, root: u64) -> Result<(Arc<State>, GroupId)> {
+    let corrupt = |reason: String| Error::corrupt("catalog root", reason);
+    let no_root = || corrupt(format!("invalid offset {root:#x}"));
+    let words = context.pool().try_words(root, ROOT_WORDS).ok_or_else(no_root)?;
+    context.pool().verify(root, ROOT_WORDS * 8)?;
+    let word = |at: usize| words[at].load(Ordering::Relaxed);
+    if word(0) != ROOT_FORMAT {
+        return Err(corrupt(format!("unknown format {}", word(0))));
+    }
+    if word(3) != 0 && word(3) != root_checksum(&[word(0), word(1), word(2)]) {
+        return Err(corrupt(format!("checksum mismatch at {root:#x}")));
+    }
+    let id = u32::try_from(word(1)).map_err(|_| corrupt(format!("state number {}", word(1))))?;
+    let group = u32::try_from(word(2)).map_err(|_| corrupt(format!("group number {}", word(2))))?;
+    let missing = || match context.damaged_states().get(&StateId(id)) {
+        Some(what) => corrupt(what.clone()),
+        None => corrupt(format!("state {id} does not exist")),
+    };
+    Ok((context.state(StateId(id)).ok_or_else(missing)?, GroupId(group)))
+}
+
+fn root_checksum(words: &[u64]) -> u64 {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    1 << 32 | u64::from(crc32c::crc32c(&bytes))
+}
+
+fn drop_orphans(
+    context: &Arc<StateContext>,
+    catalog: &Arc<State>,
+    tables: &BTreeMap<String, Arc<Table>>,
+) -> Result<()> {
+    let of_table = |table: &Arc<Table>| {
+        let indexes: Vec<StateId> = table.indexes().iter().map(|index| index.state_id()).collect();
+        std::iter::once(table.state().id()).chain(indexes)
+    };
+    let states: Vec<StateId> =
+        tables.values().flat_map(of_table).chain(std::iter::once(catalog.id())).collect();
+    let known: HashSet<StateId> = states.iter().copied().collect();
+    if known.len() != states.len() {
+        return Err(Error::corrupt("catalog", "two tables share a state"));
+    }
+    for state in context.states() {
+        if !known.contains(&state.id()) {
+            tracing::info!(state = state.id().0, "dropping an orphaned state");
+            context.drop_state(state.id())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Building an index on a table with rows, concurrently with readers and writers.
+//!
+//! ```text
+//!   cut off         batch 1     batch 2           last batch    catalog
+//!   ──┼───────────────┼───────────┼────── … ─────────┼─────────────┼──▶
+//!     writers maintain the index from here on                      readers use it from here on
+//! ```
+//!
+//! No thread waits. Each batch is a serializable transaction that reads some rows and writes their entries:
+//! if one of the rows was changed meanwhile, the batch fails and is repeated, smaller. A writer whose
+//! snapshot is older than a batch and that changes an entry of it gets a conflict, because it deletes an
+//! entry that the batch has written. So every batch leaves the entries of its rows as of one snapshot, and
+//! writers maintain them from there.
+//!
+//! A crash during the build leaves a state that no entry of the catalog names; the next open drops it.
+//!
+//! Memory: one batch, at most [`BUILD_ROWS`] rows and a leaf.
+
+use crate::error::{Error, Result};
+use crate::index::{Index, IndexEntry};
+use crate::table::Table;
+use crate::table::row_view::RowView;
+use entresol_memory::Durability;
+use entresol_structures::KeyBytes;
+use entresol_transactions::{Cancellation, Isolation, KeyRange, StateContext, Transaction};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Rows of a batch.
+const BUILD_ROWS: usize = 1024;
+/// Maximum number of attempts of a batch while others change its rows.
+const ATTEMPTS_MAX: u32 = 200;
+/// Longest pause between two attempts.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// Adds the entries of all rows to an index that writers maintain already, unless the statement is cancelled.
+pub(crate) fn fill(
+    context: &Arc<StateContext>,
+    table: &Table,
+    index: &Index,
+    statement: &Cancellation,
+) -> Result<()> {
+    let mut from = None;
+    let mut attempt = 0;
+    loop {
+        statement.check()?;
+        let rows_max = (BUILD_ROWS >> attempt.min(10)).max(1);
+        match batch(context, table, index, &from, rows_max) {
+            Ok(None) => return Ok(()),
+            Ok(next) => {
+                from = next;
+                attempt = 0;
+            }
+            Err(Error::Transactions(error)) if error.is_retryable() && attempt + 1 < ATTEMPTS_MAX => {
+                tracing::debug!(index = index.name(), %error, attempt, "repeating a batch of an index build");
+                attempt += 1;
+                std::thread::sleep(
+                    Duration::from_micros(100).saturating_mul(1 << attempt.min(16)).min(PAUSE_MAX),
+                );
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Adds one batch from a key on; returns the key at which the next one begins.
+fn batch(
+    context: &Arc<StateContext>,
+    table: &Table,
+    index: &Index,
+    from: &Option<KeyBytes>,
+    rows_max: usize,
+) -> Result<Option<KeyBytes>> {
+    let tx = context.begin_at(Isolation::Serializable)?;
+    let mut next = from.clone();
+    let mut entries = Vec::new();
+    loop {
+        let mut failed = None;
+        let more = tx.scan_batch(table.state(), &KeyRange::full(), &mut next, |key, value| {
+            let row = RowView::new(table.name(), table.schema(), key, value);
+            let entry = row
+                .and_then(|row| index.entry(table.name(), table.schema(), key, |column| row.value(column)));
+            match entry {
+                Ok(entry) => entries.push(entry),
+                Err(error) => failed = Some(error),
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if !more || entries.len() >= rows_max {
+            break;
+        }
+    }
+    put(&tx, table, index, &entries)?;
+    // A later commit that is durable makes this one durable too.
+    tx.commit(Durability::None)?;
+    Ok(next)
+}
+
+/// Writes the entries that writers have not added already.
+fn put(tx: &Transaction, table: &Table, index: &Index, entries: &[IndexEntry]) -> Result<()> {
+    let state = index.state(table.name())?;
+    let keys: Vec<&KeyBytes> = entries.iter().map(|entry| &entry.key).collect();
+    let mut taken = Vec::with_capacity(entries.len());
+    tx.read_many(state, &keys, |_, value| taken.push(value.map(KeyBytes::from_slice)))?;
+    let mut sorted: Vec<&IndexEntry> = entries.iter().filter(|entry| entry.exclusive).collect();
+    sorted.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0].key == pair[1].key) {
+        return Err(table.not_unique(index, &pair[0].key));
+    }
+    for (entry, taken) in entries.iter().zip(taken) {
+        match taken {
+            Some(value) if value == entry.value => {}
+            Some(_) => return Err(table.not_unique(index, &entry.key)),
+            None => tx.write(state, &entry.key, Some(&entry.value))?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! Cursors over an index: rows by the values of its columns, in the order of the index, a batch at a time.
+//!
+//! - Entries are read leaf by leaf until there are [`FETCH_ROWS`] of them, then their rows are looked up in
+//!   one batch, with their cache misses overlapped.
+//! - As with [`crate::Cursor`], a cursor holds no lock between batches and sees what the transaction sees.
+//! - Memory: the entries of one batch.
+
+use crate::error::Result;
+use crate::index::Index;
+use crate::table::Table;
+use crate::table::row_view::RowView;
+use crate::value::Row;
+use entresol_structures::KeyBytes;
+use entresol_transactions::{KeyRange, Transaction};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Number of rows that are looked up in one batch, or up to a leaf of entries more.
+const FETCH_ROWS: usize = 512;
+
+/// Bounds of a range of an index by values of its leading columns.
+pub type IndexBounds = (Bound<Row>, Bound<Row>);
+
+/// Position of a scan of an index.
+#[derive(Debug)]
+pub struct IndexCursor {
+    table: Arc<Table>,
+    index: Arc<Index>,
+    ranges: std::vec::IntoIter<IndexBounds>,
+    within: Option<(KeyRange, Option<KeyBytes>)>,
+}
+
+/// Index entry, and the key of its row.
+struct FoundEntry {
+    entry: KeyBytes,
+    primary: KeyBytes,
+}
+
+impl IndexCursor {
+    pub(crate) fn new(table: Arc<Table>, index: Arc<Index>, ranges: Vec<IndexBounds>) -> IndexCursor {
+        IndexCursor { table, index, ranges: ranges.into_iter(), within: None }
+    }
+
+    /// Calls `f` with the next rows, at most about `rows_max`; false at the end.
+    pub fn next_batch(
+        &mut self,
+        tx: &Transaction,
+        rows_max: usize,
+        mut f: impl FnMut(RowView<'_>),
+    ) -> Result<bool> {
+        let mut found = Vec::new();
+        let more = self.entries(tx, rows_max.min(FETCH_ROWS), &mut found)?;
+        let keys: Vec<&KeyBytes> = found.iter().map(|found| &found.primary).collect();
+        let mut lost = None;
+        self.table.read_encoded(tx, &keys, |at, row| match row {
+            Some(row) => f(row),
+            None => lost = Some(at),
+        })?;
+        if let Some(at) = lost {
+            self.explain(tx, &found[at])?;
+        }
+        Ok(more)
+    }
+
+    /// Collects entries; false if there are no more behind them.
+    fn entries(&mut self, tx: &Transaction, rows_max: usize, found: &mut Vec<FoundEntry>) -> Result<bool> {
+        let (name, schema, index) = (self.table.name(), self.table.schema(), &self.index);
+        let state = index.state(name)?;
+        while found.len() < rows_max {
+            let (range, from) = match &mut self.within {
+                Some(within) => within,
+                None => match self.ranges.next() {
+                    None => return Ok(false),
+                    Some((lower, upper)) => match index.range(name, schema, &lower, &upper)? {
+                        Some(range) => self.within.insert((range, None)),
+                        None => continue,
+                    },
+                },
+            };
+            let mut corrupt = None;
+            let more = tx.scan_batch(state, range, from, |key, value| {
+                match index.primary(name, schema, key, value) {
+                    Ok(primary) => found.push(FoundEntry {
+                        entry: KeyBytes::from_slice(key),
+                        primary: KeyBytes::from_slice(primary),
+                    }),
+                    Err(error) => corrupt = Some(error),
+                }
+            })?;
+            if let Some(error) = corrupt {
+                return Err(error);
+            }
+            if !more {
+                self.within = None;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Handles an entry without a row: valid if the transaction has deleted both meanwhile, else an error.
+    #[cold]
+    fn explain(&self, tx: &Transaction, found: &FoundEntry) -> Result<()> {
+        let state = self.index.state(self.table.name())?;
+        if tx.read(state, &found.entry, |_| ())?.is_none() {
+            return Ok(());
+        }
+        let values = self.index.display(self.table.schema(), &found.entry);
+        Err(self.index.corrupt(self.table.name(), &format!("the entry ({values}) has no row")))
+    }
+}

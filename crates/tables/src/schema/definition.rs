@@ -1,0 +1,454 @@
+//! Definition of a table: its schema, defaults, constraints, indexes and placement.
+//!
+//! Defaults and checks are SQL expressions as strings. This crate stores them; the query crate evaluates
+//! them. Unique constraints are unique indexes, which are maintained here.
+//!
+//! # Invariants
+//!
+//! - Every default and every index is of columns that the schema has.
+//! - Names of constraints and indexes are different within a table.
+//!
+//! The format in the catalog is described at [`TableDefinition::to_bytes`]; it has at most
+//! [`DEFINITION_BYTES_MAX`].
+
+use crate::error::{Error, Result};
+use crate::schema::versions::SchemaVersions;
+use crate::schema::{Schema, invalid};
+use entresol_transactions::TierChoice;
+use std::sync::Arc;
+
+/// Maximum bytes of a definition in the catalog.
+pub const DEFINITION_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of secondary indexes of a table.
+pub const INDEXES_MAX: usize = 32;
+/// Maximum number of columns of a secondary index.
+pub const INDEX_COLUMNS_MAX: usize = 16;
+/// Maximum number of checks of a table.
+pub const CHECKS_MAX: usize = 256;
+/// Maximum bytes of the name of an index or a constraint.
+pub const CONSTRAINT_NAME_BYTES_MAX: usize = 127;
+
+const SECTION_SCHEMA: u8 = 1;
+const SECTION_SCHEMA_VERSIONS: u8 = 2;
+const SECTION_DEFAULTS: u8 = 3;
+const SECTION_KEY_NAME: u8 = 4;
+const SECTION_CHECKS: u8 = 5;
+const SECTION_INDEXES: u8 = 6;
+const SECTION_PLACEMENT: u8 = 7;
+const SECTIONS: usize = SECTION_PLACEMENT as usize + 1;
+
+const FLAG_UNIQUE: u8 = 1;
+const FLAG_CONSTRAINT: u8 = 2;
+const FLAG_PRIMARY: u8 = 4;
+
+/// Check constraint: a condition that is true or unknown for every row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// Name of the constraint.
+    pub name: String,
+    /// Condition, as SQL.
+    pub expression: String,
+}
+
+/// Definition of a secondary index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexDefinition {
+    /// Name, unique in the database.
+    pub name: String,
+    /// Indexed columns of the table, in order.
+    pub columns: Vec<usize>,
+    /// True if no two rows may have the same values, unless one of them is NULL.
+    pub unique: bool,
+    /// True if it implements a UNIQUE constraint, or the PRIMARY KEY.
+    pub constraint: bool,
+    /// True if it implements a PRIMARY KEY that was added to a table with a hidden key.
+    pub primary: bool,
+}
+
+/// Definition of a table; see the [module](self).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableDefinition {
+    /// Columns and key.
+    pub schema: Arc<Schema>,
+    /// Default of each visible column, as SQL.
+    pub defaults: Vec<Option<String>>,
+    /// Name of the PRIMARY KEY constraint; the catalog generates one if it is `None`.
+    pub key_name: Option<String>,
+    /// Check constraints.
+    pub checks: Vec<Check>,
+    /// Secondary indexes, unique constraints among them.
+    pub indexes: Vec<IndexDefinition>,
+    /// Requested placement of the table, with its indexes and its version history; it never changes.
+    pub placement: TierChoice,
+}
+
+impl TableDefinition {
+    /// Definition of columns and a key only.
+    pub fn plain(schema: Schema) -> TableDefinition {
+        let defaults = vec![None; schema.visible_columns().len()];
+        let schema = Arc::new(schema);
+        TableDefinition {
+            schema,
+            defaults,
+            key_name: None,
+            checks: Vec::new(),
+            indexes: Vec::new(),
+            placement: TierChoice::Auto,
+        }
+    }
+
+    /// Name of the PRIMARY KEY constraint of a table.
+    pub fn key_constraint(&self, table: &str) -> String {
+        self.key_name.clone().unwrap_or_else(|| format!("{table}_pkey"))
+    }
+
+    /// Names of columns, for messages: `a, b`.
+    pub(crate) fn column_names(&self, columns: &[usize]) -> String {
+        let names: Vec<&str> =
+            columns.iter().map(|&column| self.schema.columns()[column].name.as_str()).collect();
+        names.join(", ")
+    }
+
+    /// Returns true if a check or an index has this name.
+    pub(crate) fn has_constraint(&self, table: &str, name: &str) -> bool {
+        self.checks.iter().any(|check| check.name == name)
+            || self.indexes.iter().any(|index| index.name == name)
+            || (!self.schema.hidden_key() && self.key_constraint(table) == name)
+    }
+
+    /// Validates the definition; `table` is for the names.
+    pub(crate) fn check(&self, table: &str) -> Result<()> {
+        let visible = self.schema.visible_columns().len();
+        if self.defaults.len() != visible {
+            return Err(invalid(format!("{} defaults for {visible} columns", self.defaults.len())));
+        }
+        if self.indexes.len() > INDEXES_MAX {
+            return Err(invalid(format!(
+                "table {table} would have {} indexes, at most {INDEXES_MAX} are possible",
+                self.indexes.len()
+            )));
+        }
+        if self.checks.len() > CHECKS_MAX {
+            return Err(invalid(format!(
+                "table {table} would have {} checks, at most {CHECKS_MAX} are possible",
+                self.checks.len()
+            )));
+        }
+        let mut names: Vec<&str> = self.checks.iter().map(|check| check.name.as_str()).collect();
+        names.extend(self.indexes.iter().map(|index| index.name.as_str()));
+        let key_name = self.key_constraint(table);
+        if !self.schema.hidden_key() {
+            names.push(&key_name);
+        }
+        names.iter().try_for_each(|name| check_constraint_name(name))?;
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::ConstraintExists { table: table.to_owned(), constraint: pair[0].to_owned() });
+        }
+        self.indexes.iter().try_for_each(|index| self.check_index(index))?;
+        self.check_primary(table)
+    }
+
+    /// Validates the primary key: a table has at most one, of columns that are NOT NULL.
+    fn check_primary(&self, table: &str) -> Result<()> {
+        let mut primary = self.indexes.iter().filter(|index| index.primary);
+        let Some(key) = primary.next() else { return Ok(()) };
+        if primary.next().is_some() || !self.schema.hidden_key() {
+            return Err(invalid(format!("table {table} would have two primary keys")));
+        }
+        let nullable = key.columns.iter().any(|&column| self.schema.columns()[column].nullable);
+        if nullable || !key.unique || !key.constraint {
+            Err(invalid(format!("primary key {}: its columns must be NOT NULL and unique", key.name)))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check_index(&self, index: &IndexDefinition) -> Result<()> {
+        let (name, columns) = (&index.name, &index.columns);
+        if columns.is_empty() || columns.len() > INDEX_COLUMNS_MAX {
+            return Err(invalid(format!(
+                "index {name}: 1 to {INDEX_COLUMNS_MAX} columns, not {}",
+                columns.len()
+            )));
+        }
+        for (at, &column) in columns.iter().enumerate() {
+            if column >= self.schema.visible_columns().len() {
+                return Err(invalid(format!("index {name}: column {column} does not exist")));
+            }
+            if columns[..at].contains(&column) {
+                let column = &self.schema.columns()[column].name;
+                return Err(invalid(format!("index {name}: column {column} appears twice")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Encodes the definition for the catalog: sections, each of a tag (1), a length (4) and bytes,
+    /// little-endian.
+    ///
+    /// | tag | bytes |
+    /// | --- | --- |
+    /// | 1 | the schema, as [`Schema::to_bytes`] gives it |
+    /// | 2 | the schema versions; absent if columns were never added or dropped |
+    /// | 3 | per default: column (2), SQL text |
+    /// | 4 | the name of the PRIMARY KEY constraint; absent if it is generated |
+    /// | 5 | per check: name, SQL text |
+    /// | 6 | per index: name, flags (1: 1 unique, 2 constraint, 4 primary key), state (4), number of columns (1), columns (2 each) |
+    /// | 7 | placement (1 byte): 1 `dram`, 2 `pmem`, 3 `disk`; absent: `auto` |
+    ///
+    /// A string is its length (4) and its UTF-8. Sections without content are absent. `states` are those of
+    /// the indexes.
+    pub(crate) fn to_bytes(&self, states: &[u32]) -> Result<Vec<u8>> {
+        assert_eq!(states.len(), self.indexes.len(), "every index has a state");
+        let mut bytes = Vec::with_capacity(128);
+        section(&mut bytes, SECTION_SCHEMA, &self.schema.to_bytes());
+        if !self.schema.schema_versions().is_plain() {
+            section(&mut bytes, SECTION_SCHEMA_VERSIONS, &self.schema.schema_versions().to_bytes());
+        }
+        let mut part = Vec::new();
+        for (column, default) in self.defaults.iter().enumerate() {
+            if let Some(default) = default {
+                part.extend_from_slice(&(column as u16).to_le_bytes());
+                put_text(&mut part, default);
+            }
+        }
+        section(&mut bytes, SECTION_DEFAULTS, &part);
+        if let Some(name) = &self.key_name {
+            section(&mut bytes, SECTION_KEY_NAME, name.as_bytes());
+        }
+        part.clear();
+        for check in &self.checks {
+            put_text(&mut part, &check.name);
+            put_text(&mut part, &check.expression);
+        }
+        section(&mut bytes, SECTION_CHECKS, &part);
+        part.clear();
+        for (index, state) in self.indexes.iter().zip(states) {
+            put_text(&mut part, &index.name);
+            let unique = if index.unique { FLAG_UNIQUE } else { 0 };
+            let primary = if index.primary { FLAG_PRIMARY } else { 0 };
+            part.push(unique | primary | if index.constraint { FLAG_CONSTRAINT } else { 0 });
+            part.extend_from_slice(&state.to_le_bytes());
+            part.push(index.columns.len() as u8);
+            index.columns.iter().for_each(|column| part.extend_from_slice(&(*column as u16).to_le_bytes()));
+        }
+        section(&mut bytes, SECTION_INDEXES, &part);
+        section(&mut bytes, SECTION_PLACEMENT, placement_code(self.placement).as_slice());
+        if bytes.len() > DEFINITION_BYTES_MAX {
+            return Err(invalid(format!(
+                "the definition takes {} bytes, at most {DEFINITION_BYTES_MAX} are possible",
+                bytes.len()
+            )));
+        }
+        Ok(bytes)
+    }
+
+    /// Decodes the bytes of [`TableDefinition::to_bytes`], and the states of the indexes; others are
+    /// `Corrupt`.
+    pub(crate) fn from_bytes(table: &str, bytes: &[u8]) -> Result<(TableDefinition, Vec<u32>)> {
+        let corrupt =
+            || Error::corrupt(format!("definition of table {table} in the catalog"), "malformed bytes");
+        let (definition, states) = read(bytes).ok_or_else(corrupt)??;
+        definition.check(table).map_err(|error| {
+            Error::corrupt(format!("definition of table {table} in the catalog"), error.to_string())
+        })?;
+        Ok((definition, states))
+    }
+}
+
+/// Validates the name of an index or a constraint.
+pub(crate) fn check_constraint_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > CONSTRAINT_NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        return Err(Error::InvalidName { name: name.to_owned(), bytes_max: CONSTRAINT_NAME_BYTES_MAX });
+    }
+    Ok(())
+}
+
+fn section(bytes: &mut Vec<u8>, tag: u8, part: &[u8]) {
+    if !part.is_empty() {
+        bytes.push(tag);
+        bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(part);
+    }
+}
+
+pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(text.as_bytes());
+}
+
+/// Rest of the bytes.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(count)?;
+        self.0 = tail;
+        Some(head)
+    }
+
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    pub(crate) fn short(&mut self) -> Option<usize> {
+        self.take(2).map(|bytes| usize::from(u16::from_le_bytes([bytes[0], bytes[1]])))
+    }
+
+    pub(crate) fn number(&mut self) -> Option<u32> {
+        self.take(4).map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    pub(crate) fn text(&mut self) -> Option<String> {
+        let length = self.number()? as usize;
+        Some(std::str::from_utf8(self.take(length)?).ok()?.to_owned())
+    }
+}
+
+fn placement_code(placement: TierChoice) -> Option<u8> {
+    match placement {
+        TierChoice::Auto => None,
+        TierChoice::Dram => Some(1),
+        TierChoice::Pmem => Some(2),
+        TierChoice::Disk => Some(3),
+    }
+}
+
+/// `None` if the bytes are malformed, `Some(Err)` if they break a rule.
+fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, Vec<u32>)>> {
+    let mut sections: [Option<&[u8]>; SECTIONS] = [None; SECTIONS];
+    let mut reader = Reader(bytes);
+    while !reader.0.is_empty() {
+        let tag = reader.byte()?;
+        let length = reader.number()? as usize;
+        let place = sections.get_mut(usize::from(tag))?;
+        if place.replace(reader.take(length)?).is_some() {
+            return None;
+        }
+    }
+    let part = |tag: u8| sections[usize::from(tag)];
+    let schema = match Schema::from_bytes(part(SECTION_SCHEMA)?) {
+        Ok(schema) => schema,
+        Err(error) => return Some(Err(error)),
+    };
+    let schema = match part(SECTION_SCHEMA_VERSIONS) {
+        None => schema,
+        Some(history) => match schema
+            .with_schema_versions(SchemaVersions::from_bytes(schema.visible_columns(), history)?)
+        {
+            Ok(schema) => schema,
+            Err(error) => return Some(Err(error)),
+        },
+    };
+    let mut definition = TableDefinition::plain(schema);
+    if let Some(code) = part(SECTION_PLACEMENT) {
+        let is_meant = |choice: &TierChoice| placement_code(*choice).as_slice() == code;
+        definition.placement = TierChoice::ALL.into_iter().find(is_meant)?;
+    }
+    let mut reader = Reader(part(SECTION_DEFAULTS).unwrap_or_default());
+    while !reader.0.is_empty() {
+        let column = reader.short()?;
+        *definition.defaults.get_mut(column)? = Some(reader.text()?);
+    }
+    if let Some(name) = part(SECTION_KEY_NAME) {
+        definition.key_name = Some(std::str::from_utf8(name).ok()?.to_owned());
+    }
+    let mut reader = Reader(part(SECTION_CHECKS).unwrap_or_default());
+    while !reader.0.is_empty() {
+        definition.checks.push(Check { name: reader.text()?, expression: reader.text()? });
+    }
+    let mut reader = Reader(part(SECTION_INDEXES).unwrap_or_default());
+    let mut states = Vec::new();
+    while !reader.0.is_empty() {
+        let (name, flags) = (reader.text()?, reader.byte()?);
+        if flags & !(FLAG_UNIQUE | FLAG_CONSTRAINT | FLAG_PRIMARY) != 0 {
+            return None;
+        }
+        states.push(reader.number()?);
+        let count = usize::from(reader.byte()?);
+        let columns: Option<Vec<usize>> = (0..count).map(|_| reader.short()).collect();
+        let (unique, constraint) = (flags & FLAG_UNIQUE != 0, flags & FLAG_CONSTRAINT != 0);
+        let primary = flags & FLAG_PRIMARY != 0;
+        definition.indexes.push(IndexDefinition { name, columns: columns?, unique, constraint, primary });
+    }
+    Some(Ok((definition, states)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Column;
+    use crate::value::{DataType, Value};
+
+    fn definition() -> TableDefinition {
+        let columns = vec![
+            Column::new("id", DataType::Int),
+            Column::new("price", DataType::Decimal { precision: 20, scale: 2 }),
+            Column::new("name", DataType::Varchar),
+        ];
+        let schema = Schema::new(columns, &["id"]).unwrap().without_column(1).unwrap();
+        let schema = schema.with_column(Column::new("added", DataType::Varchar), Value::from("a\0")).unwrap();
+        let mut definition = TableDefinition::plain(schema);
+        definition.defaults[1] = Some("'x'".into());
+        definition.key_name = Some("the_key".into());
+        definition.checks.push(Check { name: "c".into(), expression: "id > 0".into() });
+        let index = |name: &str, columns: &[usize], unique| IndexDefinition {
+            name: name.into(),
+            columns: columns.to_vec(),
+            unique,
+            constraint: unique,
+            primary: false,
+        };
+        definition.indexes = vec![index("u", &[2, 1], true), index("i", &[1], false)];
+        definition.placement = TierChoice::Disk;
+        definition
+    }
+
+    #[test]
+    fn a_definition_is_read_as_it_was_written() {
+        let bytes = definition().to_bytes(&[7, 8]).unwrap();
+        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (definition(), vec![7, 8]));
+        let plain =
+            TableDefinition::plain(Schema::new(vec![Column::new("a", DataType::Int)], &[""; 0]).unwrap());
+        let bytes = plain.to_bytes(&[]).unwrap();
+        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (plain.clone(), vec![]));
+        for placement in TierChoice::ALL {
+            let placed = TableDefinition { placement, ..plain.clone() };
+            let placed_bytes = placed.to_bytes(&[]).unwrap();
+            assert_eq!(TableDefinition::from_bytes("t", &placed_bytes).unwrap(), (placed, vec![]));
+            assert_eq!(placed_bytes == bytes, placement == TierChoice::Auto, "as earlier releases wrote it");
+        }
+    }
+
+    #[test]
+    fn damaged_bytes_never_panic() {
+        let bytes = definition().to_bytes(&[7, 8]).unwrap();
+        for at in 0..bytes.len() {
+            assert!(TableDefinition::from_bytes("t", &bytes[..at]).is_err() || at > 0);
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << bit;
+                match TableDefinition::from_bytes("t", &damaged) {
+                    Ok((read, _)) => read.check("t").unwrap(),
+                    Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{error}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rules_are_checked_with_names() {
+        let broken = |change: fn(&mut TableDefinition)| {
+            let mut definition = definition();
+            change(&mut definition);
+            definition.check("t").unwrap_err().to_string()
+        };
+        assert!(broken(|d| d.indexes[1].columns = vec![9]).contains("index i"));
+        assert!(broken(|d| d.indexes[1].columns = vec![1, 1]).contains("name appears twice"));
+        assert!(broken(|d| d.indexes[1].columns.clear()).contains("1 to 16 columns"));
+        assert!(broken(|d| d.checks[0].name = "u".into()).contains("\"u\""));
+        assert!(broken(|d| d.checks[0].name = "the_key".into()).contains("\"the_key\""));
+        assert!(broken(|d| d.indexes[0].name.clear()).contains("invalid name"));
+    }
+}

@@ -1,0 +1,78 @@
+//! Cursors: the rows of a range, in key order, a batch at a time.
+//!
+//! - A cursor holds no lock, guard or transaction between batches; it sees what the transaction of
+//!   [`Cursor::next_batch`] sees. Pass the same transaction each time, or the rows are of several snapshots.
+//! - One batch is one leaf of the index: memory is bounded by a leaf.
+//! - Rows that the transaction writes behind the cursor's position are not seen, those ahead of it are.
+
+use crate::error::{Error, Result};
+use crate::table::Table;
+use crate::table::range::ScanRange;
+use crate::table::row_view::RowView;
+use crate::value::Row;
+use entresol_structures::KeyBytes;
+use entresol_transactions::{KeyRange, Transaction};
+use std::sync::Arc;
+
+/// Position of a scan.
+#[derive(Debug)]
+pub struct Cursor {
+    table: Arc<Table>,
+    range: ScanRange,
+    position: CursorPosition,
+}
+
+#[derive(Debug)]
+enum CursorPosition {
+    Start,
+    Inside { range: KeyRange, from: Option<KeyBytes> },
+    End,
+}
+
+impl Cursor {
+    pub(crate) fn new(table: Arc<Table>, range: ScanRange) -> Cursor {
+        Cursor { table, range, position: CursorPosition::Start }
+    }
+
+    /// Table of the scan.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Calls `f` with the next rows, perhaps none; false at the end. The first call reports errors in the
+    /// range.
+    pub fn next_batch(&mut self, tx: &Transaction, mut f: impl FnMut(RowView<'_>)) -> Result<bool> {
+        if let CursorPosition::Start = self.position {
+            self.position = match self.range.encode(self.table.name(), self.table.schema())? {
+                Some(range) => CursorPosition::Inside { range, from: None },
+                None => CursorPosition::End,
+            };
+        }
+        self.table.check_readable(tx)?;
+        let CursorPosition::Inside { range, from } = &mut self.position else { return Ok(false) };
+        let (name, schema) = (self.table.name(), self.table.schema());
+        let mut corrupt: Option<Error> = None;
+        let more = tx.scan_batch(self.table.state(), range, from, |key, value| {
+            if corrupt.is_none() {
+                match RowView::new(name, schema, key, value) {
+                    Ok(view) => f(view),
+                    Err(error) => corrupt = Some(error),
+                }
+            }
+        })?;
+        if let Some(error) = corrupt {
+            return Err(error);
+        }
+        if !more {
+            self.position = CursorPosition::End;
+        }
+        Ok(more)
+    }
+
+    /// All remaining rows. Takes memory for all of them.
+    pub fn rows(mut self, tx: &Transaction) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        while self.next_batch(tx, |view| rows.push(view.to_row()))? {}
+        Ok(rows)
+    }
+}

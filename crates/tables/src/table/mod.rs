@@ -1,0 +1,386 @@
+//! Tables: a schema over a transactional state.
+//!
+//! - A `Table` is one definition of its table. When the catalog redefines the table, a new object replaces
+//!   it, and the old one ends ([`crate::schema::validity`]): transactions that began before may go on reading
+//!   through it; writes through it are forwarded if only indexes have changed, else they fail with
+//!   [`Error::TableChanged`].
+//! - Secondary indexes change with the rows, in the same transaction ([`crate::index::maintenance`]).
+//! - All reads and writes go through the transaction passed in; the table itself holds no data but its next
+//!   row number. It is `Sync`; there is one current `Table` object per table in a catalog.
+//! - Every written row was checked against the schema: types, NOT NULL, decimal range, sizes.
+//! - Row numbers (`rowid_`) are taken from one counter, so no two transactions of a run get the same one;
+//!   they increase, and after a restart continue behind the greatest key in the index, committed or not. A
+//!   number of a transaction that aborts is not used again in the same run.
+//! - A crash leaves the committed rows. The counter is not stored.
+//! - Memory: O(batch) per call.
+
+pub(crate) mod cursor;
+pub(crate) mod range;
+pub(crate) mod row_view;
+pub(crate) mod writes;
+
+use crate::encoding::{key, row};
+use crate::error::{Error, Result};
+use crate::index::cursor::{IndexBounds, IndexCursor};
+use crate::index::{Index, IndexEntry};
+use crate::schema::Schema;
+use crate::schema::definition::TableDefinition;
+use crate::schema::modifier::fitted;
+use crate::schema::validity::{Lineage, Validity};
+use crate::table::cursor::Cursor;
+use crate::table::range::ScanRange;
+use crate::table::row_view::RowView;
+use crate::value::{Row, Value};
+use entresol_structures::KeyBytes;
+use entresol_transactions::{GroupId, HistoryBounds, State, Tier, Transaction};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Number of rows that are encoded between two checks for cancellation.
+const ROWS_PER_CHECK: usize = 256;
+
+/// Table of a [`crate::Catalog`].
+#[derive(Debug)]
+pub struct Table {
+    name: String,
+    definition: TableDefinition,
+    schema: Arc<Schema>,
+    state: Arc<State>,
+    group: GroupId,
+    indexes: Vec<Arc<Index>>,
+    validity: Validity,
+    lineage: Arc<Lineage>,
+    /// Reference to itself, for cursors, which keep their table alive.
+    this: std::sync::Weak<Table>,
+}
+
+/// Change in a transaction's write set; see [`Table::changes`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Values of the key, in key order.
+    pub key: Row,
+    /// New row, `None` if it was deleted.
+    pub row: Option<Row>,
+}
+
+impl Table {
+    /// Current definition of a table that was opened or created.
+    pub(crate) fn new(
+        name: String,
+        definition: TableDefinition,
+        state: Arc<State>,
+        group: GroupId,
+        indexes: Vec<Arc<Index>>,
+    ) -> Arc<Table> {
+        let table = Table::build(name, definition, state, group, indexes, Arc::default());
+        table.lineage.set_current(&table);
+        table
+    }
+
+    /// Same table with another name, definition or other indexes. It is not current yet.
+    pub(crate) fn redefined(
+        &self,
+        name: &str,
+        definition: TableDefinition,
+        indexes: Vec<Arc<Index>>,
+    ) -> Arc<Table> {
+        let (state, lineage) = (Arc::clone(&self.state), Arc::clone(&self.lineage));
+        Table::build(name.to_owned(), definition, state, self.group, indexes, lineage)
+    }
+
+    fn build(
+        name: String,
+        definition: TableDefinition,
+        state: Arc<State>,
+        group: GroupId,
+        indexes: Vec<Arc<Index>>,
+        lineage: Arc<Lineage>,
+    ) -> Arc<Table> {
+        assert_eq!(definition.indexes.len(), indexes.len(), "every index of the definition is there");
+        let schema = Arc::clone(&definition.schema);
+        let validity = Validity::default();
+        Arc::new_cyclic(|this| Table {
+            name,
+            definition,
+            schema,
+            state,
+            group,
+            indexes,
+            validity,
+            lineage,
+            this: this.clone(),
+        })
+    }
+
+    /// Name of the table.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Schema of the table.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Schema, defaults, checks and indexes.
+    pub fn definition(&self) -> &TableDefinition {
+        &self.definition
+    }
+
+    /// Secondary indexes, in the order of the definition.
+    pub fn indexes(&self) -> &[Arc<Index>] {
+        &self.indexes
+    }
+
+    /// Secondary index of this name.
+    pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|index| index.name() == name)
+    }
+
+    /// Returns true if the table has neither defaults nor checks: rows can be written as they are.
+    pub fn is_plain(&self) -> bool {
+        self.definition.checks.is_empty() && self.definition.defaults.iter().all(Option::is_none)
+    }
+
+    pub(crate) fn validity(&self) -> &Validity {
+        &self.validity
+    }
+
+    pub(crate) fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
+    /// State of its rows.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Group of the state.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// Row with this key.
+    pub fn get(&self, tx: &Transaction, key: &[Value]) -> Result<Option<Row>> {
+        self.get_with(tx, key, |view| view.to_row())
+    }
+
+    /// Result of `f` for the row with this key, without materialising it.
+    pub fn get_with<R>(
+        &self,
+        tx: &Transaction,
+        key: &[Value],
+        f: impl FnOnce(RowView<'_>) -> R,
+    ) -> Result<Option<R>> {
+        self.check_readable(tx)?;
+        let key = self.encode_key(key)?;
+        tx.read(&self.state, &key, |value| RowView::new(&self.name, &self.schema, &key, value).map(f))?
+            .transpose()
+    }
+
+    /// Rows with these keys, in their order. Looked up in one batch, with their cache misses overlapped.
+    pub fn get_many(&self, tx: &Transaction, keys: &[Row]) -> Result<Vec<Option<Row>>> {
+        let mut rows = vec![None; keys.len()];
+        self.get_many_with(tx, keys, |at, view| rows[at] = Some(view.to_row()))?;
+        Ok(rows)
+    }
+
+    /// Calls `f` with the index of each key that has a row, and the row.
+    pub fn get_many_with<K: AsRef<[Value]>>(
+        &self,
+        tx: &Transaction,
+        keys: &[K],
+        mut f: impl FnMut(usize, RowView<'_>),
+    ) -> Result<()> {
+        let mut encoded = Vec::with_capacity(keys.len());
+        for key in keys {
+            encoded.push(self.encode_key(key.as_ref())?);
+        }
+        self.read_encoded(tx, &encoded, |at, row| {
+            if let Some(row) = row {
+                f(at, row);
+            }
+        })
+    }
+
+    /// Calls `f` with the index of each encoded key and its row, if it has one.
+    pub(crate) fn read_encoded<K: AsRef<[u8]>>(
+        &self,
+        tx: &Transaction,
+        keys: &[K],
+        mut f: impl FnMut(usize, Option<RowView<'_>>),
+    ) -> Result<()> {
+        self.check_readable(tx)?;
+        let mut corrupt = None;
+        tx.read_many(&self.state, keys, |at, value| match value {
+            None => f(at, None),
+            Some(value) => match RowView::new(&self.name, &self.schema, keys[at].as_ref(), value) {
+                Ok(view) => f(at, Some(view)),
+                Err(error) => corrupt = Some(error),
+            },
+        })?;
+        corrupt.map_or(Ok(()), Err)
+    }
+
+    pub(crate) fn check_readable(&self, tx: &Transaction) -> Result<()> {
+        self.validity.check_reader(&self.name, tx)
+    }
+
+    /// Tier of its rows, its indexes and its version history.
+    pub fn tier(&self) -> Tier {
+        self.state.tier()
+    }
+
+    /// Returns true if it is empty when the database is opened again.
+    pub fn is_volatile(&self) -> bool {
+        self.state.is_volatile()
+    }
+
+    /// Bounds of its version history; none if it has none.
+    pub fn history_bounds(&self) -> Option<HistoryBounds> {
+        self.state.past()
+    }
+
+    /// Cursor over a range of rows, in key order.
+    pub fn scan(&self, range: ScanRange) -> Cursor {
+        let this = self.this.upgrade().expect("a table lives in an Arc");
+        Cursor::new(this, range)
+    }
+
+    /// Cursor over the rows that an index finds within bounds on its leading columns, in the order of the
+    /// index. [`Error::TableChanged`] if the transaction is older than the index.
+    pub fn index_scan(
+        &self,
+        tx: &Transaction,
+        index: &Arc<Index>,
+        ranges: Vec<IndexBounds>,
+    ) -> Result<IndexCursor> {
+        let this = self.this.upgrade().expect("a table lives in an Arc");
+        index.state(&self.name)?;
+        if !index.is_readable(tx) {
+            return Err(Error::TableChanged { table: self.name.clone() });
+        }
+        Ok(IndexCursor::new(this, Arc::clone(index), ranges))
+    }
+
+    /// Last write of `tx` to each key of this table that it wrote, in key order.
+    pub fn changes(&self, tx: &Transaction) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        for (key, value) in tx.changes(self.state.id()) {
+            let row = match value {
+                Some(value) => Some(RowView::new(&self.name, &self.schema, &key, &value)?.to_row()),
+                None => None,
+            };
+            changes.push(Change { key: key::decode_key(&self.name, &self.schema, &key)?, row });
+        }
+        Ok(changes)
+    }
+
+    /// Encodes the values of a key.
+    pub fn encode_key(&self, key: &[Value]) -> Result<KeyBytes> {
+        key::encode_key(&self.name, &self.schema, key.iter())
+    }
+
+    /// Validates and encodes rows: their keys, their values, and the entries of each in the indexes.
+    pub(crate) fn encode_rows<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<EncodedRows> {
+        let mut encoded = EncodedRows::with_capacity(rows.len());
+        for (at, row) in rows.iter().enumerate() {
+            if at % ROWS_PER_CHECK == ROWS_PER_CHECK - 1 {
+                tx.check_running()?;
+            }
+            let row = self.complete(row.as_ref())?;
+            let mut value = Vec::with_capacity(self.schema.layout().value_bytes_min());
+            let key = row::encode_row(&self.name, &self.schema, &row, &mut value)?;
+            if !self.indexes.is_empty() {
+                encoded.entries.push(self.entries(&key, |column| row[column].clone())?);
+            }
+            encoded.keys.push(key);
+            encoded.values.push(value);
+        }
+        Ok(encoded)
+    }
+
+    /// Entries of a row, one per index.
+    pub(crate) fn entries(&self, key: &[u8], value: impl Fn(usize) -> Value) -> Result<Vec<IndexEntry>> {
+        self.indexes.iter().map(|index| index.entry(&self.name, &self.schema, key, &value)).collect()
+    }
+
+    pub(crate) fn write_all(&self, tx: &Transaction, keys: &[KeyBytes], values: &[Vec<u8>]) -> Result<()> {
+        for (key, value) in keys.iter().zip(values) {
+            tx.write(&self.state, key, Some(value))?;
+        }
+        Ok(())
+    }
+
+    /// Row as it is stored: with fitted strings, and with its row number.
+    pub(crate) fn complete<'r>(&self, row: &'r [Value]) -> Result<Cow<'r, [Value]>> {
+        let mut row = self.numbered(row)?;
+        for &index in self.schema.length_limited() {
+            let (column, Some(value)) = (&self.schema.columns()[index], row.get(index)) else { continue };
+            if let Cow::Owned(fitted) = fitted(&self.name, column, value)? {
+                row.to_mut()[index] = fitted;
+            }
+        }
+        Ok(row)
+    }
+
+    /// Adds the row number where it is missing.
+    fn numbered<'r>(&self, row: &'r [Value]) -> Result<Cow<'r, [Value]>> {
+        let columns = self.schema.columns().len();
+        let missing = row.len() + 1 == columns || (row.len() == columns && row[columns - 1].is_null());
+        if !self.schema.hidden_key() || !missing {
+            return Ok(Cow::Borrowed(row));
+        }
+        let mut complete = Vec::with_capacity(columns);
+        complete.extend_from_slice(&row[..columns - 1]);
+        complete.push(Value::BigInt(self.next_rowid()?));
+        Ok(Cow::Owned(complete))
+    }
+
+    fn next_rowid(&self) -> Result<i64> {
+        let mut next = self.lineage.next_rowid.lock();
+        let rowid = match *next {
+            Some(rowid) => rowid,
+            None => match self.state.last_key()? {
+                None => 1,
+                Some(key) => match key::decode_key(&self.name, &self.schema, &key)?.first() {
+                    Some(Value::BigInt(last)) => self.rowid_after((*last).max(0))?,
+                    _ => {
+                        return Err(Error::corrupt(
+                            format!("key in table {}", self.name),
+                            "not a row number",
+                        ));
+                    }
+                },
+            },
+        };
+        *next = Some(self.rowid_after(rowid)?);
+        Ok(rowid)
+    }
+
+    fn rowid_after(&self, rowid: i64) -> Result<i64> {
+        rowid.checked_add(1).ok_or_else(|| Error::RowNumbersUsedUp { table: self.name.clone() })
+    }
+
+    pub(crate) fn duplicate(&self, key: &[u8]) -> Error {
+        Error::DuplicateKey { table: self.name.clone(), key: self.display_key(key) }
+    }
+
+    pub(crate) fn display_key(&self, key: &[u8]) -> String {
+        key::display_key(&self.name, &self.schema, key)
+    }
+}
+
+/// Validated and encoded rows.
+pub(crate) struct EncodedRows {
+    pub(crate) keys: Vec<KeyBytes>,
+    pub(crate) values: Vec<Vec<u8>>,
+    /// Entries of each row, one per index; empty for a table without indexes.
+    pub(crate) entries: Vec<Vec<IndexEntry>>,
+}
+
+impl EncodedRows {
+    fn with_capacity(rows: usize) -> EncodedRows {
+        EncodedRows { keys: Vec::with_capacity(rows), values: Vec::with_capacity(rows), entries: Vec::new() }
+    }
+}

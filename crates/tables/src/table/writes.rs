@@ -1,0 +1,197 @@
+//! Writing rows: every call validates and encodes all of its rows before it writes the first.
+//!
+//! - An error leaves the transaction's writes as they were before the call.
+//! - Keys and unique values only have to be distinct at the end: rows of one call may swap them.
+//! - Writes through a definition that has ended are forwarded or refused, see [`crate::schema::validity`].
+//! - Cost: one batched look-up of the keys; with secondary indexes the old rows are read, and unique values
+//!   looked up.
+
+use crate::encoding::row;
+use crate::error::{Error, Result};
+use crate::table::{EncodedRows, Table};
+use crate::value::{Row, Value};
+use entresol_structures::KeyBytes;
+use entresol_transactions::Transaction;
+
+impl Table {
+    /// Inserts a row; [`Error::DuplicateKey`] if its key exists.
+    ///
+    /// Rows of tables with a hidden key have the visible columns only, or a row number (or NULL) after them.
+    pub fn insert(&self, tx: &Transaction, row: &[Value]) -> Result<()> {
+        if let Some(current) = self.writer(tx)? {
+            return current.insert(tx, row);
+        }
+        if !self.indexes().is_empty() {
+            return self.insert_many(tx, &[row]);
+        }
+        let row = self.complete(row)?;
+        let mut value = Vec::new();
+        let key = row::encode_row(self.name(), self.schema(), &row, &mut value)?;
+        if tx.read(self.state(), &key, |_| ())?.is_some() {
+            return Err(self.duplicate(&key));
+        }
+        Ok(tx.write(self.state(), &key, Some(&value))?)
+    }
+
+    /// Inserts rows; on an error none of them is written. The keys are checked in one batch.
+    pub fn insert_many<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<()> {
+        if let Some(current) = self.writer(tx)? {
+            return current.insert_many(tx, rows);
+        }
+        let rows = self.encode_rows(tx, rows)?;
+        self.check_new_keys(tx, &rows.keys)?;
+        self.atomically(tx, !self.indexes().is_empty(), || {
+            self.reindex(tx, &[], &rows.entries)?;
+            self.write_all(tx, &rows.keys, &rows.values)
+        })
+    }
+
+    /// Inserts a row or replaces the one with its key.
+    pub fn upsert(&self, tx: &Transaction, row: &[Value]) -> Result<()> {
+        if let Some(current) = self.writer(tx)? {
+            return current.upsert(tx, row);
+        }
+        if !self.indexes().is_empty() {
+            return self.upsert_many(tx, &[row]);
+        }
+        let row = self.complete(row)?;
+        let mut value = Vec::new();
+        let key = row::encode_row(self.name(), self.schema(), &row, &mut value)?;
+        Ok(tx.write(self.state(), &key, Some(&value))?)
+    }
+
+    /// Upserts rows in order; if one violates the schema none is written.
+    pub fn upsert_many<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<()> {
+        if let Some(current) = self.writer(tx)? {
+            return current.upsert_many(tx, rows);
+        }
+        let rows = self.encode_rows(tx, rows)?;
+        if self.indexes().is_empty() {
+            return self.write_all(tx, &rows.keys, &rows.values);
+        }
+        let rows = last_of_each_key(rows);
+        let old = self.old_entries(tx, &rows.keys)?;
+        let old: Vec<_> = old.into_iter().flatten().collect();
+        self.atomically(tx, !self.indexes().is_empty(), || {
+            self.reindex(tx, &old, &rows.entries)?;
+            self.write_all(tx, &rows.keys, &rows.values)
+        })
+    }
+
+    /// Replaces the row with key `old_key`. The new row may have another key, if no row has it.
+    pub fn update(&self, tx: &Transaction, old_key: &[Value], row: &[Value]) -> Result<()> {
+        self.update_many(tx, &[old_key], &[row])
+    }
+
+    /// Replaces the rows with these keys, each by the row at the same index. Rows with new keys may take
+    /// those that other rows of the call release.
+    pub fn update_many<K: AsRef<[Value]>, R: AsRef<[Value]>>(
+        &self,
+        tx: &Transaction,
+        old_keys: &[K],
+        rows: &[R],
+    ) -> Result<()> {
+        assert_eq!(old_keys.len(), rows.len(), "every row replaces one");
+        if let Some(current) = self.writer(tx)? {
+            return current.update_many(tx, old_keys, rows);
+        }
+        let old_keys = self.encode_keys(old_keys)?;
+        let rows = self.encode_rows(tx, rows)?;
+        let old = self.old_entries(tx, &old_keys)?;
+        if let Some(missing) = old.iter().position(Option::is_none) {
+            let key = self.display_key(&old_keys[missing]);
+            return Err(Error::NoSuchKey { table: self.name().to_owned(), key });
+        }
+        let old: Vec<_> = old.into_iter().flatten().collect();
+        let moves = |at: &usize| rows.keys[*at] != old_keys[*at];
+        let moved: Vec<usize> = (0..old_keys.len()).filter(moves).collect();
+        self.atomically(tx, !moved.is_empty() || !self.indexes().is_empty(), || {
+            for &at in &moved {
+                tx.write(self.state(), &old_keys[at], None)?;
+            }
+            let new_keys: Vec<KeyBytes> = moved.iter().map(|&at| rows.keys[at].clone()).collect();
+            self.check_new_keys(tx, &new_keys)?;
+            self.reindex(tx, &old, &rows.entries)?;
+            self.write_all(tx, &rows.keys, &rows.values)
+        })
+    }
+
+    /// Deletes the row with this key; false if there is none.
+    pub fn delete(&self, tx: &Transaction, key: &[Value]) -> Result<bool> {
+        Ok(self.delete_many(tx, &[key])? > 0)
+    }
+
+    /// Deletes the rows with these keys that exist; returns their number. They are looked up in one batch.
+    pub fn delete_many<K: AsRef<[Value]>>(&self, tx: &Transaction, keys: &[K]) -> Result<usize> {
+        if let Some(current) = self.writer(tx)? {
+            return current.delete_many(tx, keys);
+        }
+        let mut keys = self.encode_keys(keys)?;
+        keys.sort_unstable();
+        keys.dedup();
+        let old = self.old_entries(tx, &keys)?;
+        let found: Vec<&KeyBytes> =
+            keys.iter().zip(&old).filter(|(_, old)| old.is_some()).map(|(key, _)| key).collect();
+        let deleted = found.len();
+        let removed: Vec<_> = old.iter().flatten().cloned().collect();
+        self.atomically(tx, !self.indexes().is_empty(), || {
+            self.reindex(tx, &removed, &[])?;
+            for key in found {
+                tx.write(self.state(), key, None)?;
+            }
+            Ok(())
+        })?;
+        Ok(deleted)
+    }
+
+    fn encode_keys<K: AsRef<[Value]>>(&self, keys: &[K]) -> Result<Vec<KeyBytes>> {
+        keys.iter().map(|key| self.encode_key(key.as_ref())).collect()
+    }
+
+    /// Returns an error if new keys are equal, or a row has one of them.
+    fn check_new_keys(&self, tx: &Transaction, keys: &[KeyBytes]) -> Result<()> {
+        let mut sorted: Vec<&KeyBytes> = keys.iter().collect();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(self.duplicate(pair[0]));
+        }
+        let mut duplicate = None;
+        tx.read_many(self.state(), keys, |at, value| {
+            if value.is_some() && duplicate.is_none() {
+                duplicate = Some(at);
+            }
+        })?;
+        duplicate.map_or(Ok(()), |at| Err(self.duplicate(&keys[at])))
+    }
+
+    /// Runs `work` atomically, if it may fail after the first write.
+    fn atomically(&self, tx: &Transaction, may_fail: bool, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        if !may_fail {
+            return work();
+        }
+        let mark = tx.mark();
+        work().inspect_err(|_| tx.rollback_to(mark))
+    }
+
+    /// Key of a row, in key order.
+    pub fn key_of(&self, row: &[Value]) -> Row {
+        self.schema().key().iter().map(|&column| row[column].clone()).collect()
+    }
+}
+
+/// Retains the last of the rows with the same key.
+fn last_of_each_key(rows: EncodedRows) -> EncodedRows {
+    let mut order: Vec<usize> = (0..rows.keys.len()).collect();
+    order.sort_by(|&a, &b| rows.keys[a].cmp(&rows.keys[b]));
+    if order.windows(2).all(|pair| rows.keys[pair[0]] != rows.keys[pair[1]]) {
+        return rows;
+    }
+    let is_last = |at: usize| order.get(at + 1).is_none_or(|&next| rows.keys[next] != rows.keys[order[at]]);
+    let mut kept: Vec<usize> = (0..order.len()).filter(|&at| is_last(at)).map(|at| order[at]).collect();
+    kept.sort_unstable();
+    EncodedRows {
+        keys: kept.iter().map(|&at| rows.keys[at].clone()).collect(),
+        values: kept.iter().map(|&at| rows.values[at].clone()).collect(),
+        entries: kept.iter().filter_map(|&at| rows.entries.get(at).cloned()).collect(),
+    }
+}

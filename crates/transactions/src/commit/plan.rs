@@ -1,0 +1,317 @@
+//! The plan of a commit, made before anything is changed.
+//!
+//! Planning finds conflicts (first committer wins) and reserves all memory that versions need, so the usual
+//! failures come while aborting is still free. The caller holds all keys of the write set.
+//!
+//! Memory: one [`Step`] per written key, so it is bounded by the write set.
+
+use crate::context::state::{LINE_BYTES, State};
+use crate::history::{Ending, History, Superseded};
+use crate::mvcc::chain::{self, Chain, Unlinked};
+use crate::mvcc::object::{Census, ObjectLayout, VERSION_SLOTS_MAX, VersionedObject};
+use crate::points::{OLD_VERSIONS_KEPT, VERSION_IN_A_FREE_SLOT};
+use crate::protocol::ContextOptions;
+use crate::transaction::write_set::{WriteSet, WrittenState};
+use crate::visibility::active::{ActiveTransactions, Snapshots};
+use crate::visibility::snapshot::Snapshot;
+use crate::{Error, Protocol, Result, Timestamp};
+use entresol_memory::Reservation;
+use entresol_memory::order;
+use entresol_structures::{KeyBytes, OrderedIndex};
+use std::sync::Arc;
+
+/// Number of keys that are looked up together.
+const LOOKUP_KEYS: usize = 64;
+
+/// The change of one key.
+pub(crate) enum Step<'a, 'p> {
+    /// Write a version into a slot of the object, in place.
+    Update {
+        object: VersionedObject<'p>,
+        /// Slots to take out of use first; `slot` is among them or unused.
+        dead: u64,
+        slot: usize,
+        superseded: Option<usize>,
+        value: &'a [u8],
+    },
+    /// End the current version.
+    Delete { object: VersionedObject<'p>, current: usize, state: &'a State, key: &'a [u8] },
+    /// Put a new object into the index: of a new key, or in place of one that has no room.
+    Build {
+        state: &'a State,
+        key: &'a [u8],
+        value: &'a [u8],
+        reservation: Reservation<'p>,
+        layout: ObjectLayout,
+        replaced: Option<ReplacedObject<'p>>,
+    },
+    /// Put a version (None: a deletion) in front of the chain of the key, if there is one, and unlink
+    /// versions that no snapshot needs.
+    Chain {
+        state: &'a State,
+        key: &'a [u8],
+        value: Option<&'a [u8]>,
+        reservation: Reservation<'p>,
+        before: Option<(u64, Unlinked)>,
+    },
+}
+
+/// All steps of a commit.
+pub(crate) struct Steps<'a, 'p> {
+    /// One for each key that changes.
+    pub(crate) keys: Vec<Step<'a, 'p>>,
+    /// Versions that end and go into the histories of their states: those of one history in a row, their keys
+    /// ascending.
+    pub(crate) endings: Vec<Ending<'p>>,
+}
+
+/// An object that is replaced by another one; boxed, so that the steps of updates stay small.
+type ReplacedObject<'p> = Box<(VersionedObject<'p>, Census)>;
+
+/// Outcome of planning a key.
+#[derive(PartialEq, Eq)]
+enum PlanOutcome {
+    Yes,
+    TooManyVersions,
+}
+
+/// A written key: its state, the key, and the new value (None: a deletion).
+type PlannedWrite<'a> = (&'a State, &'a KeyBytes, Option<&'a [u8]>);
+
+/// Plans a write set; None if a key has as many versions as it can have that transactions need which begin
+/// now: commits in flight are about to end them.
+pub(crate) fn plan<'a>(
+    snapshot: Snapshot,
+    writes: &'a WriteSet,
+    active: &ActiveTransactions,
+    options: &ContextOptions,
+) -> Result<Option<Steps<'a, 'a>>> {
+    let snapshots = &active.snapshots();
+    let planner = Planner { snapshot, snapshots, newest_only: snapshots.newest_only(), active, options };
+    let mut steps = Steps { keys: Vec::with_capacity(writes.keys()), endings: Vec::new() };
+    // Before any error about dropped states: a writer that was cut off may have written one of them for good
+    // reason.
+    for writes in writes.states.values() {
+        writes.keys.keys().next().map_or(Ok(()), |key| writes.state.check_writer(snapshot, key))?;
+    }
+    if let Some(dropped) = writes.states.values().find(|writes| writes.state.is_dropped()) {
+        return Err(Error::NoSuchState(dropped.state.id));
+    }
+    Ok((planner.plan_all(writes, &mut steps)? == PlanOutcome::Yes).then_some(steps))
+}
+
+/// Time, in nanoseconds, in which a key must have got fewer versions than a small object holds for its object
+/// to be made small again: one that is written all the time would grow again at once.
+pub(crate) const CALM_NS: Timestamp = 1_000_000_000;
+
+struct Planner<'s> {
+    snapshot: Snapshot,
+    snapshots: &'s Snapshots,
+    /// Of states that are not read at snapshots.
+    newest_only: Snapshots,
+    active: &'s ActiveTransactions,
+    options: &'s ContextOptions,
+}
+
+impl Planner<'_> {
+    /// Looks up keys of all states together: while one is waited for the others are on their way.
+    fn plan_all<'a>(&self, writes: &'a WriteSet, steps: &mut Steps<'a, 'a>) -> Result<PlanOutcome> {
+        let room = writes.keys().min(LOOKUP_KEYS);
+        let (mut wanted, mut offsets) =
+            (Vec::<PlannedWrite<'a>>::with_capacity(room), Vec::with_capacity(room));
+        let of_state =
+            |writes: &'a WrittenState| writes.keys.iter().map(|(key, value)| (&*writes.state, key, value));
+        let mut remaining = writes.states.values().flat_map(of_state);
+        loop {
+            wanted.clear();
+            wanted.extend(remaining.by_ref().take(LOOKUP_KEYS));
+            if wanted.is_empty() {
+                return Ok(PlanOutcome::Yes);
+            }
+            let lookups = wanted.iter().map(|&(state, key, _)| (&state.index, &key[..]));
+            OrderedIndex::get_many_of(lookups, &mut offsets)?;
+            assert_eq!(offsets.len(), wanted.len(), "the index answers every key");
+            for (&(state, ..), &offset) in wanted.iter().zip(&offsets) {
+                let Some(offset) = offset else { continue };
+                state.pool().prefetch(offset);
+                // Most values are short, and lie there.
+                state.pool().prefetch(offset + LINE_BYTES);
+            }
+            for (&(state, key, value), &offset) in wanted.iter().zip(&offsets) {
+                let planned = steps.keys.len();
+                if self.plan_key(state, key, value, offset, &mut steps.keys)? == PlanOutcome::TooManyVersions
+                {
+                    return Ok(PlanOutcome::TooManyVersions);
+                }
+                if let Some(history) = state.history()
+                    && let [step] = &steps.keys[planned..]
+                {
+                    steps.endings.extend(self.plan_ending(state, &history, key, step)?);
+                }
+            }
+        }
+    }
+
+    /// Plans the record of an ended version in the history.
+    fn plan_ending<'a>(
+        &self,
+        state: &'a State,
+        history: &Arc<History>,
+        key: &[u8],
+        step: &Step<'_, 'a>,
+    ) -> Result<Option<Ending<'a>>> {
+        let ended = match step {
+            Step::Update { object, superseded, .. } => superseded.map(|slot| Superseded::Slot(*object, slot)),
+            Step::Delete { object, current, .. } => Some(Superseded::Slot(*object, *current)),
+            Step::Build { replaced: Some(replaced), .. } => {
+                let (object, census) = &**replaced;
+                census.current.map(|slot| Superseded::Slot(*object, slot))
+            }
+            Step::Chain { before: Some((head, _)), .. } => {
+                Superseded::of_chain(state.pool(), *head, &state.group.invalid)
+            }
+            Step::Build { replaced: None, .. } | Step::Chain { before: None, .. } => None,
+        };
+        ended.map(|ended| Ending::plan(state, history, key, ended)).transpose()
+    }
+
+    fn plan_key<'a>(
+        &self,
+        state: &'a State,
+        key: &'a [u8],
+        value: Option<&'a [u8]>,
+        offset: Option<u64>,
+        steps: &mut Vec<Step<'a, 'a>>,
+    ) -> Result<PlanOutcome> {
+        if state.is_chained() {
+            return self.plan_chained(state, key, value, offset, steps);
+        }
+        let Some(offset) = offset else {
+            let layout = |value: &[u8]| ObjectLayout::for_new(value.len(), self.options.version_slots);
+            return match value {
+                Some(value) => self.build(state, key, value, (layout(value), None), steps),
+                None => Ok(PlanOutcome::Yes),
+            };
+        };
+        let Some(object) = VersionedObject::try_open(state.pool(), offset) else {
+            return Err(state.damaged(key, "a damaged MVCC object"));
+        };
+        let snapshots = if state.protocol().reads_snapshots() { self.snapshots } else { &self.newest_only };
+        let census = object.census(&state.group.invalid, snapshots);
+        self.first_committer_wins(state, key, census.newest)?;
+        let Some(value) = value else {
+            steps.extend(census.current.map(|current| Step::Delete { object, current, state, key }));
+            return Ok(PlanOutcome::Yes);
+        };
+        if let Some(layout) = self.shrunk(&object, &census, value.len()) {
+            return self.build(state, key, value, (layout, Some(Box::new((object, census)))), steps);
+        }
+        if object.holds(value.len())
+            && census.needed.count_ones() <= 1
+            && let Some(reservation) = state.pool().reserve_before(offset, object.layout().bytes())?
+        {
+            let layout = object.layout().filling(reservation.bytes());
+            let replaced = Some(Box::new((object, census)) as ReplacedObject<'_>);
+            steps.push(Step::Build { state, key, value, reservation, layout, replaced });
+            return Ok(PlanOutcome::Yes);
+        }
+        let free = object.free_slot(&census).map(|slot| (slot, census.dead, census.current));
+        let current = census.current.map(|slot| (slot, 1 << slot, None));
+        if let Some((slot, dead, superseded)) = order::value(free, current, VERSION_IN_A_FREE_SLOT)
+            && object.holds(value.len())
+        {
+            steps.push(Step::Update { object, dead, slot, superseded, value });
+            return Ok(PlanOutcome::Yes);
+        }
+        let slots_max = match state.protocol() {
+            // Commits in flight may supersede each other before any of them is visible.
+            Protocol::Bocc => VERSION_SLOTS_MAX,
+            _ => self.options.version_slots_max,
+        };
+        let grown =
+            |versions: u64| object.layout().grown(versions.count_ones() as usize + 1, value.len(), slots_max);
+        if let Some(layout) = grown(census.needed) {
+            return self.build(state, key, value, (layout, Some(Box::new((object, census)))), steps);
+        }
+        let recent = census.needed & !census.old;
+        let Some(layout) = grown(recent) else { return Ok(PlanOutcome::TooManyVersions) };
+        let kept = order::value(census.old, 0, OLD_VERSIONS_KEPT);
+        let copies = object.copies(kept, &state.group.invalid);
+        state.old_versions.keep(state.id, key, copies, snapshots)?;
+        let replaced = Box::new((object, Census { needed: recent, ..census }));
+        self.build(state, key, value, (layout, Some(replaced)), steps)
+    }
+
+    /// A smaller layout for the object of a key that is written rarely, and has grown for snapshots that have
+    /// ended.
+    fn shrunk(
+        &self,
+        object: &VersionedObject<'_>,
+        census: &Census,
+        value_bytes: usize,
+    ) -> Option<ObjectLayout> {
+        let slots = self.options.version_slots;
+        if object.layout().slots() <= slots || census.needed.count_ones() > 1 {
+            return None;
+        }
+        let recently = self.active.newest_assigned().saturating_sub(CALM_NS);
+        if object.versions_after(recently) >= slots {
+            return None;
+        }
+        let kept_bytes =
+            (census.needed != 0).then(|| object.value_bytes(census.needed.trailing_zeros() as usize));
+        Some(ObjectLayout::for_new(value_bytes.max(kept_bytes.unwrap_or(0)), slots))
+    }
+
+    /// Checks for conflicts at a snapshot; elsewhere locks or validation ensure that the last one to commit
+    /// knew what it overwrote.
+    fn first_committer_wins(&self, state: &State, key: &[u8], newest: Timestamp) -> Result<()> {
+        if self.snapshot.sees(newest) || !state.protocol().reads_snapshots() {
+            return Ok(());
+        }
+        Err(Error::Conflict {
+            state: state.id,
+            key: KeyBytes::from_slice(key),
+            snapshot: self.snapshot.tells_all_up_to(),
+            committed: newest,
+        })
+    }
+
+    fn plan_chained<'a>(
+        &self,
+        state: &'a State,
+        key: &'a [u8],
+        value: Option<&'a [u8]>,
+        offset: Option<u64>,
+        steps: &mut Vec<Step<'a, 'a>>,
+    ) -> Result<PlanOutcome> {
+        let (mut lives, mut before) = (false, None);
+        if let Some(offset) = offset {
+            let census = Chain::at(state.pool(), offset).census(&state.group.invalid, self.snapshots);
+            let census = census.map_err(|_| state.damaged(key, "a damaged chain of versions"))?;
+            self.first_committer_wins(state, key, census.newest)?;
+            lives = census.lives;
+            before = Some((offset, census.pruned));
+        }
+        if value.is_none() && !lives {
+            return Ok(PlanOutcome::Yes);
+        }
+        let reservation = state.pool().reserve(chain::version_bytes(value))?;
+        steps.push(Step::Chain { state, key, value, reservation, before });
+        Ok(PlanOutcome::Yes)
+    }
+
+    fn build<'a>(
+        &self,
+        state: &'a State,
+        key: &'a [u8],
+        value: &'a [u8],
+        (layout, replaced): (ObjectLayout, Option<ReplacedObject<'a>>),
+        steps: &mut Vec<Step<'a, 'a>>,
+    ) -> Result<PlanOutcome> {
+        let reservation = state.pool().reserve(layout.bytes())?;
+        let layout = layout.filling(reservation.bytes());
+        steps.push(Step::Build { state, key, value, reservation, layout, replaced });
+        Ok(PlanOutcome::Yes)
+    }
+}

@@ -1,0 +1,432 @@
+//! The persistent part of the state context: groups, states, and invalid timestamps.
+//!
+//! ```text
+//! root "context" → header   magic | format version | groups | states | invalid ranges (offsets) | protocol | histories | extension
+//! groups                   status (0 free, 1 in use) | LastCTS | announced CTS | protocol
+//! states                   status (0 free, 1 live, 2 dropping, 3 history, 4 dropping history) | group | key width, pool | index root
+//! histories                of the state of the same number: its history's number + 1 (0: none) | horizon | kept ns | -
+//! invalid ranges   256 x   group + 1 (0: free entry) | from, exclusive | to, inclusive | -
+//! ```
+//! Groups, states and histories are tables that grow ([`table`]). The seventh word of the header leads to the
+//! first 1,024 histories, once there was one; a release that does not know them refuses the status of their
+//! states. The eighth leads to the extension, once there was more than fits the first segments, or a commit
+//! over many groups ([`last_cts`]); then the format is 2, which a release that does not know it refuses. All
+//! fields are 8-byte little-endian words. The third word of a state has the key width in its low byte and the
+//! pool of the state above (0 main, 1 volatile, 2 disk: then there is no root here); a release that does not
+//! know a pool refuses the entry. The protocol of a group says how its objects are laid out; that of the
+//! header is what new groups get.
+//!
+//! Invariants:
+//! - An entry counts from when its first word is set; the other words are written before or together with it.
+//! - A segment is full of zeros before the extension leads to it.
+//! - `announced >= cts` of every version that exists in a state of the group, before the version does. So
+//!   after a crash exactly the timestamps in `(LastCTS, announced]` may belong to a commit that did not
+//!   finish.
+//! - An invalid range is taken out only when no version or deletion timestamp in it is left.
+//!
+//! Memory: 72 KiB in the pool; 32 KiB more for each 1,024 groups, states, and states with a history.
+
+mod histories;
+mod last_cts;
+mod ranges;
+mod table;
+
+use crate::context::placement::PoolRole;
+use crate::points::{DROPPED_INDEX_WITH_ITS_ENTRY, NEW_SEGMENT, SEGMENT_CLEARED, SEGMENT_WITH_ITS_PLACE};
+use crate::{Error, GroupId, Protocol, Result, StateId};
+use entresol_memory::order::step;
+use entresol_memory::{Pool, Publication};
+use entresol_structures::KeyWidth;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) use histories::HistoryEntry;
+pub(crate) use last_cts::ListRoom;
+pub(crate) use ranges::DeclaredIn;
+pub use ranges::INVALID_RANGES_MAX;
+use table::{ENTRIES_MAX, EXTENSION_WORDS, SEGMENT_BYTES, SEGMENT_ENTRIES, SEGMENT_WORDS, Table, TableKind};
+
+/// Maximum number of state groups of a context.
+pub const GROUPS_MAX: usize = ENTRIES_MAX;
+/// Maximum number of states of a context.
+pub const STATES_MAX: usize = ENTRIES_MAX;
+
+const ROOT: &str = "context";
+const MAGIC: u64 = u64::from_le_bytes(*b"entr.ctx");
+const FORMAT: u64 = 1;
+/// With an extension.
+const FORMAT_EXTENDED: u64 = 2;
+
+const WORD: u64 = 8;
+const HEADER_WORDS: usize = 8;
+const ENTRY_WORDS: usize = 4;
+const ENTRY_BYTES: u64 = ENTRY_WORDS as u64 * WORD;
+const RANGE_WORDS: usize = INVALID_RANGES_MAX * ENTRY_WORDS;
+
+const FREE: u64 = 0;
+const IN_USE: u64 = 1;
+const DROPPING: u64 = 2;
+const HISTORY: u64 = 3;
+const DROPPING_HISTORY: u64 = 4;
+
+/// Shift of the pool in the third word of a state.
+const POOL_SHIFT: u32 = 8;
+const WIDTH_MASK: u64 = (1 << POOL_SHIFT) - 1;
+
+/// Words of the header.
+const FORMAT_WORD: usize = 1;
+const HISTORIES_WORD: usize = 6;
+const EXTENSION_WORD: usize = 7;
+
+/// A live or dropping state, as stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StateEntry {
+    pub(crate) id: StateId,
+    pub(crate) group: GroupId,
+    pub(crate) width: KeyWidth,
+    /// Pool of the state.
+    pub(crate) pool: PoolRole,
+    /// Offset of its index in that pool; stored for the main pool alone.
+    pub(crate) root: u64,
+    pub(crate) dropping: bool,
+    /// It is the history of another state.
+    pub(crate) history: bool,
+}
+
+/// Access to the directories of one pool. Callers serialise changes to the same entry.
+pub(crate) struct Directory {
+    pool: Arc<Pool>,
+    header: u64,
+    groups: Table,
+    states: Table,
+    histories: Table,
+    ranges: u64,
+    /// 0: there is none.
+    extension: AtomicU64,
+    /// Held while the extension is made, and segments are added to it.
+    extending: Mutex<()>,
+    /// Held while there is a list of `LastCTS`.
+    listing: Mutex<()>,
+    /// Of groups that do not ask for one.
+    pub(crate) protocol: Protocol,
+}
+
+impl Directory {
+    pub(crate) fn open(pool: &Arc<Pool>) -> Result<Option<Directory>> {
+        let Some(header) = pool.root(ROOT) else { return Ok(None) };
+        let Some(words) = pool.try_words(header, HEADER_WORDS) else {
+            return Err(Error::Corrupt(format!("no state context can be at {header:#x}")));
+        };
+        pool.verify(header, HEADER_WORDS * WORD as usize)?;
+        let word = |index: usize| words[index].load(Ordering::Acquire);
+        let is_known = word(FORMAT_WORD) == FORMAT || word(FORMAT_WORD) == FORMAT_EXTENDED;
+        if word(0) != MAGIC || !is_known {
+            return Err(Error::Corrupt(format!(
+                "the state context at {header} has magic {:#x}, format {}",
+                word(0),
+                word(FORMAT_WORD)
+            )));
+        }
+        for (at, words) in [(2, SEGMENT_WORDS), (3, SEGMENT_WORDS), (4, RANGE_WORDS)] {
+            verify(pool, "table", word(at), words)?;
+        }
+        let protocol =
+            Protocol::from_code(word(5)).ok_or_else(|| unknown_protocol("the state context", word(5)))?;
+        let histories = word(HISTORIES_WORD);
+        if histories != 0 {
+            verify(pool, "table of histories", histories, SEGMENT_WORDS)?;
+        }
+        let tables = [word(2), word(3), histories];
+        let directory = Directory::with(pool, header, tables, word(4), protocol);
+        if word(FORMAT_WORD) == FORMAT_EXTENDED {
+            directory.open_extension(word(EXTENSION_WORD))?;
+            directory.finish_list()?;
+        }
+        Ok(Some(directory))
+    }
+
+    fn with(
+        pool: &Arc<Pool>,
+        header: u64,
+        [groups, states, histories]: [u64; 3],
+        ranges: u64,
+        protocol: Protocol,
+    ) -> Directory {
+        Directory {
+            pool: Arc::clone(pool),
+            header,
+            groups: Table::new(groups),
+            states: Table::new(states),
+            histories: Table::new(histories),
+            ranges,
+            extension: AtomicU64::new(0),
+            extending: Mutex::new(()),
+            listing: Mutex::new(()),
+            protocol,
+        }
+    }
+
+    fn open_extension(&self, extension: u64) -> Result<()> {
+        verify(&self.pool, "extension", extension, EXTENSION_WORDS)?;
+        self.extension.store(extension, Ordering::Release);
+        for kind in TableKind::ALL {
+            for segment in 1..ENTRIES_MAX / SEGMENT_ENTRIES {
+                let place = extension + kind.extension_word(segment) as u64 * WORD;
+                let offset = self.word(place).load(Ordering::Acquire);
+                if offset != 0 {
+                    verify(&self.pool, "table", offset, SEGMENT_WORDS)?;
+                    self.table(kind).set_segment(segment, offset);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates empty directories; all at once, so a crash leaves them complete or not at all.
+    pub(crate) fn create(pool: &Arc<Pool>, protocol: Protocol) -> Result<Directory> {
+        let mut publication = pool.publication();
+        let groups = zeros(pool, &mut publication, SEGMENT_WORDS)?;
+        let states = zeros(pool, &mut publication, SEGMENT_WORDS)?;
+        let ranges = zeros(pool, &mut publication, RANGE_WORDS)?;
+        let header = zeros(pool, &mut publication, HEADER_WORDS)?;
+        let values = [MAGIC, FORMAT, groups, states, ranges, protocol.code()];
+        for (word, value) in pool.words(header, values.len()).iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+        pool.flush(header, HEADER_WORDS * WORD as usize);
+        publication.set_root(ROOT, header)?;
+        publication.publish()?;
+        Ok(Directory::with(pool, header, [groups, states, 0], ranges, protocol))
+    }
+
+    /// The objects that the directory consists of, as (offset, bytes).
+    pub(crate) fn objects(&self) -> Vec<(u64, u64)> {
+        let mut objects =
+            vec![(self.header, HEADER_WORDS as u64 * WORD), (self.ranges, RANGE_WORDS as u64 * WORD)];
+        let extension = self.try_extension_offset();
+        objects.extend(extension.map(|offset| (offset, EXTENSION_WORDS as u64 * WORD)));
+        for kind in TableKind::ALL {
+            objects.extend(self.table(kind).segments().map(|offset| (offset, SEGMENT_BYTES as u64)));
+        }
+        objects
+    }
+
+    fn table(&self, kind: TableKind) -> &Table {
+        match kind {
+            TableKind::Groups => &self.groups,
+            TableKind::States => &self.states,
+            TableKind::Histories => &self.histories,
+        }
+    }
+
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        &self.pool.words(offset, 1)[0]
+    }
+
+    fn entry(&self, offset: u64) -> [u64; ENTRY_WORDS] {
+        let words = self.pool.words(offset, ENTRY_WORDS);
+        std::array::from_fn(|word| words[word].load(Ordering::Acquire))
+    }
+
+    fn group_offset(&self, group: GroupId) -> u64 {
+        self.groups.offset(group.0 as usize)
+    }
+
+    fn state_offset(&self, state: StateId) -> u64 {
+        self.states.offset(state.0 as usize)
+    }
+
+    // Growth.
+
+    fn try_extension_offset(&self) -> Option<u64> {
+        let offset = self.extension.load(Ordering::Acquire);
+        (offset != 0).then_some(offset)
+    }
+
+    fn extension_offset(&self) -> u64 {
+        self.try_extension_offset().expect("the extension is made before it is needed")
+    }
+
+    /// Makes the extension, if there is none yet.
+    fn extend(&self) -> Result<()> {
+        if self.try_extension_offset().is_some() {
+            return Ok(());
+        }
+        let _extending = self.extending.lock();
+        if self.try_extension_offset().is_some() {
+            return Ok(());
+        }
+        let mut publication = self.pool.publication();
+        let extension = zeros(&self.pool, &mut publication, EXTENSION_WORDS)?;
+        publication.set(self.header + FORMAT_WORD as u64 * WORD, FORMAT_EXTENDED);
+        publication.set(self.header + EXTENSION_WORD as u64 * WORD, extension);
+        publication.publish()?;
+        self.extension.store(extension, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes a segment of a table that is not there yet. The caller serialises those of one table.
+    fn add_segment(&self, kind: TableKind, segment: usize) -> Result<()> {
+        let place = match (kind, segment) {
+            (TableKind::Histories, 0) => self.header + HISTORIES_WORD as u64 * WORD,
+            _ => {
+                self.extend()?;
+                self.extension_offset() + kind.extension_word(segment) as u64 * WORD
+            }
+        };
+        let mut publication = self.pool.publication();
+        let offset = zeros(&self.pool, &mut publication, SEGMENT_WORDS)?;
+        publication.barrier(SEGMENT_WITH_ITS_PLACE);
+        publication.set(place, offset);
+        publication.publish()?;
+        self.table(kind).set_segment(segment, offset);
+        Ok(())
+    }
+
+    /// A free entry of a table. The caller serialises those of one table.
+    fn free_entry(&self, kind: TableKind, what: &'static str) -> Result<usize> {
+        let table = self.table(kind);
+        let index = table.first_free(&self.pool).ok_or(Error::Full { what, max: ENTRIES_MAX })?;
+        if table.try_offset(index).is_none() {
+            self.add_segment(kind, index / SEGMENT_ENTRIES)?;
+        }
+        Ok(index)
+    }
+
+    /// Counts all entries that are there as used: the next one comes into a new segment.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn skip_all(&self) {
+        self.groups.skip_all();
+        self.states.skip_all();
+    }
+
+    // Groups.
+
+    pub(crate) fn groups(&self) -> Vec<GroupId> {
+        let in_use = |&(_, offset): &(usize, u64)| self.word(offset).load(Ordering::Acquire) == IN_USE;
+        self.groups.entries().filter(in_use).map(|(index, _)| GroupId(index as u32)).collect()
+    }
+
+    /// Concurrency control protocol of the states of a group.
+    pub(crate) fn protocol(&self, group: GroupId) -> Result<Protocol> {
+        let code = self.word(self.group_offset(group) + 3 * WORD).load(Ordering::Acquire);
+        Protocol::from_code(code).ok_or_else(|| unknown_protocol(&group.to_string(), code))
+    }
+
+    pub(crate) fn create_group(&self, protocol: Protocol) -> Result<GroupId> {
+        let group = GroupId(self.free_entry(TableKind::Groups, "state group")? as u32);
+        let offset = self.group_offset(group);
+        let mut publication = self.pool.publication();
+        publication.set(offset + WORD, 0);
+        publication.set(offset + 2 * WORD, 0);
+        publication.set(offset + 3 * WORD, protocol.code());
+        publication.set(offset, IN_USE);
+        publication.publish()?;
+        Ok(group)
+    }
+
+    // States.
+
+    pub(crate) fn states(&self) -> Result<Vec<StateEntry>> {
+        let entries = self.states.entries();
+        entries.filter_map(|(index, offset)| self.state_entry(index, offset).transpose()).collect()
+    }
+
+    fn state_entry(&self, index: usize, offset: u64) -> Result<Option<StateEntry>> {
+        let [status, group, width, root] = self.entry(offset);
+        if status == FREE {
+            return Ok(None);
+        }
+        let corrupt = || Error::Corrupt(format!("state entry {index} is {status}, {group}, {width}, {root}"));
+        let pool = PoolRole::from_code(width >> POOL_SHIFT).ok_or_else(corrupt)?;
+        if status > DROPPING_HISTORY || group >= GROUPS_MAX as u64 || (root == 0) == (pool == PoolRole::Main)
+        {
+            return Err(corrupt());
+        }
+        Ok(Some(StateEntry {
+            id: StateId(index as u32),
+            group: GroupId(group as u32),
+            width: width_from_code(width & WIDTH_MASK).ok_or_else(corrupt)?,
+            pool,
+            root,
+            dropping: matches!(status, DROPPING | DROPPING_HISTORY),
+            history: matches!(status, HISTORY | DROPPING_HISTORY),
+        }))
+    }
+
+    pub(crate) fn free_state(&self) -> Result<StateId> {
+        Ok(StateId(self.free_entry(TableKind::States, "state")? as u32))
+    }
+
+    /// Adds the entry of a new state to the publication that allocates its index.
+    pub(crate) fn add_state(&self, entry: &StateEntry, publication: &mut Publication<'_>) {
+        let offset = self.state_offset(entry.id);
+        publication.set(offset + WORD, u64::from(entry.group.0));
+        publication.set(offset + 2 * WORD, width_code(entry.width) | entry.pool.code() << POOL_SHIFT);
+        publication.set(offset + 3 * WORD, if entry.pool == PoolRole::Main { entry.root } else { 0 });
+        publication.set(offset, if entry.history { HISTORY } else { IN_USE });
+    }
+
+    /// Marks the state and its history as dropped; recovery rule: what is left of a dropping state is
+    /// destroyed.
+    pub(crate) fn set_dropping(&self, state: StateId, history: Option<StateId>) -> Result<()> {
+        let mut publication = self.pool.publication();
+        publication.set(self.state_offset(state), DROPPING);
+        history.inspect(|&history| self.end_history(state, history, &mut publication));
+        Ok(publication.publish()?)
+    }
+
+    /// Frees the entry and the empty index, if that is in the main pool, of a dropping state.
+    pub(crate) fn remove_state(&self, state: StateId, root: Option<u64>) -> Result<()> {
+        let mut publication = self.pool.publication();
+        publication.set(self.state_offset(state), FREE);
+        publication.barrier(DROPPED_INDEX_WITH_ITS_ENTRY);
+        root.into_iter().for_each(|root| publication.free(root));
+        publication.publish()?;
+        self.states.freed(state.0 as usize);
+        Ok(())
+    }
+}
+
+/// An object full of zeros in the publication that allocates it; flushed.
+fn zeros<'p>(pool: &'p Pool, publication: &mut Publication<'p>, words: usize) -> Result<u64> {
+    let bytes = words * WORD as usize;
+    let reservation = pool.reserve(bytes)?;
+    step(SEGMENT_CLEARED, || {
+        pool.words(reservation.offset(), words).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    });
+    pool.flush_at(reservation.offset(), bytes, NEW_SEGMENT);
+    Ok(publication.allocate(reservation))
+}
+
+/// Checks a part of the directory.
+fn verify(pool: &Pool, what: &str, offset: u64, words: usize) -> Result<()> {
+    if pool.try_words(offset, words).is_none() {
+        return Err(Error::Corrupt(format!("no {what} of the state context can be at {offset:#x}")));
+    }
+    Ok(pool.verify(offset, words * WORD as usize)?)
+}
+
+fn unknown_protocol(whose: &str, code: u64) -> Error {
+    Error::Corrupt(format!(
+        "{whose} has the unknown protocol {code}: it is damaged, or a newer release wrote it"
+    ))
+}
+
+fn width_code(width: KeyWidth) -> u64 {
+    match width {
+        KeyWidth::Eight => 8,
+        KeyWidth::Sixteen => 16,
+        KeyWidth::Variable => 0,
+    }
+}
+
+fn width_from_code(code: u64) -> Option<KeyWidth> {
+    match code {
+        8 => Some(KeyWidth::Eight),
+        16 => Some(KeyWidth::Sixteen),
+        0 => Some(KeyWidth::Variable),
+        _ => None,
+    }
+}

@@ -1,0 +1,146 @@
+//! Vacuum: reclaiming all space on demand: dead keys, objects that grew for a long reader, histories, dropped
+//! states.
+//!
+//! It goes in the slices of [`crate::reclamation::reclaim`], so others read and write meanwhile. A dropped
+//! state is freed in steps once no snapshot needs it; the next open goes on with it.
+
+use crate::context::StateContext;
+use crate::context::check::first_leaf;
+use crate::context::placement::PoolRole;
+use crate::context::state::State;
+use crate::mvcc::chain::Chain;
+use crate::{Result, StateId, Timestamp};
+use entresol_memory::Pool;
+use entresol_structures::{KeyBytes, OrderedIndex};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Number of leaves of a dropped state that are freed in a step.
+const DESTROY_LEAVES: usize = 32;
+
+/// Statistics of a vacuum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VacuumStats {
+    /// Keys visited.
+    pub keys_seen: u64,
+    /// Dead keys removed from their index.
+    pub keys_removed: u64,
+    /// Dead keys that a snapshot may still need.
+    pub keys_waiting: u64,
+    /// Objects that had grown for old snapshots, made small again.
+    pub objects_shrunk: u64,
+    /// Dropped states whose space is free again.
+    pub states_destroyed: u64,
+    /// Dropped states that a snapshot may still need.
+    pub states_waiting: u64,
+    /// Versions that left a history because their retention was over.
+    pub versions_pruned: u64,
+}
+
+/// A dropped state that is not destroyed yet.
+pub(crate) struct Dropping {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) id: StateId,
+    pub(crate) root: u64,
+    /// Older snapshots may still read it.
+    pub(crate) dropped_at: Timestamp,
+    /// Position at which its chains are unlinked next, so that freeing what the index leads to frees all of
+    /// it; None: they are unlinked.
+    unlink_from: Option<Bound<KeyBytes>>,
+}
+
+impl Dropping {
+    pub(crate) fn new(
+        pool: &Arc<Pool>,
+        id: StateId,
+        root: u64,
+        dropped_at: Timestamp,
+        chained: bool,
+    ) -> Dropping {
+        Dropping {
+            pool: Arc::clone(pool),
+            id,
+            root,
+            dropped_at,
+            unlink_from: chained.then_some(Bound::Unbounded),
+        }
+    }
+}
+
+impl StateContext {
+    /// Removes all dead keys, shrinks objects, prunes histories, destroys dropped states, as far as no
+    /// snapshot needs them. Writers wait while some of their keys are worked on.
+    pub fn vacuum(&self) -> Result<VacuumStats> {
+        self.vacuum_states(&self.states(), |_| Ok(()))
+    }
+
+    /// The same for some states, and all that are dropped. `progress` is told what is done so far, at least
+    /// once a state and every few keys; its error ends it.
+    pub fn vacuum_states(
+        &self,
+        states: &[Arc<State>],
+        mut progress: impl FnMut(&VacuumStats) -> Result<()>,
+    ) -> Result<VacuumStats> {
+        let mut stats = VacuumStats::default();
+        for state in states {
+            progress(&stats)?;
+            self.vacuum_state(state, &mut stats, &mut progress)?;
+            stats.versions_pruned += self.prune_all(state)?;
+        }
+        while self.destroy_step(&mut stats)? {
+            progress(&stats)?;
+        }
+        stats.states_waiting = self.dropping.lock().len() as u64;
+        self.old_versions.prune(&self.active.snapshots());
+        Ok(stats)
+    }
+
+    /// Unlinks the chains of one leaf of a dropped state.
+    fn unlink_leaf(
+        &self,
+        pool: &Arc<Pool>,
+        root: u64,
+        from: &Bound<KeyBytes>,
+    ) -> Result<Option<Bound<KeyBytes>>> {
+        let index = OrderedIndex::open(pool, root)?;
+        let mut entries = Vec::new();
+        let next = index.scan_batch(from.as_ref().map(|key| &key[..]), &mut entries)?;
+        entries.iter().try_for_each(|&(_, offset)| self.cut(pool, Chain::at(pool, offset)))?;
+        Ok(next.map(Bound::Included))
+    }
+
+    /// Frees some of a dropped state that no snapshot needs; false if there is none.
+    pub(crate) fn destroy_step(&self, stats: &mut VacuumStats) -> Result<bool> {
+        let Some(mut dropping) = self.dropping.try_lock() else { return Ok(false) };
+        let snapshots = self.active.snapshots();
+        let Some(index) = dropping.iter().position(|state| snapshots.all_see(state.dropped_at)) else {
+            return Ok(false);
+        };
+        let Dropping { id, root, .. } = dropping[index];
+        let pool = Arc::clone(&dropping[index].pool);
+        if let Some(from) = &dropping[index].unlink_from {
+            dropping[index].unlink_from =
+                if first_leaf(&pool, root) != Some(0) { self.unlink_leaf(&pool, root, from)? } else { None };
+            return Ok(true);
+        }
+        if OrderedIndex::destroy_step(&pool, root, true, DESTROY_LEAVES)? {
+            match self.pools.role_of(&pool) {
+                PoolRole::Main => self.directory.remove_state(id, Some(root))?,
+                PoolRole::Volatile => {
+                    self.directory.remove_state(id, None)?;
+                    let mut publication = pool.publication();
+                    publication.free(root);
+                    publication.publish()?;
+                }
+                PoolRole::Disk => {
+                    // Its number is free only when it is gone there.
+                    self.pools.disk_or_error()?.remove(id, root)?;
+                    self.directory.remove_state(id, None)?;
+                }
+            }
+            dropping.swap_remove(index);
+            stats.states_destroyed += 1;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,679 @@
+//! A transaction: one snapshot to read, one write set to commit. Groups with another
+//! [`Protocol`](crate::Protocol) than MVCC are read by the rules of that one.
+//!
+//! # Invariants
+//! - While a transaction is open its snapshot is registered, so no version that it can see is rewritten or
+//!   freed.
+//! - A read that overlaps the end of its own transaction is not protected any more; it copies the value first
+//!   and then checks that the transaction is still open, so it returns [`Error::Finished`] instead of a torn
+//!   value.
+//! - Writes stay in DRAM until the commit: aborting discards them, and a crash leaves nothing.
+//! - A [`Cancellation`] that was set refuses writes and the commit once it has stopped the statement. The
+//!   commit asks it once, before anything is written.
+//!
+//! Memory: the write set ([`WRITE_SET_BYTES_MAX`](crate::WRITE_SET_BYTES_MAX)); reading allocates nothing for
+//! values of up to 256 bytes.
+
+pub(crate) mod cancellation;
+pub(crate) mod reads;
+pub(crate) mod scan;
+pub(crate) mod state_writes;
+pub(crate) mod write_set;
+
+use crate::commit::{self, Commit};
+use crate::context::StateContext;
+use crate::context::state::{LookupOutcome, State};
+use crate::history::as_of::AsOf;
+use crate::history::utc;
+use crate::isolation::Isolation;
+use crate::locking::locks::{LockTable, TransactionLocks};
+use crate::locking::validation_sets::ValidatedReads;
+use crate::mvcc::object::VALUE_BYTES_MAX;
+use crate::mvcc::value_buffer::ValueBuffer;
+use crate::transaction::cancellation::Cancellation;
+use crate::transaction::reads::ReadSet;
+use crate::transaction::scan::KeyRange;
+use crate::transaction::write_set::{Mark, WriteSet};
+use crate::visibility::snapshot::{Class, Snapshot, is_idle};
+use crate::{Error, Interrupt, Protocol, Result, StateId, Timestamp, interleave};
+use entresol_memory::Durability;
+use entresol_structures::KeyBytes;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+
+/// Number of keys that `read_many` looks up together: enough to keep the memory busy.
+const READ_MANY_KEYS: usize = 64;
+
+/// The status of a state within a transaction (lightweight two-phase commit, dissertation 5.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vote {
+    /// The state may still be written; the vote of a state that has not voted.
+    Active,
+    /// The state is ready to commit.
+    Commit,
+    /// The transaction must not commit.
+    Abort,
+}
+
+#[derive(Default)]
+struct Pending {
+    writes: WriteSet,
+    votes: BTreeMap<StateId, Vote>,
+    /// Cancellation of the statement that runs.
+    cancellation: Option<Arc<Cancellation>>,
+}
+
+impl Pending {
+    /// Returns an error if the statement that runs is stopped.
+    fn check_running(&self) -> Result<()> {
+        self.cancellation.as_ref().map_or(Ok(()), |statement| statement.check())
+    }
+}
+
+/// A transaction; see the [module](self). Dropping it aborts it.
+///
+/// It can be shared: any number of threads may read through it while one writes. The closures that get values
+/// are called without locks, so they may use the transaction.
+pub struct Transaction {
+    context: Arc<StateContext>,
+    slot: usize,
+    id: Timestamp,
+    snapshot: Snapshot,
+    open: AtomicBool,
+    has_writes: AtomicBool,
+    isolation: Isolation,
+    /// Set once its next statement has its writes and its locks.
+    superseded: AtomicBool,
+    pending: RwLock<Pending>,
+    /// Reads at the snapshot; recorded by a serializable transaction.
+    reads: Option<Mutex<ReadSet>>,
+    /// Reads of groups that validate backwards.
+    validated: Mutex<ValidatedReads>,
+    /// Set if `validated` is not empty.
+    has_validated: AtomicBool,
+    /// Locks of groups with two-phase locking; made with the first one. Statements of a transaction share
+    /// them.
+    locks: OnceLock<Arc<TransactionLocks>>,
+    /// Start of the first attempt: the age that locks compare.
+    age: Timestamp,
+    /// Set when its protocol ended it.
+    restarts: AtomicBool,
+    /// Set when it was ended because its snapshot is too old.
+    expired: AtomicBool,
+    /// Its point in time if it reads AS OF one, and writes nothing.
+    past: Option<AsOf>,
+}
+
+impl Transaction {
+    pub(crate) fn new(
+        context: &Arc<StateContext>,
+        slot: usize,
+        id: Timestamp,
+        snapshot: Snapshot,
+        isolation: Isolation,
+        age: Timestamp,
+    ) -> Transaction {
+        Transaction {
+            context: Arc::clone(context),
+            slot,
+            id,
+            snapshot,
+            open: AtomicBool::new(true),
+            has_writes: AtomicBool::new(false),
+            isolation,
+            superseded: AtomicBool::new(false),
+            pending: RwLock::new(Pending::default()),
+            reads: (isolation == Isolation::Serializable).then(Mutex::default),
+            validated: Mutex::default(),
+            has_validated: AtomicBool::new(false),
+            locks: OnceLock::new(),
+            age,
+            restarts: AtomicBool::new(false),
+            expired: AtomicBool::new(false),
+            past: None,
+        }
+    }
+
+    /// The same transaction, new and not shared yet, AS OF a point in time.
+    pub(crate) fn with_as_of(self: Arc<Self>, past: AsOf) -> Arc<Transaction> {
+        let mut transaction = Arc::into_inner(self).expect("a new transaction has one reference");
+        transaction.past = Some(past);
+        Arc::new(transaction)
+    }
+
+    /// The point in time of a transaction that was begun with [`StateContext::begin_as_of`].
+    pub fn as_of(&self) -> Option<Timestamp> {
+        self.past.as_ref().map(AsOf::at)
+    }
+
+    /// Tells whether its protocol ended it; only running it again from its beginning helps.
+    pub(crate) fn must_restart(&self) -> bool {
+        // A reader that is validated only later may fail for having read two states.
+        self.restarts.load(Ordering::Acquire) || self.check_validated().is_err()
+    }
+
+    /// Fails if something that has to be validated was written since it was read.
+    fn check_validated(&self) -> Result<()> {
+        if !self.has_validated.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.context.validation_sets.validate(&self.validated.lock())
+    }
+
+    /// Notes a read that has to be validated, before it is made.
+    fn validated(&self, note: impl FnOnce(&mut ReadSet)) {
+        let mut validated = self.validated.lock();
+        note(validated.note(self.snapshot.of(Class::Slow)));
+        self.has_validated.store(true, Ordering::Release);
+    }
+
+    /// Takes a lock.
+    fn lock(&self, lock: impl FnOnce(&TransactionLocks, &LockTable) -> Result<()>) -> Result<()> {
+        let locks = self.locks.get_or_init(|| Arc::new(TransactionLocks::new(self.age)));
+        let locked = lock(locks, &self.context.locks);
+        if matches!(locked, Err(Error::Restart { .. })) {
+            self.restarts.store(true, Ordering::Release);
+        }
+        locked
+    }
+
+    /// A number that no other transaction of this run has.
+    pub fn id(&self) -> Timestamp {
+        self.id
+    }
+
+    /// Timestamp up to which the transaction sees all commits, but for one of many keys that began at that
+    /// time, and of later ones those that waited for nothing older; see [`Transaction::sees`]. Of an AS OF
+    /// transaction, what was visible when it began.
+    pub fn snapshot(&self) -> Timestamp {
+        self.snapshot.tells_all_up_to()
+    }
+
+    /// Tells whether it sees the commit with this timestamp, or all commits up to a
+    /// [snapshot](Transaction::snapshot).
+    pub fn sees(&self, commit: Timestamp) -> bool {
+        self.snapshot.sees(commit) || (is_idle(commit) && commit <= self.snapshot.tells_all_up_to())
+    }
+
+    pub(crate) fn seen(&self) -> Snapshot {
+        self.snapshot
+    }
+
+    /// Its isolation level.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// The transaction for its next statement. At [`Isolation::ReadCommitted`] that is a new one with a new
+    /// snapshot and all that was written so far; this one can still be read, without its writes, but neither
+    /// written nor committed. An error, with everything as it was, if a key that was written has been
+    /// committed by another transaction meanwhile. At the other levels it is this one.
+    pub fn next_statement(self: &Arc<Self>) -> Result<Arc<Transaction>> {
+        if self.isolation != Isolation::ReadCommitted {
+            return Ok(Arc::clone(self));
+        }
+        let next = self.context.begin_aged(self.isolation, Some(self.age))?;
+        let mut pending = self.pending.write();
+        self.check_open()?;
+        for (state, key) in pending.writes.iter() {
+            state.check_writer(self.snapshot, key)?;
+            if state.protocol().reads_snapshots() {
+                self.check_not_committed_since(state, key)?;
+            }
+        }
+        // Both protocols promise the same at every level.
+        *next.validated.lock() = std::mem::take(&mut *self.validated.lock());
+        next.has_validated.store(self.has_validated.swap(false, Ordering::AcqRel), Ordering::Release);
+        if let Some(locks) = self.locks.get() {
+            next.locks.get_or_init(|| Arc::clone(locks));
+        }
+        self.superseded.store(true, Ordering::Release);
+        *next.pending.write() = std::mem::take(&mut *pending);
+        next.has_writes.store(self.has_writes.swap(false, Ordering::AcqRel), Ordering::Release);
+        drop(pending);
+        Ok(next)
+    }
+
+    /// Returns an error if a key was written after this transaction's snapshot.
+    fn check_not_committed_since(&self, state: &Arc<State>, key: &KeyBytes) -> Result<()> {
+        let _guard = state.pool().pin();
+        let Some(newest) = state.newest(key)? else { return Ok(()) };
+        if self.snapshot.sees(newest) {
+            return Ok(());
+        }
+        Err(Error::Conflict {
+            state: state.id,
+            key: key.clone(),
+            snapshot: self.snapshot.tells_all_up_to(),
+            committed: newest,
+        })
+    }
+
+    pub(crate) fn note_range(&self, state: &Arc<State>, range: impl FnOnce() -> KeyRange) {
+        match state.protocol() {
+            Protocol::Bocc => self.validated(|reads| reads.add_range(state, range())),
+            // It is locked.
+            Protocol::S2pl => (),
+            _ => self.reads.as_ref().map_or((), |reads| reads.lock().add_range(state, range())),
+        }
+    }
+
+    /// Takes the lock that reading a range of the state needs.
+    pub(crate) fn lock_range(&self, state: &State) -> Result<()> {
+        match state.protocol() {
+            Protocol::S2pl => self.lock(|locks, table| locks.read_state(table, state.id)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads a key of a state that is not read at snapshots.
+    #[cold]
+    fn read_newest(&self, state: &Arc<State>, key: &[u8], value: &mut ValueBuffer) -> Result<bool> {
+        let key = state.normalise(key)?;
+        if state.validates() {
+            self.validated(|reads| reads.add_key(state, key.clone()));
+        } else {
+            self.lock(|locks, table| locks.read_key(table, state.id, &key))?;
+        }
+        let found = {
+            let _guard = state.pool().pin();
+            self.check_readable(state)?;
+            state.copy_newest(&key, &self.context.active, value)?
+        };
+        self.check_still_open()?;
+        if found == LookupOutcome::Damaged {
+            return Err(state.damaged(&key, "a damaged MVCC object"));
+        }
+        Ok(found == LookupOutcome::Value)
+    }
+
+    #[inline]
+    fn note_key(&self, state: &Arc<State>, key: &[u8]) -> Result<()> {
+        match &self.reads {
+            None => Ok(()),
+            Some(reads) => Self::note_key_in(reads, state, key),
+        }
+    }
+
+    #[inline(never)]
+    fn note_key_in(reads: &Mutex<ReadSet>, state: &Arc<State>, key: &[u8]) -> Result<()> {
+        reads.lock().add_key(state, state.normalise(key)?);
+        Ok(())
+    }
+
+    /// The context that the transaction belongs to.
+    #[inline]
+    pub fn context(&self) -> &Arc<StateContext> {
+        &self.context
+    }
+
+    /// Sets the cancellation of the statement that runs from now on: of its writes, and its commit.
+    pub fn set_cancellation(&self, statement: Arc<Cancellation>) {
+        self.pending.write().cancellation = Some(statement);
+    }
+
+    /// Returns an error if the statement that runs is stopped; for loops that do not write.
+    pub fn check_running(&self) -> Result<()> {
+        self.pending.read().check_running()
+    }
+
+    /// Tells whether it is neither committed nor aborted yet.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_open() { Ok(()) } else { Err(self.finished()) }
+    }
+
+    #[cold]
+    fn finished(&self) -> Error {
+        if self.expired.load(Ordering::Acquire) {
+            Error::Interrupted(Interrupt::SnapshotTooOld)
+        } else {
+            Error::Finished
+        }
+    }
+
+    /// The flag is set while `pending` is held.
+    fn check_not_superseded(&self) -> Result<()> {
+        if self.superseded.load(Ordering::Acquire) { Err(Error::SupersededStatement) } else { Ok(()) }
+    }
+
+    /// Checks that earlier copies were protected by the registered snapshot until now.
+    #[inline]
+    pub(crate) fn check_still_open(&self) -> Result<()> {
+        // Pairs with the release fence of a thread that rewrites a slot: it saw the snapshot gone, so it
+        // comes after `open` was cleared; a reader that copied one of its words sees that here.
+        fence(Ordering::Acquire);
+        if self.open.load(Ordering::Relaxed) { Ok(()) } else { Err(self.finished()) }
+    }
+
+    /// Checks that the state may be read. Call it with a guard held: then even if the transaction ends
+    /// meanwhile, the memory of the state's index is not used again before the guard is gone.
+    #[inline]
+    pub(crate) fn check_readable(&self, state: &State) -> Result<()> {
+        self.check_open()?;
+        state.check_exists(self.snapshot)
+    }
+
+    /// The transaction's own write under the key: None if there is none, Some(None) if it deleted the key.
+    #[inline]
+    fn own_write(&self, state: &State, key: &[u8]) -> Result<Option<Option<ValueBuffer>>> {
+        if self.has_writes.load(Ordering::Acquire) { self.find_own_write(state, key) } else { Ok(None) }
+    }
+
+    #[inline(never)]
+    fn find_own_write(&self, state: &State, key: &[u8]) -> Result<Option<Option<ValueBuffer>>> {
+        let key = state.normalise(key)?;
+        let pending = self.pending.read();
+        let own = pending.writes.get(state.id, &key);
+        Ok(own.map(|value| value.map(ValueBuffer::from_slice)))
+    }
+
+    /// Calls `f` with the value of the key, if it has one: the transaction's own write, else what the
+    /// snapshot sees.
+    pub fn read<R>(&self, state: &Arc<State>, key: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        state.check_key(key)?;
+        let mut value = ValueBuffer::new();
+        if let Some(past) = &self.past {
+            return Ok(self.read_as_of(state, key, past.at(), &mut value)?.then(|| f(&value)));
+        }
+        if let Some(own) = self.own_write(state, key)? {
+            self.check_readable(state)?;
+            return Ok(own.map(|value| f(&value)));
+        }
+        if !state.protocol().reads_snapshots() {
+            return Ok(self.read_newest(state, key, &mut value)?.then(|| f(&value)));
+        }
+        self.note_key(state, key)?;
+        let found = {
+            let _guard = state.pool().pin();
+            self.check_readable(state)?;
+            let Some(offset) = state.index.get(key)? else { return Ok(None) };
+            interleave::point();
+            state.copy_visible(key, offset, self.snapshot, &mut value)
+        };
+        self.check_still_open()?;
+        if found == LookupOutcome::Damaged {
+            return Err(state.damaged(&state.normalise(key)?, "a damaged MVCC object"));
+        }
+        Ok((found == LookupOutcome::Value).then(|| f(&value)))
+    }
+
+    /// Calls `f` with the position and the value of each key, in the order of `keys`. The accesses overlap.
+    pub fn read_many<K: AsRef<[u8]>>(
+        &self,
+        state: &Arc<State>,
+        keys: &[K],
+        mut f: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let mut offsets = Vec::with_capacity(keys.len().min(READ_MANY_KEYS));
+        let mut value = ValueBuffer::new();
+        let pool = state.pool();
+        keys.iter().try_for_each(|key| state.check_key(key.as_ref()).map(|_| ()))?;
+        if !state.protocol().reads_snapshots() || self.past.is_some() {
+            return self.read_one_by_one(state, keys, f);
+        }
+        for (chunk_index, chunk) in keys.chunks(READ_MANY_KEYS).enumerate() {
+            if chunk_index > 0 {
+                self.check_running()?;
+            }
+            let _guard = pool.pin();
+            self.check_readable(state)?;
+            state.index.get_many(chunk, &mut offsets)?;
+            assert_eq!(offsets.len(), chunk.len(), "the index answers every key");
+            offsets.iter().flatten().for_each(|&offset| pool.prefetch(offset));
+            for (index, (key, offset)) in chunk.iter().zip(&offsets).enumerate() {
+                let position = chunk_index * READ_MANY_KEYS + index;
+                if let Some(own) = self.own_write(state, key.as_ref())? {
+                    f(position, own.as_deref());
+                    continue;
+                }
+                self.note_key(state, key.as_ref())?;
+                let found = match offset {
+                    Some(offset) => state.copy_visible(key.as_ref(), *offset, self.snapshot, &mut value),
+                    None => LookupOutcome::Nothing { dead: false },
+                };
+                self.check_still_open()?;
+                if found == LookupOutcome::Damaged {
+                    return Err(state.damaged(&state.normalise(key.as_ref())?, "a damaged MVCC object"));
+                }
+                f(position, (found == LookupOutcome::Value).then_some(&value[..]));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_one_by_one<K: AsRef<[u8]>>(
+        &self,
+        state: &Arc<State>,
+        keys: &[K],
+        mut f: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let mut value = ValueBuffer::new();
+        for (position, key) in keys.iter().map(AsRef::as_ref).enumerate() {
+            if let Some(past) = &self.past {
+                let found = self.read_as_of(state, key, past.at(), &mut value)?;
+                f(position, found.then_some(&value[..]));
+                continue;
+            }
+            match self.own_write(state, key)? {
+                Some(own) => f(position, own.as_deref()),
+                None => {
+                    let found = self.read_newest(state, key, &mut value)?;
+                    f(position, found.then_some(&value[..]));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies of the transaction's own writes in a range; see [`WriteSet::range`].
+    pub(crate) fn own_range(
+        &self,
+        state: &State,
+        lower: std::ops::Bound<&[u8]>,
+        upper: std::ops::Bound<&[u8]>,
+        max: usize,
+    ) -> Vec<(KeyBytes, Option<Box<[u8]>>)> {
+        if !self.has_writes.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.pending.read().writes.range(state.id, lower, upper, max)
+    }
+
+    /// Writes a value (None deletes the key) into the write set.
+    pub fn write(&self, state: &Arc<State>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let key = state.normalise(key)?;
+        if let Some(value) = value
+            && value.len() > VALUE_BYTES_MAX
+        {
+            return Err(Error::ValueLength { bytes: value.len(), max: VALUE_BYTES_MAX });
+        }
+        self.context.check_owns(state)?;
+        if let Some(past) = &self.past {
+            return Err(Error::ReadOnlyAsOf { at: utc(past.at()) });
+        }
+        if state.protocol() == Protocol::S2pl {
+            self.check_readable(state)?;
+            self.lock(|locks, table| locks.write_key(table, state.id, &key))?;
+        }
+        let mut pending = self.pending.write();
+        pending.check_running()?;
+        self.check_readable(state)?;
+        self.check_not_superseded()?;
+        pending.writes.put(self.context.pool().memory(), state, key, value)?;
+        self.has_writes.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Sets a savepoint to roll back to: the beginning of a statement.
+    pub fn mark(&self) -> Mark {
+        self.pending.write().writes.mark()
+    }
+
+    /// Takes back the writes after the savepoint. Savepoints set after it are void.
+    pub fn rollback_to(&self, mark: Mark) {
+        if self.is_open() {
+            self.pending.write().writes.rollback_to(mark);
+        }
+    }
+
+    /// Sets the status flag of a state. Returns whether all states that this transaction wrote have voted to
+    /// commit; the caller that gets `true` is the coordinator and calls [`commit`](Transaction::commit). A
+    /// vote to abort cannot be taken back.
+    pub fn vote(&self, state: StateId, vote: Vote) -> Result<bool> {
+        let mut pending = self.pending.write();
+        self.check_open()?;
+        let voted = pending.votes.entry(state).or_insert(vote);
+        if *voted != Vote::Abort {
+            *voted = vote;
+        }
+        let votes = &pending.votes;
+        let aborted = votes.values().any(|&vote| vote == Vote::Abort);
+        let written = pending.writes.states.iter().filter(|(_, writes)| !writes.keys.is_empty());
+        Ok(!aborted && written.map(|(id, _)| votes.get(id)).all(|vote| vote == Some(&Vote::Commit)))
+    }
+
+    /// Makes the writes visible and, as `durability` asks, durable: over all states at once or not at all.
+    /// Whatever it returns, the transaction is finished. Costs a constant number of fences for updates of
+    /// existing keys, whatever their number.
+    pub fn commit(&self, durability: Durability) -> Result<Commit> {
+        let mut pending = self.pending.write();
+        self.check_open()?;
+        if let Err(error) = self.check_not_superseded() {
+            self.finish();
+            return Err(error);
+        }
+        let aborted = pending.votes.iter().find(|&(_, &vote)| vote == Vote::Abort).map(|(&state, _)| state);
+        let cancellation = pending.cancellation.clone();
+        let stopped = cancellation.as_ref().and_then(|statement| statement.begin_definite().err());
+        let result = match (stopped, aborted) {
+            (Some(stopped), _) => {
+                self.finish();
+                pending.writes.clear();
+                return Err(stopped);
+            }
+            (None, Some(state)) => Err(Error::VotedAbort(state)),
+            (None, None) if pending.writes.is_empty() => self.commit_reads(),
+            (None, None) => {
+                let reads = self.reads.as_ref().map(|reads| reads.lock());
+                let request = commit::Request {
+                    slot: self.slot,
+                    snapshot: self.snapshot,
+                    writes: &pending.writes,
+                    reads: reads.as_deref(),
+                    validated: &self.validated.lock(),
+                    durability: Some(durability),
+                };
+                match commit::commit(&self.context, &request) {
+                    Err(error) if error.is_out_of_space() && self.context.reclaim_room() => {
+                        tracing::debug!(%error, "space of dead versions was reclaimed, a commit is retried");
+                        commit::commit(&self.context, &request)
+                    }
+                    committed => committed,
+                }
+            }
+        };
+        self.finish();
+        if let Some(statement) = cancellation {
+            // A commit that may be there after all cannot be stopped any more.
+            statement.end_definite(matches!(result, Ok(_) | Err(Error::OutcomeUnknown { .. })));
+        }
+        match &result {
+            // The write set stays for `changes`, which does not wait for the tidying.
+            Ok(commit) if commit.keys > 0 => {
+                drop(pending);
+                self.context.tidy(commit.keys);
+            }
+            Ok(_) => (),
+            Err(_) => pending.writes.clear(),
+        }
+        result
+    }
+
+    /// The commit of a transaction that wrote nothing.
+    fn commit_reads(&self) -> Result<Commit> {
+        self.check_validated()?;
+        // Locked reads are as they are now; validated ones as they were at the snapshot, too.
+        let cts = match self.locks.get() {
+            Some(_) => self.context.active.visible(Class::Slow),
+            None => self.snapshot.tells_all_up_to(),
+        };
+        Ok(Commit { cts, states: 0, keys: 0 })
+    }
+
+    /// Discards the writes. Does nothing if the transaction is finished.
+    pub fn abort(&self) {
+        let mut pending = self.pending.write();
+        if self.is_open() {
+            self.finish();
+            pending.writes.clear();
+        }
+    }
+
+    /// Ends a transaction whose snapshot has held back versions for too long, from any thread: as
+    /// [`Transaction::abort`], with an error for later calls that says so. False if it is finished.
+    pub fn expire(&self) -> bool {
+        let mut pending = self.pending.write();
+        let open = self.is_open();
+        if open {
+            self.expired.store(true, Ordering::Release);
+            self.finish();
+            pending.writes.clear();
+        }
+        open
+    }
+
+    /// The transaction's writes into the state, in key order; after the commit too. None stands for a
+    /// deletion.
+    pub fn changes(&self, state: StateId) -> Vec<(KeyBytes, Option<Vec<u8>>)> {
+        let pending = self.pending.read();
+        let Some(writes) = pending.writes.states.get(&state) else { return Vec::new() };
+        writes.keys.iter().map(|(key, value)| (key.clone(), value.map(<[u8]>::to_vec))).collect()
+    }
+
+    /// The states that the transaction wrote.
+    pub fn written_states(&self) -> Vec<StateId> {
+        let pending = self.pending.read();
+        let written = pending.writes.states.iter().filter(|(_, writes)| !writes.keys.is_empty());
+        written.map(|(&id, _)| id).collect()
+    }
+
+    fn finish(&self) {
+        // The caller is alone: it holds `pending`, or has the only reference to the transaction.
+        assert!(self.open.load(Ordering::Relaxed), "a transaction is finished once");
+        // In this order: a thread that sees the snapshot gone and then rewrites a slot comes after `open` was
+        // cleared.
+        self.open.store(false, Ordering::Release);
+        self.context.active.release(self.slot);
+        // Strict: what was committed is visible, or nothing was. A superseded statement leaves the locks to
+        // the one that followed it.
+        let superseded = self.superseded.load(Ordering::Acquire);
+        if let Some(locks) = self.locks.get().filter(|locks| !superseded || Arc::strong_count(locks) == 1) {
+            locks.release(&self.context.locks);
+        }
+        if self.context.old_versions.may_serve(self.snapshot) {
+            self.context.old_versions.prune(&self.context.active.snapshots());
+        }
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if *self.open.get_mut() {
+            self.finish();
+        }
+    }
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transaction({}, snapshot {}, open {})", self.id, self.snapshot(), self.is_open())
+    }
+}

@@ -1,0 +1,209 @@
+//! The write set: writes of a transaction that no other one sees. Volatile; a crash leaves nothing of it.
+//!
+//! Invariants: keys are normalised (padded to the key width), so equal keys are equal bytes; `bytes` is at
+//! least what keys, values and undo entries take. Memory: [`WRITE_SET_BYTES_MAX`] per transaction, and what
+//! the memory budget of the pool has left; bytes from [`UNCOUNTED_BYTES_MAX`] on are reserved there, some at
+//! a time.
+
+use crate::context::state::State;
+use crate::transaction::state_writes::{StateWrites, Written};
+use crate::{Error, Result, StateId};
+use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
+use entresol_structures::KeyBytes;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Maximum number of bytes that one transaction may have written before its commit.
+pub const WRITE_SET_BYTES_MAX: usize = 1 << 30;
+
+/// Bytes that a write set has without reserving them, so that a short transaction touches no shared counter.
+const UNCOUNTED_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes that are reserved at a time.
+const RESERVED_BYTES_STEP: usize = 256 << 10;
+
+/// Bytes of an entry beside its key and value: tree nodes, vectors.
+const ENTRY_BYTES: usize = 64;
+
+/// A savepoint among a transaction's writes; see [`Transaction::mark`](crate::Transaction::mark).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(usize);
+
+pub(crate) struct WrittenState {
+    pub(crate) state: Arc<State>,
+    pub(crate) keys: StateWrites,
+}
+
+struct Undo {
+    state: StateId,
+    key: KeyBytes,
+    /// Previous write of the key; None: none.
+    before: Option<Written>,
+}
+
+#[derive(Default)]
+pub(crate) struct WriteSet {
+    pub(crate) states: BTreeMap<StateId, WrittenState>,
+    /// Kept from the first mark on.
+    undo: Option<Vec<Undo>>,
+    bytes: usize,
+    /// Part of `bytes` that undo entries take, with the values that they hold.
+    undo_bytes: usize,
+    /// Share of the memory budget; from [`UNCOUNTED_BYTES_MAX`] on.
+    memory: Option<Reserved>,
+}
+
+struct Reserved {
+    writes: MemoryReservation,
+    undo: MemoryReservation,
+}
+
+impl Reserved {
+    /// Brings a part to so many bytes, or a little more.
+    fn resize(part: &mut MemoryReservation, bytes: usize) -> Result<()> {
+        let wanted = bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
+        // Bytes that moved to undo entries, or were rolled back, are released in large pieces.
+        let is_much = part.bytes() > wanted + 2 * RESERVED_BYTES_STEP as u64;
+        if is_much || part.bytes() < bytes as u64 {
+            part.try_resize(wanted).map_err(|limit| Error::Memory(limit.into()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that an undo entry holds of a write that was there before.
+fn held_bytes(key_bytes: usize, before: Option<&Written>) -> usize {
+    before.map_or(0, |value| ENTRY_BYTES + key_bytes + value_bytes(value.as_deref()))
+}
+
+fn value_bytes(value: Option<&[u8]>) -> usize {
+    value.map_or(0, <[u8]>::len)
+}
+
+impl WriteSet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.states.values().all(|writes| writes.keys.is_empty())
+    }
+
+    pub(crate) fn keys(&self) -> usize {
+        self.states.values().map(|writes| writes.keys.len()).sum()
+    }
+
+    /// All that was written.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<State>, &KeyBytes)> {
+        self.states.values().flat_map(|writes| writes.keys.keys().map(move |key| (&writes.state, key)))
+    }
+
+    /// The write under the key: None is none, Some(None) a deletion.
+    pub(crate) fn get(&self, state: StateId, key: &[u8]) -> Option<Option<&[u8]>> {
+        self.states.get(&state)?.keys.get(key)
+    }
+
+    /// Notes a write. Fails, with everything as it was, if it does not fit the limit or the memory budget.
+    pub(crate) fn put(
+        &mut self,
+        memory: Option<&Arc<MemoryBudget>>,
+        state: &Arc<State>,
+        key: KeyBytes,
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        let added = ENTRY_BYTES + key.len() + value_bytes(value);
+        let undo_bytes = if self.undo.is_some() { ENTRY_BYTES + key.len() } else { 0 };
+        let key_bytes = key.len();
+        if self.bytes + added + undo_bytes > WRITE_SET_BYTES_MAX {
+            return Err(Error::WriteSetFull { max: WRITE_SET_BYTES_MAX });
+        }
+        if self.bytes + added + undo_bytes > UNCOUNTED_BYTES_MAX
+            && let Some(memory) = memory
+        {
+            self.reserve(memory, added, undo_bytes)?;
+        }
+        let writes = self
+            .states
+            .entry(state.id)
+            .or_insert_with(|| WrittenState { state: Arc::clone(state), keys: StateWrites::new() });
+        assert!(Arc::ptr_eq(&writes.state, state), "two live states have the number {}", state.id);
+        self.bytes += added + undo_bytes;
+        match &mut self.undo {
+            Some(undo) => {
+                // The previous value is still held, by the undo entry.
+                let before = writes.keys.put(key.clone(), value, |before| before.map(Box::from));
+                self.undo_bytes += undo_bytes + held_bytes(key_bytes, before.as_ref());
+                undo.push(Undo { state: state.id, key, before });
+            }
+            None => {
+                if let Some(before_bytes) = writes.keys.put(key, value, value_bytes) {
+                    self.bytes -= ENTRY_BYTES + key_bytes + before_bytes;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reserves memory for the present content and so many bytes more.
+    #[cold]
+    fn reserve(&mut self, memory: &Arc<MemoryBudget>, added: usize, undo_added: usize) -> Result<()> {
+        let Reserved { writes, undo } = self.memory.get_or_insert_with(|| Reserved {
+            writes: memory.empty(MemoryConsumer::WriteSets),
+            undo: memory.empty(MemoryConsumer::Undo),
+        });
+        Reserved::resize(writes, self.bytes - self.undo_bytes + added)?;
+        Reserved::resize(undo, self.undo_bytes + undo_added)
+    }
+
+    pub(crate) fn mark(&mut self) -> Mark {
+        Mark(self.undo.get_or_insert_default().len())
+    }
+
+    /// Takes back the writes after the savepoint.
+    pub(crate) fn rollback_to(&mut self, mark: Mark) {
+        let undo = self.undo.as_mut().expect("marks come from `mark`, which starts the undo history");
+        assert!(mark.0 <= undo.len(), "the mark was rolled back before");
+        while undo.len() > mark.0 {
+            let Some(Undo { state, key, before }) = undo.pop() else { break };
+            let writes = self.states.get_mut(&state).expect("states stay while the undo history names them");
+            self.bytes -= ENTRY_BYTES + key.len();
+            let key_bytes = key.len();
+            self.undo_bytes -= ENTRY_BYTES + key_bytes + held_bytes(key_bytes, before.as_ref());
+            let taken = match before {
+                Some(before) => writes.keys.put(key, before.as_deref(), value_bytes),
+                None => writes.keys.remove(&key),
+            };
+            let taken = taken.expect("an undo entry names a written key");
+            self.bytes -= ENTRY_BYTES + key_bytes + taken;
+        }
+    }
+
+    /// Copies of up to `max` writes in the range, in key order.
+    pub(crate) fn range(
+        &self,
+        state: StateId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        max: usize,
+    ) -> Vec<(KeyBytes, Written)> {
+        let Some(writes) = self.states.get(&state) else { return Vec::new() };
+        if is_empty_range(lower, upper) {
+            return Vec::new();
+        }
+        let range = writes.keys.range(lower, upper);
+        range.take(max).map(|(key, value)| (key.clone(), value.map(Box::from))).collect()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = WriteSet::default();
+    }
+}
+
+/// Tells whether no key lies between the bounds. (`BTreeMap::range` panics on such bounds.)
+pub(crate) fn is_empty_range(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
+    match (lower, upper) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (
+            Bound::Included(lower) | Bound::Excluded(lower),
+            Bound::Included(upper) | Bound::Excluded(upper),
+        ) => lower >= upper,
+    }
+}
