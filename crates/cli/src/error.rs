@@ -9,12 +9,12 @@ pub enum Error {
     /// Error of the database; its message is complete.
     #[error("{0}")]
     Database(#[from] entresol::Error),
-    /// Error of a topology.
-    #[error("{0}")]
-    Streams(#[from] entresol::streams::Error),
     /// Error of a table.
     #[error("{0}")]
     Tables(#[from] entresol::tables::Error),
+    /// Error of the demo.
+    #[error("{0}")]
+    Demo(#[from] entresol_demo::Error),
     /// Error of the server.
     #[error("{0}")]
     Server(#[from] entresol_server::Error),
@@ -52,15 +52,6 @@ impl Error {
     /// A file that could not be used.
     pub fn file(action: &'static str, path: &Path, source: io::Error) -> Error {
         Error::File { action, path: path.to_path_buf(), source }
-    }
-
-    /// An error of an entire CSV file (not of one row).
-    pub fn csv(path: &Path, error: csv::Error) -> Error {
-        let text = error.to_string();
-        match error.into_kind() {
-            csv::ErrorKind::Io(source) => Error::file("use", path, source),
-            _ => Error::Invalid(format!("{}: {text}", path.display())),
-        }
     }
 
     /// Returns true if the reader of standard output went away: the program ends quietly.

@@ -16,6 +16,7 @@ pub mod tools;
 
 use arguments::{Arguments, Command, DemoCommand};
 use clap::Parser;
+use error::Error;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -42,7 +43,9 @@ pub fn run() -> ExitCode {
         Command::Info(arguments) => tools::info::run(arguments),
         Command::Backup(arguments) => tools::backup::run(arguments),
         Command::Demo(DemoCommand::SmartMetering(arguments)) => demo::run(arguments),
-        Command::Demo(DemoCommand::CrashChild(arguments)) => demo::crash::child::run(arguments),
+        Command::Demo(DemoCommand::CrashChild(arguments)) => {
+            entresol_demo::crash::child::run(arguments).map_err(Error::from)
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -44,6 +44,7 @@
 
 mod database;
 mod error;
+pub mod offline;
 mod options;
 mod session;
 

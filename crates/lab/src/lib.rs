@@ -101,7 +101,7 @@ pub enum Error {
     /// From the demo.
     #[cfg(feature = "database")]
     #[error(transparent)]
-    Demo(#[from] entresol_cli::error::Error),
+    Demo(#[from] entresol_demo::Error),
     /// From the tables floor.
     #[error(transparent)]
     Tables(#[from] entresol_tables::Error),

@@ -1,12 +1,12 @@
 //! `entresol check DIR`: every checksum, every object, every row. Nothing is changed.
 
-use super::{bytes_text, catalog_of, open_read_only};
+use super::bytes_text;
 use crate::arguments::CheckArguments;
 use crate::error::{Error, Result};
 use crate::shell::meta::print_table;
 use crate::shell::output;
-use entresol::memory;
-use entresol::tables::{CheckReport, Problem};
+use entresol::tables::CheckReport;
+use entresol::{ErrorKind, memory, offline};
 use serde_json::json;
 use std::fs;
 use std::io::Write;
@@ -31,33 +31,17 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
     }
 }
 
-/// Checks the database in a directory. An error of opening it is a problem like others; `Err` if it does not
-/// exist, or is in use.
-pub fn check(directory: &Path, mut progress: impl FnMut(&str)) -> Result<CheckReport> {
-    progress("opening (headers, journal, allocation maps, indexes)");
-    let opened = open_read_only(directory).map_err(entresol::Error::from);
-    let checked = opened.and_then(|pool| {
-        let catalog = catalog_of(&pool)?;
-        Ok(entresol::tables::check(&catalog, progress)?)
-    });
-    match checked {
-        Err(error) if error.kind() == entresol::ErrorKind::Busy => Err(Error::Invalid(format!(
+/// Checks the database in a directory; says what to do if it is in use.
+pub fn check(directory: &Path, progress: impl FnMut(&str)) -> Result<CheckReport> {
+    offline::check(directory, progress).map_err(|error| {
+        if error.kind() != ErrorKind::Busy {
+            return error.into();
+        }
+        Error::Invalid(format!(
             "{error}. A check needs it for itself: close it, or check a backup that the process makes with \
              BACKUP TO 'directory'"
-        ))),
-        Err(error) if error.kind() == entresol::ErrorKind::Corrupt => {
-            let problem = Problem {
-                object: "all tables".to_owned(),
-                file: None,
-                offset: None,
-                message: error.to_string(),
-                advice: "restore a backup",
-            };
-            Ok(CheckReport { problems: vec![problem], ..CheckReport::default() })
-        }
-        Err(error) => Err(error.into()),
-        Ok(report) => Ok(report),
-    }
+        ))
+    })
 }
 
 fn print(report: &CheckReport, out: &mut dyn Write) -> Result<()> {

@@ -1,13 +1,14 @@
 //! `entresol info DIR`: properties and contents of a database. If another process has it open, those in its
 //! file headers.
 
-use super::{bytes_text, catalog_of, open_read_only, uuid_text};
+use super::{bytes_text, uuid_text};
 use crate::arguments::InfoArguments;
 use crate::error::Result;
 use crate::shell::meta::print_table;
 use crate::shell::output;
-use entresol::memory::{self, Pool, PoolInfo, PoolStats};
+use entresol::memory::{Pool, PoolInfo, PoolStats};
 use entresol::tables::{Catalog, ScanRange, Table};
+use entresol::{ErrorKind, offline};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
@@ -46,10 +47,10 @@ impl HistoryInfo {
 /// Runs `entresol info`.
 pub fn run(arguments: &InfoArguments) -> Result<()> {
     let headers = Pool::inspect(&arguments.dir).map_err(entresol::Error::from)?;
-    let opened = match open_read_only(&arguments.dir) {
+    let opened = match offline::open(&arguments.dir) {
         Ok(pool) => Some(open_database(&pool)?),
-        Err(memory::Error::Busy { .. }) => None,
-        Err(error) => return Err(entresol::Error::from(error).into()),
+        Err(error) if error.kind() == ErrorKind::Busy => None,
+        Err(error) => return Err(error.into()),
     };
     let mut out = output::stdout();
     if arguments.json {
@@ -63,7 +64,7 @@ pub fn run(arguments: &InfoArguments) -> Result<()> {
 fn open_database(pool: &Arc<Pool>) -> Result<OpenedDatabase> {
     // Before anything is opened that adds to it.
     let stats = pool.stats();
-    let catalog = catalog_of(pool)?;
+    let catalog = offline::catalog(pool)?;
     let mut bytes = std::collections::BTreeMap::new();
     let mut history_bytes = std::collections::BTreeMap::new();
     let states = catalog.context().check(|_, _, _| Ok(()), |_| {}).map_err(entresol::Error::from)?;

@@ -1,34 +1,10 @@
 //! Tools for the files of a database: `entresol check`, `entresol info`, `entresol backup`.
 //!
-//! They change no byte: check and info open a database through [`OverlayFiles`], on which the usual recovery
-//! runs and whose writes are discarded. (On persistent memory there is no such layer: there they open it as
-//! usual.)
+//! They change no byte: check and info open a database [offline](entresol::offline).
 
 pub mod backup;
 pub mod check;
 pub mod info;
-
-use entresol::memory::env::{Env, OverlayFiles};
-use entresol::memory::{self, Pool, PoolOptions};
-use entresol::tables::Catalog;
-use entresol::transactions::StateContext;
-use std::path::Path;
-use std::sync::Arc;
-
-/// Opens the pool of a directory without changing its files.
-fn open_read_only(directory: &Path) -> memory::Result<Arc<Pool>> {
-    let env = match Pool::inspect(directory)?.journal {
-        Some(_) => Env::real().with_files(Arc::new(OverlayFiles::new())),
-        None => Env::real(),
-    };
-    Pool::open(directory, &PoolOptions { env, ..PoolOptions::default() })
-}
-
-/// The catalog of an open pool.
-fn catalog_of(pool: &Arc<Pool>) -> entresol::Result<Arc<Catalog>> {
-    let context = StateContext::open_or_create(Arc::clone(pool))?;
-    Ok(Catalog::open_or_create(context)?)
-}
 
 /// The UUID of a pool in its usual form.
 fn uuid_text(uuid: [u64; 2]) -> String {

@@ -8,7 +8,7 @@ use crate::{Error, RunOptions};
 use clap::Parser;
 use entresol::tables::{Column, DataType, Schema, Table, TableOptions, Value};
 use entresol::{Database, Durability, Options};
-use entresol_cli::arguments::{Arguments, Command, DemoCommand};
+use entresol_demo::SmartMeteringArguments;
 use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
@@ -114,25 +114,26 @@ fn load(dir: &Path, rows: u64, report: &mut Report) -> Result<(), Error> {
     Ok(database.close()?)
 }
 
+/// The demo's arguments, as its command line takes them.
+#[derive(Parser)]
+struct Demo {
+    #[command(flatten)]
+    arguments: SmartMeteringArguments,
+}
+
 /// The smart metering demo at `group:10ms`.
 pub(super) fn demo(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     let readings: u64 = if options.quick { 20_000 } else { 1_000_000 };
     let dir = options.database_dir()?;
-    let arguments = [
-        "entresol".to_string(),
+    let demo = Demo::parse_from([
         "demo".to_string(),
-        "smart-metering".to_string(),
         format!("--readings={readings}"),
         "--durability=group:10ms".to_string(),
         "--print-alarms=0".to_string(),
         format!("--seed={}", options.seed),
         format!("--dir={}", dir.path().display()),
-    ];
-    let arguments = Arguments::try_parse_from(arguments).expect("these arguments are the demo's");
-    let Command::Demo(DemoCommand::SmartMetering(arguments)) = arguments.command else {
-        unreachable!("the arguments name the demo")
-    };
-    let summary = entresol_cli::demo::measure(&arguments)?;
+    ]);
+    let summary = entresol_demo::run(&demo.arguments)?;
     report.row(summary.to_json());
     report.asked(Asked::at_most("demo, a million readings, group:10ms", summary.seconds, 10.0).unit("s"));
     report.check("the demo read all readings", summary.readings == readings);

@@ -9,13 +9,13 @@
 //! A line is one write to a pipe: it is there completely or not at all. If the reader is gone, the process
 //! ends.
 
-use crate::arguments::SmartMeteringArguments;
-use crate::demo::note_reports;
-use crate::demo::setup::{self, Directory};
-use crate::demo::sinks::StreamName;
-use crate::demo::summary::Summary;
-use crate::demo::topology::{Plan, Topologies};
+use crate::SmartMeteringArguments;
 use crate::error::Result;
+use crate::note_reports;
+use crate::setup::{self, Directory};
+use crate::sinks::StreamName;
+use crate::summary::Summary;
+use crate::topology::{Plan, Topologies};
 use std::io::Write;
 use std::sync::Arc;
 use std::thread;

@@ -1,6 +1,6 @@
 //! The parent's side of a victim: start it, listen to it, kill it.
 
-use crate::arguments::SmartMeteringArguments;
+use crate::SmartMeteringArguments;
 use crate::error::{Error, Result};
 use std::io::{BufRead, BufReader};
 use std::path::Path;

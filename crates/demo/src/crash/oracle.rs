@@ -3,9 +3,9 @@
 //! The oracle keeps its results and only goes forward, so a check costs the items since the last one. Sums
 //! are added in the order of arrival, as the operators do: results are equal to the last bit.
 
-use crate::demo::feed::{Channel, Feeds, HouseholdReading, InfrastructureReading, Revision, WINDOW_US};
-use crate::demo::rules::{self, Limits};
-use crate::demo::topology;
+use crate::feed::{Channel, Feeds, HouseholdReading, InfrastructureReading, Revision, WINDOW_US};
+use crate::rules::{self, Limits};
+use crate::topology;
 use entresol::tables::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -22,10 +22,9 @@ use super::feed::noise;
 use super::setup::{self, Input, Positions};
 use super::summary::Summary;
 use super::{pool_bytes, score, snapshots};
-use crate::arguments::SmartMeteringArguments;
-use crate::error::Result;
-use crate::tools::check;
-use entresol::Durability;
+use crate::SmartMeteringArguments;
+use crate::error::{Error, Result};
+use entresol::{Durability, offline};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -123,7 +122,7 @@ impl CrashLoop<'_> {
     /// Checks the database that the victim has left, reopens it, and compares it with the reports and with
     /// the oracle.
     fn examine(&mut self, reported: &VictimReport) -> Result<()> {
-        let problems = check::check(&self.dir(), |_| {})?.problems;
+        let problems = offline::check(&self.dir(), |_| {})?.problems;
         problems.iter().for_each(|problem| tracing::error!("torn: a check finds {problem}"));
         self.summary.torn_transactions += u64::from(!problems.is_empty());
         let opening = Instant::now();
@@ -195,7 +194,7 @@ impl CrashLoop<'_> {
         self.oracles = Oracles::default();
         self.positions = Positions::default();
         let dir = self.dir();
-        std::fs::create_dir_all(&dir).map_err(|error| crate::error::Error::file("make", &dir, error))?;
+        std::fs::create_dir_all(&dir).map_err(|error| Error::file("make", &dir, error))?;
         self.begin_at_stored_positions()
     }
 

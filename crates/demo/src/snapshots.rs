@@ -33,7 +33,7 @@ pub fn texts(batches: &[RecordBatch]) -> Result<Vec<Vec<String>>> {
             .iter()
             .map(|column| ArrayFormatter::try_new(column, &options))
             .collect::<std::result::Result<_, _>>()
-            .map_err(|error| Error::Format(error.to_string()))?;
+            .map_err(|error| Error::Check(error.to_string()))?;
         for row in 0..batch.num_rows() {
             rows.push(formatters.iter().map(|formatter| formatter.value(row).to_string()).collect());
         }
@@ -129,7 +129,9 @@ impl Checkers {
                 Ok(())
             };
             let thread = thread::Builder::new().name(format!("snapshots-{number}")).spawn(work);
-            checkers.threads.push(thread?);
+            checkers.threads.push(
+                thread.map_err(|error| Error::Check(format!("cannot start a session's thread: {error}")))?,
+            );
         }
         Ok(checkers)
     }

@@ -1,11 +1,6 @@
-//! Summary of a run of the demo: as a table and as JSON.
+//! Summary of a run of the demo.
 
-use crate::error::{Error, Result};
-use crate::shell::meta::print_table;
 use serde_json::json;
-use std::fs;
-use std::io::Write;
-use std::path::Path;
 
 /// The results of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -57,12 +52,6 @@ pub struct FailureScore {
     pub alarms_outside: u64,
 }
 
-/// Checks that a file can be written, before a long run rather than after it.
-pub fn check_writable(path: &Path) -> Result<()> {
-    let opened = fs::OpenOptions::new().create(true).append(true).open(path);
-    opened.map(drop).map_err(|error| Error::file("write", path, error))
-}
-
 impl FailureScore {
     /// Share of the windows outside the failures that alarm, in percent.
     pub fn false_alarm_percent(&self) -> f64 {
@@ -81,8 +70,8 @@ impl Summary {
         self.snapshot_violations == 0 && self.lost_transactions == 0 && self.torn_transactions == 0
     }
 
-    /// Prints the table.
-    pub fn print(&self, out: &mut dyn Write) -> Result<()> {
+    /// Names and values of the results, as people read them.
+    pub fn rows(&self) -> Vec<[String; 2]> {
         let mut rows = vec![
             ("readings", self.readings.to_string()),
             ("readings per second", format!("{:.0}", self.readings_per_s())),
@@ -111,9 +100,7 @@ impl Summary {
             let outside = format!("{:.2}% of {} windows", score.false_alarm_percent(), score.windows_outside);
             rows.push(("alarms outside failures", outside));
         }
-        let rows: Vec<Vec<String>> =
-            rows.into_iter().map(|(name, value)| vec![name.to_string(), value]).collect();
-        print_table(&["smart-metering", ""], &rows, out)
+        rows.into_iter().map(|(name, value)| [name.to_string(), value]).collect()
     }
 
     /// The results as JSON.
@@ -144,11 +131,5 @@ impl Summary {
             object["false_alarm_percent"] = json!(score.false_alarm_percent());
         }
         object
-    }
-
-    /// Writes the JSON file.
-    pub fn write_json(&self, path: &Path) -> Result<()> {
-        let text = format!("{:#}\n", self.to_json());
-        fs::write(path, text).map_err(|error| Error::file("write", path, error))
     }
 }

@@ -1,4 +1,4 @@
-//! `entresol demo smart-metering`: smart metering and energy monitoring (dissertation, figure 5.1).
+//! The demo: smart metering and energy monitoring (dissertation, figure 5.1).
 //!
 //! | part | where |
 //! | --- | --- |
@@ -6,11 +6,14 @@
 //! | the three continuous queries | [`topology`], [`rules`], [`sinks`] |
 //! | ad-hoc sessions on snapshots over several states | [`snapshots`] |
 //! | kill -9, reopen, verify | [`crash`] |
-//! | progress, summary, JSON | [`live`], [`progress`], [`score`], [`summary`] |
+//! | progress, summary | [`live`], [`progress`], [`score`], [`summary`] |
 //!
 //! With `--dir`, a demo that was stopped goes on where the last committed transactions left it.
+#![forbid(unsafe_code)]
 
+mod arguments;
 pub mod crash;
+mod error;
 pub mod feed;
 pub mod live;
 pub mod progress;
@@ -23,9 +26,10 @@ pub mod sources;
 pub mod summary;
 pub mod topology;
 
-use crate::arguments::SmartMeteringArguments;
-use crate::error::{Error, Result};
-use crate::shell::output;
+pub use arguments::SmartMeteringArguments;
+pub use error::{Error, Result};
+pub use summary::Summary;
+
 use entresol::Database;
 use entresol::streams::Report;
 use live::LiveCounters;
@@ -35,34 +39,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
-use summary::Summary;
 use topology::{Plan, Topologies};
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Runs the demo, or its crash loop.
-pub fn run(arguments: &SmartMeteringArguments) -> Result<()> {
-    if let Some(path) = &arguments.json {
-        summary::check_writable(path)?;
-    }
-    let summary = measure(arguments)?;
-    let mut out = output::stdout();
-    summary.print(&mut out)?;
-    std::io::Write::flush(&mut out)?;
-    if let Some(path) = &arguments.json {
-        summary.write_json(path)?;
-    }
-    if summary.is_sound() {
-        return Ok(());
-    }
-    Err(Error::Check(format!(
-        "{} snapshot violations, {} lost and {} torn transactions",
-        summary.snapshot_violations, summary.lost_transactions, summary.torn_transactions
-    )))
-}
-
 /// Runs the demo, or its crash loop, and returns its summary, sound or not. Prints alarms and progress only.
-pub fn measure(arguments: &SmartMeteringArguments) -> Result<Summary> {
+pub fn run(arguments: &SmartMeteringArguments) -> Result<Summary> {
     let directory = Directory::prepare(arguments)?;
     if arguments.crash { crash::run(arguments, directory.path()) } else { run_once(arguments, &directory) }
 }

@@ -4,9 +4,9 @@
 //! of which anything is missing, or anything is there too early, makes some table differ.
 
 use super::oracle::{Expected, HouseholdOracle, InfrastructureOracle};
-use crate::demo::feed::Feeds;
-use crate::demo::setup::Positions;
 use crate::error::Result;
+use crate::feed::Feeds;
+use crate::setup::Positions;
 use entresol::Database;
 use entresol::tables::{ScanRange, Table, Value};
 use std::sync::Arc;

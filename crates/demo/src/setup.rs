@@ -6,7 +6,7 @@ use super::feed::{Feeds, Limited, Shares, simulator};
 use super::live::LiveCounters;
 use super::snapshots;
 use super::topology::{HOUSEHOLD_TOPOLOGY, INFRASTRUCTURE_TOPOLOGY};
-use crate::arguments::SmartMeteringArguments;
+use crate::SmartMeteringArguments;
 use crate::error::{Error, Result};
 use entresol::streams::POSITIONS_TABLE;
 use entresol::tables::Value;
