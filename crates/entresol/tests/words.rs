@@ -102,3 +102,15 @@ fn a_word_is_counted_where_it_stands_alone() {
     assert_eq!(count("a moment, moments; the moment_of(moment)", "moment"), 3);
     assert_eq!(count("wholesome", "whole"), 0);
 }
+
+#[test]
+fn imports_are_one_block() {
+    let lines = source_lines();
+    let is_import = |line: &str| line.trim_start().starts_with("use ");
+    let split = lines.windows(3).filter(|lines| {
+        let [(_, before), (_, between), (_, after)] = lines else { return false };
+        before.ends_with(';') && is_import(before) && between.is_empty() && is_import(after)
+    });
+    let places: Vec<&String> = split.map(|lines| &lines[1].0).collect();
+    assert!(places.is_empty(), "blank lines between imports, whose order is rustfmt's: {places:?}");
+}

@@ -6,6 +6,7 @@ use entresol_lab::experiments::histories::worker::{self, Life};
 use entresol_lab::{Error, RunOptions, experiments, report::Report};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
 
 /// Experiments of the papers and races against peers, with the results checked inside the run.
 #[derive(Parser)]
@@ -61,7 +62,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    let arguments = Arguments::parse();
+    let filter = EnvFilter::try_from_env("ENTRESOL_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    match run(arguments.command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {

@@ -8,6 +8,7 @@
 //! - *elastic* memory ([`MemoryConsumer::is_elastic`]: pages of the pool) is observed, not reserved. It has
 //!   what firm consumers leave, but at least a floor ([`MemoryBudget::elastic_floor`]), and shrinks when they
 //!   need more: an owner of such memory registers a [`Shrink`] and follows [`MemoryBudget::elastic_target`].
+//!   What the process has beside its consumers is observed, too ([`MemoryBudget::observe_process`]).
 //!
 //! Invariants:
 //! - the firm total never exceeds `max - floor`, except by reservations of
@@ -37,6 +38,9 @@ pub const MEMORY_MAX_MIN: u64 = 64 << 20;
 
 /// Minimum share of elastic memory in a budget, as a divisor.
 const ELASTIC_SHARE: u64 = 8;
+/// Maximum share of the process's other memory in a budget, as a divisor: an application's own heap must not
+/// take all of the database's memory.
+const PROCESS_SHARE: u64 = 4;
 
 /// Consumer of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,11 +68,13 @@ pub enum MemoryConsumer {
     Caches,
     /// Buffers and sessions of connections.
     Connections,
+    /// Memory of the process that no consumer reserves: code, stacks, the heap's spare memory, the application.
+    Process,
 }
 
 impl MemoryConsumer {
     /// All consumers, in the order of reports.
-    pub const ALL: [MemoryConsumer; 11] = [
+    pub const ALL: [MemoryConsumer; 12] = [
         MemoryConsumer::PoolPages,
         MemoryConsumer::JournalBuffers,
         MemoryConsumer::PoolMaps,
@@ -80,6 +86,7 @@ impl MemoryConsumer {
         MemoryConsumer::Queries,
         MemoryConsumer::Caches,
         MemoryConsumer::Connections,
+        MemoryConsumer::Process,
     ];
 
     /// Name in reports and errors.
@@ -96,6 +103,7 @@ impl MemoryConsumer {
             MemoryConsumer::Queries => "queries",
             MemoryConsumer::Caches => "caches",
             MemoryConsumer::Connections => "connections",
+            MemoryConsumer::Process => "process",
         }
     }
 
@@ -277,8 +285,9 @@ impl MemoryBudget {
 
     /// Target of elastic memory now.
     pub fn elastic_target(&self) -> u64 {
-        let firm = self.firm.load(Ordering::Acquire);
-        self.max_bytes().saturating_sub(firm).max(self.elastic_floor())
+        let process = self.account(MemoryConsumer::Process).used.load(Ordering::Acquire);
+        let others = self.firm.load(Ordering::Acquire) + process;
+        self.max_bytes().saturating_sub(others).max(self.elastic_floor())
     }
 
     /// Part of [`MemoryBudget::elastic_target`] for an owner of `has_bytes`: what the others leave, or an
@@ -340,6 +349,17 @@ impl MemoryBudget {
         } else {
             account.used.fetch_sub(before_bytes - now_bytes, Ordering::AcqRel);
         }
+    }
+
+    /// Reports the resident memory of the process. What no consumer explains is counted as
+    /// [`MemoryConsumer::Process`], up to a quarter of the budget; elastic memory makes room for it.
+    pub fn observe_process(&self, resident_bytes: u64) {
+        let explained = self.firm.load(Ordering::Acquire)
+            + self.account(MemoryConsumer::PoolPages).used.load(Ordering::Acquire);
+        let bytes = resident_bytes.saturating_sub(explained).min(self.max_bytes() / PROCESS_SHARE);
+        let account = self.account(MemoryConsumer::Process);
+        account.used.store(bytes, Ordering::Release);
+        account.note_peak(bytes);
     }
 
     /// Registers an owner of elastic memory.

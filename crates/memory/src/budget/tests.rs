@@ -108,6 +108,22 @@ fn elastic_memory_has_what_others_leave_and_is_asked_to_shrink() {
 }
 
 #[test]
+fn elastic_memory_makes_room_for_the_process_up_to_a_quarter_of_the_budget() {
+    let budget = MemoryBudget::new(80 * MIB).unwrap();
+    budget.observe(MemoryConsumer::PoolPages, 0, 50 * MIB);
+    let _queries = budget.try_reserve(MemoryConsumer::Queries, 10 * MIB).unwrap();
+    budget.observe_process(75 * MIB);
+    assert_eq!(used(&budget, MemoryConsumer::Process), (15 * MIB, 15 * MIB));
+    assert_eq!(budget.elastic_target(), 55 * MIB);
+    budget.observe_process(500 * MIB);
+    assert_eq!(used(&budget, MemoryConsumer::Process).0, 20 * MIB, "an application has a heap of its own");
+    assert_eq!((budget.elastic_target(), budget.free_bytes()), (50 * MIB, 60 * MIB));
+    // What was reserved may not be in use yet.
+    budget.observe_process(20 * MIB);
+    assert_eq!((used(&budget, MemoryConsumer::Process).0, budget.elastic_target()), (0, 70 * MIB));
+}
+
+#[test]
 fn threads_never_reserve_more_than_there_is() {
     let budget = MemoryBudget::tiny(8 * MIB);
     std::thread::scope(|scope| {

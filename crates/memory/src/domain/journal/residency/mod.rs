@@ -17,8 +17,9 @@
 //! 3. *Changed pages are bounded.* Checkpoints start when they are a quarter of the budget's part, appenders
 //!    wait when they are half of it ([`super::checkpoint::policy`]).
 //!
-//! Resident memory is estimated by that of the process ([`pages::ProcessMemory`]) since the pages were
-//! counted; each turn of the hand counts them again.
+//! Resident memory is estimated by that of the process ([`pages::ProcessMemory`]) since the pages were counted.
+//! They are counted again at calm times only: counting a large pool takes so long that a scan would load more
+//! than fits meanwhile.
 //!
 //! Memory: a byte for each page of a pool that is larger than its part of the budget.
 
@@ -124,6 +125,12 @@ impl Residency {
         self.memory.observe(MemoryConsumer::PoolPages, before, bytes);
     }
 
+    /// Reports the pool's pages, and what the process has beside them.
+    fn observe_all(&self, bytes: u64, sweeper: &Sweeper) {
+        self.observe(bytes);
+        self.memory.observe_process(sweeper.process_bytes());
+    }
+
     /// Brings the pool down to its part of the budget, if it is above; returns the time until the next check.
     fn look(&self, shared: &Shared) -> Duration {
         let mapped = shared.mapping.mapped_bytes();
@@ -140,12 +147,14 @@ impl Residency {
                     pause = HUGE_PAUSE;
                 }
             }
-            self.observe(sweeper.estimate_idle(&shared.mapping));
+            let resident = sweeper.estimate_idle(&shared.mapping);
+            self.observe_all(resident, &sweeper);
             return pause;
         }
         sweeper.enable_single_faults(&shared.mapping);
         let mut resident = sweeper.estimate(&shared.mapping);
-        let room = (sweeper.growth_per_ms(resident) * ROOM_MS).clamp(target / 5, target / 2);
+        let growth = sweeper.growth_per_ms(resident);
+        let room = (growth * ROOM_MS).clamp(target / 5, target / 2);
         let (high, low) = (target - room / 2, target - room);
         let mut dropped = true;
         if resident > high {
@@ -155,9 +164,10 @@ impl Residency {
                 shared.background.request_checkpoint();
             }
         }
+        sweeper.recount_if_calm(&shared.mapping, growth, high.saturating_sub(resident));
         sweeper.note_usage(resident);
         self.remembered.store(sweeper.remembered_bytes(), Ordering::Relaxed);
-        self.observe(resident);
+        self.observe_all(resident, &sweeper);
         let headroom = high.saturating_sub(resident) / FASTEST_BYTES_PER_MS;
         // If no more pages can be evicted, a checkpoint wakes the keeper at its end.
         let pause_ms = if dropped { headroom.clamp(1, LOOK_MS_MAX) } else { WAIT_MS };
@@ -200,6 +210,8 @@ impl Shared {
 impl Drop for Residency {
     fn drop(&mut self) {
         self.observe(0);
+        // The keepers of other pools report it again.
+        self.memory.observe_process(0);
     }
 }
 

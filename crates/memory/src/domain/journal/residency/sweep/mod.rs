@@ -26,11 +26,15 @@ use crate::points::{LEAVING_PAGES_CLOSED, ONLY_CLEAN_PAGES_GO};
 use crate::pool::is_short_memory_requested;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes evicted together: those of a huge page, or of an extent where that is less.
 const SLICE_BYTES_MAX: u64 = 2 << 20;
 const SLICE_PAGES_MAX: usize = (SLICE_BYTES_MAX / PAGE_BYTES) as usize;
+/// Interval between two counts of the pool's pages; in between they are estimated.
+const RECOUNT: Duration = Duration::from_secs(2);
+/// Least number of pages whose states the system reports in a millisecond.
+const COUNTED_PAGES_PER_MS: u64 = 10_000;
 /// Number of slices between two reads of the process's memory.
 const SLICES_AT_ONCE: usize = 8;
 /// Number of pages of a slice that tests compare with the file on eviction.
@@ -63,6 +67,8 @@ pub(super) struct Sweeper {
     evicted: u64,
     /// Resident bytes of the pool, and of the process, at the last count.
     known: Option<(u64, u64)>,
+    /// Time of the last count.
+    counted: Instant,
     /// Bytes of the pool after the last check, and its time.
     left: (u64, Instant),
     pages: Vec<PageState>,
@@ -127,6 +133,7 @@ impl Sweeper {
             hand: 0,
             evicted: 0,
             known: None,
+            counted: Instant::now(),
             left: (0, Instant::now()),
             // As much as is ever needed.
             pages: Vec::with_capacity(SLICE_PAGES_MAX),
@@ -141,13 +148,18 @@ impl Sweeper {
 
     /// Approximate bytes of the pool in memory: the last count, plus the growth of the process since.
     pub(super) fn estimate(&mut self, mapping: &Mapping) -> u64 {
-        let process = self.process.resident_bytes().unwrap_or(0);
+        let process = self.process_bytes();
         let (pool, before) = match self.known {
             Some(known) => known,
             None => (self.count(mapping), process),
         };
         self.known = Some((pool, before));
         (pool + process).saturating_sub(before).min(mapping.mapped_bytes())
+    }
+
+    /// Resident bytes of the process.
+    pub(super) fn process_bytes(&self) -> u64 {
+        self.process.resident_bytes().unwrap_or(0)
     }
 
     /// As [`Sweeper::estimate`]; counts again if much seems to have changed since the last time.
@@ -179,7 +191,18 @@ impl Sweeper {
         self.left = (resident, Instant::now());
     }
 
+    /// Counts the pages again, if the last count is old and the pool has room for what is loaded meanwhile.
+    pub(super) fn recount_if_calm(&mut self, mapping: &Mapping, growth_per_ms: u64, headroom: u64) {
+        let pages = mapping.mapped_bytes() / PAGE_BYTES;
+        let duration_ms = pages / COUNTED_PAGES_PER_MS + 1;
+        if self.counted.elapsed() >= RECOUNT && growth_per_ms * duration_ms * 2 < headroom {
+            self.known = None;
+            self.estimate(mapping);
+        }
+    }
+
     fn count(&mut self, mapping: &Mapping) -> u64 {
+        self.counted = Instant::now();
         let mut pages = 0;
         for slice in 0..self.slices(mapping) {
             pages += self.read(mapping, &self.range(slice)) as u64;
@@ -218,12 +241,7 @@ impl Sweeper {
                     break;
                 }
             }
-            if self.hand >= slices {
-                self.hand = 0;
-                // Pages returned behind the hand: it is time to count again.
-                self.known = None;
-                resident = self.estimate(mapping);
-            }
+            self.hand = if self.hand >= slices { 0 } else { self.hand };
             let urgent = resident > target || visited >= slices;
             urgent_visits += usize::from(urgent);
             let count = self.visit(shared, self.hand, urgent);
