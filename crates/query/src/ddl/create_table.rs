@@ -2,7 +2,7 @@
 
 use crate::ddl::table_definition;
 use crate::ddl::table_options;
-use crate::dml::statements::insert_frame;
+use crate::dml::writer::TableWriter;
 use crate::error::Result;
 use crate::parser::names::table_name;
 use crate::parser::statement::query_statement;
@@ -90,12 +90,13 @@ impl Drop for Unfilled<'_> {
 async fn fill(session: &SessionCore, name: &str, frame: DataFrame) -> Result<u64> {
     let table = session.catalog.table(name)?;
     let began = Instant::now();
-    let writer = session.catalog.begin()?;
-    session.attend(&writer);
+    let tx = session.catalog.begin()?;
+    session.attend(&tx);
     let targets: Vec<usize> = (0..table.schema().visible_columns().len()).collect();
-    let rows = insert_frame(session, &writer, &table, &targets, frame).await?;
-    commit_after(began, &writer, session.durability, &session.running).await?;
-    Ok(rows)
+    let mut writer = TableWriter::new(session, &table, &targets)?;
+    writer.write_query(session, &tx, frame).await?;
+    commit_after(began, &tx, session.durability, &session.running).await?;
+    Ok(writer.written)
 }
 
 async fn make_table(

@@ -1,7 +1,6 @@
 //! INSERT, UPDATE and DELETE: from computed rows to rows of tables.
 //!
-//! [`statements`] is the entry; [`modify`] takes over where there are defaults, checks, ON CONFLICT or
-//! RETURNING.
+//! [`statements`] is the entry; new rows go through [`writer`], those of COPY and CREATE TABLE AS too.
 
 pub(crate) mod assignment;
 pub(crate) mod checks;
@@ -11,9 +10,9 @@ pub(crate) mod defaults;
 pub(crate) mod expressions;
 pub(crate) mod identity;
 pub(crate) mod literal_rows;
-pub(crate) mod modify;
+pub(crate) mod returning;
 pub(crate) mod row_query;
 pub(crate) mod rows;
 pub(crate) mod source;
 pub(crate) mod statements;
-pub(crate) mod write;
+pub(crate) mod writer;

@@ -52,19 +52,6 @@ pub(crate) struct ChangeSource {
     pub(crate) name: String,
 }
 
-/// Source of a plain INSERT; [`any_insert`] is for those with ON CONFLICT, RETURNING, defaults or checks.
-pub(crate) fn insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSource> {
-    refuse("INSERT", &[(insert.on.is_some(), "ON CONFLICT"), (insert.returning.is_some(), "RETURNING")])?;
-    let source = any_insert(catalog, insert)?;
-    check_plain("INSERT", &source.table)?;
-    Ok(source)
-}
-
-/// Refuses a table with defaults, checks or other rules, which a plain write would skip.
-fn check_plain(verb: &str, table: &Table) -> Result<()> {
-    refuse(verb, &[(!table.is_plain(), "a table with defaults or checks, taken for a plain one,")])
-}
-
 /// Table of an INSERT.
 pub(crate) fn inserted_table(catalog: &Catalog, insert: &Insert) -> Result<Arc<Table>> {
     let TableObject::TableName(name) = &insert.table else {
@@ -78,8 +65,8 @@ pub(crate) fn written(catalog: &Catalog, verb: &str, name: &str) -> Result<Arc<T
     catalog.table(name).map_err(|error| not_written(catalog, verb, name).unwrap_or_else(|| error.into()))
 }
 
-/// Source of any INSERT.
-pub(crate) fn any_insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSource> {
+/// Source of an INSERT.
+pub(crate) fn insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSource> {
     refuse(
         "INSERT",
         &[
@@ -134,15 +121,8 @@ fn type_texts(query: &mut Query, table: &Table, targets: &[usize]) {
     }
 }
 
+/// Source of an UPDATE.
 pub(crate) fn update(catalog: &Catalog, update: &Update) -> Result<ChangeSource> {
-    refuse("UPDATE", &[(update.returning.is_some(), "RETURNING")])?;
-    let source = any_update(catalog, update)?;
-    check_plain("UPDATE", &source.table)?;
-    Ok(source)
-}
-
-/// Source of any UPDATE.
-pub(crate) fn any_update(catalog: &Catalog, update: &Update) -> Result<ChangeSource> {
     refuse(
         "UPDATE",
         &[
@@ -174,13 +154,8 @@ pub(crate) fn assigned_columns(table: &Table, assignments: &[Assignment]) -> Res
     column_indexes(table, names?.into_iter())
 }
 
+/// Source of a DELETE: the keys; all columns if it returns some.
 pub(crate) fn delete(catalog: &Catalog, delete: &Delete) -> Result<ChangeSource> {
-    refuse("DELETE", &[(delete.returning.is_some(), "RETURNING")])?;
-    any_delete(catalog, delete)
-}
-
-/// Source of any DELETE: the keys; all columns if it returns some.
-pub(crate) fn any_delete(catalog: &Catalog, delete: &Delete) -> Result<ChangeSource> {
     refuse(
         "DELETE",
         &[

@@ -1,89 +1,83 @@
 //! INSERT, UPDATE and DELETE: from the statement to the rows that are written.
+//!
+//! - All rows of an UPDATE or DELETE are computed before the first is written, so that a statement never sees
+//!   its own effects; new rows are written by [`crate::dml::writer`].
+//! - An UPDATE that changes keys or unique values may swap or shift them: they have to be distinct in the end
+//!   only ([`update_many`](entresol_tables::Table::update_many)).
+//! - Errors leave the writes so far in the transaction; the caller rolls back to its mark.
+//!
+//! Memory: the computed batches of an UPDATE or DELETE; for an INSERT one batch.
 
 use crate::dml::assignment;
+use crate::dml::checks::Checks;
+use crate::dml::conflict::OnConflict;
+use crate::dml::defaults;
+use crate::dml::identity;
 use crate::dml::literal_rows;
-use crate::dml::modify;
+use crate::dml::returning::{Returning, outcome};
 use crate::dml::source::{self, ChangeSource, InsertSource};
-use crate::dml::write;
+use crate::dml::writer::TableWriter;
 use crate::error::{Error, Result};
 use crate::parser::statement::query_statement;
 use crate::planner::query::plan_query;
+use crate::postgres::time_zones::Zone;
 use crate::session::core::SessionCore;
 use crate::session::result::Outcome;
 use crate::session::row_buffer::RowBuffer;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::dataframe::DataFrame;
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::Statement;
-use datafusion::sql::sqlparser::ast::{Delete, Insert, Update};
-use entresol_tables::Catalog;
-use entresol_tables::{Row, Table, Value};
+use datafusion::sql::sqlparser::ast::{Delete, Insert, Query, SetExpr, Statement, Update};
+use entresol_tables::{Catalog, Row, Value};
 use entresol_transactions::Transaction;
-use futures::StreamExt;
 use std::sync::Arc;
 
+/// Runs an INSERT.
 pub(crate) async fn insert(
     session: &SessionCore,
     tx: &Arc<Transaction>,
     statement: &Insert,
 ) -> Result<Outcome> {
-    if modify::handles_insert(&session.catalog, statement)? {
-        return modify::insert(session, tx, statement).await;
-    }
-    let source = source::insert(&session.catalog, statement)?;
-    let rows = insert_from(session, tx, &source).await?;
-    Ok(Outcome::Count { verb: "INSERT", rows })
-}
-
-async fn insert_from(session: &SessionCore, tx: &Arc<Transaction>, source: &InsertSource) -> Result<u64> {
-    let table = &source.table;
-    let Some(query) = &source.query else {
-        let row: Row = vec![Value::Null; table.schema().visible_columns().len()];
-        table.insert(tx, &row)?;
-        return Ok(1);
+    let mut source = source::insert(&session.catalog, statement)?;
+    let table = Arc::clone(&source.table);
+    identity::check_inserted(&session.catalog, &table, &source.targets, statement)?;
+    let conflict = match &statement.on {
+        Some(on) => Some(OnConflict::new(session, &table, &source.name, on).await?),
+        None => None,
     };
-    if let Some(rows) = literal_rows::rows(source, query, &[], &session.zone) {
-        return insert_rows(tx, table, &rows);
+    let returning = Returning::new(session, &table, &source.name, statement.returning.as_deref()).await?;
+    let writer =
+        |given: &[usize]| Ok::<_, Error>(TableWriter::new(session, &table, given)?.with(conflict, returning));
+    let Some(mut query) = source.query.take() else {
+        let mut rows = vec![defaults::empty_row(table.schema())];
+        let mut writer = writer(&[])?;
+        writer.complete(&mut rows)?;
+        writer.write(session, tx, rows).await?;
+        return Ok(outcome("INSERT", writer.written, writer.returning));
+    };
+    defaults::spell_out(&mut query, &table, &source.targets)?;
+    if let Some(mut rows) = literal_rows::rows(&source, &query, &[], &session.zone) {
+        let mut writer = writer(&source.targets[..width(&query)])?;
+        writer.complete(&mut rows)?;
+        writer.write(session, tx, rows).await?;
+        return Ok(outcome("INSERT", writer.written, writer.returning));
     }
-    let frame = plan_query(session, query_statement(query.clone())).await?;
-    check_columns(source, &frame)?;
-    insert_frame(session, tx, table, &source.targets, frame).await
+    let frame = plan_query(session, query_statement(query)).await?;
+    check_columns(&source, &frame)?;
+    let mut writer = writer(&source.targets[..frame.schema().fields().len()])?;
+    writer.write_query(session, tx, frame).await?;
+    Ok(outcome("INSERT", writer.written, writer.returning))
 }
 
-/// Inserts rows that need no query.
-pub(crate) fn insert_rows(tx: &Transaction, table: &Table, rows: &[Row]) -> Result<u64> {
-    match rows {
-        [row] => table.insert(tx, row)?,
-        rows => table.insert_many(tx, rows)?,
+/// Number of values in a row of VALUES.
+fn width(query: &Query) -> usize {
+    match query.body.as_ref() {
+        SetExpr::Values(values) => values.rows.first().map_or(0, |row| row.len()),
+        _ => 0,
     }
-    Ok(rows.len() as u64)
 }
 
-/// Inserts the rows of a query as they are computed, unless it reads the table that they go to.
-pub(crate) async fn insert_frame(
-    session: &SessionCore,
-    tx: &Arc<Transaction>,
-    table: &Table,
-    targets: &[usize],
-    frame: DataFrame,
-) -> Result<u64> {
-    let zone = &session.zone;
-    let mut inserted = 0;
-    if reads(frame.logical_plan(), table)? {
-        for batch in RowBuffer::of_query(session, frame).await?.batches() {
-            inserted += write::insert(tx, table, targets, batch, zone)?;
-        }
-        return Ok(inserted);
-    }
-    let mut stream = frame.execute_stream().await?;
-    while let Some(batch) = stream.next().await {
-        inserted += write::insert(tx, table, targets, &batch?, zone)?;
-    }
-    Ok(inserted)
-}
-
-pub(crate) fn check_columns(source: &InsertSource, frame: &DataFrame) -> Result<()> {
+fn check_columns(source: &InsertSource, frame: &DataFrame) -> Result<()> {
     let (found, expected) = (frame.schema().fields().len(), source.targets.len());
     if found > expected || (source.listed && found < expected) {
         let table = source.table.name();
@@ -96,51 +90,81 @@ pub(crate) fn check_columns(source: &InsertSource, frame: &DataFrame) -> Result<
     Ok(())
 }
 
-/// Returns true if a plan scans a table of this name; subqueries count.
-pub(crate) fn reads(plan: &LogicalPlan, table: &Table) -> Result<bool> {
-    let mut found = false;
-    plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::TableScan(scan) = node
-            && scan.table_name.table() == table.name()
-        {
-            found = true;
-            return Ok(TreeNodeRecursion::Stop);
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(found)
-}
-
+/// Runs an UPDATE.
 pub(crate) async fn update(
     session: &SessionCore,
     tx: &Arc<Transaction>,
     statement: &Update,
 ) -> Result<Outcome> {
-    if modify::handles_update(&session.catalog, statement) {
-        return modify::update(session, tx, statement).await;
-    }
     let source = source::update(&session.catalog, statement)?;
+    let table = &source.table;
+    let values = statement.assignments.iter().map(|assignment| &assignment.value);
+    let assigned = source.assigned.iter().copied().zip(values);
+    identity::check_assigned(&session.catalog, table, assigned)?;
     let changes = changes(session, &source).await?;
-    let rows = write::update(tx, &source, changes.batches(), &session.zone)?;
-    Ok(Outcome::Count { verb: "UPDATE", rows })
+    let (old_keys, rows) = updated(&source, changes.batches(), &session.zone)?;
+    if !table.definition().checks.is_empty() {
+        Checks::new(session.context.state(), table)?.check(&rows)?;
+    }
+    let mut returning = Returning::new(session, table, &source.name, statement.returning.as_deref()).await?;
+    if let Some(returning) = &mut returning {
+        returning.add(session, &rows.iter().collect::<Vec<_>>()).await?;
+    }
+    let key_assigned = source.assigned.iter().any(|column| table.schema().key().contains(column));
+    if key_assigned || !table.indexes().is_empty() {
+        table.update_many(tx, &old_keys, &rows)?;
+    } else {
+        table.upsert_many(tx, &rows)?;
+    }
+    Ok(outcome("UPDATE", rows.len() as u64, returning))
 }
 
+/// Runs a DELETE.
 pub(crate) async fn delete(
     session: &SessionCore,
     tx: &Arc<Transaction>,
     statement: &Delete,
 ) -> Result<Outcome> {
-    if modify::handles_delete(statement) {
-        return modify::delete(session, tx, statement).await;
-    }
     let source = source::delete(&session.catalog, statement)?;
     let changes = changes(session, &source).await?;
-    let rows = write::delete(tx, &source, changes.batches(), &session.zone)?;
-    Ok(Outcome::Count { verb: "DELETE", rows })
+    let ChangeSource { table, old, .. } = &source;
+    let mut returning = Returning::new(session, table, &source.name, statement.returning.as_deref()).await?;
+    if let Some(returning) = &mut returning {
+        for batch in changes.batches() {
+            let rows = assignment::rows(table, old, batch, &session.zone)?;
+            returning.add(session, &rows.iter().collect::<Vec<_>>()).await?;
+        }
+    }
+    let mut deleted = 0;
+    for batch in changes.batches() {
+        let rows = assignment::rows(table, old, batch, &session.zone)?;
+        let keys: Vec<Row> = rows.iter().map(|row| table.key_of(row)).collect();
+        deleted += table.delete_many(tx, &keys)? as u64;
+    }
+    Ok(outcome("DELETE", deleted, returning))
+}
+
+/// Old keys of the rows that an UPDATE computed, and the complete new rows.
+fn updated(source: &ChangeSource, batches: &[RecordBatch], zone: &Zone) -> Result<(Vec<Row>, Vec<Row>)> {
+    let table = &source.table;
+    let (mut old_keys, mut updated) = (Vec::new(), Vec::new());
+    for batch in batches {
+        let old = batch.project(&(0..source.old.len()).collect::<Vec<_>>())?;
+        let new = batch.project(&(source.old.len()..batch.num_columns()).collect::<Vec<_>>())?;
+        let mut rows = assignment::rows(table, &source.old, &old, zone)?;
+        old_keys.extend(rows.iter().map(|row| table.key_of(row)));
+        for (row, mut values) in rows.iter_mut().zip(assignment::rows(table, &source.assigned, &new, zone)?) {
+            for &column in &source.assigned {
+                row[column] = std::mem::replace(&mut values[column], Value::Null);
+            }
+        }
+        updated.extend(rows);
+    }
+    Ok((old_keys, updated))
 }
 
 /// The keys of the rows that a statement changes, and their new values.
-pub(crate) async fn changes(session: &SessionCore, source: &ChangeSource) -> Result<RowBuffer> {
+async fn changes(session: &SessionCore, source: &ChangeSource) -> Result<RowBuffer> {
     let frame = plan_query(session, query_statement(source.query.clone())).await?;
     let new = frame.schema().fields().iter().skip(source.old.len());
     for (field, &target) in new.zip(&source.assigned) {
@@ -165,9 +189,9 @@ pub(crate) fn planned_statement(catalog: &Catalog, statement: EngineStatement) -
 fn explained(catalog: &Catalog, statement: EngineStatement) -> Result<EngineStatement> {
     let EngineStatement::Statement(inner) = &statement else { return Ok(statement) };
     let query = match inner.as_ref() {
-        Statement::Insert(insert) => source::any_insert(catalog, insert)?.query,
-        Statement::Update(update) => Some(source::any_update(catalog, update)?.query),
-        Statement::Delete(delete) => Some(source::any_delete(catalog, delete)?.query),
+        Statement::Insert(insert) => source::insert(catalog, insert)?.query,
+        Statement::Update(update) => Some(source::update(catalog, update)?.query),
+        Statement::Delete(delete) => Some(source::delete(catalog, delete)?.query),
         _ => return Ok(statement),
     };
     let query = query.ok_or_else(|| Error::unsupported("EXPLAIN of DEFAULT VALUES"))?;

@@ -2,10 +2,8 @@
 
 use super::decode::{Decoder, Field};
 use super::no_lines;
-use crate::dml::checks::Checks;
-use crate::dml::defaults::Defaults;
 use crate::dml::source;
-use crate::dml::statements as dml_statements;
+use crate::dml::writer::TableWriter;
 use crate::error::{Error, Result};
 use crate::execution::authorization::authorize_copy;
 use crate::execution::session::Session;
@@ -21,7 +19,7 @@ use crate::session::commit::commit;
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
 use entresol_memory::Durability;
-use entresol_tables::{DataType, Error as TableError, Row, Table, Value};
+use entresol_tables::{DataType, Error as TableError, Row, Value};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
@@ -63,16 +61,16 @@ impl Input {
 
 /// Target table and columns.
 struct Target {
-    table: Arc<Table>,
-    columns: Vec<usize>,
-    defaults: Defaults,
-    checks: Checks,
+    writer: TableWriter,
     zone: Zone,
 }
 
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Target").field("table", &self.table).field("columns", &self.columns).finish()
+        f.debug_struct("Target")
+            .field("table", self.writer.table())
+            .field("columns", &self.writer.given())
+            .finish()
     }
 }
 
@@ -129,11 +127,9 @@ impl Session {
             None => self.core.catalog.begin()?,
         };
         self.core.attend(&transaction);
-        let state = self.core.context.state();
-        let defaults = Defaults::new(state.clone(), &table, &columns)?;
-        let checks = Checks::new(state, &table)?;
+        let writer = TableWriter::new(&self.core, &table, &columns)?;
         Ok(CopyIn {
-            target: Target { table, columns, defaults, checks, zone: self.core.zone.clone() },
+            target: Target { writer, zone: self.core.zone.clone() },
             input: match &statement.layout {
                 Layout::Lines(options) => Input::Lines(Decoder::new(options.clone())),
                 Layout::Binary => Input::Rows(0),
@@ -150,19 +146,19 @@ impl Session {
 impl CopyIn {
     /// Number of columns of a line.
     pub fn columns(&self) -> usize {
-        self.target.columns.len()
+        self.target.writer.given().len()
     }
 
     /// The table.
     pub fn table(&self) -> &str {
-        self.target.table.name()
+        self.target.writer.table().name()
     }
 
     /// The types of the columns.
     pub fn types(&self) -> Vec<ArrowType> {
-        let columns = self.target.table.schema().visible_columns();
+        let columns = self.target.writer.table().schema().visible_columns();
         let zone = self.target.zone.name();
-        self.target.columns.iter().map(|&column| arrow_type(columns[column].data_type, zone)).collect()
+        self.target.writer.given().iter().map(|&column| arrow_type(columns[column].data_type, zone)).collect()
     }
 
     /// Decodes the next chunk of any size. After an error the COPY has failed: drop it.
@@ -229,7 +225,7 @@ impl CopyIn {
         let error = match error {
             // Errors of lines have their line number; those of rows and values have it in their message.
             Error::Coded { sqlstate, message } if !message.contains("(COPY ") => {
-                let (table, line) = (self.target.table.name(), self.input.line());
+                let (table, line) = (self.target.writer.table().name(), self.input.line());
                 Error::coded(sqlstate, format!("{message} (COPY {table}, line {line})"))
             }
             error => error,
@@ -253,22 +249,22 @@ impl Drop for CopyIn {
 impl Target {
     /// Converts the fields of a line to a row.
     fn row(&self, line: u64, fields: Vec<Field>) -> Result<Row> {
-        let schema = self.table.schema();
+        let schema = self.writer.table().schema();
         let columns = schema.visible_columns();
         let place = |column: Option<&str>| {
             let column = column.map_or(String::new(), |column| format!(", column {column}"));
-            format!("(COPY {}, line {line}{column})", self.table.name())
+            format!("(COPY {}, line {line}{column})", self.writer.table().name())
         };
-        if fields.len() > self.columns.len() {
+        if fields.len() > self.writer.given().len() {
             let message = format!("extra data after last expected column {}", place(None));
             return Err(Error::coded("22P04", message));
         }
-        if let Some(&missing) = self.columns.get(fields.len()) {
+        if let Some(&missing) = self.writer.given().get(fields.len()) {
             let name = &columns[missing].name;
             return Err(Error::coded("22P04", format!("missing data for column \"{name}\" {}", place(None))));
         }
         let mut row = vec![Value::Null; columns.len()];
-        for (field, &target) in fields.into_iter().zip(&self.columns) {
+        for (field, &target) in fields.into_iter().zip(self.writer.given()) {
             let Some(text) = field else { continue };
             let column = &columns[target];
             row[target] = match column.data_type {
@@ -299,13 +295,13 @@ impl Target {
 
     /// Converts values to a row.
     fn row_of(&self, values: &[ScalarValue]) -> Result<Row> {
-        let columns = self.table.schema().visible_columns();
-        if values.len() != self.columns.len() {
-            let (found, expected) = (values.len(), self.columns.len());
+        let columns = self.writer.table().schema().visible_columns();
+        if values.len() != self.writer.given().len() {
+            let (found, expected) = (values.len(), self.writer.given().len());
             return Err(Error::coded("22P04", format!("row field count is {found}, expected {expected}")));
         }
         let mut row = vec![Value::Null; columns.len()];
-        for (value, &target) in values.iter().zip(&self.columns) {
+        for (value, &target) in values.iter().zip(self.writer.given()) {
             let column = &columns[target];
             row[target] = exact(value, column.data_type).ok_or_else(|| {
                 let (found, name, wanted) = (value.data_type(), &column.name, column.data_type);
@@ -315,27 +311,22 @@ impl Target {
         Ok(row)
     }
 
-    fn insert(&self, tx: &Transaction, rows: &[Row]) -> Result<u64> {
-        self.checks.check(rows)?;
-        dml_statements::insert_rows(tx, &self.table, rows)
-    }
-
     /// Writes the rows of a batch; an error names the first line that is wrong.
     fn write(&self, tx: &Transaction, batch: &mut Vec<(u64, Row)>) -> Result<u64> {
         let (lines, mut rows): (Vec<u64>, Vec<Row>) = std::mem::take(batch).into_iter().unzip();
         if rows.is_empty() {
             return Ok(0);
         }
-        self.defaults.fill(&mut rows)?;
-        let Err(error) = self.insert(tx, &rows) else { return Ok(rows.len() as u64) };
+        self.writer.complete(&mut rows)?;
+        let Err(error) = self.writer.insert(tx, &rows) else { return Ok(rows.len() as u64) };
         if error.interrupt().is_some() {
             return Err(error);
         }
         // None of them was written: writing them one by one finds the one that is wrong.
         for (line, row) in lines.iter().zip(&rows) {
-            if let Err(error) = self.insert(tx, std::slice::from_ref(row)) {
+            if let Err(error) = self.writer.insert(tx, std::slice::from_ref(row)) {
                 return Err(Error::Copy {
-                    table: self.table.name().to_owned(),
+                    table: self.writer.table().name().to_owned(),
                     line: *line,
                     error: Box::new(error),
                 });

@@ -27,10 +27,10 @@ mod run;
 use self::cacheability::{Cacheability, cacheability};
 use crate::dml::defaults;
 use crate::dml::literal_rows;
-use crate::dml::modify;
-use crate::dml::modify::Returning;
+use crate::dml::returning::Returning;
 use crate::dml::source::{self, InsertSource};
 use crate::dml::statements as dml_statements;
+use crate::dml::writer::insert_rows;
 use crate::error::{Error, Result};
 use crate::execution::authorization::{authorize, authorize_copy};
 use crate::execution::cursor::CursorUse;
@@ -125,9 +125,7 @@ impl Execution {
             Execution::Insert(source, zone) => {
                 let rows =
                     source.query.as_ref().and_then(|query| literal_rows::rows(source, query, values, zone));
-                let count = rows
-                    .map(|rows| dml_statements::insert_rows(transaction, &source.table, &rows))
-                    .transpose()?;
+                let count = rows.map(|rows| insert_rows(transaction, &source.table, &rows)).transpose()?;
                 Ok(count.map(|count| Short::Count("INSERT", count)))
             }
             Execution::Query { .. } | Execution::Text => Ok(None),
@@ -379,7 +377,7 @@ impl Session {
                 )
             }
             Command::Update(update) => {
-                let source = source::any_update(&self.core.catalog, update)?;
+                let source = source::update(&self.core.catalog, update)?;
                 let returning = update.returning.as_deref();
                 let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
                 let columns = source.assigned.iter().map(|&column| &source.table.schema().columns()[column]);
@@ -390,7 +388,7 @@ impl Session {
                 (Execution::Text, returned)
             }
             Command::Delete(delete) => {
-                let source = source::any_delete(&self.core.catalog, delete)?;
+                let source = source::delete(&self.core.catalog, delete)?;
                 let returning = delete.returning.as_deref();
                 let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
                 let query = query_statement(source.query);
@@ -420,7 +418,7 @@ impl Session {
     /// Parts of an INSERT that are known without planning; adds the types of parameters that are assigned to
     /// columns.
     fn inserting(&self, insert: &Insert, types: &mut Types, count: usize) -> Result<Inserting> {
-        let source = source::any_insert(&self.core.catalog, insert)?;
+        let source = source::insert(&self.core.catalog, insert)?;
         let mut inserting = Inserting { source, spelled: None, short: false };
         let source = &inserting.source;
         if let Some(query) = &source.query {
@@ -432,7 +430,7 @@ impl Session {
             // Values of the right types, whatever they are, tell whether only they decide.
             let sample = types.sample(count)?;
             // What concerns nothing but the rows themselves.
-            let plain = !modify::handles_insert(&self.core.catalog, insert)?;
+            let plain = insert.on.is_none() && insert.returning.is_none() && source.table.is_plain();
             inserting.short = plain && literal_rows::rows(source, &query, &sample, &self.core.zone).is_some();
             inserting.spelled = Some(query);
         }

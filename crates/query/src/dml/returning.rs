@@ -1,0 +1,73 @@
+//! RETURNING: values computed from the rows that a statement writes.
+
+use crate::dml::computation::Computation;
+use crate::dml::expressions::returned_items;
+use crate::dml::rows;
+use crate::error::Result;
+use crate::postgres::types::visible_schema;
+use crate::session::core::SessionCore;
+use crate::session::result::Outcome;
+use crate::session::row_buffer::RowBuffer;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast::SelectItem;
+use entresol_tables::{Column, Row, Table};
+
+/// RETURNING of one statement: its expressions, and their values for the rows so far.
+pub(crate) struct Returning {
+    computation: Computation,
+    columns: Vec<Column>,
+    schema: SchemaRef,
+    computed: RowBuffer,
+}
+
+impl Returning {
+    /// Plans the RETURNING of a statement, if there is one; `name` is the table's alias.
+    pub(crate) async fn new(
+        session: &SessionCore,
+        table: &Table,
+        name: &str,
+        items: Option<&[SelectItem]>,
+    ) -> Result<Option<Returning>> {
+        let Some(items) = items else { return Ok(None) };
+        let schema = visible_schema(table.schema(), session.zone.name());
+        let relations = [(name, &schema)];
+        let items = returned_items(items, &relations)?;
+        let computation = Computation::new(session, "RETURNING", &relations, &items).await?;
+        let columns = table.schema().visible_columns().to_vec();
+        let computed = RowBuffer::new(session);
+        Ok(Some(Returning { computation, columns, schema, computed }))
+    }
+
+    /// Columns of its result.
+    pub(crate) fn fields(&self) -> SchemaRef {
+        self.computation.fields()
+    }
+
+    /// The plan of its query, if there are subqueries.
+    pub(crate) fn plan(&self) -> Option<&LogicalPlan> {
+        self.computation.plan()
+    }
+
+    /// Returns true if its expressions read tables, which they see as they were before the statement.
+    pub(crate) fn reads_tables(&self) -> bool {
+        self.computation.reads_tables()
+    }
+
+    /// Adds the values of rows.
+    pub(crate) async fn add(&mut self, session: &SessionCore, rows: &[&Row]) -> Result<()> {
+        let batch = rows::batch(&self.schema, &self.columns, rows)?;
+        self.computed.push(self.computation.of(session, &batch).await?)
+    }
+}
+
+/// Result of a statement, with the rows of RETURNING.
+pub(crate) fn outcome(verb: &'static str, rows: u64, returning: Option<Returning>) -> Outcome {
+    let Some(returning) = returning else {
+        return Outcome::Count { verb, rows };
+    };
+    let computed = returning.computed.batches().first();
+    let schema = computed.map_or_else(|| returning.fields(), RecordBatch::schema);
+    Outcome::Returned { verb, rows, returned: returning.computed.into_stream(schema) }
+}
