@@ -307,6 +307,50 @@ impl OrderedIndex {
         on_tree!(self, tree => scan(tree, from, (width_bytes, enough), entries))
     }
 
+    /// Appends the entries before a key, in descending order, leaf after leaf until there are at least `enough`
+    /// more; returns the key (exclusive) to continue before. A bound longer than the keys is truncated and
+    /// included. Cost: a descent for each leaf.
+    pub fn scan_back(
+        &self,
+        before: Bound<&[u8]>,
+        enough: usize,
+        entries: &mut Vec<(KeyBytes, u64)>,
+    ) -> Result<Option<KeyBytes>> {
+        fn scan_back<K: TreeKey>(
+            tree: &FpTree<K>,
+            before: Bound<&[u8]>,
+            (width_bytes, enough): (usize, usize),
+            entries: &mut Vec<(KeyBytes, u64)>,
+        ) -> Result<Option<KeyBytes>> {
+            let cut = |bytes: &[u8]| bytes.len() > width_bytes;
+            let key = |bytes| K::from_bytes(bytes).expect("truncated to the width");
+            let bound = match before {
+                Bound::Unbounded => Bound::Unbounded,
+                Bound::Included(bytes) | Bound::Excluded(bytes) if cut(bytes) => {
+                    Bound::Included(key(&bytes[..width_bytes]))
+                }
+                Bound::Included(bytes) => Bound::Included(key(bytes)),
+                Bound::Excluded(bytes) => Bound::Excluded(key(bytes)),
+            };
+            tree.visit_back(bound, enough, |stored, value| {
+                entries.push((K::to_bytes(tree.pool(), stored), value));
+            })
+        }
+        let width_bytes = self.key_bytes_max();
+        on_tree!(self, tree => scan_back(tree, before, (width_bytes, enough), entries))
+    }
+
+    /// Returns keys that divide the index into parts of about equal size, in ascending order; see
+    /// [`FpTree::cut_points`].
+    pub fn cut_points(&self, wanted: usize) -> Vec<KeyBytes> {
+        on_tree!(self, tree => tree.cut_points(wanted))
+    }
+
+    /// Estimates the number of keys; see [`FpTree::estimated_keys`].
+    pub fn estimated_keys(&self) -> u64 {
+        on_tree!(self, tree => tree.estimated_keys())
+    }
+
     /// Finds the first entry at or after each of some keys, which fit the index, in any order; `found` is
     /// cleared first.
     pub fn first_from_each<B: AsRef<[u8]>>(

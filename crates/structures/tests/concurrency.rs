@@ -4,7 +4,7 @@
 
 use entresol_memory::crash::{Concurrent, MapOperation, apply_to_key};
 use entresol_memory::{Env, Pool, PoolOptions};
-use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
+use entresol_structures::{Inserted, KeyBytes, KeyWidth, OrderedIndex};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -100,9 +100,62 @@ fn read_along(index: &OrderedIndex, width: KeyWidth, keys: u64, seed: u64, stop:
         let enough = [1, 100, 1000][numbers[0] as usize % 3];
         index.scan(Bound::Included(&wanted[0]), enough, &mut entries).unwrap();
         assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
+        index.scan_back(Bound::Included(&wanted[1]), enough, &mut entries).unwrap();
         for (found, value) in &entries {
             assert_eq!(found.as_slice(), key(width, value >> 32));
         }
+    }
+}
+
+/// Scans in both directions return every key that stays, in order, while those between come and go.
+#[test]
+fn scans_in_both_directions_miss_no_key_that_stays() {
+    const KEYS: u64 = 20_000;
+    const EVERY: u64 = 5;
+    for width in [KeyWidth::Eight, KeyWidth::Variable] {
+        let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
+        let index = create(&pool, width);
+        for number in (0..KEYS).step_by(EVERY as usize) {
+            index.insert(&key(width, number), number, pool.publication()).unwrap();
+        }
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (index, pool, stop) = (&index, &pool, &stop);
+            scope.spawn(move || {
+                // Waves through the whole range: leaves fill and split, then merge and are freed.
+                while !stop.load(Ordering::Relaxed) {
+                    for number in (0..KEYS).filter(|number| number % EVERY != 0) {
+                        index.insert(&key(width, number), number, pool.publication()).unwrap();
+                    }
+                    for number in (0..KEYS).filter(|number| number % EVERY != 0) {
+                        index.remove(&key(width, number), pool.publication()).unwrap();
+                    }
+                }
+            });
+            for round in 0..30 {
+                let (mut forward, mut backward) = (Vec::new(), Vec::new());
+                let mut from: Bound<KeyBytes> = Bound::Unbounded;
+                while let Some(next) =
+                    index.scan(from.as_ref().map(|key| &key[..]), 1 + round, &mut forward).unwrap()
+                {
+                    from = Bound::Included(next);
+                }
+                let mut before: Bound<KeyBytes> = Bound::Unbounded;
+                while let Some(next) =
+                    index.scan_back(before.as_ref().map(|key| &key[..]), 1 + round, &mut backward).unwrap()
+                {
+                    before = Bound::Excluded(next);
+                }
+                backward.reverse();
+                for entries in [forward, backward] {
+                    assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
+                    let stay = entries.iter().filter(|(_, value)| value % EVERY == 0).count() as u64;
+                    assert_eq!(stay, KEYS / EVERY, "round {round}");
+                }
+                assert!(index.cut_points(16).is_sorted_by(|a, b| a < b));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
     }
 }
 

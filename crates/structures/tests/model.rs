@@ -64,6 +64,20 @@ fn whole(index: &OrderedIndex) -> Vec<(KeyBytes, u64)> {
     }
 }
 
+/// All entries in descending order, by batches of any size.
+fn backwards(index: &OrderedIndex) -> Vec<(KeyBytes, u64)> {
+    let mut entries = Vec::new();
+    let mut before: Bound<KeyBytes> = Bound::Unbounded;
+    for enough in (1..).step_by(17) {
+        let bound = before.as_ref().map(|key| &key[..]);
+        match index.scan_back(bound, enough, &mut entries).unwrap() {
+            Some(next) => before = Bound::Excluded(next),
+            None => break,
+        }
+    }
+    entries
+}
+
 fn assert_same(index: &OrderedIndex, model: &BTreeMap<Vec<u8>, u64>) {
     let entries = whole(index);
     let mut at_once = Vec::new();
@@ -71,9 +85,14 @@ fn assert_same(index: &OrderedIndex, model: &BTreeMap<Vec<u8>, u64>) {
     assert_eq!(at_once, entries);
     let expected: Vec<_> = model.iter().map(|(k, v)| (KeyBytes::from_slice(k), *v)).collect();
     assert_eq!(entries, expected);
+    assert_eq!(backwards(index), expected.into_iter().rev().collect::<Vec<_>>());
+    let cuts = index.cut_points(8);
+    assert!(cuts.is_sorted_by(|cut, next| cut < next), "{cuts:?}");
     assert_eq!(index.last_key().unwrap().as_deref(), model.last_key_value().map(|(k, _)| k.as_slice()));
     index.check(|_| {}).unwrap();
     assert_eq!(index.stats().keys, model.len() as u64);
+    let leaves = index.stats().leaves;
+    assert!((1..=leaves * 64).contains(&index.estimated_keys().max(1)), "{leaves} leaves");
 }
 
 #[derive(Debug, Clone)]
@@ -142,6 +161,13 @@ fn run(width: KeyWidth, steps: &[Step]) {
                 let bound = if inclusive { Bound::Included(&key[..]) } else { Bound::Excluded(&key[..]) };
                 let mut entries = Vec::new();
                 index.scan_batch(bound, &mut entries).unwrap();
+                let mut back = Vec::new();
+                index.scan_back(bound, 1, &mut back).unwrap();
+                let before = model.range::<[u8], _>((Bound::Unbounded, bound)).rev();
+                assert_eq!(back.is_empty(), before.clone().next().is_none());
+                for (entry, (key, value)) in back.iter().zip(before) {
+                    assert_eq!((entry.0.as_slice(), entry.1), (key.as_slice(), *value));
+                }
                 let expected = model.range::<[u8], _>((bound, Bound::Unbounded));
                 for (entry, (key, value)) in entries.iter().zip(expected.clone()) {
                     assert_eq!((entry.0.as_slice(), entry.1), (key.as_slice(), *value));

@@ -55,6 +55,7 @@ pub use catalog::{
     TableOptions, Verify,
 };
 pub use check::{CheckReport, HistoryReport, Problem, TableReport, check};
+pub use entresol_transactions::{Direction, KeyRange};
 pub use error::{Error, Result};
 pub use index::Index;
 pub use index::cursor::{IndexBounds, IndexCursor};

@@ -97,7 +97,7 @@ pub use recovery::opening::OpeningProgress;
 pub use timestamp::{GroupId, INFINITY, StateId, Timestamp};
 pub use transaction::cancellation::{Cancellation, Interrupt};
 pub use transaction::reads::READS_MAX;
-pub use transaction::scan::KeyRange;
+pub use transaction::scan::{Direction, KeyRange};
 pub use transaction::write_set::{Mark, WRITE_SET_BYTES_MAX};
 pub use transaction::{Transaction, Vote};
 pub use visibility::active::TRANSACTIONS_MAX;

@@ -191,8 +191,12 @@ impl<'a, K: TreeKey> Inner<'a, K> {
     }
 
     pub(super) fn position_of_stored(&self, pool: &Pool, key: K::Stored) -> usize {
-        let goes_right = |stored| K::compare_stored(pool, stored, key) != Ordering::Greater;
-        self.position_in_group(self.group(goes_right), goes_right)
+        self.position_by(|stored| K::compare_stored(pool, stored, key) != Ordering::Greater)
+    }
+
+    /// Returns the last child whose low key goes right, or the first; those that do are in front.
+    pub(super) fn position_by(&self, goes_right: impl Fn(K::Stored) -> bool) -> usize {
+        self.position_in_group(self.group(&goes_right), goes_right)
     }
 
     /// Prefetches the first line.

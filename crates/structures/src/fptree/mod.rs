@@ -33,6 +33,7 @@
 //! 128 KiB.
 
 mod apply_many;
+mod backward;
 mod batch;
 mod check;
 mod inner;
@@ -135,6 +136,11 @@ impl<K: TreeKey> FpTree<K> {
     /// Returns the pool offset of the tree's header, for [`FpTree::open`].
     pub fn root_offset(&self) -> u64 {
         self.header
+    }
+
+    /// Returns the pool of the tree.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     fn leaf(&self, offset: u64) -> Leaf<'_, K> {

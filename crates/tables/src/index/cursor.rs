@@ -1,4 +1,5 @@
-//! Cursors over an index: rows by the values of its columns, in the order of the index, a batch at a time.
+//! Cursors over an index: rows by the values of its columns, in the order of the index or against it, a batch at
+//! a time.
 //!
 //! - Entries are read leaf by leaf until there are [`FETCH_ROWS`] of them, then their rows are looked up in
 //!   one batch, with their cache misses overlapped.
@@ -11,7 +12,7 @@ use crate::table::Table;
 use crate::table::row_view::RowView;
 use crate::value::Row;
 use entresol_structures::KeyBytes;
-use entresol_transactions::{KeyRange, Transaction};
+use entresol_transactions::{Direction, KeyRange, Transaction};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ pub struct IndexCursor {
     table: Arc<Table>,
     index: Arc<Index>,
     ranges: std::vec::IntoIter<IndexBounds>,
+    direction: Direction,
     within: Option<(KeyRange, Option<KeyBytes>)>,
 }
 
@@ -38,7 +40,13 @@ struct FoundEntry {
 
 impl IndexCursor {
     pub(crate) fn new(table: Arc<Table>, index: Arc<Index>, ranges: Vec<IndexBounds>) -> IndexCursor {
-        IndexCursor { table, index, ranges: ranges.into_iter(), within: None }
+        let direction = Direction::Forward;
+        IndexCursor { table, index, ranges: ranges.into_iter(), direction, within: None }
+    }
+
+    /// The same cursor in this direction; before its first batch.
+    pub fn directed(self, direction: Direction) -> IndexCursor {
+        IndexCursor { direction, ..self }
     }
 
     /// Calls `f` with the next rows, at most about `rows_max`; false at the end.
@@ -69,7 +77,7 @@ impl IndexCursor {
         while found.len() < rows_max {
             let (range, from) = match &mut self.within {
                 Some(within) => within,
-                None => match self.ranges.next() {
+                None => match next_of(&mut self.ranges, self.direction) {
                     None => return Ok(false),
                     Some((lower, upper)) => match index.range(name, schema, &lower, &upper)? {
                         Some(range) => self.within.insert((range, None)),
@@ -78,7 +86,7 @@ impl IndexCursor {
                 },
             };
             let mut corrupt = None;
-            let more = tx.scan_batch(state, range, from, |key, value| {
+            let more = tx.scan_batch_in(state, range, self.direction, from, |key, value| {
                 match index.primary(name, schema, key, value) {
                     Ok(primary) => found.push(FoundEntry {
                         entry: KeyBytes::from_slice(key),
@@ -106,5 +114,12 @@ impl IndexCursor {
         }
         let values = self.index.display(self.table.schema(), &found.entry);
         Err(self.index.corrupt(self.table.name(), &format!("the entry ({values}) has no row")))
+    }
+}
+
+fn next_of<R>(ranges: &mut std::vec::IntoIter<R>, direction: Direction) -> Option<R> {
+    match direction {
+        Direction::Forward => ranges.next(),
+        Direction::Backward => ranges.next_back(),
     }
 }

@@ -1,4 +1,4 @@
-//! Cursors: the rows of a range, in key order, a batch at a time.
+//! Cursors: the rows of a range, in key order or against it, a batch at a time.
 //!
 //! - A cursor holds no lock, guard or transaction between batches; it sees what the transaction of
 //!   [`Cursor::next_batch`] sees. Pass the same transaction each time, or the rows are of several snapshots.
@@ -11,7 +11,7 @@ use crate::table::range::ScanRange;
 use crate::table::row_view::RowView;
 use crate::value::Row;
 use entresol_structures::KeyBytes;
-use entresol_transactions::{KeyRange, Transaction};
+use entresol_transactions::{Direction, KeyRange, Transaction};
 use std::sync::Arc;
 
 /// Position of a scan.
@@ -19,6 +19,7 @@ use std::sync::Arc;
 pub struct Cursor {
     table: Arc<Table>,
     range: ScanRange,
+    direction: Direction,
     position: CursorPosition,
 }
 
@@ -31,7 +32,17 @@ enum CursorPosition {
 
 impl Cursor {
     pub(crate) fn new(table: Arc<Table>, range: ScanRange) -> Cursor {
-        Cursor { table, range, position: CursorPosition::Start }
+        Cursor { table, range, direction: Direction::Forward, position: CursorPosition::Start }
+    }
+
+    pub(crate) fn within(table: Arc<Table>, range: KeyRange) -> Cursor {
+        let position = CursorPosition::Inside { range, from: None };
+        Cursor { position, ..Cursor::new(table, ScanRange::full()) }
+    }
+
+    /// The same cursor in this direction; before its first batch.
+    pub fn directed(self, direction: Direction) -> Cursor {
+        Cursor { direction, ..self }
     }
 
     /// Table of the scan.
@@ -52,7 +63,7 @@ impl Cursor {
         let CursorPosition::Inside { range, from } = &mut self.position else { return Ok(false) };
         let (name, schema) = (self.table.name(), self.table.schema());
         let mut corrupt: Option<Error> = None;
-        let more = tx.scan_batch(self.table.state(), range, from, |key, value| {
+        let more = tx.scan_batch_in(self.table.state(), range, self.direction, from, |key, value| {
             if corrupt.is_none() {
                 match RowView::new(name, schema, key, value) {
                     Ok(view) => f(view),

@@ -32,7 +32,7 @@ use crate::table::range::ScanRange;
 use crate::table::row_view::RowView;
 use crate::value::{Row, Value};
 use entresol_structures::KeyBytes;
-use entresol_transactions::{GroupId, HistoryBounds, State, Tier, Transaction};
+use entresol_transactions::{GroupId, HistoryBounds, KeyRange, State, Tier, Transaction};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -245,6 +245,23 @@ impl Table {
     pub fn scan(&self, range: ScanRange) -> Cursor {
         let this = self.this.upgrade().expect("a table lives in an Arc");
         Cursor::new(this, range)
+    }
+
+    /// Estimates the number of rows, deleted ones included that are not reclaimed yet. Cost: some inner nodes.
+    pub fn estimated_rows(&self) -> u64 {
+        self.state.estimated_keys()
+    }
+
+    /// Cursor over a part of a scan that [`Table::split`] returned.
+    pub fn scan_within(&self, range: KeyRange) -> Cursor {
+        let this = self.this.upgrade().expect("a table lives in an Arc");
+        Cursor::within(this, range)
+    }
+
+    /// Divides ranges, in key order and without overlaps, into at most `parts` parts with about the same number of
+    /// rows, each a list of ranges of encoded keys in key order. None if they are too small to be worth it.
+    pub fn split(&self, ranges: &[ScanRange], parts: usize) -> Result<Option<Vec<Vec<KeyRange>>>> {
+        range::split(self, ranges, parts)
     }
 
     /// Cursor over the rows that an index finds within bounds on its leading columns, in the order of the

@@ -3,6 +3,7 @@
 use crate::encoding::key;
 use crate::error::Result;
 use crate::schema::Schema;
+use crate::table::Table;
 use crate::value::Value;
 use entresol_structures::KeyBytes;
 use entresol_transactions::KeyRange;
@@ -69,4 +70,56 @@ impl ScanRange {
             upper: upper.map_or(Bound::Unbounded, Bound::Excluded),
         }))
     }
+}
+
+/// Least number of rows of a part.
+const ROWS_OF_PART_MIN: u64 = 8192;
+/// Number of cut points wanted for a part: the more, the more equal the parts.
+const CUTS_OF_PART: usize = 64;
+
+/// Divides ranges; see [`Table::split`].
+pub(super) fn split(table: &Table, ranges: &[ScanRange], parts: usize) -> Result<Option<Vec<Vec<KeyRange>>>> {
+    let rows = table.estimated_rows();
+    let rows_min = ROWS_OF_PART_MIN.saturating_mul(parts as u64);
+    if parts < 2 || rows < rows_min {
+        return Ok(None);
+    }
+    let cuts = table.state().cut_points(parts.saturating_mul(CUTS_OF_PART));
+    // The pieces between cuts, with the number of the range that each is from.
+    let mut pieces: Vec<(usize, KeyRange)> = Vec::new();
+    for (number, range) in ranges.iter().enumerate() {
+        let Some(KeyRange { mut lower, upper }) = range.encode(table.name(), table.schema())? else {
+            continue;
+        };
+        for cut in &cuts {
+            let begins_before = match &lower {
+                Bound::Unbounded => true,
+                Bound::Included(lower) | Bound::Excluded(lower) => lower < cut,
+            };
+            let ends_behind = match &upper {
+                Bound::Unbounded => true,
+                Bound::Included(upper) | Bound::Excluded(upper) => cut < upper,
+            };
+            if begins_before && ends_behind {
+                let upper = Bound::Excluded(cut.clone());
+                pieces.push((number, KeyRange { lower, upper }));
+                lower = Bound::Included(cut.clone());
+            }
+        }
+        pieces.push((number, KeyRange { lower, upper }));
+    }
+    let inner = pieces.len().saturating_sub(ranges.len()) as u64;
+    if inner * (rows / (cuts.len() as u64 + 1)) < rows_min / 2 {
+        return Ok(None);
+    }
+    let divided = (0..parts).map(|part| {
+        let pieces = &pieces[part * pieces.len() / parts..(part + 1) * pieces.len() / parts];
+        let of_ranges = pieces.chunk_by(|(number, _), (next, _)| number == next);
+        let joined = of_ranges.filter_map(|pieces| {
+            let ((_, first), (_, last)) = (pieces.first()?, pieces.last()?);
+            Some(KeyRange { lower: first.lower.clone(), upper: last.upper.clone() })
+        });
+        joined.collect()
+    });
+    Ok(Some(divided.collect()))
 }

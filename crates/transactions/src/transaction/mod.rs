@@ -479,12 +479,13 @@ impl Transaction {
         state: &State,
         lower: std::ops::Bound<&[u8]>,
         upper: std::ops::Bound<&[u8]>,
+        direction: scan::Direction,
         max: usize,
     ) -> Vec<(KeyBytes, Option<Box<[u8]>>)> {
         if !self.has_writes.load(Ordering::Acquire) {
             return Vec::new();
         }
-        self.pending.read().writes.range(state.id, lower, upper, max)
+        self.pending.read().writes.range(state.id, lower, upper, direction, max)
     }
 
     /// Writes a value (None deletes the key) into the write set.

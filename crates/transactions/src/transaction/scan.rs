@@ -1,5 +1,5 @@
-//! Scanning a state in key order, one leaf of the index at a time, with the transaction's own writes merged
-//! in.
+//! Scanning a state in key order or against it, one leaf of the index at a time, with the transaction's own writes
+//! merged in.
 //!
 //! Invariant: a batch covers a window of keys from where the last one ended; every key of the window that the
 //! transaction sees is delivered exactly once, in order, own writes in place of what the snapshot has. Dead
@@ -11,7 +11,7 @@ use crate::context::state::{LookupOutcome, State};
 use crate::mvcc::value_buffer::ValueBuffer;
 use crate::transaction::Transaction;
 use crate::transaction::write_set::is_empty_range;
-use crate::{Result, interleave};
+use crate::{Result, Timestamp, interleave};
 use entresol_structures::KeyBytes;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -22,6 +22,25 @@ const OWN_WRITES_PER_BATCH: usize = 1024;
 
 /// Number of objects that a scan prefetches ahead.
 pub(crate) const PREFETCH_OBJECTS: usize = 8;
+
+/// Direction of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// In key order.
+    Forward,
+    /// From the greatest key down.
+    Backward,
+}
+
+impl Direction {
+    /// Returns true if a key comes before another one.
+    fn is_before(self, key: &[u8], other: &[u8]) -> bool {
+        match self {
+            Direction::Forward => key < other,
+            Direction::Backward => key > other,
+        }
+    }
+}
 
 /// A range of keys. Bounds of states with fixed-width keys are padded with zeros like the keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +59,7 @@ impl KeyRange {
 
     /// Tells whether a key does not lie before the range. Bounds and key are normalised.
     pub(crate) fn begins_before(&self, key: &[u8]) -> bool {
-        match as_slice(&self.lower) {
-            Bound::Unbounded => true,
-            Bound::Included(lower) => key >= lower,
-            Bound::Excluded(lower) => key > lower,
-        }
+        behind(key, as_slice(&self.lower))
     }
 
     /// Tells whether a key does not lie behind the range. Bounds and key are normalised.
@@ -57,6 +72,14 @@ fn as_slice(bound: &Bound<KeyBytes>) -> Bound<&[u8]> {
     bound.as_ref().map(|key| &key[..])
 }
 
+fn behind(key: &[u8], lower: Bound<&[u8]>) -> bool {
+    match lower {
+        Bound::Unbounded => true,
+        Bound::Included(lower) => key >= lower,
+        Bound::Excluded(lower) => key > lower,
+    }
+}
+
 fn within(key: &[u8], upper: Bound<&[u8]>) -> bool {
     match upper {
         Bound::Unbounded => true,
@@ -65,10 +88,26 @@ fn within(key: &[u8], upper: Bound<&[u8]>) -> bool {
     }
 }
 
-/// End of a batch, and position of the next one.
+/// Keys of a batch, and position of the next one.
 struct Window {
+    lower: Bound<KeyBytes>,
     upper: Bound<KeyBytes>,
     next: Option<KeyBytes>,
+}
+
+impl Window {
+    /// Ends the window at a key, where the next one begins: in front of it, or behind it for a scan backwards.
+    fn end_at(&mut self, key: KeyBytes, direction: Direction) {
+        match direction {
+            Direction::Forward => self.upper = Bound::Excluded(key.clone()),
+            Direction::Backward => self.lower = Bound::Included(key.clone()),
+        }
+        self.next = Some(key);
+    }
+
+    fn holds(&self, key: &[u8]) -> bool {
+        within(key, as_slice(&self.upper)) && behind(key, as_slice(&self.lower))
+    }
 }
 
 impl Transaction {
@@ -79,52 +118,109 @@ impl Transaction {
         state: &Arc<State>,
         range: &KeyRange,
         from: &mut Option<KeyBytes>,
+        f: impl FnMut(&[u8], &[u8]),
+    ) -> Result<bool> {
+        self.scan_batch_in(state, range, Direction::Forward, from, f)
+    }
+
+    /// Same as [`Transaction::scan_batch`] in either direction. A transaction AS OF scans the whole range at once
+    /// to deliver it backwards, and takes memory for it.
+    pub fn scan_batch_in(
+        &self,
+        state: &Arc<State>,
+        range: &KeyRange,
+        direction: Direction,
+        from: &mut Option<KeyBytes>,
         mut f: impl FnMut(&[u8], &[u8]),
     ) -> Result<bool> {
-        let lower = match from.take() {
-            Some(key) => Bound::Included(key),
-            None => normalised(state, &range.lower)?,
-        };
-        let upper = normalised(state, &range.upper)?;
+        let (mut lower, mut upper) = (normalised(state, &range.lower)?, normalised(state, &range.upper)?);
         if let Some(at) = self.as_of() {
-            return self.scan_as_of(state, (lower, upper), at, from, f);
+            return self.scan_as_of_in(state, (lower, upper), direction, at, from, f);
         }
-        if is_empty_range(as_slice(&lower), as_slice(&upper)) {
+        match (from.take(), direction) {
+            (Some(key), Direction::Forward) => lower = Bound::Included(key),
+            (Some(key), Direction::Backward) => upper = Bound::Excluded(key),
+            (None, _) => {}
+        }
+        let mut window = Window { lower, upper, next: None };
+        if is_empty_range(as_slice(&window.lower), as_slice(&window.upper)) {
             return Ok(false);
         }
         let mut entries = Vec::new();
         self.lock_range(state)?;
         let guard = state.pool().pin();
         self.check_readable(state)?;
-        let next = state.index.scan_batch(as_slice(&lower), &mut entries)?;
-        let mut window = match next {
-            Some(next) if within(&next, as_slice(&upper)) => {
-                Window { upper: Bound::Excluded(next.clone()), next: Some(next) }
+        match direction {
+            Direction::Forward => {
+                let next = state.index.scan_batch(as_slice(&window.lower), &mut entries)?;
+                if let Some(next) = next.filter(|next| within(next, as_slice(&window.upper))) {
+                    window.end_at(next, direction);
+                }
             }
-            _ => Window { upper, next: None },
-        };
-        let mut own =
-            self.own_range(state, as_slice(&lower), as_slice(&window.upper), OWN_WRITES_PER_BATCH + 1);
+            Direction::Backward => {
+                let next = state.index.scan_back(as_slice(&window.upper), 1, &mut entries)?;
+                let has_keys_before =
+                    |next: &KeyBytes| !is_empty_range(as_slice(&window.lower), Bound::Excluded(&next[..]));
+                if let Some(next) = next.filter(has_keys_before) {
+                    window.end_at(next, direction);
+                }
+            }
+        }
+        let (from_key, to_key) = (as_slice(&window.lower), as_slice(&window.upper));
+        let mut own = self.own_range(state, from_key, to_key, direction, OWN_WRITES_PER_BATCH + 1);
         if own.len() > OWN_WRITES_PER_BATCH
             && let Some((key, _)) = own.pop()
         {
-            window = Window { upper: Bound::Excluded(key.clone()), next: Some(key) };
+            match direction {
+                Direction::Forward => window.end_at(key, direction),
+                // The next window ends before the last key of this one.
+                Direction::Backward => {
+                    let last = own.last().map(|(key, _)| key.clone());
+                    last.into_iter().for_each(|last| window.end_at(last, direction));
+                }
+            }
         }
-        entries.retain(|(key, _)| within(key, as_slice(&window.upper)));
-        self.note_range(state, || KeyRange { lower, upper: window.upper.clone() });
-        self.merge(state, &entries, &own, &mut f)?;
+        entries.retain(|(key, _)| window.holds(key));
+        self.note_range(state, || KeyRange { lower: window.lower.clone(), upper: window.upper.clone() });
+        self.merge(state, &entries, &own, direction, &mut f)?;
         drop(guard);
         *from = window.next;
         Ok(from.is_some())
     }
 
-    /// Delivers index entries and own writes in key order. The caller holds a guard since before the entries
+    /// Reads a range AS OF a point in time, in either direction.
+    fn scan_as_of_in(
+        &self,
+        state: &Arc<State>,
+        (lower, upper): (Bound<KeyBytes>, Bound<KeyBytes>),
+        direction: Direction,
+        at: Timestamp,
+        from: &mut Option<KeyBytes>,
+        mut f: impl FnMut(&[u8], &[u8]),
+    ) -> Result<bool> {
+        if direction == Direction::Forward {
+            let lower = from.take().map_or(lower, Bound::Included);
+            return self.scan_as_of(state, (lower, upper), at, from, f);
+        }
+        let mut found: Vec<(KeyBytes, Box<[u8]>)> = Vec::new();
+        let (mut lower, mut next) = (lower, None);
+        while self.scan_as_of(state, (lower.clone(), upper.clone()), at, &mut next, |key, value| {
+            found.push((KeyBytes::from_slice(key), value.into()));
+        })? {
+            lower = next.take().map_or(lower, Bound::Included);
+        }
+        found.iter().rev().for_each(|(key, value)| f(key, value));
+        Ok(false)
+    }
+
+    /// Delivers index entries and own writes, both in the order of the direction. The caller holds a guard since before the entries
     /// were read.
     fn merge(
         &self,
         state: &State,
         entries: &[(KeyBytes, u64)],
         own: &[(KeyBytes, Option<Box<[u8]>>)],
+        direction: Direction,
         f: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
         let pool = state.pool();
@@ -136,7 +232,9 @@ impl Transaction {
             if let Some(&(_, ahead)) = entries.get(index + PREFETCH_OBJECTS) {
                 pool.prefetch(ahead);
             }
-            while let Some((own_key, own_value)) = own.next_if(|(own_key, _)| own_key < key) {
+            while let Some((own_key, own_value)) =
+                own.next_if(|(own_key, _)| direction.is_before(own_key, key))
+            {
                 own_value.as_ref().inspect(|value| f(own_key, value));
             }
             if let Some((own_key, own_value)) = own.next_if(|(own_key, _)| own_key == key) {

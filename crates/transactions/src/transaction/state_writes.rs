@@ -122,7 +122,7 @@ impl StateWrites {
         &self,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-    ) -> impl Iterator<Item = (&KeyBytes, Option<&[u8]>)> {
+    ) -> impl DoubleEndedIterator<Item = (&KeyBytes, Option<&[u8]>)> {
         let (few, many) = match &self.0 {
             Layout::Few(entries) => {
                 (Some(&entries[place(entries, lower, false)..place(entries, upper, true)]), None)

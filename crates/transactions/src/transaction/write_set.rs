@@ -6,6 +6,7 @@
 //! a time.
 
 use crate::context::state::State;
+use crate::transaction::scan::Direction;
 use crate::transaction::state_writes::{StateWrites, Written};
 use crate::{Error, Result, StateId};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
@@ -175,20 +176,25 @@ impl WriteSet {
         }
     }
 
-    /// Copies of up to `max` writes in the range, in key order.
+    /// Copies of up to `max` writes in the range, in the order of the direction.
     pub(crate) fn range(
         &self,
         state: StateId,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
+        direction: Direction,
         max: usize,
     ) -> Vec<(KeyBytes, Written)> {
         let Some(writes) = self.states.get(&state) else { return Vec::new() };
         if is_empty_range(lower, upper) {
             return Vec::new();
         }
+        let copied = |(key, value): (&KeyBytes, Option<&[u8]>)| (key.clone(), value.map(Box::from));
         let range = writes.keys.range(lower, upper);
-        range.take(max).map(|(key, value)| (key.clone(), value.map(Box::from))).collect()
+        match direction {
+            Direction::Forward => range.take(max).map(copied).collect(),
+            Direction::Backward => range.rev().take(max).map(copied).collect(),
+        }
     }
 
     pub(crate) fn clear(&mut self) {

@@ -2,8 +2,9 @@
 //!
 //! - A scan holds the transaction that it was planned in; so does its stream, which keeps the snapshot alive
 //!   until it is exhausted or dropped.
-//! - Rows come in the order of the key, or of the index that finds them, and the plan says so, as far as the
-//!   leading columns of that are projected.
+//! - Rows come in the order of the key, or of the index that finds them, or against it, and the plan says so, as
+//!   far as the leading columns of that are projected.
+//! - A scan of many rows by the key is divided by key ranges, one for each processor, if the planner asks.
 //! - Reads are memory accesses within `poll`, a batch at a time, and the stream yields to the scheduler as
 //!   DataFusion's cooperative streams do.
 //! - Memory: one batch, that is [`BATCH_ROWS`] rows and at most one leaf of the index more.
@@ -16,13 +17,16 @@ use crate::postgres::types::nullable;
 use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result as EngineResult, Statistics, assert_or_internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
-use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr::{
+    AcrossPartitions, ConstExpr, EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr,
+};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
@@ -31,13 +35,19 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
-use entresol_tables::{Cursor, IndexBounds, IndexCursor, Row, ScanRange, Table};
+use entresol_tables::{Cursor, DataType, Direction, IndexBounds, IndexCursor, KeyRange, Row, Table};
 use entresol_transactions::Transaction;
 use std::fmt;
 use std::sync::Arc;
 
 /// Maximum rows of a batch.
 pub const BATCH_ROWS: usize = 8192;
+/// Share of a table that a range has, where nothing better is known, as a divisor: as DataFusion assumes of a
+/// condition.
+const RANGE_SHARE: usize = 5;
+/// Maximum number of rows that an index finds in order, to be looked up one by one; sorting all rows of a table
+/// costs less than looking up all of them.
+const LOOKED_UP_MAX: usize = 10_000;
 
 /// Table scan operator; see the [module](self).
 #[derive(Debug, Clone)]
@@ -46,7 +56,12 @@ pub struct EntresolScan {
     /// Positions of the table's columns, in output order.
     projection: Vec<usize>,
     access: Access,
+    direction: Direction,
+    /// Ranges of each partition, in key order; none for a scan of one partition.
+    parts: Option<Arc<[Vec<KeyRange>]>>,
     limit: Option<usize>,
+    /// Rows of the table, as estimated when the scan was planned.
+    table_rows: usize,
     transaction: Arc<Transaction>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
@@ -71,25 +86,29 @@ impl EntresolScan {
             let key: Vec<usize> = (0..projection.len()).filter(|&at| is_key(&projection[at])).collect();
             schema = nullable(&schema, &key);
         }
-        let orderings = ordering(&table, &access, &projection);
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new_with_orderings(Arc::clone(&schema), orderings),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        )
-        .with_scheduling_type(SchedulingType::Cooperative);
+        let properties = properties(&table, &access, Direction::Forward, &projection, &schema, 1);
         EntresolScan {
+            table_rows: usize::try_from(table.estimated_rows()).unwrap_or(usize::MAX),
             table,
             projection,
             access,
+            direction: Direction::Forward,
+            parts: None,
             limit,
             transaction,
             schema,
-            properties: Arc::new(properties),
+            properties,
             metrics: ExecutionPlanMetricsSet::new(),
             query: None,
         }
+    }
+
+    /// The same scan with properties that fit its fields.
+    fn renewed(self) -> EntresolScan {
+        let partitions = self.parts.as_ref().map_or(1, |parts| parts.len());
+        let (table, access, direction) = (&self.table, &self.access, self.direction);
+        let properties = properties(table, access, direction, &self.projection, &self.schema, partitions);
+        EntresolScan { properties, metrics: ExecutionPlanMetricsSet::new(), ..self }
     }
 
     /// The same scan as a part of a query that may be cancelled.
@@ -107,19 +126,24 @@ impl EntresolScan {
         &self.table
     }
 
-    /// The same scan by an index in an order that begins with `order`, if there is one; only for a scan of
-    /// all rows.
-    pub(crate) fn ordered_by(&self, order: &LexOrdering, limit: usize) -> Option<EntresolScan> {
-        if self.access != Access::Full || self.limit.is_some() {
+    /// The same scan in an order that begins with `order`, if there is one: backwards, or for few rows of all by an
+    /// index.
+    pub(crate) fn ordered_by(&self, order: &LexOrdering, limit: Option<usize>) -> Option<EntresolScan> {
+        if self.limit.is_some() || self.transaction.as_of().is_some() {
             return None;
         }
-        let readable = self.table.indexes().iter().filter(|index| index.is_readable(&self.transaction));
-        let mut scans = readable.map(|index| {
+        let backwards =
+            |scan: EntresolScan| EntresolScan { direction: Direction::Backward, ..scan }.renewed();
+        let limited = EntresolScan { limit, ..self.clone() };
+        let by_key = [backwards(limited.clone())].into_iter();
+        let few = limit.is_some_and(|limit| limit <= LOOKED_UP_MAX) && self.access == Access::Full;
+        let indexes = self.table.indexes().iter().filter(|index| few && index.is_readable(&self.transaction));
+        let by_index = indexes.flat_map(|index| {
             let access = Access::Index { name: index.name().to_owned(), within: Box::new(Access::Full) };
-            let (table, transaction) = (Arc::clone(&self.table), Arc::clone(&self.transaction));
-            let schema = Arc::clone(&self.schema);
-            EntresolScan::new(table, schema, self.projection.clone(), access, Some(limit), transaction)
+            let scan = EntresolScan { access, parts: None, ..limited.clone() };
+            [scan.clone().renewed(), backwards(scan)]
         });
+        let mut scans = by_key.chain(by_index);
         scans.find(|scan| {
             let orderings = scan.properties.equivalence_properties();
             orderings.ordering_satisfy(order.iter().cloned()).unwrap_or(false)
@@ -140,20 +164,61 @@ impl EntresolScan {
     }
 }
 
-/// Columns of the key or the index, as far as they are projected without a gap.
-fn ordering(table: &Table, access: &Access, projection: &[usize]) -> Option<LexOrdering> {
+/// Properties of a scan's output.
+fn properties(
+    table: &Table,
+    access: &Access,
+    direction: Direction,
+    projection: &[usize],
+    schema: &SchemaRef,
+    partitions: usize,
+) -> Arc<PlanProperties> {
+    let (constants, ordering) = ordering(table, access, direction, projection);
+    let mut equivalences = EquivalenceProperties::new_with_orderings(Arc::clone(schema), ordering);
+    // They are columns of the schema, which is all that may fail.
+    equivalences.add_constants(constants).ok();
+    let properties = PlanProperties::new(
+        equivalences,
+        Partitioning::UnknownPartitioning(partitions),
+        EmissionType::Incremental,
+        Boundedness::Bounded,
+    );
+    Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
+}
+
+/// Projected columns that have one value in all rows; and the columns of the key or the index behind them that
+/// order the rows, as far as they are projected without a gap.
+fn ordering(
+    table: &Table,
+    access: &Access,
+    direction: Direction,
+    projection: &[usize],
+) -> (Vec<ConstExpr>, Option<LexOrdering>) {
     let schema = table.schema();
-    let columns = match access {
-        Access::Index { name, .. } => &table.index(name)?.definition().columns,
-        _ => schema.key(),
+    let (columns, within) = match access {
+        Access::Index { name, within } => match table.index(name) {
+            Some(index) => (&index.definition().columns[..], &**within),
+            None => return (Vec::new(), None),
+        },
+        access => (schema.key(), access),
     };
-    let leading = columns.iter().map_while(|key| projection.iter().position(|column| column == key));
-    let exprs = leading.map(|at| {
+    let column = |at: usize| {
         let name = &schema.columns()[projection[at]].name;
-        let options = SortOptions { descending: false, nulls_first: false };
-        PhysicalSortExpr::new(Arc::new(PhysicalColumn::new(name, at)), options)
-    });
-    LexOrdering::new(exprs)
+        Arc::new(PhysicalColumn::new(name, at)) as Arc<dyn PhysicalExpr>
+    };
+    let projected = |key: &usize| projection.iter().position(|column| column == key);
+    // Keys do not distinguish -0.0 from 0.0.
+    let is_exact =
+        |key: &&usize| !matches!(schema.columns()[**key].data_type, DataType::Real | DataType::Double);
+    let fixed = columns.iter().take(within.fixed_columns()).take_while(is_exact).count();
+    let (fixed, rest) = columns.split_at(fixed);
+    let constants = fixed.iter().filter_map(projected);
+    let constants = constants.map(|at| ConstExpr::new(column(at), AcrossPartitions::Uniform(None)));
+    let backward = direction == Direction::Backward;
+    let options = SortOptions { descending: backward, nulls_first: backward };
+    let leading = rest.iter().map_while(projected);
+    let exprs = leading.map(|at| PhysicalSortExpr::new(column(at), options));
+    (constants.collect(), LexOrdering::new(exprs))
 }
 
 impl DisplayAs for EntresolScan {
@@ -164,6 +229,10 @@ impl DisplayAs for EntresolScan {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let (table, access) = (self.table.name(), &self.access);
                 write!(f, "EntresolScan: table={table}, access={access}, projection=[{}]", names.join(", "))?;
+                if self.direction == Direction::Backward {
+                    write!(f, ", backward")?;
+                }
+                self.parts.as_ref().map_or(Ok(()), |parts| write!(f, ", partitions={}", parts.len()))?;
                 self.transaction.as_of().map_or(Ok(()), |at| write!(f, ", as_of={at}"))?;
                 self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
             }
@@ -217,9 +286,13 @@ impl ExecutionPlan for EntresolScan {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> EngineResult<SendableRecordBatchStream> {
-        assert_or_internal_err!(partition == 0, "EntresolScan has one partition, not {partition}");
+        let partitions = self.properties.output_partitioning().partition_count();
+        assert_or_internal_err!(
+            partition < partitions,
+            "EntresolScan has {partitions} partitions, no {partition}"
+        );
         let batch_rows = context.session_config().batch_size().clamp(1, BATCH_ROWS);
-        let reader = Reader::new(self, batch_rows);
+        let reader = Reader::new(self, partition, batch_rows);
         let stream = RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(reader));
         Ok(Box::pin(cooperative(stream)))
     }
@@ -234,9 +307,14 @@ impl ExecutionPlan for EntresolScan {
         _args: &StatisticsArgs,
     ) -> EngineResult<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema);
-        if let Some(rows) = self.rows_max() {
-            statistics.num_rows = Precision::Inexact(rows);
-        }
+        let estimated = match &self.access {
+            Access::Full => self.table_rows,
+            Access::Ranges(ranges) => self.table_rows.min((self.table_rows / RANGE_SHARE).max(ranges.len())),
+            Access::Index { .. } => (self.table_rows / RANGE_SHARE).max(1),
+            Access::Point(_) | Access::Keys(_) => usize::MAX,
+        };
+        statistics.num_rows =
+            Precision::Inexact(self.rows_max().map_or(estimated, |rows| rows.min(estimated)));
         Ok(Arc::new(statistics))
     }
 
@@ -245,11 +323,23 @@ impl ExecutionPlan for EntresolScan {
         false
     }
 
+    fn repartitioned(
+        &self,
+        partitions: usize,
+        _config: &ConfigOptions,
+    ) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+        let is_by_key = matches!(self.access, Access::Full | Access::Ranges(_));
+        if !is_by_key || self.limit.is_some() || self.parts.is_some() {
+            return Ok(None);
+        }
+        let parts = self.table.split(&self.access.scan_ranges(), partitions);
+        Ok(parts
+            .map_err(external)?
+            .map(|parts| Arc::new(EntresolScan { parts: Some(parts.into()), ..self.clone() }.renewed()) as _))
+    }
+
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        let (table, transaction) = (Arc::clone(&self.table), Arc::clone(&self.transaction));
-        let access = self.access.clone();
-        let (schema, projection) = (Arc::clone(&self.schema), self.projection.clone());
-        Some(Arc::new(EntresolScan::new(table, schema, projection, access, limit, transaction)))
+        Some(Arc::new(EntresolScan { limit, ..self.clone() }.renewed()))
     }
 
     fn fetch(&self) -> Option<usize> {
@@ -260,8 +350,13 @@ impl ExecutionPlan for EntresolScan {
 /// Rows still to be read.
 enum Rest {
     Keys(std::vec::IntoIter<Row>),
-    Ranges { ranges: std::vec::IntoIter<ScanRange>, cursor: Option<Cursor> },
-    Index { name: String, bounds: Vec<IndexBounds>, cursor: Option<IndexCursor> },
+    /// Cursors over ranges, the next one last.
+    Ranges(Vec<Cursor>),
+    Index {
+        name: String,
+        bounds: Vec<IndexBounds>,
+        cursor: Option<IndexCursor>,
+    },
 }
 
 /// Reader of one batch after another.
@@ -269,6 +364,7 @@ struct Reader {
     table: Arc<Table>,
     transaction: Arc<Transaction>,
     rest: Rest,
+    direction: Direction,
     columns: Columns,
     batch_rows: usize,
     /// Maximum number of rows still to be returned.
@@ -278,24 +374,42 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(scan: &EntresolScan, batch_rows: usize) -> Reader {
+    fn new(scan: &EntresolScan, partition: usize, batch_rows: usize) -> Reader {
         let rest = match &scan.access {
             Access::Point(key) => Rest::Keys(vec![key.clone()].into_iter()),
-            Access::Keys(keys) => Rest::Keys(keys.clone().into_iter()),
+            Access::Keys(keys) => {
+                let mut keys = keys.clone();
+                if scan.direction == Direction::Backward {
+                    keys.reverse();
+                }
+                Rest::Keys(keys.into_iter())
+            }
             Access::Index { name, within } => {
                 Rest::Index { name: name.clone(), bounds: within.index_bounds(), cursor: None }
             }
-            access => Rest::Ranges { ranges: access.scan_ranges().into_iter(), cursor: None },
+            access => {
+                let mut cursors: Vec<Cursor> = match &scan.parts {
+                    Some(parts) => {
+                        parts[partition].iter().map(|range| scan.table.scan_within(range.clone())).collect()
+                    }
+                    None => access.scan_ranges().into_iter().map(|range| scan.table.scan(range)).collect(),
+                };
+                if scan.direction == Direction::Forward {
+                    cursors.reverse();
+                }
+                Rest::Ranges(cursors.into_iter().map(|cursor| cursor.directed(scan.direction)).collect())
+            }
         };
         let capacity = scan.rows_max().unwrap_or(batch_rows).min(batch_rows);
         Reader {
             table: Arc::clone(&scan.table),
             transaction: Arc::clone(&scan.transaction),
             rest,
+            direction: scan.direction,
             columns: Columns::new(scan.table.schema(), &scan.projection, Arc::clone(&scan.schema), capacity),
             batch_rows,
             rows_left: scan.limit.unwrap_or(usize::MAX),
-            metrics: BaselineMetrics::new(&scan.metrics, 0),
+            metrics: BaselineMetrics::new(&scan.metrics, partition),
             query: scan.query.clone(),
         }
     }
@@ -325,21 +439,16 @@ impl Reader {
                             .index(name)
                             .ok_or_else(|| entresol_tables::Error::NoSuchIndex { index: name.clone() })?;
                         let bounds = std::mem::take(bounds);
-                        cursor.insert(self.table.index_scan(&self.transaction, index, bounds)?)
+                        let found = self.table.index_scan(&self.transaction, index, bounds)?;
+                        cursor.insert(found.directed(self.direction))
                     }
                 };
                 open.next_batch(&self.transaction, rows_max, push)
             }
-            Rest::Ranges { ranges, cursor } => {
-                let open = match cursor {
-                    Some(open) => open,
-                    None => match ranges.next() {
-                        Some(range) => cursor.insert(self.table.scan(range)),
-                        None => return Ok(false),
-                    },
-                };
+            Rest::Ranges(cursors) => {
+                let Some(open) = cursors.last_mut() else { return Ok(false) };
                 if !open.next_batch(&self.transaction, push)? {
-                    *cursor = None;
+                    cursors.pop();
                 }
                 Ok(true)
             }

@@ -435,6 +435,23 @@ fn value_of(scalar: ScalarValue) -> Option<Value> {
 }
 
 impl Access {
+    /// Number of leading columns that have one value in all rows.
+    pub(crate) fn fixed_columns(&self) -> usize {
+        match self {
+            Access::Point(key) => key.len(),
+            Access::Ranges(ranges) => match &ranges[..] {
+                [
+                    (
+                        Bound::Included(lower) | Bound::Excluded(lower),
+                        Bound::Included(upper) | Bound::Excluded(upper),
+                    ),
+                ] => lower.iter().zip(upper).take_while(|(lower, upper)| lower == upper).count(),
+                _ => 0,
+            },
+            Access::Full | Access::Keys(_) | Access::Index { .. } => 0,
+        }
+    }
+
     /// Bounds on the columns of an index for this access.
     pub(crate) fn index_bounds(&self) -> Vec<KeyBounds> {
         let one = |key: &Row| (Bound::Included(key.clone()), Bound::Included(key.clone()));
