@@ -22,6 +22,8 @@ mod race_trees;
 mod race_tsp;
 mod recovery;
 #[cfg(feature = "database")]
+mod scan_rate;
+#[cfg(feature = "database")]
 mod small_memory;
 mod time_travel;
 #[cfg(feature = "database")]
@@ -68,6 +70,12 @@ pub const ALL: &[Experiment] = &[
         name: "churn",
         about: "rows inserted and deleted for ten minutes: time, memory and space over time, beside SQLite, RocksDB",
         run: churn::run,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "scan-rate",
+        about: "a row table read by one thread and by two: sums, counts, groups, the latest rows",
+        run: scan_rate::run,
     },
     #[cfg(feature = "database")]
     Experiment {

@@ -5,6 +5,7 @@ use crate::parser::refusals;
 use crate::planner::join_using;
 use crate::planner::rules::barriers::{self, Barriers};
 use crate::planner::rules::correlated::{CorrelatedSubqueries, StateHandle};
+use crate::planner::rules::extremes::Extremes;
 use crate::planner::rules::group_keys::GroupKeys;
 use crate::planner::rules::index_order::IndexOrder;
 use crate::planner::rules::multisets::Multisets;
@@ -81,6 +82,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     planners.insert(0, Arc::new(IntervalOperators));
     let mut logical = Optimizer::new().rules;
     GroupKeys::replace(&mut logical);
+    logical.push(Arc::new(Extremes));
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()

@@ -1,7 +1,8 @@
-//! Rules beside those of DataFusion: plans that are right where its own are not.
+//! Rules beside those of DataFusion: plans that are right where its own are not, or use what it does not know of.
 
 pub(crate) mod barriers;
 pub(crate) mod correlated;
+pub(crate) mod extremes;
 pub(crate) mod group_keys;
 pub(crate) mod index_order;
 pub(crate) mod multisets;

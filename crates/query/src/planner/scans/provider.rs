@@ -68,6 +68,11 @@ impl EntresolTable {
 }
 
 impl EntresolTable {
+    /// Table behind it.
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
     /// The same provider, bound to this transaction.
     pub(crate) fn pinned(&self, transaction: &Arc<Transaction>) -> EntresolTable {
         let current = Current::default();
