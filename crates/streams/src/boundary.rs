@@ -11,7 +11,9 @@ pub enum Boundary {
     /// A transaction holds the tuples up to the one whose event time closes a window, and the results of that
     /// window.
     PerWindow,
-    /// The sources mark transactions with punctuations. Tuples without a commit mark are dropped at the end.
+    /// The sources mark transactions with punctuations. Each source has a part, perhaps empty, in every
+    /// transaction, which is complete when all have sent their Commit: a source that has waits for the others. An
+    /// Abort of one, or tuples without a mark before a Begin or the end, drop the parts of all.
     Punctuated,
 }
 

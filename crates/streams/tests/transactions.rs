@@ -396,3 +396,90 @@ fn files_get_committed_lines() {
     let lines = std::fs::read_to_string(&csv).unwrap();
     assert_eq!(lines, "meter,at,power\n1,1970-01-01 00:00:00,\n1,1970-01-01 00:00:00,0.5\n");
 }
+
+/// Element of one of two marked sources, sent when all before it have been processed.
+type Sent = (usize, Element);
+
+/// Runs a topology over two marked sources, whose readings go to one table each and to a window; returns the rows of
+/// both tables and the report.
+fn run_two(elements: &[Sent]) -> (Vec<Vec<Value>>, Vec<Vec<Value>>, entresol_streams::Report) {
+    let catalog = volatile();
+    let (first, from_first) = bounded(64);
+    let (second, from_second) = bounded(64);
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::Punctuated).on_error(OnError::Abort);
+    for (name, receiver) in [("a", from_first), ("b", from_second)] {
+        topology
+            .source(name, ChannelSource::new(reading_columns(), receiver))
+            .to_table(ToTable::insert(name).key(&["meter"]));
+    }
+    let running = topology.build().unwrap();
+    let mut senders = [Some(first), Some(second)];
+    let report = std::thread::scope(|scope| {
+        let report = scope.spawn(move || running.run().unwrap());
+        for (source, element) in elements {
+            if *element == Element::Punctuation(Punctuation::End) {
+                senders[*source] = None;
+            } else if let Some(sender) = &senders[*source] {
+                sender.send(element.clone()).unwrap();
+            }
+            // One after another, as far as the topology takes them.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        drop(senders);
+        report.join().unwrap()
+    });
+    (rows(&catalog, "a"), rows(&catalog, "b"), report)
+}
+
+fn meters(rows: &[Vec<Value>]) -> Vec<Value> {
+    rows.iter().map(|row| row[0].clone()).collect()
+}
+
+#[test]
+fn a_transaction_of_two_marked_sources_is_complete_when_both_have_marked_theirs() {
+    let tuple = |meter| Element::Batch(vec![reading(meter, 1, 0.0)]);
+    let end = || Element::Punctuation(Punctuation::End);
+    // The commit of one leaves the other's half transaction alone, which is aborted later.
+    let (a, b, report) = run_two(&[
+        (1, tuple(1)),
+        (0, tuple(1)),
+        (0, commit()),
+        (1, tuple(2)),
+        (1, abort()),
+        (0, tuple(2)),
+        (1, tuple(3)),
+        (1, commit()),
+        (0, commit()),
+    ]);
+    assert_eq!((meters(&a), meters(&b)), (vec![Value::Int(2)], vec![Value::Int(3)]));
+    assert_eq!(report.aborts, 1);
+    // A Begin without a mark before it, and an end, drop the open parts of their transaction only.
+    let (a, b, report) = run_two(&[
+        (0, tuple(1)),
+        (1, tuple(1)),
+        (0, Element::Punctuation(Punctuation::Begin)),
+        (1, commit()),
+        (0, tuple(2)),
+        (1, tuple(2)),
+        (0, commit()),
+        (1, commit()),
+        (1, tuple(3)),
+        (0, tuple(3)),
+        (0, commit()),
+        (1, end()),
+    ]);
+    assert_eq!((meters(&a), meters(&b)), (vec![Value::Int(2)], vec![Value::Int(2)]));
+    assert_eq!(report.aborts, 2);
+    // One that has ended has no part in what follows.
+    let (a, b, report) = run_two(&[
+        (0, tuple(1)),
+        (1, tuple(1)),
+        (0, commit()),
+        (0, end()),
+        (1, commit()),
+        (1, tuple(2)),
+        (1, commit()),
+    ]);
+    assert_eq!((meters(&a), meters(&b)), (vec![Value::Int(1)], vec![Value::Int(1), Value::Int(2)]));
+    assert_eq!(report.aborts, 0);
+}

@@ -12,6 +12,9 @@
 //! - TO_TABLE and windows vote for their states when the commit punctuation reaches them; the last vote is
 //!   that of the source positions, and with it the executor becomes the coordinator and commits (lightweight
 //!   2PC, dissertation 5.3.3). If some written state has not voted, nothing is committed.
+//! - Where sources mark transactions ([`Boundary::Punctuated`]), each has a part in every transaction: it is
+//!   complete when all sources have marked theirs. A source that has is not read until then, and one whose
+//!   part is aborted, or is not complete when the source begins another or ends, dooms the transaction.
 //! - A transaction is *doomed* once it contains tuples that cannot be processed (with [`OnError::Abort`]):
 //!   the rest of its tuples is skipped, so that the complete transaction is dropped.
 //! - A dropped transaction's tuples count as processed: the next commit stores a position after them. If
@@ -72,6 +75,10 @@ pub(crate) struct Executor {
     retries: u32,
     /// True if the rest of the transaction is to be skipped.
     doomed: bool,
+    /// Per source, true if it has elements in the open transaction and has not marked its part.
+    open_parts: Vec<bool>,
+    /// Sources that have ended while the transaction was open.
+    ended: Vec<usize>,
     windows: Vec<WindowSpan>,
     /// Start of the open window, per window operator.
     window_starts: Vec<Option<i64>>,
@@ -93,7 +100,6 @@ impl Executor {
             topology,
             catalog,
             settings,
-            feed,
             dataflow,
             positions,
             counts: Counts::default(),
@@ -104,6 +110,9 @@ impl Executor {
             input_tuples: 0,
             retries: 0,
             doomed: false,
+            open_parts: vec![false; feed.sources()],
+            feed,
+            ended: Vec::new(),
             window_starts: vec![None; windows.len()],
             windows,
             event_time_us: i64::MIN,
@@ -199,6 +208,7 @@ impl Executor {
         self.feed.take(source, taken);
         self.note_event_time(source, &part);
         self.input_tuples += taken;
+        self.open_parts[source] = true;
         if self.input_tuples > TRANSACTION_TUPLES_MAX {
             let resource = format!("tuples of a transaction of {}", self.topology);
             return Err(Error::Limit { resource, max: TRANSACTION_TUPLES_MAX });
@@ -265,26 +275,73 @@ impl Executor {
     }
 
     fn punctuation(&mut self, source: usize, punctuation: Punctuation) -> Result<()> {
+        let is_marked = self.settings.boundary == Boundary::Punctuated;
         match punctuation {
-            // A transaction begins with its first tuple; the open one before it was not marked complete.
-            Punctuation::Begin => self.finish_open(),
-            Punctuation::Commit => self.commit(),
+            // A part begins with its first tuple; the open one before it was not marked complete.
+            Punctuation::Begin if is_marked && self.open_parts[source] => self.mark(source, false),
+            Punctuation::Begin if is_marked => Ok(()),
+            Punctuation::Commit if is_marked => self.mark(source, true),
+            Punctuation::Abort if is_marked => self.mark(source, false),
+            Punctuation::Begin | Punctuation::Commit => self.commit(),
             Punctuation::Abort => {
                 self.drop_transaction();
                 Ok(())
             }
             Punctuation::Watermark(time_us) => {
+                self.open_parts[source] = true;
                 let node = self.feed.source(source).node;
                 self.input(Input::Watermark { node, time_us: time_us.min(i64::MAX - 1) })
             }
-            Punctuation::End => self.ended(source),
+            Punctuation::End => {
+                self.feed.end(source);
+                self.ended(source)
+            }
         }
+    }
+
+    /// Ends a source's part of the transaction, and the transaction if all parts have ended.
+    fn mark(&mut self, source: usize, is_complete: bool) -> Result<()> {
+        if !is_complete && (self.feed.sources() > 1 || !self.inputs.is_empty()) {
+            self.doom();
+        }
+        self.open_parts[source] = false;
+        self.feed.hold(source);
+        self.finish_marked()
+    }
+
+    /// Ends the transaction if no source has an open part or could still get one.
+    fn finish_marked(&mut self) -> Result<()> {
+        let is_empty = self.inputs.is_empty() && !self.doomed;
+        if !self.feed.all_held() && !is_empty {
+            return Ok(());
+        }
+        if self.feed.all_held() {
+            self.feed.release();
+            self.commit()?;
+        }
+        // The last watermark of a source goes into a transaction of its own: it holds whatever became of the parts.
+        for source in std::mem::take(&mut self.ended) {
+            let node = self.feed.source(source).node;
+            self.input(Input::Watermark { node, time_us: i64::MAX })?;
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Drops what the open transaction has so far, and what will come.
+    fn doom(&mut self) {
+        self.abort_transaction();
+        self.doomed = true;
     }
 
     /// Closes the windows of a source that has ended, in a transaction that ends with it.
     fn ended(&mut self, source: usize) -> Result<()> {
         if self.settings.boundary == Boundary::Punctuated {
-            self.finish_open()?;
+            if std::mem::take(&mut self.open_parts[source]) {
+                self.doom();
+            }
+            self.ended.push(source);
+            return self.finish_marked();
         }
         if self.doomed {
             self.drop_transaction();

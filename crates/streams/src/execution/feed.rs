@@ -31,6 +31,9 @@ pub(crate) struct FeedSource {
     pending: Option<Pending>,
     rejects: Vec<Reject>,
     ended: bool,
+    /// True once the source has marked the end of its part of the open transaction: its next elements belong to
+    /// another one.
+    held: bool,
 }
 
 struct Pending {
@@ -69,6 +72,7 @@ impl FeedSource {
             pending: None,
             rejects: Vec::new(),
             ended: false,
+            held: false,
         }
     }
 
@@ -191,7 +195,7 @@ impl Feed {
         for _ in 0..self.sources.len() {
             let number = self.turn;
             let source = &mut self.sources[number];
-            if !source.ended {
+            if !source.ended && !source.held {
                 match source.fill(number)? {
                     None => {
                         let batch = source.available().unwrap_or_else(|| Batch::new(Vec::new()));
@@ -209,7 +213,7 @@ impl Feed {
     fn peek_by_event_time(&mut self) -> Result<FeedElement> {
         let mut heads: Vec<(i64, usize, Batch)> = Vec::with_capacity(self.sources.len());
         for (number, source) in self.sources.iter_mut().enumerate() {
-            if source.ended {
+            if source.ended || source.held {
                 continue;
             }
             if let Some(other) = source.fill(number)? {
@@ -239,6 +243,31 @@ impl Feed {
         if self.sources[number].pending.is_none() {
             self.turn = (number + 1) % self.sources.len();
         }
+    }
+
+    /// Reads nothing more of a source until [`Feed::release`].
+    pub(crate) fn hold(&mut self, number: usize) {
+        self.sources[number].held = true;
+    }
+
+    /// Reads all sources again.
+    pub(crate) fn release(&mut self) {
+        self.sources.iter_mut().for_each(|source| source.held = false);
+    }
+
+    /// Returns true if every source is held or has ended.
+    pub(crate) fn all_held(&self) -> bool {
+        self.sources.iter().all(|source| source.held || source.ended)
+    }
+
+    /// Notes that nothing follows from a source.
+    pub(crate) fn end(&mut self, number: usize) {
+        self.sources[number].ended = true;
+    }
+
+    /// Number of sources, ended ones included.
+    pub(crate) fn sources(&self) -> usize {
+        self.sources.len()
     }
 
     /// Number of bad records that wait for a commit.
