@@ -1,7 +1,7 @@
 //! Databases that no process has open: read and checked without changing a byte.
 //!
-//! The usual recovery runs on [`OverlayFiles`], whose writes are discarded. (On persistent memory there is no such
-//! layer: there the pool is opened as usual.)
+//! The usual recovery runs on [`OverlayFiles`], whose writes are discarded. (On persistent memory there is no
+//! such layer: there the pool is opened as usual.)
 
 use crate::error::{ErrorKind, Result};
 use entresol_memory::env::{Env, OverlayFiles};
@@ -11,7 +11,8 @@ use entresol_transactions::StateContext;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens the pool of a directory without changing its files. Fails with [`ErrorKind::Busy`] if a process has it open.
+/// Opens the pool of a directory without changing its files. Fails with [`ErrorKind::Busy`] if a process has
+/// it open.
 pub fn open(directory: &Path) -> Result<Arc<Pool>> {
     let env = if Pool::inspect(directory)?.journal.is_some() {
         Env::real().with_files(Arc::new(OverlayFiles::new()))
@@ -27,8 +28,8 @@ pub fn catalog(pool: &Arc<Pool>) -> Result<Arc<Catalog>> {
     Ok(Catalog::open_or_create(context)?)
 }
 
-/// Checks every checksum, every object and every row of the database in a directory. Damage that prevents opening is
-/// a problem of the report like others; fails if the database does not exist or is in use.
+/// Checks every checksum, every object and every row of the database in a directory. Damage that prevents
+/// opening is a problem of the report like others; fails if the database does not exist or is in use.
 pub fn check(directory: &Path, mut progress: impl FnMut(&str)) -> Result<CheckReport> {
     progress("opening (headers, journal, allocation maps, indexes)");
     let checked = open(directory).and_then(|pool| Ok(entresol_tables::check(&catalog(&pool)?, progress)?));

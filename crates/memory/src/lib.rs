@@ -1,7 +1,7 @@
 //! Persistence: pools of persistent words, domains, allocation and publications.
 //!
 //! A [`Pool`] is one database directory: a pool file, a journal beside it and a lock file. All persistent
-//! data lies in the pool and is reached by 8-byte pool-relative offsets ([`Ptr`]); all of it is accessed as
+//! data lies in the pool and is reached by 8-byte pool-relative offsets; all of it is accessed as
 //! `&[AtomicU64]` words, so the crates above need no unsafe code.
 //!
 //! Structures call [`Pool::flush`], [`Pool::fence`] and [`Pool::sync`]. The guarantees, on every
@@ -49,7 +49,6 @@ mod pool;
 #[cfg(feature = "testkit")]
 pub mod power_failure;
 pub mod profile;
-mod ptr;
 mod publication;
 mod spin;
 mod stats;
@@ -68,7 +67,6 @@ pub use layout::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, ROOT_NAME_BYTES_MAX, ROOTS_
 #[cfg(feature = "mutants")]
 pub use points::POINTS;
 pub use pool::{AllocationMap, BackupReport, Pool, PoolInfo, PoolOptions};
-pub use ptr::Ptr;
 pub use publication::{PUBLICATION_WORDS_MAX, Publication, ReadyPublication};
 pub use stats::PoolStats;
 

@@ -307,9 +307,9 @@ impl OrderedIndex {
         on_tree!(self, tree => scan(tree, from, (width_bytes, enough), entries))
     }
 
-    /// Appends the entries before a key, in descending order, leaf after leaf until there are at least `enough`
-    /// more; returns the key (exclusive) to continue before. A bound longer than the keys is truncated and
-    /// included. Cost: a descent for each leaf.
+    /// Appends the entries before a key, in descending order, leaf after leaf until there are at least
+    /// `enough` more; returns the key (exclusive) to continue before. A bound longer than the keys is
+    /// truncated and included. Cost: a descent for each leaf.
     pub fn scan_back(
         &self,
         before: Bound<&[u8]>,

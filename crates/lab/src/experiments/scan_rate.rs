@@ -1,5 +1,5 @@
-//! Analytical reads of a row table of ten columns: rows a second of sums and counts by one thread and by two, and
-//! times of queries that need few of its rows.
+//! Analytical reads of a row table of ten columns: rows a second of sums and counts by one thread and by two,
+//! and times of queries that need few of its rows.
 
 use crate::asked::Asked;
 use crate::measure::median;

@@ -68,7 +68,8 @@ pub enum MemoryConsumer {
     Caches,
     /// Buffers and sessions of connections.
     Connections,
-    /// Memory of the process that no consumer reserves: code, stacks, the heap's spare memory, the application.
+    /// Memory of the process that no consumer reserves: code, stacks, the heap's spare memory, the
+    /// application.
     Process,
 }
 

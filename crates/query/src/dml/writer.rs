@@ -7,8 +7,8 @@
 //! - A stage that the table or the statement does not have costs nothing: a plain table's rows are written as
 //!   they are.
 //! - Rows of a query are written batch by batch, as they are computed; all of them are computed first if the
-//!   statement reads its own table, or has subqueries in RETURNING or DO UPDATE, which see the table before the
-//!   statement.
+//!   statement reads its own table, or has subqueries in RETURNING or DO UPDATE, which see the table before
+//!   the statement.
 //! - Errors leave the writes so far in the transaction; the caller rolls back to its mark.
 //!
 //! Memory: one batch; the rows that RETURNING returns; for ON CONFLICT the keys of all rows.
@@ -93,8 +93,8 @@ impl TableWriter {
         self.rules.as_ref().map_or(Ok(()), |rules| rules.checks.check(rows))
     }
 
-    /// Inserts complete rows, without ON CONFLICT and RETURNING; returns their number. On an error none of them
-    /// is written.
+    /// Inserts complete rows, without ON CONFLICT and RETURNING; returns their number. On an error none of
+    /// them is written.
     pub(crate) fn insert(&self, tx: &Transaction, rows: &[Row]) -> Result<u64> {
         self.check(rows)?;
         insert_rows(tx, &self.table, rows)

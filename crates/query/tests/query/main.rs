@@ -9,5 +9,6 @@ mod privileges;
 mod random;
 mod relations;
 mod runner;
+mod scans;
 mod sessions;
 mod short_way;

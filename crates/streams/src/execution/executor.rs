@@ -319,7 +319,8 @@ impl Executor {
             self.feed.release();
             self.commit()?;
         }
-        // The last watermark of a source goes into a transaction of its own: it holds whatever became of the parts.
+        // The last watermark of a source goes into a transaction of its own: it holds whatever became of the
+        // parts.
         for source in std::mem::take(&mut self.ended) {
             let node = self.feed.source(source).node;
             self.input(Input::Watermark { node, time_us: i64::MAX })?;

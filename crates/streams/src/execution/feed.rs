@@ -31,8 +31,8 @@ pub(crate) struct FeedSource {
     pending: Option<Pending>,
     rejects: Vec<Reject>,
     ended: bool,
-    /// True once the source has marked the end of its part of the open transaction: its next elements belong to
-    /// another one.
+    /// True once the source has marked the end of its part of the open transaction: its next elements belong
+    /// to another one.
     held: bool,
 }
 

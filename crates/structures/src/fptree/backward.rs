@@ -1,8 +1,8 @@
-//! Scans in descending key order; and for planners, cut points that divide a scan among threads, and an estimate of
-//! the number of keys.
+//! Scans in descending key order; and for planners, cut points that divide a scan among threads, and an
+//! estimate of the number of keys.
 //!
-//! Leaves are linked in ascending order only. A scan descends once for each leaf: from a leaf's low key it goes on
-//! with the last leaf below that.
+//! Leaves are linked in ascending order only. A scan descends once for each leaf: from a leaf's low key it
+//! goes on with the last leaf below that.
 
 use super::FpTree;
 use super::inner::{Child, Inner};
@@ -53,9 +53,9 @@ impl<K: TreeKey> ScanEnd<'_, K> {
 }
 
 impl<K: TreeKey> FpTree<K> {
-    /// Calls `visit` with stored keys and values before a key, in descending order, leaf after leaf until there
-    /// were at least `enough`; returns the key (exclusive) to continue before, or none at the beginning of the
-    /// tree. Otherwise as [`FpTree::visit`](super::FpTree::visit). Cost: a descent for each leaf.
+    /// Calls `visit` with stored keys and values before a key, in descending order, leaf after leaf until
+    /// there were at least `enough`; returns the key (exclusive) to continue before, or none at the beginning
+    /// of the tree. Otherwise as [`FpTree::visit`](super::FpTree::visit). Cost: a descent for each leaf.
     pub fn visit_back(
         &self,
         before: Bound<K::Key<'_>>,
@@ -93,8 +93,8 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    /// Keys that divide the tree into parts of about equal size, in ascending order: those of the highest inner
-    /// level with at least `wanted` of them, or of the lowest. Writers may move entries meanwhile.
+    /// Keys that divide the tree into parts of about equal size, in ascending order: those of the highest
+    /// inner level with at least `wanted` of them, or of the lowest. Writers may move entries meanwhile.
     pub fn cut_points(&self, wanted: usize) -> Vec<KeyBytes> {
         let _pinned = self.pool.pin();
         let mut level = match Child::decode(self.root.load(Memory::Acquire)) {
@@ -128,7 +128,8 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    /// Estimates the number of keys from some inner nodes of each level; reads a leaf only if it is the only one.
+    /// Estimates the number of keys from some inner nodes of each level; reads a leaf only if it is the only
+    /// one.
     pub fn estimated_keys(&self) -> u64 {
         let _pinned = self.pool.pin();
         let mut level = match Child::decode(self.root.load(Memory::Acquire)) {

@@ -1,5 +1,5 @@
-//! Cursors over an index: rows by the values of its columns, in the order of the index or against it, a batch at
-//! a time.
+//! Cursors over an index: rows by the values of its columns, in the order of the index or against it, a batch
+//! at a time.
 //!
 //! - Entries are read leaf by leaf until there are [`FETCH_ROWS`] of them, then their rows are looked up in
 //!   one batch, with their cache misses overlapped.

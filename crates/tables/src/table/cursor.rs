@@ -2,7 +2,7 @@
 //!
 //! - A cursor holds no lock, guard or transaction between batches; it sees what the transaction of
 //!   [`Cursor::next_batch`] sees. Pass the same transaction each time, or the rows are of several snapshots.
-//! - One batch is one leaf of the index: memory is bounded by a leaf.
+//! - One batch is one leaf of the index, from the second on some hundred rows.
 //! - Rows that the transaction writes behind the cursor's position are not seen, those ahead of it are.
 
 use crate::error::{Error, Result};

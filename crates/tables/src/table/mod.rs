@@ -247,7 +247,8 @@ impl Table {
         Cursor::new(this, range)
     }
 
-    /// Estimates the number of rows, deleted ones included that are not reclaimed yet. Cost: some inner nodes.
+    /// Estimates the number of rows, deleted ones included that are not reclaimed yet. Cost: some inner
+    /// nodes.
     pub fn estimated_rows(&self) -> u64 {
         self.state.estimated_keys()
     }
@@ -258,8 +259,9 @@ impl Table {
         Cursor::within(this, range)
     }
 
-    /// Divides ranges, in key order and without overlaps, into at most `parts` parts with about the same number of
-    /// rows, each a list of ranges of encoded keys in key order. None if they are too small to be worth it.
+    /// Divides ranges, in key order and without overlaps, into at most `parts` parts with about the same
+    /// number of rows, each a list of ranges of encoded keys in key order. None if they are too small to be
+    /// worth it.
     pub fn split(&self, ranges: &[ScanRange], parts: usize) -> Result<Option<Vec<Vec<KeyRange>>>> {
         range::split(self, ranges, parts)
     }

@@ -203,8 +203,8 @@ impl State {
         if self.is_dropped() { Ok(None) } else { Ok(self.index.last_key()?) }
     }
 
-    /// Returns keys that divide the state into parts of about equal size, in ascending order: at least `wanted`, if
-    /// it is large enough; see [`OrderedIndex::cut_points`].
+    /// Returns keys that divide the state into parts of about equal size, in ascending order: at least
+    /// `wanted`, if it is large enough; see [`OrderedIndex::cut_points`].
     pub fn cut_points(&self, wanted: usize) -> Vec<KeyBytes> {
         let _guard = self.pool.pin();
         if self.is_dropped() { Vec::new() } else { self.index.cut_points(wanted) }

@@ -1,11 +1,12 @@
-//! Scanning a state in key order or against it, one leaf of the index at a time, with the transaction's own writes
-//! merged in.
+//! Scanning a state in key order or against it, some leaves of the index at a time, with the transaction's
+//! own writes merged in.
 //!
 //! Invariant: a batch covers a window of keys from where the last one ended; every key of the window that the
 //! transaction sees is delivered exactly once, in order, own writes in place of what the snapshot has. Dead
 //! keys that a scan finds are handed to the vacuum.
 //!
-//! Memory: one leaf's entries and at most [`OWN_WRITES_PER_BATCH`] own writes.
+//! Memory: one leaf's entries, from the second batch on at least [`ENTRIES_PER_BATCH`], and at most
+//! [`OWN_WRITES_PER_BATCH`] own writes.
 
 use crate::context::state::{LookupOutcome, State};
 use crate::mvcc::value_buffer::ValueBuffer;
@@ -19,6 +20,10 @@ use std::sync::Arc;
 /// Maximum number of the transaction's own writes that one batch may merge in; the window ends before the
 /// next one.
 const OWN_WRITES_PER_BATCH: usize = 1024;
+
+/// Least number of index entries of a batch that continues a scan; the first one, which may be all that is
+/// needed, has those of one leaf.
+const ENTRIES_PER_BATCH: usize = 512;
 
 /// Number of objects that a scan prefetches ahead.
 pub(crate) const PREFETCH_OBJECTS: usize = 8;
@@ -96,7 +101,8 @@ struct Window {
 }
 
 impl Window {
-    /// Ends the window at a key, where the next one begins: in front of it, or behind it for a scan backwards.
+    /// Ends the window at a key, where the next one begins: in front of it, or behind it for a scan
+    /// backwards.
     fn end_at(&mut self, key: KeyBytes, direction: Direction) {
         match direction {
             Direction::Forward => self.upper = Bound::Excluded(key.clone()),
@@ -123,8 +129,8 @@ impl Transaction {
         self.scan_batch_in(state, range, Direction::Forward, from, f)
     }
 
-    /// Same as [`Transaction::scan_batch`] in either direction. A transaction AS OF scans the whole range at once
-    /// to deliver it backwards, and takes memory for it.
+    /// Same as [`Transaction::scan_batch`] in either direction. A transaction AS OF scans the whole range at
+    /// once to deliver it backwards, and takes memory for it.
     pub fn scan_batch_in(
         &self,
         state: &Arc<State>,
@@ -137,6 +143,7 @@ impl Transaction {
         if let Some(at) = self.as_of() {
             return self.scan_as_of_in(state, (lower, upper), direction, at, from, f);
         }
+        let enough = if from.is_some() { ENTRIES_PER_BATCH } else { 1 };
         match (from.take(), direction) {
             (Some(key), Direction::Forward) => lower = Bound::Included(key),
             (Some(key), Direction::Backward) => upper = Bound::Excluded(key),
@@ -146,19 +153,19 @@ impl Transaction {
         if is_empty_range(as_slice(&window.lower), as_slice(&window.upper)) {
             return Ok(false);
         }
-        let mut entries = Vec::new();
+        let mut entries = Vec::with_capacity(enough * 9 / 8);
         self.lock_range(state)?;
         let guard = state.pool().pin();
         self.check_readable(state)?;
         match direction {
             Direction::Forward => {
-                let next = state.index.scan_batch(as_slice(&window.lower), &mut entries)?;
+                let next = state.index.scan(as_slice(&window.lower), enough, &mut entries)?;
                 if let Some(next) = next.filter(|next| within(next, as_slice(&window.upper))) {
                     window.end_at(next, direction);
                 }
             }
             Direction::Backward => {
-                let next = state.index.scan_back(as_slice(&window.upper), 1, &mut entries)?;
+                let next = state.index.scan_back(as_slice(&window.upper), enough, &mut entries)?;
                 let has_keys_before =
                     |next: &KeyBytes| !is_empty_range(as_slice(&window.lower), Bound::Excluded(&next[..]));
                 if let Some(next) = next.filter(has_keys_before) {
@@ -213,8 +220,8 @@ impl Transaction {
         Ok(false)
     }
 
-    /// Delivers index entries and own writes, both in the order of the direction. The caller holds a guard since before the entries
-    /// were read.
+    /// Delivers index entries and own writes, both in the order of the direction. The caller holds a guard
+    /// since before the entries were read.
     fn merge(
         &self,
         state: &State,

@@ -1,8 +1,8 @@
 //! MIN and MAX of the first column of the key or of an index: the first row in its order, not all of them.
 //!
-//! `SELECT max(id) FROM t` becomes `SELECT max(id) FROM (SELECT id FROM t WHERE id IS NOT NULL ORDER BY id DESC LIMIT
-//! 1)`, whose sort is left out as any other ([`index_order`](super::index_order)). Columns before it may be
-//! compared with constants for equality: the latest reading of a meter.
+//! `SELECT max(id) FROM t` becomes `SELECT max(id) FROM (SELECT id FROM t WHERE id IS NOT NULL ORDER BY id
+//! DESC LIMIT 1)`, whose sort is left out as any other ([`index_order`](super::index_order)). Columns before
+//! it may be compared with constants for equality: the latest reading of a meter.
 
 use crate::planner::scans::provider::EntresolTable;
 use datafusion::common::tree_node::Transformed;
@@ -56,8 +56,8 @@ fn is_ordered(scan: &TableScan, column: &Column) -> bool {
         })
     };
     let is_next = |columns: &[usize]| columns.iter().find(|column| !constant(column)) == Some(&at);
-    // An index serves without conditions only: with them the planner may prefer another access. That the value is
-    // not NULL is one.
+    // An index serves without conditions only: with them the planner may prefer another access. That the
+    // value is not NULL is one.
     let by_index = || {
         scan.filters.is_empty()
             && !schema.columns()[at].nullable

@@ -1,7 +1,7 @@
 //! ORDER BY without sorting: rows come out of the key backwards, or few of them out of an index, in order.
 //!
-//! The rule comes after DataFusion's own, which have put a sort over the scan where its order does not serve. A
-//! filter between the two stays; then only the key serves, since any number of rows may not pass.
+//! The rule comes after DataFusion's own, which have put a sort over the scan where its order does not serve.
+//! A filter between the two stays; then only the key serves, since any number of rows may not pass.
 
 use crate::planner::scans::scan::EntresolScan;
 use datafusion::common::Result as EngineResult;

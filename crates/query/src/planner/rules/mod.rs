@@ -1,4 +1,5 @@
-//! Rules beside those of DataFusion: plans that are right where its own are not, or use what it does not know of.
+//! Rules beside those of DataFusion: plans that are right where its own are not, or use what it does not know
+//! of.
 
 pub(crate) mod barriers;
 pub(crate) mod correlated;

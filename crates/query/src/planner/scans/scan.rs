@@ -2,12 +2,12 @@
 //!
 //! - A scan holds the transaction that it was planned in; so does its stream, which keeps the snapshot alive
 //!   until it is exhausted or dropped.
-//! - Rows come in the order of the key, or of the index that finds them, or against it, and the plan says so, as
-//!   far as the leading columns of that are projected.
+//! - Rows come in the order of the key, or of the index that finds them, or against it, and the plan says so,
+//!   as far as the leading columns of that are projected.
 //! - A scan of many rows by the key is divided by key ranges, one for each processor, if the planner asks.
 //! - Reads are memory accesses within `poll`, a batch at a time, and the stream yields to the scheduler as
 //!   DataFusion's cooperative streams do.
-//! - Memory: one batch, that is [`BATCH_ROWS`] rows and at most one leaf of the index more.
+//! - Memory: one batch, that is [`BATCH_ROWS`] rows and at most one batch of the cursor more.
 
 use crate::error::{Error, external};
 use crate::planner::scans::access::Access;
@@ -45,8 +45,8 @@ pub const BATCH_ROWS: usize = 8192;
 /// Share of a table that a range has, where nothing better is known, as a divisor: as DataFusion assumes of a
 /// condition.
 const RANGE_SHARE: usize = 5;
-/// Maximum number of rows that an index finds in order, to be looked up one by one; sorting all rows of a table
-/// costs less than looking up all of them.
+/// Maximum number of rows that an index finds in order, to be looked up one by one; sorting all rows of a
+/// table costs less than looking up all of them.
 const LOOKED_UP_MAX: usize = 10_000;
 
 /// Table scan operator; see the [module](self).
@@ -126,8 +126,8 @@ impl EntresolScan {
         &self.table
     }
 
-    /// The same scan in an order that begins with `order`, if there is one: backwards, or for few rows of all by an
-    /// index.
+    /// The same scan in an order that begins with `order`, if there is one: backwards, or for few rows of all
+    /// by an index.
     pub(crate) fn ordered_by(&self, order: &LexOrdering, limit: Option<usize>) -> Option<EntresolScan> {
         if self.limit.is_some() || self.transaction.as_of().is_some() {
             return None;
@@ -186,8 +186,8 @@ fn properties(
     Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
 }
 
-/// Projected columns that have one value in all rows; and the columns of the key or the index behind them that
-/// order the rows, as far as they are projected without a gap.
+/// Projected columns that have one value in all rows; and the columns of the key or the index behind them
+/// that order the rows, as far as they are projected without a gap.
 fn ordering(
     table: &Table,
     access: &Access,

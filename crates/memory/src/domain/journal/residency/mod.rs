@@ -17,9 +17,9 @@
 //! 3. *Changed pages are bounded.* Checkpoints start when they are a quarter of the budget's part, appenders
 //!    wait when they are half of it ([`super::checkpoint::policy`]).
 //!
-//! Resident memory is estimated by that of the process ([`pages::ProcessMemory`]) since the pages were counted.
-//! They are counted again at calm times only: counting a large pool takes so long that a scan would load more
-//! than fits meanwhile.
+//! Resident memory is estimated by that of the process ([`pages::ProcessMemory`]) since the pages were
+//! counted. They are counted again at calm times only: counting a large pool takes so long that a scan would
+//! load more than fits meanwhile.
 //!
 //! Memory: a byte for each page of a pool that is larger than its part of the budget.
 
