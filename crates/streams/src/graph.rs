@@ -21,6 +21,8 @@ pub(crate) struct OperatorArguments<'a> {
     pub(crate) watermarks: &'a Arc<Table>,
     /// True if a TO_STREAM reads each tuple of the node's TO_TABLE.
     pub(crate) emits: bool,
+    /// Numbers of the sources whose tuples reach the node.
+    pub(crate) sources: &'a [usize],
 }
 
 pub(crate) type OperatorFactory = Box<dyn FnOnce(&OperatorArguments<'_>) -> Result<Box<dyn Operator>>>;
@@ -121,6 +123,23 @@ impl Graph {
             }
         }
         Ok(())
+    }
+
+    /// Returns the numbers of the sources that reach each node, given the topological order.
+    pub(crate) fn sources_by_node(&self, order: &[usize]) -> Vec<Vec<usize>> {
+        let mut reaching: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
+        for (number, source) in self.sources.iter().enumerate() {
+            reaching[source.node].push(number);
+        }
+        for &node in order {
+            for &from in self.nodes[node].inputs.iter().chain(&self.nodes[node].after) {
+                let before = reaching[from].clone();
+                reaching[node].extend(before);
+            }
+            reaching[node].sort_unstable();
+            reaching[node].dedup();
+        }
+        reaching
     }
 
     /// Returns the nodes in topological order.

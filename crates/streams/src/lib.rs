@@ -116,3 +116,5 @@ pub const OPEN_WINDOWS_MAX: usize = 1 << 16;
 pub const REJECTS_PENDING_MAX: usize = 4096;
 /// A partly filled transaction of `Boundary::Every` is committed if no tuple arrives for this long.
 pub const IDLE_COMMIT_MS: u64 = 1000;
+/// Windows over several sources do not wait for one that has sent nothing for this long.
+pub const SOURCE_IDLE_MS: u64 = 10_000;

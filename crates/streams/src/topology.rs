@@ -183,8 +183,9 @@ impl TopologyBuilder {
             self.catalog.create_table(&name, schema, options)?;
         }
         let (positions, watermarks) = positions::open_tables(&self.catalog)?;
+        let sources = graph.sources_by_node(&order);
         let feed = self.feed(&mut graph, &positions)?;
-        let dataflow = self.dataflow(graph, order, &watermarks)?;
+        let dataflow = self.dataflow(graph, order, &sources, &watermarks)?;
         let executor =
             Executor::new(self.name, self.catalog, self.settings, feed, dataflow, spans, positions);
         Ok(Topology { executor })
@@ -228,7 +229,13 @@ impl TopologyBuilder {
         Ok(Feed::new(sources, self.settings.merge))
     }
 
-    fn dataflow(&self, graph: Graph, order: Vec<usize>, watermarks: &Arc<Table>) -> Result<Dataflow> {
+    fn dataflow(
+        &self,
+        graph: Graph,
+        order: Vec<usize>,
+        sources: &[Vec<usize>],
+        watermarks: &Arc<Table>,
+    ) -> Result<Dataflow> {
         let listened: Vec<bool> = (0..graph.nodes.len())
             .map(|node| {
                 let mut each =
@@ -245,6 +252,7 @@ impl TopologyBuilder {
                     catalog: &self.catalog,
                     watermarks,
                     emits: listened[number],
+                    sources: &sources[number],
                 })?),
             };
             dataflow.add(operator, node.inputs, node.after);

@@ -3,7 +3,7 @@
 use crate::GROUPS_IN_DRAM_MAX;
 use crate::graph::{WindowNode, Writer};
 use crate::operators::accumulator::{Aggregate, BoundAggregate};
-use crate::operators::window_aggregate::{Tumbling, WindowAggregate, WindowSpan};
+use crate::operators::window_aggregate::{SourceTimes, Tumbling, WindowAggregate, WindowSpan};
 use crate::operators::window_state::WindowState;
 use crate::stream::Stream;
 use entresol_tables::{Column, DataType, Schema};
@@ -113,6 +113,7 @@ impl GroupedStream {
                 watermarks: std::sync::Arc::clone(made.watermarks),
                 watermark: None,
                 stored_watermark: i64::MIN,
+                progress: SourceTimes::new(made.sources),
             }))
         });
         let key: Vec<String> = self.groups.iter().cloned().chain([WINDOW_START.to_owned()]).collect();

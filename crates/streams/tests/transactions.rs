@@ -400,8 +400,8 @@ fn files_get_committed_lines() {
 /// Element of one of two marked sources, sent when all before it have been processed.
 type Sent = (usize, Element);
 
-/// Runs a topology over two marked sources, whose readings go to one table each and to a window; returns the rows of
-/// both tables and the report.
+/// Runs a topology over two marked sources, whose readings go to one table each and to a window; returns the
+/// rows of both tables and the report.
 fn run_two(elements: &[Sent]) -> (Vec<Vec<Value>>, Vec<Vec<Value>>, entresol_streams::Report) {
     let catalog = volatile();
     let (first, from_first) = bounded(64);

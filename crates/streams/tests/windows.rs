@@ -275,3 +275,34 @@ fn mistakes_are_reported_by_build() {
     assert!(error.contains("writes the table of the TO_STREAM"), "{error}");
     assert!(catalog.tables().is_empty(), "a topology that is not built makes no table");
 }
+
+/// Two sources, one of which is behind the other in event time: nothing of it is late, and windows close when
+/// both have come past them, or the slower one has ended.
+#[test]
+fn a_window_waits_for_the_slower_of_two_sources() {
+    const READINGS: i64 = 5000;
+    let catalog = volatile();
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(100));
+    let source = |meter: i32, steps: i64| {
+        GeneratorSource::new(reading_columns(), move |n| {
+            let n = n as i64;
+            (n < READINGS).then(|| reading(meter, n / steps, 1.0))
+        })
+    };
+    let both = topology.source("fast", source(1, 1)).union(&topology.source("slow", source(2, 3)));
+    let (out, closed) = crossbeam_channel::unbounded();
+    both.window(Tumbling::new("at", Duration::from_secs(10)))
+        .group_by(&["meter"])
+        .aggregate(&[Aggregate::count()], "open")
+        .sink(entresol_streams::ChannelSink::new(out));
+    let report = topology.build().unwrap().run().unwrap();
+    assert_eq!(report.late, 0);
+    let mut counted = 0;
+    while let Ok(Element::Batch(tuples)) = closed.try_recv() {
+        for tuple in tuples {
+            let entresol_tables::Value::BigInt(count) = tuple[3] else { panic!("{tuple:?}") };
+            counted += count;
+        }
+    }
+    assert_eq!(counted, 2 * READINGS);
+}

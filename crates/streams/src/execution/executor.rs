@@ -34,7 +34,7 @@ use crate::histogram::Histogram;
 use crate::operators::window_aggregate::WindowSpan;
 use crate::operators::{Context, Counts};
 use crate::running::{Progress, Report};
-use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, TRANSACTION_TUPLES_MAX};
+use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, SOURCE_IDLE_MS, TRANSACTION_TUPLES_MAX};
 use entresol_memory::{Durability, Env};
 use entresol_tables::{Catalog, Table};
 use entresol_transactions::{Transaction, Vote};
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
 /// Input of a transaction, logged for replay.
 #[derive(Clone)]
 enum Input {
-    Batch { node: usize, batch: Batch },
+    Batch { source: usize, batch: Batch },
     Watermark { node: usize, time_us: i64 },
 }
 
@@ -79,6 +79,9 @@ pub(crate) struct Executor {
     open_parts: Vec<bool>,
     /// Sources that have ended while the transaction was open.
     ended: Vec<usize>,
+    /// Per source, the time of its last tuples, and true if it is not waited for.
+    heard_ns: Vec<u64>,
+    quiet: Vec<bool>,
     windows: Vec<WindowSpan>,
     /// Start of the open window, per window operator.
     window_starts: Vec<Option<i64>>,
@@ -111,8 +114,10 @@ impl Executor {
             retries: 0,
             doomed: false,
             open_parts: vec![false; feed.sources()],
-            feed,
             ended: Vec::new(),
+            heard_ns: vec![0; feed.sources()],
+            quiet: vec![false; feed.sources()],
+            feed,
             window_starts: vec![None; windows.len()],
             windows,
             event_time_us: i64::MIN,
@@ -135,6 +140,7 @@ impl Executor {
     /// Runs until the sources end, `stop` is set, or an error occurs.
     pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<Report> {
         let start_ns = self.env().now_ns();
+        self.heard_ns.fill(start_ns);
         let result = self.feed.open().and_then(|()| self.run_until(stop));
         if let Err(error) = result {
             tracing::error!(topology = self.topology, %error, "topology failed");
@@ -195,6 +201,7 @@ impl Executor {
     /// Processes those of the tuples that belong to the current transaction; returns their number.
     fn tuples(&mut self, source: usize, batch: &Batch) -> Result<()> {
         self.idle_since_ns = None;
+        self.note_quiet_sources(source);
         let taken = match self.settings.boundary {
             Boundary::EachTuple => 1,
             Boundary::Every(tuples) => batch.len().min(tuples - self.input_tuples),
@@ -213,11 +220,24 @@ impl Executor {
             let resource = format!("tuples of a transaction of {}", self.topology);
             return Err(Error::Limit { resource, max: TRANSACTION_TUPLES_MAX });
         }
-        self.input(Input::Batch { node: self.feed.source(source).node, batch: part })?;
+        self.input(Input::Batch { source, batch: part })?;
         match self.settings.boundary {
             Boundary::EachTuple => self.commit(),
             Boundary::Every(tuples) if self.input_tuples >= tuples => self.commit(),
             _ => Ok(()),
+        }
+    }
+
+    /// Notes that tuples have come from a source, and which of the others are not waited for.
+    fn note_quiet_sources(&mut self, heard: usize) {
+        if self.quiet.len() == 1 {
+            return;
+        }
+        let now_ns = self.env().now_ns();
+        self.heard_ns[heard] = now_ns;
+        for source in 0..self.quiet.len() {
+            let silent_ns = now_ns.saturating_sub(self.heard_ns[source]);
+            self.quiet[source] = self.feed.has_ended(source) || silent_ns > SOURCE_IDLE_MS * 1_000_000;
         }
     }
 
@@ -377,10 +397,16 @@ impl Executor {
 
     fn apply(&mut self, input: &Input) -> Result<()> {
         let transaction = self.transaction()?;
-        let context = Context { transaction: &transaction, counts: &self.counts };
+        let (counts, quiet) = (&self.counts, &self.quiet[..]);
         match input {
-            Input::Batch { node, batch } => self.dataflow.batch(&context, *node, batch),
-            Input::Watermark { node, time_us } => self.dataflow.watermark(&context, *node, *time_us),
+            Input::Batch { source, batch } => {
+                let context = Context { transaction: &transaction, counts, source: Some(*source), quiet };
+                self.dataflow.batch(&context, self.feed.source(*source).node, batch)
+            }
+            Input::Watermark { node, time_us } => {
+                let context = Context { transaction: &transaction, counts, source: None, quiet };
+                self.dataflow.watermark(&context, *node, *time_us)
+            }
         }
     }
 
@@ -411,7 +437,8 @@ impl Executor {
     fn try_commit(&mut self) -> Result<()> {
         let start_ns = self.env().now_ns();
         let transaction = self.transaction()?;
-        self.dataflow.commit(&Context { transaction: &transaction, counts: &self.counts })?;
+        let (counts, quiet) = (&self.counts, &self.quiet[..]);
+        self.dataflow.commit(&Context { transaction: &transaction, counts, source: None, quiet })?;
         self.feed.write_positions(&transaction)?;
         if !transaction.vote(self.positions.state().id(), Vote::Commit)? {
             let reason =

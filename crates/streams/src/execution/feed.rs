@@ -265,6 +265,11 @@ impl Feed {
         self.sources[number].ended = true;
     }
 
+    /// Returns true if nothing follows from a source.
+    pub(crate) fn has_ended(&self, number: usize) -> bool {
+        self.sources[number].ended
+    }
+
     /// Number of sources, ended ones included.
     pub(crate) fn sources(&self) -> usize {
         self.sources.len()

@@ -35,6 +35,10 @@ pub struct Context<'a> {
     /// The topology's current transaction.
     pub transaction: &'a Transaction,
     pub(crate) counts: &'a Counts,
+    /// Source of the tuples; none at the commit punctuation.
+    pub(crate) source: Option<usize>,
+    /// Per source, true if it has ended, or sent nothing for [`crate::SOURCE_IDLE_MS`].
+    pub(crate) quiet: &'a [bool],
 }
 
 /// Counters of operators; added to the progress when the transaction commits.

@@ -1,9 +1,10 @@
 //! Tumbling event-time windows with aggregates per group.
 //!
 //! - The window of a tuple starts at its event time rounded down to a multiple of the size (since the epoch).
-//! - The operator's watermark is the greater of (greatest event time seen - lateness) and the watermark
-//!   punctuations from upstream. It never decreases. A window is closed once the watermark has reached its
-//!   end.
+//! - The operator's watermark is the greater of (event time - lateness) and the watermark punctuations from
+//!   upstream, where the event time is the least, over the sources, of the greatest one that each has sent: a
+//!   slower source loses nothing. Sources that have ended, or send nothing for a while, do not count. It
+//!   never decreases. A window is closed once the watermark has reached its end.
 //! - A tuple whose window is closed is late: it is counted and dropped. Whether a tuple is late depends on
 //!   the tuples before it only, not on batches or transaction boundaries.
 //! - A closed window sends one tuple per group: group columns, window_start, window_end, results; windows in
@@ -73,6 +74,42 @@ pub(crate) fn event_time(value: &Value) -> Option<i64> {
     }
 }
 
+/// Greatest event times of the sources of an operator.
+pub(crate) struct SourceTimes {
+    /// Number of a source, its greatest event time, and that as of the last commit.
+    sources: Vec<(usize, i64, i64)>,
+}
+
+impl SourceTimes {
+    /// Times of these sources, which have sent nothing yet.
+    pub(crate) fn new(sources: &[usize]) -> SourceTimes {
+        SourceTimes { sources: sources.iter().map(|source| (*source, i64::MIN, i64::MIN)).collect() }
+    }
+
+    /// Notes an event time; returns the time up to which all sources that are not quiet have come.
+    fn advance(&mut self, context: &Context<'_>, time_us: i64) -> i64 {
+        let Some(from) = context.source.filter(|_| self.sources.len() > 1) else { return time_us };
+        let mut least = i64::MAX;
+        for (source, greatest, _) in &mut self.sources {
+            if *source == from {
+                *greatest = (*greatest).max(time_us);
+            } else if context.quiet.get(*source) == Some(&true) {
+                continue;
+            }
+            least = least.min(*greatest);
+        }
+        least
+    }
+
+    fn committed(&mut self) {
+        self.sources.iter_mut().for_each(|(_, greatest, committed)| *committed = *greatest);
+    }
+
+    fn aborted(&mut self) {
+        self.sources.iter_mut().for_each(|(_, greatest, committed)| *greatest = *committed);
+    }
+}
+
 pub(crate) struct WindowAggregate {
     pub(crate) name: String,
     pub(crate) topology: String,
@@ -83,6 +120,7 @@ pub(crate) struct WindowAggregate {
     /// `None` if it is not loaded from the table yet.
     pub(crate) watermark: Option<i64>,
     pub(crate) stored_watermark: i64,
+    pub(crate) progress: SourceTimes,
 }
 
 impl WindowAggregate {
@@ -160,12 +198,13 @@ impl Operator for WindowAggregate {
         for tuple in batch.iter() {
             let time_us = self.time_of(tuple)?;
             let start = self.span.start_of(time_us);
+            let reached = self.progress.advance(context, time_us);
             if start.saturating_add(self.span.size_us) <= watermark {
                 late += 1;
                 continue;
             }
             self.state.add(context.transaction, start, tuple)?;
-            watermark = watermark.max(self.span.watermark_after(time_us));
+            watermark = watermark.max(self.span.watermark_after(reached));
         }
         context.count_late(late);
         if watermark > before {
@@ -204,11 +243,13 @@ impl Operator for WindowAggregate {
 
     fn committed(&mut self) -> Result<()> {
         self.stored_watermark = self.watermark.unwrap_or(self.stored_watermark);
+        self.progress.committed();
         Ok(())
     }
 
     fn aborted(&mut self) {
         self.state.forget();
         self.watermark = None;
+        self.progress.aborted();
     }
 }
