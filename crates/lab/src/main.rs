@@ -3,6 +3,8 @@
 use clap::{Parser, Subcommand};
 use entresol_lab::asked::KnownMisses;
 use entresol_lab::experiments::histories::worker::{self, Life};
+#[cfg(all(feature = "database", feature = "peers"))]
+use entresol_lab::experiments::small_memory;
 use entresol_lab::{Error, RunOptions, experiments, report::Report};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,6 +61,10 @@ enum Command {
     /// The process that `histories` starts and kills.
     #[command(hide = true)]
     HistoryWorker(Life),
+    /// The process in which `small-memory` measures one store.
+    #[cfg(all(feature = "database", feature = "peers"))]
+    #[command(hide = true)]
+    StoreWorker(small_memory::peers::StoreWorker),
 }
 
 fn main() -> ExitCode {
@@ -94,6 +100,8 @@ fn run(command: Command) -> Result<bool, Error> {
             return Ok(true);
         }
         Command::HistoryWorker(life) => return worker::run(&life).map(|()| true),
+        #[cfg(all(feature = "database", feature = "peers"))]
+        Command::StoreWorker(arguments) => return small_memory::peers::work(&arguments).map(|()| true),
     };
     if plot.is_some() && names.len() > 1 {
         return Err(Error::Invalid("--plot draws one experiment; run them one by one".to_string()));

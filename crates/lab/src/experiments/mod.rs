@@ -24,7 +24,7 @@ mod recovery;
 #[cfg(feature = "database")]
 mod scan_rate;
 #[cfg(feature = "database")]
-mod small_memory;
+pub mod small_memory;
 mod time_travel;
 #[cfg(feature = "database")]
 mod wire_rate;

@@ -112,6 +112,11 @@ impl Domain {
         }
     }
 
+    /// Returns true if pages are loaded one by one: the pool is larger than its memory.
+    pub(crate) fn loads_single_pages(&self) -> bool {
+        matches!(self, Domain::Journal(journal) if journal.loads_single_pages())
+    }
+
     /// See [`crate::Pool::wait_for_room`].
     #[inline]
     pub(crate) fn wait_for_room(&self) {

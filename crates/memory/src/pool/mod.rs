@@ -137,6 +137,9 @@ pub struct Pool {
     small_pages: SmallPages,
 }
 
+/// Bytes of a page of the system.
+const SYSTEM_PAGE_BYTES: u64 = 4096;
+
 impl Pool {
     /// Memory budget of the pool, shared with the crates above; none if the pool was opened without.
     pub fn memory(&self) -> Option<&Arc<MemoryBudget>> {
@@ -239,6 +242,26 @@ impl Pool {
     #[inline]
     pub fn prefetch(&self, offset: u64) {
         self.mapping.prefetch(offset);
+    }
+
+    /// Starts to load the pages at these offsets from the disk, if the pool is larger than its memory: all of
+    /// them are then on their way before the first is needed. Cost: nothing in other pools; else a system
+    /// call for each run of pages.
+    pub fn read_ahead(&self, offsets: impl Iterator<Item = u64>) {
+        if !self.domain.loads_single_pages() {
+            return;
+        }
+        let mut pages: Vec<u64> = offsets.map(|offset| offset / SYSTEM_PAGE_BYTES).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        for run in pages.chunk_by(|page, next| next - page <= 2) {
+            let (first, last) = (run[0], run[run.len() - 1]);
+            let bytes = (last - first + 1) * SYSTEM_PAGE_BYTES;
+            let start = first * SYSTEM_PAGE_BYTES;
+            if start + bytes <= self.mapping.mapped_bytes() {
+                self.mapping.read_ahead(start, bytes);
+            }
+        }
     }
 
     /// Starts to make the words that overlap the range durable. Cost: on `dax` one instruction a line; on

@@ -188,6 +188,9 @@ impl Transaction {
             }
         }
         entries.retain(|(key, _)| window.holds(key));
+        if enough > 1 {
+            state.pool().read_ahead(entries.iter().map(|(_, offset)| *offset));
+        }
         self.note_range(state, || KeyRange { lower: window.lower.clone(), upper: window.upper.clone() });
         self.merge(state, &entries, &own, direction, &mut f)?;
         drop(guard);

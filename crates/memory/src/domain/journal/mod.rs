@@ -394,6 +394,11 @@ impl Journal {
         Ok(Journal { shared })
     }
 
+    /// Returns true if pages are loaded one by one: the pool is larger than its memory.
+    pub(crate) fn loads_single_pages(&self) -> bool {
+        self.shared.residency.as_ref().is_some_and(|residency| residency.loads_single_pages())
+    }
+
     /// Waits until there is room for what the caller is about to append; see [`room`].
     #[inline]
     pub(crate) fn wait_for_room(&self) {

@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 pub use replacement::PageReplacement;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use sweep::Sweeper;
 
@@ -66,6 +66,8 @@ pub(super) struct Residency {
     changed_pages_max: AtomicU64,
     /// Bytes of the keeper's state of pages.
     remembered: AtomicU64,
+    /// True while a fault loads one page.
+    loads_single_pages: AtomicBool,
     sweeper: Mutex<Sweeper>,
     _watched: WatchedPool,
 }
@@ -89,6 +91,7 @@ impl Residency {
                 observed: AtomicU64::new(0),
                 changed_pages_max: AtomicU64::new(u64::MAX),
                 remembered: AtomicU64::new(0),
+                loads_single_pages: AtomicBool::new(false),
                 sweeper: Mutex::new(Sweeper::new(
                     map,
                     process,
@@ -108,6 +111,11 @@ impl Residency {
                 None
             }
         }
+    }
+
+    /// Returns true while a fault loads one page, and not its neighbours.
+    pub(super) fn loads_single_pages(&self) -> bool {
+        self.loads_single_pages.load(Ordering::Relaxed)
     }
 
     /// Number of changed pages at which a checkpoint starts. Appenders wait at twice as many.
@@ -143,6 +151,7 @@ impl Residency {
             let mut pause = IDLE;
             if mapped <= target / 4 * 3 {
                 sweeper.disable_single_faults(&shared.mapping);
+                self.loads_single_pages.store(false, Ordering::Relaxed);
                 if sweeper.make_huge(shared) {
                     pause = HUGE_PAUSE;
                 }
@@ -152,6 +161,7 @@ impl Residency {
             return pause;
         }
         sweeper.enable_single_faults(&shared.mapping);
+        self.loads_single_pages.store(true, Ordering::Relaxed);
         let mut resident = sweeper.estimate(&shared.mapping);
         let growth = sweeper.growth_per_ms(resident);
         let room = (growth * ROOM_MS).clamp(target / 5, target / 2);

@@ -1,10 +1,11 @@
 //! Faults that load one page, and not its neighbours as well.
 //!
-//! At the first read of a page of a file the system maps the pages in its cache around it: 16
-//! pages, or all of a folio, up to 2 MiB. That is right while all fits. When memory is short it loads
-//! unneeded pages, faster than they can be evicted, and hides which page was needed. A range that is
-//! registered with `userfaultfd` is excluded from it. Nothing else of that system call is used: asynchronous
-//! write protection (Linux 6.7) needs no thread that answers, and no page is ever protected.
+//! At the first read of a page of a file the system maps the pages in its cache around it: 16 pages, or all
+//! of a folio, up to 2 MiB. That is right while all fits. When memory is short it loads unneeded pages,
+//! faster than they can be evicted, and hides which page was needed. A range that is registered with
+//! `userfaultfd` is excluded from it, and reads nothing ahead from the disk: who knows what comes next says
+//! so ([`crate::Pool::read_ahead`]). Nothing else of that system call is used: asynchronous write protection
+//! (Linux 6.7) needs no thread that answers, and no page is ever protected.
 
 use std::io;
 use std::ops::Range;
@@ -71,12 +72,15 @@ impl SingleFaults {
         let mut register =
             Register { addresses: Addresses::of(range), mode: UFFDIO_REGISTER_MODE_WP, ioctls: 0 };
         advise(range, libc::MADV_NOHUGEPAGE);
+        // Else a miss reads as much as the device's read-ahead says, megabytes on some machines.
+        advise(range, libc::MADV_RANDOM);
         self.control(UFFDIO_REGISTER, &mut register)
     }
 
     /// Reverts [`SingleFaults::register`].
     pub(super) fn unregister(&self, range: &Range<usize>) -> io::Result<()> {
         advise(range, libc::MADV_HUGEPAGE);
+        advise(range, libc::MADV_NORMAL);
         self.control(UFFDIO_UNREGISTER, &mut Addresses::of(range))
     }
 

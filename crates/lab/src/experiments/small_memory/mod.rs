@@ -3,6 +3,12 @@
 //!
 //! The table has eight times the budget. Every row carries its key and the number of its updates, so each
 //! phase checks what it reads. Asked: resident memory at most a tenth above the budget, at any time.
+//!
+//! With the feature `peers` also random reads and updates of a table twice the memory, beside LMDB and
+//! RocksDB (`peers.rs`).
+
+#[cfg(feature = "peers")]
+pub mod peers;
 
 use crate::asked::Asked;
 use crate::measure::Random;
@@ -86,6 +92,9 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     report.figure(figure(&curve, sizes.budget_bytes));
     drop(table);
     database.close()?;
+    drop(database);
+    #[cfg(feature = "peers")]
+    peers::run(options, report)?;
     Ok(())
 }
 
