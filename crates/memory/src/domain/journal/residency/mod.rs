@@ -169,6 +169,10 @@ impl Residency {
         let mut dropped = true;
         if resident > high {
             (resident, dropped) = sweeper.sweep(shared, low, target);
+            if resident > high {
+                // What others have taken in the process looks like pages of the pool.
+                resident = sweeper.recount_if_cheap(&shared.mapping);
+            }
             if resident > high && shared.dirty.count().pages > 0 {
                 // The remaining pages have changed: they can be evicted when a checkpoint has written them.
                 shared.background.request_checkpoint();

@@ -191,6 +191,15 @@ impl Sweeper {
         self.left = (resident, Instant::now());
     }
 
+    /// Counts the pages again, if that takes a millisecond or two, or the last count is old.
+    pub(super) fn recount_if_cheap(&mut self, mapping: &Mapping) -> u64 {
+        let duration_ms = mapping.mapped_bytes() / PAGE_BYTES / COUNTED_PAGES_PER_MS;
+        if duration_ms < 2 || self.counted.elapsed() >= RECOUNT {
+            self.known = None;
+        }
+        self.estimate(mapping)
+    }
+
     /// Counts the pages again, if the last count is old and the pool has room for what is loaded meanwhile.
     pub(super) fn recount_if_calm(&mut self, mapping: &Mapping, growth_per_ms: u64, headroom: u64) {
         let pages = mapping.mapped_bytes() / PAGE_BYTES;
