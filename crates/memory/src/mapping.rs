@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Extents start at multiples of this, so that huge pages fit.
 const ALIGNMENT: usize = 2 * 1024 * 1024;
 
-/// Words of a page of 4 KiB.
+/// Bytes of a page of the system: the unit of faults, of evictions and of what a checkpoint copies.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// Words of a page.
 const COPIED_WORDS: usize = 512;
 
 /// Backing of an extent.

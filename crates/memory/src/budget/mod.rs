@@ -354,11 +354,7 @@ impl MemoryBudget {
 
     /// Reports the resident memory of the process. What no consumer explains is counted as
     /// [`MemoryConsumer::Process`], up to a quarter of the budget; elastic memory makes room for it.
-    /// Budgets below the minimum are those of tests, whose process is larger than they are: it does not count.
     pub fn observe_process(&self, resident_bytes: u64) {
-        if self.max_bytes() < MEMORY_MAX_MIN {
-            return;
-        }
         let explained = self.firm.load(Ordering::Acquire)
             + self.account(MemoryConsumer::PoolPages).used.load(Ordering::Acquire);
         let bytes = resident_bytes.saturating_sub(explained).min(self.max_bytes() / PROCESS_SHARE);

@@ -36,7 +36,7 @@ use crate::layout::{
     ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX,
 };
 use crate::lock::DirectoryLock;
-use crate::mapping::{Backing, Mapping};
+use crate::mapping::{Backing, Mapping, PAGE_BYTES};
 use crate::order::{self, Fence, Flush, FlushWord, OrderPoint, in_order, step};
 use crate::placement::{ThreadPlacement, Writing, node_of_device};
 use crate::points::{EXTENT_COUNT, EXTENT_COUNTED_LAST, GROWTH_SYNCED, OBJECTS_AFTER_EXTENT_COUNT};
@@ -136,9 +136,6 @@ pub struct Pool {
     /// Ranges in small pages because their memory was partly freed, on `journal`.
     small_pages: SmallPages,
 }
-
-/// Bytes of a page of the system.
-const SYSTEM_PAGE_BYTES: u64 = 4096;
 
 impl Pool {
     /// Memory budget of the pool, shared with the crates above; none if the pool was opened without.
@@ -251,13 +248,13 @@ impl Pool {
         if !self.domain.loads_single_pages() {
             return;
         }
-        let mut pages: Vec<u64> = offsets.map(|offset| offset / SYSTEM_PAGE_BYTES).collect();
+        let mut pages: Vec<u64> = offsets.map(|offset| offset / PAGE_BYTES).collect();
         pages.sort_unstable();
         pages.dedup();
         for run in pages.chunk_by(|page, next| next - page <= 2) {
             let (first, last) = (run[0], run[run.len() - 1]);
-            let bytes = (last - first + 1) * SYSTEM_PAGE_BYTES;
-            let start = first * SYSTEM_PAGE_BYTES;
+            let bytes = (last - first + 1) * PAGE_BYTES;
+            let start = first * PAGE_BYTES;
             if start + bytes <= self.mapping.mapped_bytes() {
                 self.mapping.read_ahead(start, bytes);
             }

@@ -93,6 +93,15 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
+    /// Returns the greatest key.
+    pub fn last_key(&self) -> Result<Option<KeyBytes>> {
+        let mut last = None;
+        self.visit_back(Bound::Unbounded, 1, |stored, _| {
+            last.get_or_insert(stored);
+        })?;
+        Ok(last.map(|stored| K::to_bytes(&self.pool, stored)))
+    }
+
     /// Keys that divide the tree into parts of about equal size, in ascending order: those of the highest
     /// inner level with at least `wanted` of them, or of the lowest. Writers may move entries meanwhile.
     pub fn cut_points(&self, wanted: usize) -> Vec<KeyBytes> {

@@ -124,34 +124,6 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    /// Returns the greatest key.
-    pub fn last_key(&self) -> Result<Option<KeyBytes>> {
-        let _pinned = self.pool.pin();
-        let mut spins = 0;
-        let last_leaf = loop {
-            let found = self.descend(last_child)?;
-            let leaf = self.leaf(found.leaf);
-            let keys: Vec<K::Stored> = bits(leaf.bitmap()).map(|slot| leaf.key(slot)).collect();
-            if latch::validate(self.stripes.of(found.leaf), found.version) {
-                break keys;
-            }
-            latch::pause(&mut spins);
-        };
-        let last = last_leaf.into_iter().max_by(|a, b| K::compare_stored(&self.pool, *a, *b));
-        match last {
-            Some(stored) => Ok(Some(K::to_bytes(&self.pool, stored))),
-            // Rare: the last leaf is empty (its neighbour was latched when it was to be freed). Read all
-            // leaves in order.
-            None => self.last_key_by_scan(),
-        }
-    }
-
-    fn last_key_by_scan(&self) -> Result<Option<KeyBytes>> {
-        let mut last = None;
-        self.visit(Bound::Unbounded, usize::MAX, |stored, _| last = Some(stored))?;
-        Ok(last.map(|stored| K::to_bytes(&self.pool, stored)))
-    }
-
     /// Number of inner levels above the leaves.
     pub(super) fn levels(&self) -> u32 {
         let mut levels = 0;
@@ -162,8 +134,4 @@ impl<K: TreeKey> FpTree<K> {
         }
         levels
     }
-}
-
-fn last_child<K: TreeKey>(node: &super::inner::Inner<'_, K>) -> usize {
-    node.count() - 1
 }

@@ -91,20 +91,17 @@ pub(super) fn split(table: &Table, ranges: &[ScanRange], parts: usize) -> Result
         let Some(KeyRange { mut lower, upper }) = range.encode(table.name(), table.schema())? else {
             continue;
         };
-        for cut in &cuts {
-            let begins_before = match &lower {
-                Bound::Unbounded => true,
-                Bound::Included(lower) | Bound::Excluded(lower) => lower < cut,
-            };
-            let ends_behind = match &upper {
-                Bound::Unbounded => true,
-                Bound::Included(upper) | Bound::Excluded(upper) => cut < upper,
-            };
-            if begins_before && ends_behind {
-                let upper = Bound::Excluded(cut.clone());
-                pieces.push((number, KeyRange { lower, upper }));
-                lower = Bound::Included(cut.clone());
-            }
+        let first = match &lower {
+            Bound::Unbounded => 0,
+            Bound::Included(lower) | Bound::Excluded(lower) => cuts.partition_point(|cut| cut <= lower),
+        };
+        let end = match &upper {
+            Bound::Unbounded => cuts.len(),
+            Bound::Included(upper) | Bound::Excluded(upper) => cuts.partition_point(|cut| cut < upper),
+        };
+        for cut in cuts.get(first..end).unwrap_or_default() {
+            pieces.push((number, KeyRange { lower, upper: Bound::Excluded(cut.clone()) }));
+            lower = Bound::Included(cut.clone());
         }
         pieces.push((number, KeyRange { lower, upper }));
     }

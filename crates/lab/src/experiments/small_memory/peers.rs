@@ -21,13 +21,17 @@ use heed::types::{Bytes, U64};
 use heed::{CommitOrAbort, IntegerComparator};
 use serde_json::json;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const VALUE_BYTES: usize = 440;
 const BATCH: u64 = 1000;
+/// Time after which a store's worker is ended.
+const DURATION_MAX: Duration = Duration::from_secs(300);
 /// Least advantage over the better peer.
 const READS_MIN: f64 = 0.8;
 const UPDATES_MIN: f64 = 2.0;
@@ -98,6 +102,27 @@ fn failed(action: &str) -> impl Fn(std::io::Error) -> Error {
     move |error| Error::Io { action: action.clone(), error }
 }
 
+/// Status and output of a worker; none, and it is ended, if it takes too long.
+fn wait(mut worker: Child) -> Result<Option<(ExitStatus, String)>, Error> {
+    let begin = Instant::now();
+    let status = loop {
+        if let Some(status) = worker.try_wait().map_err(failed("wait for a worker"))? {
+            break status;
+        }
+        if begin.elapsed() > DURATION_MAX {
+            worker.kill().and_then(|()| worker.wait()).map_err(failed("end a worker"))?;
+            return Ok(None);
+        }
+        thread::sleep(Duration::from_millis(50));
+    };
+    let mut text = String::new();
+    // It is a line, which the pipe holds until it is read.
+    if let Some(mut output) = worker.stdout.take() {
+        output.read_to_string(&mut text).map_err(failed("read from a worker"))?;
+    }
+    Ok(Some((status, text)))
+}
+
 /// Measures all stores.
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     let (memory_bytes, rows, operations) =
@@ -110,24 +135,27 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         };
         let dir = options.database_dir()?;
         let name = store.to_possible_value().expect("no store is skipped");
-        let output = Command::new(std::env::current_exe().map_err(failed("find this program"))?)
+        let worker = Command::new(std::env::current_exe().map_err(failed("find this program"))?)
             .args(["store-worker", "--store", name.get_name(), "--dir"])
             .arg(dir.path())
             .arg("--group")
             .arg(group.0.join("cgroup.procs"))
             .args(["--memory-bytes", &memory_bytes.to_string(), "--rows", &rows.to_string()])
             .args(["--operations", &operations.to_string(), "--seed", &options.seed.to_string()])
-            .stderr(Stdio::inherit())
-            .output()
+            .stdout(Stdio::piped())
+            .spawn()
             .map_err(failed("run a worker"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
+        let Some((status, text)) = wait(worker)? else {
+            report.row(json!({
+                "beside": name.get_name(), "rows": rows, "memory_bytes": memory_bytes,
+                "not_finished_within_s": DURATION_MAX.as_secs(),
+            }));
+            rates.push((0.0, 0.0));
+            continue;
+        };
         let mut numbers = text.split_whitespace().filter_map(|number| number.parse::<f64>().ok());
-        let (Some(reads), Some(updates), true) = (numbers.next(), numbers.next(), output.status.success())
-        else {
-            return Err(Error::Invalid(format!(
-                "the worker of {store:?} ended with {}: {text}",
-                output.status
-            )));
+        let (Some(reads), Some(updates), true) = (numbers.next(), numbers.next(), status.success()) else {
+            return Err(Error::Invalid(format!("the worker of {store:?} ended with {status}: {text}")));
         };
         report.row(json!({
             "beside": name.get_name(), "rows": rows, "memory_bytes": memory_bytes,
@@ -135,6 +163,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         }));
         rates.push((reads, updates));
     }
+    // A store that did not finish has no rate.
     let best = |of: fn(&(f64, f64)) -> f64| rates[1..].iter().map(of).fold(0.0, f64::max);
     let (reads, updates) = (rates[0].0 / best(|rate| rate.0), rates[0].1 / best(|rate| rate.1));
     report.asked(Asked::at_least("random reads beside the better peer", reads, READS_MIN));

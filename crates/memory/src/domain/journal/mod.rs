@@ -57,7 +57,7 @@ use crate::budget::{MemoryBudget, MemoryConsumer, MemoryReservation, Shrink};
 use crate::durability::Durability;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::order::{in_order, step};
 use crate::placement::Writing;
 use crate::points::{CLOSED_AFTER_CHECKPOINT, REPLAYED_PAGES_MARKED};
@@ -69,7 +69,7 @@ pub use info::JournalInfo;
 use crate::layout::CHECKSUMS_FILE;
 use background::Background;
 use checkpoint::checksums::{ChecksumParts, Checksums};
-use checkpoint::dirty::{DirtyPages, PAGE_BYTES};
+use checkpoint::dirty::DirtyPages;
 use checkpoint::policy::{CheckpointPolicy, ReplayMeasurement};
 use parking_lot::{Condvar, Mutex};
 use recovery::RecoverySummary;
@@ -396,7 +396,7 @@ impl Journal {
 
     /// Returns true if pages are loaded one by one: the pool is larger than its memory.
     pub(crate) fn loads_single_pages(&self) -> bool {
-        self.shared.residency.as_ref().is_some_and(|residency| residency.loads_single_pages())
+        self.shared.loads_single_pages()
     }
 
     /// Waits until there is room for what the caller is about to append; see [`room`].

@@ -60,7 +60,7 @@ pub struct EntresolScan {
     /// Ranges of each partition, in key order; none for a scan of one partition.
     parts: Option<Arc<[Vec<KeyRange>]>>,
     limit: Option<usize>,
-    /// Rows of the table, as estimated when the scan was planned.
+    /// Rows of the table, as estimated when the scan was planned; the maximum where the access says more.
     table_rows: usize,
     transaction: Arc<Transaction>,
     schema: SchemaRef,
@@ -88,7 +88,12 @@ impl EntresolScan {
         }
         let properties = properties(&table, &access, Direction::Forward, &projection, &schema, 1);
         EntresolScan {
-            table_rows: usize::try_from(table.estimated_rows()).unwrap_or(usize::MAX),
+            table_rows: match access {
+                Access::Point(_) | Access::Keys(_) => usize::MAX,
+                Access::Full | Access::Ranges(_) | Access::Index { .. } => {
+                    usize::try_from(table.estimated_rows()).unwrap_or(usize::MAX)
+                }
+            },
             table,
             projection,
             access,
@@ -311,7 +316,7 @@ impl ExecutionPlan for EntresolScan {
             Access::Full => self.table_rows,
             Access::Ranges(ranges) => self.table_rows.min((self.table_rows / RANGE_SHARE).max(ranges.len())),
             Access::Index { .. } => (self.table_rows / RANGE_SHARE).max(1),
-            Access::Point(_) | Access::Keys(_) => usize::MAX,
+            Access::Point(_) | Access::Keys(_) => self.table_rows,
         };
         statistics.num_rows =
             Precision::Inexact(self.rows_max().map_or(estimated, |rows| rows.min(estimated)));

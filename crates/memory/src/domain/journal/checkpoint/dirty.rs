@@ -3,15 +3,13 @@
 //! Marks are set and taken under the journal's append lock. So a mark and the store or record that it belongs
 //! to are either both before a take, and then in the copied page, or both after it, and then still marked.
 
-use crate::mapping::{Backing, Mapping};
+use crate::mapping::{Backing, Mapping, PAGE_BYTES};
 use crate::order::check;
 use crate::points::CLEAN_IS_DURABLE;
 use crossbeam_utils::CachePadded;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a page: the unit that a checkpoint copies.
-pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Number of mark words taken under one hold of the append lock: a line of marks, about 30 ns.
 const WORDS_PER_PIECE: usize = 8;
 

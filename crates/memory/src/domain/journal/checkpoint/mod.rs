@@ -24,11 +24,11 @@ pub(crate) mod dirty;
 pub(crate) mod policy;
 
 use super::Shared;
-use super::checkpoint::dirty::PAGE_BYTES;
 use super::hook::{self, HookPoint};
 use super::writing::buffer::AlignedBuffer;
 use crate::budget::MemoryConsumer;
 use crate::error::{Error, Result};
+use crate::mapping::PAGE_BYTES;
 use crate::order::step;
 use crate::placement::Writing;
 use crate::points::{PAGES_AFTER_JOURNAL, POSITION_AFTER_PAGES};

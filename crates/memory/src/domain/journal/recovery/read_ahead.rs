@@ -9,12 +9,12 @@
 //!
 //! Memory: two buffers of a slot; two bits for each page that is touched.
 
-use crate::domain::journal::checkpoint::dirty::{DirtyPages, PAGE_BYTES};
+use crate::domain::journal::checkpoint::dirty::DirtyPages;
 use crate::domain::journal::writing::buffer::AlignedBuffer;
 use crate::domain::journal::writing::frame::{BLOCK_BYTES, FRAME_HEADER_WORDS, FrameHeader, for_each_record};
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, PAGE_BYTES};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;

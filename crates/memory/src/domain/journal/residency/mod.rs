@@ -29,10 +29,9 @@ mod single_faults;
 mod sweep;
 
 use super::Shared;
-use super::checkpoint::dirty::PAGE_BYTES;
 use crate::budget::{MemoryBudget, MemoryConsumer, Shrink};
 use crate::fault::WatchedPool;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, PAGE_BYTES};
 use pages::{PageMap, ProcessMemory};
 use parking_lot::Mutex;
 pub use replacement::PageReplacement;
@@ -113,11 +112,6 @@ impl Residency {
         }
     }
 
-    /// Returns true while a fault loads one page, and not its neighbours.
-    pub(super) fn loads_single_pages(&self) -> bool {
-        self.loads_single_pages.load(Ordering::Relaxed)
-    }
-
     /// Number of changed pages at which a checkpoint starts. Appenders wait at twice as many.
     pub(super) fn changed_pages_max(&self) -> u64 {
         self.changed_pages_max.load(Ordering::Relaxed)
@@ -150,8 +144,9 @@ impl Residency {
         if mapped <= target {
             let mut pause = IDLE;
             if mapped <= target / 4 * 3 {
-                sweeper.disable_single_faults(&shared.mapping);
-                self.loads_single_pages.store(false, Ordering::Relaxed);
+                if self.loads_single_pages.swap(false, Ordering::Relaxed) {
+                    sweeper.disable_single_faults(&shared.mapping);
+                }
                 if sweeper.make_huge(shared) {
                     pause = HUGE_PAUSE;
                 }
@@ -160,8 +155,9 @@ impl Residency {
             self.observe_all(resident, &sweeper);
             return pause;
         }
-        sweeper.enable_single_faults(&shared.mapping);
-        self.loads_single_pages.store(true, Ordering::Relaxed);
+        if !self.loads_single_pages.swap(true, Ordering::Relaxed) {
+            sweeper.enable_single_faults(&shared.mapping);
+        }
         let mut resident = sweeper.estimate(&shared.mapping);
         let growth = sweeper.growth_per_ms(resident);
         let room = (growth * ROOM_MS).clamp(target / 5, target / 2);
@@ -208,6 +204,11 @@ impl Residency {
 }
 
 impl Shared {
+    /// Returns true while a fault loads one page, and not its neighbours.
+    pub(super) fn loads_single_pages(&self) -> bool {
+        self.residency.as_ref().is_some_and(|residency| residency.loads_single_pages.load(Ordering::Relaxed))
+    }
+
     /// Reports the memory of marks, checksums and page states to the budget. It grows by some bytes a page,
     /// in the middle of operations that must not fail: pages are evicted for it.
     pub(super) fn count_maps(&self) {

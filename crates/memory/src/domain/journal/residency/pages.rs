@@ -1,10 +1,10 @@
 //! Memory of a process, as the system reports it.
 
+use crate::mapping::PAGE_BYTES;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-const SYSTEM_PAGE_BYTES: usize = 4096;
 const ENTRY_BYTES: usize = 8;
 
 /// State of a page in the system.
@@ -28,7 +28,7 @@ impl PageMap {
     pub(super) fn open() -> io::Result<PageMap> {
         // SAFETY: only asks for a number.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        if usize::try_from(page_bytes) != Ok(SYSTEM_PAGE_BYTES) {
+        if u64::try_from(page_bytes) != Ok(PAGE_BYTES) {
             let what = format!("pages of {page_bytes} bytes are not supported");
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
@@ -44,7 +44,7 @@ impl PageMap {
         pages: &mut Vec<PageState>,
     ) -> io::Result<()> {
         self.entries.resize(count * ENTRY_BYTES, 0);
-        let at = address / SYSTEM_PAGE_BYTES * ENTRY_BYTES;
+        let at = address / PAGE_BYTES as usize * ENTRY_BYTES;
         self.file.read_exact_at(&mut self.entries, at as u64)?;
         pages.clear();
         pages.extend(self.entries.as_chunks::<ENTRY_BYTES>().0.iter().map(|entry| {
@@ -78,7 +78,7 @@ impl ProcessMemory {
         let length = self.file.read_at(&mut text, 0)?;
         let text = std::str::from_utf8(&text[..length]).unwrap_or_default();
         let pages: Option<u64> = text.split_ascii_whitespace().nth(1).and_then(|number| number.parse().ok());
-        pages.map(|pages| pages * SYSTEM_PAGE_BYTES as u64).ok_or_else(|| {
+        pages.map(|pages| pages * PAGE_BYTES).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "/proc/self/statm has no second number")
         })
     }

@@ -310,6 +310,50 @@ fn a_pool_larger_than_its_budget_comes_down_to_it_and_keeps_its_content() {
     assert_eq!(memory.usage().used_bytes(), 0);
 }
 
+/// True if the file's cache has the page at an offset.
+#[cfg(not(feature = "mutants"))]
+fn is_cached(pool: &Pool, offset: u64) -> bool {
+    let address = pool.word(offset / 4096 * 4096) as *const AtomicU64;
+    let mut state = 0_u8;
+    // SAFETY: asks for the state of one mapped page.
+    let asked = unsafe { libc::mincore(address.cast_mut().cast(), 4096, &raw mut state) };
+    assert_eq!(asked, 0);
+    state & 1 == 1
+}
+
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn read_ahead_loads_the_named_pages_and_no_others() {
+    use std::os::fd::AsRawFd;
+
+    let dir = TempDir::new().unwrap();
+    let memory = MemoryBudget::tiny(16 << 20);
+    let pool = Pool::create(dir.path(), &options(memory.clone())).unwrap();
+    let objects = make_objects(&pool, 1024);
+    pool.checkpoint().unwrap();
+    let file = std::fs::File::open(dir.path().join(crate::layout::POOL_FILE)).unwrap();
+    let forget = || {
+        pool.drop_clean_pages();
+        // SAFETY: advice on an open file.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    };
+    let (named, other) = (objects[300], objects[700]);
+    let began = Instant::now();
+    while is_cached(&pool, named) || is_cached(&pool, other) {
+        assert!(began.elapsed() < Duration::from_secs(60), "pages stay in the file's cache");
+        forget();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    while !is_cached(&pool, named) {
+        assert!(began.elapsed() < Duration::from_secs(60), "the named page does not come");
+        // Offsets behind the end of the pool have no pages.
+        pool.read_ahead([named, named + 8, pool.bytes() + (1 << 30)].into_iter());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!is_cached(&pool, other), "a page that nobody named was loaded");
+    pool.close().unwrap();
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn every_mutant_of_residency_is_caught() {

@@ -31,10 +31,9 @@
 mod header;
 mod table;
 
-use crate::domain::journal::checkpoint::dirty::PAGE_BYTES;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
-use crate::mapping::{Backing, Mapping};
+use crate::mapping::{Backing, Mapping, PAGE_BYTES};
 use crate::order::step;
 use crate::points::{POSITION_AFTER_CHECKSUMS, TORN_CHECKSUMS_NAMED};
 use header::{Header, RUNS_MAX};

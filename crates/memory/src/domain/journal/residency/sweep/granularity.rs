@@ -25,17 +25,13 @@ pub(super) fn has_huge_pages() -> bool {
 
 impl Sweeper {
     /// Makes a fault load no more than its page: memory is short. As far as the system supports it.
-    pub(in super::super) fn enable_single_faults(&mut self, mapping: &Mapping) {
-        if !std::mem::replace(&mut self.is_single, true) {
-            self.for_each_of_file(mapping, |faults, range| faults.register(range));
-        }
+    pub(in super::super) fn enable_single_faults(&self, mapping: &Mapping) {
+        self.for_each_of_file(mapping, |faults, range| faults.register(range));
     }
 
     /// Makes a fault load its neighbours again.
-    pub(in super::super) fn disable_single_faults(&mut self, mapping: &Mapping) {
-        if std::mem::replace(&mut self.is_single, false) {
-            self.for_each_of_file(mapping, |faults, range| faults.unregister(range));
-        }
+    pub(in super::super) fn disable_single_faults(&self, mapping: &Mapping) {
+        self.for_each_of_file(mapping, |faults, range| faults.unregister(range));
     }
 
     fn for_each_of_file(

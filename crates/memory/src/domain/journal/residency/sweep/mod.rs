@@ -13,14 +13,13 @@ mod granularity;
 
 use super::super::Shared;
 use super::super::checkpoint::checksums::ContentMatch;
-use super::super::checkpoint::dirty::PAGE_BYTES;
 use super::super::writing::buffer::AlignedBuffer;
 use super::pages::{PageMap, PageState, ProcessMemory};
 use super::replacement::{PageReplacement, Replacement};
 use super::single_faults::SingleFaults;
 use crate::budget::MEMORY_MAX_MIN;
 use crate::fault::{self, Window};
-use crate::mapping::{Access, Mapping};
+use crate::mapping::{Access, Mapping, PAGE_BYTES};
 use crate::order::{check, step};
 use crate::points::{LEAVING_PAGES_CLOSED, ONLY_CLEAN_PAGES_GO};
 use crate::pool::is_short_memory_requested;
@@ -48,8 +47,6 @@ pub(super) struct Sweeper {
     /// Pages that differ from the file without a mark, and did so at the last visit; one bit each.
     known_strays: Vec<u64>,
     single_faults: Option<SingleFaults>,
-    /// True once all that the file backs is registered there.
-    is_single: bool,
     slice_bytes: u64,
     /// Bytes from the front that were mapped from the file when the pool was opened.
     opened_bytes: u64,
@@ -125,7 +122,6 @@ impl Sweeper {
             single_faults: SingleFaults::open()
                 .inspect_err(|error| tracing::debug!(%error, "cannot restrict page faults to single pages"))
                 .ok(),
-            is_single: false,
             replaced: Vec::new(),
             huge: Vec::new(),
             huge_hand: 0,
@@ -193,8 +189,7 @@ impl Sweeper {
 
     /// Counts the pages again, if that takes a millisecond or two, or the last count is old.
     pub(super) fn recount_if_cheap(&mut self, mapping: &Mapping) -> u64 {
-        let duration_ms = mapping.mapped_bytes() / PAGE_BYTES / COUNTED_PAGES_PER_MS;
-        if duration_ms < 2 || self.counted.elapsed() >= RECOUNT {
+        if counting_ms(mapping) <= 2 || self.counted.elapsed() >= RECOUNT {
             self.known = None;
         }
         self.estimate(mapping)
@@ -202,9 +197,7 @@ impl Sweeper {
 
     /// Counts the pages again, if the last count is old and the pool has room for what is loaded meanwhile.
     pub(super) fn recount_if_calm(&mut self, mapping: &Mapping, growth_per_ms: u64, headroom: u64) {
-        let pages = mapping.mapped_bytes() / PAGE_BYTES;
-        let duration_ms = pages / COUNTED_PAGES_PER_MS + 1;
-        if self.counted.elapsed() >= RECOUNT && growth_per_ms * duration_ms * 2 < headroom {
+        if self.counted.elapsed() >= RECOUNT && growth_per_ms * counting_ms(mapping) * 2 < headroom {
             self.known = None;
             self.estimate(mapping);
         }
@@ -345,7 +338,7 @@ impl Sweeper {
         let dropped = if of_file { self.evict_chosen(shared, &range) } else { self.replace(shared, &range) };
         if !of_file
             && self.is_of_file(&range)
-            && self.is_single
+            && shared.loads_single_pages()
             && let Some(faults) = &self.single_faults
         {
             // Only advice, as all of it.
@@ -514,6 +507,11 @@ impl Sweeper {
             }
         }
     }
+}
+
+/// Duration of a count of all pages, rounded up.
+fn counting_ms(mapping: &Mapping) -> u64 {
+    mapping.mapped_bytes() / PAGE_BYTES / COUNTED_PAGES_PER_MS + 1
 }
 
 /// Copies the content of a page.
