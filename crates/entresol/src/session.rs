@@ -126,7 +126,10 @@ impl Session {
         loop {
             match source.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(read) => copy.push(&buffer[..read])?,
+                Ok(read) => {
+                    copy.push(&buffer[..read])?;
+                    self.shared.0.block_on(copy.commit_part())?;
+                }
                 Err(error) if error.kind() == IoErrorKind::Interrupted => {}
                 Err(error) => {
                     return Err(Error::new(ErrorKind::Io, format!("cannot read the data of COPY: {error}")));
@@ -202,7 +205,7 @@ impl AsyncSession {
         Ok(self.inner.run_prepared(statement, values).await?)
     }
 
-    /// Begins a COPY FROM STDIN: push bytes, then finish.
+    /// Begins a COPY FROM STDIN: push bytes, each time followed by [`CopyIn::commit_part`], then finish.
     pub fn copy_in(&mut self, sql: &str) -> Result<CopyIn> {
         self.inner.begin_timed_statement();
         Ok(self.inner.copy_in(&copy_statement(sql)?)?)

@@ -49,6 +49,7 @@ pub use catalog::rows::roles::grant_of;
 /// Arrow and DataFusion, in the version that results are made of.
 pub use datafusion;
 pub use datafusion::arrow;
+pub use entresol_tables::arrow_type;
 pub use error::{Error, Result, tables_sqlstate, transactions_sqlstate};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use execution::copy::fuzzing;
@@ -70,7 +71,7 @@ pub use planner::scans::scan::{BATCH_ROWS, EntresolScan};
 pub use planner::views::VIEW_DEPTH_MAX;
 pub use postgres::settings::SERVER_VERSION;
 pub use postgres::time_zones::parse_moment;
-pub use postgres::types::{arrow_type, column_type, modifier_of, padded, visible_schema};
+pub use postgres::types::{column_type, modifier_of, padded, visible_schema};
 pub use privileges::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, Role};
 pub use schema_names::{CATALOG, SCHEMA, SYSTEM_SCHEMA};
 pub use session::block::SAVEPOINTS_MAX;

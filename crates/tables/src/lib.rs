@@ -39,6 +39,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod batch;
 mod catalog;
 mod check;
 pub mod encoding;
@@ -50,6 +51,10 @@ mod table;
 mod value;
 mod view;
 
+pub use batch::arrow_type;
+pub use batch::builder::ColumnBuilder;
+pub use batch::decode::StoredRows;
+pub use batch::rows::{batch_to_rows, rows_to_batch};
 pub use catalog::{
     Alteration, Catalog, NewSequence, RelationKind, Retention, TABLE_NAME_BYTES_MAX, TABLES_MAX,
     TableOptions, Verify,

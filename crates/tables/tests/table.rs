@@ -1,6 +1,10 @@
 //! Tables through transactions: every operation against a model, and the errors of wrong uses.
 #![allow(clippy::unwrap_used)]
 
+use arrow_array::{
+    ArrayRef, Decimal128Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+};
+use arrow_schema::{DataType as ArrowType, Field, Schema as ArrowSchema};
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
     Catalog, Column, DataType, Error, Modifier, Row, ScanRange, Schema, Table, TableOptions, Value,
@@ -309,4 +313,130 @@ fn limits_of_columns_hold_for_every_writer() {
         }
     }
     assert!(table.delete(&tx, &[Value::from("ab  ")]).unwrap());
+}
+
+/// Batch of `meters`.
+fn batch(cities: &[Option<&str>], meters: &[Option<i32>], power: &[Option<f64>]) -> RecordBatch {
+    let arrays: [(&str, ArrayRef); 3] = [
+        ("city", Arc::new(StringArray::from(cities.to_vec()))),
+        ("meter", Arc::new(Int32Array::from(meters.to_vec()))),
+        ("power", Arc::new(Float64Array::from(power.to_vec()))),
+    ];
+    RecordBatch::try_from_iter_with_nullable(arrays.map(|(name, array)| (name, array, true))).unwrap()
+}
+
+/// Batch of `meters` of one city.
+fn numbered(range: std::ops::Range<i32>) -> RecordBatch {
+    let cities: Vec<_> = range.clone().map(|_| Some("a")).collect();
+    let meters: Vec<_> = range.clone().map(Some).collect();
+    batch(&cities, &meters, &range.map(|meter| Some(f64::from(meter))).collect::<Vec<_>>())
+}
+
+#[test]
+fn appended_batches_are_there_whole_or_not_at_all() {
+    let catalog = catalog();
+    let table = meters(&catalog);
+    let tx = catalog.begin().unwrap();
+    table.append(&tx, &numbered(0..20_000)).unwrap();
+    table.append(&tx, &numbered(0..0)).unwrap();
+    tx.commit(Durability::Sync).unwrap();
+    let tx = catalog.begin().unwrap();
+    // Behind all others, then a batch whose last part has a key that is there already.
+    table.append(&tx, &numbered(30_000..30_100)).unwrap();
+    let error = table.append(&tx, &numbered(20_000..30_001)).unwrap_err();
+    assert!(matches!(&error, Error::DuplicateKey { key, .. } if key == "(a, 30000)"), "{error}");
+    let twice = batch(&[Some("b"), Some("b")], &[Some(1), Some(1)], &[None, None]);
+    assert!(matches!(table.append(&tx, &twice), Err(Error::DuplicateKey { .. })));
+    // In front of all others, and in between.
+    table.append(&tx, &batch(&[Some(""), Some("a")], &[Some(5), Some(25_000)], &[None, None])).unwrap();
+    tx.commit(Durability::Sync).unwrap();
+    let tx = catalog.begin().unwrap();
+    let rows = table.scan(ScanRange::full()).rows(&tx).unwrap();
+    assert_eq!(rows.len(), 20_102);
+    assert_eq!(
+        (&rows[0], &rows[20_001]),
+        (
+            &vec![Value::from(""), Value::Int(5), Value::Null],
+            &vec![Value::from("a"), Value::Int(25_000), Value::Null]
+        )
+    );
+    assert_eq!(rows[20_101], row("a", 30_099, 30_099.0));
+}
+
+#[test]
+fn a_key_that_two_transactions_append_is_a_conflict() {
+    let catalog = catalog();
+    let table = meters(&catalog);
+    let (first, second) = (catalog.begin().unwrap(), catalog.begin().unwrap());
+    table.append(&first, &numbered(0..200)).unwrap();
+    table.append(&second, &numbered(199..400)).unwrap();
+    first.commit(Durability::Sync).unwrap();
+    let error = second.commit(Durability::Sync).unwrap_err();
+    assert!(matches!(error, entresol_transactions::Error::Conflict { .. }), "{error}");
+    assert_eq!(table.scan(ScanRange::full()).rows(&catalog.begin().unwrap()).unwrap().len(), 200);
+}
+
+#[test]
+fn wrong_batches_are_refused_with_table_and_column() {
+    let catalog = catalog();
+    let table = meters(&catalog);
+    let tx = catalog.begin().unwrap();
+    let message = |batch: &RecordBatch| table.append(&tx, batch).unwrap_err().to_string();
+    let good = numbered(0..3);
+    assert_eq!(message(&good.project(&[0, 1]).unwrap()), "table meters: expected 3 values, found 2");
+    assert_eq!(
+        message(&good.project(&[0, 2, 1]).unwrap()),
+        "table meters, column meter: expected INT, found an array of Float64"
+    );
+    let null = batch(&[Some("a"), None], &[Some(1), Some(2)], &[None, None]);
+    assert_eq!(
+        message(&null),
+        "null value in column \"city\" of relation \"meters\" violates not-null constraint"
+    );
+    let long = "x".repeat(30_000);
+    assert!(message(&batch(&[Some(&long)], &[Some(1)], &[None])).contains("30"), "the key is too long");
+    assert_eq!(table.scan(ScanRange::full()).rows(&tx).unwrap().len(), 0);
+
+    let columns = vec![
+        Column::new("name", DataType::Varchar).with_modifier(Modifier::Char(3)),
+        Column::new("price", DataType::Decimal { precision: 4, scale: 1 }),
+    ];
+    let priced = catalog.create_table(
+        "priced",
+        Schema::new(columns, &[] as &[&str]).unwrap(),
+        TableOptions::default(),
+    );
+    let priced = priced.unwrap();
+    let prices = |price: i128, name: &str| {
+        let price = Decimal128Array::from(vec![price]).with_precision_and_scale(38, 1).unwrap();
+        let arrays: [(&str, ArrayRef); 2] =
+            [("name", Arc::new(StringArray::from(vec![name]))), ("price", Arc::new(price))];
+        RecordBatch::try_from_iter(arrays).unwrap()
+    };
+    let message = |batch: &RecordBatch| priced.append(&tx, batch).unwrap_err().to_string();
+    assert_eq!(message(&prices(10_000, "a")), "table priced, column price: 1000.0 does not fit DECIMAL(4,1)");
+    assert_eq!(
+        message(&prices(1, "abcd")),
+        "value too long for type character(3) (table priced, column name)"
+    );
+    for name in ["a ", "abc   "] {
+        priced.append(&tx, &prices(9_999, name)).unwrap();
+    }
+    // Row numbers are given, or drawn; two refused batches drew one each.
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![77]));
+    let visible = prices(1, "z");
+    let columns = visible.columns().iter().cloned().chain([numbers]);
+    let fields = visible
+        .schema()
+        .fields()
+        .iter()
+        .cloned()
+        .chain([Arc::new(Field::new("rowid_", ArrowType::Int64, false))])
+        .collect::<Vec<_>>();
+    let with_number = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns.collect()).unwrap();
+    priced.append(&tx, &with_number).unwrap();
+    let rows = priced.scan(ScanRange::full()).rows(&tx).unwrap();
+    let names: Vec<_> = rows.iter().map(|row| (row[0].clone(), row[2].clone())).collect();
+    let expected = [("a", 3), ("abc", 4), ("z", 77)].map(|(name, at)| (Value::from(name), Value::BigInt(at)));
+    assert_eq!(names, expected);
 }

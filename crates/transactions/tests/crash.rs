@@ -152,7 +152,7 @@ fn the_version_history_of_versions_out_of_place() {
 }
 
 fn run_volatile(name: &str, groups: Groups, context: ContextOptions) {
-    let report = check_seeds(name, 2, |seed| {
+    let report = check_seeds(name, 4, |seed| {
         let options = CrashOptions { crash_recovery_every: 181, ..CrashOptions::with_seed(seed) };
         check_volatile(groups, context, 12, &options)
     });

@@ -14,6 +14,8 @@ mod flush_cost;
 pub mod histories;
 mod hotspot;
 mod journal_commit;
+#[cfg(feature = "database")]
+mod load_rate;
 mod lsm;
 mod page_replacement;
 mod protocols;
@@ -70,6 +72,12 @@ pub const ALL: &[Experiment] = &[
         name: "churn",
         about: "rows inserted and deleted for ten minutes: time, memory and space over time, beside SQLite, RocksDB",
         run: churn::run,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "load-rate",
+        about: "rows loaded by COPY, beside DuckDB; batches appended; INSERT ... SELECT",
+        run: load_rate::run,
     },
     #[cfg(feature = "database")]
     Experiment {

@@ -19,7 +19,7 @@
 use crate::error::{Error, Result};
 use crate::postgres::time_zones::{self, Zone};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
-use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
     DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int64Type, TimeUnit,
     TimestampMicrosecondType,
@@ -28,7 +28,10 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol_tables::calendar::MICROS_PER_DAY;
 use entresol_tables::modifier::TooLong;
-use entresol_tables::{Column, DataType, Modifier, Row, Table, Value, decimal, single};
+use entresol_tables::{
+    Column, ColumnBuilder, DataType, Modifier, Row, Table, Value, arrow_type, decimal, single,
+};
+use std::sync::Arc;
 
 /// Microsecond of its day at which a timestamp is a date.
 const MIDNIGHT: i64 = 0;
@@ -44,6 +47,23 @@ pub(crate) fn rows(table: &Table, targets: &[usize], batch: &RecordBatch, zone: 
         place.fill(array, zone, |row, value| rows[row][target] = value)?;
     }
     Ok(rows)
+}
+
+/// Converts computed values to an array of the type of `column`.
+pub(crate) fn array(table: &str, column: &Column, array: &ArrayRef, zone: &Zone) -> Result<ArrayRef> {
+    let arrow = arrow_type(column.data_type, zone.name());
+    let is_zoned = |arrow: &ArrowType| matches!(arrow, ArrowType::Timestamp(TimeUnit::Microsecond, Some(_)));
+    if *array.data_type() == arrow {
+        return Ok(Arc::clone(array));
+    }
+    if is_zoned(array.data_type()) && is_zoned(&arrow) {
+        return Ok(cast(array, &arrow)?);
+    }
+    let mut values = vec![Value::Null; array.len()];
+    Place { table, column }.fill(array, zone, |row, value| values[row] = value)?;
+    let mut builder = ColumnBuilder::new(column.data_type, &arrow, values.len());
+    values.iter().for_each(|value| builder.push(value));
+    Ok(builder.finish())
 }
 
 /// Passes the values of `array` to `put`, as values of `column`; NULLs are left out.

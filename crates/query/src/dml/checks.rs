@@ -4,7 +4,6 @@
 //! before the first of them is written. Column names in them are unqualified, so that tables can be renamed.
 
 use crate::dml::expressions::{self, Computed, Scope, check_boolean};
-use crate::dml::rows;
 use crate::error::{Error, Result};
 use crate::parser::names::identifier;
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
@@ -13,9 +12,10 @@ use crate::postgres::types::visible_schema;
 use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::context::SessionState;
 use datafusion::sql::sqlparser::ast::{Expr, Ident};
-use entresol_tables::{Check, Column, Row, ScanRange, Schema, Table};
+use entresol_tables::{Check, Column, Row, ScanRange, Schema, Table, batch_to_rows, rows_to_batch};
 use entresol_transactions::Transaction;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Checks {
         Ok(Checks { table: table.to_owned(), columns, schema, checks: planned })
     }
 
-    /// Returns [`entresol_tables::Error::CheckViolation`] for the first row that violates a check.
+    /// Verifies rows; see [`Checks::check_batch`].
     pub(crate) fn check(&self, rows: &[Row]) -> Result<()> {
         if self.checks.is_empty() || rows.is_empty() {
             return Ok(());
@@ -60,15 +60,21 @@ impl Checks {
         // The tables check NOT NULL when the rows are written.
         let nullable = self.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
         let schema = Arc::new(datafusion::arrow::datatypes::Schema::new(nullable.collect::<Vec<_>>()));
-        let batch = rows::batch(&schema, &self.columns, rows)?;
+        self.check_batch(&rows_to_batch(&schema, &self.columns, rows)?)
+    }
+
+    /// Returns [`entresol_tables::Error::CheckViolation`] for the first row of the visible columns that
+    /// violates a check.
+    pub(crate) fn check_batch(&self, batch: &RecordBatch) -> Result<()> {
         for (name, computed) in &self.checks {
-            let met = cast(&computed.evaluate(&batch)?, &ArrowType::Boolean)?;
+            let met = cast(&computed.evaluate(batch)?, &ArrowType::Boolean)?;
             let met = met.as_boolean();
             if let Some(at) = (0..met.len()).find(|&at| met.is_valid(at) && !met.value(at)) {
+                let rows = batch_to_rows(&self.table, &self.columns, &batch.slice(at, 1))?;
                 return Err(entresol_tables::Error::CheckViolation {
                     table: self.table.clone(),
                     constraint: name.clone(),
-                    row: self.display(&rows[at]),
+                    row: rows.first().map_or(String::new(), |row| self.display(row)),
                 }
                 .into());
             }

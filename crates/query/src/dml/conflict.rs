@@ -13,7 +13,6 @@ use crate::dml::assignment;
 use crate::dml::computation::Computation;
 use crate::dml::expressions::{Item, check_boolean};
 use crate::dml::identity;
-use crate::dml::rows;
 use crate::dml::source;
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, table_name};
@@ -23,7 +22,7 @@ use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::compute::{cast, filter_record_batch};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Fields, Schema as ArrowSchema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{ConflictTarget, DoUpdate, OnConflictAction, OnInsert};
-use entresol_tables::{Column, Row, Table, UniqueKey, Value};
+use entresol_tables::{Column, Row, Table, UniqueKey, Value, rows_to_batch};
 use entresol_transactions::Transaction;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -232,7 +231,7 @@ impl Assignments {
             .zip(excluded)
             .map(|(old, excluded)| old[..visible].iter().chain(&excluded[..visible]).cloned().collect())
             .collect();
-        let mut batch = rows::batch(&self.schema, &self.columns, &both)?;
+        let mut batch = rows_to_batch(&self.schema, &self.columns, &both)?;
         let mut chosen: Vec<(usize, Row)> = places.iter().copied().zip(old).collect();
         if let Some(condition) = &self.condition {
             let met = cast(condition.of(session, &batch).await?.column(0), &ArrowType::Boolean)?;

@@ -93,6 +93,20 @@ impl Defaults {
         }
         Ok(())
     }
+
+    /// Defaults of so many rows, and their columns.
+    pub(crate) fn arrays(&self, rows: usize) -> Result<Vec<(usize, ArrayRef)>> {
+        if self.columns.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (batch, columns) = (values(&self.sources, rows)?, self.table.schema().columns());
+        let computed = self.columns.iter().zip(batch.columns());
+        computed
+            .map(|(&at, array)| {
+                Ok((at, assignment::array(self.table.name(), &columns[at], array, &self.zone)?))
+            })
+            .collect()
+    }
 }
 
 /// Computes `rows` values of each source.

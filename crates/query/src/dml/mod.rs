@@ -12,7 +12,6 @@ pub(crate) mod identity;
 pub(crate) mod literal_rows;
 pub(crate) mod returning;
 pub(crate) mod row_query;
-pub(crate) mod rows;
 pub(crate) mod source;
 pub(crate) mod statements;
 pub(crate) mod writer;

@@ -2,7 +2,6 @@
 
 use crate::dml::computation::Computation;
 use crate::dml::expressions::returned_items;
-use crate::dml::rows;
 use crate::error::Result;
 use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
@@ -12,7 +11,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::SelectItem;
-use entresol_tables::{Column, Row, Table};
+use entresol_tables::{Column, Row, Table, rows_to_batch};
 
 /// RETURNING of one statement: its expressions, and their values for the rows so far.
 pub(crate) struct Returning {
@@ -57,8 +56,12 @@ impl Returning {
 
     /// Adds the values of rows.
     pub(crate) async fn add(&mut self, session: &SessionCore, rows: &[&Row]) -> Result<()> {
-        let batch = rows::batch(&self.schema, &self.columns, rows)?;
-        self.computed.push(self.computation.of(session, &batch).await?)
+        self.add_batch(session, &rows_to_batch(&self.schema, &self.columns, rows)?).await
+    }
+
+    /// Adds the values of a batch of the visible columns.
+    pub(crate) async fn add_batch(&mut self, session: &SessionCore, batch: &RecordBatch) -> Result<()> {
+        self.computed.push(self.computation.of(session, batch).await?)
     }
 }
 

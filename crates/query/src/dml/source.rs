@@ -16,13 +16,12 @@ use crate::parser::names::{column_name, from_tables, identifier, refuse, single_
 use crate::parser::statement::template;
 use crate::planner::parameters::{sql_type, typed_string};
 use crate::postgres::time_zones::UTC;
-use crate::postgres::types::arrow_type;
 use crate::schema_names::{CATALOG, KEYED_SCHEMA};
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Delete, Expr, Ident, Insert, ObjectName, Query, Select, SelectItem,
     SetExpr, TableAlias, TableFactor, TableObject, Update, Value as Literal,
 };
-use entresol_tables::{Catalog, DataType, RelationKind, Table};
+use entresol_tables::{Catalog, DataType, RelationKind, Table, arrow_type};
 use std::sync::Arc;
 
 /// Source of an INSERT's rows.

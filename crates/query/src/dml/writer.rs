@@ -1,9 +1,11 @@
 //! Writer of new rows: the one way of INSERT, COPY and CREATE TABLE AS into a table.
 //!
 //! ```text
-//!   rows ─▶ defaults ─▶ checks ─▶ conflicts ─▶ RETURNING ─▶ unique keys, indexes, table
+//!   batches ─▶ types ─▶ defaults ─▶ NOT NULL, checks ─▶ conflicts ─▶ RETURNING ─▶ unique keys, indexes, table
 //! ```
 //!
+//! - Rows come as record batches. The few of VALUES that need no planning are rows of values, and so are those
+//!   of ON CONFLICT, which looks at each.
 //! - A stage that the table or the statement does not have costs nothing: a plain table's rows are written as
 //!   they are.
 //! - Rows of a query are written batch by batch, as they are computed; all of them are computed first if the
@@ -19,13 +21,17 @@ use crate::dml::conflict::{OnConflict, Resolved};
 use crate::dml::defaults::Defaults;
 use crate::dml::returning::Returning;
 use crate::error::Result;
+use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
 use crate::session::row_buffer::RowBuffer;
-use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::array::{Array, ArrayRef, new_null_array};
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::LogicalPlan;
-use entresol_tables::{Row, Table};
+use entresol_tables::{Row, Table, batch_to_rows};
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 use std::sync::Arc;
@@ -35,6 +41,8 @@ pub(crate) struct TableWriter {
     table: Arc<Table>,
     /// Columns that the statement gives; others have their defaults.
     given: Vec<usize>,
+    /// Schema of a batch of the visible columns.
+    schema: SchemaRef,
     /// None for a plain table.
     rules: Option<Rules>,
     conflict: Option<OnConflict>,
@@ -62,6 +70,7 @@ impl TableWriter {
         Ok(TableWriter {
             table: Arc::clone(table),
             given: given.to_vec(),
+            schema: visible_schema(table.schema(), session.zone.name()),
             rules,
             conflict: None,
             returning: None,
@@ -93,9 +102,70 @@ impl TableWriter {
         self.rules.as_ref().map_or(Ok(()), |rules| rules.checks.check(rows))
     }
 
+    /// Batch of the visible columns from arrays of the given ones, of exactly their types: with the defaults
+    /// of the others, and after a check of NOT NULL.
+    fn completed(&self, given: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+        let mut arrays: Vec<Option<ArrayRef>> = vec![None; self.schema.fields().len()];
+        let defaults = self.rules.as_ref().map_or(Ok(Vec::new()), |rules| rules.defaults.arrays(rows))?;
+        for (column, array) in defaults.into_iter().chain(self.given.iter().copied().zip(given)) {
+            arrays[column] = Some(array);
+        }
+        let fields = self.schema.fields().iter().zip(arrays);
+        let arrays = fields.map(|(field, array)| {
+            let array = array.unwrap_or_else(|| new_null_array(field.data_type(), rows));
+            if !field.is_nullable() && array.null_count() > 0 {
+                let (table, column) = (self.table.name().to_owned(), field.name().clone());
+                return Err(entresol_tables::Error::NotNull { table, column }.into());
+            }
+            Ok(array)
+        });
+        let arrays = arrays.collect::<Result<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
+    }
+
+    /// Inserts rows of the given columns, whose arrays are of exactly their types, without ON CONFLICT and
+    /// RETURNING. On an error none of them is written.
+    pub(crate) fn insert_given(&self, tx: &Transaction, given: Vec<ArrayRef>, rows: usize) -> Result<()> {
+        let batch = self.completed(given, rows)?;
+        self.check_batch(&batch)?;
+        Ok(self.table.append(tx, &batch)?)
+    }
+
+    fn check_batch(&self, batch: &RecordBatch) -> Result<()> {
+        self.rules.as_ref().map_or(Ok(()), |rules| rules.checks.check_batch(batch))
+    }
+
+    /// Writes a batch whose columns are the given ones, or the first of them.
+    async fn write_batch(
+        &mut self,
+        session: &SessionCore,
+        tx: &Arc<Transaction>,
+        batch: &RecordBatch,
+    ) -> Result<()> {
+        let columns = self.table.schema().columns();
+        let given = self.given.iter().zip(batch.columns());
+        let given = given.map(|(&column, array)| {
+            assignment::array(self.table.name(), &columns[column], array, &session.zone)
+        });
+        let given = given.collect::<Result<Vec<_>>>()?;
+        let complete = self.completed(given, batch.num_rows())?;
+        if self.conflict.is_some() {
+            let columns = self.table.schema().visible_columns();
+            let rows = batch_to_rows(self.table.name(), columns, &complete)?;
+            return self.write(session, tx, rows).await;
+        }
+        self.check_batch(&complete)?;
+        if let Some(returning) = &mut self.returning {
+            returning.add_batch(session, &complete).await?;
+        }
+        self.written += complete.num_rows() as u64;
+        Ok(self.table.append(tx, &complete)?)
+    }
+
     /// Inserts complete rows, without ON CONFLICT and RETURNING; returns their number. On an error none of
     /// them is written.
-    pub(crate) fn insert(&self, tx: &Transaction, rows: &[Row]) -> Result<u64> {
+    fn insert(&self, tx: &Transaction, rows: &[Row]) -> Result<u64> {
         self.check(rows)?;
         insert_rows(tx, &self.table, rows)
     }
@@ -133,33 +203,21 @@ impl TableWriter {
     ) -> Result<()> {
         if self.reads_tables() {
             let computed = RowBuffer::of_query(session, frame).await?;
-            let mut rows = Vec::new();
-            for batch in computed.batches() {
-                rows.append(&mut self.rows_of(session, batch)?);
-            }
-            return self.write(session, tx, rows).await;
+            let Some(first) = computed.batches().first() else { return Ok(()) };
+            let all = concat_batches(&first.schema(), computed.batches())?;
+            return self.write_batch(session, tx, &all).await;
         }
         if reads(frame.logical_plan(), &self.table)? {
             for batch in RowBuffer::of_query(session, frame).await?.batches() {
-                let rows = self.rows_of(session, batch)?;
-                self.write(session, tx, rows).await?;
+                self.write_batch(session, tx, batch).await?;
             }
             return Ok(());
         }
         let mut stream = frame.execute_stream().await?;
         while let Some(batch) = stream.next().await {
-            let rows = self.rows_of(session, &batch?)?;
-            self.write(session, tx, rows).await?;
+            self.write_batch(session, tx, &batch?).await?;
         }
         Ok(())
-    }
-
-    /// Complete rows of a batch.
-    fn rows_of(&self, session: &SessionCore, batch: &RecordBatch) -> Result<Vec<Row>> {
-        let given = &self.given[..batch.num_columns()];
-        let mut rows = assignment::rows(&self.table, given, batch, &session.zone)?;
-        self.complete(&mut rows)?;
-        Ok(rows)
     }
 
     /// Returns true if ON CONFLICT or RETURNING read tables, so that all rows have to be computed at once.

@@ -8,11 +8,12 @@ use crate::execution::session::Session;
 use crate::parser::command::Command;
 use crate::parser::statement::query_of;
 use crate::planner::query;
-use crate::postgres::types::{arrow_type, declared_type};
+use crate::postgres::types::declared_type;
 use crate::session::result::{Outcome, StatementResult};
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr};
+use entresol_tables::arrow_type;
 
 /// Maximum number of statements that a session has prepared in SQL.
 pub const STATEMENTS_MAX: usize = 1024;

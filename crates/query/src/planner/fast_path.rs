@@ -22,9 +22,8 @@ use crate::error::Result;
 use crate::parser::command::Command;
 use crate::parser::names::{column_name, from_tables, identifier, is_plain, table_name};
 use crate::planner::parameters::{Types, alone, column_value};
-use crate::planner::scans::columns::Columns;
 use crate::postgres::time_zones::Zone;
-use crate::postgres::types::{arrow_type, field_of};
+use crate::postgres::types::field_of;
 use crate::session::result::Short;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::common::ScalarValue;
@@ -34,7 +33,7 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, UnaryOperator, Update, Value as Literal,
     WildcardAdditionalOptions,
 };
-use entresol_tables::{Catalog, Column, DataType, Row, Table, Value};
+use entresol_tables::{Catalog, Column, DataType, Row, StoredRows, Table, Value, arrow_type};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
@@ -498,17 +497,15 @@ impl Point {
         projection: &[usize],
         schema: &SchemaRef,
     ) -> Result<Short> {
-        let mut columns = Columns::new(self.table.schema(), projection, Arc::clone(schema), keys.len());
+        let (table, arrow) = (&self.table, Arc::clone(schema));
+        let mut rows = StoredRows::new(table.name(), table.schema(), projection, arrow, keys.len());
         match keys.as_slice() {
             [key] => {
-                self.table.get_with(tx, key, |row| columns.push(&row))?;
+                table.get_with(tx, key, |row| rows.push_view(&row))?;
             }
-            keys => self.table.get_many_with(tx, keys, |_, row| columns.push(&row))?,
+            keys => table.get_many_with(tx, keys, |_, row| rows.push_view(&row))?,
         }
-        let batch = match columns.rows() {
-            0 => None,
-            _ => Some(columns.finish()?),
-        };
+        let batch = if rows.is_empty() { None } else { Some(rows.finish()?) };
         Ok(Short::Rows(Arc::clone(schema), batch))
     }
 

@@ -15,7 +15,7 @@ use crate::parser::command::Command;
 use crate::parser::statement::{inner, inner_mut};
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 use crate::postgres::time_zones::Zone;
-use crate::postgres::types::{arrow_type, column_type};
+use crate::postgres::types::column_type;
 use datafusion::arrow::array::Array as _;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -28,7 +28,7 @@ use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, CastKind, DataType as SqlType, ExactNumberInfo, Expr, Query, SelectItem,
     SetExpr, TimezoneInfo, TypedString, Value as Literal, Visit, VisitMut,
 };
-use entresol_tables::{Column, DataType, Value};
+use entresol_tables::{Column, DataType, Value, arrow_type};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;

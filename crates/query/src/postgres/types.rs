@@ -24,37 +24,17 @@
 
 use crate::error::{Error, Result};
 use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
-use datafusion::arrow::datatypes::{
-    DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef, TimeUnit,
-};
+use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::sql::sqlparser::ast::{
     CharLengthUnits, CharacterLength, DataType as SqlType, ExactNumberInfo, TimezoneInfo,
 };
 use entresol_tables::modifier::LENGTH_MAX;
-use entresol_tables::{Column, DataType, Modifier, Schema};
+use entresol_tables::{Column, DataType, Modifier, Schema, arrow_type};
 use std::sync::Arc;
 
 /// Precision and scale of a DECIMAL that specifies neither.
 const DECIMAL_DEFAULT: (u8, u8) = (38, 10);
-
-/// Arrow type of a column type, in a session of this time zone.
-pub fn arrow_type(data_type: DataType, zone: &str) -> ArrowType {
-    match data_type {
-        DataType::Boolean => ArrowType::Boolean,
-        DataType::SmallInt => ArrowType::Int16,
-        DataType::Int => ArrowType::Int32,
-        DataType::BigInt => ArrowType::Int64,
-        DataType::Real => ArrowType::Float32,
-        DataType::Double => ArrowType::Float64,
-        // A scale is at most the precision, which is at most 38: it fits an i8.
-        DataType::Decimal { precision, scale } => ArrowType::Decimal128(precision, scale as i8),
-        DataType::Date => ArrowType::Date32,
-        DataType::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, None),
-        DataType::TimestampTz => ArrowType::Timestamp(TimeUnit::Microsecond, Some(zone.into())),
-        DataType::Varchar => ArrowType::Utf8,
-    }
-}
 
 /// Column type for all values of an Arrow type; `None` if there is none. For CREATE TABLE AS.
 pub fn column_type(arrow: &ArrowType) -> Option<DataType> {

@@ -4,6 +4,7 @@
 
 use crate::postgres::settings;
 use crate::session::core::SessionCore;
+use crate::session::variables::SessionVariables;
 
 /// Maximum number of queued notices; more are dropped.
 pub const NOTICES_MAX: usize = 64;
@@ -30,17 +31,24 @@ const STORAGE: [&str; 17] = [
     "fastupdate",
 ];
 
-impl SessionCore {
+impl SessionVariables {
     /// Leaves a notice for the client, unless it does not want any.
     pub(crate) fn notice(&self, message: impl Into<String>) {
-        let level = settings::find("client_min_messages").map(|setting| self.variables.value(setting));
+        let level = settings::find("client_min_messages").map(|setting| self.value(setting));
         if level.is_ok_and(|level| ABOVE.contains(&level.as_str())) {
             return;
         }
-        let mut notices = self.variables.notices.lock();
+        let mut notices = self.notices.lock();
         if notices.len() < NOTICES_MAX {
             notices.push(message.into());
         }
+    }
+}
+
+impl SessionCore {
+    /// Leaves a notice for the client, unless it does not want any.
+    pub(crate) fn notice(&self, message: impl Into<String>) {
+        self.variables.notice(message);
     }
 
     /// The notice of storage parameters, if there are any among these.

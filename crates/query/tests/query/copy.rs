@@ -24,6 +24,7 @@ async fn copy_in(session: &mut Session, sql: &str, bytes: &[u8], piece: usize) -
     let mut copy = session.copy_in(&statement(sql))?;
     for piece in bytes.chunks(piece) {
         copy.push(piece)?;
+        copy.commit_part().await?;
     }
     copy.finish().await
 }
@@ -110,6 +111,57 @@ async fn errors_name_line_and_column_and_leave_nothing() {
     assert!(error.to_string().contains("relation \"nothing\" does not exist"), "{error}");
     let error = copy_in(&mut session, "COPY t (id, nothing) FROM STDIN", b"", 1).await.unwrap_err();
     assert!(error.to_string().contains("column \"nothing\" of relation \"t\" does not exist"), "{error}");
+}
+
+#[tokio::test]
+async fn a_copy_in_parts_commits_as_it_goes() {
+    let (database, mut session) = table().await;
+    let mut other = database.session();
+    let lines: String = (0..1000).map(|id| format!("{id}\t{id}\tx\n")).collect();
+    let sql = "COPY t FROM STDIN WITH (COMMIT_ROWS = 300)";
+    let mut copy = session.copy_in(&statement(sql)).unwrap();
+    let (front, rest) = lines.as_bytes().split_at(lines.len() / 2);
+    for piece in front.chunks(100) {
+        copy.push(piece).unwrap();
+        copy.commit_part().await.unwrap();
+    }
+    // Rows that are not enough for a batch are not written yet.
+    assert_eq!(one(&mut other, "SELECT count(*) FROM t").await, "0");
+    for piece in rest.chunks(100) {
+        copy.push(piece).unwrap();
+        copy.commit_part().await.unwrap();
+    }
+    assert_eq!(copy.finish().await.unwrap(), 1000);
+    assert_eq!(one(&mut other, "SELECT count(*), sum(v) FROM t").await, "1000 499500");
+
+    run(&mut session, "DELETE FROM t").await;
+    let lines: String = (0..20_000).map(|id| format!("{}\t{id}\tx\n", id % 17_000)).collect();
+    let copied =
+        copy_in(&mut session, "COPY t FROM STDIN (FORMAT text, COMMIT_ROWS 5000)", lines.as_bytes(), 10_000);
+    let error = copied.await.unwrap_err();
+    assert_eq!(error.sqlstate(), "23505", "{error}");
+    assert!(error.to_string().ends_with("(COPY t, line 17001)"), "{error}");
+    let committed = one(&mut other, "SELECT count(*) FROM t").await;
+    assert!(["8192", "16384"].contains(&&committed[..]), "{committed} rows are committed");
+    let told = format!("the first {committed} rows of COPY t are committed");
+    assert_eq!(session.take_notices(), [told]);
+
+    run(&mut session, "BEGIN").await;
+    let error = session.copy_in(&statement(sql)).unwrap_err();
+    assert_eq!(error.to_string(), "COPY with commit_rows cannot run inside a transaction block");
+    run(&mut session, "ROLLBACK").await;
+    for (options, expected) in [
+        ("(COMMIT_ROWS 0)", "COPY commit_rows must be a number of rows from 1, not 0"),
+        ("(COMMIT_ROWS = 1.5, FORMAT csv)", "COPY commit_rows must be a number of rows from 1, not 1.5"),
+        ("(COMMIT_ROWS 1, COMMIT_ROWS 2)", "conflicting or redundant options"),
+    ] {
+        let error = CopyStatement::parse(&format!("COPY t FROM STDIN WITH {options}")).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+    let error = CopyStatement::parse("COPY t TO STDOUT (COMMIT_ROWS 10)").unwrap_err();
+    assert_eq!(error.to_string(), "COPY commit_rows cannot be used with COPY TO");
+    run(&mut session, "CREATE TABLE named (commit_rows INT)").await;
+    assert_eq!(copy_in(&mut session, "COPY named (commit_rows) FROM STDIN", b"1\n", 9).await.unwrap(), 1);
 }
 
 #[tokio::test]

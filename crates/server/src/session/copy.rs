@@ -94,6 +94,7 @@ impl Connection {
                 None => copy.push(piece)?,
                 Some(reader) => push_rows(copy, reader, piece)?,
             }
+            self.socket.guarded(&mut self.guard, copy.commit_part()).await??;
         }
         Ok(())
     }

@@ -156,7 +156,7 @@ async fn a_statement_of_a_disconnected_client_takes_no_effect() {
     for sql in [long.to_owned(), "UPDATE old SET n = n + 1".to_owned(), "DELETE FROM old".to_owned()] {
         let mut raw = Raw::start(served.address).await;
         raw.send(&message('Q', format!("{sql}\0").as_bytes())).await;
-        tokio::time::sleep(Duration::from_millis(40)).await;
+        tokio::time::sleep(Duration::from_millis(15)).await;
         drop(raw);
         served.eventually("it is gone", |counts| counts.connections == 1).await;
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -163,7 +163,7 @@ async fn memory_of_a_statement_is_bounded() {
 /// Rows are sent as they are computed, whatever their source; rows that a statement has to hold are counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_are_sent_need_no_memory_and_rows_that_are_held_do() {
-    let served = Served::with(limited(|limits| limits.statement_memory_bytes = 4 << 20)).await;
+    let served = Served::with(limited(|limits| limits.statement_memory_bytes = 2 << 20)).await;
     let client = served.client().await;
     client
         .batch_execute("CREATE TABLE t (id BIGINT PRIMARY KEY, x BIGINT) WITH (history = '1 h')")

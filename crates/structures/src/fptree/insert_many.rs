@@ -97,7 +97,7 @@ impl<K: TreeKey> FpTree<K> {
             }
             if filling.is_full::<K>() {
                 if !put_before {
-                    self.split(latched)?;
+                    self.split(latched, key)?;
                 }
                 break;
             }

@@ -267,7 +267,7 @@ impl<K: TreeKey> FpTree<K> {
             let bitmap = leaf.bitmap();
             if bitmap & Leaf::<K>::FULL == Leaf::<K>::FULL {
                 if !self.move_to_neighbour(&latched, key)? {
-                    self.split(&latched)?;
+                    self.split(&latched, key)?;
                 }
                 drop(latched);
                 latched = self.lock_leaf(key)?;

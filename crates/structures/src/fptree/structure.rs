@@ -28,6 +28,8 @@ pub(super) type ChildPath = Vec<(u32, usize)>;
 impl<K: TreeKey> FpTree<K> {
     /// Free slots of a leaf after a merge into it: it is not split soon.
     const ROOM_AFTER_MERGE: usize = Leaf::<K>::CAPACITY / 4;
+    /// Entries that move to a new last leaf for a key behind all others.
+    const MOVED_AT_THE_END: usize = Leaf::<K>::CAPACITY / 8;
 
     /// Returns true if a leaf that lost an entry is to be merged into the leaf before: when it is empty, and
     /// twice on the way there, so that removing keys one by one does not read the leaf before each time.
@@ -36,12 +38,16 @@ impl<K: TreeKey> FpTree<K> {
         [0, Leaf::<K>::CAPACITY / 8, Leaf::<K>::CAPACITY / 4].contains(&entries)
     }
 
-    /// Moves the upper half of a full, latched leaf to a new one.
-    pub(super) fn split(&self, latched: &LatchedLeaf<'_, K>) -> Result<()> {
+    /// Moves the upper half of a full, latched leaf to a new one: room for a key. A key behind all others of
+    /// the tree leaves most of them in place, since more such keys are likely to follow.
+    pub(super) fn split(&self, latched: &LatchedLeaf<'_, K>, key: K::Key<'_>) -> Result<()> {
         let (leaf, pool) = (&latched.leaf, &*self.pool);
-        let half = Leaf::<K>::CAPACITY / 2;
-        let parted = leaf.parted_slots(pool, half);
-        let (lower, upper) = parted.split_at(half);
+        let is_last =
+            leaf.next() == 0 && bits(leaf.bitmap()).all(|slot| K::compare(pool, leaf.key(slot), key).is_lt());
+        let staying =
+            if is_last { Leaf::<K>::CAPACITY - Self::MOVED_AT_THE_END } else { Leaf::<K>::CAPACITY / 2 };
+        let parted = leaf.parted_slots(pool, staying);
+        let (lower, upper) = parted.split_at(staying);
         let keep = lower.iter().fold(0, |bitmap, (_, slot)| bitmap | 1u64 << slot);
         let mut publication = pool.publication();
         let low = K::duplicate(pool, upper[0].0, &mut publication)?;

@@ -299,7 +299,7 @@ fn a_tree_of_the_format_before_gets_its_sparse_index_when_it_is_opened() {
 }
 
 /// Leaves that move entries to neighbours are fuller than those that are only split, on the domains that do
-/// so.
+/// so. Keys that ascend leave full leaves behind either way.
 #[test]
 fn leaves_are_fuller_where_they_give_to_their_neighbours() {
     let fill = |limits: Limits, is_random: bool| {
@@ -321,7 +321,7 @@ fn leaves_are_fuller_where_they_give_to_their_neighbours() {
     };
     let gives = Limits::of::<WordKey>(DomainKind::Journal);
     let splits = Limits::of::<WordKey>(DomainKind::Dax);
-    for (is_random, before, least) in [(true, 0.66..0.75, 0.76), (false, 0.45..0.55, 0.66)] {
+    for (is_random, before, least) in [(true, 0.66..0.75, 0.76), (false, 0.86..0.90, 0.86)] {
         let (only_split, given) = (fill(splits, is_random), fill(gives, is_random));
         assert!(before.contains(&only_split), "{only_split}");
         assert!(given > least, "{given}");

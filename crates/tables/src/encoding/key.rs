@@ -115,7 +115,7 @@ pub(crate) fn encode_one(value: &Value) -> KeyBytes {
         Value::Null => {}
         // By its own magnitude: the column's precision is not needed to read it.
         Value::Decimal(value) => bytes.extend_from_slice(&(*value as u128 ^ SIGN_128).to_be_bytes()),
-        Value::Varchar(text) => encode_text(text.as_bytes(), &mut bytes),
+        Value::Varchar(text) => append_text(text.as_bytes(), &mut bytes),
         value => encode_value(DataType::Boolean, value, &mut bytes),
     }
     bytes
@@ -152,22 +152,41 @@ pub(crate) fn encode_value(data_type: DataType, value: &Value, key: &mut KeyByte
     match value {
         Value::Null => unreachable!("key columns are NOT NULL and checked"),
         Value::Boolean(value) => key.push(u8::from(*value)),
-        Value::Int(value) | Value::Date(value) => {
-            key.extend_from_slice(&(*value as u32 ^ SIGN_32).to_be_bytes())
-        }
-        Value::BigInt(value) | Value::Timestamp(value) => {
-            key.extend_from_slice(&(*value as u64 ^ SIGN_64).to_be_bytes());
-        }
-        Value::Double(value) => key.extend_from_slice(&ordered_bits(*value).to_be_bytes()),
-        Value::Decimal(value) if fixed_bytes(data_type) == Some(8) => {
-            key.extend_from_slice(&(*value as i64 as u64 ^ SIGN_64).to_be_bytes());
-        }
-        Value::Decimal(value) => key.extend_from_slice(&(*value as u128 ^ SIGN_128).to_be_bytes()),
-        Value::Varchar(text) => encode_text(text.as_bytes(), key),
+        Value::Int(value) | Value::Date(value) => append_i32(*value, key),
+        Value::BigInt(value) | Value::Timestamp(value) => append_i64(*value, key),
+        Value::Double(value) => append_f64(*value, key),
+        Value::Decimal(value) => append_decimal(data_type, *value, key),
+        Value::Varchar(text) => append_text(text.as_bytes(), key),
     }
 }
 
-fn encode_text(text: &[u8], key: &mut KeyBytes) {
+#[inline]
+pub(crate) fn append_i32(value: i32, key: &mut KeyBytes) {
+    key.extend_from_slice(&(value as u32 ^ SIGN_32).to_be_bytes());
+}
+
+#[inline]
+pub(crate) fn append_i64(value: i64, key: &mut KeyBytes) {
+    key.extend_from_slice(&(value as u64 ^ SIGN_64).to_be_bytes());
+}
+
+#[inline]
+pub(crate) fn append_f64(value: f64, key: &mut KeyBytes) {
+    key.extend_from_slice(&ordered_bits(value).to_be_bytes());
+}
+
+/// Appends a validated decimal of this type.
+#[inline]
+pub(crate) fn append_decimal(data_type: DataType, value: i128, key: &mut KeyBytes) {
+    if fixed_bytes(data_type) == Some(8) {
+        append_i64(value as i64, key);
+    } else {
+        key.extend_from_slice(&(value as u128 ^ SIGN_128).to_be_bytes());
+    }
+}
+
+/// Appends a string, escaped.
+pub(crate) fn append_text(text: &[u8], key: &mut KeyBytes) {
     for part in text.split_inclusive(|byte| *byte == 0) {
         key.extend_from_slice(part);
         if part.last() == Some(&0) {

@@ -11,6 +11,34 @@ use entresol_structures::KeyBytes;
 /// Difference of the first byte of a value and the number of its schema version.
 pub(crate) const VERSION_BYTE_BASE: u8 = 1;
 
+/// Encoded values, one after another.
+#[derive(Debug, Default)]
+pub(crate) struct EncodedValues {
+    bytes: Vec<u8>,
+    /// End of each value.
+    ends: Vec<usize>,
+}
+
+impl EncodedValues {
+    /// Values of rows whose offsets, with the end of the last, are `starts`.
+    pub(crate) fn of_rows(bytes: Vec<u8>, mut starts: Vec<usize>) -> EncodedValues {
+        starts.remove(0);
+        EncodedValues { bytes, ends: starts }
+    }
+
+    /// Adds a value.
+    pub(crate) fn push(&mut self, value: &[u8]) {
+        self.bytes.extend_from_slice(value);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Value of a row.
+    pub(crate) fn get(&self, row: usize) -> &[u8] {
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.bytes[start..self.ends[row]]
+    }
+}
+
 /// Validates a full row (all columns, hidden key included) and encodes its key; `value` receives its value.
 pub(crate) fn encode_row(
     table: &str,

@@ -1,13 +1,20 @@
 //! Encodings against the values themselves: round trips, order, bounds, and random bytes.
 
+use crate::batch::arrow_type;
+use crate::batch::decode::StoredRows;
+use crate::batch::encode::encode;
+use crate::batch::rows::{batch_to_rows, rows_to_batch};
 use crate::encoding::{key, row};
 use crate::schema::modifier::Modifier;
 use crate::schema::{Column, KEY_BYTES_MAX, Schema};
 use crate::table::range::ScanRange;
 use crate::value::{DataType, Value};
 use crate::{Error, RowView};
+use arrow_array::RecordBatch;
+use arrow_schema::{Field, Schema as ArrowSchema, SchemaRef};
 use proptest::prelude::*;
 use std::ops::Bound;
+use std::sync::Arc;
 
 const SHORT: DataType = DataType::Decimal { precision: 12, scale: 2 };
 const LONG: DataType = DataType::Decimal { precision: 38, scale: 4 };
@@ -94,6 +101,21 @@ fn key_values(schema: &Schema, row: &[Value]) -> Vec<Value> {
     schema.key().iter().map(|&index| row[index].clone()).collect()
 }
 
+/// Arrow schema of all columns, each nullable.
+fn arrow_fields(schema: &Schema) -> SchemaRef {
+    let types = schema.columns().iter().map(|column| (column, arrow_type(column.data_type, "+02:00")));
+    let fields = types.map(|(column, arrow)| Field::new(&column.name, arrow, true));
+    Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()))
+}
+
+/// Decodes all columns of rows, whatever comes of it.
+fn decode_all(schema: &Schema, rows: &[(&[u8], &[u8])]) {
+    let projection: Vec<usize> = (0..schema.columns().len()).collect();
+    let mut stored = StoredRows::new("t", &Arc::new(schema.clone()), &projection, arrow_fields(schema), 1);
+    rows.iter().for_each(|(key, value)| stored.push(key, value));
+    let _ = stored.finish();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
@@ -105,6 +127,39 @@ proptest! {
         prop_assert_eq!(view.to_row(), row.clone());
         prop_assert_eq!(key::decode_key("t", &schema, &key).unwrap(), key_values(&schema, &row));
         prop_assert_eq!(Schema::from_bytes(&schema.to_bytes()).unwrap(), schema);
+    }
+
+    #[test]
+    fn columns_are_encoded_and_decoded_as_rows_are(
+        (schema, rows) in schema_strategy().prop_flat_map(|schema| {
+            let rows = proptest::collection::vec(row_of(&schema), 0..20);
+            (Just(schema), rows)
+        }),
+        choice in any::<u16>(),
+    ) {
+        let fields = arrow_fields(&schema);
+        let batch = rows_to_batch(&fields, schema.columns(), &rows).unwrap();
+        prop_assert_eq!(&batch_to_rows("t", schema.columns(), &batch).unwrap(), &rows);
+        let (keys, values) = encode("t", &schema, batch.columns()).unwrap();
+        prop_assert_eq!(keys.len(), rows.len());
+        for (at, row) in rows.iter().enumerate() {
+            let mut value = Vec::new();
+            let key = row::encode_row("t", &schema, row, &mut value).unwrap();
+            prop_assert_eq!((&keys[at], values.get(at)), (&key, &value[..]));
+        }
+        let projection: Vec<usize> = (0..schema.columns().len()).rev().filter(|at| choice & (1 << at) != 0).collect();
+        let wanted = batch.project(&projection).unwrap();
+        let columns: Vec<Column> = projection.iter().map(|&at| schema.columns()[at].clone()).collect();
+        let mut stored = StoredRows::new("t", &Arc::new(schema), &projection, wanted.schema(), 4);
+        for _ in 0..2 {
+            (0..rows.len()).for_each(|at| stored.push(&keys[at], values.get(at)));
+            prop_assert_eq!(stored.len(), rows.len());
+            let found = stored.finish().unwrap();
+            prop_assert_eq!(found.num_rows(), rows.len());
+            // As values, of which NaN equals itself.
+            let values = |batch: &RecordBatch| batch_to_rows("t", &columns, batch).unwrap();
+            prop_assert_eq!(values(&found), values(&wanted));
+        }
     }
 
     #[test]
@@ -161,6 +216,7 @@ proptest! {
             if let Ok(view) = RowView::new("t", &schema, &key, &value) {
                 view.to_row();
             }
+            decode_all(&schema, &[(&key, &value)]);
         }
         let _ = key::decode_key("t", &schema, &key);
         let _ = Schema::from_bytes(&key);
@@ -173,12 +229,14 @@ proptest! {
     ) {
         let mut value = Vec::new();
         let mut key = row::encode_row("t", &schema, &row, &mut value).unwrap().to_vec();
+        let sound = (key.clone(), value.clone());
         let damaged = if in_key { &mut key } else { &mut value };
         let place = at % damaged.len();
         if cut { damaged.truncate(place) } else { damaged[place] ^= 1 << bit }
         if let Ok(view) = RowView::new("t", &schema, &key, &value) {
             view.to_row();
         }
+        decode_all(&schema, &[(&sound.0, &sound.1), (&key, &value), (&sound.0, &sound.1)]);
         let _ = key::decode_key("t", &schema, &key);
         let mut bytes = schema.to_bytes();
         let place = at % bytes.len();

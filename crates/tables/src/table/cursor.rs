@@ -5,6 +5,7 @@
 //! - One batch is one leaf of the index, from the second on some hundred rows.
 //! - Rows that the transaction writes behind the cursor's position are not seen, those ahead of it are.
 
+use crate::batch::decode::StoredRows;
 use crate::error::{Error, Result};
 use crate::table::Table;
 use crate::table::range::ScanRange;
@@ -53,6 +54,31 @@ impl Cursor {
     /// Calls `f` with the next rows, perhaps none; false at the end. The first call reports errors in the
     /// range.
     pub fn next_batch(&mut self, tx: &Transaction, mut f: impl FnMut(RowView<'_>)) -> Result<bool> {
+        let table = Arc::clone(&self.table);
+        let mut corrupt: Option<Error> = None;
+        let more = self.next_entries(tx, |key, value| {
+            if corrupt.is_none() {
+                match RowView::new(table.name(), table.schema(), key, value) {
+                    Ok(view) => f(view),
+                    Err(error) => corrupt = Some(error),
+                }
+            }
+        })?;
+        corrupt.map_or(Ok(more), Err)
+    }
+
+    /// Adds the next rows, perhaps none, while there are fewer than `rows_max`; otherwise the same. They are
+    /// checked when they are decoded.
+    pub fn next_stored(&mut self, tx: &Transaction, rows: &mut StoredRows, rows_max: usize) -> Result<bool> {
+        self.next_entries(tx, |key, value| {
+            if rows.len() < rows_max {
+                rows.push(key, value);
+            }
+        })
+    }
+
+    /// Calls `f` with the next keys and values.
+    fn next_entries(&mut self, tx: &Transaction, f: impl FnMut(&[u8], &[u8])) -> Result<bool> {
         if let CursorPosition::Start = self.position {
             self.position = match self.range.encode(self.table.name(), self.table.schema())? {
                 Some(range) => CursorPosition::Inside { range, from: None },
@@ -61,19 +87,7 @@ impl Cursor {
         }
         self.table.check_readable(tx)?;
         let CursorPosition::Inside { range, from } = &mut self.position else { return Ok(false) };
-        let (name, schema) = (self.table.name(), self.table.schema());
-        let mut corrupt: Option<Error> = None;
-        let more = tx.scan_batch_in(self.table.state(), range, self.direction, from, |key, value| {
-            if corrupt.is_none() {
-                match RowView::new(name, schema, key, value) {
-                    Ok(view) => f(view),
-                    Err(error) => corrupt = Some(error),
-                }
-            }
-        })?;
-        if let Some(error) = corrupt {
-            return Err(error);
-        }
+        let more = tx.scan_batch_in(self.table.state(), range, self.direction, from, f)?;
         if !more {
             self.position = CursorPosition::End;
         }

@@ -19,6 +19,8 @@ pub(crate) mod range;
 pub(crate) mod row_view;
 pub(crate) mod writes;
 
+use crate::batch::{ColumnArray, encode};
+use crate::encoding::row::EncodedValues;
 use crate::encoding::{key, row};
 use crate::error::{Error, Result};
 use crate::index::cursor::{IndexBounds, IndexCursor};
@@ -31,9 +33,11 @@ use crate::table::cursor::Cursor;
 use crate::table::range::ScanRange;
 use crate::table::row_view::RowView;
 use crate::value::{Row, Value};
+use arrow_array::{Int64Array, RecordBatch};
 use entresol_structures::KeyBytes;
 use entresol_transactions::{GroupId, HistoryBounds, KeyRange, State, Tier, Transaction};
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Number of rows that are encoded between two checks for cancellation.
@@ -302,19 +306,19 @@ impl Table {
 
     /// Validates and encodes rows: their keys, their values, and the entries of each in the indexes.
     pub(crate) fn encode_rows<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<EncodedRows> {
-        let mut encoded = EncodedRows::with_capacity(rows.len());
+        let mut encoded = EncodedRows { keys: Vec::with_capacity(rows.len()), ..EncodedRows::default() };
+        let mut value = Vec::with_capacity(self.schema.layout().value_bytes_min());
         for (at, row) in rows.iter().enumerate() {
             if at % ROWS_PER_CHECK == ROWS_PER_CHECK - 1 {
                 tx.check_running()?;
             }
             let row = self.complete(row.as_ref())?;
-            let mut value = Vec::with_capacity(self.schema.layout().value_bytes_min());
             let key = row::encode_row(&self.name, &self.schema, &row, &mut value)?;
             if !self.indexes.is_empty() {
                 encoded.entries.push(self.entries(&key, |column| row[column].clone())?);
             }
             encoded.keys.push(key);
-            encoded.values.push(value);
+            encoded.values.push(&value);
         }
         Ok(encoded)
     }
@@ -324,9 +328,49 @@ impl Table {
         self.indexes.iter().map(|index| index.entry(&self.name, &self.schema, key, &value)).collect()
     }
 
-    pub(crate) fn write_all(&self, tx: &Transaction, keys: &[KeyBytes], values: &[Vec<u8>]) -> Result<()> {
-        for (key, value) in keys.iter().zip(values) {
-            tx.write(&self.state, key, Some(value))?;
+    /// Validates and encodes a batch of the visible columns, or of all.
+    fn encode_batch(&self, batch: &RecordBatch) -> Result<EncodedRows> {
+        let columns = self.schema.columns();
+        let mut arrays = batch.columns().to_vec();
+        if self.schema.hidden_key() && arrays.len() + 1 == columns.len() {
+            arrays.push(Arc::new(Int64Array::from_iter_values(self.next_rowids(batch.num_rows())?)));
+        }
+        if arrays.len() != columns.len() {
+            return Err(Error::WrongValueCount {
+                table: self.name.clone(),
+                expected: self.schema.visible_columns().len(),
+                found: arrays.len(),
+            });
+        }
+        for &index in self.schema.length_limited() {
+            let fitted = encode::fitted(&self.name, &columns[index], &arrays[index])?;
+            arrays[index] = fitted.unwrap_or_else(|| Arc::clone(&arrays[index]));
+        }
+        let (keys, values) = encode::encode(&self.name, &self.schema, &arrays)?;
+        let mut entries = Vec::new();
+        if !self.indexes.is_empty() {
+            let typed = columns.iter().zip(&arrays);
+            let typed = typed.map(|(column, array)| ColumnArray::new(&self.name, column, array));
+            let typed = typed.collect::<Result<Vec<_>>>()?;
+            let of_row =
+                |(row, key): (usize, &KeyBytes)| self.entries(key, |column| typed[column].value(row));
+            entries = keys.iter().enumerate().map(of_row).collect::<Result<_>>()?;
+        }
+        Ok(EncodedRows { keys, values, entries })
+    }
+
+    pub(crate) fn write_all(
+        &self,
+        tx: &Transaction,
+        keys: &[KeyBytes],
+        values: &EncodedValues,
+    ) -> Result<()> {
+        for (chunk, keys) in keys.chunks(ROWS_PER_CHECK).enumerate() {
+            if chunk > 0 {
+                tx.check_running()?;
+            }
+            let numbered = keys.iter().zip(chunk * ROWS_PER_CHECK..);
+            tx.write_many(&self.state, numbered.map(|(key, row)| (&key[..], values.get(row))))?;
         }
         Ok(())
     }
@@ -357,13 +401,18 @@ impl Table {
     }
 
     fn next_rowid(&self) -> Result<i64> {
+        Ok(self.next_rowids(1)?.start)
+    }
+
+    /// Row numbers of so many new rows.
+    fn next_rowids(&self, rows: usize) -> Result<Range<i64>> {
         let mut next = self.lineage.next_rowid.lock();
-        let rowid = match *next {
+        let first = match *next {
             Some(rowid) => rowid,
             None => match self.state.last_key()? {
                 None => 1,
                 Some(key) => match key::decode_key(&self.name, &self.schema, &key)?.first() {
-                    Some(Value::BigInt(last)) => self.rowid_after((*last).max(0))?,
+                    Some(Value::BigInt(last)) => self.rowid_after((*last).max(0), 1)?,
                     _ => {
                         return Err(Error::corrupt(
                             format!("key in table {}", self.name),
@@ -373,12 +422,14 @@ impl Table {
                 },
             },
         };
-        *next = Some(self.rowid_after(rowid)?);
-        Ok(rowid)
+        let end = self.rowid_after(first, rows)?;
+        *next = Some(end);
+        Ok(first..end)
     }
 
-    fn rowid_after(&self, rowid: i64) -> Result<i64> {
-        rowid.checked_add(1).ok_or_else(|| Error::RowNumbersUsedUp { table: self.name.clone() })
+    fn rowid_after(&self, rowid: i64, rows: usize) -> Result<i64> {
+        let end = i64::try_from(rows).ok().and_then(|rows| rowid.checked_add(rows));
+        end.ok_or_else(|| Error::RowNumbersUsedUp { table: self.name.clone() })
     }
 
     pub(crate) fn duplicate(&self, key: &[u8]) -> Error {
@@ -391,15 +442,10 @@ impl Table {
 }
 
 /// Validated and encoded rows.
+#[derive(Default)]
 pub(crate) struct EncodedRows {
     pub(crate) keys: Vec<KeyBytes>,
-    pub(crate) values: Vec<Vec<u8>>,
+    pub(crate) values: EncodedValues,
     /// Entries of each row, one per index; empty for a table without indexes.
     pub(crate) entries: Vec<Vec<IndexEntry>>,
-}
-
-impl EncodedRows {
-    fn with_capacity(rows: usize) -> EncodedRows {
-        EncodedRows { keys: Vec::with_capacity(rows), values: Vec::with_capacity(rows), entries: Vec::new() }
-    }
 }

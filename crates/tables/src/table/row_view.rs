@@ -111,6 +111,11 @@ impl<'a> RowView<'a> {
         self.key
     }
 
+    /// Encoded value.
+    pub(crate) fn value_bytes(&self) -> &'a [u8] {
+        self.value
+    }
+
     /// Returns true if the column is NULL. The typed accessors return zero or the empty string for NULL.
     pub fn is_null(&self, column: usize) -> bool {
         match self.layout.slot(column) {

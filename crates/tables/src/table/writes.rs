@@ -6,12 +6,16 @@
 //! - Cost: one batched look-up of the keys; with secondary indexes the old rows are read, and unique values
 //!   looked up.
 
-use crate::encoding::row;
+use crate::encoding::row::{self, EncodedValues};
 use crate::error::{Error, Result};
-use crate::table::{EncodedRows, Table};
+use crate::table::{EncodedRows, ROWS_PER_CHECK, Table};
 use crate::value::{Row, Value};
+use arrow_array::RecordBatch;
 use entresol_structures::KeyBytes;
 use entresol_transactions::Transaction;
+
+/// Maximum number of rows of a batch that are encoded together.
+const BATCH_ROWS_MAX: usize = 8192;
 
 impl Table {
     /// Inserts a row; [`Error::DuplicateKey`] if its key exists.
@@ -38,9 +42,32 @@ impl Table {
         if let Some(current) = self.writer(tx)? {
             return current.insert_many(tx, rows);
         }
-        let rows = self.encode_rows(tx, rows)?;
+        self.insert_encoded(tx, &self.encode_rows(tx, rows)?)
+    }
+
+    /// Inserts the rows of a batch of the visible columns, each of exactly its Arrow type
+    /// ([`crate::arrow_type`]); on an error none of them is written. A batch of a table with a hidden key
+    /// may have the row numbers as its last column.
+    pub fn append(&self, tx: &Transaction, batch: &RecordBatch) -> Result<()> {
+        if let Some(current) = self.writer(tx)? {
+            return current.append(tx, batch);
+        }
+        let rows = batch.num_rows();
+        if rows <= BATCH_ROWS_MAX {
+            return self.insert_encoded(tx, &self.encode_batch(batch)?);
+        }
+        self.atomically(tx, true, || {
+            for first in (0..rows).step_by(BATCH_ROWS_MAX) {
+                let part = batch.slice(first, BATCH_ROWS_MAX.min(rows - first));
+                self.insert_encoded(tx, &self.encode_batch(&part)?)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn insert_encoded(&self, tx: &Transaction, rows: &EncodedRows) -> Result<()> {
         self.check_new_keys(tx, &rows.keys)?;
-        self.atomically(tx, !self.indexes().is_empty(), || {
+        self.atomically(tx, !self.indexes().is_empty() || rows.keys.len() > ROWS_PER_CHECK, || {
             self.reindex(tx, &[], &rows.entries)?;
             self.write_all(tx, &rows.keys, &rows.values)
         })
@@ -151,9 +178,17 @@ impl Table {
     /// Returns an error if new keys are equal, or a row has one of them.
     fn check_new_keys(&self, tx: &Transaction, keys: &[KeyBytes]) -> Result<()> {
         let mut sorted: Vec<&KeyBytes> = keys.iter().collect();
-        sorted.sort_unstable();
+        if !sorted.is_sorted() {
+            sorted.sort_unstable();
+        }
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(self.duplicate(pair[0]));
+        }
+        if let Some(first) = sorted.first()
+            && sorted.len() > 1
+            && tx.is_above_all(self.state(), first)?
+        {
+            return Ok(());
         }
         let mut duplicate = None;
         tx.read_many(self.state(), keys, |at, value| {
@@ -189,9 +224,11 @@ fn last_of_each_key(rows: EncodedRows) -> EncodedRows {
     let is_last = |at: usize| order.get(at + 1).is_none_or(|&next| rows.keys[next] != rows.keys[order[at]]);
     let mut kept: Vec<usize> = (0..order.len()).filter(|&at| is_last(at)).map(|at| order[at]).collect();
     kept.sort_unstable();
+    let mut values = EncodedValues::default();
+    kept.iter().for_each(|&at| values.push(rows.values.get(at)));
     EncodedRows {
         keys: kept.iter().map(|&at| rows.keys[at].clone()).collect(),
-        values: kept.iter().map(|&at| rows.values[at].clone()).collect(),
+        values,
         entries: kept.iter().filter_map(|&at| rows.entries.get(at).cloned()).collect(),
     }
 }

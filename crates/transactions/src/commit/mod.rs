@@ -60,13 +60,16 @@ use crate::{Error, GroupId, Protocol, Result, Timestamp, interleave};
 use entresol_memory::order::{self, not_yet, step};
 use entresol_memory::{Durability, Pool, Reservation};
 use entresol_structures::Inserted;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 pub(crate) use large::DeclaredCommits;
 use large::is_declarable;
 use locks::CommitLocks;
+
+/// Maximum number of new keys that are put into an index together.
+const NEW_KEYS_MAX: usize = 256;
 
 /// Attempts of a commit, a millisecond apart, while commits in flight need all versions of one of its keys.
 const VERSION_WAITS_MAX: usize = 200;
@@ -401,7 +404,7 @@ impl<'c> Execution<'c> {
     }
 
     /// Phase 3.
-    fn activate(&self, cts: Timestamp, steps: Steps<'_, '_>) -> Result<()> {
+    fn activate<'a>(&self, cts: Timestamp, steps: Steps<'a, 'a>) -> Result<()> {
         for step in &steps.keys {
             if let Step::Update { object, slot, .. } = step {
                 object.activate(*slot);
@@ -410,20 +413,23 @@ impl<'c> Execution<'c> {
         // First: who finds a newer version in a chain finds this one in the history.
         not_yet(LAST_CTS_AFTER_HISTORIES, || self.set_last_cts_to(cts))?;
         Ending::publish_all(cts, steps.endings)?;
-        for step in steps.keys {
+        let mut remaining = steps.keys.into_iter().peekable();
+        while let Some(step) = remaining.next() {
             match step {
                 Step::Update { .. } => (),
                 Step::Delete { state, key, .. } => state.dead.push(cts, key),
-                Step::Build { state, key, reservation, replaced, .. } => {
+                Step::Build { state, key, reservation, replaced: None, .. } => {
+                    let mut new = NewObjects::of(state, key, reservation);
+                    while let Some(step) = remaining.next_if(|step| new.takes(step)) {
+                        new.push(step);
+                    }
+                    new.publish()?;
+                }
+                Step::Build { state, key, reservation, replaced: Some(replaced), .. } => {
+                    let (old, _) = &*replaced;
                     let mut publication = state.pool().publication();
                     let offset = publication.allocate(reservation);
                     publication.barrier(OBJECT_WITH_ITS_KEY);
-                    let Some((old, _)) = replaced.as_deref() else {
-                        match state.index.insert(key, offset, publication)? {
-                            Inserted::New => continue,
-                            Inserted::Exists(other) => return Err(unexpected(state.id, offset, Some(other))),
-                        }
-                    };
                     publication.free(old.offset());
                     publication.barrier(REPLACED_OBJECT_WITH_ITS_KEY);
                     let before = state.index.replace(key, offset, publication)?;
@@ -491,6 +497,58 @@ impl Execution<'_> {
         pruned.add_to(&mut publication);
         let replaced = state.index.replace(key, version, publication)?;
         if replaced == Some(head) { Ok(()) } else { Err(unexpected(state.id, head, replaced)) }
+    }
+}
+
+/// Objects of new keys of one state, in a row.
+struct NewObjects<'a> {
+    state: &'a State,
+    keys: SmallVec<[&'a [u8]; 4]>,
+    reservations: SmallVec<[Option<Reservation<'a>>; 4]>,
+}
+
+impl<'a> NewObjects<'a> {
+    fn of(state: &'a State, key: &'a [u8], reservation: Reservation<'a>) -> NewObjects<'a> {
+        NewObjects { state, keys: smallvec![key], reservations: smallvec![Some(reservation)] }
+    }
+
+    /// Returns true if a step makes an object that can be published with these.
+    fn takes(&self, step: &Step<'_, '_>) -> bool {
+        let is_of_state = |state: &State| std::ptr::eq(state, self.state);
+        matches!(step, Step::Build { state, replaced: None, .. } if is_of_state(state))
+            && self.keys.len() < NEW_KEYS_MAX
+    }
+
+    fn push(&mut self, step: Step<'a, 'a>) {
+        if let Step::Build { key, reservation, .. } = step {
+            self.keys.push(key);
+            self.reservations.push(Some(reservation));
+        }
+    }
+
+    /// Puts the objects into the index, each with its key: several with one publication.
+    fn publish(mut self) -> Result<()> {
+        let state = self.state;
+        if let ([key], [reservation]) = (&self.keys[..], &mut self.reservations[..]) {
+            let mut publication = state.pool().publication();
+            let reservation = reservation.take().expect("an object is published once");
+            let offset = publication.allocate(reservation);
+            publication.barrier(OBJECT_WITH_ITS_KEY);
+            return match state.index.insert(key, offset, publication)? {
+                Inserted::New => Ok(()),
+                Inserted::Exists(other) => Err(unexpected(state.id, offset, Some(other))),
+            };
+        }
+        let mut existing = None;
+        let reservations = &mut self.reservations;
+        state.index.insert_many(
+            &self.keys,
+            |at, publication| {
+                publication.allocate(reservations[at].take().expect("an object is published once"))
+            },
+            |_, other| existing = Some(other),
+        )?;
+        existing.map_or(Ok(()), |other| Err(unexpected(state.id, 0, Some(other))))
     }
 }
 

@@ -78,6 +78,31 @@ enum PlanOutcome {
 /// A written key: its state, the key, and the new value (None: a deletion).
 type PlannedWrite<'a> = (&'a State, &'a KeyBytes, Option<&'a [u8]>);
 
+/// Finds keys that are new because they are above all others of their state: the caller of the plan holds
+/// them, so no other commit adds them.
+#[derive(Default)]
+struct BehindAll<'a> {
+    /// State that was looked at last, and its greatest key then.
+    last: Option<(&'a State, Option<KeyBytes>)>,
+}
+
+impl<'a> BehindAll<'a> {
+    /// Returns true if all of many keys, which ascend, are above the others of one state.
+    fn has(&mut self, wanted: &[PlannedWrite<'a>]) -> Result<bool> {
+        let (Some((state, first, _)), Some((last_state, ..))) = (wanted.first(), wanted.last()) else {
+            return Ok(false);
+        };
+        if wanted.len() < LOOKUP_KEYS || !std::ptr::eq(*state, *last_state) {
+            return Ok(false);
+        }
+        let greatest = match &mut self.last {
+            Some((of, greatest)) if std::ptr::eq(*of, *state) => greatest,
+            last => &mut last.insert((*state, state.index.last_key()?)).1,
+        };
+        Ok(greatest.as_ref().is_none_or(|greatest| greatest < *first))
+    }
+}
+
 /// Plans a write set; None if a key has as many versions as it can have that transactions need which begin
 /// now: commits in flight are about to end them.
 pub(crate) fn plan<'a>(
@@ -122,14 +147,20 @@ impl Planner<'_> {
         let of_state =
             |writes: &'a WrittenState| writes.keys.iter().map(|(key, value)| (&*writes.state, key, value));
         let mut remaining = writes.states.values().flat_map(of_state);
+        let mut behind = BehindAll::default();
         loop {
             wanted.clear();
             wanted.extend(remaining.by_ref().take(LOOKUP_KEYS));
             if wanted.is_empty() {
                 return Ok(PlanOutcome::Yes);
             }
-            let lookups = wanted.iter().map(|&(state, key, _)| (&state.index, &key[..]));
-            OrderedIndex::get_many_of(lookups, &mut offsets)?;
+            if behind.has(&wanted)? {
+                offsets.clear();
+                offsets.resize(wanted.len(), None);
+            } else {
+                let lookups = wanted.iter().map(|&(state, key, _)| (&state.index, &key[..]));
+                OrderedIndex::get_many_of(lookups, &mut offsets)?;
+            }
             assert_eq!(offsets.len(), wanted.len(), "the index answers every key");
             for (&(state, ..), &offset) in wanted.iter().zip(&offsets) {
                 let Some(offset) = offset else { continue };

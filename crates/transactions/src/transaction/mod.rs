@@ -513,6 +513,48 @@ impl Transaction {
         Ok(())
     }
 
+    /// Returns true if the key is above all keys of the state and of this transaction's own writes: then it is
+    /// new without a look-up. A commit of another transaction that adds it meanwhile is a conflict, as it is
+    /// after a look-up.
+    pub fn is_above_all(&self, state: &Arc<State>, key: &[u8]) -> Result<bool> {
+        if !state.protocol().reads_snapshots() || self.past.is_some() {
+            return Ok(false);
+        }
+        let is_above = |last: &[u8]| last < key;
+        if !self.pending.read().writes.last_key(state.id).is_none_or(is_above) {
+            return Ok(false);
+        }
+        Ok(state.last_key()?.is_none_or(|last| is_above(&last)))
+    }
+
+    /// Writes values in their order, as by [`Transaction::write`]. After an error some of them are written.
+    pub fn write_many<'w>(
+        &self,
+        state: &Arc<State>,
+        mut writes: impl Iterator<Item = (&'w [u8], &'w [u8])>,
+    ) -> Result<()> {
+        if state.protocol() == Protocol::S2pl {
+            return writes.try_for_each(|(key, value)| self.write(state, key, Some(value)));
+        }
+        self.context.check_owns(state)?;
+        if let Some(past) = &self.past {
+            return Err(Error::ReadOnlyAsOf { at: utc(past.at()) });
+        }
+        let mut pending = self.pending.write();
+        pending.check_running()?;
+        self.check_readable(state)?;
+        self.check_not_superseded()?;
+        let memory = self.context.pool().memory();
+        for (key, value) in writes {
+            if value.len() > VALUE_BYTES_MAX {
+                return Err(Error::ValueLength { bytes: value.len(), max: VALUE_BYTES_MAX });
+            }
+            pending.writes.put(memory, state, state.normalise(key)?, Some(value))?;
+            self.has_writes.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
     /// Sets a savepoint to roll back to: the beginning of a statement.
     pub fn mark(&self) -> Mark {
         self.pending.write().writes.mark()

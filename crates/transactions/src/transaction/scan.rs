@@ -39,7 +39,7 @@ pub enum Direction {
 
 impl Direction {
     /// Returns true if a key comes before another one.
-    fn is_before(self, key: &[u8], other: &[u8]) -> bool {
+    pub(super) fn is_before(self, key: &[u8], other: &[u8]) -> bool {
         match self {
             Direction::Forward => key < other,
             Direction::Backward => key > other,
@@ -109,6 +109,14 @@ impl Window {
             Direction::Backward => self.lower = Bound::Included(key.clone()),
         }
         self.next = Some(key);
+    }
+
+    /// Returns true for keys before its end in a direction.
+    fn reaches(&self, key: &[u8], direction: Direction) -> bool {
+        match direction {
+            Direction::Forward => within(key, as_slice(&self.upper)),
+            Direction::Backward => behind(key, as_slice(&self.lower)),
+        }
     }
 
     fn holds(&self, key: &[u8]) -> bool {
@@ -187,7 +195,11 @@ impl Transaction {
                 }
             }
         }
-        entries.retain(|(key, _)| window.holds(key));
+        // They are in the order of the direction.
+        let end = entries.partition_point(|(key, _)| window.reaches(key, direction));
+        entries.truncate(end);
+        let first = entries.partition_point(|(key, _)| !window.holds(key));
+        entries.drain(..first);
         if enough > 1 {
             state.pool().read_ahead(entries.iter().map(|(_, offset)| *offset));
         }

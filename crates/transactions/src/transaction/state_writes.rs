@@ -1,13 +1,18 @@
-//! The writes of a transaction into one state: an ordered map that is an array while it is small.
+//! The writes of a transaction into one state, ordered by key.
 //!
-//! Most transactions write a few keys, with short values. Those lie in one allocation, sorted; a tree with a
-//! value of its own for each key would be several for every transaction. From [`FEW_MAX`] keys on it is a
-//! tree.
+//! Most transactions write a few keys, with short values: those lie in one sorted array. Most of the others
+//! load rows, whose keys ascend: those are appended to a run, their values to an arena. Keys out of that
+//! order are in a tree. A key is in one of them only.
+//!
+//! Memory: what keys and values take. A value in the arena that is replaced by a longer one stays there, so
+//! an arena has at most twice the bytes of its values.
 
+use crate::transaction::scan::Direction;
 use entresol_structures::KeyBytes;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, btree_map};
+use std::iter::Peekable;
 use std::ops::Bound;
 
 /// A written value; None deletes the key.
@@ -18,6 +23,8 @@ pub(crate) type Written = Option<Box<[u8]>>;
 const FEW_MAX: usize = 32;
 /// Room that the array begins with.
 const FEW_MIN: usize = 8;
+/// Bytes of a chunk of an arena.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// A key of the array and the write under it.
 pub(crate) struct WrittenKey {
@@ -31,7 +38,143 @@ pub(crate) struct StateWrites(Layout);
 enum Layout {
     /// Ascending.
     Few(Vec<WrittenKey>),
-    Many(BTreeMap<KeyBytes, Written>),
+    Many(Box<Many>),
+}
+
+/// Writes of many keys.
+#[derive(Default)]
+struct Many {
+    run: Run,
+    /// Keys that were smaller than the last of the run.
+    tree: BTreeMap<KeyBytes, Written>,
+}
+
+/// Keys that came in ascending order.
+#[derive(Default)]
+pub(crate) struct Run {
+    entries: Vec<RunEntry>,
+    arena: Arena,
+}
+
+pub(crate) struct RunEntry {
+    key: KeyBytes,
+    value: RunValue,
+}
+
+enum RunValue {
+    InArena(Place),
+    /// It replaced a shorter one.
+    Own(Box<[u8]>),
+    Deleted,
+}
+
+/// Bytes in an arena.
+#[derive(Clone, Copy)]
+struct Place {
+    chunk: u32,
+    start: u32,
+    bytes: u32,
+}
+
+/// Values one after another, in chunks that never move.
+#[derive(Default)]
+struct Arena(Vec<Vec<u8>>);
+
+impl Arena {
+    fn push(&mut self, value: &[u8]) -> Place {
+        let has_room = |chunk: &Vec<u8>| chunk.capacity() - chunk.len() >= value.len();
+        if !self.0.last().is_some_and(has_room) {
+            self.0.push(Vec::with_capacity(CHUNK_BYTES.max(value.len())));
+        }
+        let chunk = self.0.len() - 1;
+        let bytes = &mut self.0[chunk];
+        let start = bytes.len();
+        bytes.extend_from_slice(value);
+        // A write set has at most a gigabyte, and a chunk the length of a value.
+        Place { chunk: chunk as u32, start: start as u32, bytes: value.len() as u32 }
+    }
+
+    fn get(&self, Place { chunk, start, bytes }: Place) -> &[u8] {
+        &self.0[chunk as usize][start as usize..][..bytes as usize]
+    }
+
+    fn get_mut(&mut self, Place { chunk, start, bytes }: Place) -> &mut [u8] {
+        &mut self.0[chunk as usize][start as usize..][..bytes as usize]
+    }
+
+    /// Releases the last value that is there.
+    fn pop(&mut self, Place { chunk, start, bytes }: Place) {
+        let is_last =
+            self.0.len() == chunk as usize + 1 && self.0[chunk as usize].len() == (start + bytes) as usize;
+        if is_last {
+            self.0[chunk as usize].truncate(start as usize);
+            if start == 0 {
+                self.0.pop();
+            }
+        }
+    }
+}
+
+impl Run {
+    fn value<'w>(&'w self, entry: &'w RunEntry) -> Option<&'w [u8]> {
+        match &entry.value {
+            RunValue::InArena(place) => Some(self.arena.get(*place)),
+            RunValue::Own(value) => Some(value),
+            RunValue::Deleted => None,
+        }
+    }
+
+    fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        match self.entries.last().map(|last| compare(&last.key, key)) {
+            None | Some(Ordering::Less) => Err(self.entries.len()),
+            Some(_) => self.entries.binary_search_by(|entry| compare(&entry.key, key)),
+        }
+    }
+
+    /// Adds a key above all others.
+    fn push(&mut self, key: KeyBytes, value: Option<&[u8]>) {
+        let value = value.map_or(RunValue::Deleted, |value| RunValue::InArena(self.arena.push(value)));
+        self.entries.push(RunEntry { key, value });
+    }
+
+    fn replace(&mut self, at: usize, value: Option<&[u8]>) {
+        let entry = &mut self.entries[at];
+        entry.value = match (value, &entry.value) {
+            (None, _) => RunValue::Deleted,
+            (Some(value), RunValue::InArena(place)) if value.len() <= place.bytes as usize => {
+                let place = Place { bytes: value.len() as u32, ..*place };
+                self.arena.get_mut(place).copy_from_slice(value);
+                RunValue::InArena(place)
+            }
+            (Some(value), _) => RunValue::Own(value.into()),
+        };
+    }
+
+    /// Removes an entry; returns the number of bytes of its key and of its value.
+    fn remove(&mut self, at: usize) -> (usize, usize) {
+        let entry = self.entries.remove(at);
+        let bytes = self.value(&entry).map_or(0, <[u8]>::len);
+        if let RunValue::InArena(place) = entry.value {
+            self.arena.pop(place);
+        }
+        (entry.key.len(), bytes)
+    }
+
+    fn range(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> &[RunEntry] {
+        let at = |bound, is_end| place(&self.entries, |entry| &entry.key, bound, is_end);
+        &self.entries[at(lower, false)..at(upper, true)]
+    }
+}
+
+/// Outcome of a write.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Put<B> {
+    /// The key had no write; it is not the last of a run.
+    New,
+    /// The key is the last of the run: [`StateWrites::pop`] takes it back.
+    Appended,
+    /// The key had a write.
+    Replaced(B),
 }
 
 impl StateWrites {
@@ -42,7 +185,7 @@ impl StateWrites {
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Layout::Few(entries) => entries.len(),
-            Layout::Many(tree) => tree.len(),
+            Layout::Many(many) => many.run.entries.len() + many.tree.len(),
         }
     }
 
@@ -54,7 +197,21 @@ impl StateWrites {
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         match &self.0 {
             Layout::Few(entries) => find(entries, key).ok().map(|at| entries[at].value.as_deref()),
-            Layout::Many(tree) => tree.get(key).map(Option::as_deref),
+            Layout::Many(many) => match many.run.find(key) {
+                Ok(at) => Some(many.run.value(&many.run.entries[at])),
+                Err(_) => many.tree.get(key).map(Option::as_deref),
+            },
+        }
+    }
+
+    /// The greatest key.
+    pub(crate) fn last_key(&self) -> Option<&KeyBytes> {
+        match &self.0 {
+            Layout::Few(entries) => entries.last().map(|entry| &entry.key),
+            Layout::Many(many) => {
+                let of_run = many.run.entries.last().map(|entry| &entry.key);
+                of_run.max(many.tree.last_key_value().map(|(key, _)| key))
+            }
         }
     }
 
@@ -64,32 +221,54 @@ impl StateWrites {
         key: KeyBytes,
         value: Option<&[u8]>,
         before: impl FnOnce(Option<&[u8]>) -> B,
-    ) -> Option<B> {
+    ) -> Put<B> {
         match &mut self.0 {
             Layout::Few(entries) => match find(entries, &key) {
                 Ok(at) => {
                     let before = before(entries[at].value.as_deref());
                     entries[at].value = value.map(SmallVec::from_slice);
-                    Some(before)
+                    Put::Replaced(before)
                 }
                 Err(at) if entries.len() < FEW_MAX => {
                     if entries.is_empty() {
                         entries.reserve_exact(FEW_MIN);
                     }
                     entries.insert(at, WrittenKey { key, value: value.map(SmallVec::from_slice) });
-                    None
+                    Put::New
                 }
                 Err(_) => {
-                    let owned = |entry: WrittenKey| (entry.key, entry.value.as_deref().map(Box::from));
-                    let mut tree: BTreeMap<_, Written> = entries.drain(..).map(owned).collect();
-                    tree.insert(key, value.map(Box::from));
-                    self.0 = Layout::Many(tree);
-                    None
+                    let mut many = Box::<Many>::default();
+                    entries.drain(..).for_each(|entry| many.run.push(entry.key, entry.value.as_deref()));
+                    self.0 = Layout::Many(many);
+                    self.put(key, value, before)
                 }
             },
-            Layout::Many(tree) => {
-                tree.insert(key, value.map(Box::from)).map(|value| before(value.as_deref()))
+            Layout::Many(many) => match many.run.find(&key) {
+                Ok(at) => {
+                    let before = before(many.run.value(&many.run.entries[at]));
+                    many.run.replace(at, value);
+                    Put::Replaced(before)
+                }
+                Err(at) if at == many.run.entries.len() && many.is_above_tree(&key) => {
+                    many.run.push(key, value);
+                    Put::Appended
+                }
+                Err(_) => match many.tree.insert(key, value.map(Box::from)) {
+                    Some(value) => Put::Replaced(before(value.as_deref())),
+                    None => Put::New,
+                },
+            },
+        }
+    }
+
+    /// Removes the last key of the run, which was appended; returns the bytes of key and value.
+    pub(crate) fn pop(&mut self) -> Option<(usize, usize)> {
+        match &mut self.0 {
+            Layout::Many(many) => {
+                let last = many.run.entries.len().checked_sub(1)?;
+                Some(many.run.remove(last))
             }
+            Layout::Few(_) => None,
         }
     }
 
@@ -100,7 +279,10 @@ impl StateWrites {
                 let at = find(entries, key).ok()?;
                 Some(entries.remove(at).value.map_or(0, |value| value.len()))
             }
-            Layout::Many(tree) => tree.remove(key).map(|value| value.map_or(0, |value| value.len())),
+            Layout::Many(many) => match many.run.find(key) {
+                Ok(at) => Some(many.run.remove(at).1),
+                Err(_) => many.tree.remove(key).map(|value| value.map_or(0, |value| value.len())),
+            },
         }
     }
 
@@ -108,7 +290,11 @@ impl StateWrites {
     pub(crate) fn iter(&self) -> Iter<'_> {
         match &self.0 {
             Layout::Few(entries) => Iter::Few(entries.iter()),
-            Layout::Many(tree) => Iter::Many(tree.iter()),
+            Layout::Many(many) => Iter::Many {
+                run: &many.run,
+                entries: many.run.entries.iter().peekable(),
+                tree: many.tree.iter().peekable(),
+            },
         }
     }
 
@@ -117,37 +303,86 @@ impl StateWrites {
         self.iter().map(|(key, _)| key)
     }
 
-    /// Keys and values in a range, ascending. The lower bound is not above the upper one.
-    pub(crate) fn range(
-        &self,
+    /// Keys and values in a range, in the order of the direction. The lower bound is not above the upper one.
+    pub(crate) fn range<'w>(
+        &'w self,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-    ) -> impl DoubleEndedIterator<Item = (&KeyBytes, Option<&[u8]>)> {
-        let (few, many) = match &self.0 {
+        direction: Direction,
+    ) -> Box<dyn Iterator<Item = WrittenRef<'w>> + 'w> {
+        match &self.0 {
             Layout::Few(entries) => {
-                (Some(&entries[place(entries, lower, false)..place(entries, upper, true)]), None)
+                let at = |bound, is_end| place(entries, |entry| &entry.key, bound, is_end);
+                let found = entries[at(lower, false)..at(upper, true)]
+                    .iter()
+                    .map(|entry| (&entry.key, entry.value.as_deref()));
+                match direction {
+                    Direction::Forward => Box::new(found),
+                    Direction::Backward => Box::new(found.rev()),
+                }
             }
-            Layout::Many(tree) => (None, Some(tree.range::<[u8], _>((lower, upper)))),
-        };
-        let few = few.into_iter().flatten().map(|entry| (&entry.key, entry.value.as_deref()));
-        few.chain(many.into_iter().flatten().map(|(key, value)| (key, value.as_deref())))
+            Layout::Many(many) => {
+                let run = many.run.range(lower, upper).iter();
+                let run = run.map(|entry| (&entry.key, many.run.value(entry)));
+                let tree = many.tree.range::<[u8], _>((lower, upper));
+                let tree = tree.map(|(key, value)| (key, value.as_deref()));
+                match direction {
+                    Direction::Forward => Box::new(merged(run, tree, direction)),
+                    Direction::Backward => Box::new(merged(run.rev(), tree.rev(), direction)),
+                }
+            }
+        }
     }
+}
+
+impl Many {
+    /// Returns true if the tree has no key from this one on: the run may go on with it.
+    fn is_above_tree(&self, key: &KeyBytes) -> bool {
+        self.tree.last_key_value().is_none_or(|(last, _)| last < key)
+    }
+}
+
+/// A written key, and its value.
+pub(crate) type WrittenRef<'w> = (&'w KeyBytes, Option<&'w [u8]>);
+
+/// Merges two iterators without common keys that are in the order of the direction.
+fn merged<'w>(
+    left: impl Iterator<Item = WrittenRef<'w>>,
+    right: impl Iterator<Item = WrittenRef<'w>>,
+    direction: Direction,
+) -> impl Iterator<Item = WrittenRef<'w>> {
+    let (mut left, mut right) = (left.peekable(), right.peekable());
+    std::iter::from_fn(move || match (left.peek(), right.peek()) {
+        (Some((first, _)), Some((second, _))) if direction.is_before(second, first) => right.next(),
+        (Some(_), _) => left.next(),
+        (None, _) => right.next(),
+    })
 }
 
 /// See [`StateWrites::iter`].
 pub(crate) enum Iter<'w> {
     Few(std::slice::Iter<'w, WrittenKey>),
-    Many(btree_map::Iter<'w, KeyBytes, Written>),
+    Many {
+        run: &'w Run,
+        entries: Peekable<std::slice::Iter<'w, RunEntry>>,
+        tree: Peekable<btree_map::Iter<'w, KeyBytes, Written>>,
+    },
 }
 
 impl<'w> Iterator for Iter<'w> {
-    type Item = (&'w KeyBytes, Option<&'w [u8]>);
+    type Item = WrittenRef<'w>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         match self {
             Iter::Few(entries) => entries.next().map(|entry| (&entry.key, entry.value.as_deref())),
-            Iter::Many(entries) => entries.next().map(|(key, value)| (key, value.as_deref())),
+            Iter::Many { run, entries, tree } => match (entries.peek(), tree.peek()) {
+                (Some(entry), Some((key, _))) if **key < entry.key => {
+                    tree.next().map(|(key, value)| (key, value.as_deref()))
+                }
+                (Some(_), _) => entries.next().map(|entry| (&entry.key, run.value(entry))),
+                (None, _) => tree.next().map(|(key, value)| (key, value.as_deref())),
+            },
         }
     }
 }
@@ -169,10 +404,14 @@ fn compare(left: &[u8], right: &[u8]) -> Ordering {
     }
 }
 
-/// Index at which a range begins or ends.
-fn place(entries: &[WrittenKey], bound: Bound<&[u8]>, is_end: bool) -> usize {
-    let before = |key: &[u8], with_equal: bool| {
-        entries.partition_point(|entry| if with_equal { &entry.key[..] <= key } else { &entry.key[..] < key })
+/// Index at which a range of ascending entries begins or ends.
+fn place<E>(entries: &[E], key: impl Fn(&E) -> &[u8], bound: Bound<&[u8]>, is_end: bool) -> usize {
+    let before = |bound: &[u8], with_equal: bool| {
+        entries.partition_point(|entry| match compare(key(entry), bound) {
+            Ordering::Less => true,
+            Ordering::Equal => with_equal,
+            Ordering::Greater => false,
+        })
     };
     match bound {
         Bound::Unbounded if is_end => entries.len(),
@@ -211,7 +450,10 @@ mod tests {
                     prop_assert_eq!(writes.remove(&key), before);
                 } else {
                     let before = writes.put(KeyBytes::from_slice(&key), value.as_deref(), |v| v.map(<[u8]>::to_vec));
-                    prop_assert_eq!(before, model.insert(key.clone(), value));
+                    match model.insert(key.clone(), value) {
+                        Some(value) => prop_assert_eq!(before, Put::Replaced(value)),
+                        None => prop_assert!(matches!(before, Put::New | Put::Appended)),
+                    }
                 }
                 prop_assert_eq!(writes.get(&key), model.get(&key).map(Option::as_deref));
                 prop_assert_eq!(writes.len(), model.len());
@@ -221,9 +463,13 @@ mod tests {
             let (low, high) = (steps[0].0.clone(), steps[steps.len() / 2].0.clone());
             if low < high {
                 let range = (bound(lower, &low), bound(upper, &high));
-                let found: Vec<_> = writes.range(range.0, range.1).map(|(key, _)| key.to_vec()).collect();
-                let expected: Vec<_> = model.range::<[u8], _>(range).map(|(key, _)| key.clone()).collect();
-                prop_assert_eq!(found, expected);
+                let found = |direction| -> Vec<_> {
+                    writes.range(range.0, range.1, direction).map(|(key, _)| key.to_vec()).collect()
+                };
+                let mut expected: Vec<_> = model.range::<[u8], _>(range).map(|(key, _)| key.clone()).collect();
+                prop_assert_eq!(found(Direction::Forward), expected.clone());
+                expected.reverse();
+                prop_assert_eq!(found(Direction::Backward), expected);
             }
         }
     }

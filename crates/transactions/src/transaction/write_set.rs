@@ -7,7 +7,7 @@
 
 use crate::context::state::State;
 use crate::transaction::scan::Direction;
-use crate::transaction::state_writes::{StateWrites, Written};
+use crate::transaction::state_writes::{Put, StateWrites, Written};
 use crate::{Error, Result, StateId};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use entresol_structures::KeyBytes;
@@ -36,11 +36,17 @@ pub(crate) struct WrittenState {
     pub(crate) keys: StateWrites,
 }
 
-struct Undo {
-    state: StateId,
-    key: KeyBytes,
-    /// Previous write of the key; None: none.
-    before: Option<Written>,
+/// Entry of the undo history: takes writes back.
+enum Undo {
+    /// Write of a key.
+    Written {
+        state: StateId,
+        key: KeyBytes,
+        /// Previous write of the key; None: none.
+        before: Option<Written>,
+    },
+    /// Writes of so many new keys, each behind all others of its state.
+    Appended { state: StateId, keys: usize },
 }
 
 #[derive(Default)]
@@ -48,6 +54,8 @@ pub(crate) struct WriteSet {
     pub(crate) states: BTreeMap<StateId, WrittenState>,
     /// Kept from the first mark on.
     undo: Option<Vec<Undo>>,
+    /// Length of the undo history at the last mark: entries before it stay as they are.
+    marked: usize,
     bytes: usize,
     /// Part of `bytes` that undo entries take, with the values that they hold.
     undo_bytes: usize,
@@ -101,6 +109,11 @@ impl WriteSet {
         self.states.get(&state)?.keys.get(key)
     }
 
+    /// Greatest key written in a state.
+    pub(crate) fn last_key(&self, state: StateId) -> Option<&[u8]> {
+        self.states.get(&state)?.keys.last_key().map(|key| &key[..])
+    }
+
     /// Notes a write. Fails, with everything as it was, if it does not fit the limit or the memory budget.
     pub(crate) fn put(
         &mut self,
@@ -125,20 +138,28 @@ impl WriteSet {
             .entry(state.id)
             .or_insert_with(|| WrittenState { state: Arc::clone(state), keys: StateWrites::new() });
         assert!(Arc::ptr_eq(&writes.state, state), "two live states have the number {}", state.id);
-        self.bytes += added + undo_bytes;
-        match &mut self.undo {
-            Some(undo) => {
-                // The previous value is still held, by the undo entry.
-                let before = writes.keys.put(key.clone(), value, |before| before.map(Box::from));
-                self.undo_bytes += undo_bytes + held_bytes(key_bytes, before.as_ref());
-                undo.push(Undo { state: state.id, key, before });
+        self.bytes += added;
+        let Some(undo) = &mut self.undo else {
+            if let Put::Replaced(before_bytes) = writes.keys.put(key, value, value_bytes) {
+                self.bytes -= ENTRY_BYTES + key_bytes + before_bytes;
             }
-            None => {
-                if let Some(before_bytes) = writes.keys.put(key, value, value_bytes) {
-                    self.bytes -= ENTRY_BYTES + key_bytes + before_bytes;
+            return Ok(());
+        };
+        let before = match writes.keys.put(key.clone(), value, |before| before.map(Box::from)) {
+            Put::Appended => {
+                match undo.get_mut(self.marked..).and_then(<[Undo]>::last_mut) {
+                    Some(Undo::Appended { state: appended, keys }) if *appended == state.id => *keys += 1,
+                    _ => undo.push(Undo::Appended { state: state.id, keys: 1 }),
                 }
+                return Ok(());
             }
-        }
+            Put::New => None,
+            Put::Replaced(before) => Some(before),
+        };
+        // The previous value is still held, by the undo entry.
+        self.bytes += undo_bytes;
+        self.undo_bytes += undo_bytes + held_bytes(key_bytes, before.as_ref());
+        undo.push(Undo::Written { state: state.id, key, before });
         Ok(())
     }
 
@@ -154,7 +175,8 @@ impl WriteSet {
     }
 
     pub(crate) fn mark(&mut self) -> Mark {
-        Mark(self.undo.get_or_insert_default().len())
+        self.marked = self.undo.get_or_insert_default().len();
+        Mark(self.marked)
     }
 
     /// Takes back the writes after the savepoint.
@@ -162,18 +184,33 @@ impl WriteSet {
         let undo = self.undo.as_mut().expect("marks come from `mark`, which starts the undo history");
         assert!(mark.0 <= undo.len(), "the mark was rolled back before");
         while undo.len() > mark.0 {
-            let Some(Undo { state, key, before }) = undo.pop() else { break };
-            let writes = self.states.get_mut(&state).expect("states stay while the undo history names them");
-            self.bytes -= ENTRY_BYTES + key.len();
-            let key_bytes = key.len();
-            self.undo_bytes -= ENTRY_BYTES + key_bytes + held_bytes(key_bytes, before.as_ref());
-            let taken = match before {
-                Some(before) => writes.keys.put(key, before.as_deref(), value_bytes),
-                None => writes.keys.remove(&key),
-            };
-            let taken = taken.expect("an undo entry names a written key");
-            self.bytes -= ENTRY_BYTES + key_bytes + taken;
+            let Some(last) = undo.pop() else { break };
+            let (Undo::Written { state, .. } | Undo::Appended { state, .. }) = &last;
+            let writes = self.states.get_mut(state).expect("states stay while the undo history names them");
+            match last {
+                Undo::Written { key, before, .. } => {
+                    self.bytes -= ENTRY_BYTES + key.len();
+                    let key_bytes = key.len();
+                    self.undo_bytes -= ENTRY_BYTES + key_bytes + held_bytes(key_bytes, before.as_ref());
+                    let taken = match before {
+                        Some(before) => match writes.keys.put(key, before.as_deref(), value_bytes) {
+                            Put::Replaced(bytes) => Some(bytes),
+                            Put::New | Put::Appended => None,
+                        },
+                        None => writes.keys.remove(&key),
+                    };
+                    let taken = taken.expect("an undo entry names a written key");
+                    self.bytes -= ENTRY_BYTES + key_bytes + taken;
+                }
+                Undo::Appended { keys, .. } => {
+                    for _ in 0..keys {
+                        let (key_bytes, taken) = writes.keys.pop().expect("appended keys are the last ones");
+                        self.bytes -= ENTRY_BYTES + key_bytes + taken;
+                    }
+                }
+            }
         }
+        self.marked = self.marked.min(undo.len());
     }
 
     /// Copies of up to `max` writes in the range, in the order of the direction.
@@ -190,11 +227,7 @@ impl WriteSet {
             return Vec::new();
         }
         let copied = |(key, value): (&KeyBytes, Option<&[u8]>)| (key.clone(), value.map(Box::from));
-        let range = writes.keys.range(lower, upper);
-        match direction {
-            Direction::Forward => range.take(max).map(copied).collect(),
-            Direction::Backward => range.rev().take(max).map(copied).collect(),
-        }
+        writes.keys.range(lower, upper, direction).take(max).map(copied).collect()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -211,5 +244,80 @@ pub(crate) fn is_empty_range(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
             Bound::Included(lower) | Bound::Excluded(lower),
             Bound::Included(upper) | Bound::Excluded(upper),
         ) => lower >= upper,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Mark, StateContext};
+    use entresol_memory::{Pool, PoolOptions};
+    use entresol_structures::KeyWidth;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Model = BTreeMap<u64, Option<Vec<u8>>>;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// So many keys behind the last one that was written so.
+        Append(u64),
+        Write(u64, Option<u8>),
+        Mark,
+        /// To the mark at this place among the valid ones.
+        Rollback(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (1u64..60).prop_map(Step::Append),
+            4 => (0u64..400, prop::option::of(any::<u8>())).prop_map(|(key, value)| Step::Write(key, value)),
+            2 => Just(Step::Mark),
+            2 => (0usize..4).prop_map(Step::Rollback),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn rolled_back_writes_leave_what_was_there_before(steps in prop::collection::vec(step(), 1..60)) {
+            let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+            let context = StateContext::open_or_create(pool).unwrap();
+            let state = context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
+            let tx = context.begin().unwrap();
+            let mut model = Model::new();
+            let mut marks: Vec<(Mark, Model)> = Vec::new();
+            let mut last = 100;
+            for step in steps {
+                match step {
+                    Step::Append(count) => {
+                        let keys: Vec<[u8; 8]> = (last..last + count).map(u64::to_be_bytes).collect();
+                        let values: Vec<Vec<u8>> = (last..last + count).map(|key| vec![7; key as usize % 90]).collect();
+                        let writes = keys.iter().zip(&values).map(|(key, value)| (&key[..], &value[..]));
+                        tx.write_many(&state, writes).unwrap();
+                        model.extend((last..).zip(values.into_iter().map(Some)));
+                        last += count;
+                    }
+                    Step::Write(key, value) => {
+                        let value = value.map(|value| vec![value; usize::from(value)]);
+                        tx.write(&state, &key.to_be_bytes(), value.as_deref()).unwrap();
+                        model.insert(key, value);
+                    }
+                    Step::Mark => marks.push((tx.mark(), model.clone())),
+                    Step::Rollback(at) if at < marks.len() => {
+                        tx.rollback_to(marks[at].0);
+                        model = marks[at].1.clone();
+                        marks.truncate(at + 1);
+                    }
+                    Step::Rollback(_) => {}
+                }
+                let found: Vec<_> = tx.changes(state.id()).into_iter().map(|(key, value)| {
+                    (u64::from_be_bytes(key[..].try_into().unwrap()), value)
+                }).collect();
+                prop_assert_eq!(found, model.clone().into_iter().collect::<Vec<_>>());
+            }
+            if let Some((mark, before)) = marks.first() {
+                tx.rollback_to(*mark);
+                prop_assert_eq!(tx.changes(state.id()).len(), before.len());
+            }
+        }
     }
 }

@@ -12,12 +12,71 @@
 
 use crate::error::{Error, Result};
 use crate::parser::own::copy_options::{Format, Options};
+use memchr::memchr2;
 
 /// Maximum bytes of a line of a COPY FROM.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// Field of a line; `None` is NULL.
-pub(super) type Field = Option<String>;
+/// Fields of a line.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    /// Their bytes, one field after another.
+    text: Vec<u8>,
+    /// End of each, and whether it is not NULL.
+    ends: Vec<(usize, bool)>,
+}
+
+impl Fields {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+    }
+
+    /// Ends a field that consists of the bytes since the last one.
+    fn end(&mut self) {
+        self.ends.push((self.text.len(), true));
+    }
+
+    fn end_null(&mut self) {
+        let start = self.start();
+        self.text.truncate(start);
+        self.ends.push((start, false));
+    }
+
+    /// Beginning of the field that has not ended yet.
+    fn start(&self) -> usize {
+        self.ends.last().map_or(0, |(end, _)| *end)
+    }
+
+    /// Number of fields.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Bytes of all of them.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Strings of the fields; `None` is NULL.
+    pub(super) fn texts(&self) -> Result<impl Iterator<Item = Option<&str>>> {
+        let invalid =
+            |what: &str| Error::coded("22021", format!("invalid byte sequence for encoding \"UTF8\"{what}"));
+        let text = std::str::from_utf8(&self.text).map_err(|_| invalid(""))?;
+        if text.contains('\0') {
+            return Err(invalid(": 0x00"));
+        }
+        if self.ends.iter().any(|(end, _)| !text.is_char_boundary(*end)) {
+            return Err(invalid(""));
+        }
+        let mut start = 0;
+        Ok(self.ends.iter().map(move |(end, is_there)| {
+            let field = &text[start..*end];
+            start = *end;
+            is_there.then_some(field)
+        }))
+    }
+}
 
 /// Decoder that splits bytes into lines and lines into fields.
 #[derive(Debug)]
@@ -33,6 +92,7 @@ pub(super) struct Decoder {
     carriage_returns: Option<bool>,
     header: bool,
     ended: bool,
+    fields: Fields,
 }
 
 /// Scan position in a line, and whether it is in quotes.
@@ -57,6 +117,7 @@ impl Decoder {
             carriage_returns: None,
             header,
             ended: false,
+            fields: Fields::default(),
         }
     }
 
@@ -66,11 +127,7 @@ impl Decoder {
     }
 
     /// Decodes a chunk and passes the fields of each complete line to `f`.
-    pub(super) fn push(
-        &mut self,
-        bytes: &[u8],
-        mut f: impl FnMut(u64, Vec<Field>) -> Result<()>,
-    ) -> Result<()> {
+    pub(super) fn push(&mut self, bytes: &[u8], mut f: impl FnMut(u64, &Fields) -> Result<()>) -> Result<()> {
         if self.ended {
             return Ok(());
         }
@@ -94,7 +151,7 @@ impl Decoder {
     }
 
     /// Ends the input: the last line may lack its end.
-    pub(super) fn finish(&mut self, mut f: impl FnMut(u64, Vec<Field>) -> Result<()>) -> Result<()> {
+    pub(super) fn finish(&mut self, mut f: impl FnMut(u64, &Fields) -> Result<()>) -> Result<()> {
         let rest = std::mem::take(&mut self.rest);
         if !self.ended && !rest.is_empty() {
             self.take(&rest, false, &mut f)?;
@@ -109,8 +166,7 @@ impl Decoder {
         let Looked { mut at, mut quoted } = std::mem::take(&mut self.looked);
         match self.options.format {
             Format::Text => {
-                let special = |byte: &u8| matches!(byte, b'\n' | b'\\');
-                while let Some(length) = bytes.get(at..).and_then(|rest| rest.iter().position(special)) {
+                while let Some(length) = bytes.get(at..).and_then(|rest| memchr2(b'\n', b'\\', rest)) {
                     at += length;
                     if bytes[at] == b'\n' {
                         return Some(at);
@@ -121,15 +177,19 @@ impl Decoder {
                 at = at.max(bytes.len());
             }
             Format::Csv { quote, escape } => {
-                while let Some(&byte) = bytes.get(at) {
-                    match byte {
+                let stop = |quoted| if quoted { escape } else { b'\n' };
+                while let Some(rest) = bytes.get(at..)
+                    && let Some(length) = memchr2(stop(quoted), quote, rest)
+                {
+                    at += length;
+                    match bytes[at] {
                         b'\n' if !quoted => return Some(at),
                         byte if quoted && byte == escape && escape != quote => at += 1,
-                        byte if byte == quote => quoted = !quoted,
-                        _ => {}
+                        _ => quoted = !quoted,
                     }
                     at += 1;
                 }
+                at = at.max(bytes.len());
             }
         }
         self.looked = Looked { at, quoted };
@@ -140,7 +200,7 @@ impl Decoder {
         &mut self,
         line: &[u8],
         whole: bool,
-        f: &mut impl FnMut(u64, Vec<Field>) -> Result<()>,
+        f: &mut impl FnMut(u64, &Fields) -> Result<()>,
     ) -> Result<()> {
         self.line += 1;
         let line = match (line.strip_suffix(b"\r"), whole) {
@@ -164,27 +224,32 @@ impl Decoder {
         if std::mem::take(&mut self.header) {
             return Ok(());
         }
-        let fields = match self.options.format {
+        self.fields.clear();
+        match self.options.format {
             Format::Text => self.text_fields(line)?,
             Format::Csv { quote, escape } => self.csv_fields(line, quote, escape)?,
-        };
-        f(self.line, fields)
+        }
+        f(self.line, &self.fields)
     }
 
-    fn text_fields(&self, line: &[u8]) -> Result<Vec<Field>> {
-        let mut fields = Vec::new();
+    fn text_fields(&mut self, line: &[u8]) -> Result<()> {
+        let Decoder { options, fields, .. } = self;
         let mut start = 0;
         let mut at = 0;
         while at <= line.len() {
             match line.get(at) {
                 Some(b'\\') => at += 2,
                 Some(b'\r') => return Err(malformed("literal carriage return found in data")),
-                Some(&byte) if byte != self.options.delimiter => at += 1,
+                Some(&byte) if byte != options.delimiter => at += 1,
                 // Delimiter, or end of the line.
                 _ => {
                     let raw = &line[start..at];
-                    let is_null = raw == self.options.null.as_bytes();
-                    fields.push(if is_null { None } else { Some(text(unescaped(raw))?) });
+                    if raw == options.null.as_bytes() {
+                        fields.end_null();
+                    } else {
+                        unescape(raw, &mut fields.text);
+                        fields.end();
+                    }
                     at += 1;
                     start = at;
                 }
@@ -192,40 +257,48 @@ impl Decoder {
         }
         // The last byte of the line was a backslash.
         if start <= line.len() {
-            fields.push(Some(text(unescaped(&line[start..]))?));
+            unescape(&line[start..], &mut fields.text);
+            fields.end();
         }
-        Ok(fields)
+        Ok(())
     }
 
-    fn csv_fields(&self, line: &[u8], quote: u8, escape: u8) -> Result<Vec<Field>> {
-        let mut fields = Vec::new();
-        let mut value = Vec::new();
+    fn csv_fields(&mut self, line: &[u8], quote: u8, escape: u8) -> Result<()> {
+        let Decoder { options, fields, .. } = self;
         let (mut has_quotes, mut quoted) = (false, false);
         let mut at = 0;
         loop {
+            if !quoted {
+                // All that is no quote and no delimiter, at once.
+                let rest = &line[at..];
+                let plain = memchr2(quote, options.delimiter, rest).unwrap_or(rest.len());
+                fields.text.extend_from_slice(&rest[..plain]);
+                at += plain;
+            }
             let next = line.get(at).copied();
             match next {
                 None if quoted => return Err(malformed("unterminated CSV quoted field")),
                 Some(byte) if quoted => {
                     let following = line.get(at + 1).copied();
                     if byte == escape && following.is_some_and(|next| next == quote || next == escape) {
-                        value.extend(following);
+                        fields.text.extend(following);
                         at += 1;
                     } else if byte == quote {
                         quoted = false;
                     } else {
-                        value.push(byte);
+                        fields.text.push(byte);
                     }
                 }
                 Some(byte) if byte == quote => (quoted, has_quotes) = (true, true),
-                Some(byte) if byte != self.options.delimiter => value.push(byte),
                 _ => {
-                    let is_null = !has_quotes && value == self.options.null.as_bytes();
-                    let field = std::mem::take(&mut value);
-                    fields.push(if is_null { None } else { Some(text(field)?) });
+                    if !has_quotes && fields.text[fields.start()..] == *options.null.as_bytes() {
+                        fields.end_null();
+                    } else {
+                        fields.end();
+                    }
                     has_quotes = false;
                     if next.is_none() {
-                        return Ok(fields);
+                        return Ok(());
                     }
                 }
             }
@@ -234,19 +307,11 @@ impl Decoder {
     }
 }
 
-fn text(bytes: Vec<u8>) -> Result<String> {
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Error::coded("22021", "invalid byte sequence for encoding \"UTF8\""))?;
-    if text.contains('\0') {
-        Err(Error::coded("22021", "invalid byte sequence for encoding \"UTF8\": 0x00"))
-    } else {
-        Ok(text)
+/// Appends a field of the text format, its escapes decoded.
+fn unescape(raw: &[u8], bytes: &mut Vec<u8>) {
+    if !raw.contains(&b'\\') {
+        return bytes.extend_from_slice(raw);
     }
-}
-
-/// Decodes the escapes of a field of the text format.
-fn unescaped(raw: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.iter().copied().peekable();
     while let Some(byte) = rest.next() {
         if byte != b'\\' {
@@ -289,7 +354,6 @@ fn unescaped(raw: &[u8]) -> Vec<u8> {
             other => other,
         });
     }
-    bytes
 }
 
 fn digit(byte: Option<&u8>, radix: u32) -> Option<u32> {
@@ -317,7 +381,7 @@ mod tests {
             let times = LINE_BYTES_MAX / 4 / line.len();
             let mut decoder = Decoder::new(options);
             let mut lines = 0;
-            let mut count = |_, _| {
+            let mut count = |_, _: &Fields| {
                 lines += 1;
                 Ok(())
             };

@@ -1,7 +1,7 @@
 //! COPY lines in chunks of any size: for fuzzers, and for the test here, which does the same with fewer
 //! bytes.
 
-use super::decode::{Decoder, Field};
+use super::decode::{Decoder, Fields};
 use super::{CopyLines, encode};
 use crate::parser::own::copy::CopyStatement;
 use crate::parser::own::copy_options::{Format, Layout, Options};
@@ -35,6 +35,9 @@ const TYPES: [DataType; 9] = [
 ];
 
 /// Decoded input: lines with their fields, and the error that ended it early.
+/// Field of a line; `None` is NULL.
+type Field = Option<String>;
+/// Lines, and the error behind them.
 type Read = (Vec<(u64, Vec<Field>)>, Option<String>);
 
 /// Decodes `bytes`: the first two give the options and the size of chunks, the rest is the data. Chunks must
@@ -80,8 +83,8 @@ fn options(at: usize) -> Options {
 fn read(options: &Options, data: &[u8], piece: usize) -> Read {
     let mut decoder = Decoder::new(options.clone());
     let mut lines = Vec::new();
-    let mut keep = |line, fields| {
-        lines.push((line, fields));
+    let mut keep = |line, fields: &Fields| {
+        lines.push((line, fields.texts()?.map(|text| text.map(str::to_owned)).collect()));
         Ok(())
     };
     let mut read = || {

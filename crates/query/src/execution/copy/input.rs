@@ -1,6 +1,6 @@
 //! COPY FROM STDIN: bytes into rows of a table.
 
-use super::decode::{Decoder, Field};
+use super::decode::{Decoder, Fields};
 use super::no_lines;
 use crate::dml::source;
 use crate::dml::writer::TableWriter;
@@ -12,19 +12,23 @@ use crate::parser::own::copy::{CopyStatement, Source};
 use crate::parser::own::copy_options::Layout;
 use crate::planner::fast_path::exact;
 use crate::postgres::time_zones::Zone;
-use crate::postgres::types::arrow_type;
 use crate::session::block::{Failure, StatementGuard};
 use crate::session::cancellation::Running;
 use crate::session::commit::commit;
+use crate::session::snapshots::SessionSnapshots;
+use crate::session::variables::SessionVariables;
+use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
 use entresol_memory::Durability;
-use entresol_tables::{DataType, Error as TableError, Row, Value};
+use entresol_tables::{Catalog, ColumnBuilder, DataType, Error as TableError, arrow_type};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
 /// Rows written together.
-const BATCH_ROWS: usize = 1024;
+const BATCH_ROWS: usize = 4096;
+/// Bytes of input whose rows are written together.
+const BATCH_BYTES: usize = 4 << 20;
 /// Maximum characters of a value in a message.
 const SHOWN_CHARS_MAX: usize = 100;
 
@@ -33,8 +37,7 @@ const SHOWN_CHARS_MAX: usize = 100;
 pub struct CopyIn {
     target: Target,
     input: Input,
-    /// Rows that are not written yet, each with its line.
-    batch: Vec<(u64, Row)>,
+    pending: PendingRows,
     copied: u64,
     transaction: Arc<Transaction>,
     running: Arc<Running>,
@@ -59,6 +62,23 @@ impl Input {
     }
 }
 
+/// Rows that are not written yet.
+#[derive(Debug)]
+struct PendingRows {
+    /// One for each column of a line.
+    builders: Vec<ColumnBuilder>,
+    /// Line of each row.
+    lines: Vec<u64>,
+    /// Bytes of their input.
+    bytes: usize,
+}
+
+impl PendingRows {
+    fn is_full(&self) -> bool {
+        self.lines.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES
+    }
+}
+
 /// Target table and columns.
 struct Target {
     writer: TableWriter,
@@ -74,10 +94,30 @@ impl std::fmt::Debug for Target {
     }
 }
 
+/// Commits of a COPY in parts.
+struct Parts {
+    /// Least number of rows of a part.
+    rows: u64,
+    /// Rows that are committed.
+    committed: u64,
+    catalog: Arc<Catalog>,
+    snapshots: Arc<SessionSnapshots>,
+    variables: Arc<SessionVariables>,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("rows", &self.rows).field("committed", &self.committed).finish()
+    }
+}
+
 /// Transaction of the COPY: an open block, or its own.
 #[derive(Debug)]
 enum Within {
-    Alone(Durability),
+    Alone {
+        durability: Durability,
+        parts: Option<Parts>,
+    },
     /// The guard undoes the writes, unless the COPY succeeds.
     Block {
         guard: Option<StatementGuard>,
@@ -102,7 +142,20 @@ impl Session {
         }
         authorize_copy(&self.core.variables.authority, statement)?;
         let (transaction, within) = match &mut self.core.block {
-            None => (None, Within::Alone(self.durability())),
+            None => {
+                let parts = statement.commit_rows.map(|rows| Parts {
+                    rows,
+                    committed: 0,
+                    catalog: Arc::clone(&self.core.catalog),
+                    snapshots: Arc::clone(&self.core.snapshots),
+                    variables: Arc::clone(&self.core.variables),
+                });
+                (None, Within::Alone { durability: self.durability(), parts })
+            }
+            Some(_) if statement.commit_rows.is_some() => {
+                let message = "COPY with commit_rows cannot run inside a transaction block";
+                return Err(Error::coded("25001", message));
+            }
             Some(block) => {
                 block.check(true)?;
                 let transaction = block.next_statement()?;
@@ -128,13 +181,14 @@ impl Session {
         };
         self.core.attend(&transaction);
         let writer = TableWriter::new(&self.core, &table, &columns)?;
+        let target = Target { writer, zone: self.core.zone.clone() };
         Ok(CopyIn {
-            target: Target { writer, zone: self.core.zone.clone() },
+            pending: PendingRows { builders: target.builders(), lines: Vec::new(), bytes: 0 },
+            target,
             input: match &statement.layout {
                 Layout::Lines(options) => Input::Lines(Decoder::new(options.clone())),
                 Layout::Binary => Input::Rows(0),
             },
-            batch: Vec::new(),
             copied: 0,
             transaction,
             running: Arc::clone(&self.core.running),
@@ -156,19 +210,17 @@ impl CopyIn {
 
     /// The types of the columns.
     pub fn types(&self) -> Vec<ArrowType> {
-        let columns = self.target.writer.table().schema().visible_columns();
-        let zone = self.target.zone.name();
-        self.target.writer.given().iter().map(|&column| arrow_type(columns[column].data_type, zone)).collect()
+        self.target.types()
     }
 
     /// Decodes the next chunk of any size. After an error the COPY has failed: drop it.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
-        let CopyIn { target, input, batch, copied, transaction, .. } = self;
+        let CopyIn { target, input, pending, copied, transaction, .. } = self;
         let Input::Lines(decoder) = input else { return Err(self.failed(no_lines())) };
         let pushed = decoder.push(bytes, |line, fields| {
-            batch.push((line, target.row(line, fields)?));
-            if batch.len() >= BATCH_ROWS {
-                *copied += target.write(transaction, batch)?;
+            target.push(pending, line, fields)?;
+            if pending.is_full() {
+                *copied += target.write(transaction, pending)?;
             }
             Ok(())
         });
@@ -183,16 +235,43 @@ impl CopyIn {
     }
 
     fn try_push_row(&mut self, values: &[ScalarValue]) -> Result<()> {
-        let CopyIn { target, input, batch, copied, transaction, .. } = self;
+        let CopyIn { target, input, pending, copied, transaction, .. } = self;
         let Input::Rows(rows) = input else {
             return Err(Error::coded("42809", "rows of values require COPY with FORMAT binary"));
         };
         *rows += 1;
-        batch.push((*rows, target.row_of(values)?));
-        if batch.len() >= BATCH_ROWS {
-            *copied += target.write(transaction, batch)?;
+        target.push_values(pending, *rows, values)?;
+        if pending.is_full() {
+            *copied += target.write(transaction, pending)?;
         }
         Ok(())
+    }
+
+    /// Commits the rows so far and goes on in a new transaction, if the statement asks for it and there are
+    /// enough of them. Call it after each push. After an error the COPY has failed; what was committed stays.
+    pub async fn commit_part(&mut self) -> Result<()> {
+        let CopyIn { within: Within::Alone { durability, parts: Some(parts) }, copied, .. } = self else {
+            return Ok(());
+        };
+        if *copied - parts.committed < parts.rows {
+            return Ok(());
+        }
+        let committed = match commit(&self.transaction, *durability, &self.running).await {
+            Ok(()) => parts.catalog.begin(),
+            Err(error) => return Err(self.failed(error)),
+        };
+        parts.committed = *copied;
+        // The statement goes on: it can be cancelled again.
+        self.running.statement().end_definite(false);
+        match committed {
+            Ok(next) => {
+                next.set_cancellation(self.running.statement());
+                parts.snapshots.note(&next);
+                self.transaction = next;
+                Ok(())
+            }
+            Err(error) => Err(self.failed(error.into())),
+        }
     }
 
     /// Ends the input: writes the remaining rows, and commits if the COPY is a transaction of its own.
@@ -202,21 +281,21 @@ impl CopyIn {
             return Err(self.failed(error));
         }
         match &mut self.within {
-            Within::Alone(durability) => commit(&self.transaction, *durability, &self.running).await?,
+            Within::Alone { durability, .. } => {
+                let committed = commit(&self.transaction, *durability, &self.running).await;
+                committed.map_err(|error| self.failed(error))?;
+            }
             Within::Block { guard, .. } => guard.take().into_iter().for_each(StatementGuard::keep),
         }
         Ok(self.copied)
     }
 
     fn write_rest(&mut self) -> Result<()> {
-        let CopyIn { target, input, batch, copied, transaction, .. } = self;
+        let CopyIn { target, input, pending, copied, transaction, .. } = self;
         if let Input::Lines(decoder) = input {
-            decoder.finish(|line, fields| {
-                batch.push((line, target.row(line, fields)?));
-                Ok(())
-            })?;
+            decoder.finish(|line, fields| target.push(pending, line, fields))?;
         }
-        *copied += target.write(transaction, batch)?;
+        *copied += target.write(transaction, pending)?;
         Ok(())
     }
 
@@ -230,8 +309,13 @@ impl CopyIn {
             }
             error => error,
         };
-        if let Within::Block { failure, .. } = &self.within {
-            failure.set(&error);
+        match &self.within {
+            Within::Block { failure, .. } => failure.set(&error),
+            Within::Alone { parts: Some(parts), .. } if parts.committed > 0 => {
+                let (table, rows) = (self.target.writer.table().name(), parts.committed);
+                parts.variables.notice(format!("the first {rows} rows of COPY {table} are committed"));
+            }
+            Within::Alone { .. } => {}
         }
         error
     }
@@ -247,10 +331,25 @@ impl Drop for CopyIn {
 }
 
 impl Target {
-    /// Converts the fields of a line to a row.
-    fn row(&self, line: u64, fields: Vec<Field>) -> Result<Row> {
-        let schema = self.writer.table().schema();
-        let columns = schema.visible_columns();
+    /// Types of the columns of a line.
+    fn types(&self) -> Vec<ArrowType> {
+        let columns = self.writer.table().schema().visible_columns();
+        let zone = self.zone.name();
+        self.writer.given().iter().map(|&column| arrow_type(columns[column].data_type, zone)).collect()
+    }
+
+    fn builders(&self) -> Vec<ColumnBuilder> {
+        let columns = self.writer.table().schema().visible_columns();
+        let types = self.types();
+        let typed = self.writer.given().iter().zip(&types);
+        typed
+            .map(|(&column, arrow)| ColumnBuilder::new(columns[column].data_type, arrow, BATCH_ROWS))
+            .collect()
+    }
+
+    /// Adds the fields of a line.
+    fn push(&self, pending: &mut PendingRows, line: u64, fields: &Fields) -> Result<()> {
+        let columns = self.writer.table().schema().visible_columns();
         let place = |column: Option<&str>| {
             let column = column.map_or(String::new(), |column| format!(", column {column}"));
             format!("(COPY {}, line {line}{column})", self.writer.table().name())
@@ -263,68 +362,77 @@ impl Target {
             let name = &columns[missing].name;
             return Err(Error::coded("22P04", format!("missing data for column \"{name}\" {}", place(None))));
         }
-        let mut row = vec![Value::Null; columns.len()];
-        for (field, &target) in fields.into_iter().zip(self.writer.given()) {
-            let Some(text) = field else { continue };
-            let column = &columns[target];
-            row[target] = match column.data_type {
-                // Strings that are too long are reported when they are written, with their line.
-                DataType::Varchar => Value::varchar(text),
-                data_type => self.zone.value(column, &text).map_err(|error| {
-                    if let lost @ TableError::DigitsLost { .. } = error {
-                        return Error::coded("22003", format!("{lost} {}", place(None)));
-                    }
-                    let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-                    let place = place(Some(&column.name));
-                    if is_number(&text, data_type) {
-                        Error::coded(
-                            "22003",
-                            format!("value \"{shown}\" is out of range for type {data_type} {place}"),
-                        )
-                    } else {
-                        Error::coded(
-                            "22P02",
-                            format!("invalid input syntax for type {data_type}: \"{shown}\" {place}"),
-                        )
-                    }
-                })?,
+        for ((text, &target), builder) in fields.texts()?.zip(self.writer.given()).zip(&mut pending.builders)
+        {
+            let (Some(text), column) = (text, &columns[target]) else {
+                builder.push_null();
+                continue;
             };
+            // Strings that are too long are reported when they are written, with their line.
+            if column.data_type == DataType::Varchar {
+                builder.push_text(text);
+                continue;
+            }
+            let value = self.zone.value(column, text).map_err(|error| {
+                if let lost @ TableError::DigitsLost { .. } = error {
+                    return Error::coded("22003", format!("{lost} {}", place(None)));
+                }
+                let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+                let (data_type, place) = (column.data_type, place(Some(&column.name)));
+                if is_number(text, data_type) {
+                    let message = format!("value \"{shown}\" is out of range for type {data_type} {place}");
+                    Error::coded("22003", message)
+                } else {
+                    let message = format!("invalid input syntax for type {data_type}: \"{shown}\" {place}");
+                    Error::coded("22P02", message)
+                }
+            });
+            builder.push(&value?);
         }
-        Ok(row)
+        pending.lines.push(line);
+        pending.bytes += fields.bytes();
+        Ok(())
     }
 
-    /// Converts values to a row.
-    fn row_of(&self, values: &[ScalarValue]) -> Result<Row> {
+    /// Adds a row of values.
+    fn push_values(&self, pending: &mut PendingRows, row: u64, values: &[ScalarValue]) -> Result<()> {
         let columns = self.writer.table().schema().visible_columns();
         if values.len() != self.writer.given().len() {
             let (found, expected) = (values.len(), self.writer.given().len());
             return Err(Error::coded("22P04", format!("row field count is {found}, expected {expected}")));
         }
-        let mut row = vec![Value::Null; columns.len()];
-        for (value, &target) in values.iter().zip(self.writer.given()) {
+        let placed = values.iter().zip(self.writer.given()).zip(&mut pending.builders);
+        for ((value, &target), builder) in placed {
             let column = &columns[target];
-            row[target] = exact(value, column.data_type).ok_or_else(|| {
+            let exact = exact(value, column.data_type).ok_or_else(|| {
                 let (found, name, wanted) = (value.data_type(), &column.name, column.data_type);
                 Error::coded("42804", format!("column \"{name}\" is of type {wanted}, not {found}"))
             })?;
+            pending.bytes += value.size();
+            builder.push(&exact);
         }
-        Ok(row)
+        pending.lines.push(row);
+        Ok(())
     }
 
-    /// Writes the rows of a batch; an error names the first line that is wrong.
-    fn write(&self, tx: &Transaction, batch: &mut Vec<(u64, Row)>) -> Result<u64> {
-        let (lines, mut rows): (Vec<u64>, Vec<Row>) = std::mem::take(batch).into_iter().unzip();
-        if rows.is_empty() {
+    /// Writes the pending rows; an error names the first line that is wrong.
+    fn write(&self, tx: &Transaction, pending: &mut PendingRows) -> Result<u64> {
+        let lines = std::mem::take(&mut pending.lines);
+        pending.bytes = 0;
+        if lines.is_empty() {
             return Ok(0);
         }
-        self.writer.complete(&mut rows)?;
-        let Err(error) = self.writer.insert(tx, &rows) else { return Ok(rows.len() as u64) };
+        let arrays: Vec<ArrayRef> = pending.builders.iter_mut().map(ColumnBuilder::finish).collect();
+        let Err(error) = self.writer.insert_given(tx, arrays.clone(), lines.len()) else {
+            return Ok(lines.len() as u64);
+        };
         if error.interrupt().is_some() {
             return Err(error);
         }
         // None of them was written: writing them one by one finds the one that is wrong.
-        for (line, row) in lines.iter().zip(&rows) {
-            if let Err(error) = self.writer.insert(tx, std::slice::from_ref(row)) {
+        for (at, line) in lines.iter().enumerate() {
+            let row = arrays.iter().map(|array| array.slice(at, 1)).collect();
+            if let Err(error) = self.writer.insert_given(tx, row, 1) {
                 return Err(Error::Copy {
                     table: self.writer.table().name().to_owned(),
                     line: *line,

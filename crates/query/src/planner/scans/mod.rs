@@ -1,6 +1,5 @@
 //! Scans: the table provider, access paths, and the operator that reads rows into columns.
 
 pub(crate) mod access;
-pub(crate) mod columns;
 pub(crate) mod provider;
 pub(crate) mod scan;

@@ -11,7 +11,6 @@
 
 use crate::error::{Error, external};
 use crate::planner::scans::access::Access;
-use crate::planner::scans::columns::Columns;
 use crate::planner::yielding::Query;
 use crate::postgres::types::nullable;
 use datafusion::arrow::compute::SortOptions;
@@ -21,7 +20,6 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result as EngineResult, Statistics, assert_or_internal_err};
-use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_expr::{
@@ -35,7 +33,9 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
-use entresol_tables::{Cursor, DataType, Direction, IndexBounds, IndexCursor, KeyRange, Row, Table};
+use entresol_tables::{
+    Cursor, DataType, Direction, IndexBounds, IndexCursor, KeyRange, Row, StoredRows, Table,
+};
 use entresol_transactions::Transaction;
 use std::fmt;
 use std::sync::Arc;
@@ -370,7 +370,7 @@ struct Reader {
     transaction: Arc<Transaction>,
     rest: Rest,
     direction: Direction,
-    columns: Columns,
+    rows: StoredRows,
     batch_rows: usize,
     /// Maximum number of rows still to be returned.
     rows_left: usize,
@@ -411,7 +411,13 @@ impl Reader {
             transaction: Arc::clone(&scan.transaction),
             rest,
             direction: scan.direction,
-            columns: Columns::new(scan.table.schema(), &scan.projection, Arc::clone(&scan.schema), capacity),
+            rows: StoredRows::new(
+                scan.table.name(),
+                scan.table.schema(),
+                &scan.projection,
+                Arc::clone(&scan.schema),
+                capacity,
+            ),
             batch_rows,
             rows_left: scan.limit.unwrap_or(usize::MAX),
             metrics: BaselineMetrics::new(&scan.metrics, partition),
@@ -421,17 +427,17 @@ impl Reader {
 
     /// Collects rows; false once there are no more.
     fn step(&mut self) -> entresol_tables::Result<bool> {
-        let rows_max = (self.batch_rows - self.columns.rows()).min(self.rows_left);
-        let (columns, left) = (&mut self.columns, &mut self.rows_left);
-        let mut push = |row: entresol_tables::RowView<'_>| {
-            if *left > 0 {
-                *left -= 1;
-                columns.push(&row);
+        let rows_max = (self.batch_rows - self.rows.len()).min(self.rows_left);
+        let (rows, rows_end) = (&mut self.rows, self.rows_left);
+        let push = |row: entresol_tables::RowView<'_>| {
+            if rows.len() < rows_end {
+                rows.push_view(&row);
             }
         };
         match &mut self.rest {
             Rest::Keys(keys) => {
                 let chunk: Vec<Row> = keys.by_ref().take(self.batch_rows).collect();
+                let mut push = push;
                 self.table.get_many_with(&self.transaction, &chunk, |_, row| push(row))?;
                 Ok(!chunk.is_empty())
             }
@@ -452,7 +458,7 @@ impl Reader {
             }
             Rest::Ranges(cursors) => {
                 let Some(open) = cursors.last_mut() else { return Ok(false) };
-                if !open.next_batch(&self.transaction, push)? {
+                if !open.next_stored(&self.transaction, rows, rows_end)? {
                     cursors.pop();
                 }
                 Ok(true)
@@ -467,7 +473,7 @@ impl Iterator for Reader {
     fn next(&mut self) -> Option<EngineResult<RecordBatch>> {
         let elapsed = self.metrics.elapsed_compute().clone();
         let _timer = elapsed.timer();
-        while self.columns.rows() < self.batch_rows && self.rows_left > 0 {
+        while self.rows.len() < self.batch_rows.min(self.rows_left) {
             // There may be many steps to a row: dead rows are skipped.
             let stepped = match self.query.as_ref().map_or(Ok(()), |query| query.check()) {
                 Ok(()) => self.step().map_err(Error::from),
@@ -478,15 +484,17 @@ impl Iterator for Reader {
                 Ok(false) => break,
                 Err(error) => {
                     self.rows_left = 0;
+                    self.rows.clear();
                     return Some(Err(external(error)));
                 }
             }
         }
-        match self.columns.rows() {
+        match self.rows.len() {
             0 => None,
             rows => {
+                self.rows_left -= rows;
                 self.metrics.record_output(rows);
-                Some(self.columns.finish().map_err(DataFusionError::from))
+                Some(self.rows.finish().map_err(|error| external(Error::from(error))))
             }
         }
     }

@@ -28,12 +28,11 @@
 //! Memory: at most [`KEYS_MAX`] keys or ranges.
 
 use crate::postgres::time_zones::UTC;
-use crate::postgres::types::arrow_type;
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
-use entresol_tables::{DataType, Row, ScanRange, Schema, Table, Value};
+use entresol_tables::{DataType, Row, ScanRange, Schema, Table, Value, arrow_type};
 use entresol_transactions::Transaction;
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,0 +1,311 @@
+//! Decoding of stored rows into record batches, column by column.
+//!
+//! - Rows are collected as they are stored, one after another; nothing of them is looked at but what the
+//!   projected columns need. Each column is then one loop over the rows.
+//! - Rows of another schema version than the first of their batch, and keys with strings, are decoded row by
+//!   row, by [`RowView`].
+//! - Whatever the bytes, the outcome is a batch or [`Error::Corrupt`]. Damage in columns that are not
+//!   projected is not seen.
+//! - Memory: the rows of a batch as they are stored, and its arrays.
+
+use crate::batch::builder::ColumnBuilder;
+use crate::encoding::key;
+use crate::encoding::row::VERSION_BYTE_BASE;
+use crate::error::{Error, Result};
+use crate::schema::layout::{ColumnSlot, Layout};
+use crate::schema::{ROW_BYTES_MAX, Schema, fixed_bytes};
+use crate::table::row_view::RowView;
+use crate::value::DataType;
+use arrow_array::types::{
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
+    Int64Type, TimestampMicrosecondType,
+};
+use arrow_array::{ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{DataType as ArrowType, SchemaRef};
+use std::sync::Arc;
+
+/// Bytes of a row reserved at first.
+const ROW_BYTES_USUAL: usize = 96;
+
+/// Stored rows of a table, and the columns that are wanted of them; see the [module](self).
+#[derive(Debug)]
+pub struct StoredRows {
+    table: String,
+    schema: Arc<Schema>,
+    /// Table column of each column of the batch.
+    projection: Vec<usize>,
+    arrow: SchemaRef,
+    /// Keys and values, as far as they are needed.
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+    /// First byte of the values; none for an empty batch.
+    version: Option<u8>,
+    /// True if not all values begin with it.
+    is_mixed: bool,
+    needs_keys: bool,
+    needs_values: bool,
+}
+
+/// Place of a row among the bytes: its value follows its key.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    key: u32,
+    value: u32,
+    end: u32,
+}
+
+impl StoredRows {
+    /// No rows; batches will have the columns `projection` of a table, and their Arrow schema is `arrow`.
+    /// `rows` is the number of rows that a batch will have.
+    pub fn new(
+        table: &str,
+        schema: &Arc<Schema>,
+        projection: &[usize],
+        arrow: SchemaRef,
+        rows: usize,
+    ) -> StoredRows {
+        let is_key = |column: &usize| schema.key().contains(column);
+        // Rows of several versions are decoded one by one, from their keys too.
+        let needs_keys = projection.iter().any(is_key) || schema.schema_versions().versions().len() > 1;
+        // Key strings with U+0000 are in the value.
+        let needs_values = !projection.iter().all(is_key) || !schema.key_is_fixed();
+        let bytes = if needs_values { rows * ROW_BYTES_USUAL } else { 0 };
+        StoredRows {
+            table: table.to_owned(),
+            schema: Arc::clone(schema),
+            projection: projection.to_vec(),
+            arrow,
+            bytes: Vec::with_capacity(bytes),
+            places: Vec::with_capacity(rows),
+            version: None,
+            is_mixed: false,
+            needs_keys,
+            needs_values,
+        }
+    }
+
+    /// Number of rows so far.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Returns true if there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Adds a row.
+    #[inline]
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) {
+        // Positions are 32 bits wide: batches have some thousand rows of at most 25 KiB.
+        let start = self.bytes.len() as u32;
+        if self.needs_keys {
+            self.bytes.extend_from_slice(key);
+        }
+        let middle = self.bytes.len() as u32;
+        if self.needs_values {
+            self.bytes.extend_from_slice(value);
+            let version = value.first().copied().unwrap_or(0);
+            self.is_mixed |= *self.version.get_or_insert(version) != version;
+        }
+        self.places.push(Place { key: start, value: middle, end: self.bytes.len() as u32 });
+    }
+
+    /// Adds a row that is looked at already.
+    pub fn push_view(&mut self, row: &RowView<'_>) {
+        self.push(row.key(), row.value_bytes());
+    }
+
+    /// Removes the rows.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.places.clear();
+        self.version = None;
+        self.is_mixed = false;
+    }
+
+    /// Batch of the rows since the last call.
+    pub fn finish(&mut self) -> Result<RecordBatch> {
+        let arrays = self.decode();
+        let options = RecordBatchOptions::new().with_row_count(Some(self.places.len()));
+        self.clear();
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.arrow), arrays?, &options);
+        batch.map_err(|error| self.corrupt(&error.to_string()))
+    }
+
+    fn corrupt(&self, reason: &str) -> Error {
+        Error::corrupt(format!("row in table {}", self.table), reason)
+    }
+
+    fn decode(&self) -> Result<Vec<ArrayRef>> {
+        let Some(layout) = self.common_layout()? else {
+            let columns = self.projection.iter().zip(self.arrow.fields());
+            return columns.map(|(&column, field)| self.by_rows(column, field.data_type())).collect();
+        };
+        let columns = self.projection.iter().zip(self.arrow.fields());
+        columns.map(|(&column, field)| self.column(layout, column, field.data_type())).collect()
+    }
+
+    /// Layout of all rows, after a check of their lengths. None if they have several.
+    fn common_layout(&self) -> Result<Option<&Layout>> {
+        let keys_fit = || {
+            let key_bytes = self.schema.key_fixed_bytes() as u32;
+            self.places.iter().all(|place| place.value - place.key >= key_bytes)
+        };
+        if self.needs_keys && !keys_fit() {
+            return Err(self.corrupt("a key of the wrong length"));
+        }
+        if self.is_mixed {
+            return Ok(None);
+        }
+        let Some(first) = self.version else { return Ok(Some(self.schema.layout())) };
+        let version = usize::from(first).wrapping_sub(usize::from(VERSION_BYTE_BASE));
+        let layout = self.schema.layout_of(version);
+        let layout = layout.ok_or_else(|| self.corrupt(&format!("unknown version {first}")))?;
+        let lengths = layout.value_bytes_min() as u32..=ROW_BYTES_MAX as u32;
+        if !self.places.iter().all(|place| lengths.contains(&(place.end - place.value))) {
+            return Err(self.corrupt("wrong length"));
+        }
+        Ok(Some(layout))
+    }
+
+    /// Decodes a column of rows of one layout.
+    fn column(&self, layout: &Layout, column: usize, arrow: &ArrowType) -> Result<ArrayRef> {
+        let data_type = self.schema.columns()[column].data_type;
+        match layout.slot(column) {
+            ColumnSlot::Fixed { null_bit, offset } => {
+                let nulls = self.nulls(column, null_bit);
+                let bytes = |place: &Place| &self.bytes[place.value as usize + offset..];
+                self.fixed::<false>(data_type, arrow, nulls, bytes)
+            }
+            ColumnSlot::KeyFixed { ordinal } if self.schema.key_is_fixed() => {
+                let offset = usize::from(self.schema.key_offsets()[ordinal]);
+                let bytes = |place: &Place| &self.bytes[place.key as usize + offset..];
+                self.fixed::<true>(data_type, arrow, None, bytes)
+            }
+            ColumnSlot::Varchar { null_bit, variable } => {
+                self.texts(layout, variable, self.nulls(column, null_bit))
+            }
+            ColumnSlot::Missing => {
+                let mut builder = ColumnBuilder::new(data_type, arrow, self.len());
+                self.places.iter().for_each(|_| builder.push(self.schema.missing(column)));
+                Ok(builder.finish())
+            }
+            ColumnSlot::KeyFixed { .. } | ColumnSlot::KeyVarchar { .. } => self.by_rows(column, arrow),
+        }
+    }
+
+    /// NULLs of a column; none if it has none.
+    fn nulls(&self, column: usize, null_bit: usize) -> Option<NullBuffer> {
+        if !self.schema.columns()[column].nullable {
+            return None;
+        }
+        let (byte, bit) = (1 + null_bit / 8, 1 << (null_bit % 8));
+        let is_null = |place: &Place| self.bytes[place.value as usize + byte] & bit != 0;
+        if !self.places.iter().fold(false, |any, place| any | is_null(place)) {
+            return None;
+        }
+        let valid = BooleanBuffer::collect_bool(self.len(), |row| !is_null(&self.places[row]));
+        Some(NullBuffer::new(valid))
+    }
+
+    /// Decodes values of fixed width, where `bytes` begins: of a key, or of a value.
+    fn fixed<'b, const KEY: bool>(
+        &'b self,
+        data_type: DataType,
+        arrow: &ArrowType,
+        nulls: Option<NullBuffer>,
+        bytes: impl Fn(&Place) -> &'b [u8],
+    ) -> Result<ArrayRef> {
+        let i32_of =
+            |bytes: &[u8]| if KEY { key::decode_i32(bytes) } else { i32::from_le_bytes(head(bytes)) };
+        let i64_of =
+            |bytes: &[u8]| if KEY { key::decode_i64(bytes) } else { i64::from_le_bytes(head(bytes)) };
+        let f64_of =
+            |bytes: &[u8]| if KEY { key::decode_f64(bytes) } else { f64::from_le_bytes(head(bytes)) };
+        let i128_of = |bytes: &[u8]| match (fixed_bytes(data_type), KEY) {
+            (Some(8), _) => i128::from(i64_of(bytes)),
+            (_, true) => key::decode_decimal(data_type, bytes),
+            (_, false) => i128::from_le_bytes(head(bytes)),
+        };
+        let rows = self.places.iter().map(bytes);
+        Ok(match data_type {
+            DataType::Boolean => {
+                let values: Vec<u8> = rows.map(|bytes| bytes[0]).collect();
+                if values.iter().any(|value| *value > 1) {
+                    return Err(self.corrupt("a BOOLEAN that is neither 0 nor 1"));
+                }
+                let values = BooleanBuffer::collect_bool(values.len(), |row| values[row] == 1);
+                Arc::new(BooleanArray::new(values, nulls))
+            }
+            // Stored values were checked to be in range.
+            DataType::SmallInt => {
+                primitive::<Int16Type>(rows.map(|bytes| i32_of(bytes) as i16), nulls, arrow)
+            }
+            DataType::Int => primitive::<Int32Type>(rows.map(i32_of), nulls, arrow),
+            DataType::Date => primitive::<Date32Type>(rows.map(i32_of), nulls, arrow),
+            DataType::BigInt => primitive::<Int64Type>(rows.map(i64_of), nulls, arrow),
+            DataType::Timestamp | DataType::TimestampTz => {
+                primitive::<TimestampMicrosecondType>(rows.map(i64_of), nulls, arrow)
+            }
+            DataType::Real => primitive::<Float32Type>(rows.map(|bytes| f64_of(bytes) as f32), nulls, arrow),
+            DataType::Double => primitive::<Float64Type>(rows.map(f64_of), nulls, arrow),
+            DataType::Decimal { .. } => primitive::<Decimal128Type>(rows.map(i128_of), nulls, arrow),
+            DataType::Varchar => unreachable!("VARCHAR is not of fixed width"),
+        })
+    }
+
+    /// Decodes the strings of a value column.
+    fn texts(&self, layout: &Layout, variable: usize, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        let (ends_at, texts_at) = (layout.ends_offset(), layout.value_bytes_min());
+        let mut offsets = Vec::with_capacity(self.len() + 1);
+        offsets.push(0_i32);
+        let mut texts: Vec<u8> = Vec::with_capacity(self.len() * 16);
+        for place in &self.places {
+            let value = &self.bytes[place.value as usize..place.end as usize];
+            let end_of =
+                |variable: usize| u32::from_le_bytes(head(&value[ends_at + 4 * variable..])) as usize;
+            let start = if variable == 0 { 0 } else { end_of(variable - 1) };
+            let text = value[texts_at..].get(start..end_of(variable));
+            texts.extend_from_slice(text.ok_or_else(|| self.corrupt("ends of strings out of order"))?);
+            // At most the bytes of the rows.
+            offsets.push(texts.len() as i32);
+        }
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+        let array = StringArray::try_new(offsets, Buffer::from_vec(texts), nulls);
+        Ok(Arc::new(array.map_err(|_| self.corrupt("a string that is not UTF-8"))?))
+    }
+
+    /// Decodes a column row by row.
+    fn by_rows(&self, column: usize, arrow: &ArrowType) -> Result<ArrayRef> {
+        let data_type = self.schema.columns()[column].data_type;
+        let mut builder = ColumnBuilder::new(data_type, arrow, self.len());
+        if !self.needs_keys {
+            return Err(self.corrupt("a version that the table does not have"));
+        }
+        for place in &self.places {
+            let (key, value) =
+                (place.key as usize..place.value as usize, place.value as usize..place.end as usize);
+            let row = RowView::new(&self.table, &self.schema, &self.bytes[key], &self.bytes[value])?;
+            builder.push(&row.value(column));
+        }
+        Ok(builder.finish())
+    }
+}
+
+fn head<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut head = [0; N];
+    head.copy_from_slice(&bytes[..N]);
+    head
+}
+
+/// Array of a type whose values are those of the iterator.
+fn primitive<T: ArrowPrimitiveType>(
+    values: impl Iterator<Item = T::Native>,
+    nulls: Option<NullBuffer>,
+    arrow: &ArrowType,
+) -> ArrayRef {
+    let values: Vec<T::Native> = values.collect();
+    Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(values), nulls).with_data_type(arrow.clone()))
+}
