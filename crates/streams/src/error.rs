@@ -69,6 +69,16 @@ pub enum Error {
         /// Reason.
         reason: String,
     },
+    /// A table was redefined so that an operator cannot go on with it.
+    #[error(
+        "operator {operator}: table {table} was changed so that its stream has other columns; start the topology again"
+    )]
+    TableChanged {
+        /// The operator.
+        operator: String,
+        /// The table.
+        table: String,
+    },
     /// The topology's thread panicked.
     #[error("topology {topology} panicked; its open transaction was dropped")]
     Panicked {
@@ -96,6 +106,17 @@ impl Error {
             }
             _ => false,
         }
+    }
+
+    /// Returns true if a table was redefined or dropped since the operators took its definition.
+    pub(crate) fn is_redefinition(&self) -> bool {
+        use entresol_tables::Error::{TableChanged, Transactions};
+        use entresol_transactions::Error::NoSuchState;
+        matches!(
+            self,
+            Error::Tables(TableChanged { .. } | Transactions(NoSuchState(_)))
+                | Error::Transactions(NoSuchState(_))
+        )
     }
 
     /// Returns true if the tuples of the transaction caused the error: later transactions may succeed.

@@ -15,6 +15,8 @@ pub struct Progress {
     pub(crate) retries: AtomicU64,
     pub(crate) rejected: AtomicU64,
     pub(crate) late: AtomicU64,
+    pub(crate) future: AtomicU64,
+    pub(crate) lost: AtomicU64,
     pub(crate) last_cts: AtomicU64,
     /// The greatest event time at a commit; `i64::MIN` before the first.
     pub(crate) event_time_us: AtomicI64,
@@ -35,6 +37,10 @@ pub struct ProgressSnapshot {
     pub rejected: u64,
     /// Tuples that came after their window had closed.
     pub late: u64,
+    /// Tuples whose event time was too far ahead of the clock to move a watermark.
+    pub future: u64,
+    /// Committed tuples that a sink did not get, because it failed.
+    pub lost: u64,
     /// The timestamp of the last commit, 0 before the first.
     pub last_cts: u64,
     /// The greatest event time committed, if the sources have event times.
@@ -50,6 +56,8 @@ impl Progress {
             retries: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             late: AtomicU64::new(0),
+            future: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
             last_cts: AtomicU64::new(0),
             event_time_us: AtomicI64::new(i64::MIN),
         }
@@ -65,6 +73,8 @@ impl Progress {
             retries: self.retries.load(Ordering::Relaxed),
             rejected: self.rejected.load(Ordering::Relaxed),
             late: self.late.load(Ordering::Relaxed),
+            future: self.future.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
             last_cts: self.last_cts.load(Ordering::Relaxed),
             event_time_us: (event_time_us != i64::MIN).then_some(event_time_us),
         }
@@ -95,6 +105,10 @@ pub struct Report {
     pub rejected_rows: u64,
     /// Tuples that came after their window had closed.
     pub late: u64,
+    /// Tuples whose event time was too far ahead of the clock to move a watermark.
+    pub future: u64,
+    /// Committed tuples that a sink did not get, because it failed.
+    pub lost: u64,
     /// The timestamp of the last commit, 0 if there was none.
     pub last_cts: u64,
     /// Latencies from the commit punctuation to the end of the commit.

@@ -243,7 +243,8 @@ impl Stream {
                 )));
             }
             let mapping = Mapping::new(&target, table.schema(), &columns).map_err(invalid)?;
-            Ok(Box::new(ToTableOperator { name, table, mapping, insert, delete_when, emits: made.emits }))
+            let emits = made.emits;
+            Ok(Box::new(ToTableOperator { name, table, columns, mapping, insert, delete_when, emits }))
         });
         self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });
     }

@@ -154,7 +154,8 @@ impl TopologyBuilder {
         let make = move |made: &OperatorArguments<'_>| -> Result<Box<dyn crate::operators::Operator>> {
             let table = made.catalog.table(&name)?;
             let name = format!("TO_STREAM {name}");
-            Ok(Box::new(ToStream { name, table, trigger, with_deletes, held_watermark: None }))
+            let width = table.schema().visible_columns().len();
+            Ok(Box::new(ToStream { name, table, width, trigger, with_deletes, held_watermark: None }))
         };
         let mut graph = self.graph.borrow_mut();
         let node = graph.add(Vec::new(), NodeKind::Operator(Box::new(make)));
@@ -178,17 +179,45 @@ impl TopologyBuilder {
         graph.connect_listeners().map_err(invalid)?;
         let order = graph.order().map_err(invalid)?;
         let spans = self.check_boundary(&mut graph).map_err(invalid)?;
+        let mut created = Vec::new();
+        match self.assemble(graph, order, &mut created) {
+            Ok((feed, dataflow, positions)) => {
+                let executor =
+                    Executor::new(self.name, self.catalog, self.settings, feed, dataflow, spans, positions);
+                Ok(Topology { executor })
+            }
+            Err(error) => {
+                // A refused topology leaves nothing behind.
+                for table in created {
+                    if let Err(failed) = self.catalog.drop_table(&table) {
+                        tracing::warn!(topology = self.name, table, %failed, "a table of a refused topology stays");
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates the missing tables and the operators; notes the tables.
+    fn assemble(
+        &self,
+        mut graph: Graph,
+        order: Vec<usize>,
+        created: &mut Vec<String>,
+    ) -> Result<(Feed, Dataflow, Arc<Table>)> {
         for (name, schema) in std::mem::take(&mut graph.planned) {
+            let exists = self.catalog.table(&name).is_ok();
             let options = TableOptions { group: self.group, if_not_exists: true, ..TableOptions::default() };
             self.catalog.create_table(&name, schema, options)?;
+            if !exists {
+                created.push(name);
+            }
         }
         let (positions, watermarks) = positions::open_tables(&self.catalog)?;
         let sources = graph.sources_by_node(&order);
         let feed = self.feed(&mut graph, &positions)?;
         let dataflow = self.dataflow(graph, order, &sources, &watermarks)?;
-        let executor =
-            Executor::new(self.name, self.catalog, self.settings, feed, dataflow, spans, positions);
-        Ok(Topology { executor })
+        Ok((feed, dataflow, positions))
     }
 
     /// Returns the windows that bound the transactions with `PerWindow`.

@@ -129,8 +129,12 @@ impl GroupedStream {
 
     fn span(&self) -> Result<WindowSpan, String> {
         let micros = |duration: std::time::Duration| i64::try_from(duration.as_micros()).ok();
+        // What is longer than time itself is no limit.
+        let future_us = micros(self.window.future_limit).unwrap_or(i64::MAX);
         match (micros(self.window.size), micros(self.window.lateness)) {
-            (Some(size_us), Some(lateness_us)) if size_us > 0 => Ok(WindowSpan { size_us, lateness_us }),
+            (Some(size_us), Some(lateness_us)) if size_us > 0 => {
+                Ok(WindowSpan { size_us, lateness_us, future_us })
+            }
             _ => Err("the window size must be from 1 microsecond to 292,000 years".to_owned()),
         }
     }

@@ -6,10 +6,13 @@ mod support;
 use crossbeam_channel::bounded;
 use entresol_memory::Durability;
 use entresol_streams::{
-    Aggregate, Boundary, ChannelSink, ChannelSource, CsvSink, Element, GeneratorSource, JoinKind,
-    JsonLinesSink, OnError, Punctuation, ToTable, Topology, Trigger, Tumbling, Tuple,
+    Aggregate, Batch, Boundary, ChannelSink, ChannelSource, CsvSink, Element, Error as StreamError,
+    GeneratorSource, JoinKind, JsonLinesSink, OnError, Punctuation, Sink, ToTable, Topology, Trigger,
+    Tumbling, Tuple,
 };
-use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, Value};
+use entresol_tables::{
+    Catalog, Column, DataType, Error, Schema, TableDefinition, TableOptions, Value, Verify,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use support::*;
@@ -482,4 +485,139 @@ fn a_transaction_of_two_marked_sources_is_complete_when_both_have_marked_theirs(
     ]);
     assert_eq!((meters(&a), meters(&b)), (vec![Value::Int(1)], vec![Value::Int(1), Value::Int(2)]));
     assert_eq!(report.aborts, 0);
+}
+
+/// Adds a column to a table.
+fn add_column(catalog: &Catalog, table: &str, name: &str) {
+    let changed = catalog.redefine(table, None::<Verify<'_, Error>>, |definition| {
+        definition.schema =
+            Arc::new(definition.schema.with_column(Column::new(name, DataType::Int), Value::Null)?);
+        definition.defaults.push(None);
+        Ok(())
+    });
+    changed.unwrap();
+}
+
+#[test]
+fn a_topology_goes_on_when_a_table_gets_a_column() {
+    let catalog = counters();
+    let (other, mut runs) = (Arc::clone(&catalog), 0);
+    let running = count_into_counters(&catalog, "t", 10, move || {
+        runs += 1;
+        if runs == 5 {
+            add_column(&other, "counters", "more");
+        }
+    });
+    let report = running.join().unwrap();
+    assert_eq!((report.tuples, report.transactions), (10, 10));
+    let row = |key| vec![Value::Int(key), Value::BigInt(5), Value::Null];
+    assert_eq!(rows(&catalog, "counters"), [row(0), row(1)]);
+}
+
+#[test]
+fn streams_of_a_table_keep_their_columns_when_it_gets_one() {
+    for (trigger, with_deletes) in [Trigger::EachTuple, Trigger::OnCommit]
+        .into_iter()
+        .flat_map(|trigger| [(trigger, false), (trigger, true)])
+    {
+        let catalog = volatile();
+        let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(1));
+        let (other, mut read) = (Arc::clone(&catalog), 0);
+        let source = GeneratorSource::new(reading_columns(), move |n| {
+            read += 1;
+            if read == 3 {
+                add_column(&other, "latest", "more");
+            }
+            (n < 5).then(|| reading(n as i32, n as i64, 1.0))
+        });
+        topology.source("s", source).to_table(ToTable::upsert("latest").key(&["meter"]));
+        let changes = if with_deletes {
+            topology.to_stream_changes("latest", trigger)
+        } else {
+            topology.to_stream("latest", trigger)
+        };
+        changes.select(&["meter", "power"]).to_table(ToTable::upsert("copy").key(&["meter"]));
+        topology.build().unwrap().run().unwrap();
+        let copied = (0..5).map(|meter| vec![Value::Int(meter), Value::Double(1.0)]).collect::<Vec<_>>();
+        assert_eq!(rows(&catalog, "copy"), copied, "{trigger:?}, deletes: {with_deletes}");
+        assert_eq!(rows(&catalog, "latest").len(), 5);
+    }
+}
+
+#[test]
+fn a_topology_ends_with_a_table_that_it_cannot_write_any_more() {
+    let catalog = counters();
+    let (other, mut runs) = (Arc::clone(&catalog), 0);
+    let running = count_into_counters(&catalog, "t", 10, move || {
+        runs += 1;
+        if runs == 3 {
+            other.drop_table("counters").unwrap();
+        }
+    });
+    let error = running.join().unwrap_err();
+    assert_eq!(error.to_string(), "relation \"counters\" does not exist");
+}
+
+#[test]
+fn a_refused_topology_leaves_no_table() {
+    let catalog = volatile();
+    let columns = vec![Column::new("meter", DataType::Int), Column::new("count", DataType::BigInt)];
+    let mut definition = TableDefinition::plain(Schema::new(columns, &["meter"]).unwrap());
+    definition.defaults[1] = Some("7".to_owned());
+    catalog.create_table_as("with_default", definition, TableOptions::default()).unwrap();
+    let topology = Topology::builder("t", &catalog);
+    let source = GeneratorSource::new(reading_columns(), |_| None);
+    let counted = topology
+        .source("s", source)
+        .window(Tumbling::new("at", Duration::from_secs(1)))
+        .group_by(&["meter"])
+        .aggregate(&[Aggregate::count()], "open_windows");
+    counted.to_table(ToTable::upsert("counted"));
+    counted.select(&["meter", "count"]).to_table("with_default");
+    let error = topology.build().err().unwrap().to_string();
+    assert!(error.contains("has defaults or checks"), "{error}");
+    for table in ["open_windows", "counted"] {
+        assert!(catalog.table(table).is_err(), "{table} is left behind");
+    }
+}
+
+/// Sink that fails for some of the transactions.
+struct Unreliable {
+    calls: u64,
+    sent: crossbeam_channel::Sender<Element>,
+}
+
+impl Sink for Unreliable {
+    fn open(&mut self, _columns: &[Column]) -> Result<(), StreamError> {
+        Ok(())
+    }
+
+    fn emit(&mut self, batch: &Batch) -> Result<(), StreamError> {
+        self.calls += 1;
+        if self.calls.is_multiple_of(3) {
+            return Err(StreamError::Disconnected { endpoint: "unreliable".to_owned() });
+        }
+        self.sent.send(Element::Batch(batch.iter().cloned().collect())).unwrap();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_failing_sink_loses_its_transactions_and_stops_nobody() {
+    let catalog = volatile();
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(2));
+    let source = GeneratorSource::new(reading_columns(), |n| (n < 12).then(|| reading(n as i32, 1, 1.0)));
+    let (sent, received) = crossbeam_channel::unbounded();
+    let stream = topology.source("s", source);
+    stream.sink(Unreliable { calls: 0, sent });
+    stream.to_table(ToTable::upsert("all").key(&["meter"]));
+    let report = topology.build().unwrap().run().unwrap();
+    assert_eq!((report.tuples, report.transactions, report.lost), (12, 6, 4));
+    assert_eq!(rows(&catalog, "all").len(), 12);
+    let sent = received.try_iter().map(|element| match element {
+        Element::Batch(tuples) => tuples.into_iter().map(|tuple| tuple[0].clone()).collect::<Vec<_>>(),
+        Element::Punctuation(other) => panic!("{other:?}"),
+    });
+    let meters: Vec<Value> = sent.flatten().collect();
+    assert_eq!(meters, [0, 1, 2, 3, 6, 7, 8, 9].map(Value::Int));
 }

@@ -306,3 +306,22 @@ fn a_window_waits_for_the_slower_of_two_sources() {
     }
     assert_eq!(counted, 2 * READINGS);
 }
+
+/// A tuple of a clock that is wrong by centuries: it waits in its window, and the others close as without it.
+#[test]
+fn a_time_from_the_future_closes_no_window() {
+    const FAR: i64 = 10_000_000_000;
+    for boundary in [Boundary::EachTuple, Boundary::Every(7), Boundary::PerWindow] {
+        let readings: Vec<Tuple> = (0..100).map(|n| reading(1, n, 1.0)).collect();
+        let (expected, _) = recompute(&readings, 10, 0);
+        let mut with_wrong = readings.clone();
+        with_wrong.insert(35, reading(1, FAR, 1.0));
+        let catalog = volatile();
+        let report = run(&catalog, with_wrong, 10, 0, boundary);
+        assert_eq!((report.late, report.future, report.tuples), (0, 1, 101), "{boundary:?}");
+        let mut windows = rows(&catalog, "windows");
+        let last = windows.pop().unwrap();
+        assert_eq!(last[1], Value::Timestamp(FAR * SECOND_US), "it is closed at the end of the stream");
+        assert_eq!(as_oracle(&windows), expected, "{boundary:?}");
+    }
+}

@@ -135,17 +135,23 @@ impl Dataflow {
         }
     }
 
-    /// Tells all operators that the transaction has committed.
-    pub(crate) fn committed(&mut self) -> Result<()> {
+    /// Tells all operators that the transaction has committed; returns the number of its tuples that sinks did
+    /// not get.
+    pub(crate) fn committed(&mut self) -> Result<u64> {
         for node in &mut self.nodes {
             node.committed = node.watermarks;
         }
-        for node in &mut self.nodes {
-            if let Some(operator) = &mut node.operator {
-                operator.committed()?;
-            }
+        let mut lost = 0;
+        for operator in self.nodes.iter_mut().filter_map(|node| node.operator.as_mut()) {
+            operator.committed()?;
+            lost += operator.take_lost();
         }
-        Ok(())
+        Ok(lost)
+    }
+
+    /// Tells all operators that a table was redefined.
+    pub(crate) fn redefined(&mut self) -> Result<()> {
+        self.nodes.iter_mut().filter_map(|node| node.operator.as_mut()).try_for_each(|node| node.redefined())
     }
 
     /// Tells all operators that the transaction was aborted.

@@ -155,6 +155,8 @@ impl Executor {
             retries: progress.retries,
             rejected_rows: progress.rejected,
             late: progress.late,
+            future: progress.future,
+            lost: progress.lost,
             last_cts: progress.last_cts,
             commit_latencies: self.latencies.latencies(),
             elapsed_ns: self.env().now_ns().saturating_sub(start_ns),
@@ -253,9 +255,10 @@ impl Executor {
     /// Returns the number of tuples before the first one whose event time closes a window. If that is the
     /// first of all, ends the transaction with the watermark of this tuple and returns 0.
     fn tuples_before_crossing(&mut self, source: usize, batch: &Batch) -> Result<usize> {
+        let now_us = self.now_us();
         for (at, tuple) in batch.iter().enumerate() {
             let time_us = self.feed.source(source).time_of(tuple)?;
-            if !self.crosses(time_us) {
+            if !self.crosses(time_us) || self.windows.iter().any(|span| span.is_future(time_us, now_us)) {
                 continue;
             }
             if at > 0 {
@@ -397,17 +400,20 @@ impl Executor {
 
     fn apply(&mut self, input: &Input) -> Result<()> {
         let transaction = self.transaction()?;
-        let (counts, quiet) = (&self.counts, &self.quiet[..]);
+        let (counts, quiet, now_us) = (&self.counts, &self.quiet[..], self.now_us());
+        let context = Context { transaction: &transaction, counts, source: None, now_us, quiet };
         match input {
             Input::Batch { source, batch } => {
-                let context = Context { transaction: &transaction, counts, source: Some(*source), quiet };
+                let context = Context { source: Some(*source), ..context };
                 self.dataflow.batch(&context, self.feed.source(*source).node, batch)
             }
-            Input::Watermark { node, time_us } => {
-                let context = Context { transaction: &transaction, counts, source: None, quiet };
-                self.dataflow.watermark(&context, *node, *time_us)
-            }
+            Input::Watermark { node, time_us } => self.dataflow.watermark(&context, *node, *time_us),
         }
+    }
+
+    /// Microseconds since the epoch.
+    fn now_us(&self) -> i64 {
+        i64::try_from(self.env().now_ns() / 1000).unwrap_or(i64::MAX)
     }
 
     fn transaction(&mut self) -> Result<Arc<Transaction>> {
@@ -437,8 +443,8 @@ impl Executor {
     fn try_commit(&mut self) -> Result<()> {
         let start_ns = self.env().now_ns();
         let transaction = self.transaction()?;
-        let (counts, quiet) = (&self.counts, &self.quiet[..]);
-        self.dataflow.commit(&Context { transaction: &transaction, counts, source: None, quiet })?;
+        let (counts, quiet, now_us) = (&self.counts, &self.quiet[..], self.now_us());
+        self.dataflow.commit(&Context { transaction: &transaction, counts, source: None, now_us, quiet })?;
         self.feed.write_positions(&transaction)?;
         if !transaction.vote(self.positions.state().id(), Vote::Commit)? {
             let reason =
@@ -453,6 +459,7 @@ impl Executor {
         let progress = &self.progress;
         progress.tuples.fetch_add(self.input_tuples as u64, Ordering::Relaxed);
         progress.late.fetch_add(self.counts.take_late(), Ordering::Relaxed);
+        progress.future.fetch_add(self.counts.take_future(), Ordering::Relaxed);
         // The end of a source may find nothing to write.
         if commit.keys > 0 {
             progress.transactions.fetch_add(1, Ordering::Relaxed);
@@ -464,19 +471,24 @@ impl Executor {
         self.retries = 0;
         let rejected = self.feed.committed()?;
         self.progress.rejected.fetch_add(rejected, Ordering::Relaxed);
-        self.dataflow.committed()
+        let lost = self.dataflow.committed()?;
+        self.progress.lost.fetch_add(lost, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Handles an error within a transaction: retries it, dooms it, or returns the error.
     fn recover(&mut self, mut error: Error) -> Result<()> {
         self.abort_transaction();
-        while error.is_retriable() {
+        while error.is_retriable() || error.is_redefinition() {
             if self.retries >= RETRIES_MAX {
                 return Err(error);
             }
             self.retries += 1;
             self.progress.retries.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(topology = self.topology, %error, "transaction is retried");
+            if error.is_redefinition() {
+                self.dataflow.redefined()?;
+            }
             if is_busy(&error) {
                 std::thread::sleep(std::time::Duration::from_millis(BUSY_WAIT_MS << self.retries.min(8)));
             }
@@ -507,6 +519,7 @@ impl Executor {
             transaction.abort();
         }
         self.counts.take_late();
+        self.counts.take_future();
         self.feed.aborted();
         self.dataflow.aborted();
     }

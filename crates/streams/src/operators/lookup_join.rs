@@ -8,7 +8,7 @@
 
 use crate::element::{Batch, Tuple};
 use crate::error::Result;
-use crate::operators::{Context, Operator, Output};
+use crate::operators::{Context, Operator, Output, current_of, extends};
 use entresol_tables::{Table, Value};
 use std::sync::Arc;
 
@@ -34,6 +34,11 @@ pub(crate) struct LookupJoin {
 impl Operator for LookupJoin {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn redefined(&mut self) -> Result<()> {
+        self.table = current_of(&self.name, &self.table, extends)?;
+        Ok(())
     }
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {

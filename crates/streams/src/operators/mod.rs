@@ -26,9 +26,11 @@ pub(crate) mod window_aggregate;
 pub(crate) mod window_state;
 
 use crate::element::Batch;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use entresol_tables::{Schema, Table};
 use entresol_transactions::Transaction;
 use std::cell::Cell;
+use std::sync::Arc;
 
 /// Context of an operator's calls.
 pub struct Context<'a> {
@@ -37,6 +39,8 @@ pub struct Context<'a> {
     pub(crate) counts: &'a Counts,
     /// Source of the tuples; none at the commit punctuation.
     pub(crate) source: Option<usize>,
+    /// Microseconds since the epoch, now.
+    pub(crate) now_us: i64,
     /// Per source, true if it has ended, or sent nothing for [`crate::SOURCE_IDLE_MS`].
     pub(crate) quiet: &'a [bool],
 }
@@ -45,11 +49,16 @@ pub struct Context<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     late: Cell<u64>,
+    future: Cell<u64>,
 }
 
 impl Counts {
     pub(crate) fn take_late(&self) -> u64 {
         self.late.take()
+    }
+
+    pub(crate) fn take_future(&self) -> u64 {
+        self.future.take()
     }
 }
 
@@ -57,6 +66,11 @@ impl Context<'_> {
     /// Counts late tuples that were dropped.
     pub fn count_late(&self, tuples: u64) {
         self.counts.late.set(self.counts.late.get() + tuples);
+    }
+
+    /// Counts tuples whose event time was too far ahead of the clock to move a watermark.
+    pub fn count_future(&self, tuples: u64) {
+        self.counts.future.set(self.counts.future.get() + tuples);
     }
 }
 
@@ -106,6 +120,37 @@ pub trait Operator: Send {
         Ok(())
     }
 
+    /// Returns the number of committed tuples that could not be sent outside, since the last call.
+    fn take_lost(&mut self) -> u64 {
+        0
+    }
+
     /// Called after the transaction was aborted.
     fn aborted(&mut self) {}
+
+    /// Called after an abort because a table was redefined: the operator takes the current definitions of its
+    /// tables, or fails if it cannot go on with them.
+    fn redefined(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Current definition of a table, if `fits` accepts the change of its schema from the old to the new one.
+pub(crate) fn current_of(
+    operator: &str,
+    table: &Arc<Table>,
+    fits: impl Fn(&Schema, &Schema) -> bool,
+) -> Result<Arc<Table>> {
+    let name = || table.name().to_owned();
+    let current = table.current().ok_or_else(|| entresol_tables::Error::NoSuchTable { table: name() })?;
+    if fits(table.schema(), current.schema()) {
+        Ok(current)
+    } else {
+        Err(Error::TableChanged { operator: operator.to_owned(), table: name() })
+    }
+}
+
+/// Returns true if the visible columns of a schema are the first ones of another.
+pub(crate) fn extends(old: &Schema, new: &Schema) -> bool {
+    old.key_names().eq(new.key_names()) && new.visible_columns().starts_with(old.visible_columns())
 }

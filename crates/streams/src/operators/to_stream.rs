@@ -16,7 +16,7 @@
 
 use crate::element::{Batch, Tuple};
 use crate::error::Result;
-use crate::operators::{Context, Operator, Output};
+use crate::operators::{Context, Operator, Output, current_of, extends};
 use entresol_tables::{Table, Value};
 use std::sync::Arc;
 
@@ -32,6 +32,8 @@ pub enum Trigger {
 pub(crate) struct ToStream {
     pub(crate) name: String,
     pub(crate) table: Arc<Table>,
+    /// Number of the table's columns when the topology was built: later ones are not sent.
+    pub(crate) width: usize,
     pub(crate) trigger: Trigger,
     /// True if deletes are sent too, and tuples have the `deleted_` column.
     pub(crate) with_deletes: bool,
@@ -41,7 +43,6 @@ pub(crate) struct ToStream {
 impl ToStream {
     fn changed_tuples(&self, context: &Context<'_>) -> Result<Vec<Tuple>> {
         let schema = self.table.schema();
-        let visible = schema.visible_columns().len();
         let mut tuples = Vec::new();
         for change in self.table.changes(context.transaction)? {
             let deleted = change.row.is_none();
@@ -55,7 +56,7 @@ impl ToStream {
                 }
                 row
             });
-            tuple.truncate(visible);
+            tuple.truncate(self.width);
             if self.with_deletes {
                 tuple.push(Value::Boolean(deleted));
             }
@@ -72,12 +73,19 @@ impl Operator for ToStream {
 
     /// Receives the rows that TO_TABLE wrote, with their `deleted_` column; only with `EachTuple`.
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
-        if self.with_deletes {
+        let is_wider = batch.iter().next().is_some_and(|tuple| tuple.len() > self.width + 1);
+        if self.with_deletes && !is_wider {
             output.push(batch.clone());
             return Ok(());
         }
-        let written = batch.filter(|tuple| tuple.last() == Some(&Value::Boolean(false)));
-        let tuples = written.iter().map(|tuple| tuple[..tuple.len() - 1].to_vec()).collect();
+        let is_sent = |tuple: &[Value]| self.with_deletes || tuple.last() == Some(&Value::Boolean(false));
+        let written = batch.filter(is_sent);
+        let deleted = |tuple: &Tuple| tuple.last().filter(|_| self.with_deletes).cloned();
+        let tuples = written.iter().map(|tuple| {
+            let columns = tuple[..self.width].iter().cloned();
+            columns.chain(deleted(tuple)).collect()
+        });
+        let tuples = tuples.collect();
         output.push(Batch::new(tuples));
         Ok(())
     }
@@ -102,5 +110,10 @@ impl Operator for ToStream {
 
     fn aborted(&mut self) {
         self.held_watermark = None;
+    }
+
+    fn redefined(&mut self) -> Result<()> {
+        self.table = current_of(&self.name, &self.table, extends)?;
+        Ok(())
     }
 }

@@ -9,11 +9,14 @@
 //! - Stateless between batches: an abort needs no action here.
 
 use crate::element::{Batch, Tuple};
-use crate::error::Result;
-use crate::operators::{Context, Operator, Output};
+use crate::error::{Error, Result};
+use crate::operators::{Context, Operator, Output, current_of};
 use entresol_tables::{Column, DataType, Schema, Table, Value};
 use entresol_transactions::Vote;
 use std::sync::Arc;
+
+/// Reason for which a table cannot be written by a stream.
+pub(crate) const HAS_RULES: &str = "the table has defaults or checks, which streams do not compute yet";
 
 type Predicate = Box<dyn FnMut(&[Value]) -> bool + Send>;
 
@@ -124,6 +127,8 @@ fn accepts(to: DataType, from: DataType) -> bool {
 pub(crate) struct ToTableOperator {
     pub(crate) name: String,
     pub(crate) table: Arc<Table>,
+    /// Columns of the tuples.
+    pub(crate) columns: Vec<Column>,
     pub(crate) mapping: Mapping,
     pub(crate) insert: bool,
     pub(crate) delete_when: Option<Predicate>,
@@ -201,6 +206,17 @@ impl Operator for ToTableOperator {
 
     fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
         context.transaction.vote(self.table.state().id(), Vote::Commit)?;
+        Ok(())
+    }
+
+    fn redefined(&mut self) -> Result<()> {
+        let table = current_of(&self.name, &self.table, |_, _| true)?;
+        let refused = |reason| Error::Tuple { operator: self.name.clone(), reason };
+        if !table.is_plain() {
+            return Err(refused(HAS_RULES.to_owned()));
+        }
+        self.mapping = Mapping::new(table.name(), table.schema(), &self.columns).map_err(refused)?;
+        self.table = table;
         Ok(())
     }
 }

@@ -5,6 +5,8 @@
 //!   upstream, where the event time is the least, over the sources, of the greatest one that each has sent: a
 //!   slower source loses nothing. Sources that have ended, or send nothing for a while, do not count. It
 //!   never decreases. A window is closed once the watermark has reached its end.
+//! - An event time further ahead of the clock than the window's limit moves no watermark: one wrong clock must
+//!   not close the windows of all others. Its tuple is counted, and waits in its window.
 //! - A tuple whose window is closed is late: it is counted and dropped. Whether a tuple is late depends on
 //!   the tuples before it only, not on batches or transaction boundaries.
 //! - A closed window sends one tuple per group: group columns, window_start, window_end, results; windows in
@@ -17,7 +19,7 @@
 use crate::element::{Batch, Tuple};
 use crate::error::{Error, Result};
 use crate::operators::window_state::WindowState;
-use crate::operators::{Context, Operator, Output};
+use crate::operators::{Context, Operator, Output, current_of};
 use entresol_tables::{Table, Value};
 use entresol_transactions::Vote;
 use std::sync::Arc;
@@ -32,12 +34,23 @@ pub struct Tumbling {
     pub size: Duration,
     /// Allowed lateness: a tuple that is behind the greatest event time by no more than this is not late.
     pub lateness: Duration,
+    /// Maximum time ahead of the clock of an event time that moves the watermark.
+    pub future_limit: Duration,
 }
+
+/// Default of [`Tumbling::future_limit`].
+const FUTURE_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Tumbling {
     /// Windows of `size`, without lateness.
     pub fn new(time: &str, size: Duration) -> Tumbling {
-        Tumbling { time: time.to_owned(), size, lateness: Duration::ZERO }
+        Tumbling { time: time.to_owned(), size, lateness: Duration::ZERO, future_limit: FUTURE_LIMIT }
+    }
+
+    /// Sets how far ahead of the clock an event time may be to move the watermark; the default is a day.
+    pub fn future_limit(mut self, future_limit: Duration) -> Tumbling {
+        self.future_limit = future_limit;
+        self
     }
 
     /// Sets the allowed lateness of tuples out of order.
@@ -52,12 +65,18 @@ impl Tumbling {
 pub(crate) struct WindowSpan {
     pub(crate) size_us: i64,
     pub(crate) lateness_us: i64,
+    pub(crate) future_us: i64,
 }
 
 impl WindowSpan {
     /// Returns the start of the window that contains an event time.
     pub(crate) fn start_of(&self, time_us: i64) -> i64 {
         time_us.div_euclid(self.size_us).saturating_mul(self.size_us)
+    }
+
+    /// Returns true for an event time that is too far ahead of the clock to be believed.
+    pub(crate) fn is_future(&self, time_us: i64, now_us: i64) -> bool {
+        time_us > now_us.saturating_add(self.future_us)
     }
 
     /// Returns the watermark after an event time was seen.
@@ -194,10 +213,15 @@ impl Operator for WindowAggregate {
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         let before = self.load(context)?;
         let mut watermark = before;
-        let mut late = 0;
+        let (mut late, mut future) = (0, 0);
         for tuple in batch.iter() {
             let time_us = self.time_of(tuple)?;
             let start = self.span.start_of(time_us);
+            if self.span.is_future(time_us, context.now_us) {
+                future += 1;
+                self.state.add(context.transaction, start, tuple)?;
+                continue;
+            }
             let reached = self.progress.advance(context, time_us);
             if start.saturating_add(self.span.size_us) <= watermark {
                 late += 1;
@@ -207,6 +231,7 @@ impl Operator for WindowAggregate {
             watermark = watermark.max(self.span.watermark_after(reached));
         }
         context.count_late(late);
+        context.count_future(future);
         if watermark > before {
             self.watermark = Some(watermark);
             self.close_until(context, watermark, output)?;
@@ -244,6 +269,11 @@ impl Operator for WindowAggregate {
     fn committed(&mut self) -> Result<()> {
         self.stored_watermark = self.watermark.unwrap_or(self.stored_watermark);
         self.progress.committed();
+        Ok(())
+    }
+
+    fn redefined(&mut self) -> Result<()> {
+        self.state.table = current_of(&self.name, &self.state.table, |old, new| old == new)?;
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! Sinks: destinations of tuples outside the database.
 //!
 //! A sink is called after the transaction of its tuples has committed, in order, never for an aborted one. A
-//! crash right after a commit may lose that transaction's tuples outside: at most once. See
+//! crash right after a commit may lose that transaction's tuples outside: at most once. So may an error of
+//! the sink; the topology goes on, and calls it again for the next transaction. See
 //! [`crate::operators`] for the operators before it.
 
 pub(crate) mod channel;

@@ -87,6 +87,11 @@ impl Lineage {
 }
 
 impl Table {
+    /// Definition that the catalog has now; `None` once the table is dropped.
+    pub fn current(&self) -> Option<Arc<Table>> {
+        self.lineage().current.read().upgrade().filter(|table| !table.state().is_dropped())
+    }
+
     /// Definition through which the transaction has to write: `None` if it is this one.
     pub(crate) fn writer(&self, tx: &Transaction) -> Result<Option<Arc<Table>>> {
         if self.validity().admits_writer(self.name(), tx)? {

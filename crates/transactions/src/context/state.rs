@@ -268,7 +268,8 @@ impl State {
         })
     }
 
-    pub(crate) fn is_dropped(&self) -> bool {
+    /// Returns true once it was dropped.
+    pub fn is_dropped(&self) -> bool {
         self.dropped_at.load(Ordering::SeqCst) != INFINITY
     }
 
