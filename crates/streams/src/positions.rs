@@ -9,7 +9,9 @@
 
 use crate::error::{Error, Result};
 use crate::sources::Position;
-use entresol_tables::{Catalog, Column, DataType, Row, Schema, Table, TableOptions, Value};
+use entresol_tables::{
+    Catalog, Column, DataType, Row, Schema, Table, TableDefinition, TableOptions, Value, Verify,
+};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
@@ -22,7 +24,6 @@ pub const WATERMARKS_TABLE: &str = "streams_watermarks";
 pub(crate) fn open_tables(catalog: &Catalog) -> Result<(Arc<Table>, Arc<Table>)> {
     let bigint = |name: &str| Column::new(name, DataType::BigInt).not_null();
     let varchar = |name: &str| Column::new(name, DataType::Varchar).not_null();
-    let options = || TableOptions { if_not_exists: true, ..TableOptions::default() };
     let columns = vec![
         varchar("topology"),
         varchar("source"),
@@ -36,9 +37,38 @@ pub(crate) fn open_tables(catalog: &Catalog) -> Result<(Arc<Table>, Arc<Table>)>
         vec![varchar("topology"), varchar("operator"), Column::new("watermark", DataType::Timestamp)];
     let watermarks = Schema::new(columns, &["topology", "operator"])?;
     Ok((
-        catalog.create_table(POSITIONS_TABLE, positions, options())?,
-        catalog.create_table(WATERMARKS_TABLE, watermarks, options())?,
+        open_owned(catalog, POSITIONS_TABLE, positions, None, TableOptions::default())?,
+        open_owned(catalog, WATERMARKS_TABLE, watermarks, None, TableOptions::default())?,
     ))
+}
+
+/// Creates a table that only a topology writes, or only topologies, if it is missing; takes over one that has
+/// no owner.
+pub(crate) fn open_owned(
+    catalog: &Catalog,
+    name: &str,
+    schema: Schema,
+    topology: Option<&str>,
+    options: TableOptions,
+) -> Result<Arc<Table>> {
+    let owner = topology.map_or("the topologies".to_owned(), |topology| format!("topology {topology}"));
+    let definition = TableDefinition { owner: Some(owner.clone()), ..TableDefinition::plain(schema) };
+    let options = TableOptions { if_not_exists: true, ..options };
+    let table = catalog.create_table_as(name, definition, options)?;
+    match &table.definition().owner {
+        Some(found) if *found == owner => Ok(table),
+        Some(found) => Err(Error::InvalidTopology {
+            topology: topology.unwrap_or_default().to_owned(),
+            reason: format!("table {name} is state of {found}"),
+        }),
+        None => {
+            let own = |definition: &mut TableDefinition| {
+                definition.owner = Some(owner);
+                Ok(())
+            };
+            Ok(catalog.redefine(name, None::<Verify<'_, entresol_tables::Error>>, own)?)
+        }
+    }
 }
 
 /// Stored progress of a source.

@@ -208,10 +208,25 @@ impl TopologyBuilder {
         for (name, schema) in std::mem::take(&mut graph.planned) {
             let exists = self.catalog.table(&name).is_ok();
             let options = TableOptions { group: self.group, if_not_exists: true, ..TableOptions::default() };
-            self.catalog.create_table(&name, schema, options)?;
+            if graph.is_state(&name) {
+                positions::open_owned(&self.catalog, &name, schema, Some(&self.name), options)?;
+            } else {
+                self.catalog.create_table(&name, schema, options)?;
+            }
             if !exists {
                 created.push(name);
             }
+        }
+        for writer in graph.writers.iter().filter(|writer| !writer.is_to_table) {
+            // One that existed may have been made without an owner, or have another.
+            let schema = self.catalog.table(&writer.table)?.schema().as_ref().clone();
+            positions::open_owned(
+                &self.catalog,
+                &writer.table,
+                schema,
+                Some(&self.name),
+                TableOptions::default(),
+            )?;
         }
         let (positions, watermarks) = positions::open_tables(&self.catalog)?;
         let sources = graph.sources_by_node(&order);

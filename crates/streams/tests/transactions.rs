@@ -621,3 +621,37 @@ fn a_failing_sink_loses_its_transactions_and_stops_nobody() {
     let meters: Vec<Value> = sent.flatten().collect();
     assert_eq!(meters, [0, 1, 2, 3, 6, 7, 8, 9].map(Value::Int));
 }
+
+#[test]
+fn a_state_belongs_to_its_topology() {
+    let catalog = volatile();
+    let build = |name: &str| {
+        let topology = Topology::builder(name, &catalog);
+        let source = GeneratorSource::new(reading_columns(), |n| (n < 3).then(|| reading(1, n as i64, 1.0)));
+        let window = Tumbling::new("at", Duration::from_secs(10));
+        topology
+            .source("s", source)
+            .window(window)
+            .aggregate(&[Aggregate::count()], "open")
+            .to_table("counted");
+        topology.build()
+    };
+    build("first").unwrap().run().unwrap();
+    let owner = |table: &str| catalog.table(table).unwrap().definition().owner.clone();
+    assert_eq!(owner("open").as_deref(), Some("topology first"));
+    assert_eq!(owner("streams_positions").as_deref(), Some("the topologies"));
+    assert_eq!(owner("counted"), None, "anyone may write a target");
+    let error = build("second").err().unwrap().to_string();
+    assert_eq!(error, "topology second: table open is state of topology first");
+    build("first").unwrap().run().unwrap();
+
+    // One of an earlier release has no owner: its topology takes it over.
+    catalog
+        .redefine("open", None::<Verify<'_, Error>>, |definition| {
+            definition.owner = None;
+            Ok(())
+        })
+        .unwrap();
+    build("second").unwrap();
+    assert_eq!(owner("open").as_deref(), Some("topology second"));
+}

@@ -61,7 +61,16 @@ pub(crate) fn inserted_table(catalog: &Catalog, insert: &Insert) -> Result<Arc<T
 
 /// Table that a statement writes.
 pub(crate) fn written(catalog: &Catalog, verb: &str, name: &str) -> Result<Arc<Table>> {
-    catalog.table(name).map_err(|error| not_written(catalog, verb, name).unwrap_or_else(|| error.into()))
+    let table = catalog.table(name);
+    let table = table.map_err(|error| not_written(catalog, verb, name).unwrap_or_else(|| error.into()))?;
+    match &table.definition().owner {
+        None => Ok(table),
+        Some(owner) => {
+            let message =
+                format!("cannot {verb} table \"{name}\": it is state of {owner}, which alone writes it");
+            Err(Error::coded("55000", message))
+        }
+    }
 }
 
 /// Source of an INSERT.

@@ -91,9 +91,10 @@ pub(crate) fn recognise(catalog: &Catalog, zone: &Zone, command: &Command) -> Op
     }
 }
 
-/// Returns true if a write by key needs nothing else: no index maintenance, checks or generated values.
+/// Returns true if statements may write the rows, and a write by key needs nothing else: no checks or generated
+/// values.
 fn plain_rows(table: &Table) -> bool {
-    table.is_plain()
+    table.is_plain() && table.definition().owner.is_none()
 }
 
 fn select(catalog: &Catalog, zone: &Zone, query: &Query) -> Option<Point> {

@@ -185,3 +185,38 @@ async fn a_kill_loses_no_view_and_repeats_no_value() {
     }
     assert_eq!(one(&mut session, "SELECT max(id) FROM t").await, "63");
 }
+
+#[tokio::test]
+async fn a_table_with_an_owner_is_read_by_all_and_written_by_no_statement() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    for sql in ["CREATE TABLE open (id INT PRIMARY KEY, n INT)", "INSERT INTO open VALUES (1, 1), (2, 2)"] {
+        session.execute(sql).await.unwrap();
+    }
+    let own = |definition: &mut entresol_tables::TableDefinition| {
+        definition.owner = Some("topology metering".to_owned());
+        Ok(())
+    };
+    let verify = None::<entresol_tables::Verify<'_, entresol_tables::Error>>;
+    database.catalog().redefine("open", verify, own).unwrap();
+    let refused = "it is state of topology metering, which alone writes it";
+    for (sql, verb) in [
+        ("INSERT INTO open VALUES (3, 3)", "insert into"),
+        ("INSERT INTO open SELECT 3, 3", "insert into"),
+        ("UPDATE open SET n = 5 WHERE id = 1", "update"),
+        ("UPDATE open SET n = n + 1", "update"),
+        ("DELETE FROM open WHERE id = 1", "delete from"),
+        ("DELETE FROM open", "delete from"),
+        ("TRUNCATE open", "delete from"),
+    ] {
+        let error = session.execute(sql).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot {verb} table \"open\": {refused}"), "{sql}");
+        assert_eq!(error.sqlstate(), "55000");
+    }
+    let error = copy_in(&mut session, "COPY open FROM STDIN", b"3\t3\n").await.unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot copy to table \"open\": {refused}"));
+    assert!(session.prepare("DELETE FROM open WHERE id = $1", &[]).await.is_err());
+    let found = session.query("SELECT sum(n) FROM open WHERE id IN (1, 2)").await.unwrap();
+    assert_eq!(rows(&found), ["3"]);
+    session.execute("DROP TABLE open").await.unwrap();
+}

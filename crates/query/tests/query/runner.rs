@@ -123,13 +123,17 @@ impl TestDatabase {
         self.open();
     }
 
+    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
+        self.catalog.as_ref().unwrap()
+    }
+
     pub(crate) fn session(&self) -> Session {
         let options = SessionOptions {
             durability: self.configuration.durability,
             target_partitions: Some(self.configuration.target_partitions),
             ..SessionOptions::default()
         };
-        Session::new(Arc::clone(self.catalog.as_ref().unwrap()), options)
+        Session::new(Arc::clone(self.catalog()), options)
     }
 }
 

@@ -35,7 +35,8 @@ const SECTION_KEY_NAME: u8 = 4;
 const SECTION_CHECKS: u8 = 5;
 const SECTION_INDEXES: u8 = 6;
 const SECTION_PLACEMENT: u8 = 7;
-const SECTIONS: usize = SECTION_PLACEMENT as usize + 1;
+const SECTION_OWNER: u8 = 8;
+const SECTIONS: usize = SECTION_OWNER as usize + 1;
 
 const FLAG_UNIQUE: u8 = 1;
 const FLAG_CONSTRAINT: u8 = 2;
@@ -80,6 +81,9 @@ pub struct TableDefinition {
     pub indexes: Vec<IndexDefinition>,
     /// Requested placement of the table, with its indexes and its version history; it never changes.
     pub placement: TierChoice,
+    /// Owner, which alone writes its rows: the topology whose state it is. Others read them. The tables trust
+    /// their callers with that.
+    pub owner: Option<String>,
 }
 
 impl TableDefinition {
@@ -94,6 +98,7 @@ impl TableDefinition {
             checks: Vec::new(),
             indexes: Vec::new(),
             placement: TierChoice::Auto,
+            owner: None,
         }
     }
 
@@ -196,6 +201,7 @@ impl TableDefinition {
     /// | 5 | per check: name, SQL text |
     /// | 6 | per index: name, flags (1: 1 unique, 2 constraint, 4 primary key), state (4), number of columns (1), columns (2 each) |
     /// | 7 | placement (1 byte): 1 `dram`, 2 `pmem`, 3 `disk`; absent: `auto` |
+    /// | 8 | name of the owner; absent if all may write |
     ///
     /// A string is its length (4) and its UTF-8. Sections without content are absent. `states` are those of
     /// the indexes.
@@ -235,6 +241,7 @@ impl TableDefinition {
         }
         section(&mut bytes, SECTION_INDEXES, &part);
         section(&mut bytes, SECTION_PLACEMENT, placement_code(self.placement).as_slice());
+        section(&mut bytes, SECTION_OWNER, self.owner.as_deref().unwrap_or_default().as_bytes());
         if bytes.len() > DEFINITION_BYTES_MAX {
             return Err(invalid(format!(
                 "the definition takes {} bytes, at most {DEFINITION_BYTES_MAX} are possible",
@@ -346,6 +353,9 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, Vec<u32>)>> {
         let is_meant = |choice: &TierChoice| placement_code(*choice).as_slice() == code;
         definition.placement = TierChoice::ALL.into_iter().find(is_meant)?;
     }
+    if let Some(owner) = part(SECTION_OWNER) {
+        definition.owner = Some(std::str::from_utf8(owner).ok()?.to_owned());
+    }
     let mut reader = Reader(part(SECTION_DEFAULTS).unwrap_or_default());
     while !reader.0.is_empty() {
         let column = reader.short()?;
@@ -402,6 +412,7 @@ mod tests {
         };
         definition.indexes = vec![index("u", &[2, 1], true), index("i", &[1], false)];
         definition.placement = TierChoice::Disk;
+        definition.owner = Some("metering".to_owned());
         definition
     }
 
