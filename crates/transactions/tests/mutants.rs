@@ -22,7 +22,7 @@ type History = (&'static str, fn(&CrashOptions) -> entresol_memory::Result<Crash
 
 /// Each is long enough that what it is about grows, shrinks and is used again.
 const HISTORIES: [History; 9] = [
-    ("commits, one group", |options| check_commits(Groups::One, 16, &rarely(options))),
+    ("commits, one group", |options| check_commits(Groups::One, 24, &rarely(options))),
     ("commits, two groups", |options| check_commits(Groups::Two, 8, &rarely(options))),
     ("out of place", |options| check_commits_with(Groups::One, OUT_OF_PLACE, 16, &rarely(options))),
     ("past", |options| check_past(Groups::One, ContextOptions::default(), 16, &rarely(options))),
