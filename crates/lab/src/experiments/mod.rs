@@ -27,6 +27,8 @@ mod recovery;
 mod scan_rate;
 #[cfg(feature = "database")]
 pub mod small_memory;
+#[cfg(feature = "database")]
+mod stream_rate;
 mod time_travel;
 #[cfg(feature = "database")]
 mod wire_rate;
@@ -84,6 +86,12 @@ pub const ALL: &[Experiment] = &[
         name: "scan-rate",
         about: "a row table read by one thread and by two: sums, counts, groups, the latest rows",
         run: scan_rate::run,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "stream-rate",
+        about: "topologies on one thread: filter and map, tumbling aggregates, transactions of one tuple",
+        run: stream_rate::run,
     },
     #[cfg(feature = "database")]
     Experiment {

@@ -80,6 +80,11 @@ impl GroupMap {
         at
     }
 
+    /// Returns true if a group was touched since they were taken.
+    pub(crate) fn is_touched(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
     /// Returns the accumulators of a group for modification.
     pub(crate) fn touch(&mut self, at: u32) -> &mut [Accumulator] {
         let group = &mut self.groups[at as usize];

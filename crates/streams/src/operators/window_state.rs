@@ -46,6 +46,8 @@ pub(crate) struct WindowState {
     /// At most [`GROUPS_IN_DRAM_MAX`], at least 1.
     pub(crate) groups_max: usize,
     windows: BTreeMap<i64, OpenWindow>,
+    /// Starts of the windows with touched groups; some may be closed since.
+    touched: Vec<i64>,
     groups: usize,
     /// Bytes of the groups, and the bytes reserved for them.
     bytes: usize,
@@ -80,6 +82,7 @@ impl WindowState {
             hash_seed,
             groups_max: groups_max.clamp(1, GROUPS_IN_DRAM_MAX),
             windows: BTreeMap::new(),
+            touched: Vec::new(),
             groups: 0,
             bytes: 0,
             memory: memory.map(|memory| memory.empty(MemoryConsumer::StreamState)),
@@ -90,6 +93,7 @@ impl WindowState {
     /// Drops all state in DRAM.
     pub(crate) fn forget(&mut self) {
         self.windows.clear();
+        self.touched.clear();
         self.groups = 0;
         self.bytes = 0;
         self.memory.iter_mut().for_each(MemoryReservation::clear);
@@ -158,6 +162,9 @@ impl WindowState {
             None => self.add_group(tx, start, hash, tuple)?,
         };
         let window = open_window(&mut self.windows, &self.name, start)?;
+        if !window.groups.is_touched() {
+            self.touched.push(start);
+        }
         let accumulators = window.groups.touch(at);
         for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
             let added = aggregate.add(accumulator, tuple);
@@ -235,7 +242,7 @@ impl WindowState {
 
     /// Writes the touched groups of all windows.
     pub(crate) fn write_touched(&mut self, tx: &Transaction) -> Result<()> {
-        let starts: Vec<i64> = self.windows.keys().copied().collect();
+        let starts = std::mem::take(&mut self.touched);
         starts.into_iter().try_for_each(|start| self.write_window(tx, start))
     }
 

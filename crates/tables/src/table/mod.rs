@@ -43,6 +43,9 @@ use std::sync::Arc;
 /// Number of rows that are encoded between two checks for cancellation.
 const ROWS_PER_CHECK: usize = 256;
 
+/// Least number of rows that are written in the order of their keys.
+const SORTED_ROWS_MIN: usize = 64;
+
 /// Table of a [`crate::Catalog`].
 #[derive(Debug)]
 pub struct Table {
@@ -359,18 +362,23 @@ impl Table {
         Ok(EncodedRows { keys, values, entries })
     }
 
+    /// Writes rows; of several with one key the last one stays.
     pub(crate) fn write_all(
         &self,
         tx: &Transaction,
         keys: &[KeyBytes],
         values: &EncodedValues,
     ) -> Result<()> {
-        for (chunk, keys) in keys.chunks(ROWS_PER_CHECK).enumerate() {
-            if chunk > 0 {
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        // A write set takes ascending keys at the least cost.
+        if keys.len() >= SORTED_ROWS_MIN && !keys.is_sorted() {
+            order.sort_by(|first, second| keys[*first].cmp(&keys[*second]));
+        }
+        for (number, rows) in order.chunks(ROWS_PER_CHECK).enumerate() {
+            if number > 0 {
                 tx.check_running()?;
             }
-            let numbered = keys.iter().zip(chunk * ROWS_PER_CHECK..);
-            tx.write_many(&self.state, numbered.map(|(key, row)| (&key[..], values.get(row))))?;
+            tx.write_many(&self.state, rows.iter().map(|row| (&keys[*row][..], values.get(*row))))?;
         }
         Ok(())
     }

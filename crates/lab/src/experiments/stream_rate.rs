@@ -1,0 +1,155 @@
+//! Topologies on one thread: tuples a second through a filter and a map, through tumbling aggregates into a
+//! table, and in transactions of one tuple. Domain `journal`, durability `none`.
+//!
+//! Tuples are drawn by a generator, which is part of the time. Windows are of ten seconds; a tuple comes each
+//! 20 microseconds of event time, so a window has 500,000 tuples, and the last one is closed at the end.
+
+use crate::asked::Asked;
+use crate::measure::median;
+use crate::report::Report;
+use crate::{Error, RunOptions};
+use entresol::streams::{Aggregate, Boundary, GeneratorSource, Stream, ToTable, Topology, Tumbling, Tuple};
+use entresol::{Column, DataType, Database, Durability, Options, ScanRange, Value};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+const TUPLE_US: u64 = 20;
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Work of a topology.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// Of a thousand tuples one is written.
+    FilterAndMap,
+    /// Count, sum and mean of so many groups, into a table.
+    Aggregate { groups: u64, text_key: bool },
+    /// Each tuple into a table of a thousand rows.
+    Write,
+}
+
+struct Case {
+    name: &'static str,
+    work: Work,
+    /// Tuples of a transaction.
+    every: usize,
+    /// Tuples, at full size.
+    tuples: u64,
+    /// Million tuples a second.
+    asked: f64,
+}
+
+const CASES: [Case; 5] = [
+    Case { name: "filter and map", work: Work::FilterAndMap, every: 1000, tuples: 4_000_000, asked: 100.0 },
+    Case {
+        name: "A: tumbling aggregate, 1,000 groups",
+        work: Work::Aggregate { groups: 1000, text_key: false },
+        every: 1000,
+        tuples: 2_000_000,
+        asked: 8.0,
+    },
+    Case {
+        name: "B: the same, VARCHAR key",
+        work: Work::Aggregate { groups: 1000, text_key: true },
+        every: 1000,
+        tuples: 2_000_000,
+        asked: 6.0,
+    },
+    Case {
+        name: "C: 100,000 groups",
+        work: Work::Aggregate { groups: 100_000, text_key: false },
+        every: 1000,
+        tuples: 500_000,
+        asked: 3.0,
+    },
+    Case { name: "transactions of one tuple", work: Work::Write, every: 1, tuples: 200_000, asked: 0.5 },
+];
+
+/// Runs the experiment.
+pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
+    for case in &CASES {
+        let tuples = if options.quick { (case.tuples / 100).min(20_000) } else { case.tuples };
+        let mut rates = Vec::new();
+        for _ in 0..if options.quick { 1 } else { 3 } {
+            rates.push(measure(case, tuples, options, report)?);
+        }
+        let rate = median(&rates);
+        report.row(json!({ "case": case.name, "tuples": tuples, "million_tuples_per_s": rate }));
+        report.asked(Asked::at_least(case.name, rate, case.asked).unit("M tuples/s"));
+    }
+    Ok(())
+}
+
+fn columns(text_key: bool) -> Vec<Column> {
+    vec![
+        Column::new("meter", if text_key { DataType::Varchar } else { DataType::Int }).not_null(),
+        Column::new("at", DataType::Timestamp).not_null(),
+        Column::new("power", DataType::Double).not_null(),
+    ]
+}
+
+/// Million tuples a second of one run.
+fn measure(case: &Case, tuples: u64, options: &RunOptions, report: &mut Report) -> Result<f64, Error> {
+    let failed = |error: entresol::streams::Error| Error::Invalid(format!("{}: {error}", case.name));
+    let dir = options.database_dir()?;
+    let database = Database::open(dir.path().join("db"), Options::default())?;
+    let topology = Topology::builder("rate", database.catalog())
+        .boundary(Boundary::Every(case.every))
+        .durability(Durability::None);
+    let (groups, text_key) = match case.work {
+        Work::Aggregate { groups, text_key } => (groups, text_key),
+        Work::FilterAndMap | Work::Write => (1000, false),
+    };
+    // A multiplier without common divisors: all groups come in turn, not in their order.
+    let key = move |n: u64| n.wrapping_mul(7919) % groups;
+    let source = GeneratorSource::new(columns(text_key), move |n| {
+        let meter = key(n);
+        let meter = if text_key {
+            Value::from(format!("meter {meter:05}").as_str())
+        } else {
+            Value::Int(meter as i32)
+        };
+        let at = Value::Timestamp((n * TUPLE_US) as i64);
+        (n < tuples).then(|| -> Tuple { vec![meter, at, Value::Double(n as f64)] })
+    });
+    let stream = topology.source("readings", source);
+    let written = into_table(&stream, case.work);
+    let topology = topology.build().map_err(failed)?;
+    let begin = Instant::now();
+    let ran = topology.run().map_err(failed)?;
+    let s = begin.elapsed().as_secs_f64();
+    report.check(&format!("{}: every tuple counts once", case.name), {
+        let tx = database.begin()?;
+        let rows = database.catalog().table("written")?.scan(ScanRange::full()).rows(&tx)?;
+        ran.tuples == tuples && written(&rows, tuples)
+    });
+    database.close()?;
+    Ok(tuples as f64 / s / 1e6)
+}
+
+/// Adds the work behind a stream; returns what its table must hold.
+fn into_table(stream: &Stream, work: Work) -> fn(&[Vec<Value>], u64) -> bool {
+    match work {
+        Work::FilterAndMap => {
+            let few = stream.filter(|tuple| matches!(tuple[0], Value::Int(0)));
+            let doubled = few.map(columns(false), |tuple| {
+                let power = if let Value::Double(power) = tuple[2] { power } else { 0.0 };
+                vec![tuple[0].clone(), tuple[1].clone(), Value::Double(2.0 * power)]
+            });
+            doubled.to_table(ToTable::upsert("written").key(&["meter", "at"]));
+            |rows, tuples| rows.len() as u64 == tuples.div_ceil(1000)
+        }
+        Work::Aggregate { .. } => {
+            let aggregates = [Aggregate::count(), Aggregate::sum("power"), Aggregate::avg("power")];
+            let windows = stream.filter(|tuple| !tuple[2].is_null()).window(Tumbling::new("at", WINDOW));
+            windows.group_by(&["meter"]).aggregate(&aggregates, "open_windows").to_table("written");
+            |rows, tuples| {
+                let counts = rows.iter().map(|row| if let Value::BigInt(count) = row[3] { count } else { 0 });
+                counts.sum::<i64>() as u64 == tuples
+            }
+        }
+        Work::Write => {
+            stream.to_table(ToTable::upsert("written").key(&["meter"]));
+            |rows, tuples| rows.len() as u64 == tuples.min(1000)
+        }
+    }
+}
