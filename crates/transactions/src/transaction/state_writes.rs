@@ -23,8 +23,9 @@ pub(crate) type Written = Option<Box<[u8]>>;
 const FEW_MAX: usize = 32;
 /// Room that the array begins with.
 const FEW_MIN: usize = 8;
-/// Bytes of a chunk of an arena.
-const CHUNK_BYTES: usize = 256 << 10;
+/// Bytes of the first chunk of an arena. Each chunk has twice the bytes of the one before, up to the maximum.
+const CHUNK_BYTES_MIN: usize = 8 << 10;
+const CHUNK_BYTES_MAX: usize = 256 << 10;
 
 /// A key of the array and the write under it.
 pub(crate) struct WrittenKey {
@@ -84,7 +85,8 @@ impl Arena {
     fn push(&mut self, value: &[u8]) -> Place {
         let has_room = |chunk: &Vec<u8>| chunk.capacity() - chunk.len() >= value.len();
         if !self.0.last().is_some_and(has_room) {
-            self.0.push(Vec::with_capacity(CHUNK_BYTES.max(value.len())));
+            let usual = CHUNK_BYTES_MIN << self.0.len().min(16);
+            self.0.push(Vec::with_capacity(usual.min(CHUNK_BYTES_MAX).max(value.len())));
         }
         let chunk = self.0.len() - 1;
         let bytes = &mut self.0[chunk];
@@ -102,15 +104,13 @@ impl Arena {
         &mut self.0[chunk as usize][start as usize..][..bytes as usize]
     }
 
-    /// Releases the last value that is there.
+    /// Releases the room of a value, if it is at the end. All values that were pushed after it are gone.
     fn pop(&mut self, Place { chunk, start, bytes }: Place) {
         let is_last =
             self.0.len() == chunk as usize + 1 && self.0[chunk as usize].len() == (start + bytes) as usize;
+        // The chunk stays: values of no bytes may be in it.
         if is_last {
             self.0[chunk as usize].truncate(start as usize);
-            if start == 0 {
-                self.0.pop();
-            }
         }
     }
 }
@@ -154,7 +154,9 @@ impl Run {
     fn remove(&mut self, at: usize) -> (usize, usize) {
         let entry = self.entries.remove(at);
         let bytes = self.value(&entry).map_or(0, <[u8]>::len);
-        if let RunValue::InArena(place) = entry.value {
+        if let RunValue::InArena(place) = entry.value
+            && at == self.entries.len()
+        {
             self.arena.pop(place);
         }
         (entry.key.len(), bytes)
@@ -472,6 +474,23 @@ mod tests {
                 prop_assert_eq!(found(Direction::Backward), expected);
             }
         }
+    }
+
+    #[test]
+    fn values_of_no_bytes_stay_when_later_ones_are_taken_back() {
+        let mut writes = StateWrites::new();
+        let key = |number: u64| KeyBytes::from_slice(&number.to_be_bytes());
+        for number in 0..100 {
+            writes.put(key(number), Some(b""), |_| ());
+        }
+        writes.put(key(100), Some(b"last"), |_| ());
+        assert_eq!(writes.remove(&key(10)), Some(0));
+        for bytes in [4, 0, 0] {
+            assert_eq!(writes.pop(), Some((8, bytes)));
+        }
+        writes.put(key(200), Some(b"new"), |_| ());
+        let values: Vec<_> = writes.iter().map(|(_, value)| value.map(<[u8]>::len)).collect();
+        assert_eq!(values, [vec![Some(0); 97], vec![Some(3)]].concat());
     }
 
     #[test]
