@@ -54,6 +54,7 @@ mod view;
 pub use batch::arrow_type;
 pub use batch::builder::ColumnBuilder;
 pub use batch::decode::StoredRows;
+pub use batch::encode::fitted_texts;
 pub use batch::rows::{batch_to_rows, rows_to_batch};
 pub use catalog::{
     Alteration, Catalog, NewSequence, RelationKind, Retention, TABLE_NAME_BYTES_MAX, TABLES_MAX,

@@ -31,7 +31,7 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::LogicalPlan;
-use entresol_tables::{Row, Table, batch_to_rows};
+use entresol_tables::{Row, Table, batch_to_rows, fitted_texts};
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 use std::sync::Arc;
@@ -103,16 +103,22 @@ impl TableWriter {
     }
 
     /// Batch of the visible columns from arrays of the given ones, of exactly their types: with the defaults
-    /// of the others, and after a check of NOT NULL.
+    /// of the others, strings as their columns store them, and after a check of NOT NULL.
     fn completed(&self, given: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
         let mut arrays: Vec<Option<ArrayRef>> = vec![None; self.schema.fields().len()];
         let defaults = self.rules.as_ref().map_or(Ok(Vec::new()), |rules| rules.defaults.arrays(rows))?;
         for (column, array) in defaults.into_iter().chain(self.given.iter().copied().zip(given)) {
             arrays[column] = Some(array);
         }
-        let fields = self.schema.fields().iter().zip(arrays);
-        let arrays = fields.map(|(field, array)| {
+        let columns = self.table.schema().visible_columns();
+        let fields = self.schema.fields().iter().zip(columns).zip(arrays);
+        let arrays = fields.map(|((field, column), array)| {
             let array = array.unwrap_or_else(|| new_null_array(field.data_type(), rows));
+            let array = if column.modifier.limits_text() {
+                fitted_texts(self.table.name(), column, &array)?.unwrap_or(array)
+            } else {
+                array
+            };
             if !field.is_nullable() && array.null_count() > 0 {
                 let (table, column) = (self.table.name().to_owned(), field.name().clone());
                 return Err(entresol_tables::Error::NotNull { table, column }.into());

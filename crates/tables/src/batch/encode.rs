@@ -31,8 +31,8 @@ pub(crate) fn encode(
     Ok((encode_keys(table, schema, &columns, rows)?, encode_values(table, schema, &columns, rows)?))
 }
 
-/// Strings as their column stores them; none if they are that already.
-pub(crate) fn fitted(table: &str, column: &Column, array: &ArrayRef) -> Result<Option<ArrayRef>> {
+/// Strings as their column stores them; none if they are that already. An error for one that is too long.
+pub fn fitted_texts(table: &str, column: &Column, array: &ArrayRef) -> Result<Option<ArrayRef>> {
     let ColumnArray::Varchar(texts) = ColumnArray::new(table, column, array)? else { return Ok(None) };
     let mut changes = false;
     for text in texts.iter().flatten() {

@@ -346,7 +346,7 @@ impl Table {
             });
         }
         for &index in self.schema.length_limited() {
-            let fitted = encode::fitted(&self.name, &columns[index], &arrays[index])?;
+            let fitted = encode::fitted_texts(&self.name, &columns[index], &arrays[index])?;
             arrays[index] = fitted.unwrap_or_else(|| Arc::clone(&arrays[index]));
         }
         let (keys, values) = encode::encode(&self.name, &self.schema, &arrays)?;
