@@ -240,7 +240,9 @@ fn a_thread_prunes_a_history_however_long_it_is() {
     (0..3).for_each(|_| fill(&context, &state, 0..KEYS, Some(b"other")));
     let all = context.pool().stats().allocated_bytes;
     let reclaimer = Reclaimer::start(&context);
-    let is_pruned = || context.pool().stats().allocated_bytes < one + (all - one) / 10;
+    // On a busy machine the commits have pruned most of it already.
+    let allowed = ((all - one) / 10).max(64 << 10);
+    let is_pruned = || context.pool().stats().allocated_bytes < one + allowed;
     let pruned = (0..600).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         is_pruned()
