@@ -86,11 +86,6 @@ impl Graph {
         self.nodes.len() - 1
     }
 
-    /// Returns true if a table is the state of an operator.
-    pub(crate) fn is_state(&self, table: &str) -> bool {
-        self.writers.iter().any(|writer| !writer.is_to_table && writer.table == table)
-    }
-
     /// Stores the first error.
     pub(crate) fn report(&mut self, reason: impl Into<String>) {
         self.mistake.get_or_insert_with(|| reason.into());

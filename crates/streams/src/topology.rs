@@ -205,28 +205,24 @@ impl TopologyBuilder {
         order: Vec<usize>,
         created: &mut Vec<String>,
     ) -> Result<(Feed, Dataflow, Arc<Table>)> {
-        for (name, schema) in std::mem::take(&mut graph.planned) {
-            let exists = self.catalog.table(&name).is_ok();
-            let options = TableOptions { group: self.group, if_not_exists: true, ..TableOptions::default() };
-            if graph.is_state(&name) {
-                positions::open_owned(&self.catalog, &name, schema, Some(&self.name), options)?;
-            } else {
-                self.catalog.create_table(&name, schema, options)?;
+        let options = || TableOptions { group: self.group, if_not_exists: true, ..TableOptions::default() };
+        let mut note = |name: &str| {
+            if self.catalog.table(name).is_err() {
+                created.push(name.to_owned());
             }
-            if !exists {
-                created.push(name);
-            }
-        }
+        };
+        // One that exists may have been made without an owner, or have another.
         for writer in graph.writers.iter().filter(|writer| !writer.is_to_table) {
-            // One that existed may have been made without an owner, or have another.
-            let schema = self.catalog.table(&writer.table)?.schema().as_ref().clone();
-            positions::open_owned(
-                &self.catalog,
-                &writer.table,
-                schema,
-                Some(&self.name),
-                TableOptions::default(),
-            )?;
+            note(&writer.table);
+            let schema = match graph.planned.remove(&writer.table) {
+                Some(schema) => schema,
+                None => self.catalog.table(&writer.table)?.schema().as_ref().clone(),
+            };
+            positions::open_owned(&self.catalog, &writer.table, schema, Some(&self.name), options())?;
+        }
+        for (name, schema) in std::mem::take(&mut graph.planned) {
+            note(&name);
+            self.catalog.create_table(&name, schema, options())?;
         }
         let (positions, watermarks) = positions::open_tables(&self.catalog)?;
         let sources = graph.sources_by_node(&order);

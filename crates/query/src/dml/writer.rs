@@ -103,7 +103,8 @@ impl TableWriter {
     }
 
     /// Batch of the visible columns from arrays of the given ones, of exactly their types: with the defaults
-    /// of the others, strings as their columns store them, and after a check of NOT NULL.
+    /// of the others, strings as their columns store them if checks or clauses see them, and after a check of
+    /// NOT NULL.
     fn completed(&self, given: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
         let mut arrays: Vec<Option<ArrayRef>> = vec![None; self.schema.fields().len()];
         let defaults = self.rules.as_ref().map_or(Ok(Vec::new()), |rules| rules.defaults.arrays(rows))?;
@@ -111,10 +112,12 @@ impl TableWriter {
             arrays[column] = Some(array);
         }
         let columns = self.table.schema().visible_columns();
+        let sees_rows = self.rules.is_some() || self.conflict.is_some() || self.returning.is_some();
         let fields = self.schema.fields().iter().zip(columns).zip(arrays);
         let arrays = fields.map(|((field, column), array)| {
             let array = array.unwrap_or_else(|| new_null_array(field.data_type(), rows));
-            let array = if column.modifier.limits_text() {
+            // The table does it too, but later.
+            let array = if sees_rows && column.modifier.limits_text() {
                 fitted_texts(self.table.name(), column, &array)?.unwrap_or(array)
             } else {
                 array

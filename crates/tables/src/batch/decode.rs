@@ -25,6 +25,8 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer
 use arrow_schema::{DataType as ArrowType, SchemaRef};
 use std::sync::Arc;
 
+/// Stored bytes that make a batch, however few its rows.
+const BATCH_BYTES: usize = 4 << 20;
 /// Bytes of a row reserved at first.
 const ROW_BYTES_USUAL: usize = 96;
 
@@ -90,6 +92,11 @@ impl StoredRows {
         self.places.len()
     }
 
+    /// Returns true if they make a batch: so many rows, or 4 MiB as they are stored.
+    pub fn is_batch(&self, rows: usize) -> bool {
+        self.len() >= rows || self.bytes.len() >= BATCH_BYTES
+    }
+
     /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
@@ -139,12 +146,13 @@ impl StoredRows {
     }
 
     fn decode(&self) -> Result<Vec<ArrayRef>> {
-        let Some(layout) = self.common_layout()? else {
-            let columns = self.projection.iter().zip(self.arrow.fields());
-            return columns.map(|(&column, field)| self.by_rows(column, field.data_type())).collect();
-        };
+        let layout = self.common_layout()?;
         let columns = self.projection.iter().zip(self.arrow.fields());
-        columns.map(|(&column, field)| self.column(layout, column, field.data_type())).collect()
+        let decoded = columns.map(|(&column, field)| match layout {
+            Some(layout) => self.column(layout, column, field.data_type()),
+            None => self.by_rows(column, field.data_type()),
+        });
+        decoded.collect()
     }
 
     /// Layout of all rows, after a check of their lengths. None if they have several.

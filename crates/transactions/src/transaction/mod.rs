@@ -490,17 +490,38 @@ impl Transaction {
 
     /// Writes a value (None deletes the key) into the write set.
     pub fn write(&self, state: &Arc<State>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let key = state.normalise(key)?;
-        if let Some(value) = value
-            && value.len() > VALUE_BYTES_MAX
-        {
-            return Err(Error::ValueLength { bytes: value.len(), max: VALUE_BYTES_MAX });
+        self.write_each(state, std::iter::once((key, value)))
+    }
+
+    /// Writes values in their order, as by [`Transaction::write`]. After an error some of them are written.
+    pub fn write_many<'w>(
+        &self,
+        state: &Arc<State>,
+        mut writes: impl Iterator<Item = (&'w [u8], &'w [u8])>,
+    ) -> Result<()> {
+        if state.protocol() == Protocol::S2pl {
+            // A lock may have to be waited for.
+            return writes.try_for_each(|(key, value)| self.write(state, key, Some(value)));
         }
+        self.write_each(state, writes.map(|(key, value)| (key, Some(value))))
+    }
+
+    /// Writes values; only one of a state that locks its keys.
+    #[inline]
+    fn write_each<'w>(
+        &self,
+        state: &Arc<State>,
+        writes: impl Iterator<Item = (&'w [u8], Option<&'w [u8]>)>,
+    ) -> Result<()> {
         self.context.check_owns(state)?;
         if let Some(past) = &self.past {
             return Err(Error::ReadOnlyAsOf { at: utc(past.at()) });
         }
-        if state.protocol() == Protocol::S2pl {
+        let mut writes = writes.peekable();
+        if state.protocol() == Protocol::S2pl
+            && let Some((key, _)) = writes.peek()
+        {
+            let key = state.normalise(key)?;
             self.check_readable(state)?;
             self.lock(|locks, table| locks.write_key(table, state.id, &key))?;
         }
@@ -508,8 +529,15 @@ impl Transaction {
         pending.check_running()?;
         self.check_readable(state)?;
         self.check_not_superseded()?;
-        pending.writes.put(self.context.pool().memory(), state, key, value)?;
-        self.has_writes.store(true, Ordering::Release);
+        let memory = self.context.pool().memory();
+        for (key, value) in writes {
+            let bytes = value.map_or(0, <[u8]>::len);
+            if bytes > VALUE_BYTES_MAX {
+                return Err(Error::ValueLength { bytes, max: VALUE_BYTES_MAX });
+            }
+            pending.writes.put(memory, state, state.normalise(key)?, value)?;
+            self.has_writes.store(true, Ordering::Release);
+        }
         Ok(())
     }
 
@@ -525,34 +553,6 @@ impl Transaction {
             return Ok(false);
         }
         Ok(state.last_key()?.is_none_or(|last| is_above(&last)))
-    }
-
-    /// Writes values in their order, as by [`Transaction::write`]. After an error some of them are written.
-    pub fn write_many<'w>(
-        &self,
-        state: &Arc<State>,
-        mut writes: impl Iterator<Item = (&'w [u8], &'w [u8])>,
-    ) -> Result<()> {
-        if state.protocol() == Protocol::S2pl {
-            return writes.try_for_each(|(key, value)| self.write(state, key, Some(value)));
-        }
-        self.context.check_owns(state)?;
-        if let Some(past) = &self.past {
-            return Err(Error::ReadOnlyAsOf { at: utc(past.at()) });
-        }
-        let mut pending = self.pending.write();
-        pending.check_running()?;
-        self.check_readable(state)?;
-        self.check_not_superseded()?;
-        let memory = self.context.pool().memory();
-        for (key, value) in writes {
-            if value.len() > VALUE_BYTES_MAX {
-                return Err(Error::ValueLength { bytes: value.len(), max: VALUE_BYTES_MAX });
-            }
-            pending.writes.put(memory, state, state.normalise(key)?, Some(value))?;
-            self.has_writes.store(true, Ordering::Release);
-        }
-        Ok(())
     }
 
     /// Sets a savepoint to roll back to: the beginning of a statement.

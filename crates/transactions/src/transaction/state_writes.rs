@@ -11,8 +11,7 @@ use crate::transaction::scan::Direction;
 use entresol_structures::KeyBytes;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, btree_map};
-use std::iter::Peekable;
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// A written value; None deletes the key.
@@ -52,19 +51,19 @@ struct Many {
 
 /// Keys that came in ascending order.
 #[derive(Default)]
-pub(crate) struct Run {
+struct Run {
     entries: Vec<RunEntry>,
     arena: Arena,
 }
 
-pub(crate) struct RunEntry {
+struct RunEntry {
     key: KeyBytes,
     value: RunValue,
 }
 
 enum RunValue {
     InArena(Place),
-    /// It replaced a shorter one.
+    /// Replacement of a shorter one.
     Own(Box<[u8]>),
     Deleted,
 }
@@ -104,14 +103,10 @@ impl Arena {
         &mut self.0[chunk as usize][start as usize..][..bytes as usize]
     }
 
-    /// Releases the room of a value, if it is at the end. All values that were pushed after it are gone.
-    fn pop(&mut self, Place { chunk, start, bytes }: Place) {
-        let is_last =
-            self.0.len() == chunk as usize + 1 && self.0[chunk as usize].len() == (start + bytes) as usize;
-        // The chunk stays: values of no bytes may be in it.
-        if is_last {
-            self.0[chunk as usize].truncate(start as usize);
-        }
+    /// Releases the room of a value and of all that were pushed after it.
+    fn truncate(&mut self, Place { chunk, start, .. }: Place) {
+        self.0.truncate(chunk as usize + 1);
+        self.0[chunk as usize].truncate(start as usize);
     }
 }
 
@@ -154,10 +149,11 @@ impl Run {
     fn remove(&mut self, at: usize) -> (usize, usize) {
         let entry = self.entries.remove(at);
         let bytes = self.value(&entry).map_or(0, <[u8]>::len);
+        // The values in the arena are in the order of the keys.
         if let RunValue::InArena(place) = entry.value
             && at == self.entries.len()
         {
-            self.arena.pop(place);
+            self.arena.truncate(place);
         }
         (entry.key.len(), bytes)
     }
@@ -292,11 +288,7 @@ impl StateWrites {
     pub(crate) fn iter(&self) -> Iter<'_> {
         match &self.0 {
             Layout::Few(entries) => Iter::Few(entries.iter()),
-            Layout::Many(many) => Iter::Many {
-                run: &many.run,
-                entries: many.run.entries.iter().peekable(),
-                tree: many.tree.iter().peekable(),
-            },
+            Layout::Many(_) => Iter::Many(self.range(Bound::Unbounded, Bound::Unbounded, Direction::Forward)),
         }
     }
 
@@ -361,14 +353,10 @@ fn merged<'w>(
     })
 }
 
-/// See [`StateWrites::iter`].
+/// See [`StateWrites::iter`]; few keys cost no allocation.
 pub(crate) enum Iter<'w> {
     Few(std::slice::Iter<'w, WrittenKey>),
-    Many {
-        run: &'w Run,
-        entries: Peekable<std::slice::Iter<'w, RunEntry>>,
-        tree: Peekable<btree_map::Iter<'w, KeyBytes, Written>>,
-    },
+    Many(Box<dyn Iterator<Item = WrittenRef<'w>> + 'w>),
 }
 
 impl<'w> Iterator for Iter<'w> {
@@ -378,13 +366,7 @@ impl<'w> Iterator for Iter<'w> {
     fn next(&mut self) -> Option<Self::Item> {
         match self {
             Iter::Few(entries) => entries.next().map(|entry| (&entry.key, entry.value.as_deref())),
-            Iter::Many { run, entries, tree } => match (entries.peek(), tree.peek()) {
-                (Some(entry), Some((key, _))) if **key < entry.key => {
-                    tree.next().map(|(key, value)| (key, value.as_deref()))
-                }
-                (Some(_), _) => entries.next().map(|entry| (&entry.key, run.value(entry))),
-                (None, _) => tree.next().map(|(key, value)| (key, value.as_deref())),
-            },
+            Iter::Many(entries) => entries.next(),
         }
     }
 }
@@ -491,6 +473,21 @@ mod tests {
         writes.put(key(200), Some(b"new"), |_| ());
         let values: Vec<_> = writes.iter().map(|(_, value)| value.map(<[u8]>::len)).collect();
         assert_eq!(values, [vec![Some(0); 97], vec![Some(3)]].concat());
+    }
+
+    #[test]
+    fn rooms_come_back_when_writes_are_taken_back() {
+        let mut writes = StateWrites::new();
+        for _ in 0..20 {
+            let keys = writes.len() as u64..5_000;
+            let appended = keys.filter(|number| {
+                let key = KeyBytes::from_slice(&number.to_be_bytes());
+                writes.put(key, Some(&[7; 200]), |_| ()) == Put::Appended
+            });
+            (0..appended.count()).for_each(|_| assert_eq!(writes.pop(), Some((8, 200))));
+        }
+        let Layout::Many(many) = &writes.0 else { panic!("few are left") };
+        assert_eq!(many.run.arena.0.len(), 1, "{} keys are left", writes.len());
     }
 
     #[test]

@@ -259,7 +259,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// So many keys behind the last one that was written so.
+        /// Append of so many keys behind those of the last append.
         Append(u64),
         Write(u64, Option<u8>),
         Mark,

@@ -7,7 +7,7 @@
 //! - A scan of many rows by the key is divided by key ranges, one for each processor, if the planner asks.
 //! - Reads are memory accesses within `poll`, a batch at a time, and the stream yields to the scheduler as
 //!   DataFusion's cooperative streams do.
-//! - Memory: one batch, that is [`BATCH_ROWS`] rows and at most one batch of the cursor more.
+//! - Memory: one batch, that is [`BATCH_ROWS`] rows or 4 MiB, and at most one batch of the cursor more.
 
 use crate::error::{Error, external};
 use crate::planner::scans::access::Access;
@@ -473,7 +473,7 @@ impl Iterator for Reader {
     fn next(&mut self) -> Option<EngineResult<RecordBatch>> {
         let elapsed = self.metrics.elapsed_compute().clone();
         let _timer = elapsed.timer();
-        while self.rows.len() < self.batch_rows.min(self.rows_left) {
+        while !self.rows.is_batch(self.batch_rows.min(self.rows_left)) {
             // There may be many steps to a row: dead rows are skipped.
             let stepped = match self.query.as_ref().map_or(Ok(()), |query| query.check()) {
                 Ok(()) => self.step().map_err(Error::from),
