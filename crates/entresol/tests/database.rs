@@ -296,7 +296,10 @@ fn placement(database: &Database) -> Vec<PlacementRow> {
     .collect()
 }
 
-const NVME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../memory/profiles/nvme.toml");
+/// Profile of a disk.
+fn nvme() -> PathBuf {
+    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../memory/profiles/nvme.toml")
+}
 
 #[test]
 fn checkpoints_of_a_database_write_as_the_profile_of_its_disk_says() {
@@ -308,7 +311,7 @@ fn checkpoints_of_a_database_write_as_the_profile_of_its_disk_says() {
     assert_eq!(*calibrated, Some(false));
 
     let main = dir.path().join("with");
-    let database = Database::open(&main, options().disk_profile(NVME)).unwrap();
+    let database = Database::open(&main, options().disk_profile(nvme())).unwrap();
     // This drive's bandwidth falls neither with large pieces nor with many writers.
     assert_eq!(placement(&database), [("main".to_owned(), Some(1 << 20), *at_once, Some(true))]);
     let mut session = database.session().unwrap();
@@ -323,7 +326,7 @@ fn checkpoints_of_a_database_write_as_the_profile_of_its_disk_says() {
     drop(database);
 
     // Beside persistent memory it is the profile of the disk there.
-    let on_dax = || Options::default().domain(DomainChoice::DaxEmulated).disk_profile(NVME);
+    let on_dax = || Options::default().domain(DomainChoice::DaxEmulated).disk_profile(nvme());
     let (pmem, disk) = (dir.path().join("pmem"), dir.path().join("disk"));
     let database = Database::open(&pmem, on_dax().disk_directory(disk)).unwrap();
     let expected = [("disk", Some(1 << 20), *at_once, Some(true)), ("main", None, None, None)];
@@ -347,14 +350,14 @@ fn an_invalid_disk_profile_is_refused_with_its_name() {
     };
     assert!(refused(&dir.path().join("none.toml"), ErrorKind::Io).contains("read profile"));
     let file = dir.path().join("profile.toml");
-    let text = fs::read_to_string(NVME).unwrap();
+    let text = fs::read_to_string(nvme()).unwrap();
     fs::write(&file, text.replacen("block_bytes = 4096", "block_bytes = 4095", 1)).unwrap();
     assert!(refused(&file, ErrorKind::Invalid).contains("medium.block_bytes is 4095"));
     fs::write(&file, "SELECT 1").unwrap();
     refused(&file, ErrorKind::Invalid);
-    let memory = Path::new(NVME).with_file_name("dram.toml");
+    let memory = nvme().with_file_name("dram.toml");
     let said = refused(&memory, ErrorKind::Invalid);
     assert!(said.contains("transfer_bytes is 64") && said.contains("that of a disk"), "{said}");
-    let in_memory = Database::volatile(Options::default().disk_profile(NVME)).unwrap_err();
+    let in_memory = Database::volatile(Options::default().disk_profile(nvme())).unwrap_err();
     assert!(in_memory.to_string().contains("domain volatile"), "{in_memory}");
 }

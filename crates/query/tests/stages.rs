@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Folders, and files beside them, in the order in which they may import.
 const STAGES: [&str; 11] = [
@@ -25,7 +25,7 @@ const CYCLE_MAX: usize = 3;
 
 /// Files by module path, without their comments and tests.
 fn sources() -> BTreeMap<Vec<String>, String> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let src = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("src");
     let mut found = BTreeMap::new();
     let mut folders = vec![src.clone()];
     while let Some(folder) = folders.pop() {

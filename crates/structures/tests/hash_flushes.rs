@@ -57,10 +57,10 @@ fn operations_cost_what_the_text_file_says() {
     });
     count("3000 inserts, with splits", &|| insert(5000..8000));
     assert!(table.stats().segments > 3);
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hash_flushes.txt");
+    let path = format!("{}/tests/hash_flushes.txt", std::env::var("CARGO_MANIFEST_DIR").unwrap());
     if std::env::var_os("UPDATE_PINS").is_some() {
-        std::fs::write(path, &text).unwrap();
+        std::fs::write(&path, &text).unwrap();
     }
-    let pinned = std::fs::read_to_string(path).unwrap_or_default();
+    let pinned = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(text, pinned, "the cost changed; if that is meant, run with UPDATE_PINS=1");
 }

@@ -90,10 +90,10 @@ fn operations_cost_what_the_text_file_says() {
             .count("PMwCAS", &format!("{words} words"), || assert!(pmwcas.compare_and_swap(&swaps).unwrap()));
     }
     counted.count("PMwCAS", "a read", || assert_eq!(pmwcas.read(at).unwrap(), 3));
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lists_flushes.txt");
+    let path = format!("{}/tests/lists_flushes.txt", std::env::var("CARGO_MANIFEST_DIR").unwrap());
     if std::env::var_os("UPDATE_PINS").is_some() {
-        std::fs::write(path, &counted.text).unwrap();
+        std::fs::write(&path, &counted.text).unwrap();
     }
-    let pinned = std::fs::read_to_string(path).unwrap_or_default();
+    let pinned = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(counted.text, pinned, "the cost changed; if that is meant, run with UPDATE_PINS=1");
 }

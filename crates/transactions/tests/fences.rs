@@ -76,9 +76,9 @@ fn fences_and_flushes_are_pinned() {
         let reader = context.begin().unwrap();
         (0..100).for_each(|number| assert!(reader.read(&first, &key(number), |_| ()).unwrap().is_some()));
     });
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fences.txt");
+    let path = format!("{}/tests/fences.txt", std::env::var("CARGO_MANIFEST_DIR").unwrap());
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(path, &out).unwrap();
+        std::fs::write(&path, &out).unwrap();
     }
-    assert_eq!(out, std::fs::read_to_string(path).unwrap_or_default(), "counted:\n{out}");
+    assert_eq!(out, std::fs::read_to_string(&path).unwrap_or_default(), "counted:\n{out}");
 }

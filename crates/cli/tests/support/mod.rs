@@ -56,7 +56,7 @@ pub fn demo(dir: &Path, arguments: &[&str]) -> (serde_json::Value, String) {
 /// The real series, if they exist: they are not part of the project. Tests without them print a notice and
 /// pass.
 pub fn real_series() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let beside = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../../../shared/data");
     let dir = std::env::var_os("ENTRESOL_DATA").map_or(beside, PathBuf::from);
     if !dir.join("nab").is_dir() {
         eprintln!("skipped: no real series in {} (set ENTRESOL_DATA)", dir.display());

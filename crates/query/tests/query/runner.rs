@@ -34,7 +34,7 @@ use entresol_tables::Catalog;
 use entresol_transactions::StateContext;
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -256,7 +256,7 @@ async fn run_file(path: &Path, configuration: Configuration) -> Vec<String> {
 }
 
 fn run_all(configuration: Configuration) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sql");
+    let directory = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("tests/sql");
     let mut paths: Vec<_> =
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "slt"));
