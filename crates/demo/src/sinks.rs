@@ -59,9 +59,9 @@ impl Sink for CommittedSink {
         self.live.position(self.stream).fetch_add(batch.len() as u64, Ordering::Relaxed);
         if let Some(newest_us) = self.live.newest_us(self.stream)
             && let Some(last) = batch.len().checked_sub(1)
-            && let Value::Timestamp(time_us) = batch.tuple(last)[0]
+            && let Some(times) = batch.times(0)
         {
-            newest_us.store(time_us, Ordering::Relaxed);
+            newest_us.store(times[last], Ordering::Relaxed);
         }
         Ok(())
     }
@@ -84,10 +84,10 @@ impl Sink for ClosedSink {
     }
 
     fn emit(&mut self, batch: &Batch) -> entresol::streams::Result<()> {
-        for tuple in batch.iter() {
-            if let Value::Timestamp(end_us) = tuple[0] {
-                self.0.household_closed_us.fetch_max(end_us, Ordering::Release);
-            }
+        if let Some(ends) = batch.times(0)
+            && let Some(&end_us) = ends.iter().max()
+        {
+            self.0.household_closed_us.fetch_max(end_us, Ordering::Release);
         }
         Ok(())
     }
@@ -135,10 +135,10 @@ impl Sink for AlarmSink {
     }
 
     fn emit(&mut self, batch: &Batch) -> entresol::streams::Result<()> {
-        for tuple in batch.iter() {
+        for tuple in batch.tuples()? {
             let count = self.live.alarms.fetch_add(1, Ordering::Relaxed);
             if count < self.print_max {
-                self.print(tuple);
+                self.print(&tuple);
             } else if count == self.print_max && count > 0 {
                 let _ = writeln!(std::io::stdout().lock(), "(further alarms are in the table `alarms`)");
             }

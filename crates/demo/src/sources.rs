@@ -9,7 +9,7 @@ use super::crash::oracle::double;
 use super::feed::{Feed, HouseholdReading, InfrastructureReading, Revision, WINDOW_US};
 use super::live::LiveCounters;
 use entresol::streams::{Next, Position, Source, SourceBatch, Tuple};
-use entresol::tables::{Column, DataType, Value};
+use entresol::tables::{BatchBuilder, Column, DataType, Value};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -28,13 +28,25 @@ struct FollowedHouseholds<T> {
 pub struct FeedSource<F: Feed> {
     feed: F,
     columns: Vec<Column>,
-    to_tuple: fn(&F::Item) -> Tuple,
+    /// Builder of batches, and the tuple of an item.
+    builder: BatchBuilder,
+    to_tuple: fn(&F::Item, &mut Tuple),
     follows: Option<FollowedHouseholds<F::Item>>,
     position: u64,
     held: Option<F::Item>,
 }
 
 impl<F: Feed> FeedSource<F> {
+    fn new(
+        feed: F,
+        columns: Vec<Column>,
+        to_tuple: fn(&F::Item, &mut Tuple),
+        follows: Option<FollowedHouseholds<F::Item>>,
+    ) -> FeedSource<F> {
+        let builder = BatchBuilder::new(&columns, 0);
+        FeedSource { feed, columns, builder, to_tuple, follows, position: 0, held: None }
+    }
+
     fn next_item(&mut self) -> Option<F::Item> {
         self.held.take().or_else(|| self.feed.at(self.position))
     }
@@ -55,10 +67,11 @@ where
     }
 
     fn next(&mut self, tuples_max: usize) -> entresol::streams::Result<Next> {
-        let mut batch = SourceBatch::default();
-        while batch.tuples.len() < tuples_max {
+        let first = self.position;
+        let mut tuple = Tuple::new();
+        while self.builder.len() < tuples_max {
             let Some(item) = self.next_item() else {
-                if batch.tuples.is_empty() {
+                if self.builder.is_empty() {
                     return Ok(Next::End);
                 }
                 break;
@@ -67,7 +80,7 @@ where
                 let window_end_us = (time_us(&item).div_euclid(WINDOW_US) + 1) * WINDOW_US;
                 if live.household_closed_us.load(Ordering::Acquire) < window_end_us {
                     self.held = Some(item);
-                    if batch.tuples.is_empty() {
+                    if self.builder.is_empty() {
                         thread::sleep(WAIT);
                         return Ok(Next::Idle);
                     }
@@ -75,11 +88,13 @@ where
                 }
             }
             self.position += 1;
-            batch.tuples.push((self.to_tuple)(&item));
-            batch.positions.push(Position { offset: self.position, line: 0 });
+            tuple.clear();
+            (self.to_tuple)(&item, &mut tuple);
+            if let Err(reason) = self.builder.push(&tuple) {
+                return Ok(Next::Invalid(reason));
+            }
         }
-        batch.end = Position { offset: self.position, line: 0 };
-        Ok(Next::Batch(batch))
+        Ok(Next::Batch(SourceBatch::counted(self.builder.finish(), first)))
     }
 }
 
@@ -94,16 +109,16 @@ pub fn household(
         Column::new("kw", DataType::Double),
         Column::new("voltage", DataType::Double),
     ];
-    let to_tuple = |reading: &HouseholdReading| {
-        vec![
+    let to_tuple = |reading: &HouseholdReading, tuple: &mut Tuple| {
+        tuple.extend([
             Value::Timestamp(reading.time_us),
             Value::Int(reading.meter as i32),
             Value::Int(reading.feeder as i32),
             double(reading.active_kw),
             double(reading.voltage),
-        ]
+        ]);
     };
-    FeedSource { feed, columns, to_tuple, follows: None, position: 0, held: None }
+    FeedSource::new(feed, columns, to_tuple, None)
 }
 
 /// Stream 2: `time, asset, quantity, reading`.
@@ -117,17 +132,17 @@ pub fn infrastructure(
         Column::new("quantity", DataType::Varchar).not_null(),
         Column::new("reading", DataType::Double),
     ];
-    let to_tuple = |reading: &InfrastructureReading| {
-        vec![
+    let to_tuple = |reading: &InfrastructureReading, tuple: &mut Tuple| {
+        tuple.extend([
             Value::Timestamp(reading.time_us),
             Value::from(reading.channel.asset.as_str()),
             Value::from(reading.channel.quantity.as_str()),
             double(reading.value),
-        ]
+        ]);
     };
     let follows =
         Some(FollowedHouseholds { time_us: |reading: &InfrastructureReading| reading.time_us, live });
-    FeedSource { feed, columns, to_tuple, follows, position: 0, held: None }
+    FeedSource::new(feed, columns, to_tuple, follows)
 }
 
 /// Stream 3: the columns of the table `specification`.
@@ -141,8 +156,8 @@ pub fn specification(feed: Box<dyn Feed<Item = Revision>>) -> FeedSource<Box<dyn
         Column::new("revision", DataType::Int).not_null(),
         Column::new("valid_from", DataType::Timestamp).not_null(),
     ];
-    let to_tuple = |revision: &Revision| {
-        vec![
+    let to_tuple = |revision: &Revision, tuple: &mut Tuple| {
+        tuple.extend([
             Value::from(revision.channel.asset.as_str()),
             Value::from(revision.channel.quantity.as_str()),
             Value::Double(revision.low),
@@ -150,7 +165,7 @@ pub fn specification(feed: Box<dyn Feed<Item = Revision>>) -> FeedSource<Box<dyn
             double(revision.per_demand_max),
             Value::Int(revision.revision as i32),
             Value::Timestamp(revision.time_us),
-        ]
+        ]);
     };
-    FeedSource { feed, columns, to_tuple, follows: None, position: 0, held: None }
+    FeedSource::new(feed, columns, to_tuple, None)
 }

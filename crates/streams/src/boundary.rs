@@ -1,5 +1,7 @@
 //! Transaction boundaries, and what happens when a transaction fails (dissertation 5.1.2).
 
+use crate::BATCH_TUPLES;
+
 /// Division of a stream into transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Boundary {
@@ -15,6 +17,16 @@ pub enum Boundary {
     /// transaction, which is complete when all have sent their Commit: a source that has waits for the
     /// others. An Abort of one, or tuples without a mark before a Begin or the end, drop the parts of all.
     Punctuated,
+}
+
+impl Boundary {
+    /// Tuples that a source is asked for: whole transactions, where several are in a batch.
+    pub(crate) fn batch_tuples(&self) -> usize {
+        match *self {
+            Boundary::Every(tuples) if tuples <= BATCH_TUPLES => BATCH_TUPLES / tuples * tuples,
+            _ => BATCH_TUPLES,
+        }
+    }
 }
 
 /// Reaction to tuples that cannot be processed (a wrong value, a duplicate key).

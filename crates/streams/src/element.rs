@@ -1,12 +1,18 @@
-//! Stream elements: tuples in batches, and punctuations.
+//! Stream elements: batches of tuples, and punctuations between them.
 //!
-//! - A [`Batch`] shares its tuples: filters, splits at transaction boundaries and fan-out copy no tuple.
-//! - A batch keeps all tuples of the batch it was sliced from alive; batches live no longer than a
-//!   transaction.
+//! - A [`Batch`] is an Arrow record batch: one array per column of its stream, found by its index; names are
+//!   those of the stream, not of the batch.
+//! - Batches share their arrays: slices, splits at transaction boundaries and fan-out copy no value. A slice
+//!   keeps its whole batch alive; batches live no longer than a transaction.
+//! - A tuple of values is the form of closures and tests; [`Batch::tuples`] and
+//!   [`entresol_tables::BatchBuilder`] convert.
 
-use entresol_tables::Value;
+use crate::error::{Error, Result};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
+use entresol_tables::{Value, rows_of};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// The values of one stream element, in the order of the stream's columns.
 pub type Tuple = Vec<Value>;
@@ -14,8 +20,10 @@ pub type Tuple = Vec<Value>;
 /// Element of a channel.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Element {
-    /// Tuples, in order.
-    Batch(Vec<Tuple>),
+    /// Batch of tuples, in order.
+    Batch(Batch),
+    /// Tuples, in order, which a source makes a batch of.
+    Tuples(Vec<Tuple>),
     /// A mark between tuples.
     Punctuation(Punctuation),
 }
@@ -36,95 +44,60 @@ pub enum Punctuation {
 }
 
 /// Batch of tuples that are processed together.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    tuples: Arc<Vec<Tuple>>,
-    selection: Selection,
+    rows: RecordBatch,
 }
 
-#[derive(Debug, Clone)]
-enum Selection {
-    Range(Range<usize>),
-    Listed(Arc<Vec<u32>>),
+impl From<RecordBatch> for Batch {
+    fn from(rows: RecordBatch) -> Batch {
+        Batch { rows }
+    }
 }
 
 impl Batch {
-    /// A batch of all the tuples.
-    pub fn new(tuples: Vec<Tuple>) -> Batch {
-        let selection = Selection::Range(0..tuples.len());
-        Batch { tuples: Arc::new(tuples), selection }
+    /// Record batch of the tuples.
+    pub fn rows(&self) -> &RecordBatch {
+        &self.rows
+    }
+
+    /// Array of a column.
+    pub fn column(&self, index: usize) -> &ArrayRef {
+        self.rows.column(index)
+    }
+
+    /// Times in microseconds of a TIMESTAMP, TIMESTAMPTZ or BIGINT column; none if it is of another type, or
+    /// has NULL.
+    pub fn times(&self, index: usize) -> Option<&[i64]> {
+        let column = self.column(index);
+        if column.null_count() > 0 {
+            return None;
+        }
+        let times = column.as_primitive_opt::<TimestampMicrosecondType>().map(PrimitiveArray::values);
+        let times = times.or_else(|| column.as_primitive_opt::<Int64Type>().map(PrimitiveArray::values));
+        times.map(|times| &times[..])
     }
 
     /// Number of tuples.
     pub fn len(&self) -> usize {
-        match &self.selection {
-            Selection::Range(range) => range.len(),
-            Selection::Listed(places) => places.len(),
-        }
+        self.rows.num_rows()
     }
 
-    /// True if there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns tuple number `at`.
-    pub fn tuple(&self, at: usize) -> &Tuple {
-        match &self.selection {
-            Selection::Range(range) => &self.tuples[range.start + at],
-            Selection::Listed(places) => &self.tuples[places[at] as usize],
-        }
-    }
-
-    /// The tuples in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Tuple> {
-        (0..self.len()).map(|at| self.tuple(at))
-    }
-
-    /// A part of the batch.
+    /// Part of the batch.
     pub fn slice(&self, part: Range<usize>) -> Batch {
-        assert!(part.start <= part.end && part.end <= self.len());
-        let selection = match &self.selection {
-            Selection::Range(range) => Selection::Range(range.start + part.start..range.start + part.end),
-            Selection::Listed(places) => Selection::Listed(Arc::new(places[part].to_vec())),
-        };
-        Batch { tuples: Arc::clone(&self.tuples), selection }
-    }
-
-    /// Returns the tuples that `keep` accepts.
-    pub fn filter(&self, mut keep: impl FnMut(&[Value]) -> bool) -> Batch {
-        let mut places: Vec<u32> = Vec::with_capacity(self.len());
-        for at in 0..self.len() {
-            let place = match &self.selection {
-                Selection::Range(range) => (range.start + at) as u32,
-                Selection::Listed(listed) => listed[at],
-            };
-            if keep(&self.tuples[place as usize]) {
-                places.push(place);
-            }
-        }
-        if places.len() == self.len() {
+        if part == (0..self.len()) {
             return self.clone();
         }
-        Batch { tuples: Arc::clone(&self.tuples), selection: Selection::Listed(Arc::new(places)) }
+        Batch { rows: self.rows.slice(part.start, part.len()) }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slices_and_filters_compose() {
-        let batch = Batch::new((0..10).map(|n| vec![Value::Int(n)]).collect());
-        let number = |tuple: &[Value]| match tuple[0] {
-            Value::Int(n) => n,
-            _ => unreachable!(),
-        };
-        let even = batch.slice(1..9).filter(|tuple| number(tuple) % 2 == 0);
-        assert_eq!(even.iter().map(|t| number(t)).collect::<Vec<_>>(), [2, 4, 6, 8]);
-        let middle = even.slice(1..3).filter(|tuple| number(tuple) > 4);
-        assert_eq!(middle.iter().map(|t| number(t)).collect::<Vec<_>>(), [6]);
-        assert!(middle.slice(1..1).is_empty());
+    /// Tuples in order. Cost: an allocation for each, and for each string.
+    pub fn tuples(&self) -> Result<Vec<Tuple>> {
+        rows_of(&self.rows).map_err(Error::from)
     }
 }

@@ -10,8 +10,9 @@ use crate::operators::Operator;
 use crate::operators::to_stream::Trigger;
 use crate::operators::window_aggregate::WindowSpan;
 use crate::sources::Source;
-use entresol_tables::{Catalog, Schema, Table};
+use entresol_tables::{Catalog, Column, Schema, Table};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Arguments for the construction of an operator.
@@ -43,6 +44,7 @@ pub(crate) struct GraphNode {
 pub(crate) struct GraphSource {
     pub(crate) name: String,
     pub(crate) source: Box<dyn Source>,
+    pub(crate) columns: Rc<[Column]>,
     pub(crate) node: usize,
     pub(crate) event_time: Option<usize>,
 }

@@ -65,6 +65,7 @@ mod boundary;
 mod element;
 mod error;
 mod execution;
+mod expression;
 mod graph;
 mod histogram;
 mod operators;
@@ -79,6 +80,7 @@ mod windowed;
 pub use boundary::{Boundary, Merge, OnError};
 pub use element::{Batch, Element, Punctuation, Tuple};
 pub use error::{Error, Result};
+pub use expression::{ColumnExpression, Expression};
 pub use histogram::Latencies;
 pub use operators::accumulator::Aggregate;
 pub use operators::lookup_join::JoinKind;
@@ -96,13 +98,13 @@ pub use sources::channel::ChannelSource;
 pub use sources::csv::{CsvSource, DateFormat, READ_AHEAD_BATCHES_MAX, RECORD_FIELDS_MAX};
 pub use sources::csv_reader::Record;
 pub use sources::generator::GeneratorSource;
-pub use sources::{Next, Position, Reject, Source, SourceBatch};
+pub use sources::{Next, Position, Positions, Reject, Source, SourceBatch};
 pub use stream::Stream;
 pub use topology::{Topology, TopologyBuilder};
 pub use windowed::{GroupedStream, WindowedStream};
 
-/// Tuples per call of a source.
-pub const BATCH_TUPLES: usize = 1024;
+/// Maximum of tuples per call of a source.
+pub const BATCH_TUPLES: usize = 4096;
 /// Maximum of input tuples of a transaction; they are logged until it has committed, for replay after a
 /// conflict.
 pub const TRANSACTION_TUPLES_MAX: usize = 1 << 20;
@@ -118,3 +120,6 @@ pub const REJECTS_PENDING_MAX: usize = 4096;
 pub const IDLE_COMMIT_MS: u64 = 1000;
 /// Windows over several sources do not wait for one that has sent nothing for this long.
 pub const SOURCE_IDLE_MS: u64 = 10_000;
+
+/// Zone of TIMESTAMPTZ in batches: values are instants.
+const UTC: &str = "UTC";

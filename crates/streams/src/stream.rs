@@ -3,20 +3,22 @@
 //! A handle can be used more than once: each use gets all tuples. Errors (an unknown column, a wrong type)
 //! are returned by [`crate::TopologyBuilder::build`].
 
+use crate::UTC;
 use crate::element::Tuple;
 use crate::error::{Error, Result};
+use crate::expression::{ColumnExpression, Expression, TuplePredicate};
 use crate::graph::{Graph, NodeKind, OperatorArguments, Writer};
 use crate::operators::Operator;
 use crate::operators::filter::Filter;
 use crate::operators::lookup_join::{JoinKind, LookupJoin};
-use crate::operators::map::Map;
+use crate::operators::map::{Map, Projection};
 use crate::operators::sink::SinkOperator;
 use crate::operators::to_table::{Mapping, ToTable, ToTableOperator};
 use crate::operators::union::Union;
 use crate::operators::window_aggregate::Tumbling;
 use crate::sinks::Sink;
 use crate::windowed::WindowedStream;
-use entresol_tables::{Catalog, Column, DataType, Schema, Value};
+use entresol_tables::{BatchBuilder, Catalog, Column, DataType, Schema, Value, arrow_schema};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -83,13 +85,27 @@ impl Stream {
         self
     }
 
-    /// Passes on the tuples that the predicate accepts.
+    /// Passes on the tuples that a closure accepts; [`Stream::filter_by`] costs less.
     pub fn filter(&self, predicate: impl FnMut(&[Value]) -> bool + Send + 'static) -> Stream {
-        let name = self.name("filter");
+        self.filter_by(TuplePredicate(predicate))
+    }
+
+    /// Passes on the tuples for which a BOOLEAN expression is true, a batch at a time.
+    pub fn filter_by(&self, predicate: impl Expression) -> Stream {
+        let (name, predicate) = (self.name("filter"), Box::new(predicate));
         self.add(Rc::clone(&self.columns), |_| Ok(Box::new(Filter::new(name, predicate)))).same_key(self)
     }
 
-    /// Maps each tuple to one tuple of `columns`.
+    /// Computes tuples of other columns, a batch at a time: each column by its expression, whose arrays must
+    /// be of the column's Arrow type ([`entresol_tables::arrow_type`], TIMESTAMPTZ in UTC).
+    pub fn project(&self, columns: Vec<(Column, Box<dyn Expression>)>) -> Stream {
+        let name = self.name("projection");
+        let (columns, expressions): (Vec<Column>, Vec<_>) = columns.into_iter().unzip();
+        let schema = arrow_schema(&columns, UTC);
+        self.add(columns.into(), move |_| Ok(Box::new(Projection { name, schema, expressions })))
+    }
+
+    /// Maps each tuple to one tuple of `columns`; [`Stream::project`] costs less.
     pub fn map(
         &self,
         columns: Vec<Column>,
@@ -104,8 +120,8 @@ impl Stream {
         columns: Vec<Column>,
         function: impl FnMut(&[Value]) -> Result<Option<Tuple>, String> + Send + 'static,
     ) -> Stream {
-        let (name, values) = (self.name("map"), columns.len());
-        self.add(columns.into(), move |_| Ok(Box::new(Map::new(name, values, function))))
+        let (name, output) = (self.name("map"), BatchBuilder::new(&columns, 0));
+        self.add(columns.into(), move |_| Ok(Box::new(Map::new(name, output, function))))
     }
 
     /// Selects some of the columns, in this order.
@@ -117,10 +133,12 @@ impl Stream {
                 None => self.report(format!("the stream has no column {name}")),
             }
         }
-        let kept: Vec<Column> = places.iter().map(|&place| self.columns[place].clone()).collect();
+        let kept = places.iter().map(|&place| {
+            let column: Box<dyn Expression> = Box::new(ColumnExpression(place));
+            (self.columns[place].clone(), column)
+        });
         let keeps_key = self.key.iter().any(|key| key.iter().all(|name| columns.contains(&name.as_str())));
-        let selected =
-            self.map(kept, move |tuple| places.iter().map(|&place| tuple[place].clone()).collect());
+        let selected = self.project(kept.collect());
         if keeps_key { selected.same_key(self) } else { selected }
     }
 
@@ -184,9 +202,10 @@ impl Stream {
             columns.push(column);
         }
         let (name, table) = (self.name("lookup join"), table.to_owned());
+        let output = arrow_schema(&columns, UTC);
         let joined = self.add(columns.into(), move |made| {
             let table = made.catalog.table(&table)?;
-            Ok(Box::new(LookupJoin { name, table, on, added, kind }))
+            Ok(Box::new(LookupJoin { name, table, on, added, kind, schema: output }))
         });
         joined.same_key(self)
     }

@@ -112,6 +112,7 @@ impl TopologyBuilder {
         graph.sources.push(GraphSource {
             name: name.to_owned(),
             source: Box::new(source),
+            columns: Rc::clone(&columns),
             node,
             event_time: None,
         });
@@ -150,12 +151,20 @@ impl TopologyBuilder {
                 column.nullable = !declared.contains(&at) && column.name != "deleted_";
             }
         }
-        let name = table.to_owned();
+        let (name, output) = (table.to_owned(), columns.clone());
         let make = move |made: &OperatorArguments<'_>| -> Result<Box<dyn crate::operators::Operator>> {
             let table = made.catalog.table(&name)?;
             let name = format!("TO_STREAM {name}");
             let width = table.schema().visible_columns().len();
-            Ok(Box::new(ToStream { name, table, width, trigger, with_deletes, held_watermark: None }))
+            Ok(Box::new(ToStream {
+                name,
+                table,
+                width,
+                columns: output,
+                trigger,
+                with_deletes,
+                held_watermark: None,
+            }))
         };
         let mut graph = self.graph.borrow_mut();
         let node = graph.add(Vec::new(), NodeKind::Operator(Box::new(make)));
@@ -249,7 +258,7 @@ impl TopologyBuilder {
         }
         let times: Vec<String> = graph.windows.iter().map(|window| window.time.clone()).collect();
         for source in &mut graph.sources {
-            let columns = source.source.columns();
+            let columns = &source.columns;
             let found = times.iter().find_map(|time| columns.iter().position(|column| column.name == *time));
             source.event_time = source.event_time.or(found);
             if source.event_time.is_none() && (per_window || self.settings.merge == Merge::EventTime) {
@@ -264,7 +273,7 @@ impl TopologyBuilder {
         let mut sources = Vec::new();
         for source in std::mem::take(&mut graph.sources) {
             let stored = positions::StoredPosition::open(positions, &tx, &self.name, &source.name)?;
-            sources.push(FeedSource::new(source, stored));
+            sources.push(FeedSource::new(source, stored, self.settings.boundary.batch_tuples()));
         }
         Ok(Feed::new(sources, self.settings.merge))
     }

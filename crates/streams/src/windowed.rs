@@ -1,12 +1,12 @@
 //! Windowed and grouped streams, before their aggregate.
 
-use crate::GROUPS_IN_DRAM_MAX;
 use crate::graph::{WindowNode, Writer};
 use crate::operators::accumulator::{Aggregate, BoundAggregate};
 use crate::operators::window_aggregate::{SourceTimes, Tumbling, WindowAggregate, WindowSpan};
 use crate::operators::window_state::WindowState;
 use crate::stream::Stream;
-use entresol_tables::{Column, DataType, Schema};
+use crate::{GROUPS_IN_DRAM_MAX, UTC};
+use entresol_tables::{Column, DataType, Schema, arrow_schema};
 use std::rc::Rc;
 
 /// Column with a window's start.
@@ -92,15 +92,14 @@ impl GroupedStream {
         columns.push(Column::new(WINDOW_END, edge).not_null());
         columns.extend(bound.iter().map(BoundAggregate::result_column));
         let (table, groups_in_dram) = (state_table.to_owned(), self.groups_in_dram);
+        let schema = arrow_schema(&columns, UTC);
         let mut results = stream.add(columns.into(), move |made| {
             let name = format!("window {table}");
-            let seed = made.catalog.context().pool().env().random_u64();
             let state = WindowState::new(
                 name.clone(),
                 made.catalog.table(&table)?,
                 bound,
                 group_columns,
-                seed,
                 groups_in_dram,
                 made.catalog.context().pool().memory(),
             );
@@ -114,6 +113,7 @@ impl GroupedStream {
                 watermark: None,
                 stored_watermark: i64::MIN,
                 progress: SourceTimes::new(made.sources),
+                schema,
             }))
         });
         let key: Vec<String> = self.groups.iter().cloned().chain([WINDOW_START.to_owned()]).collect();

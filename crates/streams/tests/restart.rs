@@ -184,8 +184,8 @@ fn sinks_get_each_committed_tuple_once_over_clean_stops() {
         topology.source("s", source).to_table(ToTable::upsert("latest").key(&["meter"]));
         topology.to_stream("latest", Trigger::OnCommit).sink(ChannelSink::new(sender));
         run_some(&catalog, topology, 100);
-        while let Ok(Element::Batch(tuples)) = receiver.try_recv() {
-            received.extend(tuples);
+        while let Ok(Element::Batch(batch)) = receiver.try_recv() {
+            received.extend(batch.tuples().unwrap());
         }
         let stored = rows(&catalog, "latest");
         for row in stored {

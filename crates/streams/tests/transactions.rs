@@ -42,8 +42,8 @@ fn run_punctuated(catalog: &Arc<Catalog>, elements: Vec<Element>) -> (entresol_s
     readings.sink(ChannelSink::new(out));
     let report = topology.build().unwrap().run().unwrap();
     let mut emitted = Vec::new();
-    while let Ok(Element::Batch(tuples)) = results.try_recv() {
-        emitted.extend(tuples);
+    while let Ok(Element::Batch(batch)) = results.try_recv() {
+        emitted.extend(batch.tuples().unwrap());
     }
     (report, emitted)
 }
@@ -63,7 +63,7 @@ fn aborted_transactions_leave_nothing_anywhere() {
                     random_reading(seed, n, 4, 8)
                 })
                 .collect();
-            elements.push(Element::Batch(tuples.clone()));
+            elements.push(Element::Tuples(tuples.clone()));
             if random.below(3) == 0 {
                 elements.push(abort());
                 aborts += 1;
@@ -73,7 +73,7 @@ fn aborted_transactions_leave_nothing_anywhere() {
             }
         }
         // Never marked complete: dropped at the end.
-        elements.push(Element::Batch(vec![random_reading(seed, n + 1, 4, 0)]));
+        elements.push(Element::Tuples(vec![random_reading(seed, n + 1, 4, 0)]));
         let catalog = volatile();
         let (report, emitted) = run_punctuated(&catalog, elements);
         assert_eq!((report.aborts, report.tuples), (aborts + 1, kept.len() as u64));
@@ -94,15 +94,15 @@ fn watermarks_of_aborted_transactions_count_for_nothing() {
     let catalog = volatile();
     let watermark = || Element::Punctuation(Punctuation::Watermark(20 * SECOND_US));
     let elements = vec![
-        Element::Batch(vec![reading(1, 1, 1.0)]),
+        Element::Tuples(vec![reading(1, 1, 1.0)]),
         watermark(),
         abort(),
-        Element::Batch(vec![reading(1, 2, 2.0)]),
+        Element::Tuples(vec![reading(1, 2, 2.0)]),
         commit(),
         // Closes the window now, though the dropped transaction had seen the same.
         watermark(),
         commit(),
-        Element::Batch(vec![reading(1, 3, 3.0)]),
+        Element::Tuples(vec![reading(1, 3, 3.0)]),
         commit(),
     ];
     let (report, _) = run_punctuated(&catalog, elements);
@@ -115,12 +115,12 @@ fn a_transaction_with_a_bad_tuple_is_dropped_whole() {
     let catalog = volatile();
     let bad: Tuple = vec![Value::Int(2), Value::from("not a time"), Value::Null];
     let elements = vec![
-        Element::Batch(vec![reading(1, 1, 1.0)]),
+        Element::Tuples(vec![reading(1, 1, 1.0)]),
         commit(),
-        Element::Batch(vec![reading(1, 2, 2.0), bad]),
-        Element::Batch(vec![reading(1, 3, 3.0)]),
+        Element::Tuples(vec![reading(1, 2, 2.0), bad]),
+        Element::Tuples(vec![reading(1, 3, 3.0)]),
         commit(),
-        Element::Batch(vec![reading(3, 4, 4.0)]),
+        Element::Tuples(vec![reading(3, 4, 4.0)]),
         commit(),
     ];
     let (report, emitted) = run_punctuated(&catalog, elements);
@@ -218,8 +218,8 @@ fn alarms(catalog: &Arc<Catalog>, trigger: Trigger, readings: Vec<Tuple>, every:
     alarms.sink(ChannelSink::new(sender));
     topology.build().unwrap().run().unwrap();
     let mut sent = Vec::new();
-    while let Ok(Element::Batch(tuples)) = receiver.try_recv() {
-        sent.extend(tuples);
+    while let Ok(Element::Batch(batch)) = receiver.try_recv() {
+        sent.extend(batch.tuples().unwrap());
     }
     sent.sort();
     assert_eq!(sent, rows(catalog, "alarms"), "the sink got what the table has");
@@ -260,8 +260,8 @@ fn deletes_flow_into_tables_and_out_of_them() {
         topology.build().unwrap().run().unwrap();
         assert_eq!(rows(&catalog, &name), [reading(2, 4, 4.0), reading(3, 2, 3.0)]);
         let mut sent = Vec::new();
-        while let Ok(Element::Batch(tuples)) = receiver.try_recv() {
-            sent.extend(tuples);
+        while let Ok(Element::Batch(batch)) = receiver.try_recv() {
+            sent.extend(batch.tuples().unwrap());
         }
         let change = |meter: i32, power: Option<f64>| {
             vec![Value::Int(meter), power.map_or(Value::Null, Value::Double), Value::Boolean(power.is_none())]
@@ -440,7 +440,7 @@ fn meters(rows: &[Vec<Value>]) -> Vec<Value> {
 
 #[test]
 fn a_transaction_of_two_marked_sources_is_complete_when_both_have_marked_theirs() {
-    let tuple = |meter| Element::Batch(vec![reading(meter, 1, 0.0)]);
+    let tuple = |meter| Element::Tuples(vec![reading(meter, 1, 0.0)]);
     let end = || Element::Punctuation(Punctuation::End);
     // The commit of one leaves the other's half transaction alone, which is aborted later.
     let (a, b, report) = run_two(&[
@@ -597,7 +597,7 @@ impl Sink for Unreliable {
         if self.calls.is_multiple_of(3) {
             return Err(StreamError::Disconnected { endpoint: "unreliable".to_owned() });
         }
-        self.sent.send(Element::Batch(batch.iter().cloned().collect())).unwrap();
+        self.sent.send(Element::Batch(batch.clone())).unwrap();
         Ok(())
     }
 }
@@ -615,8 +615,10 @@ fn a_failing_sink_loses_its_transactions_and_stops_nobody() {
     assert_eq!((report.tuples, report.transactions, report.lost), (12, 6, 4));
     assert_eq!(rows(&catalog, "all").len(), 12);
     let sent = received.try_iter().map(|element| match element {
-        Element::Batch(tuples) => tuples.into_iter().map(|tuple| tuple[0].clone()).collect::<Vec<_>>(),
-        Element::Punctuation(other) => panic!("{other:?}"),
+        Element::Batch(batch) => {
+            batch.tuples().unwrap().into_iter().map(|tuple| tuple[0].clone()).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
     });
     let meters: Vec<Value> = sent.flatten().collect();
     assert_eq!(meters, [0, 1, 2, 3, 6, 7, 8, 9].map(Value::Int));

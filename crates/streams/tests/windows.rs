@@ -78,7 +78,7 @@ fn a_small_cache_changes_nothing() {
             let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(every));
             let part: Vec<Tuple> = readings[..until].to_vec();
             let (sender, receiver) = crossbeam_channel::bounded(1);
-            sender.send(Element::Batch(part[dropped..].to_vec())).unwrap();
+            sender.send(Element::Tuples(part[dropped..].to_vec())).unwrap();
             dropped = until;
             topology
                 .source("readings", ChannelSource::new(reading_columns(), receiver))
@@ -215,7 +215,7 @@ fn open_windows_can_be_queried() {
             std::thread::yield_now();
         }
     };
-    sender.send(Element::Batch(vec![reading(1, 1, 2.0), reading(1, 2, 3.0)])).unwrap();
+    sender.send(Element::Tuples(vec![reading(1, 1, 2.0), reading(1, 2, 3.0)])).unwrap();
     sender.send(Element::Punctuation(Punctuation::Commit)).unwrap();
     wait_for(1);
     let open = rows(&catalog, "open");
@@ -298,8 +298,8 @@ fn a_window_waits_for_the_slower_of_two_sources() {
     let report = topology.build().unwrap().run().unwrap();
     assert_eq!(report.late, 0);
     let mut counted = 0;
-    while let Ok(Element::Batch(tuples)) = closed.try_recv() {
-        for tuple in tuples {
+    while let Ok(Element::Batch(batch)) = closed.try_recv() {
+        for tuple in batch.tuples().unwrap() {
             let entresol_tables::Value::BigInt(count) = tuple[3] else { panic!("{tuple:?}") };
             counted += count;
         }

@@ -51,11 +51,11 @@ mod table;
 mod value;
 mod view;
 
-pub use batch::arrow_type;
 pub use batch::builder::ColumnBuilder;
 pub use batch::decode::StoredRows;
 pub use batch::encode::fitted_texts;
-pub use batch::rows::{batch_to_rows, rows_to_batch};
+pub use batch::rows::{BatchBuilder, batch_to_rows, rows_of, rows_to_batch};
+pub use batch::{arrow_schema, arrow_type};
 pub use catalog::{
     Alteration, Catalog, NewSequence, RelationKind, Retention, TABLE_NAME_BYTES_MAX, TABLES_MAX,
     TableOptions, Verify,

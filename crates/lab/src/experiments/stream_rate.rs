@@ -8,9 +8,18 @@ use crate::asked::Asked;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol::streams::{Aggregate, Boundary, GeneratorSource, Stream, ToTable, Topology, Tumbling, Tuple};
+use entresol::arrow::array::AsArray;
+use entresol::arrow::array::{
+    ArrayRef, BooleanArray, Float64Array, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
+use entresol::arrow::datatypes::{Float64Type, Int32Type};
+use entresol::streams::{
+    Aggregate, Boundary, ColumnExpression, GeneratorSource, Stream, ToTable, Topology, Tumbling,
+};
+use entresol::tables::arrow_schema;
 use entresol::{Column, DataType, Database, Durability, Options, ScanRange, Value};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const TUPLE_US: u64 = 20;
@@ -79,12 +88,37 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     Ok(())
 }
 
-fn columns(text_key: bool) -> Vec<Column> {
-    vec![
+fn columns(text_key: bool) -> [Column; 3] {
+    [
         Column::new("meter", if text_key { DataType::Varchar } else { DataType::Int }).not_null(),
         Column::new("at", DataType::Timestamp).not_null(),
         Column::new("power", DataType::Double).not_null(),
     ]
+}
+
+/// Readings by position, a batch at a time.
+fn batches(
+    tuples: u64,
+    groups: u64,
+    text_key: bool,
+) -> impl FnMut(u64, usize) -> RecordBatch + Send + 'static {
+    let schema = arrow_schema(&columns(text_key), "UTC");
+    let names: Vec<String> = (0..groups).map(|meter| format!("meter {meter:05}")).collect();
+    // A multiplier without common divisors: all groups come in turn, not in their order.
+    let key = move |n: u64| n.wrapping_mul(7919) % groups;
+    move |first, tuples_max| {
+        let range = first..tuples.min(first + tuples_max as u64);
+        let meters: ArrayRef = if text_key {
+            let names = range.clone().map(|n| names[key(n) as usize].as_str());
+            Arc::new(StringArray::from_iter_values(names))
+        } else {
+            Arc::new(Int32Array::from_iter_values(range.clone().map(|n| key(n) as i32)))
+        };
+        let times = range.clone().map(|n| (n * TUPLE_US) as i64);
+        let times = Arc::new(TimestampMicrosecondArray::from_iter_values(times));
+        let powers = Arc::new(Float64Array::from_iter_values(range.map(|n| n as f64)));
+        RecordBatch::try_new(Arc::clone(&schema), vec![meters, times, powers]).expect("arrays of the columns")
+    }
 }
 
 /// Million tuples a second of one run.
@@ -99,18 +133,7 @@ fn measure(case: &Case, tuples: u64, options: &RunOptions, report: &mut Report) 
         Work::Aggregate { groups, text_key } => (groups, text_key),
         Work::FilterAndMap | Work::Write => (1000, false),
     };
-    // A multiplier without common divisors: all groups come in turn, not in their order.
-    let key = move |n: u64| n.wrapping_mul(7919) % groups;
-    let source = GeneratorSource::new(columns(text_key), move |n| {
-        let meter = key(n);
-        let meter = if text_key {
-            Value::from(format!("meter {meter:05}").as_str())
-        } else {
-            Value::Int(meter as i32)
-        };
-        let at = Value::Timestamp((n * TUPLE_US) as i64);
-        (n < tuples).then(|| -> Tuple { vec![meter, at, Value::Double(n as f64)] })
-    });
+    let source = GeneratorSource::batches(columns(text_key).to_vec(), batches(tuples, groups, text_key));
     let stream = topology.source("readings", source);
     let written = into_table(&stream, case.work);
     let topology = topology.build().map_err(failed)?;
@@ -130,17 +153,30 @@ fn measure(case: &Case, tuples: u64, options: &RunOptions, report: &mut Report) 
 fn into_table(stream: &Stream, work: Work) -> fn(&[Vec<Value>], u64) -> bool {
     match work {
         Work::FilterAndMap => {
-            let few = stream.filter(|tuple| matches!(tuple[0], Value::Int(0)));
-            let doubled = few.map(columns(false), |tuple| {
-                let power = if let Value::Double(power) = tuple[2] { power } else { 0.0 };
-                vec![tuple[0].clone(), tuple[1].clone(), Value::Double(2.0 * power)]
+            let few = stream.filter_by(|rows: &RecordBatch| -> Result<ArrayRef, String> {
+                let is_first = |meter| meter == 0;
+                Ok(Arc::new(BooleanArray::from_unary(rows.column(0).as_primitive::<Int32Type>(), is_first)))
             });
+            let twice = |rows: &RecordBatch| -> Result<ArrayRef, String> {
+                let power = rows.column(2).as_primitive::<Float64Type>();
+                Ok(Arc::new(power.unary::<_, Float64Type>(|power| 2.0 * power)))
+            };
+            let [meter, at, power] = columns(false);
+            let doubled = few.project(vec![
+                (meter, Box::new(ColumnExpression(0))),
+                (at, Box::new(ColumnExpression(1))),
+                (power, Box::new(twice)),
+            ]);
             doubled.to_table(ToTable::upsert("written").key(&["meter", "at"]));
             |rows, tuples| rows.len() as u64 == tuples.div_ceil(1000)
         }
         Work::Aggregate { .. } => {
             let aggregates = [Aggregate::count(), Aggregate::sum("power"), Aggregate::avg("power")];
-            let windows = stream.filter(|tuple| !tuple[2].is_null()).window(Tumbling::new("at", WINDOW));
+            let measured = stream.filter_by(|rows: &RecordBatch| -> Result<ArrayRef, String> {
+                let power = rows.column(2).as_primitive::<Float64Type>();
+                Ok(Arc::new(BooleanArray::from_unary(power, |power| power >= 0.0)))
+            });
+            let windows = measured.window(Tumbling::new("at", WINDOW));
             windows.group_by(&["meter"]).aggregate(&aggregates, "open_windows").to_table("written");
             |rows, tuples| {
                 let counts = rows.iter().map(|row| if let Value::BigInt(count) = row[3] { count } else { 0 });

@@ -166,7 +166,11 @@ impl Executor {
     fn run_until(&mut self, stop: &AtomicBool) -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
             match self.feed.peek()? {
-                FeedElement::Tuples { source, batch } => self.tuples(source, &batch)?,
+                FeedElement::Tuples { source, tuples } => self.tuples(source, tuples)?,
+                FeedElement::Invalid(source, error) => {
+                    self.open_parts[source] = true;
+                    self.recover(error)?;
+                }
                 FeedElement::Punctuation(source, punctuation) => self.punctuation(source, punctuation)?,
                 FeedElement::Ended(source) => self.ended(source)?,
                 FeedElement::Idle => self.idle()?,
@@ -200,22 +204,21 @@ impl Executor {
         self.commit()
     }
 
-    /// Processes those of the tuples that belong to the current transaction; returns their number.
-    fn tuples(&mut self, source: usize, batch: &Batch) -> Result<()> {
+    /// Processes those of a source's tuples that belong to the current transaction.
+    fn tuples(&mut self, source: usize, available: usize) -> Result<()> {
         self.idle_since_ns = None;
         self.note_quiet_sources(source);
         let taken = match self.settings.boundary {
             Boundary::EachTuple => 1,
-            Boundary::Every(tuples) => batch.len().min(tuples - self.input_tuples),
-            Boundary::Punctuated => batch.len(),
-            Boundary::PerWindow => self.tuples_before_crossing(source, batch)?,
+            Boundary::Every(tuples) => available.min(tuples - self.input_tuples),
+            Boundary::Punctuated => available,
+            Boundary::PerWindow => self.tuples_before_crossing(source, available)?,
         };
         if taken == 0 {
             return Ok(());
         }
-        let part = batch.slice(0..taken);
-        self.feed.take(source, taken);
-        self.note_event_time(source, &part);
+        self.note_event_time(source, taken);
+        let Some(part) = self.feed.take(source, taken) else { return Ok(()) };
         self.input_tuples += taken;
         self.open_parts[source] = true;
         if self.input_tuples > TRANSACTION_TUPLES_MAX {
@@ -243,10 +246,12 @@ impl Executor {
         }
     }
 
-    fn note_event_time(&mut self, source: usize, batch: &Batch) {
-        let Some(column) = self.feed.source(source).event_time else { return };
-        if let Some(last) = batch.len().checked_sub(1).map(|last| &batch.tuple(last)[column])
-            && let Some(time_us) = crate::operators::window_aggregate::event_time(last)
+    /// Notes the event time of the last of so many tuples.
+    fn note_event_time(&mut self, source: usize, tuples: usize) {
+        let source = self.feed.source(source);
+        if source.event_time.is_some()
+            && let Ok(times) = source.times()
+            && let Some(&time_us) = times.get(tuples - 1)
         {
             self.event_time_us = self.event_time_us.max(time_us);
         }
@@ -254,13 +259,10 @@ impl Executor {
 
     /// Returns the number of tuples before the first one whose event time closes a window. If that is the
     /// first of all, ends the transaction with the watermark of this tuple and returns 0.
-    fn tuples_before_crossing(&mut self, source: usize, batch: &Batch) -> Result<usize> {
+    fn tuples_before_crossing(&mut self, source: usize, available: usize) -> Result<usize> {
         let now_us = self.now_us();
-        for (at, tuple) in batch.iter().enumerate() {
-            let time_us = self.feed.source(source).time_of(tuple)?;
-            if !self.crosses(time_us) || self.windows.iter().any(|span| span.is_future(time_us, now_us)) {
-                continue;
-            }
+        let mut at = 0;
+        while let Some(time_us) = self.first_crossing(source, &mut at, available, now_us)? {
             if at > 0 {
                 return Ok(at);
             }
@@ -269,6 +271,7 @@ impl Executor {
             }
             if self.inputs.is_empty() && !self.doomed {
                 // The first tuple of a run: no window is open that it could close in this transaction.
+                at += 1;
                 continue;
             }
             let lateness_us = self.windows.iter().map(|span| span.lateness_us).max().unwrap_or(0);
@@ -276,7 +279,24 @@ impl Executor {
             self.commit()?;
             return Ok(0);
         }
-        Ok(batch.len())
+        Ok(available)
+    }
+
+    /// Event time of the first tuple from `at` on that closes a window; `at` is its place then.
+    fn first_crossing(
+        &self,
+        source: usize,
+        at: &mut usize,
+        available: usize,
+        now_us: i64,
+    ) -> Result<Option<i64>> {
+        let times = &self.feed.source(source).times()?[..available];
+        let closes = |time_us: i64| {
+            self.crosses(time_us) && !self.windows.iter().any(|span| span.is_future(time_us, now_us))
+        };
+        let Some(found) = times[*at..].iter().position(|&time_us| closes(time_us)) else { return Ok(None) };
+        *at += found;
+        Ok(Some(times[*at]))
     }
 
     fn crosses(&self, time_us: i64) -> bool {

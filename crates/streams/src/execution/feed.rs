@@ -6,14 +6,19 @@
 //! - By event time, the source with the earliest next tuple comes first; a source without tuples blocks all
 //!   others until it has some, or has ended.
 
-use crate::BATCH_TUPLES;
+use crate::UTC;
 use crate::boundary::Merge;
 use crate::element::{Batch, Punctuation};
 use crate::error::{Error, Result};
 use crate::graph::GraphSource;
-use crate::operators::window_aggregate::event_time;
 use crate::positions::{SourceProgress, StoredPosition};
-use crate::sources::{Next, Position, Reject, Source};
+use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch};
+use arrow_array::Array;
+use arrow_schema::SchemaRef;
+use entresol_tables::arrow_schema;
+
+/// Maximum of tuples of a batch that a source returns, however many were asked for.
+const BATCH_TUPLES_MAX: usize = 1 << 20;
 
 pub(crate) struct Feed {
     sources: Vec<FeedSource>,
@@ -29,6 +34,10 @@ pub(crate) struct FeedSource {
     stored: StoredPosition,
     progress: SourceProgress,
     pending: Option<Pending>,
+    /// Arrow types of its columns.
+    schema: SchemaRef,
+    /// Maximum of tuples per call of it.
+    batch_tuples: usize,
     rejects: Vec<Reject>,
     ended: bool,
     /// True once the source has marked the end of its part of the open transaction: its next elements belong
@@ -38,7 +47,7 @@ pub(crate) struct FeedSource {
 
 struct Pending {
     batch: Batch,
-    positions: Vec<Position>,
+    positions: Positions,
     rejects: std::iter::Peekable<std::vec::IntoIter<Reject>>,
     end: Position,
     consumed: usize,
@@ -46,12 +55,14 @@ struct Pending {
 
 /// Next element of the sources.
 pub(crate) enum FeedElement {
-    /// Tuples of a source, not consumed yet.
+    /// A source has so many tuples, which are not consumed yet.
     Tuples {
         source: usize,
-        batch: Batch,
+        tuples: usize,
     },
     Punctuation(usize, Punctuation),
+    /// A source has tuples that are not of its columns.
+    Invalid(usize, Error),
     /// A source has ended.
     Ended(usize),
     /// Nothing for now.
@@ -61,15 +72,17 @@ pub(crate) enum FeedElement {
 }
 
 impl FeedSource {
-    pub(crate) fn new(source: GraphSource, stored: StoredPosition) -> FeedSource {
+    pub(crate) fn new(source: GraphSource, stored: StoredPosition, batch_tuples: usize) -> FeedSource {
         FeedSource {
             name: source.name,
             source: source.source,
+            batch_tuples,
             node: source.node,
             event_time: source.event_time,
             progress: stored.stored().unwrap_or_default(),
             stored,
             pending: None,
+            schema: arrow_schema(&source.columns, UTC),
             rejects: Vec::new(),
             ended: false,
             held: false,
@@ -83,28 +96,24 @@ impl FeedSource {
     /// Fills the buffer of a source with tuples; returns the other element if there is one instead.
     fn fill(&mut self, number: usize) -> Result<Option<FeedElement>> {
         while self.pending.is_none() {
-            let batch = match self.source.next(BATCH_TUPLES)? {
+            let batch = match self.source.next(self.batch_tuples)? {
                 Next::Batch(batch) => batch,
                 Next::Punctuation(punctuation) => {
                     return Ok(Some(FeedElement::Punctuation(number, punctuation)));
                 }
+                Next::Invalid(reason) => return Ok(Some(self.invalid(number, reason))),
                 Next::Idle => return Ok(Some(FeedElement::Idle)),
                 Next::End => {
                     self.ended = true;
                     return Ok(Some(FeedElement::Ended(number)));
                 }
             };
-            if batch.positions.len() != batch.tuples.len() {
-                let reason = format!(
-                    "source {} returned {} positions for {} tuples",
-                    self.name,
-                    batch.positions.len(),
-                    batch.tuples.len()
-                );
-                return Err(Error::Tuple { operator: self.name.clone(), reason });
+            if let Err(reason) = self.check(&batch) {
+                self.progress.position = batch.end;
+                return Ok(Some(self.invalid(number, reason)));
             }
             let mut pending = Pending {
-                batch: Batch::new(batch.tuples),
+                batch: batch.tuples.into(),
                 positions: batch.positions,
                 rejects: batch.rejects.into_iter().peekable(),
                 end: batch.end,
@@ -120,6 +129,40 @@ impl FeedSource {
         Ok(None)
     }
 
+    fn invalid(&self, number: usize, reason: String) -> FeedElement {
+        FeedElement::Invalid(number, Error::Tuple { operator: format!("source {}", self.name), reason })
+    }
+
+    /// Returns the reason why a batch is not one of the source's columns, if so.
+    fn check(&self, batch: &SourceBatch) -> Result<(), String> {
+        let tuples = &batch.tuples;
+        if let Positions::Listed(positions) = &batch.positions
+            && positions.len() != tuples.num_rows()
+        {
+            return Err(format!("{} positions for {} tuples", positions.len(), tuples.num_rows()));
+        }
+        if tuples.num_rows() > BATCH_TUPLES_MAX {
+            return Err(format!("a batch of {} tuples; at most {BATCH_TUPLES_MAX}", tuples.num_rows()));
+        }
+        if tuples.num_columns() != self.schema.fields().len() {
+            return Err(format!(
+                "expected {} columns, found {}",
+                self.schema.fields().len(),
+                tuples.num_columns()
+            ));
+        }
+        for (field, array) in self.schema.fields().iter().zip(tuples.columns()) {
+            if field.data_type() != array.data_type() {
+                let (name, expected, found) = (field.name(), field.data_type(), array.data_type());
+                return Err(format!("column {name}: expected an array of {expected}, found one of {found}"));
+            }
+            if !field.is_nullable() && array.null_count() > 0 {
+                return Err(format!("column {}: NULL in a NOT NULL column", field.name()));
+            }
+        }
+        Ok(())
+    }
+
     /// Counts the bad records before the next tuple (all of them at the end of the batch).
     fn skip_rejects(&mut self, pending: &mut Pending) {
         let all = pending.consumed == pending.batch.len();
@@ -131,31 +174,38 @@ impl FeedSource {
         }
     }
 
-    fn available(&self) -> Option<Batch> {
-        self.pending.as_ref().map(|pending| pending.batch.slice(pending.consumed..pending.batch.len()))
+    /// Number of tuples that are not consumed.
+    fn available(&self) -> usize {
+        self.pending.as_ref().map_or(0, |pending| pending.batch.len() - pending.consumed)
     }
 
-    fn take(&mut self, tuples: usize) {
-        let Some(mut pending) = self.pending.take() else { return };
+    /// Event times of the tuples that are not consumed.
+    pub(crate) fn times(&self) -> Result<&[i64]> {
+        let Some(pending) = &self.pending else { return Ok(&[]) };
+        let times = self.event_time.and_then(|column| pending.batch.times(column));
+        times.map(|times| &times[pending.consumed..]).ok_or_else(|| Error::Tuple {
+            operator: format!("source {}", self.name),
+            reason: "a tuple has no event time".to_owned(),
+        })
+    }
+
+    /// Consumes the first tuples.
+    fn take(&mut self, tuples: usize) -> Option<Batch> {
+        let mut pending = self.pending.take()?;
+        let first = pending.consumed;
         pending.consumed += tuples;
+        let taken = pending.batch.slice(first..pending.consumed);
         self.progress.tuples += tuples as u64;
         self.skip_rejects(&mut pending);
         if pending.consumed == pending.batch.len() {
             self.progress.position = pending.end;
-            return;
+            return Some(taken);
         }
         if pending.consumed > 0 {
-            self.progress.position = pending.positions[pending.consumed - 1];
+            self.progress.position = pending.positions.after(pending.consumed - 1);
         }
         self.pending = Some(pending);
-    }
-
-    /// Returns the event time of a tuple of this source.
-    pub(crate) fn time_of(&self, tuple: &[entresol_tables::Value]) -> Result<i64> {
-        self.event_time.and_then(|column| event_time(&tuple[column])).ok_or_else(|| Error::Tuple {
-            operator: format!("source {}", self.name),
-            reason: "a tuple has no event time".to_owned(),
-        })
+        Some(taken)
     }
 }
 
@@ -197,10 +247,7 @@ impl Feed {
             let source = &mut self.sources[number];
             if !source.ended && !source.held {
                 match source.fill(number)? {
-                    None => {
-                        let batch = source.available().unwrap_or_else(|| Batch::new(Vec::new()));
-                        return Ok(FeedElement::Tuples { source: number, batch });
-                    }
+                    None => return Ok(FeedElement::Tuples { source: number, tuples: source.available() }),
                     Some(FeedElement::Idle) => idle = true,
                     Some(other) => return Ok(other),
                 }
@@ -211,7 +258,7 @@ impl Feed {
     }
 
     fn peek_by_event_time(&mut self) -> Result<FeedElement> {
-        let mut heads: Vec<(i64, usize, Batch)> = Vec::with_capacity(self.sources.len());
+        let mut heads: Vec<(i64, usize)> = Vec::with_capacity(self.sources.len());
         for (number, source) in self.sources.iter_mut().enumerate() {
             if source.ended || source.held {
                 continue;
@@ -219,30 +266,25 @@ impl Feed {
             if let Some(other) = source.fill(number)? {
                 return Ok(other);
             }
-            if let Some(batch) = source.available() {
-                heads.push((source.time_of(batch.tuple(0))?, number, batch));
-            }
+            heads.extend(source.times()?.first().map(|&time_us| (time_us, number)));
         }
-        heads.sort_by_key(|(time_us, number, _)| (*time_us, *number));
-        let next = heads.get(1).map(|(time_us, number, _)| (*time_us, *number));
-        let Some((_, number, batch)) = heads.into_iter().next() else { return Ok(FeedElement::End) };
-        let mut tuples = 1;
-        while tuples < batch.len() {
-            let time_us = self.sources[number].time_of(batch.tuple(tuples))?;
-            if next.is_some_and(|next| (time_us, number) > next) {
-                break;
-            }
-            tuples += 1;
-        }
-        Ok(FeedElement::Tuples { source: number, batch: batch.slice(0..tuples) })
+        heads.sort_unstable();
+        let Some(&(_, source)) = heads.first() else { return Ok(FeedElement::End) };
+        let times = self.sources[source].times()?;
+        let Some(&next) = heads.get(1) else {
+            return Ok(FeedElement::Tuples { source, tuples: times.len() });
+        };
+        let later = times.iter().skip(1).position(|&time_us| (time_us, source) > next);
+        Ok(FeedElement::Tuples { source, tuples: later.map_or(times.len(), |at| at + 1) })
     }
 
     /// Consumes the first tuples that `peek` returned.
-    pub(crate) fn take(&mut self, number: usize, tuples: usize) {
-        self.sources[number].take(tuples);
+    pub(crate) fn take(&mut self, number: usize, tuples: usize) -> Option<Batch> {
+        let taken = self.sources[number].take(tuples);
         if self.sources[number].pending.is_none() {
             self.turn = (number + 1) % self.sources.len();
         }
+        taken
     }
 
     /// Reads nothing more of a source until [`Feed::release`].

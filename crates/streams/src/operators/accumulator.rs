@@ -10,9 +10,22 @@
 //! | min, max | any type | the same type | the value |
 //!
 //! NULL values are ignored; every aggregate but count is NULL if there was no other value. Storing and
-//! loading returns the same accumulator, so results do not depend on restarts.
+//! loading returns the same accumulators, so results do not depend on restarts.
 
-use entresol_tables::{Column, DataType, Value, decimal};
+use crate::UTC;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
+    Int64Type, TimestampMicrosecondType,
+};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array,
+    Int32Array, Int64Array, PrimitiveArray, StringArray, TimestampMicrosecondArray,
+};
+use arrow_schema::DataType as ArrowType;
+use entresol_tables::{Column, DataType, arrow_type, decimal, normalize_double};
+use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// An aggregate over a column: [`Aggregate::sum`] and its siblings.
 #[derive(Debug, Clone)]
@@ -109,20 +122,23 @@ pub(crate) struct BoundAggregate {
     name: String,
 }
 
-/// Accumulator of one aggregate of one group.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Accumulator {
-    Count(i64),
-    /// Sums of integers and unscaled decimals.
-    Exact {
-        sum: i128,
-        count: i64,
+/// Accumulators of an aggregate, by the numbers of the groups.
+#[derive(Debug)]
+pub(crate) enum Accumulators {
+    Count(Vec<i64>),
+    /// Sums of integers and unscaled decimals, and the number of their values.
+    Sums {
+        sums: Vec<i128>,
+        counts: Vec<i64>,
     },
-    Double {
-        sum: f64,
-        count: i64,
+    DoubleSums {
+        sums: Vec<f64>,
+        counts: Vec<i64>,
     },
-    Extreme(Value),
+    /// Extremes of truth values, integers, unscaled decimals, days and times.
+    Numbers(Vec<Option<i128>>),
+    Doubles(Vec<Option<f64>>),
+    Texts(Vec<Option<Box<str>>>),
 }
 
 impl BoundAggregate {
@@ -155,6 +171,11 @@ impl BoundAggregate {
         ]
     }
 
+    /// Index of the column that it aggregates; none if it counts tuples.
+    pub(crate) fn column(&self) -> Option<usize> {
+        self.index
+    }
+
     fn sum_type(&self) -> DataType {
         match self.data_type {
             DataType::SmallInt | DataType::Int | DataType::BigInt => DataType::BigInt,
@@ -164,145 +185,329 @@ impl BoundAggregate {
         }
     }
 
-    pub(crate) fn start(&self) -> Accumulator {
-        match self.kind {
-            AggregateKind::Count => Accumulator::Count(0),
-            AggregateKind::Min | AggregateKind::Max => Accumulator::Extreme(Value::Null),
-            AggregateKind::Sum | AggregateKind::Avg
-                if matches!(self.data_type, DataType::Real | DataType::Double) =>
-            {
-                Accumulator::Double { sum: 0.0, count: 0 }
+    /// Accumulators of no group.
+    pub(crate) fn accumulators(&self) -> Accumulators {
+        match (self.kind, self.data_type) {
+            (AggregateKind::Count, _) => Accumulators::Count(Vec::new()),
+            (AggregateKind::Min | AggregateKind::Max, data_type) => match data_type {
+                DataType::Varchar => Accumulators::Texts(Vec::new()),
+                DataType::Real | DataType::Double => Accumulators::Doubles(Vec::new()),
+                _ => Accumulators::Numbers(Vec::new()),
+            },
+            (_, DataType::Real | DataType::Double) => {
+                Accumulators::DoubleSums { sums: Vec::new(), counts: Vec::new() }
             }
-            AggregateKind::Sum | AggregateKind::Avg => Accumulator::Exact { sum: 0, count: 0 },
+            _ => Accumulators::Sums { sums: Vec::new(), counts: Vec::new() },
         }
     }
 
-    /// Adds a tuple.
-    pub(crate) fn add(&self, accumulator: &mut Accumulator, tuple: &[Value]) -> Result<(), String> {
-        let value = match self.index {
-            Some(index) => &tuple[index],
-            None => &Value::Boolean(true),
-        };
-        match (accumulator, value) {
-            (_, Value::Null) => {}
-            (Accumulator::Count(count), _) => *count += 1,
-            (Accumulator::Double { sum, count }, Value::Double(value)) => {
-                *sum += value;
-                *count += 1;
+    /// Adds values to the groups with these numbers: those of the column, one for each number. After an error
+    /// some of them are added.
+    pub(crate) fn add(
+        &self,
+        accumulators: &mut Accumulators,
+        groups: &[u32],
+        column: Option<&ArrayRef>,
+    ) -> Result<(), String> {
+        match (accumulators, column) {
+            (Accumulators::Count(counts), None) => {
+                groups.iter().for_each(|&group| counts[group as usize] += 1);
             }
-            (Accumulator::Exact { sum, count }, value) => {
-                let value = match value {
-                    Value::Int(value) => i128::from(*value),
-                    Value::BigInt(value) => i128::from(*value),
-                    Value::Decimal(value) => *value,
-                    _ => return Err(self.wrong_type(value)),
-                };
-                *sum = sum.checked_add(value).ok_or_else(|| self.overflow())?;
-                *count += 1;
-                self.check_sum(*sum)?;
+            (Accumulators::Count(counts), Some(array)) => {
+                let valid = groups.iter().enumerate().filter(|(row, _)| array.is_valid(*row));
+                valid.for_each(|(_, &group)| counts[group as usize] += 1);
             }
-            (Accumulator::Extreme(extreme), value) => {
-                if !value.is_of(self.data_type) {
-                    return Err(self.wrong_type(value));
-                }
-                let better = match self.kind {
-                    AggregateKind::Min => value < extreme,
-                    _ => value > extreme,
-                };
-                if better || extreme.is_null() {
-                    *extreme = value.clone();
+            (Accumulators::DoubleSums { sums, counts }, Some(array)) => {
+                self.each_double(array, groups, |group, value| {
+                    sums[group] += value;
+                    counts[group] += 1;
+                })?;
+            }
+            (Accumulators::Sums { sums, counts }, Some(array)) => {
+                let mut overflows = false;
+                self.each_number(array, groups, |group, value| {
+                    let sum = sums[group].checked_add(value).filter(|sum| self.holds(*sum));
+                    overflows |= sum.is_none();
+                    sums[group] = sum.unwrap_or(0);
+                    counts[group] += 1;
+                })?;
+                if overflows {
+                    return Err(format!("{} overflows", self.name));
                 }
             }
-            (Accumulator::Double { .. }, value) => return Err(self.wrong_type(value)),
+            (Accumulators::Numbers(extremes), Some(array)) => {
+                self.each_number(array, groups, |group, value| {
+                    self.replace(&mut extremes[group], value, |a, b| a.cmp(b));
+                })?;
+            }
+            (Accumulators::Doubles(extremes), Some(array)) => {
+                self.each_double(array, groups, |group, value| {
+                    let order = |a: &f64, b: &f64| normalize_double(*a).total_cmp(&normalize_double(*b));
+                    self.replace(&mut extremes[group], value, order);
+                })?;
+            }
+            (Accumulators::Texts(extremes), Some(array)) => {
+                let texts = array.as_string_opt::<i32>().ok_or_else(|| self.wrong_type(array))?;
+                for (&group, text) in groups.iter().zip(texts.iter()) {
+                    let extreme = &mut extremes[group as usize];
+                    if let Some(text) = text
+                        && extreme.as_deref().is_none_or(|extreme| self.is_better(text.cmp(extreme)))
+                    {
+                        *extreme = Some(text.into());
+                    }
+                }
+            }
+            (_, None) => unreachable!("only count has no column"),
         }
         Ok(())
     }
 
-    fn check_sum(&self, sum: i128) -> Result<(), String> {
-        let fits = match (self.kind, self.data_type) {
+    fn is_better(&self, order: Ordering) -> bool {
+        order == if self.kind == AggregateKind::Min { Ordering::Less } else { Ordering::Greater }
+    }
+
+    fn replace<T>(&self, extreme: &mut Option<T>, value: T, order: impl Fn(&T, &T) -> Ordering) {
+        if extreme.as_ref().is_none_or(|extreme| self.is_better(order(&value, extreme))) {
+            *extreme = Some(value);
+        }
+    }
+
+    fn each_double(&self, array: &ArrayRef, groups: &[u32], f: impl FnMut(usize, f64)) -> Result<(), String> {
+        match array.data_type() {
+            ArrowType::Float64 => each(array.as_primitive::<Float64Type>(), groups, |value| value, f),
+            ArrowType::Float32 => each(array.as_primitive::<Float32Type>(), groups, f64::from, f),
+            _ => return Err(self.wrong_type(array)),
+        }
+        Ok(())
+    }
+
+    fn each_number(
+        &self,
+        array: &ArrayRef,
+        groups: &[u32],
+        mut f: impl FnMut(usize, i128),
+    ) -> Result<(), String> {
+        match array.data_type() {
+            ArrowType::Boolean => {
+                for (&group, value) in groups.iter().zip(array.as_boolean().iter()) {
+                    value.into_iter().for_each(|value| f(group as usize, value.into()));
+                }
+            }
+            ArrowType::Int16 => each(array.as_primitive::<Int16Type>(), groups, i128::from, f),
+            ArrowType::Int32 => each(array.as_primitive::<Int32Type>(), groups, i128::from, f),
+            ArrowType::Int64 => each(array.as_primitive::<Int64Type>(), groups, i128::from, f),
+            ArrowType::Date32 => each(array.as_primitive::<Date32Type>(), groups, i128::from, f),
+            ArrowType::Timestamp(..) => {
+                each(array.as_primitive::<TimestampMicrosecondType>(), groups, i128::from, f);
+            }
+            ArrowType::Decimal128(..) => {
+                each(array.as_primitive::<Decimal128Type>(), groups, |value| value, f);
+            }
+            _ => return Err(self.wrong_type(array)),
+        }
+        Ok(())
+    }
+
+    /// Returns true if a sum is in the range of its column.
+    fn holds(&self, sum: i128) -> bool {
+        match (self.kind, self.data_type) {
             (AggregateKind::Sum, DataType::SmallInt | DataType::Int | DataType::BigInt) => {
                 i64::try_from(sum).is_ok()
             }
             _ => decimal::fits(sum, decimal::DECIMAL_PRECISION_MAX),
-        };
-        if fits { Ok(()) } else { Err(self.overflow()) }
-    }
-
-    fn overflow(&self) -> String {
-        format!("{} overflows", self.name)
-    }
-
-    fn wrong_type(&self, value: &Value) -> String {
-        format!("{}: expected {}, found {} '{value}'", self.name, self.data_type, value.type_name())
-    }
-
-    /// Appends the values of the state columns.
-    pub(crate) fn store(&self, accumulator: &Accumulator, row: &mut Vec<Value>) {
-        let (sum, count) = match accumulator {
-            Accumulator::Count(count) => return row.push(Value::BigInt(*count)),
-            Accumulator::Extreme(value) => return row.push(value.clone()),
-            Accumulator::Double { sum, count } => (Value::Double(*sum), *count),
-            Accumulator::Exact { sum, count } => match self.result_type() {
-                // The range was checked when the value was added.
-                DataType::BigInt => (Value::BigInt(*sum as i64), *count),
-                _ => (Value::Decimal(*sum), *count),
-            },
-        };
-        row.push(if count == 0 { Value::Null } else { sum });
-        if self.kind == AggregateKind::Avg {
-            row.push(Value::BigInt(count));
         }
     }
 
-    fn result_type(&self) -> DataType {
-        self.result_column().data_type
+    fn wrong_type(&self, array: &ArrayRef) -> String {
+        format!("{}: expected {}, found an array of {}", self.name, self.data_type, array.data_type())
     }
 
-    /// Reads the values that `store` appended, from the front of `row`; `None` if they have other types.
-    pub(crate) fn load(&self, row: &mut std::slice::Iter<'_, Value>) -> Option<Accumulator> {
-        let first = row.next()?;
-        let loaded = match (self.start(), first) {
-            (Accumulator::Count(_), Value::BigInt(count)) => Accumulator::Count(*count),
-            (Accumulator::Extreme(_), value) => Accumulator::Extreme(value.clone()),
-            (start @ (Accumulator::Double { .. } | Accumulator::Exact { .. }), Value::Null) => start,
-            (Accumulator::Double { .. }, Value::Double(sum)) => Accumulator::Double { sum: *sum, count: 1 },
-            (Accumulator::Exact { .. }, Value::BigInt(sum)) => {
-                Accumulator::Exact { sum: i128::from(*sum), count: 1 }
+    /// Arrays of the state columns of these groups.
+    pub(crate) fn store(&self, accumulators: &Accumulators, groups: &[u32]) -> Vec<ArrayRef> {
+        let of = |group: &u32| *group as usize;
+        let sums: ArrayRef = match accumulators {
+            Accumulators::Count(counts) => {
+                return vec![Arc::new(Int64Array::from_iter_values(
+                    groups.iter().map(|group| counts[of(group)]),
+                ))];
             }
-            (Accumulator::Exact { .. }, Value::Decimal(sum)) => Accumulator::Exact { sum: *sum, count: 1 },
-            _ => return None,
+            Accumulators::DoubleSums { sums, counts } => Arc::new(Float64Array::from_iter(
+                groups.iter().map(of).map(|group| (counts[group] > 0).then_some(sums[group])),
+            )),
+            Accumulators::Sums { sums, counts } => {
+                let sums = groups.iter().map(of).map(|group| (counts[group] > 0).then_some(sums[group]));
+                number_array(self.state_columns()[0].data_type, sums)
+            }
+            Accumulators::Numbers(extremes) => {
+                number_array(self.data_type, groups.iter().map(|group| extremes[of(group)]))
+            }
+            Accumulators::Doubles(extremes) => {
+                let values = groups.iter().map(|group| extremes[of(group)]);
+                match self.data_type {
+                    // Its values are those of a single.
+                    DataType::Real => Arc::new(
+                        values.map(|value| value.map(|value| value as f32)).collect::<Float32Array>(),
+                    ),
+                    _ => Arc::new(values.collect::<Float64Array>()),
+                }
+            }
+            Accumulators::Texts(extremes) => {
+                Arc::new(groups.iter().map(|group| extremes[of(group)].as_deref()).collect::<StringArray>())
+            }
         };
-        if self.kind != AggregateKind::Avg {
-            return Some(loaded);
+        match accumulators {
+            Accumulators::Sums { counts, .. } | Accumulators::DoubleSums { counts, .. }
+                if self.kind == AggregateKind::Avg =>
+            {
+                let counts = groups.iter().map(|group| counts[of(group)]);
+                vec![sums, Arc::new(Int64Array::from_iter_values(counts))]
+            }
+            _ => vec![sums],
         }
-        let Value::BigInt(counted) = row.next()? else { return None };
-        Some(match loaded {
-            Accumulator::Double { sum, .. } => Accumulator::Double { sum, count: *counted },
-            Accumulator::Exact { sum, .. } => Accumulator::Exact { sum, count: *counted },
-            other => other,
-        })
     }
 
-    /// Returns the result.
-    pub(crate) fn result(&self, accumulator: &Accumulator) -> Value {
-        match (self.kind, accumulator) {
-            (
-                AggregateKind::Avg,
-                Accumulator::Double { count: 0, .. } | Accumulator::Exact { count: 0, .. },
-            ) => Value::Null,
-            (AggregateKind::Avg, Accumulator::Double { sum, count }) => Value::Double(sum / *count as f64),
-            (AggregateKind::Avg, Accumulator::Exact { sum, count }) => {
-                let scale = match self.data_type {
-                    DataType::Decimal { scale, .. } => scale,
-                    _ => 0,
+    /// Sets groups to the values that [`BoundAggregate::store`] returned, at the front of `columns`; false if
+    /// they have other types.
+    pub(crate) fn load(
+        &self,
+        accumulators: &mut Accumulators,
+        groups: &[u32],
+        columns: &mut std::slice::Iter<'_, ArrayRef>,
+    ) -> bool {
+        let (Some(first), is_avg) = (columns.next(), self.kind == AggregateKind::Avg) else { return false };
+        // Without a count of its own, a sum that is not NULL is of some value.
+        let stored_counts = if is_avg { columns.next() } else { None };
+        if is_avg && stored_counts.is_none_or(|counts| *counts.data_type() != ArrowType::Int64) {
+            return false;
+        }
+        let set_counts = |counts: &mut [i64]| {
+            for (row, &group) in groups.iter().enumerate() {
+                counts[group as usize] = match stored_counts {
+                    Some(stored) => stored.as_primitive::<Int64Type>().value(row),
+                    None => i64::from(first.is_valid(row)),
                 };
-                Value::Double(decimal::to_double(*sum, scale) / *count as f64)
             }
-            _ => {
-                let mut row = Vec::with_capacity(1);
-                self.store(accumulator, &mut row);
-                row.pop().unwrap_or(Value::Null)
+        };
+        match accumulators {
+            Accumulators::Count(counts) => {
+                self.each_number(first, groups, |group, value| counts[group] = value as i64).is_ok()
             }
+            Accumulators::DoubleSums { sums, counts } => {
+                set_counts(counts);
+                self.each_double(first, groups, |group, value| sums[group] = value).is_ok()
+            }
+            Accumulators::Sums { sums, counts } => {
+                set_counts(counts);
+                self.each_number(first, groups, |group, value| sums[group] = value).is_ok()
+            }
+            Accumulators::Numbers(extremes) => {
+                self.each_number(first, groups, |group, value| extremes[group] = Some(value)).is_ok()
+            }
+            Accumulators::Doubles(extremes) => {
+                self.each_double(first, groups, |group, value| extremes[group] = Some(value)).is_ok()
+            }
+            Accumulators::Texts(extremes) => {
+                let Some(texts) = first.as_string_opt::<i32>() else { return false };
+                for (&group, text) in groups.iter().zip(texts.iter()) {
+                    extremes[group as usize] = text.map(Into::into);
+                }
+                true
+            }
+        }
+    }
+
+    /// Array of the results of these groups.
+    pub(crate) fn results(&self, accumulators: &Accumulators, groups: &[u32]) -> ArrayRef {
+        let scale = if let DataType::Decimal { scale, .. } = self.data_type { scale } else { 0 };
+        let of = |group: &u32| *group as usize;
+        match (self.kind, accumulators) {
+            (AggregateKind::Avg, Accumulators::DoubleSums { sums, counts }) => {
+                let mean = |group| (counts[group] > 0).then(|| sums[group] / counts[group] as f64);
+                Arc::new(groups.iter().map(of).map(mean).collect::<Float64Array>())
+            }
+            (AggregateKind::Avg, Accumulators::Sums { sums, counts }) => {
+                let mean = |group| {
+                    (counts[group] > 0).then(|| decimal::to_double(sums[group], scale) / counts[group] as f64)
+                };
+                Arc::new(groups.iter().map(of).map(mean).collect::<Float64Array>())
+            }
+            _ => self.store(accumulators, groups).swap_remove(0),
+        }
+    }
+}
+
+/// Calls `f` with the group and the value of each row that is not NULL.
+fn each<T: ArrowPrimitiveType, V>(
+    array: &PrimitiveArray<T>,
+    groups: &[u32],
+    convert: impl Fn(T::Native) -> V,
+    mut f: impl FnMut(usize, V),
+) {
+    let rows = groups.iter().zip(array.values());
+    match array.nulls().filter(|nulls| nulls.null_count() > 0) {
+        None => rows.for_each(|(&group, &value)| f(group as usize, convert(value))),
+        Some(nulls) => {
+            let valid = rows.zip(nulls.iter()).filter(|(_, is_valid)| *is_valid);
+            valid.for_each(|((&group, &value), _)| f(group as usize, convert(value)));
+        }
+    }
+}
+
+/// Array of numbers of a column; they are in its range.
+fn number_array(data_type: DataType, values: impl Iterator<Item = Option<i128>>) -> ArrayRef {
+    match data_type {
+        DataType::Boolean => {
+            Arc::new(values.map(|value| value.map(|value| value != 0)).collect::<BooleanArray>())
+        }
+        DataType::SmallInt => {
+            Arc::new(values.map(|value| value.map(|value| value as i16)).collect::<Int16Array>())
+        }
+        DataType::Int => {
+            Arc::new(values.map(|value| value.map(|value| value as i32)).collect::<Int32Array>())
+        }
+        DataType::Date => {
+            Arc::new(values.map(|value| value.map(|value| value as i32)).collect::<Date32Array>())
+        }
+        DataType::Timestamp | DataType::TimestampTz => {
+            let array = values.map(|value| value.map(|value| value as i64));
+            let array = array.collect::<TimestampMicrosecondArray>();
+            Arc::new(array.with_data_type(arrow_type(data_type, UTC)))
+        }
+        DataType::Decimal { .. } => {
+            Arc::new(values.collect::<Decimal128Array>().with_data_type(arrow_type(data_type, UTC)))
+        }
+        _ => Arc::new(values.map(|value| value.map(|value| value as i64)).collect::<Int64Array>()),
+    }
+}
+
+impl Accumulators {
+    /// Adds groups without values, up to this number in all.
+    pub(crate) fn resize(&mut self, groups: usize) {
+        match self {
+            Accumulators::Count(counts) => counts.resize(groups, 0),
+            Accumulators::Sums { sums, counts } => {
+                sums.resize(groups, 0);
+                counts.resize(groups, 0);
+            }
+            Accumulators::DoubleSums { sums, counts } => {
+                sums.resize(groups, 0.0);
+                counts.resize(groups, 0);
+            }
+            Accumulators::Numbers(extremes) => extremes.resize(groups, None),
+            Accumulators::Doubles(extremes) => extremes.resize(groups, None),
+            Accumulators::Texts(extremes) => extremes.resize(groups, None),
+        }
+    }
+
+    /// Bytes of a group, without its strings.
+    pub(crate) fn group_bytes(&self) -> usize {
+        match self {
+            Accumulators::Count(_) => size_of::<i64>(),
+            Accumulators::Sums { .. } => size_of::<i128>() + size_of::<i64>(),
+            Accumulators::DoubleSums { .. } => size_of::<f64>() + size_of::<i64>(),
+            Accumulators::Numbers(_) => size_of::<Option<i128>>(),
+            Accumulators::Doubles(_) => size_of::<Option<f64>>(),
+            Accumulators::Texts(_) => size_of::<Option<Box<str>>>(),
         }
     }
 }
@@ -310,6 +515,7 @@ impl BoundAggregate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entresol_tables::{BatchBuilder, Value};
 
     fn columns() -> Vec<Column> {
         vec![
@@ -317,20 +523,32 @@ mod tests {
             Column::new("d", DataType::Double),
             Column::new("m", DataType::Decimal { precision: 10, scale: 2 }),
             Column::new("t", DataType::Varchar),
+            Column::new("at", DataType::TimestampTz),
         ]
     }
 
-    fn run(aggregate: &Aggregate, values: &[Value]) -> (BoundAggregate, Accumulator) {
+    /// Adds the values to the second of three groups.
+    fn run(aggregate: &Aggregate, values: &[Value]) -> Result<(BoundAggregate, Accumulators), String> {
         let bound = aggregate.resolve(&columns()).unwrap();
-        let mut accumulator = bound.start();
+        let mut batch = BatchBuilder::new(&columns(), values.len());
         for value in values {
-            let mut tuple = vec![Value::Null; 4];
-            if let Some(index) = bound.index {
-                tuple[index] = value.clone();
-            }
-            bound.add(&mut accumulator, &tuple).unwrap();
+            let mut tuple = vec![Value::Null; 5];
+            tuple[bound.column().unwrap_or(0)] = value.clone();
+            batch.push(&tuple).unwrap();
         }
-        (bound, accumulator)
+        let batch = batch.finish();
+        let mut accumulators = bound.accumulators();
+        accumulators.resize(3);
+        let column = bound.column().map(|column| batch.column(column));
+        bound.add(&mut accumulators, &vec![1; values.len()], column)?;
+        Ok((bound, accumulators))
+    }
+
+    fn value(array: &ArrayRef) -> Value {
+        let field = arrow_schema::Field::new("v", array.data_type().clone(), true);
+        let schema = Arc::new(arrow_schema::Schema::new(vec![field]));
+        let batch = arrow_array::RecordBatch::try_new(schema, vec![Arc::clone(array)]).unwrap();
+        entresol_tables::rows_of(&batch).unwrap().remove(0).remove(0)
     }
 
     #[test]
@@ -339,6 +557,7 @@ mod tests {
         let doubles = [Value::Double(0.5), Value::Double(0.25)];
         let decimals = [Value::Decimal(150), Value::Decimal(50)];
         let texts = [Value::from("b"), Value::from("a"), Value::Null];
+        let times = [Value::Timestamp(7), Value::Timestamp(-7)];
         let cases: Vec<(Aggregate, &[Value], Value)> = vec![
             (Aggregate::count(), &ints, Value::BigInt(3)),
             (Aggregate::count_of("i"), &ints, Value::BigInt(2)),
@@ -347,36 +566,53 @@ mod tests {
             (Aggregate::min("i"), &ints, Value::BigInt(-1)),
             (Aggregate::sum("d"), &doubles, Value::Double(0.75)),
             (Aggregate::avg("d"), &doubles, Value::Double(0.375)),
+            (Aggregate::max("d"), &doubles, Value::Double(0.5)),
             (Aggregate::sum("m"), &decimals, Value::Decimal(200)),
             (Aggregate::avg("m"), &decimals, Value::Double(1.0)),
             (Aggregate::max("t"), &texts, Value::from("b")),
             (Aggregate::min("t"), &texts, Value::from("a")),
+            (Aggregate::min("at"), &times, Value::Timestamp(-7)),
             (Aggregate::sum("i"), &[], Value::Null),
             (Aggregate::avg("m"), &[Value::Null], Value::Null),
         ];
         for (aggregate, values, expected) in cases {
-            let (bound, accumulator) = run(&aggregate, values);
-            assert_eq!(bound.result(&accumulator), expected, "{aggregate:?}");
-            let mut row = Vec::new();
-            bound.store(&accumulator, &mut row);
-            assert_eq!(row.len(), bound.state_columns().len());
-            for (value, column) in row.iter().zip(bound.state_columns()) {
-                assert!(value.is_of(column.data_type), "{column:?} {value:?}");
+            let (bound, accumulators) = run(&aggregate, values).unwrap();
+            assert_eq!(value(&bound.results(&accumulators, &[1])), expected, "{aggregate:?}");
+            let stored = bound.store(&accumulators, &[1]);
+            let columns = bound.state_columns();
+            assert_eq!(stored.len(), columns.len());
+            for (array, column) in stored.iter().zip(&columns) {
+                assert_eq!(*array.data_type(), arrow_type(column.data_type, UTC), "{column:?}");
             }
-            let loaded = bound.load(&mut row.iter()).unwrap();
-            assert_eq!(bound.result(&loaded), expected, "{aggregate:?} after a restart");
+            let mut loaded = bound.accumulators();
+            loaded.resize(5);
+            assert!(bound.load(&mut loaded, &[4], &mut stored.iter()));
+            assert_eq!(value(&bound.results(&loaded, &[4])), expected, "{aggregate:?} after a restart");
         }
     }
 
     #[test]
-    fn overflow_and_wrong_types_are_errors() {
+    fn sums_out_of_range_and_wrong_types_are_errors() {
+        let error = run(&Aggregate::sum("i"), &[Value::BigInt(i64::MAX), Value::BigInt(1)]).err().unwrap();
+        assert_eq!(error, "sum_i overflows");
         let bound = Aggregate::sum("i").resolve(&columns()).unwrap();
-        let mut accumulator = bound.start();
-        let tuple = |value: i64| vec![Value::BigInt(value), Value::Null, Value::Null, Value::Null];
-        bound.add(&mut accumulator, &tuple(i64::MAX)).unwrap();
-        assert_eq!(bound.add(&mut accumulator, &tuple(1)).unwrap_err(), "sum_i overflows");
-        assert!(bound.add(&mut accumulator, &[Value::from("x")]).is_err());
-        assert!(Aggregate::sum("t").resolve(&columns()).is_err());
-        assert!(Aggregate::sum("zz").resolve(&columns()).is_err());
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
+        let mut accumulators = bound.accumulators();
+        accumulators.resize(1);
+        let error = bound.add(&mut accumulators, &[0], Some(&text)).unwrap_err();
+        assert_eq!(error, "sum_i: expected BIGINT, found an array of Utf8");
+        let no_sum = Aggregate::sum("t").resolve(&columns()).err().unwrap();
+        assert_eq!(no_sum, "sum is not defined for varchar columns");
+    }
+
+    #[test]
+    fn negative_zero_is_zero_and_nan_the_greatest() {
+        let values = [0.0, -0.0, f64::NAN, f64::INFINITY].map(Value::Double);
+        let extreme = |aggregate: Aggregate| {
+            let (bound, accumulators) = run(&aggregate, &values).unwrap();
+            value(&bound.results(&accumulators, &[1]))
+        };
+        assert_eq!(extreme(Aggregate::min("d")), Value::Double(0.0));
+        assert_eq!(extreme(Aggregate::max("d")), Value::Double(f64::NAN));
     }
 }

@@ -6,10 +6,14 @@
 //! - A NULL in a join column matches nothing. Inner drops tuples without a match, left fills in NULL.
 //! - Stateless between batches.
 
+use crate::UTC;
 use crate::element::{Batch, Tuple};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::operators::{Context, Operator, Output, current_of, extends};
-use entresol_tables::{Table, Value};
+use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_schema::{ArrowError, SchemaRef};
+use arrow_select::take::take;
+use entresol_tables::{Column, StoredRows, Table, Value, arrow_schema, rows_of};
 use std::sync::Arc;
 
 /// Treatment of tuples without a match.
@@ -29,6 +33,8 @@ pub(crate) struct LookupJoin {
     /// Table columns to add.
     pub(crate) added: Vec<usize>,
     pub(crate) kind: JoinKind,
+    /// Columns of the output.
+    pub(crate) schema: SchemaRef,
 }
 
 impl Operator for LookupJoin {
@@ -42,33 +48,58 @@ impl Operator for LookupJoin {
     }
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
-        let mut keys: Vec<Vec<Value>> = Vec::with_capacity(batch.len());
-        let mut places: Vec<usize> = Vec::with_capacity(batch.len());
-        for (place, tuple) in batch.iter().enumerate() {
-            if self.on.iter().any(|&column| tuple[column].is_null()) {
-                continue;
+        let (matched, added) = self.look_up(context, batch)?;
+        let places: UInt32Array = match self.kind {
+            JoinKind::Left => (0..batch.len() as u32).collect(),
+            JoinKind::Inner => matched.iter().map(|(place, _)| *place).collect(),
+        };
+        // Index of the added values of each tuple of the output.
+        let found: UInt32Array = match self.kind {
+            JoinKind::Inner => matched.iter().map(|(_, row)| Some(*row)).collect(),
+            JoinKind::Left => {
+                let mut found = vec![None; batch.len()];
+                matched.iter().for_each(|(place, row)| found[*place as usize] = Some(*row));
+                found.into_iter().collect()
             }
-            keys.push(self.on.iter().map(|&column| tuple[column].clone()).collect());
-            places.push(place);
-        }
-        let mut joined: Vec<Option<Tuple>> = vec![None; batch.len()];
-        self.table.get_many_with(context.transaction, &keys, |at, row| {
-            let tuple = batch.tuple(places[at]);
-            let mut values = Vec::with_capacity(tuple.len() + self.added.len());
-            values.extend_from_slice(tuple);
-            values.extend(self.added.iter().map(|&column| row.value(column)));
-            joined[places[at]] = Some(values);
-        })?;
-        if self.kind == JoinKind::Left {
-            for (tuple, joined) in batch.iter().zip(&mut joined) {
-                joined.get_or_insert_with(|| {
-                    let mut values = tuple.clone();
-                    values.resize(tuple.len() + self.added.len(), Value::Null);
-                    values
-                });
-            }
-        }
-        output.push(Batch::new(joined.into_iter().flatten().collect()));
+        };
+        let left = batch.rows().columns().iter().map(|column| take(column, &places, None));
+        let right = added.columns().iter().map(|column| take(column, &found, None));
+        let columns = left.chain(right).collect::<Result<Vec<_>, _>>();
+        let joined = columns.and_then(|columns| {
+            let options = RecordBatchOptions::new().with_row_count(Some(places.len()));
+            RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
+        });
+        let refused =
+            |error: ArrowError| Error::Tuple { operator: self.name.clone(), reason: error.to_string() };
+        output.push(joined.map_err(refused)?.into());
         Ok(())
+    }
+}
+
+impl LookupJoin {
+    /// Rows of the table for a batch: per tuple with a match, in order, its place and that of its values.
+    fn look_up(&self, context: &Context<'_>, batch: &Batch) -> Result<(Vec<(u32, u32)>, RecordBatch)> {
+        let key_columns = batch.rows().project(&self.on);
+        let refused =
+            |error: ArrowError| Error::Tuple { operator: self.name.clone(), reason: error.to_string() };
+        let mut keys: Vec<Tuple> = rows_of(&key_columns.map_err(refused)?)?;
+        let mut places: Vec<u32> = (0..keys.len() as u32).collect();
+        if keys.iter().any(|key| key.iter().any(Value::is_null)) {
+            let is_whole = |place: &u32| !keys[*place as usize].iter().any(Value::is_null);
+            places.retain(is_whole);
+            keys.retain(|key| !key.iter().any(Value::is_null));
+        }
+        let schema = self.table.schema();
+        let columns: Vec<Column> =
+            self.added.iter().map(|&column| schema.columns()[column].clone()).collect();
+        let arrow = arrow_schema(&columns, UTC);
+        let mut rows = StoredRows::new(self.table.name(), schema, &self.added, arrow, keys.len());
+        let mut matched = Vec::with_capacity(keys.len());
+        self.table.get_many_with(context.transaction, &keys, |at, row| {
+            matched.push((places[at], rows.len() as u32));
+            rows.push_view(&row);
+        })?;
+        matched.sort_unstable();
+        Ok((matched, rows.finish()?))
     }
 }

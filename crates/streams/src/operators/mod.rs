@@ -15,7 +15,7 @@
 
 pub(crate) mod accumulator;
 pub(crate) mod filter;
-pub(crate) mod group_map;
+pub(crate) mod group_index;
 pub(crate) mod lookup_join;
 pub(crate) mod map;
 pub(crate) mod sink;

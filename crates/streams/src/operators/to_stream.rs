@@ -14,10 +14,14 @@
 //! Deletes are omitted, or (with changes) marked by TRUE in a last column `deleted_`; such tuples have NULL
 //! in all columns but the key's. Watermarks of an `OnCommit` stream are delayed until its tuples were sent.
 
-use crate::element::{Batch, Tuple};
-use crate::error::Result;
+use crate::element::Batch;
+use crate::error::{Error, Result};
 use crate::operators::{Context, Operator, Output, current_of, extends};
-use entresol_tables::{Table, Value};
+use arrow_array::cast::AsArray;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::ArrowError;
+use arrow_select::filter::filter_record_batch;
+use entresol_tables::{BatchBuilder, Column, Table, Value};
 use std::sync::Arc;
 
 /// Trigger policy of a TO_STREAM.
@@ -35,15 +39,18 @@ pub(crate) struct ToStream {
     /// Number of the table's columns when the topology was built: later ones are not sent.
     pub(crate) width: usize,
     pub(crate) trigger: Trigger,
+    /// Columns of the output.
+    pub(crate) columns: Vec<Column>,
     /// True if deletes are sent too, and tuples have the `deleted_` column.
     pub(crate) with_deletes: bool,
     pub(crate) held_watermark: Option<i64>,
 }
 
 impl ToStream {
-    fn changed_tuples(&self, context: &Context<'_>) -> Result<Vec<Tuple>> {
+    /// Changes of the transaction.
+    fn changed(&self, context: &Context<'_>) -> Result<Batch> {
         let schema = self.table.schema();
-        let mut tuples = Vec::new();
+        let mut tuples = BatchBuilder::new(&self.columns, 0);
         for change in self.table.changes(context.transaction)? {
             let deleted = change.row.is_none();
             if deleted && !self.with_deletes {
@@ -60,9 +67,22 @@ impl ToStream {
             if self.with_deletes {
                 tuple.push(Value::Boolean(deleted));
             }
-            tuples.push(tuple);
+            let pushed = tuples.push(&tuple);
+            pushed.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?;
         }
-        Ok(tuples)
+        Ok(tuples.finish().into())
+    }
+
+    /// Rows that TO_TABLE wrote, with their `deleted_` column, as tuples of this stream.
+    fn written(&self, rows: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+        let deleted = rows.num_columns() - 1;
+        let mut columns: Vec<usize> = (0..self.width).collect();
+        if self.with_deletes {
+            columns.push(deleted);
+            return rows.project(&columns);
+        }
+        let is_written = BooleanArray::new(!rows.column(deleted).as_boolean().values(), None);
+        filter_record_batch(&rows.project(&columns)?, &is_written)
     }
 }
 
@@ -73,20 +93,10 @@ impl Operator for ToStream {
 
     /// Receives the rows that TO_TABLE wrote, with their `deleted_` column; only with `EachTuple`.
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
-        let is_wider = batch.iter().next().is_some_and(|tuple| tuple.len() > self.width + 1);
-        if self.with_deletes && !is_wider {
-            output.push(batch.clone());
-            return Ok(());
-        }
-        let is_sent = |tuple: &[Value]| self.with_deletes || tuple.last() == Some(&Value::Boolean(false));
-        let written = batch.filter(is_sent);
-        let deleted = |tuple: &Tuple| tuple.last().filter(|_| self.with_deletes).cloned();
-        let tuples = written.iter().map(|tuple| {
-            let columns = tuple[..self.width].iter().cloned();
-            columns.chain(deleted(tuple)).collect()
-        });
-        let tuples = tuples.collect();
-        output.push(Batch::new(tuples));
+        let written = self.written(batch.rows());
+        let refused =
+            |error: ArrowError| Error::Tuple { operator: self.name.clone(), reason: error.to_string() };
+        output.push(written.map_err(refused)?.into());
         Ok(())
     }
 
@@ -100,7 +110,7 @@ impl Operator for ToStream {
 
     fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
         if self.trigger == Trigger::OnCommit {
-            output.push(Batch::new(self.changed_tuples(context)?));
+            output.push(self.changed(context)?);
             if let Some(time_us) = self.held_watermark.take() {
                 output.watermark(time_us);
             }

@@ -8,24 +8,29 @@
 //!   state.
 //! - Stateless between batches: an abort needs no action here.
 
-use crate::element::{Batch, Tuple};
+use crate::UTC;
+use crate::element::Batch;
 use crate::error::{Error, Result};
+use crate::expression::{Expression, TuplePredicate, evaluate};
 use crate::operators::{Context, Operator, Output, current_of};
-use entresol_tables::{Column, DataType, Schema, Table, Value};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_schema::{ArrowError, DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef};
+use arrow_select::nullif::nullif;
+use entresol_tables::{Column, DataType, Schema, Table, Value, arrow_schema};
 use entresol_transactions::Vote;
 use std::sync::Arc;
 
 /// Reason for which a table cannot be written by a stream.
 pub(crate) const HAS_RULES: &str = "the table has defaults or checks, which streams do not compute yet";
 
-type Predicate = Box<dyn FnMut(&[Value]) -> bool + Send>;
-
 /// Target of TO_TABLE: `"name".into()` upserts.
 pub struct ToTable {
     pub(crate) table: String,
     pub(crate) key: Option<Vec<String>>,
     pub(crate) insert: bool,
-    pub(crate) delete_when: Option<Predicate>,
+    pub(crate) delete_when: Option<Box<dyn Expression>>,
 }
 
 impl ToTable {
@@ -47,7 +52,12 @@ impl ToTable {
     }
 
     /// Sets a predicate for the tuples that delete rows instead of writing them.
-    pub fn delete_when(mut self, predicate: impl FnMut(&[Value]) -> bool + Send + 'static) -> ToTable {
+    pub fn delete_when(self, predicate: impl FnMut(&[Value]) -> bool + Send + 'static) -> ToTable {
+        self.delete_where(TuplePredicate(predicate))
+    }
+
+    /// Sets an expression that is true for the tuples that delete rows instead of writing them.
+    pub fn delete_where(mut self, predicate: impl Expression) -> ToTable {
         self.delete_when = Some(Box::new(predicate));
         self
     }
@@ -59,10 +69,12 @@ impl From<&str> for ToTable {
     }
 }
 
-/// Mapping of tuple columns to the visible columns of a table.
+/// Mapping of a stream's columns to the visible columns of a table.
 pub(crate) struct Mapping {
-    /// Tuple column, and true if it widens from INT to BIGINT.
-    sources: Vec<Option<(usize, bool)>>,
+    /// Per table column, the stream's column if there is one.
+    sources: Vec<Option<usize>>,
+    /// Visible columns of the table.
+    schema: SchemaRef,
     /// True if rows equal the tuples.
     identity: bool,
 }
@@ -77,40 +89,76 @@ impl Mapping {
         let mut sources = Vec::with_capacity(target.len());
         for to in target {
             let found = stream.iter().position(|column| column.name == to.name);
-            let source = match found.map(|index| (index, stream[index].data_type)) {
-                None if to.nullable => None,
+            match found.map(|index| stream[index].data_type) {
+                None if to.nullable => {}
                 None => {
                     return Err(format!("table {table} needs column {}, which the stream lacks", to.name));
                 }
-                Some((index, from)) if accepts(to.data_type, from) => Some((index, false)),
-                Some((index, DataType::Int | DataType::SmallInt)) if to.data_type == DataType::BigInt => {
-                    Some((index, true))
-                }
-                Some((_, from)) => {
+                Some(from) if accepts(to.data_type, from) => {}
+                Some(from) => {
                     let name = &to.name;
                     return Err(format!(
                         "column {name} of table {table} has type {}, but {from} in the stream",
                         to.data_type
                     ));
                 }
-            };
-            sources.push(source);
+            }
+            sources.push(found);
         }
-        let identity = sources.len() == stream.len()
-            && sources.iter().enumerate().all(|(at, source)| *source == Some((at, false)));
-        Ok(Mapping { sources, identity })
+        let is_same =
+            |(at, to): (usize, &Column)| sources[at] == Some(at) && stream[at].data_type == to.data_type;
+        let identity = sources.len() == stream.len() && target.iter().enumerate().all(is_same);
+        Ok(Mapping { sources, schema: arrow_schema(target, UTC), identity })
     }
 
-    fn row(&self, tuple: &[Value]) -> Tuple {
-        let value = |source: &Option<(usize, bool)>| match source {
-            None => Value::Null,
-            Some((index, widens)) => match &tuple[*index] {
-                Value::Int(value) if *widens => Value::BigInt(i64::from(*value)),
-                value => value.clone(),
-            },
-        };
-        self.sources.iter().map(value).collect()
+    /// Rows of the table.
+    fn rows(&self, batch: &Batch) -> Result<RecordBatch, String> {
+        if self.identity {
+            return Ok(batch.rows().clone());
+        }
+        let fields = self.schema.fields().iter().zip(&self.sources);
+        let arrays = fields.map(|(field, source)| match source {
+            Some(index) => converted(batch.column(*index), field),
+            None => Ok(new_null_array(field.data_type(), batch.len())),
+        });
+        let arrays = arrays.collect::<Result<Vec<_>, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.len()));
+        // The table checks NULLs, and says which column.
+        let fields = self.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let schema = Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()));
+        RecordBatch::try_new_with_options(schema, arrays, &options).map_err(|error| error.to_string())
     }
+}
+
+/// Array of the stream as one of the field's type; an error for a value out of its range.
+fn converted(array: &ArrayRef, field: &Field) -> Result<ArrayRef, String> {
+    let out_of_range = |value: i32| {
+        ArrowError::CastError(format!("column {}: {value} is out of range of SMALLINT", field.name()))
+    };
+    Ok(match (array.data_type(), field.data_type()) {
+        (from, to) if from == to => Arc::clone(array),
+        (ArrowType::Int32, ArrowType::Int16) => {
+            let narrow = |value: i32| i16::try_from(value).map_err(|_| out_of_range(value));
+            let narrowed = array.as_primitive::<Int32Type>().try_unary::<_, Int16Type, _>(narrow);
+            Arc::new(narrowed.map_err(|error| error.to_string())?)
+        }
+        (ArrowType::Int16, ArrowType::Int32) => {
+            Arc::new(array.as_primitive::<Int16Type>().unary::<_, Int32Type>(i32::from))
+        }
+        (ArrowType::Int16, ArrowType::Int64) => {
+            Arc::new(array.as_primitive::<Int16Type>().unary::<_, Int64Type>(i64::from))
+        }
+        (ArrowType::Int32, ArrowType::Int64) => {
+            Arc::new(array.as_primitive::<Int32Type>().unary::<_, Int64Type>(i64::from))
+        }
+        (ArrowType::Float32, ArrowType::Float64) => {
+            Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float64Type>(f64::from))
+        }
+        (ArrowType::Decimal128(..), to @ ArrowType::Decimal128(..)) => {
+            Arc::new(array.as_primitive::<Decimal128Type>().clone().with_data_type(to.clone()))
+        }
+        (from, to) => return Err(format!("column {} is {to}, its stream has {from}", field.name())),
+    })
 }
 
 /// Returns true if values of type `from` can be stored as `to`. Precision and range are checked when a row is
@@ -119,6 +167,7 @@ fn accepts(to: DataType, from: DataType) -> bool {
     match (to, from) {
         (DataType::Decimal { scale: to, .. }, DataType::Decimal { scale: from, .. }) => to == from,
         (DataType::SmallInt, DataType::Int) | (DataType::Int, DataType::SmallInt) => true,
+        (DataType::BigInt, DataType::Int | DataType::SmallInt) => true,
         (DataType::Double, DataType::Real) => true,
         _ => to == from,
     }
@@ -131,49 +180,63 @@ pub(crate) struct ToTableOperator {
     pub(crate) columns: Vec<Column>,
     pub(crate) mapping: Mapping,
     pub(crate) insert: bool,
-    pub(crate) delete_when: Option<Predicate>,
+    pub(crate) delete_when: Option<Box<dyn Expression>>,
     /// True if a TO_STREAM reads each tuple: the written rows are sent.
     pub(crate) emits: bool,
 }
 
 impl ToTableOperator {
-    fn write(&self, context: &Context<'_>, rows: &[&[Value]]) -> Result<()> {
-        if rows.is_empty() {
+    fn write(&self, context: &Context<'_>, rows: &RecordBatch) -> Result<()> {
+        if rows.num_rows() == 0 {
             return Ok(());
         }
         let written = if self.insert {
-            self.table.insert_many(context.transaction, rows)
+            self.table.append(context.transaction, rows)
         } else {
-            self.table.upsert_many(context.transaction, rows)
+            self.table.upsert_batch(context.transaction, rows)
         };
         Ok(written?)
     }
 
-    /// Writes and deletes in the order of the tuples; runs of writes are batched.
-    fn write_and_delete(&self, context: &Context<'_>, rows: &[&[Value]], deletes: &[bool]) -> Result<()> {
+    /// Writes and deletes in the order of the tuples, runs of each together.
+    fn write_and_delete(&self, context: &Context<'_>, rows: &RecordBatch, deletes: &[bool]) -> Result<()> {
         let mut start = 0;
-        for (at, _) in deletes.iter().enumerate().filter(|(_, delete)| **delete) {
-            self.write(context, &rows[start..at])?;
-            let key: Vec<Value> =
-                self.table.schema().key().iter().map(|&index| rows[at][index].clone()).collect();
-            self.table.delete(context.transaction, &key)?;
-            start = at + 1;
+        for run in deletes.chunk_by(|one, next| one == next) {
+            let part = rows.slice(start, run.len());
+            if run[0] {
+                let keys = part.project(self.table.schema().key());
+                let keys = keys.map_err(|error| self.refused(error.to_string()))?;
+                self.table.delete_batch(context.transaction, &keys)?;
+            } else {
+                self.write(context, &part)?;
+            }
+            start += run.len();
         }
-        self.write(context, &rows[start..])
+        Ok(())
     }
 
-    /// Returns the written rows with their `deleted_` column, for TO_STREAM.
-    fn changes(&self, rows: &[&[Value]], deletes: &[bool]) -> Batch {
+    fn refused(&self, reason: String) -> Error {
+        Error::Tuple { operator: self.name.clone(), reason }
+    }
+
+    /// Written rows with their `deleted_` column, for TO_STREAM; of deleted ones the key alone.
+    fn changes(&self, rows: &RecordBatch, deletes: Vec<bool>) -> Result<RecordBatch, ArrowError> {
+        let is_deleted =
+            BooleanArray::from(if deletes.is_empty() { vec![false; rows.num_rows()] } else { deletes });
         let key = self.table.schema().key();
-        let tuples = rows.iter().enumerate().map(|(at, row)| {
-            let deleted = deletes.get(at).copied().unwrap_or(false);
-            let kept = |column: usize| !deleted || key.contains(&column);
-            let mut tuple: Tuple = Vec::with_capacity(row.len() + 1);
-            tuple.extend(row.iter().enumerate().map(|(i, v)| if kept(i) { v.clone() } else { Value::Null }));
-            tuple.push(Value::Boolean(deleted));
-            tuple
-        });
-        Batch::new(tuples.collect())
+        let mut columns = Vec::with_capacity(rows.num_columns() + 1);
+        let mut fields = Vec::with_capacity(rows.num_columns() + 1);
+        for (at, (array, field)) in rows.columns().iter().zip(rows.schema().fields()).enumerate() {
+            columns.push(if key.contains(&at) || is_deleted.true_count() == 0 {
+                Arc::clone(array)
+            } else {
+                nullif(array, &is_deleted)?
+            });
+            fields.push(field.as_ref().clone().with_nullable(true));
+        }
+        fields.push(Field::new("deleted_", ArrowType::Boolean, false));
+        columns.push(Arc::new(is_deleted));
+        RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)
     }
 }
 
@@ -183,23 +246,26 @@ impl Operator for ToTableOperator {
     }
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
+        let rows = self.mapping.rows(batch).map_err(|reason| self.refused(reason))?;
         let deletes: Vec<bool> = match &mut self.delete_when {
-            Some(predicate) => batch.iter().map(|tuple| predicate(tuple)).collect(),
             None => Vec::new(),
+            Some(predicate) => {
+                let deletes = evaluate(&self.name, &mut **predicate, batch.rows())?;
+                let Some(deletes) = deletes.as_boolean_opt() else {
+                    let reason = format!("the condition of deletes is {}", deletes.data_type());
+                    return Err(self.refused(reason));
+                };
+                deletes.iter().map(|delete| delete == Some(true)).collect()
+            }
         };
-        let mapped: Vec<Tuple> = if self.mapping.identity {
-            Vec::new()
+        if deletes.is_empty() {
+            self.write(context, &rows)?;
         } else {
-            batch.iter().map(|tuple| self.mapping.row(tuple)).collect()
-        };
-        let rows: Vec<&[Value]> = if self.mapping.identity {
-            batch.iter().map(Vec::as_slice).collect()
-        } else {
-            mapped.iter().map(Vec::as_slice).collect()
-        };
-        self.write_and_delete(context, &rows, &deletes)?;
+            self.write_and_delete(context, &rows, &deletes)?;
+        }
         if self.emits {
-            output.push(self.changes(&rows, &deletes));
+            let changes = self.changes(&rows, deletes);
+            output.push(changes.map_err(|error| self.refused(error.to_string()))?.into());
         }
         Ok(())
     }

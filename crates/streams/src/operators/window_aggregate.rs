@@ -16,10 +16,15 @@
 //! State: open windows in the state table, the watermark in `streams_watermarks`, both written in the
 //! transaction. A crash or an abort leaves both as of the last commit; see [`super::window_state`].
 
-use crate::element::{Batch, Tuple};
+use crate::element::Batch;
 use crate::error::{Error, Result};
-use crate::operators::window_state::WindowState;
+use crate::operators::window_state::{ClosedGroups, WindowState};
 use crate::operators::{Context, Operator, Output, current_of};
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{PrimitiveArray, RecordBatch, UInt32Array};
+use arrow_schema::{ArrowError, SchemaRef};
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
 use entresol_tables::{Table, Value};
 use entresol_transactions::Vote;
 use std::sync::Arc;
@@ -85,14 +90,6 @@ impl WindowSpan {
     }
 }
 
-/// Returns the event time in a value.
-pub(crate) fn event_time(value: &Value) -> Option<i64> {
-    match value {
-        Value::Timestamp(time_us) | Value::BigInt(time_us) => Some(*time_us),
-        _ => None,
-    }
-}
-
 /// Greatest event times of the sources of an operator.
 pub(crate) struct SourceTimes {
     /// Number of a source, its greatest event time, and that as of the last commit.
@@ -103,6 +100,10 @@ impl SourceTimes {
     /// Times of these sources, which have sent nothing yet.
     pub(crate) fn new(sources: &[usize]) -> SourceTimes {
         SourceTimes { sources: sources.iter().map(|source| (*source, i64::MIN, i64::MIN)).collect() }
+    }
+
+    fn is_of_several(&self) -> bool {
+        self.sources.len() > 1
     }
 
     /// Notes an event time; returns the time up to which all sources that are not quiet have come.
@@ -140,6 +141,22 @@ pub(crate) struct WindowAggregate {
     pub(crate) watermark: Option<i64>,
     pub(crate) stored_watermark: i64,
     pub(crate) progress: SourceTimes,
+    /// Columns of the output.
+    pub(crate) schema: SchemaRef,
+}
+
+/// Tuples of a batch by their windows.
+struct Assigned {
+    windows: Vec<(i64, Rows)>,
+    watermark: i64,
+    late: u64,
+    future: u64,
+}
+
+/// Rows of a batch.
+enum Rows {
+    All,
+    Listed(Vec<u32>),
 }
 
 impl WindowAggregate {
@@ -163,32 +180,91 @@ impl WindowAggregate {
         vec![Value::from(self.topology.as_str()), Value::from(self.state.table.name())]
     }
 
-    fn time_of(&self, tuple: &[Value]) -> Result<i64> {
-        event_time(&tuple[self.time_column]).ok_or_else(|| Error::Tuple {
-            operator: self.name.clone(),
-            reason: format!("the event time is {}", tuple[self.time_column].type_name()),
-        })
+    fn failed(&self, error: &ArrowError) -> Error {
+        Error::Tuple { operator: self.name.clone(), reason: error.to_string() }
+    }
+
+    /// Assigns tuples to windows, in order; those that are late to none.
+    fn assign(&mut self, context: &Context<'_>, times: &[i64], before: i64) -> Assigned {
+        if let Some(assigned) = self.assign_to_one(context, times, before) {
+            return assigned;
+        }
+        let mut assigned = Assigned { windows: Vec::new(), watermark: before, late: 0, future: 0 };
+        let mut last = 0;
+        // Of the window of the last tuple.
+        let (mut start, mut end) = (i64::MAX, i64::MIN);
+        for (row, &time_us) in times.iter().enumerate() {
+            if !(start..end).contains(&time_us) {
+                start = self.span.start_of(time_us);
+                end = start.saturating_add(self.span.size_us);
+                let found = assigned.windows.iter().position(|(other, _)| *other == start);
+                last = found.unwrap_or(assigned.windows.len());
+            }
+            let is_future = self.span.is_future(time_us, context.now_us);
+            let reached = if is_future { i64::MIN } else { self.progress.advance(context, time_us) };
+            if is_future {
+                assigned.future += 1;
+            } else if end <= assigned.watermark {
+                assigned.late += 1;
+                continue;
+            }
+            if last == assigned.windows.len() {
+                assigned.windows.push((start, Rows::Listed(Vec::new())));
+            }
+            if let Rows::Listed(rows) = &mut assigned.windows[last].1 {
+                rows.push(row as u32);
+            }
+            if !is_future {
+                assigned.watermark = assigned.watermark.max(self.span.watermark_after(reached));
+            }
+        }
+        assigned
+    }
+
+    /// Assigns tuples of one source that are all of one window, and not late.
+    fn assign_to_one(&mut self, context: &Context<'_>, times: &[i64], before: i64) -> Option<Assigned> {
+        if self.progress.is_of_several() {
+            return None;
+        }
+        let (least, greatest) = (*times.iter().min()?, *times.iter().max()?);
+        let start = self.span.start_of(least);
+        let end = start.saturating_add(self.span.size_us);
+        if greatest >= end || end <= before || self.span.is_future(greatest, context.now_us) {
+            return None;
+        }
+        let watermark = before.max(self.span.watermark_after(greatest));
+        Some(Assigned { windows: vec![(start, Rows::All)], watermark, late: 0, future: 0 })
     }
 
     /// Closes the windows that end at or before the watermark and sends their results.
     fn close_until(&mut self, context: &Context<'_>, watermark: i64, output: &mut Output) -> Result<()> {
-        let mut tuples: Vec<Tuple> = Vec::new();
+        let mut closed = Vec::new();
         // A window [start, start + size) ends at or before the watermark if start < watermark - size + 1.
         let starts_before = watermark.saturating_sub(self.span.size_us).saturating_add(1);
         while let Some(start) = self.state.first_before(starts_before) {
-            for (key, accumulators) in self.state.close(context.transaction, start)? {
-                let mut tuple = key;
-                tuple.reserve_exact(2 + accumulators.len());
-                tuple.push(Value::Timestamp(start));
-                tuple.push(Value::Timestamp(start.saturating_add(self.span.size_us)));
-                for (aggregate, accumulator) in self.state.aggregates.iter().zip(&accumulators) {
-                    tuple.push(aggregate.result(accumulator));
-                }
-                tuples.push(tuple);
+            if let Some(groups) = self.state.close(context.transaction, start)? {
+                closed.push(self.results(start, groups).map_err(|error| self.failed(&error))?);
             }
         }
-        output.push(Batch::new(tuples));
+        let batch = match closed.len() {
+            0 => return Ok(()),
+            1 => closed.swap_remove(0),
+            _ => concat_batches(&self.schema, &closed).map_err(|error| self.failed(&error))?,
+        };
+        output.push(batch.into());
         Ok(())
+    }
+
+    /// Tuples of a closed window.
+    fn results(&self, start: i64, closed: ClosedGroups) -> Result<RecordBatch, ArrowError> {
+        let mut columns = closed.keys;
+        let edge = self.schema.field(columns.len()).data_type().clone();
+        for time_us in [start, start.saturating_add(self.span.size_us)] {
+            let times = PrimitiveArray::<TimestampMicrosecondType>::from_value(time_us, closed.groups);
+            columns.push(Arc::new(times.with_data_type(edge.clone())));
+        }
+        columns.extend(closed.results);
+        RecordBatch::try_new(Arc::clone(&self.schema), columns)
     }
 
     /// Closes all windows; the watermark becomes the end of the last one, so that tuples of a later run that
@@ -212,26 +288,21 @@ impl Operator for WindowAggregate {
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         let before = self.load(context)?;
-        let mut watermark = before;
-        let (mut late, mut future) = (0, 0);
-        for tuple in batch.iter() {
-            let time_us = self.time_of(tuple)?;
-            let start = self.span.start_of(time_us);
-            if self.span.is_future(time_us, context.now_us) {
-                future += 1;
-                self.state.add(context.transaction, start, tuple)?;
-                continue;
-            }
-            let reached = self.progress.advance(context, time_us);
-            if start.saturating_add(self.span.size_us) <= watermark {
-                late += 1;
-                continue;
-            }
-            self.state.add(context.transaction, start, tuple)?;
-            watermark = watermark.max(self.span.watermark_after(reached));
+        let times = batch.times(self.time_column).ok_or_else(|| Error::Tuple {
+            operator: self.name.clone(),
+            reason: "an event time is NULL".to_owned(),
+        })?;
+        let assigned = self.assign(context, times, before);
+        for (start, rows) in assigned.windows {
+            let tuples = match rows {
+                Rows::All => batch.rows().clone(),
+                Rows::Listed(rows) => select(batch.rows(), rows).map_err(|error| self.failed(&error))?,
+            };
+            self.state.add(context.transaction, start, &tuples)?;
         }
-        context.count_late(late);
-        context.count_future(future);
+        context.count_late(assigned.late);
+        context.count_future(assigned.future);
+        let watermark = assigned.watermark;
         if watermark > before {
             self.watermark = Some(watermark);
             self.close_until(context, watermark, output)?;
@@ -269,6 +340,7 @@ impl Operator for WindowAggregate {
     fn committed(&mut self) -> Result<()> {
         self.stored_watermark = self.watermark.unwrap_or(self.stored_watermark);
         self.progress.committed();
+        self.state.committed();
         Ok(())
     }
 
@@ -278,8 +350,17 @@ impl Operator for WindowAggregate {
     }
 
     fn aborted(&mut self) {
-        self.state.forget();
+        self.state.aborted();
         self.watermark = None;
         self.progress.aborted();
     }
+}
+
+/// Rows of a batch, copied only if they are not one after the other.
+fn select(batch: &RecordBatch, rows: Vec<u32>) -> Result<RecordBatch, ArrowError> {
+    let first = rows.first().map_or(0, |&first| first as usize);
+    if rows.last().is_some_and(|&last| last as usize - first + 1 == rows.len()) {
+        return Ok(batch.slice(first, rows.len()));
+    }
+    take_record_batch(batch, &UInt32Array::from(rows))
 }

@@ -2,67 +2,155 @@
 //!
 //! ```text
 //!   state table  (window_start, group columns) -> accumulators      committed, queryable by SQL
-//!        ▲ touched groups at every commit          │ all rows at start and after an abort
+//!        ▲ touched groups at every commit          │ all rows at start, changed windows after an abort
 //!        │                                         ▼
-//!   windows: window_start -> GroupMap              DRAM
+//!   windows: window_start -> group numbers, an array of accumulators for each aggregate      DRAM
 //! ```
 //!
 //! # Invariants
 //!
 //! - A `complete` window has all its groups in DRAM; the missing groups of any other one are in the table.
 //! - At a commit, touched groups are written; so a committed transaction's table rows are the windows' state.
+//! - Windows that the transaction has not changed equal their rows; those that it has are `changed`.
 //! - The table belongs to one operator of one topology; changes by others are overwritten or lost.
 //!
 //! # Crash and abort
 //!
-//! Nothing in DRAM is needed: `forget` drops it, and the next use reads the table again.
+//! Nothing in DRAM is needed. An abort drops the changed windows, and the next use reads their rows again.
 //!
 //! # Memory
 //!
-//! At most [`GROUPS_IN_DRAM_MAX`] groups, and at most the part of the pool's memory budget that is available
-//! to stream state: when full, the oldest window is written to the transaction and leaves DRAM. At most
-//! [`OPEN_WINDOWS_MAX`] windows; more is an error.
+//! At most [`GROUPS_IN_DRAM_MAX`] groups between batches, and at most the part of the pool's memory budget
+//! that is available to stream state: when full, the oldest window is written to the transaction and leaves
+//! DRAM. At most [`OPEN_WINDOWS_MAX`] windows; more is an error.
 
 use crate::error::{Error, Result};
-use crate::operators::accumulator::{Accumulator, BoundAggregate};
-use crate::operators::group_map::{GroupMap, group_bytes, hash_columns};
-use crate::{GROUPS_IN_DRAM_MAX, OPEN_WINDOWS_MAX};
+use crate::operators::accumulator::{Accumulators, BoundAggregate};
+use crate::operators::group_index::GroupIndex;
+use crate::{GROUPS_IN_DRAM_MAX, OPEN_WINDOWS_MAX, UTC};
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
+use arrow_schema::{ArrowError, SchemaRef};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryLimit, MemoryReservation};
-use entresol_tables::{Row, ScanRange, Table, Value};
+use entresol_tables::{Cursor, ScanRange, StoredRows, Table, Value, arrow_schema};
 use entresol_transactions::Transaction;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bytes that are reserved at a time.
 const RESERVED_BYTES_STEP: usize = 64 << 10;
+/// Rows of the state table that are read together.
+const LOAD_ROWS: usize = 8192;
+/// Touched groups of a window are sorted by themselves if they are fewer than this part of it.
+const FEW_TOUCHED: usize = 8;
 
 pub(crate) struct WindowState {
     pub(crate) name: String,
     pub(crate) table: Arc<Table>,
     pub(crate) aggregates: Vec<BoundAggregate>,
     /// Indexes of the group columns in the tuples.
-    pub(crate) group_columns: Vec<usize>,
-    pub(crate) hash_seed: u64,
+    group_columns: Vec<usize>,
+    /// Columns of the state table.
+    schema: SchemaRef,
     /// At most [`GROUPS_IN_DRAM_MAX`], at least 1.
-    pub(crate) groups_max: usize,
+    groups_max: usize,
     windows: BTreeMap<i64, OpenWindow>,
     /// Starts of the windows with touched groups; some may be closed since.
     touched: Vec<i64>,
+    /// Starts of the windows that differ from the last commit.
+    changed: Vec<i64>,
+    /// Starts of the windows that an abort has dropped from DRAM.
+    dropped: Vec<i64>,
     groups: usize,
     /// Bytes of the groups, and the bytes reserved for them.
     bytes: usize,
     memory: Option<MemoryReservation>,
     loaded: bool,
+    /// Groups of the last closed window: the next one will have about as many.
+    groups_expected: usize,
+    /// Group of each row of a batch.
+    numbers: Vec<u32>,
 }
 
-#[derive(Debug)]
 struct OpenWindow {
-    groups: GroupMap,
+    index: GroupIndex,
+    accumulators: Vec<Accumulators>,
+    flags: Vec<GroupFlags>,
+    touched: Vec<u32>,
+    /// All groups in the order of their keys, as of its length.
+    sorted: Vec<u32>,
     complete: bool,
+    /// Groups and bytes that are counted for the operator.
+    counted: (usize, usize),
 }
 
-/// The groups of a closed window: their keys and accumulators, sorted by key.
-pub(crate) type ClosedGroups = Vec<(Vec<Value>, Vec<Accumulator>)>;
+#[derive(Debug, Clone, Copy, Default)]
+struct GroupFlags {
+    /// True if it differs from its row.
+    touched: bool,
+    /// True if it may have a row.
+    stored: bool,
+}
+
+/// Groups of a closed window, in the order of their keys.
+pub(crate) struct ClosedGroups {
+    pub(crate) keys: Vec<ArrayRef>,
+    pub(crate) results: Vec<ArrayRef>,
+    pub(crate) groups: usize,
+}
+
+impl OpenWindow {
+    /// Estimated bytes of memory: vectors that grow have spare capacity. Strings among minima and maxima are
+    /// extra.
+    fn bytes(&self) -> usize {
+        let accumulators: usize = self.accumulators.iter().map(Accumulators::group_bytes).sum();
+        let group = size_of::<GroupFlags>() + 2 * size_of::<u32>() + accumulators;
+        2 * group * self.index.len() + self.index.bytes()
+    }
+
+    /// Makes room for the accumulators of all numbered groups.
+    fn resize(&mut self) {
+        let groups = self.index.len();
+        self.accumulators.iter_mut().for_each(|accumulators| accumulators.resize(groups));
+        self.flags.resize(groups, GroupFlags::default());
+    }
+
+    fn touch(&mut self, numbers: &[u32]) {
+        for &number in numbers {
+            let flags = &mut self.flags[number as usize];
+            if !flags.touched {
+                flags.touched = true;
+                self.touched.push(number);
+            }
+        }
+    }
+
+    /// Touched groups in the order of their keys; they are stored now.
+    fn take_touched(&mut self) -> Vec<u32> {
+        let mut touched = std::mem::take(&mut self.touched);
+        if touched.len() * FEW_TOUCHED < self.index.len() {
+            self.index.sort(&mut touched);
+        } else {
+            self.sort();
+            let is_touched = |number: &u32| self.flags[*number as usize].touched;
+            touched = self.sorted.iter().copied().filter(is_touched).collect();
+        }
+        for &number in &touched {
+            self.flags[number as usize] = GroupFlags { touched: false, stored: true };
+        }
+        touched
+    }
+
+    fn sort(&mut self) {
+        let groups = self.index.len();
+        if self.sorted.len() < groups {
+            // Only the new ones are out of place.
+            self.sorted.extend(self.sorted.len() as u32..groups as u32);
+            self.index.sort(&mut self.sorted);
+        }
+    }
+}
 
 impl WindowState {
     pub(crate) fn new(
@@ -70,142 +158,252 @@ impl WindowState {
         table: Arc<Table>,
         aggregates: Vec<BoundAggregate>,
         group_columns: Vec<usize>,
-        hash_seed: u64,
         groups_max: usize,
         memory: Option<&Arc<MemoryBudget>>,
     ) -> WindowState {
         WindowState {
             name,
+            schema: arrow_schema(table.schema().visible_columns(), UTC),
             table,
             aggregates,
             group_columns,
-            hash_seed,
             groups_max: groups_max.clamp(1, GROUPS_IN_DRAM_MAX),
             windows: BTreeMap::new(),
             touched: Vec::new(),
+            changed: Vec::new(),
+            dropped: Vec::new(),
             groups: 0,
             bytes: 0,
             memory: memory.map(|memory| memory.empty(MemoryConsumer::StreamState)),
             loaded: false,
+            groups_expected: 0,
+            numbers: Vec::new(),
         }
     }
 
-    /// Drops all state in DRAM.
-    pub(crate) fn forget(&mut self) {
-        self.windows.clear();
+    /// Notes that all windows are as of the last commit.
+    pub(crate) fn committed(&mut self) {
+        self.changed.clear();
+    }
+
+    /// Drops the windows from DRAM that the transaction has changed.
+    pub(crate) fn aborted(&mut self) {
         self.touched.clear();
-        self.groups = 0;
-        self.bytes = 0;
-        self.memory.iter_mut().for_each(MemoryReservation::clear);
-        self.loaded = false;
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.sort_unstable();
+        changed.dedup();
+        for start in changed {
+            if let Some(window) = self.windows.remove(&start) {
+                self.release(window.counted);
+            }
+            self.dropped.push(start);
+        }
     }
 
-    /// Reads the table if DRAM was dropped. Must come before every other use in a transaction.
+    /// Reads what is not in DRAM. Must come before every other use in a transaction.
     pub(crate) fn ensure_loaded(&mut self, tx: &Transaction) -> Result<()> {
-        if self.loaded {
-            return Ok(());
+        if !self.loaded {
+            self.dropped.clear();
+            self.load(tx, self.table.scan(ScanRange::full()))?;
+            self.loaded = true;
         }
-        let mut cursor = self.table.scan(ScanRange::full());
-        let mut rows: Vec<Row> = Vec::new();
+        while let Some(start) = self.dropped.pop() {
+            if let Err(error) = self.load(tx, self.table.scan(prefix(start))) {
+                self.dropped.push(start);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads rows of the state table into their windows, as far as they fit.
+    fn load(&mut self, tx: &Transaction, cursor: Cursor) -> Result<()> {
+        self.read(tx, cursor, |state, start, rows| {
+            let full = state.groups + rows.num_rows() > state.groups_max || state.try_reserve(1).is_err();
+            let window = state.open_window(start)?;
+            if full {
+                window.complete = false;
+                return Ok(());
+            }
+            state.load_rows(start, rows)?;
+            if state.try_reserve(0).is_err() {
+                // It is in the table.
+                if let Some(window) = state.windows.remove(&start) {
+                    state.release(window.counted);
+                }
+                state.open_window(start)?.complete = false;
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `f` with the rows of the state table, those of one window at a time.
+    fn read(
+        &mut self,
+        tx: &Transaction,
+        mut cursor: Cursor,
+        mut f: impl FnMut(&mut WindowState, i64, &RecordBatch) -> Result<()>,
+    ) -> Result<()> {
+        let projection: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let arrow = Arc::clone(&self.schema);
+        let mut rows = StoredRows::new(self.table.name(), self.table.schema(), &projection, arrow, LOAD_ROWS);
         loop {
-            let more = cursor.next_batch(tx, |row| rows.push(row.to_row()))?;
-            for row in rows.drain(..) {
-                self.load_row(&row)?;
+            let more = cursor.next_stored(tx, &mut rows, usize::MAX)?;
+            if rows.is_batch(LOAD_ROWS) || !more {
+                let batch = rows.finish()?;
+                let starts = batch.column(self.group_columns.len());
+                let starts = starts.as_primitive_opt::<TimestampMicrosecondType>();
+                let starts = starts.ok_or_else(|| self.malformed())?.values();
+                let mut first = 0;
+                for run in starts.chunk_by(|one, next| one == next) {
+                    f(self, run[0], &batch.slice(first, run.len()))?;
+                    first += run.len();
+                }
             }
             if !more {
-                break;
+                return Ok(());
             }
         }
-        self.loaded = true;
+    }
+
+    /// Adds rows of the state table to a window in DRAM.
+    fn load_rows(&mut self, start: i64, rows: &RecordBatch) -> Result<()> {
+        let groups = self.group_columns.len();
+        let mut numbers = std::mem::take(&mut self.numbers);
+        let keys = &rows.columns()[..groups];
+        let window = self.open_window(start)?;
+        let numbered = window.number(keys, rows.num_rows(), &mut numbers);
+        window.resize();
+        for &number in &numbers {
+            window.flags[number as usize].stored = true;
+        }
+        let set = self.set_groups(start, &numbers, &rows.columns()[groups + 1..]);
+        self.numbers = numbers;
+        numbered.map_err(|error| self.failed(&error))?;
+        set?;
+        self.count(start);
         Ok(())
     }
 
-    fn load_row(&mut self, row: &[Value]) -> Result<()> {
-        let (start, key, accumulators) = self.decode(row)?;
-        let bytes = group_bytes(&key, accumulators.len());
-        let full = self.groups >= self.groups_max || self.try_reserve(bytes).is_err();
-        let window = open_window(&mut self.windows, &self.name, start)?;
-        if full {
-            window.complete = false;
+    /// Sets groups to stored accumulators.
+    fn set_groups(&mut self, start: i64, numbers: &[u32], stored: &[ArrayRef]) -> Result<()> {
+        let Some(window) = self.windows.get_mut(&start) else { return Ok(()) };
+        let mut columns = stored.iter();
+        let mut aggregates = self.aggregates.iter().zip(&mut window.accumulators);
+        if aggregates.all(|(aggregate, accumulators)| aggregate.load(accumulators, numbers, &mut columns)) {
             return Ok(());
         }
-        let places: Vec<usize> = (0..key.len()).collect();
-        let hash = hash_columns(self.hash_seed, &key, &places);
-        window.groups.add(hash, key.into(), accumulators.into_iter(), true);
-        self.groups += 1;
-        self.bytes += bytes;
+        Err(self.malformed())
+    }
+
+    fn malformed(&self) -> Error {
+        let reason = format!("a row of state table {} is not one of this operator", self.table.name());
+        Error::Tuple { operator: self.name.clone(), reason }
+    }
+
+    fn failed(&self, error: &ArrowError) -> Error {
+        Error::Tuple { operator: self.name.clone(), reason: error.to_string() }
+    }
+
+    /// Adds tuples to their groups in the window that starts at `start`.
+    pub(crate) fn add(&mut self, tx: &Transaction, start: i64, tuples: &RecordBatch) -> Result<()> {
+        let keys: Vec<ArrayRef> =
+            self.group_columns.iter().map(|&column| Arc::clone(tuples.column(column))).collect();
+        if keys.iter().any(|key| key.null_count() > 0) {
+            let reason = "NULL in a group column; filter such tuples out, or map NULL to a value".to_owned();
+            return Err(Error::Tuple { operator: self.name.clone(), reason });
+        }
+        if self.groups == 0
+            && let Err(limit) = self.try_reserve(1)
+        {
+            return Err(entresol_transactions::Error::Memory(limit.into()).into());
+        }
+        let mut numbers = std::mem::take(&mut self.numbers);
+        let added = self.add_numbered(tx, start, tuples, &keys, &mut numbers);
+        self.numbers = numbers;
+        added?;
+        self.count(start);
+        while self.groups > self.groups_max || self.try_reserve(0).is_err() {
+            self.spill(tx)?;
+        }
         Ok(())
     }
 
-    /// Splits a row of the state table into window start, group key and accumulators.
-    fn decode(&self, row: &[Value]) -> Result<(i64, Vec<Value>, Vec<Accumulator>)> {
-        let groups = self.group_columns.len();
-        let malformed = || Error::Tuple {
-            operator: self.name.clone(),
-            reason: format!("a row of state table {} is not one of this operator", self.table.name()),
-        };
-        let Some(Value::Timestamp(start)) = row.get(groups) else { return Err(malformed()) };
-        let mut rest = row[groups + 1..].iter();
-        let mut accumulators = Vec::with_capacity(self.aggregates.len());
-        for aggregate in &self.aggregates {
-            accumulators.push(aggregate.load(&mut rest).ok_or_else(malformed)?);
-        }
-        Ok((*start, row[..groups].to_vec(), accumulators))
-    }
-
-    /// Adds a tuple to its group in the window that starts at `start`.
-    pub(crate) fn add(&mut self, tx: &Transaction, start: i64, tuple: &[Value]) -> Result<()> {
-        let hash = hash_columns(self.hash_seed, tuple, &self.group_columns);
-        let window = open_window(&mut self.windows, &self.name, start)?;
-        let at = match window.groups.find(hash, tuple, &self.group_columns) {
-            Some(at) => at,
-            None => self.add_group(tx, start, hash, tuple)?,
-        };
-        let window = open_window(&mut self.windows, &self.name, start)?;
-        if !window.groups.is_touched() {
+    fn add_numbered(
+        &mut self,
+        tx: &Transaction,
+        start: i64,
+        tuples: &RecordBatch,
+        keys: &[ArrayRef],
+        numbers: &mut Vec<u32>,
+    ) -> Result<()> {
+        let window = self.open_window(start)?;
+        let before = window.index.len();
+        let numbered = window.number(keys, tuples.num_rows(), numbers);
+        window.resize();
+        let is_first = window.touched.is_empty();
+        window.touch(numbers);
+        let is_missing = !window.complete && window.index.len() > before;
+        if is_first {
             self.touched.push(start);
+            self.changed.push(start);
         }
-        let accumulators = window.groups.touch(at);
-        for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
-            let added = aggregate.add(accumulator, tuple);
+        numbered.map_err(|error| self.failed(&error))?;
+        if is_missing {
+            self.look_up(tx, start, before)?;
+        }
+        let Some(window) = self.windows.get_mut(&start) else { return Ok(()) };
+        for (aggregate, accumulators) in self.aggregates.iter().zip(&mut window.accumulators) {
+            let column = aggregate.column().map(|column| tuples.column(column));
+            let added = aggregate.add(accumulators, numbers, column);
             added.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?;
         }
         Ok(())
     }
 
-    /// Loads a group into DRAM: from the table if it may be there, else a new one.
-    fn add_group(&mut self, tx: &Transaction, start: i64, hash: u64, tuple: &[Value]) -> Result<u32> {
-        if self.groups >= self.groups_max {
-            self.spill(tx)?;
+    /// Reads the rows of the groups of a window from a number on, as far as there are some.
+    fn look_up(&mut self, tx: &Transaction, start: i64, first: usize) -> Result<()> {
+        let Some(window) = self.windows.get(&start) else { return Ok(()) };
+        let groups: Vec<u32> = (first as u32..window.index.len() as u32).collect();
+        let keys = self.key_rows(start, &window.index, &groups)?;
+        let keys = entresol_tables::rows_of(&keys)?;
+        let projection: Vec<usize> = (self.group_columns.len() + 1..self.schema.fields().len()).collect();
+        let arrow = self.schema.project(&projection).map_err(|error| self.failed(&error))?;
+        let mut rows = StoredRows::new(
+            self.table.name(),
+            self.table.schema(),
+            &projection,
+            Arc::new(arrow),
+            groups.len(),
+        );
+        let mut found = Vec::new();
+        self.table.get_many_with(tx, &keys, |at, row| {
+            found.push(groups[at]);
+            rows.push_view(&row);
+        })?;
+        let stored = rows.finish()?;
+        if let Some(window) = self.windows.get_mut(&start) {
+            found.iter().for_each(|&number| window.flags[number as usize].stored = true);
         }
-        let key: Box<[Value]> = self.group_columns.iter().map(|&column| tuple[column].clone()).collect();
-        if key.iter().any(Value::is_null) {
-            let reason = "NULL in a group column; filter such tuples out, or map NULL to a value".to_owned();
-            return Err(Error::Tuple { operator: self.name.clone(), reason });
-        }
-        let bytes = group_bytes(&key, self.aggregates.len());
-        while let Err(limit) = self.try_reserve(bytes) {
-            if self.groups == 0 {
-                return Err(entresol_transactions::Error::Memory(limit.into()).into());
-            }
-            self.spill(tx)?;
-        }
-        let complete = self.windows.get(&start).is_none_or(|window| window.complete);
-        let mut stored = None;
-        if !complete {
-            let mut row_key = vec![Value::Timestamp(start)];
-            row_key.extend(key.iter().cloned());
-            if let Some(row) = self.table.get(tx, &row_key)? {
-                stored = Some(self.decode(&row)?.2);
-            }
-        }
-        let is_stored = stored.is_some();
-        let accumulators =
-            stored.unwrap_or_else(|| self.aggregates.iter().map(BoundAggregate::start).collect());
-        let window = open_window(&mut self.windows, &self.name, start)?;
-        self.groups += 1;
-        self.bytes += bytes;
-        Ok(window.groups.add(hash, key, accumulators.into_iter(), is_stored))
+        self.set_groups(start, &found, stored.columns())
+    }
+
+    /// Keys of the rows of these groups, in key order: the window, then the group columns.
+    fn key_rows(&self, start: i64, index: &GroupIndex, groups: &[u32]) -> Result<RecordBatch> {
+        let mut columns = vec![self.starts(start, groups.len())];
+        let failed = |error| self.failed(&error);
+        columns.extend(index.keys(groups).map_err(failed)?);
+        let window = self.group_columns.len();
+        let order: Vec<usize> = std::iter::once(window).chain(0..window).collect();
+        let schema = self.schema.project(&order).map_err(failed)?;
+        RecordBatch::try_new(Arc::new(schema), columns).map_err(failed)
+    }
+
+    /// Column `window_start` of so many rows.
+    fn starts(&self, start: i64, rows: usize) -> ArrayRef {
+        let data_type = self.schema.field(self.group_columns.len()).data_type().clone();
+        let starts = PrimitiveArray::<TimestampMicrosecondType>::from_value(start, rows);
+        Arc::new(starts.with_data_type(data_type))
     }
 
     /// Reserves memory for `more` bytes.
@@ -218,8 +416,17 @@ impl WindowState {
         memory.try_resize(wanted.next_multiple_of(RESERVED_BYTES_STEP) as u64)
     }
 
+    /// Counts the groups of a window again.
+    fn count(&mut self, start: i64) {
+        let Some(window) = self.windows.get_mut(&start) else { return };
+        let counted = (window.index.len(), window.bytes());
+        self.groups = self.groups - window.counted.0 + counted.0;
+        self.bytes = self.bytes - window.counted.1 + counted.1;
+        window.counted = counted;
+    }
+
     /// Releases the memory of groups that have left DRAM.
-    fn release(&mut self, groups: usize, bytes: usize) {
+    fn release(&mut self, (groups, bytes): (usize, usize)) {
         self.groups -= groups;
         self.bytes -= bytes;
         let Some(memory) = &mut self.memory else { return };
@@ -229,14 +436,13 @@ impl WindowState {
 
     /// Writes the oldest window that has groups in DRAM to the transaction and drops its groups.
     fn spill(&mut self, tx: &Transaction) -> Result<()> {
-        let oldest = self.windows.iter().find(|(_, window)| window.groups.len() > 0).map(|(start, _)| *start);
+        let oldest = self.windows.iter().find(|(_, window)| window.index.len() > 0).map(|(start, _)| *start);
         let Some(start) = oldest else { return Ok(()) };
         self.write_window(tx, start)?;
-        if let Some(window) = self.windows.get_mut(&start) {
-            let groups = std::mem::take(&mut window.groups);
-            window.complete = false;
-            self.release(groups.len(), groups.bytes());
+        if let Some(window) = self.windows.remove(&start) {
+            self.release(window.counted);
         }
+        self.open_window(start)?.complete = false;
         Ok(())
     }
 
@@ -248,17 +454,19 @@ impl WindowState {
 
     fn write_window(&mut self, tx: &Transaction, start: i64) -> Result<()> {
         let Some(window) = self.windows.get_mut(&start) else { return Ok(()) };
-        let mut rows: Vec<Row> = Vec::new();
-        window.groups.take_touched(|key, accumulators| {
-            let mut row = Vec::with_capacity(key.len() + 1 + accumulators.len());
-            row.extend_from_slice(key);
-            row.push(Value::Timestamp(start));
-            for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
-                aggregate.store(accumulator, &mut row);
-            }
-            rows.push(row);
-        });
-        Ok(self.table.upsert_many(tx, &rows)?)
+        let groups = window.take_touched();
+        if groups.is_empty() {
+            return Ok(());
+        }
+        let keys = window.index.keys(&groups);
+        let stores = self.aggregates.iter().zip(&window.accumulators);
+        let stores: Vec<ArrayRef> =
+            stores.flat_map(|(aggregate, accumulators)| aggregate.store(accumulators, &groups)).collect();
+        let mut columns = keys.map_err(|error| self.failed(&error))?;
+        columns.push(self.starts(start, groups.len()));
+        columns.extend(stores);
+        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns);
+        Ok(self.table.upsert_batch(tx, &rows.map_err(|error| self.failed(&error))?)?)
     }
 
     /// Returns the start of the first window that starts before `end`.
@@ -272,45 +480,78 @@ impl WindowState {
     }
 
     /// Removes a window from DRAM and from the table; returns its groups.
-    pub(crate) fn close(&mut self, tx: &Transaction, start: i64) -> Result<ClosedGroups> {
+    pub(crate) fn close(&mut self, tx: &Transaction, start: i64) -> Result<Option<ClosedGroups>> {
+        self.changed.push(start);
         let complete = self.windows.get(&start).is_none_or(|window| window.complete);
         if !complete {
             self.write_window(tx, start)?;
         }
-        let Some(window) = self.windows.remove(&start) else { return Ok(Vec::new()) };
-        self.release(window.groups.len(), window.groups.bytes());
-        let mut closed: ClosedGroups = Vec::with_capacity(window.groups.len());
-        let mut stored: Vec<Row> = Vec::new();
-        if complete {
-            for (key, accumulators, is_stored) in window.groups.iter() {
-                if is_stored {
-                    stored
-                        .push(std::iter::once(Value::Timestamp(start)).chain(key.iter().cloned()).collect());
-                }
-                closed.push((key.to_vec(), accumulators.to_vec()));
-            }
-            closed.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        } else {
-            for row in self.table.scan(ScanRange::prefix(&[Value::Timestamp(start)])).rows(tx)? {
-                let (_, key, accumulators) = self.decode(&row)?;
-                stored.push(std::iter::once(Value::Timestamp(start)).chain(key.iter().cloned()).collect());
-                closed.push((key, accumulators));
-            }
+        let Some(mut window) = self.windows.remove(&start) else { return Ok(None) };
+        self.release(window.counted);
+        if !complete {
+            let range = self.table.scan(prefix(start));
+            self.read(tx, range, |state, start, rows| state.load_rows(start, rows))?;
+            let Some(whole) = self.windows.remove(&start) else { return Ok(None) };
+            self.release(whole.counted);
+            window = whole;
         }
-        self.table.delete_many(tx, &stored)?;
-        Ok(closed)
+        window.sort();
+        let order = std::mem::take(&mut window.sorted);
+        let stored: Vec<u32> =
+            order.iter().copied().filter(|&number| window.flags[number as usize].stored).collect();
+        if !stored.is_empty() {
+            self.table.delete_batch(tx, &self.key_rows(start, &window.index, &stored)?)?;
+        }
+        self.groups_expected = order.len();
+        let results = self.aggregates.iter().zip(&window.accumulators);
+        let results = results.map(|(aggregate, accumulators)| aggregate.results(accumulators, &order));
+        Ok(Some(ClosedGroups {
+            keys: window.index.keys(&order).map_err(|error| self.failed(&error))?,
+            results: results.collect(),
+            groups: order.len(),
+        }))
+    }
+
+    /// Returns a window, which is opened if necessary.
+    fn open_window(&mut self, start: i64) -> Result<&mut OpenWindow> {
+        if self.windows.len() >= OPEN_WINDOWS_MAX && !self.windows.contains_key(&start) {
+            let resource = format!("open windows of {}", self.name);
+            return Err(Error::Limit { resource, max: OPEN_WINDOWS_MAX });
+        }
+        if !self.windows.contains_key(&start) {
+            let types: Vec<_> = self.schema.fields()[..self.group_columns.len()]
+                .iter()
+                .map(|field| field.data_type().clone())
+                .collect();
+            let expected = if self.windows.is_empty() { self.groups_expected } else { 0 };
+            let index = GroupIndex::new(&types, expected).map_err(|error| self.failed(&error))?;
+            let window = OpenWindow {
+                index,
+                accumulators: self.aggregates.iter().map(BoundAggregate::accumulators).collect(),
+                flags: Vec::new(),
+                touched: Vec::new(),
+                sorted: Vec::new(),
+                complete: true,
+                counted: (0, 0),
+            };
+            self.windows.insert(start, window);
+        }
+        Ok(self.windows.get_mut(&start).expect("it was inserted"))
     }
 }
 
-/// Returns the groups of a window, which it opens if necessary. A free function, so that the other fields
-/// stay borrowable.
-fn open_window<'w>(
-    windows: &'w mut BTreeMap<i64, OpenWindow>,
-    name: &str,
-    start: i64,
-) -> Result<&'w mut OpenWindow> {
-    if windows.len() >= OPEN_WINDOWS_MAX && !windows.contains_key(&start) {
-        return Err(Error::Limit { resource: format!("open windows of {name}"), max: OPEN_WINDOWS_MAX });
+impl OpenWindow {
+    /// Numbers of the groups of rows with these keys.
+    fn number(&mut self, keys: &[ArrayRef], rows: usize, numbers: &mut Vec<u32>) -> Result<(), ArrowError> {
+        if keys.is_empty() {
+            self.index.number_one(rows, numbers);
+            return Ok(());
+        }
+        self.index.number(keys, numbers)
     }
-    Ok(windows.entry(start).or_insert_with(|| OpenWindow { groups: GroupMap::default(), complete: true }))
+}
+
+/// Rows of a window.
+fn prefix(start: i64) -> ScanRange {
+    ScanRange::prefix(&[Value::Timestamp(start)])
 }

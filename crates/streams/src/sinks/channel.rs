@@ -25,7 +25,7 @@ impl Sink for ChannelSink {
     }
 
     fn emit(&mut self, batch: &Batch) -> Result<()> {
-        let element = Element::Batch(batch.iter().cloned().collect());
+        let element = Element::Batch(batch.clone());
         self.sender.send(element).map_err(|_| Error::Disconnected { endpoint: "channel sink".to_owned() })
     }
 }

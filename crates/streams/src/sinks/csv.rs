@@ -1,7 +1,7 @@
 //! Writes committed tuples as lines of a CSV file, with a header line. Appends to an existing file. NULL is
 //! empty.
 
-use crate::element::Batch;
+use crate::element::{Batch, Tuple};
 use crate::error::{Error, Result};
 use crate::sinks::{Sink, open_lines};
 use entresol_tables::{Column, Value};
@@ -21,9 +21,9 @@ impl CsvSink {
         CsvSink { path: path.as_ref().to_owned(), columns: Vec::new(), writer: None }
     }
 
-    fn write(&mut self, batch: &Batch) -> std::io::Result<()> {
+    fn write(&mut self, tuples: &[Tuple]) -> std::io::Result<()> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        for tuple in batch.iter() {
+        for tuple in tuples {
             for (value, column) in tuple.iter().zip(&self.columns) {
                 match value {
                     Value::Null => writer.write_field("")?,
@@ -52,7 +52,7 @@ impl Sink for CsvSink {
     }
 
     fn emit(&mut self, batch: &Batch) -> Result<()> {
-        self.write(batch).map_err(|source| Error::io(&self.path, source))
+        self.write(&batch.tuples()?).map_err(|source| Error::io(&self.path, source))
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -46,11 +46,11 @@ impl Sink for JsonLinesSink {
 
     fn emit(&mut self, batch: &Batch) -> Result<()> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        for tuple in batch.iter() {
+        for tuple in batch.tuples()? {
             let object: serde_json::Map<String, serde_json::Value> = self
                 .columns
                 .iter()
-                .zip(tuple)
+                .zip(&tuple)
                 .map(|(column, value)| (column.name.clone(), json_of(value, column)))
                 .collect();
             let mut line = serde_json::Value::Object(object).to_string();

@@ -5,11 +5,10 @@
 //! - Memory is bounded by the channel's own capacity, and one received batch.
 //! - The stream ends when all senders are dropped.
 
-use crate::element::{Element, Punctuation, Tuple};
-use crate::error::Result;
+use crate::element::{Batch, Element, Punctuation, Tuple};
 use crate::sources::{Next, Position, Source, SourceBatch};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use entresol_tables::Column;
+use entresol_tables::{BatchBuilder, Column};
 use std::time::Duration;
 
 const WAIT: Duration = Duration::from_millis(2);
@@ -18,15 +17,24 @@ const WAIT: Duration = Duration::from_millis(2);
 pub struct ChannelSource {
     columns: Vec<Column>,
     receiver: Receiver<Element>,
+    builder: BatchBuilder,
     /// Rest of a batch that was larger than requested.
-    rest: std::vec::IntoIter<Tuple>,
+    rest: Option<Batch>,
     position: u64,
 }
 
 impl ChannelSource {
     /// Creates a source of the elements of `receiver`; the tuples must have these columns.
     pub fn new(columns: Vec<Column>, receiver: Receiver<Element>) -> ChannelSource {
-        ChannelSource { columns, receiver, rest: Vec::new().into_iter(), position: 0 }
+        let builder = BatchBuilder::new(&columns, 0);
+        ChannelSource { columns, receiver, builder, rest: None, position: 0 }
+    }
+
+    /// Batch of tuples, or the reason why they are none.
+    fn batch(&mut self, tuples: &[Tuple]) -> Result<Batch, String> {
+        let pushed = tuples.iter().try_for_each(|tuple| self.builder.push(tuple));
+        let batch = self.builder.finish();
+        pushed.map(|()| batch.into())
     }
 }
 
@@ -35,27 +43,36 @@ impl Source for ChannelSource {
         self.columns.clone()
     }
 
-    fn open(&mut self, from: Option<Position>) -> Result<()> {
+    fn open(&mut self, from: Option<Position>) -> crate::Result<()> {
         self.position = from.unwrap_or_default().offset;
         Ok(())
     }
 
-    fn next(&mut self, tuples_max: usize) -> Result<Next> {
-        if self.rest.len() == 0 {
-            match self.receiver.recv_timeout(WAIT) {
-                Ok(Element::Batch(tuples)) => self.rest = tuples.into_iter(),
+    fn next(&mut self, tuples_max: usize) -> crate::Result<Next> {
+        let batch = match self.rest.take() {
+            Some(rest) => rest,
+            None => match self.receiver.recv_timeout(WAIT) {
+                Ok(Element::Batch(batch)) => batch,
+                Ok(Element::Tuples(tuples)) => match self.batch(&tuples) {
+                    Ok(batch) => batch,
+                    Err(reason) => {
+                        self.position += tuples.len() as u64;
+                        return Ok(Next::Invalid(reason));
+                    }
+                },
                 Ok(Element::Punctuation(Punctuation::End)) | Err(RecvTimeoutError::Disconnected) => {
                     return Ok(Next::End);
                 }
                 Ok(Element::Punctuation(punctuation)) => return Ok(Next::Punctuation(punctuation)),
                 Err(RecvTimeoutError::Timeout) => return Ok(Next::Idle),
-            }
+            },
+        };
+        let taken = batch.len().min(tuples_max);
+        if taken < batch.len() {
+            self.rest = Some(batch.slice(taken..batch.len()));
         }
-        let tuples: Vec<Tuple> = self.rest.by_ref().take(tuples_max).collect();
-        let first = self.position;
-        self.position += tuples.len() as u64;
-        let positions = (first + 1..=self.position).map(|offset| Position { offset, line: 0 }).collect();
-        let end = Position { offset: self.position, line: 0 };
-        Ok(Next::Batch(SourceBatch { tuples, positions, rejects: Vec::new(), end }))
+        let source_batch = SourceBatch::counted(batch.slice(0..taken).rows().clone(), self.position);
+        self.position = source_batch.end.offset;
+        Ok(Next::Batch(source_batch))
     }
 }

@@ -128,7 +128,7 @@ impl Source for CsvSource {
             loop {
                 let batch = reader.read(READ_AHEAD_TUPLES);
                 let last =
-                    !matches!(&batch, Ok(batch) if !batch.tuples.is_empty() || !batch.rejects.is_empty());
+                    !matches!(&batch, Ok(batch) if batch.tuples.num_rows() > 0 || !batch.rejects.is_empty());
                 // The receiver is dropped when the topology has stopped.
                 if sender.send(batch).is_err() || last {
                     return;
@@ -147,7 +147,7 @@ impl Source for CsvSource {
             Ok(batch) => batch?,
             Err(_) => return Ok(Next::End),
         };
-        let is_end = batch.tuples.is_empty() && batch.rejects.is_empty();
+        let is_end = batch.tuples.num_rows() == 0 && batch.rejects.is_empty();
         Ok(if is_end { Next::End } else { Next::Batch(batch) })
     }
 

@@ -1,26 +1,69 @@
-//! A source that computes its tuples: the same position always gives the same tuple.
+//! Sources that compute their tuples: the same position always gives the same tuple.
 
 use crate::element::Tuple;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sources::{Next, Position, Source, SourceBatch};
-use entresol_tables::Column;
+use arrow_array::RecordBatch;
+use entresol_tables::{BatchBuilder, Column};
 
-/// Tuples by position: `None` ends the stream.
+/// Tuples by position.
 pub struct GeneratorSource<F> {
     columns: Vec<Column>,
     function: F,
     position: u64,
 }
 
-impl<F: FnMut(u64) -> Option<Tuple> + Send> GeneratorSource<F> {
-    /// Creates a source; `function` returns the tuple at a position, from 0 on, and must depend on the
-    /// position alone.
+/// Function from a position, and a maximum of tuples, to the batch of the tuples from there on.
+pub struct Batches<F>(F);
+
+/// Function from a position to its tuple, and the builder of their batches.
+pub struct Tuples<F> {
+    function: F,
+    builder: BatchBuilder,
+}
+
+impl<F: FnMut(u64) -> Option<Tuple> + Send> GeneratorSource<Tuples<F>> {
+    /// Creates a source; `function` returns the tuple at a position, from 0 on, and none at the end. It must
+    /// depend on the position alone.
     pub fn new(columns: Vec<Column>, function: F) -> Self {
-        GeneratorSource { columns, function, position: 0 }
+        let builder = BatchBuilder::new(&columns, 0);
+        GeneratorSource { columns, function: Tuples { function, builder }, position: 0 }
     }
 }
 
-impl<F: FnMut(u64) -> Option<Tuple> + Send> Source for GeneratorSource<F> {
+impl<F: FnMut(u64, usize) -> RecordBatch + Send> GeneratorSource<Batches<F>> {
+    /// Creates a source of batches; `function` returns at most so many tuples from a position on, and none at
+    /// the end. It must depend on the position alone.
+    pub fn batches(columns: Vec<Column>, function: F) -> Self {
+        GeneratorSource { columns, function: Batches(function), position: 0 }
+    }
+}
+
+/// Generator of batches.
+pub trait Generate: Send {
+    /// Returns at most so many tuples from a position on; none at the end.
+    fn generate(&mut self, position: u64, tuples_max: usize) -> Result<RecordBatch>;
+}
+
+impl<F: FnMut(u64, usize) -> RecordBatch + Send> Generate for Batches<F> {
+    fn generate(&mut self, position: u64, tuples_max: usize) -> Result<RecordBatch> {
+        Ok((self.0)(position, tuples_max))
+    }
+}
+
+impl<F: FnMut(u64) -> Option<Tuple> + Send> Generate for Tuples<F> {
+    fn generate(&mut self, position: u64, tuples_max: usize) -> Result<RecordBatch> {
+        for at in position..position + tuples_max as u64 {
+            let Some(tuple) = (self.function)(at) else { break };
+            self.builder
+                .push(&tuple)
+                .map_err(|reason| Error::Tuple { operator: "generator".to_owned(), reason })?;
+        }
+        Ok(self.builder.finish())
+    }
+}
+
+impl<F: Generate> Source for GeneratorSource<F> {
     fn columns(&self) -> Vec<Column> {
         self.columns.clone()
     }
@@ -31,17 +74,12 @@ impl<F: FnMut(u64) -> Option<Tuple> + Send> Source for GeneratorSource<F> {
     }
 
     fn next(&mut self, tuples_max: usize) -> Result<Next> {
-        let mut batch = SourceBatch::default();
-        while batch.tuples.len() < tuples_max {
-            let Some(tuple) = (self.function)(self.position) else { break };
-            self.position += 1;
-            batch.tuples.push(tuple);
-            batch.positions.push(Position { offset: self.position, line: 0 });
-        }
-        if batch.tuples.is_empty() {
+        let tuples = self.function.generate(self.position, tuples_max)?;
+        if tuples.num_rows() == 0 {
             return Ok(Next::End);
         }
-        batch.end = Position { offset: self.position, line: 0 };
+        let batch = SourceBatch::counted(tuples, self.position);
+        self.position = batch.end.offset;
         Ok(Next::Batch(batch))
     }
 }

@@ -11,8 +11,9 @@ pub(crate) mod csv_reader;
 pub(crate) mod generator;
 pub(crate) mod rejects;
 
-use crate::element::{Punctuation, Tuple};
+use crate::element::Punctuation;
 use crate::error::Result;
+use arrow_array::RecordBatch;
 use entresol_tables::Column;
 
 /// Position in a source; its meaning is private to the source.
@@ -37,17 +38,52 @@ pub struct Reject {
     pub raw: String,
 }
 
+/// Positions after the tuples of a batch.
+#[derive(Debug)]
+pub enum Positions {
+    /// Offsets that count tuples: the one after the first tuple, and so on.
+    Counted {
+        /// Offset after the first tuple.
+        first: u64,
+    },
+    /// Position after each tuple.
+    Listed(Vec<Position>),
+}
+
+impl Positions {
+    /// Position after tuple number `at`.
+    pub(crate) fn after(&self, at: usize) -> Position {
+        match self {
+            Positions::Counted { first } => Position { offset: first + at as u64, line: 0 },
+            Positions::Listed(positions) => positions[at],
+        }
+    }
+}
+
 /// Batch of tuples with their positions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SourceBatch {
-    /// The tuples.
-    pub tuples: Vec<Tuple>,
+    /// The tuples: one array per column, of its Arrow type ([`entresol_tables::arrow_type`]).
+    pub tuples: RecordBatch,
     /// The position after each tuple.
-    pub positions: Vec<Position>,
+    pub positions: Positions,
     /// Records that were skipped, in order.
     pub rejects: Vec<Reject>,
     /// The position after the batch, rejects included.
     pub end: Position,
+}
+
+impl SourceBatch {
+    /// Batch whose positions count tuples; `position` is the one before it.
+    pub fn counted(tuples: RecordBatch, position: u64) -> SourceBatch {
+        let end = Position { offset: position + tuples.num_rows() as u64, line: 0 };
+        SourceBatch {
+            tuples,
+            positions: Positions::Counted { first: position + 1 },
+            rejects: Vec::new(),
+            end,
+        }
+    }
 }
 
 /// Next element of a source.
@@ -57,6 +93,8 @@ pub enum Next {
     Batch(SourceBatch),
     /// A punctuation.
     Punctuation(Punctuation),
+    /// Tuples that are not of the source's columns, and the reason: an error of their transaction.
+    Invalid(String),
     /// No element yet; ask again.
     Idle,
     /// End of the source.

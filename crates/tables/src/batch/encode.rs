@@ -69,15 +69,41 @@ fn check(table: &str, column: &Column, values: ColumnArray<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Encodes keys; the arrays are those of the key columns, in key order.
+pub(crate) fn encode_keys_only(table: &str, schema: &Schema, arrays: &[ArrayRef]) -> Result<Vec<KeyBytes>> {
+    assert_eq!(arrays.len(), schema.key().len(), "every key column has an array");
+    let rows = arrays.first().map_or(0, |array| array.len());
+    let mut columns = Vec::with_capacity(arrays.len());
+    for (&index, array) in schema.key().iter().zip(arrays) {
+        let column = &schema.columns()[index];
+        let typed = ColumnArray::new(table, column, array)?;
+        if array.null_count() > 0 {
+            return Err(Error::NotNull { table: table.to_owned(), column: column.name.clone() });
+        }
+        columns.push((typed, column.data_type));
+    }
+    keys_of(table, schema, columns.into_iter(), rows)
+}
+
 fn encode_keys(
     table: &str,
     schema: &Schema,
     columns: &[ColumnArray<'_>],
     rows: usize,
 ) -> Result<Vec<KeyBytes>> {
+    let key = schema.key().iter().map(|&index| (columns[index], schema.columns()[index].data_type));
+    keys_of(table, schema, key, rows)
+}
+
+fn keys_of<'b>(
+    table: &str,
+    schema: &Schema,
+    columns: impl Iterator<Item = (ColumnArray<'b>, DataType)>,
+    rows: usize,
+) -> Result<Vec<KeyBytes>> {
     let mut keys = vec![KeyBytes::new(); rows];
-    for &index in schema.key() {
-        encode_key_column(columns[index], schema.columns()[index].data_type, &mut keys);
+    for (values, data_type) in columns {
+        encode_key_column(values, data_type, &mut keys);
     }
     for key in &mut keys {
         if key.len() > KEY_BYTES_MAX {

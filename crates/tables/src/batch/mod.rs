@@ -21,7 +21,8 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array,
     Int32Array, Int64Array, StringArray, TimestampMicrosecondArray,
 };
-use arrow_schema::{DataType as ArrowType, TimeUnit};
+use arrow_schema::{DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef, TimeUnit};
+use std::sync::Arc;
 
 /// Arrow type of a column type; `zone` is the time zone in which TIMESTAMPTZ is shown.
 pub fn arrow_type(data_type: DataType, zone: &str) -> ArrowType {
@@ -39,6 +40,33 @@ pub fn arrow_type(data_type: DataType, zone: &str) -> ArrowType {
         DataType::TimestampTz => ArrowType::Timestamp(TimeUnit::Microsecond, Some(zone.into())),
         DataType::Varchar => ArrowType::Utf8,
     }
+}
+
+/// Column type of an Arrow type, the inverse of [`arrow_type`]; none if no column has it.
+pub(crate) fn column_type(arrow: &ArrowType) -> Option<DataType> {
+    Some(match arrow {
+        ArrowType::Boolean => DataType::Boolean,
+        ArrowType::Int16 => DataType::SmallInt,
+        ArrowType::Int32 => DataType::Int,
+        ArrowType::Int64 => DataType::BigInt,
+        ArrowType::Float32 => DataType::Real,
+        ArrowType::Float64 => DataType::Double,
+        ArrowType::Decimal128(precision, scale) => {
+            DataType::Decimal { precision: *precision, scale: u8::try_from(*scale).ok()? }
+        }
+        ArrowType::Date32 => DataType::Date,
+        ArrowType::Timestamp(TimeUnit::Microsecond, None) => DataType::Timestamp,
+        ArrowType::Timestamp(TimeUnit::Microsecond, Some(_)) => DataType::TimestampTz,
+        ArrowType::Utf8 => DataType::Varchar,
+        _ => return None,
+    })
+}
+
+/// Arrow schema of rows of these columns; `zone` as for [`arrow_type`].
+pub fn arrow_schema(columns: &[Column], zone: &str) -> SchemaRef {
+    let field =
+        |column: &Column| Field::new(&column.name, arrow_type(column.data_type, zone), column.nullable);
+    Arc::new(ArrowSchema::new(columns.iter().map(field).collect::<Vec<_>>()))
 }
 
 /// Array of a column, as its type.

@@ -6,6 +6,7 @@
 //! - Cost: one batched look-up of the keys; with secondary indexes the old rows are read, and unique values
 //!   looked up.
 
+use crate::batch::encode::encode_keys_only;
 use crate::encoding::row::{self, EncodedValues};
 use crate::error::{Error, Result};
 use crate::table::{EncodedRows, ROWS_PER_CHECK, Table};
@@ -52,16 +53,23 @@ impl Table {
         if let Some(current) = self.writer(tx)? {
             return current.append(tx, batch);
         }
+        self.in_parts(tx, batch, |part| self.insert_encoded(tx, &self.encode_batch(part)?))
+    }
+
+    /// Calls `write` with parts of a batch that are encoded together, atomically if there are several.
+    fn in_parts(
+        &self,
+        tx: &Transaction,
+        batch: &RecordBatch,
+        write: impl Fn(&RecordBatch) -> Result<()>,
+    ) -> Result<()> {
         let rows = batch.num_rows();
         if rows <= BATCH_ROWS_MAX {
-            return self.insert_encoded(tx, &self.encode_batch(batch)?);
+            return write(batch);
         }
         self.atomically(tx, true, || {
-            for first in (0..rows).step_by(BATCH_ROWS_MAX) {
-                let part = batch.slice(first, BATCH_ROWS_MAX.min(rows - first));
-                self.insert_encoded(tx, &self.encode_batch(&part)?)?;
-            }
-            Ok(())
+            let mut starts = (0..rows).step_by(BATCH_ROWS_MAX);
+            starts.try_for_each(|first| write(&batch.slice(first, BATCH_ROWS_MAX.min(rows - first))))
         })
     }
 
@@ -92,7 +100,18 @@ impl Table {
         if let Some(current) = self.writer(tx)? {
             return current.upsert_many(tx, rows);
         }
-        let rows = self.encode_rows(tx, rows)?;
+        self.upsert_encoded(tx, self.encode_rows(tx, rows)?)
+    }
+
+    /// Upserts the rows of a batch in order, as [`Table::append`] takes them.
+    pub fn upsert_batch(&self, tx: &Transaction, batch: &RecordBatch) -> Result<()> {
+        if let Some(current) = self.writer(tx)? {
+            return current.upsert_batch(tx, batch);
+        }
+        self.in_parts(tx, batch, |part| self.upsert_encoded(tx, self.encode_batch(part)?))
+    }
+
+    fn upsert_encoded(&self, tx: &Transaction, rows: EncodedRows) -> Result<()> {
         if self.indexes().is_empty() {
             return self.write_all(tx, &rows.keys, &rows.values);
         }
@@ -153,7 +172,19 @@ impl Table {
         if let Some(current) = self.writer(tx)? {
             return current.delete_many(tx, keys);
         }
-        let mut keys = self.encode_keys(keys)?;
+        self.delete_encoded(tx, self.encode_keys(keys)?)
+    }
+
+    /// Deletes the rows with the keys of a batch that exist; returns their number. The batch has the key
+    /// columns in key order, without NULL.
+    pub fn delete_batch(&self, tx: &Transaction, keys: &RecordBatch) -> Result<usize> {
+        if let Some(current) = self.writer(tx)? {
+            return current.delete_batch(tx, keys);
+        }
+        self.delete_encoded(tx, encode_keys_only(self.name(), self.schema(), keys.columns())?)
+    }
+
+    fn delete_encoded(&self, tx: &Transaction, mut keys: Vec<KeyBytes>) -> Result<usize> {
         keys.sort_unstable();
         keys.dedup();
         let old = self.old_entries(tx, &keys)?;

@@ -12,11 +12,11 @@ mod bounded;
 use crate::element::Tuple;
 use crate::error::{Error, Result};
 use crate::sources::csv::{CsvFormat, RECORD_FIELDS_MAX, parse_day, parse_field};
-use crate::sources::{Position, Reject, SourceBatch};
+use crate::sources::{Position, Positions, Reject, SourceBatch};
 use bounded::{BoundedFile, RECORD_BYTES_MAX};
 use csv::ByteRecord;
 use entresol_tables::calendar::{MICROS_PER_DAY, parse_time};
-use entresol_tables::{DataType, Value};
+use entresol_tables::{BatchBuilder, DataType, Value};
 use std::fs::File;
 
 /// Record of a CSV file, for row mappers.
@@ -59,6 +59,7 @@ pub(crate) struct CsvReader {
     header: Vec<String>,
     makers: Vec<TupleMaker>,
     record: ByteRecord,
+    builder: BatchBuilder,
 }
 
 impl CsvReader {
@@ -90,41 +91,42 @@ impl CsvReader {
             Some(_) => Vec::new(),
             None => find_fields(&format, &header)?,
         };
-        Ok(CsvReader { reader, file_bytes, header, makers, record: ByteRecord::new(), format })
+        let builder = BatchBuilder::new(&format.columns, 0);
+        Ok(CsvReader { reader, file_bytes, header, makers, record: ByteRecord::new(), builder, format })
     }
 
     /// Reads at most `tuples_max` records; none at the end of the file.
     pub(crate) fn read(&mut self, tuples_max: usize) -> Result<SourceBatch> {
-        let mut batch = SourceBatch { end: self.position(), ..SourceBatch::default() };
+        let mut positions = Vec::new();
+        let mut rejects = Vec::new();
+        let mut end = self.position();
         for _ in 0..tuples_max {
             let start = self.position();
             let more = match self.next_record(start)? {
                 RecordResult::Record => true,
                 RecordResult::End => false,
                 RecordResult::Endless(reason) => {
-                    batch.rejects.push(self.skip_line(start, reason, batch.tuples.len())?);
-                    batch.end = self.position();
+                    rejects.push(self.skip_line(start, reason, positions.len())?);
+                    end = self.position();
                     continue;
                 }
             };
-            batch.end = self.position();
+            end = self.position();
             if !more {
                 break;
             }
-            match self.tuple() {
-                Ok(tuple) => {
-                    batch.tuples.push(tuple);
-                    batch.positions.push(batch.end);
-                }
-                Err(reason) => batch.rejects.push(Reject {
-                    tuples_before: batch.tuples.len(),
+            match self.tuple().and_then(|tuple| self.builder.push(&tuple)) {
+                Ok(()) => positions.push(end),
+                Err(reason) => rejects.push(Reject {
+                    tuples_before: positions.len(),
                     line: self.record.position().map_or(start.line, csv::Position::line),
                     reason,
                     raw: self.raw(),
                 }),
             }
         }
-        Ok(batch)
+        let tuples = self.builder.finish();
+        Ok(SourceBatch { tuples, positions: Positions::Listed(positions), rejects, end })
     }
 
     fn next_record(&mut self, start: Position) -> Result<RecordResult> {
@@ -200,13 +202,6 @@ impl CsvReader {
         let mut tuple = Vec::with_capacity(self.format.columns.len());
         if let Some(mapper) = &self.format.mapper {
             mapper(&record, &mut tuple)?;
-            if tuple.len() != self.format.columns.len() {
-                return Err(format!(
-                    "expected {} values, the mapper returned {}",
-                    self.format.columns.len(),
-                    tuple.len()
-                ));
-            }
         } else {
             if self.record.len() != self.header.len() {
                 return Err(format!("expected {} fields, found {}", self.header.len(), self.record.len()));
@@ -221,19 +216,6 @@ impl CsvReader {
                         self.timestamp(record.field(*date)?, record.field(*time)?)?
                     }
                 });
-            }
-        }
-        for (column, value) in self.format.columns.iter().zip(&tuple) {
-            if value.is_null() && !column.nullable {
-                return Err(format!("column {}: NULL in a NOT NULL column", column.name));
-            }
-            if !value.is_of(column.data_type) {
-                return Err(format!(
-                    "column {}: expected {}, found {}",
-                    column.name,
-                    column.data_type,
-                    value.type_name()
-                ));
             }
         }
         Ok(tuple)

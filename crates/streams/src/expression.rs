@@ -1,0 +1,60 @@
+//! Expressions: what operators compute for each tuple of a batch, all at once.
+//!
+//! Closures over a record batch are expressions. [`TuplePredicate`] is the adapter of closures over tuples,
+//! which costs a tuple of values for each row.
+
+use crate::element::{Batch, Tuple};
+use crate::error::{Error, Result};
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
+use entresol_tables::Value;
+use std::sync::Arc;
+
+/// Expression over the columns of a stream, which it finds by their index.
+pub trait Expression: Send + 'static {
+    /// Evaluates it for a batch: an array of one value for each row, or the reason why there is none.
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, String>;
+}
+
+impl<F> Expression for F
+where
+    F: FnMut(&RecordBatch) -> Result<ArrayRef, String> + Send + 'static,
+{
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, String> {
+        self(rows)
+    }
+}
+
+/// Expression of a column of the stream: its array itself.
+#[derive(Debug, Clone, Copy)]
+pub struct ColumnExpression(pub usize);
+
+impl Expression for ColumnExpression {
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, String> {
+        let column = rows.columns().get(self.0).map(Arc::clone);
+        column.ok_or_else(|| format!("there is no column {}", self.0))
+    }
+}
+
+/// Predicate over tuples of values.
+pub(crate) struct TuplePredicate<F>(pub(crate) F);
+
+impl<F: FnMut(&[Value]) -> bool + Send + 'static> Expression for TuplePredicate<F> {
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, String> {
+        let tuples = Batch::from(rows.clone()).tuples().map_err(|error| error.to_string())?;
+        Ok(Arc::new(tuples.iter().map(|tuple: &Tuple| Some((self.0)(tuple))).collect::<BooleanArray>()))
+    }
+}
+
+/// Evaluates an expression; an error of the operator if there is not one value for each row.
+pub(crate) fn evaluate(
+    operator: &str,
+    expression: &mut dyn Expression,
+    rows: &RecordBatch,
+) -> Result<ArrayRef> {
+    let failed = |reason| Error::Tuple { operator: operator.to_owned(), reason };
+    let array = expression.evaluate(rows).map_err(failed)?;
+    if array.len() == rows.num_rows() {
+        return Ok(array);
+    }
+    Err(failed(format!("an expression has {} values for {} rows", array.len(), rows.num_rows())))
+}
