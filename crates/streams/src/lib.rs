@@ -28,9 +28,9 @@
 //!
 //! # Limits
 //!
-//! [`BATCH_TUPLES`], [`TRANSACTION_TUPLES_MAX`] (input logged for replay), [`GROUPS_IN_DRAM_MAX`] and
-//! [`OPEN_WINDOWS_MAX`] per window operator, [`READ_AHEAD_BATCHES_MAX`] per CSV source,
-//! [`REJECTS_PENDING_MAX`], and the write set bound of the transactions.
+//! [`BATCH_TUPLES`], [`GROUPS_IN_DRAM_MAX`] and [`OPEN_WINDOWS_MAX`] per window operator,
+//! [`READ_AHEAD_BATCHES_MAX`] per CSV source, [`REJECTS_PENDING_MAX`], the memory budget (input held for
+//! replay), and the write set bound of the transactions.
 //!
 //! ```
 //! # use entresol_memory::{Pool, PoolOptions};
@@ -105,9 +105,6 @@ pub use windowed::{GroupedStream, WindowedStream};
 
 /// Maximum of tuples per call of a source.
 pub const BATCH_TUPLES: usize = 4096;
-/// Maximum of input tuples of a transaction; they are logged until it has committed, for replay after a
-/// conflict.
-pub const TRANSACTION_TUPLES_MAX: usize = 1 << 20;
 /// Maximum of retries of a transaction after conflicts; then the topology fails.
 pub const RETRIES_MAX: u32 = 16;
 /// Maximum of groups that one window operator caches in DRAM; others are read from its table.

@@ -6,6 +6,7 @@
 use crate::UTC;
 use crate::element::Tuple;
 use crate::error::{Error, Result};
+use crate::execution::held_batches::HeldBatches;
 use crate::expression::{ColumnExpression, Expression, TuplePredicate};
 use crate::graph::{Graph, NodeKind, OperatorArguments, Writer};
 use crate::operators::Operator;
@@ -271,9 +272,10 @@ impl Stream {
     /// Sends committed tuples to a sink.
     pub fn sink(&self, mut sink: impl Sink) {
         let (name, columns) = (self.name("sink"), self.columns.to_vec());
-        self.add(Rc::clone(&self.columns), move |_| {
+        self.add(Rc::clone(&self.columns), move |made| {
             sink.open(&columns)?;
-            Ok(Box::new(SinkOperator::new(name, sink)))
+            let memory = HeldBatches::new(made.catalog.context().pool().memory());
+            Ok(Box::new(SinkOperator::new(name, sink, memory)))
         });
     }
 

@@ -8,10 +8,10 @@ use crate::execution::feed::{Feed, FeedSource};
 use crate::graph::{Graph, GraphSource, Listener, NodeKind, OperatorArguments};
 use crate::operators::to_stream::{ToStream, Trigger};
 use crate::operators::window_aggregate::WindowSpan;
+use crate::positions;
 use crate::running::{Report, Running};
 use crate::sources::Source;
 use crate::stream::Stream;
-use crate::{TRANSACTION_TUPLES_MAX, positions};
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Column, Table, TableOptions};
 use entresol_transactions::GroupId;
@@ -245,12 +245,8 @@ impl TopologyBuilder {
         if graph.sources.is_empty() {
             return Err("the topology has no source".to_owned());
         }
-        if let Boundary::Every(tuples) = self.settings.boundary
-            && !(1..=TRANSACTION_TUPLES_MAX).contains(&tuples)
-        {
-            return Err(format!(
-                "a boundary of {tuples} tuples is out of range; it must be from 1 to {TRANSACTION_TUPLES_MAX}"
-            ));
+        if self.settings.boundary == Boundary::Every(0) {
+            return Err("a boundary of 0 tuples: it must be at least 1".to_owned());
         }
         let per_window = self.settings.boundary == Boundary::PerWindow;
         if per_window && graph.windows.is_empty() {

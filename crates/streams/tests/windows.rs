@@ -3,6 +3,7 @@
 
 mod support;
 
+use arrow_array::{Float64Array, Int32Array, RecordBatch, TimestampMicrosecondArray};
 use entresol_memory::{MemoryBudget, MemoryConsumer, Pool, PoolOptions};
 use entresol_streams::{
     Aggregate, Boundary, ChannelSource, Element, GeneratorSource, Merge, Punctuation, Report, Topology,
@@ -134,6 +135,42 @@ fn windows_that_do_not_fit_the_memory_budget_wait_in_their_table() {
     let error = topology.build().unwrap().run().unwrap_err().to_string();
     assert!(error.contains("stream state need 64KiB more") && error.contains("queries"), "{error}");
     drop(all);
+}
+
+/// A window, and so a transaction, of more tuples than fit a batch a thousand times.
+#[test]
+fn a_long_window_is_one_transaction() {
+    let budget = MemoryBudget::tiny(256 << 20);
+    let options = PoolOptions { memory: Some(Arc::clone(&budget)), ..PoolOptions::default() };
+    let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
+    let catalog = Catalog::open_or_create(context).unwrap();
+    let columns = reading_columns();
+    let schema = entresol_tables::arrow_schema(&columns, "UTC");
+    const READINGS: u64 = (1 << 20) + (1 << 16);
+    let generate = move |first: u64, tuples_max: usize| {
+        let range = first..READINGS.min(first + tuples_max as u64);
+        let meters = Int32Array::from_iter_values(range.clone().map(|n| (n % 3) as i32));
+        let times = TimestampMicrosecondArray::from_iter_values(range.clone().map(|n| n as i64));
+        let powers = Float64Array::from_iter_values(range.map(|_| 1.0));
+        RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(meters), Arc::new(times), Arc::new(powers)])
+            .unwrap()
+    };
+    let run = || {
+        let topology = Topology::builder("t", &catalog).boundary(Boundary::PerWindow);
+        let source = GeneratorSource::batches(columns.clone(), generate.clone());
+        let windows = topology.source("s", source).window(Tumbling::new("at", Duration::from_secs(10)));
+        windows.aggregate(&[Aggregate::count()], "open").to_table("windows");
+        topology.build().unwrap().run()
+    };
+    // The input of the transaction does not fit: nothing of it is left.
+    let rest = budget.try_reserve(MemoryConsumer::Queries, budget.free_bytes() - (8 << 20)).unwrap();
+    let error = run().unwrap_err().to_string();
+    assert!(error.contains("stream state need") && error.contains("queries"), "{error}");
+    assert!(rows(&catalog, "windows").is_empty());
+    drop(rest);
+    let report = run().unwrap();
+    assert_eq!((report.tuples, report.transactions), (READINGS, 1));
+    assert_eq!(rows(&catalog, "windows")[0][2], Value::BigInt(READINGS as i64));
 }
 
 #[test]

@@ -22,19 +22,20 @@
 //!
 //! # Limits
 //!
-//! [`TRANSACTION_TUPLES_MAX`] tuples are logged for replay; longer transactions are an error. [`RETRIES_MAX`]
-//! retries.
+//! The input of a transaction is held for replay, within the memory budget of the pool; a longer transaction
+//! is an error. [`RETRIES_MAX`] retries.
 
 use crate::boundary::{Boundary, Merge, OnError};
 use crate::element::{Batch, Punctuation};
 use crate::error::{Error, Result};
 use crate::execution::dataflow::Dataflow;
 use crate::execution::feed::{Feed, FeedElement};
+use crate::execution::held_batches::HeldBatches;
 use crate::histogram::Histogram;
 use crate::operators::window_aggregate::WindowSpan;
 use crate::operators::{Context, Counts};
 use crate::running::{Progress, Report};
-use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, SOURCE_IDLE_MS, TRANSACTION_TUPLES_MAX};
+use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, SOURCE_IDLE_MS};
 use entresol_memory::{Durability, Env};
 use entresol_tables::{Catalog, Table};
 use entresol_transactions::{Transaction, Vote};
@@ -71,7 +72,8 @@ pub(crate) struct Executor {
     latencies: Histogram,
     transaction: Option<Arc<Transaction>>,
     inputs: Vec<Input>,
-    input_tuples: usize,
+    /// Counts the tuples of the input.
+    held: HeldBatches,
     retries: u32,
     /// True if the rest of the transaction is to be skipped.
     doomed: bool,
@@ -99,6 +101,7 @@ impl Executor {
         windows: Vec<WindowSpan>,
         positions: Arc<Table>,
     ) -> Executor {
+        let held = HeldBatches::new(catalog.context().pool().memory());
         Executor {
             topology,
             catalog,
@@ -110,7 +113,7 @@ impl Executor {
             latencies: Histogram::new(),
             transaction: None,
             inputs: Vec::new(),
-            input_tuples: 0,
+            held,
             retries: 0,
             doomed: false,
             open_parts: vec![false; feed.sources()],
@@ -210,7 +213,7 @@ impl Executor {
         self.note_quiet_sources(source);
         let taken = match self.settings.boundary {
             Boundary::EachTuple => 1,
-            Boundary::Every(tuples) => available.min(tuples - self.input_tuples),
+            Boundary::Every(tuples) => available.min(tuples - self.held.tuples()),
             Boundary::Punctuated => available,
             Boundary::PerWindow => self.tuples_before_crossing(source, available)?,
         };
@@ -219,16 +222,12 @@ impl Executor {
         }
         self.note_event_time(source, taken);
         let Some(part) = self.feed.take(source, taken) else { return Ok(()) };
-        self.input_tuples += taken;
         self.open_parts[source] = true;
-        if self.input_tuples > TRANSACTION_TUPLES_MAX {
-            let resource = format!("tuples of a transaction of {}", self.topology);
-            return Err(Error::Limit { resource, max: TRANSACTION_TUPLES_MAX });
-        }
+        self.held.add(&part)?;
         self.input(Input::Batch { source, batch: part })?;
         match self.settings.boundary {
             Boundary::EachTuple => self.commit(),
-            Boundary::Every(tuples) if self.input_tuples >= tuples => self.commit(),
+            Boundary::Every(tuples) if self.held.tuples() >= tuples => self.commit(),
             _ => Ok(()),
         }
     }
@@ -477,7 +476,7 @@ impl Executor {
         }
         self.transaction = None;
         let progress = &self.progress;
-        progress.tuples.fetch_add(self.input_tuples as u64, Ordering::Relaxed);
+        progress.tuples.fetch_add(self.held.tuples() as u64, Ordering::Relaxed);
         progress.late.fetch_add(self.counts.take_late(), Ordering::Relaxed);
         progress.future.fetch_add(self.counts.take_future(), Ordering::Relaxed);
         // The end of a source may find nothing to write.
@@ -487,7 +486,7 @@ impl Executor {
         }
         progress.event_time_us.store(self.event_time_us, Ordering::Relaxed);
         self.inputs.clear();
-        self.input_tuples = 0;
+        self.held.clear();
         self.retries = 0;
         let rejected = self.feed.committed()?;
         self.progress.rejected.fetch_add(rejected, Ordering::Relaxed);
@@ -551,7 +550,7 @@ impl Executor {
         }
         self.abort_transaction();
         self.inputs.clear();
-        self.input_tuples = 0;
+        self.held.clear();
         self.retries = 0;
         self.doomed = false;
         self.progress.aborts.fetch_add(1, Ordering::Relaxed);

@@ -4,3 +4,4 @@
 pub(crate) mod dataflow;
 pub(crate) mod executor;
 pub(crate) mod feed;
+pub(crate) mod held_batches;

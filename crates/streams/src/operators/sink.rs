@@ -5,11 +5,11 @@
 //!   an external sink gets every tuple at most once. Tuples that must not be lost belong in a table.
 //! - A sink that fails loses the tuples of the transaction, which are counted ([`Operator::take_lost`]): they
 //!   are committed, and a part of them may be outside already. The topology goes on.
-//! - At most [`TRANSACTION_TUPLES_MAX`] tuples are buffered; more is an error.
+//! - Tuples are held within the memory budget of the pool; more is an error.
 
-use crate::TRANSACTION_TUPLES_MAX;
 use crate::element::Batch;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::execution::held_batches::HeldBatches;
 use crate::operators::{Context, Operator, Output};
 use crate::sinks::Sink;
 
@@ -17,7 +17,7 @@ pub(crate) struct SinkOperator<S> {
     name: String,
     sink: S,
     held: Vec<Batch>,
-    held_tuples: usize,
+    memory: HeldBatches,
     /// Tuples that it did not get, since they were taken.
     lost: u64,
     /// True if the last transaction's tuples were lost.
@@ -25,8 +25,8 @@ pub(crate) struct SinkOperator<S> {
 }
 
 impl<S: Sink> SinkOperator<S> {
-    pub(crate) fn new(name: String, sink: S) -> Self {
-        SinkOperator { name, sink, held: Vec::new(), held_tuples: 0, lost: 0, is_failing: false }
+    pub(crate) fn new(name: String, sink: S, memory: HeldBatches) -> Self {
+        SinkOperator { name, sink, held: Vec::new(), memory, lost: 0, is_failing: false }
     }
 
     /// Emits the held tuples.
@@ -44,22 +44,17 @@ impl<S: Sink> Operator for SinkOperator<S> {
     }
 
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, _output: &mut Output) -> Result<()> {
-        self.held_tuples += batch.len();
-        if self.held_tuples > TRANSACTION_TUPLES_MAX {
-            return Err(Error::Limit {
-                resource: format!("tuples buffered by {}", self.name),
-                max: TRANSACTION_TUPLES_MAX,
-            });
-        }
+        self.memory.add(batch)?;
         self.held.push(batch.clone());
         Ok(())
     }
 
     fn committed(&mut self) -> Result<()> {
-        let tuples = std::mem::take(&mut self.held_tuples);
+        let tuples = self.memory.tuples();
         if self.held.is_empty() {
             return Ok(());
         }
+        self.memory.clear();
         match self.emit() {
             Ok(()) if self.is_failing => tracing::warn!(sink = self.name, "the sink works again"),
             Ok(()) => {}
@@ -82,6 +77,6 @@ impl<S: Sink> Operator for SinkOperator<S> {
 
     fn aborted(&mut self) {
         self.held.clear();
-        self.held_tuples = 0;
+        self.memory.clear();
     }
 }
