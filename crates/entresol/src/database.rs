@@ -14,7 +14,7 @@ use crate::session::{AsyncSession, Session};
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation, MemoryUsage};
 use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability, Pool, PoolStats};
 use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
-use entresol_query::{STACK_BYTES, SessionOptions, Sessions, query_memory, statement_memory};
+use entresol_query::{STACK_BYTES, SessionOptions, Sessions, Topologies, query_memory, statement_memory};
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::{Catalog, CheckReport};
 use entresol_transactions::{
@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     query_runtime: Arc<RuntimeEnv>,
     /// The sessions, with the snapshots that they hold.
     sessions: Sessions,
+    /// The topologies of SQL.
+    topologies: Topologies,
     /// Taken when the last handle goes.
     runtime: Option<Runtime>,
 }
@@ -126,9 +128,13 @@ impl Database {
             threads,
             query_runtime,
             sessions,
+            topologies: Topologies::default(),
             runtime: Some(runtime),
         };
-        Ok(Database { shared: Arc::new(shared) })
+        let database = Database { shared: Arc::new(shared) };
+        let session = database.query_session()?;
+        database.shared.block_on(session.start_topologies())?;
+        Ok(database)
     }
 
     /// A session for SQL, which blocks its thread while a statement runs.
@@ -177,6 +183,7 @@ impl Database {
             target_partitions: Some(self.shared.threads),
             runtime: Some(memory),
             sessions: self.shared.sessions.clone(),
+            topologies: self.shared.topologies.clone(),
             ..SessionOptions::default()
         };
         Ok(entresol_query::Session::new(Arc::clone(&self.shared.catalog), options))
@@ -282,6 +289,7 @@ impl Database {
     /// topologies that are still there get [`Closed`](ErrorKind::Closed) errors when they commit. The
     /// directory can be opened again once they and all handles are dropped.
     pub fn close(&self) -> Result<()> {
+        self.shared.topologies.stop();
         self.shared.reclaimer.stop();
         self.shared.catalog.release_cached_sequences();
         let disk = self.shared.catalog.context().disk_pool();
@@ -352,6 +360,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        self.topologies.stop();
         if let Some(runtime) = self.runtime.take() {
             // Tasks of queries that ended early hold the pool: when the last handle is gone, the directory is
             // free.

@@ -3,6 +3,7 @@
 //! ```text
 //!   SQL ─▶ parser ─▶ execution ──┬─ session      BEGIN, COMMIT, SET, savepoints
 //!                                ├─ ddl          CREATE, ALTER, DROP, VACUUM, BACKUP
+//!                                ├─ streaming    sources and topologies
 //!                                ├─ dml          INSERT, UPDATE, DELETE; what they compute comes from
 //!                                └─ planner      queries: translation ─▶ DataFusion and our rules
 //!                                     │ schemas, provider                    catalog: pg_catalog, system tables
@@ -11,7 +12,7 @@
 //! ```
 //!
 //! A folder imports only from those before it: parser, postgres, session, catalog, planner, dml, ddl,
-//! execution. The test `stages` holds that.
+//! streaming, execution. The test `stages` holds that.
 //!
 //! # Invariants
 //!
@@ -44,6 +45,7 @@ mod postgres;
 mod privileges;
 mod schema_names;
 mod session;
+mod streaming;
 
 pub use catalog::rows::roles::grant_of;
 /// Arrow and DataFusion, in the version that results are made of.
@@ -82,4 +84,5 @@ pub use session::query_memory::query_memory;
 pub use session::result::{Collected, Outcome, Short, StatementResult};
 pub use session::snapshots::Sessions;
 pub use session::statement_memory::statement_memory;
+pub use session::topologies::Topologies;
 pub use session::variables::Client;

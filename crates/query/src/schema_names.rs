@@ -18,3 +18,9 @@ pub(crate) const PG_CATALOG: &str = "pg_catalog";
 pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
 /// Name under which DataFusion finds ours: it has an `information_schema` of its own, for SHOW.
 pub(crate) const INFORMATION_INNER: &str = "\u{1}information";
+/// Catalog of the streams that the steps of a topology read. No identifier in a statement can name it.
+pub(crate) const STREAMS_CATALOG: &str = "\u{1}streams";
+/// Table in which the sources are stored.
+pub(crate) const SOURCES_TABLE: &str = "streams_sources";
+/// Table in which the topologies are stored.
+pub(crate) const TOPOLOGIES_TABLE: &str = "streams_topologies";

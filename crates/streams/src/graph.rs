@@ -47,6 +47,8 @@ pub(crate) struct GraphSource {
     pub(crate) columns: Rc<[Column]>,
     pub(crate) node: usize,
     pub(crate) event_time: Option<usize>,
+    /// Table of the records that are no tuples.
+    pub(crate) rejects_table: Option<String>,
 }
 
 /// A node that writes a table.
@@ -107,7 +109,7 @@ impl Graph {
             let writers: Vec<&Writer> = self.writers.iter().filter(|w| w.table == listener.table).collect();
             if writers.is_empty() {
                 return Err(format!(
-                    "TO_STREAM reads the changes of table {}, which no operator of this topology writes",
+                    "it reads the changes of table {}, which no step of this topology writes",
                     listener.table
                 ));
             }
@@ -164,7 +166,7 @@ impl Graph {
             }
         }
         if order.len() < self.nodes.len() {
-            return Err("the continuation of a TO_STREAM writes the table of the TO_STREAM".to_owned());
+            return Err("a step writes the table whose changes it reads".to_owned());
         }
         Ok(order)
     }

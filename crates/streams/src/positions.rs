@@ -9,8 +9,9 @@
 
 use crate::error::{Error, Result};
 use crate::sources::Position;
+use entresol_memory::Durability;
 use entresol_tables::{
-    Catalog, Column, DataType, Row, Schema, Table, TableDefinition, TableOptions, Value, Verify,
+    Catalog, Column, DataType, Row, ScanRange, Schema, Table, TableDefinition, TableOptions, Value, Verify,
 };
 use entresol_transactions::Transaction;
 use std::sync::Arc;
@@ -69,6 +70,26 @@ pub(crate) fn open_owned(
             Ok(catalog.redefine(name, None::<Verify<'_, entresol_tables::Error>>, own)?)
         }
     }
+}
+
+/// Removes what a topology has stored: its positions and watermarks, and the tables that are its state. It
+/// must not run.
+pub fn remove_state(catalog: &Catalog, topology: &str) -> Result<()> {
+    for name in [POSITIONS_TABLE, WATERMARKS_TABLE] {
+        let Ok(table) = catalog.table(name) else { continue };
+        let tx = catalog.begin()?;
+        let rows = table.scan(ScanRange::prefix(&[Value::from(topology)])).rows(&tx)?;
+        let keys: Vec<Row> = rows.iter().map(|row| table.key_of(row)).collect();
+        table.delete_many(&tx, &keys)?;
+        tx.commit(Durability::Sync)?;
+    }
+    let owner = format!("topology {topology}");
+    for table in catalog.tables() {
+        if table.definition().owner.as_ref() == Some(&owner) {
+            catalog.drop_table(table.name())?;
+        }
+    }
+    Ok(())
 }
 
 /// Stored progress of a source.

@@ -86,6 +86,29 @@ impl Stream {
         self
     }
 
+    /// Stores the records of a source that are no tuples in a table, in the transaction of the tuples around
+    /// them: `source`, `line`, `reason`, `record`. Only on the stream that a source returned.
+    pub fn rejects_into(self, table: &str) -> Stream {
+        let columns = vec![
+            Column::new("source", DataType::Varchar).not_null(),
+            Column::new("line", DataType::BigInt).not_null(),
+            Column::new("reason", DataType::Varchar).not_null(),
+            Column::new("record", DataType::Varchar).not_null(),
+        ];
+        let mut graph = self.graph.borrow_mut();
+        match graph.sources.iter_mut().find(|source| source.node == self.node) {
+            Some(source) => source.rejects_table = Some(table.to_owned()),
+            None => graph.report("rejects_into must be called on the stream of a source"),
+        }
+        match (graph.schema(&self.catalog, table), Schema::new(columns, &[] as &[&str])) {
+            (None, Ok(schema)) => drop(graph.planned.insert(table.to_owned(), schema)),
+            (Some(found), Ok(schema)) if found.visible_columns() == schema.visible_columns() => {}
+            _ => graph.report(format!("table {table} has not the columns source, line, reason and record")),
+        }
+        drop(graph);
+        self
+    }
+
     /// Passes on the tuples that a closure accepts; [`Stream::filter_by`] costs less.
     pub fn filter(&self, predicate: impl FnMut(&[Value]) -> bool + Send + 'static) -> Stream {
         self.filter_by(TuplePredicate(predicate))
@@ -182,6 +205,15 @@ impl Stream {
     /// Adds the other columns of the row of `table` whose key (in key order) is in the columns `on`. A column
     /// whose name exists in the stream is named `<table>_<column>`.
     pub fn lookup_join(&self, table: &str, on: &[&str], kind: JoinKind) -> Stream {
+        self.look_up(table, on, kind, false)
+    }
+
+    /// Adds all columns of such a row, as [`Stream::lookup_join`] adds those that are not of its key.
+    pub fn lookup_join_all(&self, table: &str, on: &[&str], kind: JoinKind) -> Stream {
+        self.look_up(table, on, kind, true)
+    }
+
+    fn look_up(&self, table: &str, on: &[&str], kind: JoinKind, with_key: bool) -> Stream {
         let Some(schema) = self.graph.borrow().schema(&self.catalog, table) else {
             self.report(format!("lookup join: there is no table {table}"));
             return self.clone();
@@ -191,8 +223,8 @@ impl Stream {
             return self.clone();
         }
         let on: Vec<usize> = on.iter().filter_map(|name| self.column(name)).collect();
-        let added: Vec<usize> =
-            (0..schema.visible_columns().len()).filter(|index| !schema.key().contains(index)).collect();
+        let is_added = |index: &usize| with_key || !schema.key().contains(index);
+        let added: Vec<usize> = (0..schema.visible_columns().len()).filter(is_added).collect();
         let mut columns = self.columns.to_vec();
         for &index in &added {
             let mut column = schema.columns()[index].clone();

@@ -19,6 +19,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Builds a topology; see the [crate](crate).
 pub struct TopologyBuilder {
@@ -47,6 +48,7 @@ impl Topology {
                 boundary: Boundary::Every(1000),
                 on_error: OnError::Stop,
                 merge: Merge::RoundRobin,
+                commit_interval_ns: None,
             },
         }
     }
@@ -83,6 +85,13 @@ impl TopologyBuilder {
         self
     }
 
+    /// Commits a transaction that has been open for this long, whatever its boundary; not if its sources mark
+    /// transactions.
+    pub fn commit_interval(mut self, interval: Duration) -> TopologyBuilder {
+        self.settings.commit_interval_ns = Some(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+        self
+    }
+
     /// Sets the reaction to tuples that cannot be processed; the default is `Stop`.
     pub fn on_error(mut self, on_error: OnError) -> TopologyBuilder {
         self.settings.on_error = on_error;
@@ -115,6 +124,7 @@ impl TopologyBuilder {
             columns: Rc::clone(&columns),
             node,
             event_time: None,
+            rejects_table: None,
         });
         drop(graph);
         self.stream(node, columns, true)
@@ -269,7 +279,8 @@ impl TopologyBuilder {
         let mut sources = Vec::new();
         for source in std::mem::take(&mut graph.sources) {
             let stored = positions::StoredPosition::open(positions, &tx, &self.name, &source.name)?;
-            sources.push(FeedSource::new(source, stored, self.settings.boundary.batch_tuples()));
+            let rejects = source.rejects_table.as_ref().map(|table| self.catalog.table(table)).transpose()?;
+            sources.push(FeedSource::new(source, stored, self.settings.boundary.batch_tuples(), rejects));
         }
         Ok(Feed::new(sources, self.settings.merge))
     }

@@ -309,7 +309,7 @@ fn mistakes_are_reported_by_build() {
         s.to_table("a");
         t.to_stream("a", entresol_streams::Trigger::OnCommit).to_table("a");
     });
-    assert!(error.contains("writes the table of the TO_STREAM"), "{error}");
+    assert!(error.contains("writes the table whose changes it reads"), "{error}");
     assert!(catalog.tables().is_empty(), "a topology that is not built makes no table");
 }
 

@@ -8,6 +8,7 @@ use crate::postgres::pg_types;
 use crate::privileges::Role;
 use crate::session::current::Current;
 use crate::session::snapshots::Sessions;
+use crate::session::topologies::Topologies;
 use crate::session::variables::{Client, SessionVariables};
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
@@ -31,6 +32,7 @@ pub(crate) struct Source {
     pub(crate) current: Arc<Current>,
     pub(crate) variables: Arc<SessionVariables>,
     pub(crate) sessions: Sessions,
+    pub(crate) topologies: Topologies,
     /// Set once the DataFusion context is made.
     pub(crate) views: Arc<OnceLock<Arc<dyn PlannedRelations>>>,
     pub(crate) registry: &'static Registry,

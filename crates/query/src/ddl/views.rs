@@ -120,7 +120,15 @@ pub(crate) async fn drop_all(
     for name in names {
         let name = table_name(name)?;
         match session.catalog.relation_kind(&name) {
-            Some(found) if found == kind => existing.push(name),
+            Some(found) if found == kind => {
+                if let Some(user) = session.options.topologies.user_of(&name) {
+                    let message = format!(
+                        "cannot drop {kind} {name} because topology {user} uses it: DROP TOPOLOGY {user} first"
+                    );
+                    return Err(Error::coded("2BP01", message));
+                }
+                existing.push(name);
+            }
             Some(_) => return Err(TableError::WrongKind { name, wanted: kind }.into()),
             None if if_exists => {}
             None if kind == RelationKind::Table => return Err(TableError::NoSuchTable { table: name }.into()),

@@ -46,6 +46,7 @@ pub(crate) fn authorize(authority: &Authority, command: &Command) -> Result<()> 
         | Command::DropTable { .. }
         | Command::Define(_)
         | Command::Sequence(_)
+        | Command::Streaming(_)
         | Command::Truncate(_)
         | Command::Analyze(_)
         | Command::Backup(_)

@@ -23,6 +23,7 @@ use crate::session::block_rows::BlockRows;
 use crate::session::commit::{commit, commit_after};
 use crate::session::current::Bound;
 use crate::session::result::{Outcome, StatementResult, texts};
+use crate::streaming::statements as streaming;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::dataframe::DataFrame;
@@ -264,6 +265,7 @@ impl Session {
         let done = match &command {
             Command::Define(statement) => Some(statements::run(&self.core, statement).await?),
             Command::Sequence(statement) => Some(sequences::run(&self.core, statement).await?),
+            Command::Streaming(statement) => Some(streaming::run(&self.core, statement).await?),
             Command::Backup(destination) => Some(backup::run(&self.core, destination.clone()).await?),
             Command::Vacuum(vacuum) => Some(vacuum::run(&self.core, vacuum).await?),
             Command::DropTable { if_exists, names, cascade } => {

@@ -13,7 +13,7 @@
 
 use crate::catalog::registry::REGISTRY;
 use crate::catalog::view::Source;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::execution::prepared::Prepared;
 use crate::execution::row_stream::Cursors;
 use crate::planner::bounded_functions;
@@ -26,6 +26,7 @@ use crate::session::core::{SessionCore, SessionOptions};
 use crate::session::current::Current;
 use crate::session::sequence_functions;
 use crate::session::variables::{self, SessionVariables};
+use crate::streaming::statements as streaming;
 use datafusion::arrow::datatypes::SchemaRef;
 use entresol_memory::Durability;
 use entresol_tables::Catalog;
@@ -52,6 +53,7 @@ impl Session {
             current: Arc::clone(&current),
             variables: Arc::clone(&variables),
             sessions: options.sessions.clone(),
+            topologies: options.topologies.clone(),
             views: Arc::default(),
             registry: &REGISTRY,
         };
@@ -76,6 +78,11 @@ impl Session {
             block: None,
         };
         Session { core, statements: BTreeMap::new(), cursors: Cursors::default() }
+    }
+
+    /// Starts the topologies of a database that was opened; to be called once, before other statements.
+    pub async fn start_topologies(&self) -> Result<()> {
+        streaming::start_all(&self.core).await
     }
 
     /// Returns true if a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are

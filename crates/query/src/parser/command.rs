@@ -4,6 +4,7 @@ use crate::parser::own::copy::CopyStatement;
 use crate::parser::own::fetch::CursorMotion;
 use crate::parser::own::role::RoleStatement;
 use crate::parser::own::sequence::SequenceStatement;
+use crate::parser::own::streaming::StreamingStatement;
 use crate::parser::own::vacuum::Vacuum;
 use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
 use datafusion::sql::sqlparser::ast::{
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Define(Box<Statement>),
     /// CREATE SEQUENCE, ALTER SEQUENCE.
     Sequence(Box<SequenceStatement>),
+    /// CREATE, ALTER and DROP of sources and topologies.
+    Streaming(Box<StreamingStatement>),
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
@@ -110,6 +113,7 @@ impl Command {
             Command::Define(statement) => definition_verb(statement),
             Command::Sequence(statement) if statement.creates => "CREATE SEQUENCE",
             Command::Sequence(_) => "ALTER SEQUENCE",
+            Command::Streaming(statement) => statement.verb(),
             Command::Insert(_) => "INSERT",
             Command::Update(_) => "UPDATE",
             Command::Delete(_) => "DELETE",
@@ -170,7 +174,11 @@ impl Command {
     pub(crate) fn is_definition(&self) -> bool {
         matches!(
             self,
-            Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_) | Command::Sequence(_)
+            Command::CreateTable(_)
+                | Command::DropTable { .. }
+                | Command::Define(_)
+                | Command::Sequence(_)
+                | Command::Streaming(_)
         )
     }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! TABLE t                                          SELECT * FROM t
+//! SHOW TOPOLOGIES, SHOW SOURCES                    SELECT * FROM entresol.topologies, entresol.sources
 //! AS IDENTITY (options)                            the options in the order that the parser knows
 //! ALTER TABLE t RESET (history)                    ALTER TABLE t SET (history = 'off')
 //! ABORT                                            ROLLBACK
@@ -13,6 +14,7 @@
 use crate::error::Result;
 use crate::parser::own::sequence;
 use crate::parser::text::tokens::{BEGINNING, is_keyword, is_word, tokenize};
+use crate::schema_names::SYSTEM_SCHEMA;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
@@ -62,6 +64,14 @@ fn rewrite_beginning(tokens: &mut Vec<TokenWithSpan>) {
         if is(tokens.get(1), "verbose") {
             tokens.remove(1);
         }
+    } else if is(tokens.first(), "show")
+        && let [_, relation] = tokens.as_slice()
+        && ["topologies", "sources"].iter().any(|word| is(Some(relation), word))
+    {
+        let (span, relation) = (relation.span, relation.token.clone());
+        let schema = Token::make_word(SYSTEM_SCHEMA, None);
+        let words = [keyword("SELECT"), Token::Mul, keyword("FROM"), schema, Token::Period, relation];
+        *tokens = at(span, words).collect();
     } else if is(tokens.first(), "alter")
         && let [_, table, .., reset, open, option, close] = tokens.as_slice()
         && is(Some(table), "table")
@@ -135,6 +145,7 @@ mod tests {
             ("ANALYSE verbose t", "ANALYZE t"),
             ("ALTER TABLE public.t RESET (history)", "ALTER TABLE public . t SET ( history = 'off' )"),
             ("TABLE t", "SELECT * FROM t"),
+            ("SHOW topologies", "SELECT * FROM entresol . topologies"),
             ("(TABLE t) UNION TABLE u", "( SELECT * FROM t ) UNION SELECT * FROM u"),
             ("CREATE TABLE t (a INT)", "CREATE TABLE t ( a INT )"),
             (

@@ -139,6 +139,10 @@ fn parse_statement(sql: &str, place: Location) -> Result<Option<Command>> {
     depth::check(&tokens)?;
     match own::parse(&tokens)? {
         None => engine_statement(tokens)?.map(classify).transpose(),
+        Some(Command::Streaming(mut statement)) => {
+            statement.written_as(sql);
+            Ok(Some(Command::Streaming(statement)))
+        }
         own => Ok(own),
     }
 }
@@ -172,6 +176,11 @@ pub(crate) fn query_of(sql: &str) -> Result<EngineStatement> {
     let tokens = tokenize(sql, BEGINNING)?;
     depth::check(&tokens)?;
     engine_statement(tokens)?.ok_or_else(|| Error::Internal(format!("{sql} is not one statement")))
+}
+
+/// Parses the tokens of exactly one statement of sqlparser's.
+pub(crate) fn statement_of(tokens: Vec<TokenWithSpan>) -> Result<EngineStatement> {
+    engine_statement(tokens)?.ok_or_else(|| Error::Syntax("syntax error: a step is empty".to_owned()))
 }
 
 /// Statement inside of the one that DataFusion's parser returns, and inside of EXPLAIN.

@@ -7,6 +7,7 @@ use crate::session::block::Block;
 use crate::session::cancellation::Running;
 use crate::session::current::{Bound, Current};
 use crate::session::snapshots::{SessionSnapshots, Sessions};
+use crate::session::topologies::Topologies;
 use crate::session::variables::SessionVariables;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::prelude::SessionContext;
@@ -33,6 +34,8 @@ pub struct SessionOptions {
     pub runtime: Option<Arc<RuntimeEnv>>,
     /// The sessions of the database, to be shared by all of them.
     pub sessions: Sessions,
+    /// The topologies of the database, to be shared by all sessions.
+    pub topologies: Topologies,
 }
 
 impl Default for SessionOptions {
@@ -43,6 +46,7 @@ impl Default for SessionOptions {
             target_partitions: None,
             runtime: None,
             sessions: Sessions::default(),
+            topologies: Topologies::default(),
         }
     }
 }

@@ -17,4 +17,5 @@ pub(crate) mod row_buffer;
 pub(crate) mod sequence_functions;
 pub(crate) mod snapshots;
 pub(crate) mod statement_memory;
+pub(crate) mod topologies;
 pub(crate) mod variables;

@@ -51,6 +51,7 @@ pub(crate) struct Settings {
     pub(crate) boundary: Boundary,
     pub(crate) on_error: OnError,
     pub(crate) merge: Merge,
+    pub(crate) commit_interval_ns: Option<u64>,
 }
 
 /// Input of a transaction, logged for replay.
@@ -89,6 +90,8 @@ pub(crate) struct Executor {
     window_starts: Vec<Option<i64>>,
     event_time_us: i64,
     idle_since_ns: Option<u64>,
+    /// Time of the first input of the open transaction, if there is an interval of commits.
+    begun_ns: Option<u64>,
 }
 
 impl Executor {
@@ -125,6 +128,7 @@ impl Executor {
             windows,
             event_time_us: i64::MIN,
             idle_since_ns: None,
+            begun_ns: None,
         }
     }
 
@@ -228,8 +232,22 @@ impl Executor {
         match self.settings.boundary {
             Boundary::EachTuple => self.commit(),
             Boundary::Every(tuples) if self.held.tuples() >= tuples => self.commit(),
-            _ => Ok(()),
+            _ => self.commit_if_due(),
         }
+    }
+
+    /// Commits the open transaction if it has been open for the interval of commits.
+    fn commit_if_due(&mut self) -> Result<()> {
+        let Some(interval_ns) = self.settings.commit_interval_ns else { return Ok(()) };
+        if self.settings.boundary == Boundary::Punctuated || (self.inputs.is_empty() && !self.doomed) {
+            return Ok(());
+        }
+        let now_ns = self.env().now_ns();
+        let begun_ns = *self.begun_ns.get_or_insert(now_ns);
+        if now_ns.saturating_sub(begun_ns) < interval_ns {
+            return Ok(());
+        }
+        self.commit()
     }
 
     /// Notes that tuples have come from a source, and which of the others are not waited for.
@@ -395,6 +413,7 @@ impl Executor {
     }
 
     fn idle(&mut self) -> Result<()> {
+        self.commit_if_due()?;
         let now_ns = self.env().now_ns();
         let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
         let waited = now_ns.saturating_sub(since_ns) >= IDLE_COMMIT_MS * 1_000_000;
@@ -487,6 +506,7 @@ impl Executor {
         progress.event_time_us.store(self.event_time_us, Ordering::Relaxed);
         self.inputs.clear();
         self.held.clear();
+        self.begun_ns = None;
         self.retries = 0;
         let rejected = self.feed.committed()?;
         self.progress.rejected.fetch_add(rejected, Ordering::Relaxed);
@@ -551,6 +571,7 @@ impl Executor {
         self.abort_transaction();
         self.inputs.clear();
         self.held.clear();
+        self.begun_ns = None;
         self.retries = 0;
         self.doomed = false;
         self.progress.aborts.fetch_add(1, Ordering::Relaxed);

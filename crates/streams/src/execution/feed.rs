@@ -15,10 +15,19 @@ use crate::positions::{SourceProgress, StoredPosition};
 use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch};
 use arrow_array::Array;
 use arrow_schema::SchemaRef;
-use entresol_tables::arrow_schema;
+use entresol_tables::{Table, Value, arrow_schema};
+use entresol_transactions::{Transaction, Vote};
+use std::sync::Arc;
 
 /// Maximum of tuples of a batch that a source returns, however many were asked for.
 const BATCH_TUPLES_MAX: usize = 1 << 20;
+/// Bytes of a bad record in its table; the rest is left out.
+const REJECT_BYTES_MAX: usize = 4096;
+
+/// Beginning of a text, as far as a row has room.
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(REJECT_BYTES_MAX)]
+}
 
 pub(crate) struct Feed {
     sources: Vec<FeedSource>,
@@ -39,6 +48,7 @@ pub(crate) struct FeedSource {
     /// Maximum of tuples per call of it.
     batch_tuples: usize,
     rejects: Vec<Reject>,
+    rejects_table: Option<Arc<Table>>,
     ended: bool,
     /// True once the source has marked the end of its part of the open transaction: its next elements belong
     /// to another one.
@@ -72,11 +82,17 @@ pub(crate) enum FeedElement {
 }
 
 impl FeedSource {
-    pub(crate) fn new(source: GraphSource, stored: StoredPosition, batch_tuples: usize) -> FeedSource {
+    pub(crate) fn new(
+        source: GraphSource,
+        stored: StoredPosition,
+        batch_tuples: usize,
+        rejects_table: Option<Arc<Table>>,
+    ) -> FeedSource {
         FeedSource {
             name: source.name,
             source: source.source,
             batch_tuples,
+            rejects_table,
             node: source.node,
             event_time: source.event_time,
             progress: stored.stored().unwrap_or_default(),
@@ -172,6 +188,26 @@ impl FeedSource {
             self.progress.rejected += 1;
             self.rejects.push(reject);
         }
+    }
+
+    /// Writes the bad records that wait for a commit into their table.
+    fn write_rejects(&self, tx: &Transaction) -> Result<()> {
+        let Some(table) = self.rejects_table.as_ref().filter(|_| !self.rejects.is_empty()) else {
+            return Ok(());
+        };
+        let dropped = || entresol_tables::Error::NoSuchTable { table: table.name().to_owned() };
+        let table = table.current().ok_or_else(dropped)?;
+        let row = |reject: &Reject| {
+            vec![
+                Value::from(self.name.as_str()),
+                Value::BigInt(reject.line.cast_signed()),
+                Value::from(reject.reason.as_str()),
+                Value::from(shortened(&reject.raw)),
+            ]
+        };
+        table.insert_many(tx, &self.rejects.iter().map(row).collect::<Vec<_>>())?;
+        tx.vote(table.state().id(), Vote::Commit)?;
+        Ok(())
     }
 
     /// Number of tuples that are not consumed.
@@ -328,12 +364,13 @@ impl Feed {
     }
 
     /// Writes all source positions into the transaction.
-    pub(crate) fn write_positions(&mut self, tx: &entresol_transactions::Transaction) -> Result<()> {
+    pub(crate) fn write_positions(&mut self, tx: &Transaction) -> Result<()> {
         for source in &mut self.sources {
             if source.stored.stored().is_none() && source.progress == SourceProgress::default() {
                 continue;
             }
             source.stored.write(tx, source.progress)?;
+            source.write_rejects(tx)?;
         }
         Ok(())
     }

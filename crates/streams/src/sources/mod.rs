@@ -9,7 +9,9 @@ pub(crate) mod channel;
 pub(crate) mod csv;
 pub(crate) mod csv_reader;
 pub(crate) mod generator;
+pub(crate) mod paced;
 pub(crate) mod rejects;
+pub(crate) mod tail;
 
 use crate::element::Punctuation;
 use crate::error::Result;
@@ -115,5 +117,23 @@ pub trait Source: Send {
     /// Receives the records skipped in a transaction that has committed.
     fn rejected(&mut self, _rejects: &[Reject]) -> Result<()> {
         Ok(())
+    }
+}
+
+impl Source for Box<dyn Source> {
+    fn columns(&self) -> Vec<Column> {
+        (**self).columns()
+    }
+
+    fn open(&mut self, from: Option<Position>) -> Result<()> {
+        (**self).open(from)
+    }
+
+    fn next(&mut self, tuples_max: usize) -> Result<Next> {
+        (**self).next(tuples_max)
+    }
+
+    fn rejected(&mut self, rejects: &[Reject]) -> Result<()> {
+        (**self).rejected(rejects)
     }
 }

@@ -8,5 +8,6 @@ pub(crate) mod objects;
 pub(crate) mod relations;
 pub(crate) mod roles;
 pub(crate) mod server;
+pub(crate) mod streams;
 pub(crate) mod system;
 pub(crate) mod vacuum;

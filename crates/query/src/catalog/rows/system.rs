@@ -8,9 +8,12 @@
 //! | `entresol.placement` | `pool`, `domain`, `device_node`, `processors`, `piece_bytes`, `writes_at_once`, `calibrated`; one per pool |
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
+//! | `entresol.sources` | `name`, `definition`; one per source |
+//! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `watermark_lag_ms`, `last_commit`, `error`; one per topology |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it |
 
 use crate::catalog::rows::history;
+use crate::catalog::rows::streams;
 use crate::catalog::rows::vacuum;
 use crate::catalog::view::Source;
 use datafusion::arrow::array::{
@@ -27,8 +30,8 @@ use entresol_tables::{Catalog, Table};
 use std::sync::Arc;
 
 /// The names of the system tables.
-pub(crate) const TABLES: [&str; 7] =
-    ["database", "history", "memory", "placement", "pool", "tables", "vacuum"];
+pub(crate) const TABLES: [&str; 9] =
+    ["database", "history", "memory", "placement", "pool", "sources", "tables", "topologies", "vacuum"];
 
 /// Current content of a system table; `None` if there is none of this name.
 pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
@@ -39,7 +42,9 @@ pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn 
         "memory" => memory(catalog)?,
         "placement" => placement(catalog)?,
         "pool" => pool(catalog)?,
+        "sources" => streams::sources(catalog)?,
         "tables" => tables(catalog)?,
+        "topologies" => streams::topologies(&source.topologies, catalog)?,
         "vacuum" => vacuum::progress(catalog, &source.sessions)?,
         _ => return Ok(None),
     };

@@ -8,6 +8,7 @@
 //! FETCH, MOVE                                                         all of PostgreSQL's forms: crate::parser::own::fetch
 //! CREATE, ALTER and DROP of ROLE and USER, GRANT, REVOKE              crate::parser::own::role
 //! COPY                                                                sqlparser's, with its options: crate::parser::own::copy
+//! CREATE, ALTER and DROP of SOURCE and TOPOLOGY                       crate::parser::own::streaming
 //! ```
 
 pub(crate) mod as_of;
@@ -16,6 +17,7 @@ pub(crate) mod copy_options;
 pub(crate) mod fetch;
 pub(crate) mod role;
 pub(crate) mod sequence;
+pub(crate) mod streaming;
 pub(crate) mod vacuum;
 pub(crate) mod words;
 
@@ -43,6 +45,9 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Command>> {
         "grant" | "revoke" => Command::Role(Box::new(role::parse(&words())?)),
         "create" | "alter" | "drop" if role::is_role(tokens) => {
             Command::Role(Box::new(role::parse(&words())?))
+        }
+        "create" | "alter" | "drop" if streaming::is_streaming(tokens) => {
+            Command::Streaming(Box::new(streaming::parse(tokens)?))
         }
         "create" | "alter" if sequence::is_sequence(tokens) => {
             Command::Sequence(Box::new(sequence::parse(&words())?))

@@ -1,0 +1,314 @@
+//! Topologies in SQL: what they write equals the same query over all of their input; they are there again when
+//! the database is opened; what they cannot do is refused by name.
+#![allow(clippy::unwrap_used)]
+
+use entresol::arrow::util::display::array_value_to_string;
+use entresol::{Database, Options, Session};
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Rows of a query, as texts.
+fn rows(session: &mut Session, sql: &str) -> Vec<Vec<String>> {
+    let batches = session.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let mut rows = Vec::new();
+    for batch in batches {
+        for row in 0..batch.num_rows() {
+            let text = |column| array_value_to_string(batch.column(column), row).unwrap();
+            rows.push((0..batch.num_columns()).map(text).collect());
+        }
+    }
+    rows
+}
+
+/// Waits until a query returns this value.
+fn wait_for(session: &mut Session, sql: &str, wanted: &str) {
+    let begin = Instant::now();
+    loop {
+        let found = rows(session, sql);
+        if found.first().is_some_and(|row| row[0] == wanted) {
+            return;
+        }
+        if begin.elapsed() > Duration::from_secs(20) {
+            let topologies = rows(session, "SELECT name, state, error FROM entresol.topologies");
+            panic!("{sql}: {found:?}, wanted {wanted}; {topologies:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn wait_for_end(session: &mut Session, topology: &str) {
+    let sql = format!("SELECT state FROM entresol.topologies WHERE name = '{topology}'");
+    wait_for(session, &sql, "ended");
+}
+
+const SOURCE: &str = "CREATE SOURCE reading (
+        at TIMESTAMP NOT NULL, meter INT NOT NULL, feeder VARCHAR NOT NULL, kw DOUBLE, cost DECIMAL(8,2),
+        WATERMARK FOR at AS at - INTERVAL '2 minutes'
+    ) WITH (connector = 'generator', rows = 5000, step = '7 seconds', meter.cardinality = 20,
+        feeder.cardinality = 3, cost.cardinality = 100000)";
+
+/// Tables that hold all readings, and topologies of each kind of step.
+fn metering(session: &mut Session) {
+    session.execute(SOURCE).unwrap();
+    session
+        .execute(
+            "CREATE TABLE readings (at TIMESTAMP, meter INT, feeder VARCHAR, kw DOUBLE, cost DECIMAL(8,2),
+                 PRIMARY KEY (at, meter));
+             CREATE TABLE hourly (meter INT, from_time TIMESTAMP, readings BIGINT, many BIGINT, kw DOUBLE,
+                 most DOUBLE, cost DECIMAL(20,2), mean_cost NUMERIC(20,6), PRIMARY KEY (meter, from_time));
+             CREATE TABLE feeders (feeder VARCHAR, from_time TIMESTAMP, meters BIGINT, kw DOUBLE,
+                 PRIMARY KEY (feeder, from_time));
+             CREATE TABLE latest (meter INT PRIMARY KEY, at TIMESTAMP, kw DOUBLE, place VARCHAR);
+             CREATE TABLE places (meter INT PRIMARY KEY, place VARCHAR);
+             CREATE TABLE changed (meter INT, at TIMESTAMP, twice DOUBLE, PRIMARY KEY (meter, at));
+             INSERT INTO places SELECT i, 'place ' || i FROM generate_series(0, 9) g(i)",
+        )
+        .unwrap();
+    session
+        .execute(
+            "CREATE TOPOLOGY metering COMMIT EVERY 100 ROWS WITH (durability = 'none') AS (
+                CREATE STREAM per_meter WITH (state_table = 'open_hours') AS
+                    SELECT meter, feeder, window_start, window_end, count(*) AS readings,
+                        count(*) FILTER (WHERE kw > 50) AS many, avg(kw) AS kw, max(kw) AS most,
+                        sum(cost) AS cost, avg(cost) AS mean_cost
+                    FROM TUMBLE(reading, at, INTERVAL '1 hour') WHERE kw >= 1
+                    GROUP BY meter, feeder, window_start, window_end
+                    EMIT ON WINDOW CLOSE LATE ROWS DROP;
+                INSERT INTO hourly SELECT meter, window_start, sum(readings), sum(many), min(kw), max(most),
+                        sum(cost), min(mean_cost)
+                    FROM per_meter GROUP BY meter, window_start, window_end;
+                INSERT INTO feeders SELECT feeder, window_start, count(*), sum(kw) FROM per_meter
+                    GROUP BY feeder, window_start;
+                INSERT INTO readings SELECT * FROM reading;
+                INSERT INTO latest SELECT r.meter, r.at, r.kw, p.place FROM reading r LEFT JOIN places p
+                        ON p.meter = r.meter
+                    ON CONFLICT (meter) DO UPDATE SET at = EXCLUDED.at, kw = EXCLUDED.kw, place = EXCLUDED.place;
+                INSERT INTO changed SELECT meter, at, kw * 2 FROM CHANGES(latest) FOR EACH COMMIT WHERE kw > 90;
+            )",
+        )
+        .unwrap();
+}
+
+/// Compares each target with the batch query over all readings.
+fn check_metering(session: &mut Session) {
+    assert_eq!(rows(session, "SELECT count(*) FROM readings")[0], ["5000"]);
+    let windows = "date_trunc('hour', at)";
+    for (target, batch) in [
+        (
+            "SELECT meter, from_time, readings, many, round(most, 9), cost FROM hourly".to_owned(),
+            format!(
+                "SELECT meter, {windows}, count(*), count(*) FILTER (WHERE kw > 50), round(max(kw), 9), sum(cost) FROM readings
+                 WHERE kw >= 1 GROUP BY meter, {windows}"
+            ),
+        ),
+        (
+            "SELECT feeder, from_time, meters, round(kw, 6) FROM feeders".to_owned(),
+            format!(
+                "SELECT feeder, w, count(*), round(sum(kw), 6) FROM (SELECT feeder, meter, {windows} AS w,
+                    avg(kw) AS kw FROM readings WHERE kw >= 1 GROUP BY feeder, meter, {windows}) m GROUP BY feeder, w"
+            ),
+        ),
+        (
+            "SELECT meter, at, kw, place FROM latest".to_owned(),
+            "SELECT r.meter, r.at, r.kw, p.place FROM readings r LEFT JOIN places p ON p.meter = r.meter
+                WHERE r.at = (SELECT max(at) FROM readings m WHERE m.meter = r.meter)"
+                .to_owned(),
+        ),
+    ] {
+        let differ = format!("SELECT count(*) FROM (({target} EXCEPT {batch}) UNION ALL ({batch} EXCEPT {target})) d");
+        assert_eq!(rows(session, &differ)[0], ["0"], "{target}");
+        let (of_target, of_batch) =
+            (rows(session, &format!("SELECT count(*) FROM ({target}) t")), rows(session, &format!("SELECT count(*) FROM ({batch}) b")));
+        assert_eq!(of_target, of_batch);
+    }
+    let means = "SELECT count(*) FROM hourly h JOIN (SELECT meter, date_trunc('hour', at) AS w, feeder, avg(cost) AS c
+        FROM readings WHERE kw >= 1 GROUP BY 1, 2, 3) b ON b.meter = h.meter AND b.w = h.from_time
+        WHERE h.mean_cost = round(b.c, 6) OR h.mean_cost < b.c";
+    assert_ne!(rows(session, means)[0], ["0"]);
+    assert_ne!(rows(session, "SELECT count(*) FROM changed")[0], ["0"]);
+    assert_eq!(rows(session, "SELECT count(*) FROM changed WHERE twice <= 180")[0], ["0"]);
+}
+
+#[test]
+fn targets_equal_the_queries_over_all_input() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    metering(&mut session);
+    wait_for_end(&mut session, "metering");
+    check_metering(&mut session);
+    let shown = rows(&mut session, "SHOW TOPOLOGIES");
+    assert_eq!(shown[0][..4], ["metering", "ended", "5000", "51"]);
+    let error = session.execute("UPDATE open_hours SET readings = 0").unwrap_err().to_string();
+    assert!(error.contains("topology metering"), "{error}");
+    let error = session.execute("DROP TABLE hourly").unwrap_err().to_string();
+    assert!(error.contains("topology metering uses it"), "{error}");
+    session.execute("DROP TOPOLOGY metering; DROP TABLE hourly; DROP SOURCE reading").unwrap();
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM streams_positions")[0], ["0"]);
+    assert!(session.query("SELECT * FROM open_hours").is_err(), "its state is gone with it");
+    drop(session);
+    database.close().unwrap();
+}
+
+#[test]
+fn a_topology_goes_on_where_it_was_when_the_database_is_opened_again() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0.. {
+        let database = Database::open(directory.path(), Options::default()).unwrap();
+        let mut session = database.session().unwrap();
+        if round == 0 {
+            metering(&mut session);
+        }
+        if round < 3 {
+            let wanted = 500 * (round + 1);
+            let begin = Instant::now();
+            while rows(&mut session, "SELECT count(*) FROM readings")[0][0].parse::<i64>().unwrap() < wanted {
+                assert!(begin.elapsed() < Duration::from_secs(20));
+            }
+            // Closed, or left as by a crash.
+            if round == 1 {
+                drop(session);
+                database.close().unwrap();
+            }
+            continue;
+        }
+        wait_for_end(&mut session, "metering");
+        check_metering(&mut session);
+        break;
+    }
+}
+
+fn append(path: &Path, text: &str) {
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_file_is_followed_and_bad_lines_are_in_their_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "id,at,value\n1,2026-01-01 00:00:00,1.5\nx,y,z\n2,2026-01-01 00:00:01,2.5\n");
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE lines (id INT NOT NULL, at TIMESTAMP NOT NULL, value DOUBLE)
+                 WITH (connector = 'file', path = '{}', tail = true, rejects = 'bad_lines') FORMAT PLAIN ENCODE CSV;
+             CREATE TABLE stored (id INT PRIMARY KEY, value DOUBLE);
+             CREATE TOPOLOGY follow COMMIT EVERY INTERVAL '10 ms' AS (INSERT INTO stored SELECT id, value FROM lines)",
+            path.display()
+        ))
+        .unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM stored", "2");
+    let bad = rows(&mut session, "SELECT source, line, record FROM bad_lines");
+    assert_eq!(bad, [["lines", "3", "x,y,z"]]);
+    // A line in two pieces is one line.
+    append(&path, "3,2026-01-01 00:0");
+    std::thread::sleep(Duration::from_millis(30));
+    append(&path, "0:02,3.5\n");
+    wait_for(&mut session, "SELECT count(*) FROM stored", "3");
+    session.execute("ALTER TOPOLOGY follow PAUSE").unwrap();
+    append(&path, "4,2026-01-01 00:00:03,4.5\n");
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(rows(&mut session, "SELECT state FROM entresol.topologies"), [["paused"]]);
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM stored")[0], ["3"]);
+    drop(session);
+    database.close().unwrap();
+    // It stays paused.
+    drop(database);
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    assert_eq!(rows(&mut session, "SELECT state FROM entresol.topologies"), [["paused"]]);
+    session.execute("ALTER TOPOLOGY follow RESUME").unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM stored", "4");
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM bad_lines")[0], ["1"]);
+    // The file is replaced by a shorter one.
+    std::fs::write(&path, "id,at,value\n").unwrap();
+    wait_for(&mut session, "SELECT state FROM entresol.topologies", "failed");
+    let error = rows(&mut session, "SELECT error FROM entresol.topologies");
+    assert!(error[0][0].contains("shorter than the stored position"), "{error:?}");
+}
+
+#[test]
+fn what_a_topology_cannot_do_is_refused_by_name() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute(SOURCE).unwrap();
+    session
+        .execute(
+            "CREATE SOURCE timeless (a INT) WITH (connector = 'generator', rows = 10);
+             CREATE TABLE t (meter INT PRIMARY KEY, kw DOUBLE);
+             CREATE TABLE other (meter INT PRIMARY KEY, kw DOUBLE);
+             CREATE TABLE keyless (meter INT)",
+        )
+        .unwrap();
+    for (steps, expected) in [
+        ("INSERT INTO t SELECT meter, sum(kw) FROM reading GROUP BY meter", "without end"),
+        ("INSERT INTO t SELECT meter, kw FROM reading ORDER BY kw", "ORDER BY and LIMIT"),
+        ("INSERT INTO t SELECT DISTINCT meter, kw FROM reading", "DISTINCT of a stream"),
+        ("INSERT INTO t SELECT meter, kw FROM t", "triggers nothing"),
+        ("INSERT INTO t SELECT meter, kw FROM nothing", "nothing"),
+        ("INSERT INTO nothing SELECT meter FROM reading", "\"nothing\" does not exist"),
+        ("INSERT INTO t SELECT meter FROM reading", "has 2 columns, its query has 1"),
+        ("INSERT INTO t SELECT meter, at FROM reading", "does not fit"),
+        (
+            "INSERT INTO t SELECT r.meter, r.kw FROM reading r JOIN keyless k ON k.meter = r.meter",
+            "all columns of the table's key",
+        ),
+        ("INSERT INTO t SELECT meter, kw FROM reading WHERE kw > (SELECT max(kw) FROM t)", "subquery"),
+        ("INSERT INTO t SELECT a, 1.0 FROM TUMBLE(timeless, a, INTERVAL '1 hour')", "not a timestamp"),
+        ("INSERT INTO t SELECT meter, kw FROM HOP(reading, at, INTERVAL '1 hour')", "HOP windows"),
+        ("INSERT INTO t SELECT meter, kw FROM reading EMIT CHANGES", "EMIT CHANGES"),
+        ("INSERT INTO t SELECT meter, kw FROM reading ON CONFLICT (meter) DO NOTHING", "DO NOTHING"),
+        ("INSERT INTO t SELECT meter, 1.5 FROM CHANGES(keyless)", "which has no key"),
+        ("ABORT WHEN 1 > 2", "ABORT WHEN"),
+        ("DELETE FROM t WHERE meter = 1", "step DELETE"),
+        ("INSERT INTO t SELECT meter, kw FROM CHANGES(t)", "writes the table whose changes it reads"),
+        ("INSERT INTO other SELECT meter, kw FROM CHANGES(t)", "which no step of this topology writes"),
+    ] {
+        let refused = session.execute(&format!("CREATE TOPOLOGY x AS ({steps})"));
+        let error = refused.err().unwrap_or_else(|| panic!("{steps} is accepted")).to_string();
+        assert!(error.contains(expected), "{steps}: {error}");
+    }
+    for (sql, expected) in [
+        ("CREATE SOURCE s (a INT) WITH (connector = 'kafka')", "there are file and generator"),
+        (
+            "CREATE SOURCE s (a INT) WITH (connector = 'generator', speed = 3)",
+            "unrecognized option \"speed\"",
+        ),
+        ("CREATE SOURCE s (a INT) WITH (connector = 'file')", "needs the option \"path\""),
+        ("CREATE SOURCE s (a INT, WATERMARK FOR a AS a) WITH (connector = 'generator')", "not a timestamp"),
+        ("CREATE SOURCE reading (a INT) WITH (connector = 'generator')", "already exists"),
+        ("DROP TOPOLOGY nothing", "does not exist"),
+        ("ALTER TOPOLOGY nothing PAUSE", "does not exist"),
+    ] {
+        let error = session.execute(sql).unwrap_err().to_string();
+        assert!(error.contains(expected), "{sql}: {error}");
+    }
+    assert!(rows(&mut session, "SELECT * FROM entresol.topologies").is_empty());
+    session.execute("DROP TOPOLOGY IF EXISTS nothing; DROP SOURCE IF EXISTS nothing").unwrap();
+}
+
+/// A division by zero in a step ends the topology, or drops the transaction, as it was told.
+#[test]
+fn an_error_in_a_step_stops_the_topology_or_drops_its_transaction() {
+    for (on_error, state, stored) in [("STOP", "failed", "100"), ("ABORT", "ended", "900")] {
+        let database = Database::volatile(Options::default()).unwrap();
+        let mut session = database.session().unwrap();
+        session
+            .execute(&format!(
+                "CREATE SOURCE numbers (at TIMESTAMP NOT NULL, n BIGINT NOT NULL)
+                     WITH (connector = 'generator', rows = 1000, step = '1 second', n.cardinality = 1000000);
+                 CREATE TABLE divided (at TIMESTAMP PRIMARY KEY, n BIGINT);
+                 CREATE TOPOLOGY division COMMIT EVERY 100 ROWS ON ERROR {on_error} AS (
+                     INSERT INTO divided SELECT at, n / (extract(epoch FROM at)::bigint - 1767225750) FROM numbers)"
+            ))
+            .unwrap();
+        wait_for(&mut session, "SELECT state FROM entresol.topologies", state);
+        assert_eq!(rows(&mut session, "SELECT count(*) FROM divided")[0], [stored], "{on_error}");
+        if state == "failed" {
+            let error = rows(&mut session, "SELECT error FROM entresol.topologies");
+            assert!(error[0][0].to_lowercase().contains("zero"), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Statements of streams:
+//!
+//! ```text
+//! CREATE SOURCE [IF NOT EXISTS] name (column type [NOT NULL], ..., WATERMARK FOR column AS column [- INTERVAL '...'])
+//!     WITH (connector = 'file' | 'generator', option = value, ...) [FORMAT PLAIN ENCODE CSV]
+//! DROP SOURCE [IF EXISTS] name
+//! CREATE TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}] [ON ERROR {STOP | ABORT}]
+//!     [WITH (option = value, ...)] AS ( step {; step} [;] )
+//! ALTER TOPOLOGY name {PAUSE | RESUME}
+//! DROP TOPOLOGY [IF EXISTS] name
+//!
+//! boundary: EACH ROW | EVERY n ROWS | EVERY [INTERVAL] '...' | ON WINDOW CLOSE | WITH SOURCE
+//! step:     CREATE STREAM name [WITH (state_table = '...')] AS query [EMIT ON WINDOW CLOSE] [LATE ROWS DROP]
+//!         | INSERT INTO table [(columns)] query [ON CONFLICT (key) DO UPDATE SET ...] [EMIT ...] [LATE ...]
+//! ```
+//!
+//! Steps are tokens here: they are parsed when they are planned, and their sources exist.
+
+use crate::error::{Error, Result};
+use crate::parser::own::words::Words;
+use crate::parser::text::tokens::{POSTGRESQL, is_word};
+use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::ast::{ColumnDef, Expr};
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+/// Name of an option, in lower case, and its value.
+pub(crate) type StreamOption = (String, String);
+
+/// Statement of this module.
+#[derive(Debug, Clone)]
+pub(crate) enum StreamingStatement {
+    CreateSource(Box<CreateSource>),
+    DropSource { name: String, if_exists: bool },
+    CreateTopology(Box<CreateTopology>),
+    AlterTopology { name: String, pauses: bool },
+    DropTopology { name: String, if_exists: bool },
+}
+
+/// CREATE SOURCE.
+#[derive(Debug, Clone)]
+pub(crate) struct CreateSource {
+    pub(crate) name: String,
+    pub(crate) if_not_exists: bool,
+    pub(crate) columns: Vec<ColumnDef>,
+    /// Event time column, and the expression of the watermark.
+    pub(crate) watermark: Option<(String, Expr)>,
+    pub(crate) options: Vec<StreamOption>,
+    /// The statement itself.
+    pub(crate) text: String,
+}
+
+/// CREATE TOPOLOGY.
+#[derive(Debug, Clone)]
+pub(crate) struct CreateTopology {
+    pub(crate) name: String,
+    pub(crate) if_not_exists: bool,
+    pub(crate) boundaries: Vec<CommitBoundary>,
+    pub(crate) aborts_on_error: bool,
+    pub(crate) options: Vec<StreamOption>,
+    /// Tokens of each step.
+    pub(crate) steps: Vec<Vec<TokenWithSpan>>,
+    /// The statement itself.
+    pub(crate) text: String,
+}
+
+/// Boundary of transactions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CommitBoundary {
+    EachRow,
+    Rows(usize),
+    /// Text of an interval.
+    Interval(String),
+    WindowClose,
+    Source,
+}
+
+impl StreamingStatement {
+    /// Command tag.
+    pub(crate) fn verb(&self) -> &'static str {
+        match self {
+            StreamingStatement::CreateSource(_) => "CREATE SOURCE",
+            StreamingStatement::DropSource { .. } => "DROP SOURCE",
+            StreamingStatement::CreateTopology(_) => "CREATE TOPOLOGY",
+            StreamingStatement::AlterTopology { .. } => "ALTER TOPOLOGY",
+            StreamingStatement::DropTopology { .. } => "DROP TOPOLOGY",
+        }
+    }
+
+    /// Notes the text of the statement.
+    pub(crate) fn written_as(&mut self, sql: &str) {
+        match self {
+            StreamingStatement::CreateSource(create) => sql.clone_into(&mut create.text),
+            StreamingStatement::CreateTopology(create) => sql.clone_into(&mut create.text),
+            _ => {}
+        }
+    }
+}
+
+/// Returns true for the first words of such a statement.
+pub(crate) fn is_streaming(tokens: &[TokenWithSpan]) -> bool {
+    let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
+    is(1, "source") || is(1, "topology")
+}
+
+/// Parses the tokens of a statement for which [`is_streaming`] is true.
+pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
+    let all: Vec<&Token> = tokens.iter().map(|token| &token.token).collect();
+    let mut words = Words(&all);
+    let creates = words.word("create");
+    let alters = !creates && words.word("alter");
+    if !creates && !alters {
+        words.expect("drop")?;
+    }
+    let is_source = words.word("source");
+    if !is_source {
+        words.expect("topology")?;
+    }
+    if creates {
+        let if_not_exists = words.phrase(&["if", "not", "exists"]);
+        let name = words.folded()?;
+        let rest = &tokens[tokens.len() - words.0.len()..];
+        return if is_source {
+            create_source(name, if_not_exists, rest)
+        } else {
+            create_topology(name, if_not_exists, rest)
+        };
+    }
+    if alters {
+        if is_source {
+            return Err(Error::unsupported("ALTER SOURCE: drop it and create it again"));
+        }
+        let name = words.folded()?;
+        let pauses = words.word("pause");
+        if !pauses && !words.word("resume") {
+            return Err(Error::unsupported("ALTER TOPOLOGY other than PAUSE and RESUME"));
+        }
+        words.end()?;
+        return Ok(StreamingStatement::AlterTopology { name, pauses });
+    }
+    let if_exists = words.phrase(&["if", "exists"]);
+    let name = words.folded()?;
+    let _ = words.word("restrict");
+    words.end()?;
+    Ok(if is_source {
+        StreamingStatement::DropSource { name, if_exists }
+    } else {
+        StreamingStatement::DropTopology { name, if_exists }
+    })
+}
+
+fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
+    let (elements, rest) = parenthesised(tokens)?;
+    let (mut columns, mut watermark) = (Vec::new(), None);
+    for element in split(elements, &Token::Comma) {
+        let words: Vec<&Token> = element.iter().map(|token| &token.token).collect();
+        let mut words = Words(&words);
+        if words.phrase(&["watermark", "for"]) {
+            let column = words.folded()?;
+            words.expect("as")?;
+            let expression = &element[element.len() - words.0.len()..];
+            let expression = with_parser(expression, |parser| parser.parse_expr())?;
+            if watermark.replace((column, expression)).is_some() {
+                return Err(Error::coded("42601", "a source has one watermark"));
+            }
+        } else if words.phrase(&["primary", "key"]) {
+            return Err(Error::unsupported("PRIMARY KEY of a source: its rows are inserts"));
+        } else if element.iter().any(|token| is_word(&token.token, "as")) {
+            return Err(Error::unsupported("computed columns of a source: compute them in a CREATE STREAM"));
+        } else {
+            columns.push(with_parser(element, |parser| parser.parse_column_def())?);
+        }
+    }
+    if columns.is_empty() {
+        return Err(Error::coded("42601", format!("source \"{name}\" has no columns")));
+    }
+    let (options, rest) = with_options(rest)?;
+    let words: Vec<&Token> = rest.iter().map(|token| &token.token).collect();
+    let mut words = Words(&words);
+    if words.word("format") {
+        if !words.phrase(&["plain", "encode"]) {
+            return Err(Error::unsupported("FORMAT other than PLAIN"));
+        }
+        if !words.word("csv") {
+            return Err(Error::unsupported("ENCODE other than CSV"));
+        }
+    }
+    words.end()?;
+    let text = String::new();
+    let create = CreateSource { name, if_not_exists, columns, watermark, options, text };
+    Ok(StreamingStatement::CreateSource(Box::new(create)))
+}
+
+fn create_topology(
+    name: String,
+    if_not_exists: bool,
+    tokens: &[TokenWithSpan],
+) -> Result<StreamingStatement> {
+    let all: Vec<&Token> = tokens.iter().map(|token| &token.token).collect();
+    let mut words = Words(&all);
+    let mut boundaries = Vec::new();
+    if words.word("commit") {
+        boundaries.push(boundary(&mut words)?);
+        while words.word("or") {
+            boundaries.push(boundary(&mut words)?);
+        }
+    }
+    if words.phrase(&["isolation", "level"]) {
+        return Err(Error::unsupported("ISOLATION LEVEL of a topology: its transactions read snapshots"));
+    }
+    let mut aborts_on_error = false;
+    if words.phrase(&["on", "error"]) {
+        aborts_on_error = words.word("abort");
+        if !aborts_on_error && !words.word("stop") {
+            return Err(Error::unsupported("ON ERROR other than STOP and ABORT"));
+        }
+        if words.word("into") {
+            return Err(Error::unsupported("ON ERROR … INTO a table"));
+        }
+    }
+    let (options, rest) = with_options(&tokens[tokens.len() - words.0.len()..])?;
+    let [as_word, rest @ ..] = rest else { return Err(Words(&[]).unexpected()) };
+    if !is_word(&as_word.token, "as") {
+        return Err(Words(&[&as_word.token]).unexpected());
+    }
+    let (body, rest) = parenthesised(rest)?;
+    if let Some(token) = rest.first() {
+        return Err(Words(&[&token.token]).unexpected());
+    }
+    let steps: Vec<Vec<TokenWithSpan>> =
+        split(body, &Token::SemiColon).filter(|step| !step.is_empty()).map(<[_]>::to_vec).collect();
+    if steps.is_empty() {
+        return Err(Error::coded("42601", format!("topology \"{name}\" has no steps")));
+    }
+    let text = String::new();
+    let create = CreateTopology { name, if_not_exists, boundaries, aborts_on_error, options, steps, text };
+    Ok(StreamingStatement::CreateTopology(Box::new(create)))
+}
+
+fn boundary(words: &mut Words<'_>) -> Result<CommitBoundary> {
+    if words.phrase(&["each", "row"]) {
+        Ok(CommitBoundary::EachRow)
+    } else if words.phrase(&["on", "window", "close"]) {
+        if words.word("of") {
+            words.folded()?;
+        }
+        Ok(CommitBoundary::WindowClose)
+    } else if words.phrase(&["with", "source"]) {
+        Ok(CommitBoundary::Source)
+    } else {
+        words.expect("every")?;
+        let _ = words.word("interval");
+        match words.0.first() {
+            Some(Token::SingleQuotedString(text)) => {
+                let text = text.clone();
+                words.skip();
+                Ok(CommitBoundary::Interval(text))
+            }
+            Some(Token::Number(number, _)) => {
+                let rows = number.parse().ok().filter(|rows| *rows > 0).ok_or_else(|| {
+                    Error::coded("22023", format!("COMMIT EVERY {number} ROWS: it must be at least 1"))
+                })?;
+                words.skip();
+                if !words.word("rows") {
+                    words.expect("row")?;
+                }
+                Ok(CommitBoundary::Rows(rows))
+            }
+            _ => Err(words.unexpected()),
+        }
+    }
+}
+
+/// Options in `WITH (name = value, ...)`, if that is next, and the tokens behind it.
+fn with_options(tokens: &[TokenWithSpan]) -> Result<(Vec<StreamOption>, &[TokenWithSpan])> {
+    let [with, rest @ ..] = tokens else { return Ok((Vec::new(), tokens)) };
+    if !is_word(&with.token, "with") {
+        return Ok((Vec::new(), tokens));
+    }
+    let (body, rest) = parenthesised(rest)?;
+    Ok((options_of(body)?, rest))
+}
+
+/// Options between commas; names in lower case.
+pub(crate) fn options_of(tokens: &[TokenWithSpan]) -> Result<Vec<StreamOption>> {
+    let mut options: Vec<StreamOption> = Vec::new();
+    for option in split(tokens, &Token::Comma) {
+        let at = option.iter().position(|token| token.token == Token::Eq);
+        let (Some(at), Some(last)) = (at, option.last()) else {
+            return Err(Error::Syntax("syntax error: expected option = value".to_owned()));
+        };
+        let name: String = option[..at]
+            .iter()
+            .map(|token| match &token.token {
+                Token::Word(word) => word.value.to_ascii_lowercase(),
+                Token::SingleQuotedString(text) => text.to_ascii_lowercase(),
+                other => other.to_string(),
+            })
+            .collect();
+        let value = match &last.token {
+            Token::SingleQuotedString(text) => text.clone(),
+            Token::Word(word) => word.value.clone(),
+            Token::Number(number, _) => number.clone(),
+            other => other.to_string(),
+        };
+        if at + 2 != option.len() {
+            return Err(Error::Syntax(format!("syntax error: option {name} has more than one value")));
+        }
+        if options.iter().any(|(other, _)| *other == name) {
+            return Err(Error::coded("42601", format!("option \"{name}\" specified more than once")));
+        }
+        options.push((name, value));
+    }
+    Ok(options)
+}
+
+/// Tokens inside of the parentheses that are next, and those behind them.
+pub(crate) fn parenthesised(tokens: &[TokenWithSpan]) -> Result<(&[TokenWithSpan], &[TokenWithSpan])> {
+    if tokens.first().map(|token| &token.token) != Some(&Token::LParen) {
+        let next: Vec<&Token> = tokens.iter().take(1).map(|token| &token.token).collect();
+        return Err(Words(&next).unexpected());
+    }
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate() {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Ok((&tokens[1..at], &tokens[at + 1..]));
+        }
+    }
+    Err(Words(&[]).unexpected())
+}
+
+/// Parts between separators outside of parentheses.
+fn split<'t>(
+    tokens: &'t [TokenWithSpan],
+    separator: &'t Token,
+) -> impl Iterator<Item = &'t [TokenWithSpan]> + 't {
+    let mut depth = 0_i32;
+    tokens.split(move |token| {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        depth == 0 && token.token == *separator
+    })
+}
+
+/// Parses all of the tokens by a function of sqlparser's.
+pub(crate) fn with_parser<T>(
+    tokens: &[TokenWithSpan],
+    parse: impl FnOnce(&mut Parser<'_>) -> Result<T, ParserError>,
+) -> Result<T> {
+    let mut parser = Parser::new(&POSTGRESQL).with_tokens_with_locations(tokens.to_vec());
+    let parsed = parse(&mut parser).and_then(|parsed| {
+        parser.expect_token(&Token::EOF)?;
+        Ok(parsed)
+    });
+    parsed.map_err(|error| DataFusionError::from(error).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parser::command::Command;
+    use crate::parser::statement::parse as parse_text;
+
+    fn one(sql: &str) -> Result<StreamingStatement> {
+        match parse_text(sql)?.pop() {
+            Some(Command::Streaming(statement)) => Ok(*statement),
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_topology_is_one_statement_with_steps() {
+        let sql = "CREATE TOPOLOGY t COMMIT EVERY 10 ROWS OR EVERY INTERVAL '5 ms' ON ERROR ABORT \
+                   WITH (durability = 'none') AS (INSERT INTO a SELECT x FROM s; INSERT INTO b SELECT ';' FROM s;)";
+        let StreamingStatement::CreateTopology(create) = one(sql).unwrap() else { panic!("{sql}") };
+        assert_eq!(
+            create.boundaries,
+            [CommitBoundary::Rows(10), CommitBoundary::Interval("5 ms".to_owned())]
+        );
+        assert_eq!((create.steps.len(), create.aborts_on_error), (2, true));
+        assert_eq!(create.options, [("durability".to_owned(), "none".to_owned())]);
+        assert_eq!(create.text, sql);
+    }
+
+    #[test]
+    fn a_source_has_columns_a_watermark_and_options() {
+        let sql = "CREATE SOURCE IF NOT EXISTS S (at TIMESTAMP NOT NULL, v DECIMAL(10,2), \
+                   WATERMARK FOR at AS at - INTERVAL '2 minutes') \
+                   WITH (connector = 'file', path = 'a.csv', v.max = 7) FORMAT PLAIN ENCODE CSV";
+        let StreamingStatement::CreateSource(create) = one(sql).unwrap() else { panic!("{sql}") };
+        assert_eq!((create.name.as_str(), create.columns.len(), create.if_not_exists), ("s", 2, true));
+        assert_eq!(create.watermark.unwrap().0, "at");
+        assert_eq!(create.options[2], ("v.max".to_owned(), "7".to_owned()));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (sql, expected) in [
+            ("CREATE SOURCE s", "syntax error at end of input"),
+            ("CREATE SOURCE s () WITH (connector = 'file')", "has no columns"),
+            ("CREATE SOURCE s (a INT) WITH (a = 1, a = 2)", "option \"a\" specified more than once"),
+            ("CREATE TOPOLOGY t AS ()", "has no steps"),
+            ("CREATE TOPOLOGY t COMMIT EVERY 0 ROWS AS (INSERT INTO a SELECT 1)", "at least 1"),
+            ("CREATE TOPOLOGY t ON ERROR SKIP ROW AS (INSERT INTO a SELECT 1)", "ON ERROR other than"),
+            ("ALTER TOPOLOGY t STOP", "other than PAUSE and RESUME"),
+            ("DROP TOPOLOGY t u", "syntax error at or near \"u\""),
+        ] {
+            let error = one(sql).unwrap_err().to_string();
+            assert!(error.contains(expected), "{sql}: {error}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The topologies of a database while it is open: those that run, and what became of the others.
+
+use entresol_streams::{Progress, ProgressSnapshot, Running, Topology};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Registry of the topologies of a database. Clones are the same registry.
+#[derive(Clone, Default)]
+pub struct Topologies(Arc<Mutex<BTreeMap<String, Entry>>>);
+
+struct Entry {
+    state: State,
+    /// Counters of the current or last run.
+    progress: Option<Arc<Progress>>,
+    /// Relations that it reads and writes.
+    relations: Vec<String>,
+}
+
+enum State {
+    Running(Running),
+    Paused,
+    /// All of its sources have ended.
+    Ended,
+    Failed(String),
+}
+
+/// Topology as the system tables show it.
+#[derive(Debug, Clone)]
+pub(crate) struct TopologyStatus {
+    pub(crate) name: String,
+    pub(crate) state: &'static str,
+    pub(crate) progress: Option<ProgressSnapshot>,
+    pub(crate) error: Option<String>,
+}
+
+impl fmt::Debug for Topologies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.lock().keys()).finish()
+    }
+}
+
+impl Entry {
+    /// Takes the result of a run that has ended.
+    fn settle(&mut self) {
+        if !matches!(&self.state, State::Running(running) if running.is_finished()) {
+            return;
+        }
+        if let State::Running(running) = std::mem::replace(&mut self.state, State::Ended)
+            && let Err(error) = running.join()
+        {
+            self.state = State::Failed(error.to_string());
+        }
+    }
+}
+
+impl Topologies {
+    /// Starts a topology that reads and writes these relations.
+    pub(crate) fn start(
+        &self,
+        name: &str,
+        topology: Topology,
+        relations: Vec<String>,
+    ) -> Result<(), entresol_streams::Error> {
+        let running = topology.start()?;
+        let progress = Some(Arc::clone(running.progress()));
+        let entry = Entry { state: State::Running(running), progress, relations };
+        self.0.lock().insert(name.to_owned(), entry);
+        Ok(())
+    }
+
+    /// Notes one that is not started, or could not be.
+    pub(crate) fn note(&self, name: &str, error: Option<String>, relations: Vec<String>) {
+        let state = error.map_or(State::Paused, State::Failed);
+        self.0.lock().insert(name.to_owned(), Entry { state, progress: None, relations });
+    }
+
+    /// Returns true if there is one of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.lock().contains_key(name)
+    }
+
+    /// Returns true if one of this name runs.
+    pub(crate) fn is_running(&self, name: &str) -> bool {
+        let mut entries = self.0.lock();
+        entries.get_mut(name).is_some_and(|entry| {
+            entry.settle();
+            matches!(entry.state, State::Running(_))
+        })
+    }
+
+    /// Stops a topology and waits for its end.
+    pub(crate) fn pause(&self, name: &str) {
+        let mut entries = self.0.lock();
+        let Some(entry) = entries.get_mut(name) else { return };
+        let State::Running(running) = std::mem::replace(&mut entry.state, State::Paused) else { return };
+        running.stop();
+        drop(entries);
+        let failed = running.join().err().map(|error| error.to_string());
+        if let (Some(error), Some(entry)) = (failed, self.0.lock().get_mut(name)) {
+            entry.state = State::Failed(error);
+        }
+    }
+
+    /// Stops a topology and forgets it.
+    pub(crate) fn remove(&self, name: &str) {
+        self.pause(name);
+        self.0.lock().remove(name);
+    }
+
+    /// Stops all topologies and waits for their ends: for the end of a database.
+    pub fn stop(&self) {
+        let entries = std::mem::take(&mut *self.0.lock());
+        let running = entries.into_values().filter_map(|entry| match entry.state {
+            State::Running(running) => Some(running),
+            _ => None,
+        });
+        let running: Vec<Running> = running.inspect(Running::stop).collect();
+        for running in running {
+            let name = running.topology().to_owned();
+            if let Err(error) = running.join() {
+                tracing::warn!(topology = name, %error, "a topology ended with an error");
+            }
+        }
+    }
+
+    /// Name of the first topology that reads or writes a relation.
+    pub(crate) fn user_of(&self, relation: &str) -> Option<String> {
+        let entries = self.0.lock();
+        let uses = |entry: &Entry| entry.relations.iter().any(|used| used == relation);
+        entries.iter().find(|(_, entry)| uses(entry)).map(|(name, _)| name.clone())
+    }
+
+    /// All topologies, by name.
+    pub(crate) fn statuses(&self) -> Vec<TopologyStatus> {
+        let mut entries = self.0.lock();
+        let status = |(name, entry): (&String, &mut Entry)| {
+            entry.settle();
+            let (state, error) = match &entry.state {
+                State::Running(_) => ("running", None),
+                State::Paused => ("paused", None),
+                State::Ended => ("ended", None),
+                State::Failed(error) => ("failed", Some(error.clone())),
+            };
+            let progress = entry.progress.as_ref().map(|progress| progress.snapshot());
+            TopologyStatus { name: name.clone(), state, progress, error }
+        };
+        entries.iter_mut().map(status).collect()
+    }
+}

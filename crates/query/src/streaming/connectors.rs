@@ -1,0 +1,245 @@
+//! Connectors of sources: what `WITH (connector = '...')` reads.
+//!
+//! | connector | options |
+//! | --- | --- |
+//! | `file` | `path`; `delimiter` (comma), `null` (a string that means NULL), `tail` (`true`: waits for more lines), `rejects` (table of bad lines) |
+//! | `generator` | `rows` (without end), `rows_per_second`, `start`, `step` (event time between rows, a second), `<column>.cardinality`, `<column>.max` |
+//!
+//! All: `future_limit` (a day): an event time further ahead of the clock closes no window.
+
+use crate::ddl::table_definition::declared_column;
+use crate::error::{Error, Result};
+use crate::parser::names::identifier;
+use crate::parser::own::streaming::CreateSource;
+use crate::streaming::names::interval_of;
+use crate::streaming::options::{StreamOptions, interval, invalid};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
+use entresol_streams::{CsvSource, GeneratorSource, PacedSource, Source, TailSource};
+use entresol_tables::{Column, ColumnBuilder, DataType, Value, arrow_schema};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const FUTURE_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+const STEP: Duration = Duration::from_secs(1);
+/// Distinct values of a generated column, and the end of generated doubles.
+const CARDINALITY: u64 = 100;
+const MAX: f64 = 100.0;
+const UTC: &str = "UTC";
+
+/// Source as it was created.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceDefinition {
+    pub(crate) columns: Vec<Column>,
+    pub(crate) event_time: Option<EventTime>,
+    /// Table of the records that are not tuples.
+    pub(crate) rejects: Option<String>,
+    connector: Connector,
+}
+
+/// Event time of a source.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EventTime {
+    pub(crate) column: usize,
+    pub(crate) lateness: Duration,
+    pub(crate) future_limit: Duration,
+}
+
+#[derive(Debug, Clone)]
+enum Connector {
+    File { path: PathBuf, delimiter: u8, null: String, tails: bool },
+    Generator(Generator),
+}
+
+#[derive(Debug, Clone)]
+struct Generator {
+    rows: u64,
+    rows_per_second: Option<u64>,
+    start_us: i64,
+    step_us: i64,
+    /// Per column.
+    cardinalities: Vec<u64>,
+    maxima: Vec<f64>,
+}
+
+impl SourceDefinition {
+    /// Definition that a statement declares.
+    pub(crate) fn new(create: &CreateSource) -> Result<SourceDefinition> {
+        let mut columns: Vec<Column> = Vec::with_capacity(create.columns.len());
+        for definition in &create.columns {
+            let declared = declared_column(definition)?;
+            let only_null = declared.default.is_none()
+                && declared.checks.is_empty()
+                && declared.unique.is_none()
+                && declared.generated.is_none()
+                && !declared.is_key();
+            if !only_null {
+                return Err(Error::unsupported("constraints of a source's column other than NOT NULL"));
+            }
+            if columns.iter().any(|column| column.name == declared.column.name) {
+                let message = format!("column \"{}\" specified more than once", declared.column.name);
+                return Err(Error::coded("42701", message));
+            }
+            columns.push(declared.column);
+        }
+        let mut options = StreamOptions::new(format!("source \"{}\"", create.name), &create.options);
+        let future_limit = options.interval("future_limit")?.unwrap_or(FUTURE_LIMIT);
+        let event_time = match &create.watermark {
+            None => None,
+            Some((column, expression)) => Some(event_time(&columns, column, expression, future_limit)?),
+        };
+        let rejects = options.take("rejects");
+        let connector = match options.require("connector")?.as_str() {
+            "file" => Connector::file(&mut options)?,
+            "generator" => Connector::Generator(Generator::new(&columns, &mut options)?),
+            other => {
+                let message = format!("connector \"{other}\" does not exist; there are file and generator");
+                return Err(Error::coded("22023", message));
+            }
+        };
+        options.end()?;
+        Ok(SourceDefinition { columns, event_time, rejects, connector })
+    }
+
+    /// The source itself.
+    pub(crate) fn source(&self) -> Box<dyn Source> {
+        match &self.connector {
+            Connector::File { path, delimiter, null, tails } => {
+                let csv = CsvSource::new(path, self.columns.clone()).separator(*delimiter).null(null);
+                if *tails { Box::new(TailSource::new(path, csv)) } else { Box::new(csv) }
+            }
+            Connector::Generator(generator) => {
+                let rate = generator.rows_per_second;
+                let source = generator.clone().source(&self.columns);
+                match rate {
+                    Some(rate) => Box::new(PacedSource::new(source, rate)),
+                    None => source,
+                }
+            }
+        }
+    }
+}
+
+/// Event time of a watermark: `at`, or `at - INTERVAL '...'`.
+fn event_time(
+    columns: &[Column],
+    column: &str,
+    expression: &Expr,
+    future_limit: Duration,
+) -> Result<EventTime> {
+    let wrong = || {
+        Error::unsupported(format!("WATERMARK FOR {column} AS {expression}: write {column} - INTERVAL '...'"))
+    };
+    let is_column = |expr: &Expr| matches!(expr, Expr::Identifier(ident) if identifier(ident) == column);
+    let lateness = match expression {
+        expr if is_column(expr) => Duration::ZERO,
+        Expr::BinaryOp { left, op: BinaryOperator::Minus, right } if is_column(left) => {
+            interval("WATERMARK", &interval_of(right).ok_or_else(wrong)?)?
+        }
+        _ => return Err(wrong()),
+    };
+    let at = columns.iter().position(|found| found.name == column);
+    let at = at.ok_or_else(|| Error::coded("42703", format!("column \"{column}\" does not exist")))?;
+    if !matches!(columns[at].data_type, DataType::Timestamp | DataType::TimestampTz) {
+        let message =
+            format!("column \"{column}\" of the watermark is {}, not a timestamp", columns[at].data_type);
+        return Err(Error::coded("42804", message));
+    }
+    Ok(EventTime { column: at, lateness, future_limit })
+}
+
+impl Connector {
+    fn file(options: &mut StreamOptions) -> Result<Connector> {
+        let delimiter = options.take("delimiter").unwrap_or_else(|| ",".to_owned());
+        let [delimiter] = delimiter.as_bytes() else { return Err(invalid("delimiter", &delimiter)) };
+        Ok(Connector::File {
+            path: PathBuf::from(options.require("path")?),
+            delimiter: *delimiter,
+            null: options.take("null").unwrap_or_default(),
+            tails: options.parsed("tail")?.unwrap_or(false),
+        })
+    }
+}
+
+impl Generator {
+    fn new(columns: &[Column], options: &mut StreamOptions) -> Result<Generator> {
+        let start = options.take("start").unwrap_or_else(|| "2026-01-01 00:00:00".to_owned());
+        let at = Column::new("start", DataType::Timestamp).parse(&start);
+        let Ok(Value::Timestamp(start_us)) = at else { return Err(invalid("start", &start)) };
+        let step = options.interval("step")?.unwrap_or(STEP);
+        let mut generator = Generator {
+            rows: options.parsed("rows")?.unwrap_or(u64::MAX),
+            rows_per_second: options.parsed("rows_per_second")?,
+            start_us,
+            step_us: i64::try_from(step.as_micros()).unwrap_or(i64::MAX),
+            cardinalities: Vec::new(),
+            maxima: Vec::new(),
+        };
+        if generator.rows_per_second == Some(0) {
+            return Err(invalid("rows_per_second", "0"));
+        }
+        for column in columns {
+            let cardinality = options.parsed(&format!("{}.cardinality", column.name))?.unwrap_or(CARDINALITY);
+            if cardinality == 0 {
+                return Err(invalid(&format!("{}.cardinality", column.name), "0"));
+            }
+            generator.cardinalities.push(cardinality);
+            generator.maxima.push(options.parsed(&format!("{}.max", column.name))?.unwrap_or(MAX));
+        }
+        Ok(generator)
+    }
+
+    fn source(self, columns: &[Column]) -> Box<dyn Source> {
+        let schema = arrow_schema(columns, UTC);
+        let declared = columns.to_vec();
+        Box::new(GeneratorSource::batches(columns.to_vec(), move |first, tuples_max| {
+            let range = first.min(self.rows)..self.rows.min(first.saturating_add(tuples_max as u64));
+            let rows = (range.end - range.start) as usize;
+            let columns = declared.iter().zip(schema.fields()).enumerate().map(|(at, (column, field))| {
+                let mut builder = ColumnBuilder::new(column.data_type, field.data_type(), rows);
+                range.clone().for_each(|n| self.push(&mut builder, column, at, n));
+                builder.finish()
+            });
+            let columns = columns.collect();
+            datafusion::arrow::array::RecordBatch::try_new(Arc::clone(&schema), columns)
+                .expect("the arrays are of the columns")
+        }))
+    }
+
+    /// Adds the value of a column in row number `n`.
+    fn push(&self, builder: &mut ColumnBuilder, column: &Column, at: usize, n: u64) {
+        let random = mixed(n ^ ((at as u64 + 1) << 56));
+        let number = random % self.cardinalities[at];
+        let time_us = self.start_us.saturating_add(self.step_us.saturating_mul(n as i64));
+        const DAY_US: i64 = 86_400_000_000;
+        builder.push(&match column.data_type {
+            DataType::Boolean => Value::Boolean(random & 1 == 1),
+            DataType::SmallInt => Value::Int((number % i16::MAX as u64) as i32),
+            DataType::Int => Value::Int((number % i32::MAX as u64) as i32),
+            DataType::BigInt => Value::BigInt((number % i64::MAX as u64) as i64),
+            DataType::Real | DataType::Double => {
+                let part = (random >> 11) as f64 / (1_u64 << 53) as f64;
+                let value = part * self.maxima[at];
+                Value::Double(if column.data_type == DataType::Real {
+                    f64::from(value as f32)
+                } else {
+                    value
+                })
+            }
+            DataType::Decimal { precision, .. } => {
+                Value::Decimal(i128::from(number) % 10_i128.pow(u32::from(precision)))
+            }
+            DataType::Date => Value::Date(time_us.div_euclid(DAY_US) as i32),
+            DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(time_us),
+            DataType::Varchar => return builder.push_text(&format!("{} {number}", column.name)),
+        });
+    }
+}
+
+/// SplitMix64: the same for the same row, whenever it is generated.
+fn mixed(n: u64) -> u64 {
+    let mut z = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

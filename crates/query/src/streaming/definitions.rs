@@ -1,0 +1,112 @@
+//! Stored definitions of sources and topologies: their statements, in two tables that only the database
+//! writes.
+
+use crate::error::{Error, Result};
+use crate::schema_names::{SOURCES_TABLE, TOPOLOGIES_TABLE};
+use entresol_memory::Durability;
+use entresol_tables::{
+    Catalog, Column, DataType, ROW_BYTES_MAX, ScanRange, Schema, Table, TableDefinition, TableOptions, Value,
+};
+use std::sync::Arc;
+
+/// Owner of the tables, as errors of statements that would write them name it.
+const OWNER: &str = "the topologies";
+/// Bytes of a row beside the statement.
+const ROW_BYTES_BESIDE: usize = 1024;
+
+/// Stored topology.
+pub(crate) struct StoredTopology {
+    pub(crate) name: String,
+    pub(crate) text: String,
+    pub(crate) is_paused: bool,
+}
+
+/// Table of the definitions; it is created if it is missing.
+fn open(catalog: &Catalog, name: &str) -> Result<Arc<Table>> {
+    let varchar = |name: &str| Column::new(name, DataType::Varchar).not_null();
+    let mut columns = vec![varchar("name"), varchar("definition")];
+    if name == TOPOLOGIES_TABLE {
+        columns.push(Column::new("paused", DataType::Boolean).not_null());
+    }
+    let definition = TableDefinition {
+        owner: Some(OWNER.to_owned()),
+        ..TableDefinition::plain(Schema::new(columns, &["name"])?)
+    };
+    let options = TableOptions { if_not_exists: true, ..TableOptions::default() };
+    Ok(catalog.create_table_as(name, definition, options)?)
+}
+
+fn put(catalog: &Catalog, table: &str, row: &[Value], text: &str) -> Result<()> {
+    if text.len() + ROW_BYTES_BESIDE > ROW_BYTES_MAX {
+        let (bytes, bytes_max) = (text.len(), ROW_BYTES_MAX - ROW_BYTES_BESIDE);
+        return Err(Error::coded(
+            "54000",
+            format!("the statement has {bytes} bytes, at most {bytes_max} are possible"),
+        ));
+    }
+    let table = open(catalog, table)?;
+    let transaction = catalog.begin()?;
+    table.upsert(&transaction, row)?;
+    transaction.commit(Durability::Sync)?;
+    Ok(())
+}
+
+fn rows(catalog: &Catalog, table: &str) -> Result<Vec<Vec<Value>>> {
+    let Ok(table) = catalog.table(table) else { return Ok(Vec::new()) };
+    let transaction = catalog.begin()?;
+    Ok(table.scan(ScanRange::full()).rows(&transaction)?)
+}
+
+fn remove(catalog: &Catalog, table: &str, name: &str) -> Result<()> {
+    let Ok(table) = catalog.table(table) else { return Ok(()) };
+    let transaction = catalog.begin()?;
+    table.delete(&transaction, &[Value::from(name)])?;
+    transaction.commit(Durability::Sync)?;
+    Ok(())
+}
+
+fn text(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::Varchar(text)) => text.to_string(),
+        _ => String::new(),
+    }
+}
+
+pub(crate) fn put_source(catalog: &Catalog, name: &str, definition: &str) -> Result<()> {
+    put(catalog, SOURCES_TABLE, &[Value::from(name), Value::from(definition)], definition)
+}
+
+/// Statement of a source, if there is one.
+pub(crate) fn source(catalog: &Catalog, name: &str) -> Result<Option<String>> {
+    let Ok(table) = catalog.table(SOURCES_TABLE) else { return Ok(None) };
+    let transaction = catalog.begin()?;
+    let row = table.get(&transaction, &[Value::from(name)])?;
+    Ok(row.map(|row| text(row.get(1))))
+}
+
+pub(crate) fn remove_source(catalog: &Catalog, name: &str) -> Result<()> {
+    remove(catalog, SOURCES_TABLE, name)
+}
+
+pub(crate) fn put_topology(catalog: &Catalog, topology: &StoredTopology) -> Result<()> {
+    let row = [
+        Value::from(topology.name.as_str()),
+        Value::from(topology.text.as_str()),
+        Value::Boolean(topology.is_paused),
+    ];
+    put(catalog, TOPOLOGIES_TABLE, &row, &topology.text)
+}
+
+/// All topologies, by name.
+pub(crate) fn topologies(catalog: &Catalog) -> Result<Vec<StoredTopology>> {
+    let stored = |row: Vec<Value>| StoredTopology {
+        name: text(row.first()),
+        text: text(row.get(1)),
+        is_paused: row.get(2) == Some(&Value::Boolean(true)),
+    };
+    Ok(rows(catalog, TOPOLOGIES_TABLE)?.into_iter().map(stored).collect())
+}
+
+pub(crate) fn remove_topology(catalog: &Catalog, name: &str) -> Result<()> {
+    remove(catalog, TOPOLOGIES_TABLE, name)
+}

@@ -1,0 +1,94 @@
+//! Expressions of DataFusion as expressions of streams.
+
+use crate::error::{Error, Result};
+use crate::postgres::overflow::checked;
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, TableReference};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Cast, Expr};
+use datafusion::physical_expr::PhysicalExpr;
+use entresol_streams::Expression;
+use std::sync::Arc;
+
+/// Expression over the columns of a stream, with results of one type.
+pub(crate) struct PhysicalExpression {
+    expr: Arc<dyn PhysicalExpr>,
+    result: ArrowType,
+}
+
+impl Expression for PhysicalExpression {
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, String> {
+        let failed = |error: datafusion::error::DataFusionError| Error::from(error).to_string();
+        let array = self.expr.evaluate(rows).and_then(|value| value.into_array(rows.num_rows()));
+        let array = array.map_err(failed)?;
+        if *array.data_type() == self.result {
+            return Ok(array);
+        }
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        cast_with_options(&array, &self.result, &options).map_err(|error| failed(error.into()))
+    }
+}
+
+/// Columns that the expressions of a plan's node read: named and typed as in the plan, and as they are in the
+/// batches.
+pub(crate) struct Columns<'p> {
+    pub(crate) planned: &'p DFSchema,
+    /// Types of the arrays.
+    pub(crate) stored: &'p [ArrowType],
+}
+
+impl Columns<'_> {
+    /// Expression with results of a type; none is that of the plan.
+    pub(crate) fn expression(
+        &self,
+        state: &SessionState,
+        expr: &Expr,
+        result: &ArrowType,
+    ) -> Result<PhysicalExpression> {
+        check(expr)?;
+        let fields = self.planned.iter().zip(self.stored).map(|((qualifier, field), stored)| {
+            let field = field.as_ref().clone().with_data_type(stored.clone());
+            (qualifier.cloned(), Arc::new(field))
+        });
+        let fields: Vec<(Option<TableReference>, _)> = fields.collect();
+        let schema = DFSchema::new_with_metadata(fields, Default::default())?;
+        let expr = expr.clone().transform_up(|expr| self.as_planned(expr))?.data;
+        let physical = state.create_physical_expr(expr, &schema)?;
+        let physical = checked(physical, schema.as_arrow())?.data;
+        Ok(PhysicalExpression { expr: physical, result: result.clone() })
+    }
+
+    /// Casts a column that is stored as another type than it is planned.
+    fn as_planned(&self, expr: Expr) -> datafusion::common::Result<Transformed<Expr>> {
+        let Expr::Column(column) = &expr else { return Ok(Transformed::no(expr)) };
+        let index = self.planned.index_of_column(column)?;
+        let planned = self.planned.field(index).data_type();
+        if *planned == self.stored[index] {
+            return Ok(Transformed::no(expr));
+        }
+        let planned = planned.clone();
+        Ok(Transformed::yes(Expr::Cast(Cast::new(Box::new(expr), planned))))
+    }
+}
+
+/// Refuses what an expression of a stream cannot have.
+fn check(expr: &Expr) -> Result<()> {
+    let mut refused = None;
+    expr.apply(|expr| {
+        let what = match expr {
+            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) => {
+                "a subquery in a step: join the stream with the table by its key"
+            }
+            Expr::WindowFunction(_) => "a window function over a stream",
+            Expr::Placeholder(_) => "a parameter in a step",
+            Expr::ScalarFunction(function) if function.func.name() == "nextval" => "nextval in a step",
+            _ => return Ok(TreeNodeRecursion::Continue),
+        };
+        refused = Some(what);
+        Ok(TreeNodeRecursion::Stop)
+    })?;
+    refused.map_or(Ok(()), |what| Err(Error::unsupported(what)))
+}

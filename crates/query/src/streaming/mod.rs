@@ -1,0 +1,21 @@
+//! Streams in SQL: sources and topologies, from their statements to what runs.
+//!
+//! ```text
+//!   CREATE TOPOLOGY ─▶ steps ─▶ names: FROM a source ─▶ DataFusion's plan ─▶ operators ─▶ entresol_streams::Topology
+//!        │                                                                      │ expressions, sources
+//!        ▼
+//!   definitions: streams_sources, streams_topologies        started again when the database is opened
+//! ```
+//!
+//! A step is planned as a query over a relation that has the columns of its source, with the functions, types
+//! and coercions of any query; its nodes become operators. What cannot run on a stream is refused by name.
+
+pub(crate) mod connectors;
+pub(crate) mod definitions;
+pub(crate) mod expressions;
+pub(crate) mod names;
+pub(crate) mod operators;
+pub(crate) mod options;
+pub(crate) mod statements;
+pub(crate) mod steps;
+pub(crate) mod windows;

@@ -1,0 +1,191 @@
+//! Names in the FROM of a step: sources, streams of the topology, windows over them, changes of tables.
+//!
+//! | FROM | relation |
+//! | --- | --- |
+//! | `s` | source or stream, if there is one of the name, else a table |
+//! | `TUMBLE(s, time, INTERVAL '...')` | its columns, `window_start` and `window_end` |
+//! | `CHANGES(t) [FOR EACH {ROW | COMMIT}]` | rows that the topology writes into table `t`: each, or the last of each key at the commit |
+
+use crate::error::{Error, Result};
+use crate::parser::names::identifier;
+use crate::parser::text::tokens::is_word;
+use crate::parser::visit::walk_mut;
+use crate::schema_names::STREAMS_CATALOG;
+use crate::streaming::options::interval;
+use datafusion::sql::sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Statement, TableAlias,
+    TableFactor, Value as Literal, VisitorMut,
+};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// Schema of the relations in their catalog.
+pub(crate) const STREAMS_SCHEMA: &str = "public";
+/// Name by which the parser knows `CHANGES(t) FOR EACH ROW`.
+const CHANGES_EACH_ROW: &str = "changes_each_row";
+
+/// Relation that a step reads.
+#[derive(Debug, Clone)]
+pub(crate) enum Reference {
+    /// Source or stream of this name.
+    Named(String),
+    Tumble {
+        of: String,
+        time: String,
+        size: Duration,
+    },
+    Changes {
+        table: String,
+        each_row: bool,
+    },
+}
+
+/// Takes FOR EACH ROW and FOR EACH COMMIT behind CHANGES(...) out of the tokens of a step.
+pub(crate) fn take_triggers(tokens: &mut Vec<TokenWithSpan>) {
+    let is =
+        |token: Option<&TokenWithSpan>, word: &str| token.is_some_and(|token| is_word(&token.token, word));
+    let mut at = 0;
+    while at < tokens.len() {
+        let close =
+            tokens[at..].iter().position(|token| token.token == Token::RParen).map(|close| at + close);
+        if let Some(close) = close.filter(|_| is(tokens.get(at), "changes"))
+            && is(tokens.get(close + 1), "for")
+            && is(tokens.get(close + 2), "each")
+        {
+            let each_row = is(tokens.get(close + 3), "row");
+            if each_row || is(tokens.get(close + 3), "commit") {
+                tokens.drain(close + 1..close + 4);
+            }
+            if each_row {
+                tokens[at].token = Token::make_word(CHANGES_EACH_ROW, None);
+            }
+        }
+        at += 1;
+    }
+}
+
+/// Replaces the streams in a statement's FROMs by relations of [`STREAMS_CATALOG`]; returns them by name.
+/// `is_stream` knows the names of sources and streams.
+pub(crate) fn resolve(
+    statement: &mut Statement,
+    is_stream: impl FnMut(&str) -> bool,
+) -> Result<BTreeMap<String, Reference>> {
+    let mut names = Names { is_stream, found: BTreeMap::new() };
+    match walk_mut(statement, &mut names) {
+        ControlFlow::Continue(()) => Ok(names.found),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Names<F> {
+    is_stream: F,
+    found: BTreeMap<String, Reference>,
+}
+
+impl<F: FnMut(&str) -> bool> VisitorMut for Names<F> {
+    type Break = Error;
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        match self.replace(factor) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+}
+
+impl<F: FnMut(&str) -> bool> Names<F> {
+    fn replace(&mut self, factor: &mut TableFactor) -> Result<()> {
+        let TableFactor::Table { name, alias, args, .. } = factor else { return Ok(()) };
+        let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else { return Ok(()) };
+        let called = identifier(ident);
+        let (reference, shown) = match args {
+            None if (self.is_stream)(&called) => (Reference::Named(called.clone()), called),
+            None => return Ok(()),
+            Some(args) => match self.function(&called, &args.args)? {
+                Some(found) => found,
+                None => return Ok(()),
+            },
+        };
+        let relation = match &reference {
+            Reference::Named(name) => name.clone(),
+            _ => format!("{shown} {}", self.found.len()),
+        };
+        let part = |name: &str| ObjectNamePart::Identifier(Ident::with_quote('"', name));
+        *name = ObjectName(vec![part(STREAMS_CATALOG), part(STREAMS_SCHEMA), part(&relation)]);
+        *args = None;
+        alias.get_or_insert_with(|| TableAlias {
+            explicit: false,
+            name: Ident::with_quote('"', &shown),
+            columns: Vec::new(),
+            at: None,
+        });
+        self.found.insert(relation, reference);
+        Ok(())
+    }
+
+    /// Relation of a function in FROM, and the name that it has without an alias.
+    fn function(&mut self, called: &str, args: &[FunctionArg]) -> Result<Option<(Reference, String)>> {
+        let args: Vec<&Expr> = args
+            .iter()
+            .filter_map(|arg| match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
+                _ => None,
+            })
+            .collect();
+        match called {
+            "tumble" => {
+                let [Expr::Identifier(of), Expr::Identifier(time), size] = args.as_slice() else {
+                    return Err(wrong("TUMBLE(stream, time column, INTERVAL '...')"));
+                };
+                let (of, time) = (identifier(of), identifier(time));
+                if !(self.is_stream)(&of) {
+                    return Err(Error::coded("42P01", format!("source or stream \"{of}\" does not exist")));
+                }
+                let size = interval_of(size).ok_or_else(|| wrong("TUMBLE(…, INTERVAL '...')"))?;
+                let size = interval("TUMBLE", &size)?;
+                if size.as_micros() == 0 {
+                    return Err(Error::coded("22023", "the size of a window must be at least a microsecond"));
+                }
+                Ok(Some((Reference::Tumble { of: of.clone(), time, size }, of)))
+            }
+            "changes" | CHANGES_EACH_ROW => {
+                let [Expr::Identifier(table)] = args.as_slice() else { return Err(wrong("CHANGES(table)")) };
+                let (table, each_row) = (identifier(table), called == CHANGES_EACH_ROW);
+                Ok(Some((Reference::Changes { table: table.clone(), each_row }, table)))
+            }
+            "hop" | "session" | "cumulate" => {
+                Err(Error::unsupported(format!("{} windows", called.to_uppercase())))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+fn wrong(expected: &str) -> Error {
+    Error::Syntax(format!("syntax error: expected {expected}"))
+}
+
+/// Text of an interval: a literal, as it was written or with its unit.
+pub(crate) fn interval_of(expr: &Expr) -> Option<String> {
+    let text = |expr: &Expr| match expr {
+        Expr::Value(value) => match &value.value {
+            Literal::SingleQuotedString(text) => Some(text.clone()),
+            Literal::Number(number, _) => Some(number.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    match expr {
+        Expr::Interval(interval) => {
+            let amount = text(&interval.value)?;
+            Some(match &interval.leading_field {
+                Some(field) => format!("{amount} {field}"),
+                None => amount,
+            })
+        }
+        Expr::Nested(inner) => interval_of(inner),
+        other => text(other),
+    }
+}

@@ -1,0 +1,343 @@
+//! Plans of steps as operators: each node of a plan becomes an operator of a topology, or is refused by name.
+
+use crate::dml::assignment;
+use crate::error::{Error, Result};
+use crate::postgres::time_zones::Zone;
+use crate::postgres::types::column_type;
+use crate::schema_names::STREAMS_CATALOG;
+use crate::streaming::connectors::EventTime;
+use crate::streaming::expressions::Columns;
+use crate::streaming::names::Reference;
+use crate::streaming::steps::{PlannedStep, PlannedTopology, Target};
+use crate::streaming::windows::{Windows, tumble};
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, Projection, TableScan};
+use entresol_streams::{ColumnExpression, Expression, JoinKind, Stream, ToTable, TopologyBuilder, Trigger};
+use entresol_tables::{Catalog, Column, Table, arrow_type};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Stream with what is known of its times.
+#[derive(Clone)]
+pub(crate) struct Flow {
+    pub(crate) stream: Stream,
+    pub(crate) windows: Option<Windows>,
+    pub(crate) event_time: Option<EventTime>,
+}
+
+/// Column of a projection, and its expression.
+pub(crate) type Computed = (Column, Box<dyn Expression>);
+
+/// Types of the arrays of columns.
+pub(crate) fn storage(columns: &[Column]) -> Vec<ArrowType> {
+    columns.iter().map(|column| arrow_type(column.data_type, "UTC")).collect()
+}
+
+pub(crate) struct Translator<'t> {
+    pub(crate) topology: &'t str,
+    pub(crate) catalog: &'t Catalog,
+    pub(crate) builder: &'t TopologyBuilder,
+    pub(crate) planned: &'t PlannedTopology,
+    flows: BTreeMap<String, Flow>,
+    /// Number of state tables so far.
+    states: usize,
+    /// References of the current step.
+    step: Option<&'t PlannedStep>,
+}
+
+/// Adds the operators of all steps to a topology.
+pub(crate) fn translate(
+    topology: &str,
+    catalog: &Catalog,
+    builder: &TopologyBuilder,
+    planned: &PlannedTopology,
+) -> Result<()> {
+    let flows = BTreeMap::new();
+    let mut translator = Translator { topology, catalog, builder, planned, flows, states: 0, step: None };
+    planned.steps.iter().try_for_each(|step| translator.step(step))
+}
+
+impl<'t> Translator<'t> {
+    fn step(&mut self, step: &'t PlannedStep) -> Result<()> {
+        self.step = Some(step);
+        let flow = self.node(&step.plan)?;
+        match &step.target {
+            Target::Stream(name) => {
+                self.flows.insert(name.clone(), flow);
+            }
+            Target::Insert { table, columns, upserts } => {
+                insert(&flow, table, columns, *upserts);
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, plan: &LogicalPlan) -> Result<Flow> {
+        match plan {
+            LogicalPlan::TableScan(scan) => self.scan(scan),
+            LogicalPlan::SubqueryAlias(alias) => self.node(&alias.input),
+            LogicalPlan::Filter(filter) => {
+                let flow = self.node(&filter.input)?;
+                self.filter(flow, &filter.input, &filter.predicate)
+            }
+            LogicalPlan::Projection(projection) => self.project(projection),
+            LogicalPlan::Aggregate(aggregate) => {
+                let flow = self.node(&aggregate.input)?;
+                let state_table = self.state_table();
+                self.aggregate(&flow, aggregate, &state_table)
+            }
+            LogicalPlan::Join(join) => self.join(join),
+            LogicalPlan::Union(union) => {
+                let mut inputs = union.inputs.iter();
+                let mut all: Option<Stream> = None;
+                for input in inputs.by_ref() {
+                    let flow = self.node(input)?;
+                    let stream = named(&flow.stream, plan)?;
+                    all = Some(match all {
+                        Some(all) => all.union(&stream),
+                        None => stream,
+                    });
+                }
+                let stream = all.ok_or_else(|| Error::Internal("a union of nothing".to_owned()))?;
+                Ok(Flow { stream, windows: None, event_time: None })
+            }
+            LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => {
+                Err(Error::unsupported("ORDER BY and LIMIT of a stream without end"))
+            }
+            LogicalPlan::Distinct(_) => Err(Error::unsupported("DISTINCT of a stream without end")),
+            LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => {
+                Err(Error::unsupported("a step that reads no source or stream"))
+            }
+            other => {
+                let text = other.display().to_string();
+                Err(Error::unsupported(format!("a step with {text}")))
+            }
+        }
+    }
+
+    /// Table of the open windows of the next aggregate.
+    fn state_table(&mut self) -> String {
+        self.states += 1;
+        let named = self.step.and_then(|step| step.state_table.clone());
+        named.unwrap_or_else(|| match self.states {
+            1 => format!("{}_open", self.topology),
+            number => format!("{}_open_{number}", self.topology),
+        })
+    }
+
+    fn scan(&mut self, scan: &TableScan) -> Result<Flow> {
+        if scan.table_name.catalog() != Some(STREAMS_CATALOG) {
+            return Err(Error::unsupported(format!(
+                "table {} in the FROM of a step: reading it triggers nothing; join it with a stream by its key, or read CHANGES({})",
+                scan.table_name.table(),
+                scan.table_name.table()
+            )));
+        }
+        let reference = self.step.and_then(|step| step.references.get(scan.table_name.table()));
+        let reference =
+            reference.ok_or_else(|| Error::Internal(format!("{} is no stream", scan.table_name)))?;
+        match reference {
+            Reference::Named(name) => self.named_flow(name),
+            Reference::Changes { table, each_row } => {
+                let trigger = if *each_row { Trigger::EachTuple } else { Trigger::OnCommit };
+                Ok(Flow { stream: self.builder.to_stream(table, trigger), windows: None, event_time: None })
+            }
+            Reference::Tumble { of, time, size } => {
+                let flow = self.named_flow(of)?;
+                let column = flow.stream.column(time);
+                let column = column
+                    .ok_or_else(|| Error::coded("42703", format!("column \"{time}\" does not exist")))?;
+                let (lateness, future_limit) = match (flow.event_time, flow.windows) {
+                    (Some(at), _) if at.column == column => (at.lateness, at.future_limit),
+                    (_, Some(windows)) if windows.start == column => (Duration::ZERO, windows.future_limit),
+                    _ => {
+                        return Err(Error::unsupported(format!(
+                            "windows over \"{time}\" of \"{of}\", which has no watermark: declare WATERMARK FOR {time} AS … in CREATE SOURCE"
+                        )));
+                    }
+                };
+                let windows =
+                    Windows { time: column, start: 0, end: None, size: *size, lateness, future_limit };
+                Ok(tumble(&flow, column, windows))
+            }
+        }
+    }
+
+    /// Stream of this name; a source is attached when it is read first.
+    fn named_flow(&mut self, name: &str) -> Result<Flow> {
+        if let Some(flow) = self.flows.get(name) {
+            return Ok(flow.clone());
+        }
+        let source = self.planned.sources.get(name);
+        let source = source.ok_or_else(|| Error::Internal(format!("{name} is no source")))?;
+        let mut stream = self.builder.source(name, source.source());
+        if let Some(at) = source.event_time {
+            stream = stream.event_time(&source.columns[at.column].name);
+        }
+        if let Some(table) = &source.rejects {
+            stream = stream.rejects_into(table);
+        }
+        let flow = Flow { stream, windows: None, event_time: source.event_time };
+        self.flows.insert(name.to_owned(), flow.clone());
+        Ok(flow)
+    }
+
+    fn filter(&self, flow: Flow, input: &LogicalPlan, predicate: &Expr) -> Result<Flow> {
+        let stored = storage(flow.stream.columns());
+        let columns = Columns { planned: input.schema(), stored: &stored };
+        let predicate = columns.expression(&self.planned.state, predicate, &ArrowType::Boolean)?;
+        Ok(Flow { stream: flow.stream.filter_by(predicate), ..flow })
+    }
+
+    fn project(&mut self, projection: &Projection) -> Result<Flow> {
+        let flow = self.node(&projection.input)?;
+        let stored = storage(flow.stream.columns());
+        let columns = Columns { planned: projection.input.schema(), stored: &stored };
+        let mut projected: Vec<Computed> = Vec::new();
+        // Where each column of the input has gone.
+        let mut places: BTreeMap<usize, usize> = BTreeMap::new();
+        for (expr, field) in projection.expr.iter().zip(projection.schema.fields()) {
+            if let Some(index) = plain_column(expr, &columns) {
+                places.entry(index).or_insert(projected.len());
+                let column = Column { name: field.name().clone(), ..flow.stream.columns()[index].clone() };
+                projected.push((column, Box::new(ColumnExpression(index))));
+                continue;
+            }
+            let data_type = column_type(field.data_type()).ok_or_else(|| {
+                let (name, found) = (field.name(), field.data_type());
+                Error::unsupported(format!("column \"{name}\" of type {found} in a stream"))
+            })?;
+            let column = Column::new(field.name().clone(), data_type);
+            let result = arrow_type(data_type, "UTC");
+            projected.push((column, Box::new(columns.expression(&self.planned.state, expr, &result)?)));
+        }
+        let place = |index: usize| places.get(&index).copied();
+        let windows = flow.windows.and_then(|windows| {
+            let (time, start) = (place(windows.time)?, place(windows.start)?);
+            Some(Windows { time, start, end: windows.end.and_then(place), ..windows })
+        });
+        let event_time = flow.event_time.and_then(|at| Some(EventTime { column: place(at.column)?, ..at }));
+        Ok(Flow { stream: flow.stream.project(projected), windows, event_time })
+    }
+
+    /// Join of a stream with a table by its key.
+    fn join(&mut self, join: &Join) -> Result<Flow> {
+        let kind = match join.join_type {
+            JoinType::Inner => JoinKind::Inner,
+            JoinType::Left => JoinKind::Left,
+            other => return Err(Error::unsupported(format!("{other} JOIN in a step"))),
+        };
+        let by_key =
+            "a join in a step, other than of a stream with a table ON all columns of the table's key";
+        let table = table_of(&join.right).ok_or_else(|| Error::unsupported(by_key))?;
+        let table = self.catalog.table(&table)?;
+        let schema = table.schema();
+        let flow = self.node(&join.left)?;
+        let left = flow.stream.columns().to_vec();
+        let stored = storage(&left);
+        let columns = Columns { planned: join.left.schema(), stored: &stored };
+        let mut read: Vec<Computed> = Vec::new();
+        for (at, column) in left.iter().enumerate() {
+            let column = Column { name: format!("left_{at}"), ..column.clone() };
+            read.push((column, Box::new(ColumnExpression(at))));
+        }
+        let mut on = Vec::new();
+        for &key in schema.key() {
+            let key = &schema.columns()[key];
+            let is_key = |expr: &Expr| matches!(expr, Expr::Column(column) if column.name == key.name);
+            let found = join.on.iter().find(|(_, right)| is_key(right));
+            let (left, _) = found.ok_or_else(|| Error::unsupported(by_key))?;
+            let name = format!("key_{}", key.name);
+            let column = Column { name: name.clone(), nullable: true, ..key.clone() };
+            let expression =
+                columns.expression(&self.planned.state, left, &arrow_type(key.data_type, "UTC"))?;
+            read.push((column, Box::new(expression)));
+            on.push(name);
+        }
+        if join.on.len() != on.len() {
+            return Err(Error::unsupported(by_key));
+        }
+        let on: Vec<&str> = on.iter().map(String::as_str).collect();
+        let joined = flow.stream.project(read).lookup_join_all(table.name(), &on, kind);
+        let right = left.len() + on.len();
+        let both = (0..left.len()).chain(right..joined.columns().len());
+        let fields = join.schema.fields();
+        if fields.len() != joined.columns().len() - on.len() {
+            return Err(Error::unsupported(by_key));
+        }
+        let projected = both.zip(fields).map(|(from, field)| {
+            let column = Column { name: field.name().clone(), ..joined.columns()[from].clone() };
+            let expression: Box<dyn Expression> = Box::new(ColumnExpression(from));
+            (column, expression)
+        });
+        let joined = Flow { stream: joined.project(projected.collect()), ..flow };
+        match &join.filter {
+            None => Ok(joined),
+            Some(filter) if kind == JoinKind::Inner => {
+                let stored = storage(joined.stream.columns());
+                let columns = Columns { planned: &join.schema, stored: &stored };
+                let filter = columns.expression(&self.planned.state, filter, &ArrowType::Boolean)?;
+                Ok(Flow { stream: joined.stream.filter_by(filter), ..joined })
+            }
+            Some(_) => Err(Error::unsupported("a LEFT JOIN in a step ON more than the table's key")),
+        }
+    }
+}
+
+/// Column that an expression is, without a change of type.
+fn plain_column(expr: &Expr, columns: &Columns<'_>) -> Option<usize> {
+    match expr {
+        Expr::Column(column) => columns.planned.index_of_column(column).ok(),
+        Expr::Alias(alias) => plain_column(&alias.expr, columns),
+        _ => None,
+    }
+}
+
+/// Table that a side of a join reads, all of it.
+fn table_of(plan: &LogicalPlan) -> Option<String> {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => table_of(&alias.input),
+        LogicalPlan::TableScan(scan) if scan.table_name.catalog() != Some(STREAMS_CATALOG) => {
+            Some(scan.table_name.table().to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Stream with the names and types of a plan.
+fn named(stream: &Stream, plan: &LogicalPlan) -> Result<Stream> {
+    let mut projected: Vec<Computed> = Vec::new();
+    for (at, field) in plan.schema().fields().iter().enumerate() {
+        let data_type = column_type(field.data_type()).ok_or_else(|| {
+            Error::unsupported(format!("a column of type {} in a stream", field.data_type()))
+        })?;
+        let wanted = arrow_type(data_type, "UTC");
+        let cast = move |rows: &RecordBatch| -> Result<ArrayRef, String> {
+            let cast = datafusion::arrow::compute::cast(rows.column(at), &wanted);
+            cast.map_err(|error| error.to_string())
+        };
+        projected.push((Column::new(field.name().clone(), data_type), Box::new(cast)));
+    }
+    Ok(stream.project(projected))
+}
+
+/// Writes a stream into a table.
+fn insert(flow: &Flow, table: &Arc<Table>, columns: &[usize], upserts: bool) {
+    let visible = table.schema().visible_columns();
+    let projected = columns.iter().enumerate().map(|(from, &to)| {
+        let column = visible[to].clone();
+        let (name, assigned) = (table.name().to_owned(), column.clone());
+        let expression = move |rows: &RecordBatch| -> Result<ArrayRef, String> {
+            let array = assignment::array(&name, &assigned, rows.column(from), &Zone::utc());
+            array.map_err(|error| error.to_string())
+        };
+        let expression: Box<dyn Expression> = Box::new(expression);
+        // The table checks NULLs, and says which column.
+        (Column { nullable: true, ..column }, expression)
+    });
+    let rows = flow.stream.project(projected.collect());
+    let target = if upserts { ToTable::upsert(table.name()) } else { ToTable::insert(table.name()) };
+    rows.to_table(target);
+}

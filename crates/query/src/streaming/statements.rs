@@ -1,0 +1,278 @@
+//! CREATE, ALTER and DROP of sources and topologies; the start of all topologies when a database is opened.
+//!
+//! A topology is planned and built before its statement is stored: what is refused leaves nothing behind. It
+//! is stored before it starts: what has written rows is there after a crash. DROP removes the statement first
+//! and the state last: a crash in between leaves tables that nothing writes any more.
+
+use crate::error::{Error, Result};
+use crate::parser::command::Command;
+use crate::parser::own::streaming::{CommitBoundary, CreateSource, CreateTopology, StreamingStatement};
+use crate::parser::statement::parse_one;
+use crate::schema_names::STREAMS_CATALOG;
+use crate::session::commit::blocking;
+use crate::session::core::SessionCore;
+use crate::session::result::StatementResult;
+use crate::session::topologies::Topologies;
+use crate::streaming::connectors::SourceDefinition;
+use crate::streaming::definitions::{self, StoredTopology};
+use crate::streaming::names::Reference;
+use crate::streaming::operators::translate;
+use crate::streaming::options::{StreamOptions, interval, invalid};
+use crate::streaming::steps::{self, PlannedTopology, Target};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::LogicalPlan;
+use entresol_memory::Durability;
+use entresol_streams::{Boundary, Error as StreamError, Merge, OnError, Topology, TopologyBuilder};
+use entresol_tables::Catalog;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Boundary of topologies without COMMIT.
+const ROWS_DEFAULT: usize = 1000;
+const INTERVAL_DEFAULT: Duration = Duration::from_millis(100);
+/// Rows of a transaction that is ended by its interval alone.
+const ROWS_OF_INTERVAL: usize = 1 << 20;
+
+/// Runs a statement of streams.
+pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -> Result<StatementResult> {
+    let verb = statement.verb();
+    match statement {
+        StreamingStatement::CreateSource(create) => create_source(session, create).await?,
+        StreamingStatement::DropSource { name, if_exists } => {
+            drop_source(session, name, *if_exists).await?;
+        }
+        StreamingStatement::CreateTopology(create) => create_topology(session, create).await?,
+        StreamingStatement::AlterTopology { name, pauses } => alter(session, name, *pauses).await?,
+        StreamingStatement::DropTopology { name, if_exists } => {
+            drop_topology(session, name, *if_exists).await?;
+        }
+    }
+    Ok(StatementResult::Done { verb })
+}
+
+async fn create_source(session: &SessionCore, create: &CreateSource) -> Result<()> {
+    SourceDefinition::new(create)?;
+    let (catalog, name, text) = (Arc::clone(&session.catalog), create.name.clone(), create.text.clone());
+    if definitions::source(&catalog, &name)?.is_some() {
+        if create.if_not_exists {
+            return Ok(());
+        }
+        return Err(Error::coded("42710", format!("source \"{name}\" already exists")));
+    }
+    if let Some(kind) = catalog.relation_kind(&name) {
+        return Err(Error::coded("42P07", format!("{kind} \"{name}\" already exists")));
+    }
+    blocking(move || definitions::put_source(&catalog, &name, &text)).await?
+}
+
+async fn drop_source(session: &SessionCore, name: &str, if_exists: bool) -> Result<()> {
+    let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
+    if definitions::source(&catalog, &name)?.is_none() {
+        if if_exists {
+            return Ok(());
+        }
+        return Err(Error::coded("42704", format!("source \"{name}\" does not exist")));
+    }
+    if let Some(user) = session.options.topologies.user_of(&name) {
+        let message = format!("cannot drop source \"{name}\" because topology \"{user}\" reads it");
+        return Err(Error::coded("2BP01", message));
+    }
+    blocking(move || definitions::remove_source(&catalog, &name)).await?
+}
+
+async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Result<()> {
+    let topologies = &session.options.topologies;
+    if topologies.has(&create.name) {
+        if create.if_not_exists {
+            return Ok(());
+        }
+        return Err(Error::coded("42710", format!("topology \"{}\" already exists", create.name)));
+    }
+    start(session, create, true).await
+}
+
+/// Plans, builds and starts a topology; stores its statement before that if it is new.
+async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> Result<()> {
+    let planned = steps::plan(session, create).await?;
+    let relations = relations_of(&planned);
+    let (catalog, create, durability) = (Arc::clone(&session.catalog), create.clone(), session.durability);
+    let topologies = session.options.topologies.clone();
+    blocking(move || {
+        let topology = build(&catalog, &create, &planned, durability)?;
+        if is_new {
+            let stored =
+                StoredTopology { name: create.name.clone(), text: create.text.clone(), is_paused: false };
+            definitions::put_topology(&catalog, &stored)?;
+        }
+        topologies.start(&create.name, topology, relations).map_err(stream_error)
+    })
+    .await?
+}
+
+fn build(
+    catalog: &Arc<Catalog>,
+    create: &CreateTopology,
+    planned: &PlannedTopology,
+    durability: Durability,
+) -> Result<Topology> {
+    let mut options = StreamOptions::new(format!("topology \"{}\"", create.name), &create.options);
+    let durability = match options.take("durability") {
+        None => durability,
+        Some(text) => text.parse().map_err(|_| invalid("durability", &text))?,
+    };
+    let merge = match options.take("merge").as_deref() {
+        None | Some("arrival") => Merge::RoundRobin,
+        Some("event_time") => Merge::EventTime,
+        Some(other) => return Err(invalid("merge", other)),
+    };
+    options.end()?;
+    let on_error = if create.aborts_on_error { OnError::Abort } else { OnError::Stop };
+    let builder =
+        Topology::builder(&create.name, catalog).durability(durability).on_error(on_error).merge(merge);
+    let builder = bounded(builder, &create.boundaries)?;
+    translate(&create.name, catalog, &builder, planned)?;
+    builder.build().map_err(stream_error)
+}
+
+/// Sets the boundary of the transactions.
+fn bounded(builder: TopologyBuilder, boundaries: &[CommitBoundary]) -> Result<TopologyBuilder> {
+    if boundaries.is_empty() {
+        return Ok(builder.boundary(Boundary::Every(ROWS_DEFAULT)).commit_interval(INTERVAL_DEFAULT));
+    }
+    let (mut boundary, mut commit_interval) = (None, None);
+    for clause in boundaries {
+        let wanted = match clause {
+            CommitBoundary::Interval(text) => {
+                commit_interval = Some(interval("COMMIT EVERY", text)?);
+                continue;
+            }
+            CommitBoundary::EachRow => Boundary::EachTuple,
+            CommitBoundary::Rows(rows) => Boundary::Every(*rows),
+            CommitBoundary::WindowClose => Boundary::PerWindow,
+            CommitBoundary::Source => Boundary::Punctuated,
+        };
+        if boundary.replace(wanted).is_some() {
+            return Err(Error::unsupported("COMMIT boundaries other than one, OR EVERY interval"));
+        }
+    }
+    let builder = builder.boundary(boundary.unwrap_or(Boundary::Every(ROWS_OF_INTERVAL)));
+    Ok(match commit_interval {
+        Some(commit_interval) => builder.commit_interval(commit_interval),
+        None => builder,
+    })
+}
+
+/// Sources and tables that a topology reads and writes.
+fn relations_of(planned: &PlannedTopology) -> Vec<String> {
+    let mut relations: Vec<String> = planned.sources.keys().cloned().collect();
+    relations.extend(planned.sources.values().filter_map(|source| source.rejects.clone()));
+    for step in &planned.steps {
+        if let Target::Insert { table, .. } = &step.target {
+            relations.push(table.name().to_owned());
+        }
+        relations.extend(step.references.values().filter_map(|reference| match reference {
+            Reference::Changes { table, .. } => Some(table.clone()),
+            _ => None,
+        }));
+        // The visitor fails never.
+        let _ = step.plan.apply(|node| {
+            if let LogicalPlan::TableScan(scan) = node
+                && scan.table_name.catalog() != Some(STREAMS_CATALOG)
+            {
+                relations.push(scan.table_name.table().to_owned());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+    }
+    relations.sort_unstable();
+    relations.dedup();
+    relations
+}
+
+async fn alter(session: &SessionCore, name: &str, pauses: bool) -> Result<()> {
+    let mut stored = stored(session, name)?;
+    let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
+    if pauses {
+        let name = name.to_owned();
+        return blocking(move || {
+            stored.is_paused = true;
+            definitions::put_topology(&catalog, &stored)?;
+            topologies.pause(&name);
+            Ok(())
+        })
+        .await?;
+    }
+    if topologies.is_running(name) {
+        return Ok(());
+    }
+    let create = parse(&stored.text)?;
+    start(session, &create, false).await?;
+    stored.is_paused = false;
+    blocking(move || definitions::put_topology(&catalog, &stored)).await?
+}
+
+async fn drop_topology(session: &SessionCore, name: &str, if_exists: bool) -> Result<()> {
+    match stored(session, name) {
+        Err(_) if if_exists => return Ok(()),
+        stored => stored?,
+    };
+    let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
+    let name = name.to_owned();
+    blocking(move || {
+        topologies.pause(&name);
+        definitions::remove_topology(&catalog, &name)?;
+        entresol_streams::remove_state(&catalog, &name).map_err(stream_error)?;
+        topologies.remove(&name);
+        Ok(())
+    })
+    .await?
+}
+
+fn stored(session: &SessionCore, name: &str) -> Result<StoredTopology> {
+    let mut all = definitions::topologies(&session.catalog)?.into_iter();
+    let found = all.find(|stored| stored.name == name);
+    found.ok_or_else(|| Error::coded("42704", format!("topology \"{name}\" does not exist")))
+}
+
+fn parse(text: &str) -> Result<CreateTopology> {
+    match parse_one(text)? {
+        Some(Command::Streaming(statement)) => match *statement {
+            StreamingStatement::CreateTopology(create) => Ok(*create),
+            _ => Err(Error::Internal(format!("{text} is no topology"))),
+        },
+        _ => Err(Error::Internal(format!("{text} is no topology"))),
+    }
+}
+
+/// Starts the topologies of a database that is opened, those that are paused apart. One that cannot start is
+/// shown as failed, with the reason.
+pub(crate) async fn start_all(session: &SessionCore) -> Result<()> {
+    let topologies = &session.options.topologies;
+    for stored in definitions::topologies(&session.catalog)? {
+        if let Err(error) = start_stored(session, topologies, &stored).await {
+            tracing::error!(topology = stored.name, %error, "a topology cannot start");
+            topologies.note(&stored.name, Some(error.to_string()), Vec::new());
+        }
+    }
+    Ok(())
+}
+
+async fn start_stored(session: &SessionCore, topologies: &Topologies, stored: &StoredTopology) -> Result<()> {
+    let create = parse(&stored.text)?;
+    if !stored.is_paused {
+        return start(session, &create, false).await;
+    }
+    let planned = steps::plan(session, &create).await?;
+    topologies.note(&stored.name, None, relations_of(&planned));
+    Ok(())
+}
+
+/// Error of the streams as one of a statement.
+fn stream_error(error: StreamError) -> Error {
+    match error {
+        StreamError::Tables(error) => error.into(),
+        StreamError::Transactions(error) => error.into(),
+        StreamError::Io { .. } | StreamError::File { .. } => Error::coded("58030", error.to_string()),
+        error => Error::coded("22023", error.to_string()),
+    }
+}

@@ -1,0 +1,413 @@
+//! Steps of a topology: from their tokens to plans and targets.
+
+use crate::dml::assignment;
+use crate::error::{Error, Result};
+use crate::parser::names::{identifier, table_name};
+use crate::parser::own::streaming::{CreateTopology, StreamingStatement, options_of, parenthesised};
+use crate::parser::statement::{self, statement_of};
+use crate::parser::text::tokens::is_word;
+use crate::planner::query::logical_plan;
+use crate::postgres::types::column_type;
+use crate::schema_names::{CATALOG, STREAMS_CATALOG};
+use crate::session::core::SessionCore;
+use crate::streaming::connectors::SourceDefinition;
+use crate::streaming::definitions;
+use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
+use crate::streaming::options::StreamOptions;
+use crate::streaming::windows::{WINDOW_END, WINDOW_START};
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
+    MemorySchemaProvider, SchemaProvider,
+};
+use datafusion::datasource::MemTable;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::Optimizer;
+use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{
+    Assignment, AssignmentTarget, ConflictTarget, Expr, Insert, OnConflictAction, OnInsert, Statement,
+    TableObject,
+};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use entresol_tables::{Column, DataType, Table, arrow_schema};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Topology whose steps are planned.
+pub(crate) struct PlannedTopology {
+    pub(crate) state: SessionState,
+    pub(crate) sources: BTreeMap<String, SourceDefinition>,
+    pub(crate) steps: Vec<PlannedStep>,
+}
+
+pub(crate) struct PlannedStep {
+    pub(crate) target: Target,
+    pub(crate) plan: LogicalPlan,
+    /// Relations of the streams' catalog that the plan reads.
+    pub(crate) references: BTreeMap<String, Reference>,
+    /// Table of the open windows, if it was named.
+    pub(crate) state_table: Option<String>,
+}
+
+pub(crate) enum Target {
+    /// Stream that later steps read.
+    Stream(String),
+    Insert {
+        table: Arc<Table>,
+        /// Visible column of the table for each column of the query.
+        columns: Vec<usize>,
+        /// True if rows with the key of another replace it.
+        upserts: bool,
+    },
+}
+
+/// Text of a step, and what stands around its query.
+struct StepText {
+    statement: EngineStatement,
+    stream: Option<String>,
+    state_table: Option<String>,
+}
+
+/// Plans the steps of a topology.
+pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Result<PlannedTopology> {
+    let mut planner = Planner::new(session)?;
+    let mut steps = Vec::with_capacity(create.steps.len());
+    for tokens in &create.steps {
+        steps.push(planner.step(tokens.clone()).await?);
+    }
+    Ok(PlannedTopology { state: planner.context.state(), sources: planner.sources, steps })
+}
+
+struct Planner<'s> {
+    session: &'s SessionCore,
+    context: SessionContext,
+    relations: Arc<MemorySchemaProvider>,
+    sources: BTreeMap<String, SourceDefinition>,
+    /// Columns of the streams so far.
+    streams: BTreeMap<String, Vec<Column>>,
+}
+
+impl Planner<'_> {
+    fn new(session: &SessionCore) -> Result<Planner<'_>> {
+        let state = session.context.state();
+        let own = state.catalog_list().catalog(CATALOG);
+        let own = own.ok_or_else(|| Error::Internal("a session has no catalog".to_owned()))?;
+        let relations = Arc::new(MemorySchemaProvider::new());
+        let streams = MemoryCatalogProvider::new();
+        streams.register_schema(STREAMS_SCHEMA, Arc::clone(&relations) as Arc<dyn SchemaProvider>)?;
+        let list = MemoryCatalogProviderList::new();
+        list.register_catalog(CATALOG.to_owned(), own);
+        list.register_catalog(STREAMS_CATALOG.to_owned(), Arc::new(streams));
+        let context = SessionContext::new_with_state(state);
+        context.register_catalog_list(Arc::new(list));
+        Ok(Planner { session, context, relations, sources: BTreeMap::new(), streams: BTreeMap::new() })
+    }
+
+    async fn step(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
+        let StepText { mut statement, stream, state_table } = parse_step(tokens)?;
+        let Some(tree) = statement::inner_mut(&mut statement) else {
+            return Err(Error::unsupported("a step that is no statement"));
+        };
+        let catalog = Arc::clone(&self.session.catalog);
+        let mut failed = None;
+        let references = resolve(tree, |name| {
+            self.streams.contains_key(name) || {
+                let known = self.source(name);
+                known.unwrap_or_else(|error| {
+                    failed.get_or_insert(error);
+                    false
+                })
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for (relation, reference) in &references {
+            self.register(relation, reference)?;
+        }
+        let (query, target) = match (tree, stream) {
+            (Statement::Query(query), Some(name)) => (query.clone(), Target::Stream(name)),
+            (Statement::Insert(insert), None) => {
+                let (table, columns, upserts) = insert_target(&catalog.table(&into(insert)?)?, insert)?;
+                let query = insert.source.clone();
+                let query = query.ok_or_else(|| Error::unsupported("INSERT without a query in a step"))?;
+                (query, Target::Insert { table, columns, upserts })
+            }
+            (other, _) => {
+                let text: String = other.to_string().chars().take(60).collect();
+                return Err(Error::unsupported(format!("step {text}")));
+            }
+        };
+        let state = self.context.state();
+        let plan = logical_plan(self.session, &state, statement::query_statement(query)).await?;
+        let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+        // None of the other rules: they may assume that a query ends.
+        let rules = Optimizer::with_rules(vec![Arc::new(ExtractEquijoinPredicate::new())]);
+        let plan = rules.optimize(plan, &state, |_, _| {})?;
+        self.check_target(&target, &plan)?;
+        if let Target::Stream(name) = &target {
+            self.streams.insert(name.clone(), columns_of(name, &plan)?);
+        }
+        Ok(PlannedStep { target, plan, references, state_table })
+    }
+
+    /// Returns true if there is a source of this name, whose definition is read.
+    fn source(&mut self, name: &str) -> Result<bool> {
+        if self.sources.contains_key(name) {
+            return Ok(true);
+        }
+        let Some(text) = definitions::source(&self.session.catalog, name)? else { return Ok(false) };
+        self.sources.insert(name.to_owned(), parse_source(&text)?);
+        Ok(true)
+    }
+
+    /// Columns of a source or stream.
+    fn columns(&self, name: &str) -> Result<Vec<Column>> {
+        let source = self.sources.get(name).map(|source| source.columns.clone());
+        let columns = self.streams.get(name).cloned().or(source);
+        columns.ok_or_else(|| Error::coded("42P01", format!("source or stream \"{name}\" does not exist")))
+    }
+
+    /// Adds an empty table with the columns of a relation, for DataFusion to plan with.
+    fn register(&self, relation: &str, reference: &Reference) -> Result<()> {
+        let columns = match reference {
+            Reference::Named(name) => self.columns(name)?,
+            Reference::Tumble { of, time, .. } => {
+                let mut columns = self.columns(of)?;
+                let data_type = columns.iter().find(|column| column.name == *time);
+                let data_type = data_type.map(|column| column.data_type).ok_or_else(|| {
+                    Error::coded("42703", format!("column \"{time}\" of \"{of}\" does not exist"))
+                })?;
+                if !matches!(data_type, DataType::Timestamp | DataType::TimestampTz) {
+                    let message = format!("TUMBLE: column \"{time}\" is {data_type}, not a timestamp");
+                    return Err(Error::coded("42804", message));
+                }
+                for edge in [WINDOW_START, WINDOW_END] {
+                    columns.push(Column::new(edge, data_type).not_null());
+                }
+                columns
+            }
+            Reference::Changes { table, .. } => {
+                let table = self.session.catalog.table(table)?;
+                if table.schema().hidden_key() {
+                    let message = format!("CHANGES of table {}, which has no key", table.name());
+                    return Err(Error::unsupported(message));
+                }
+                table.schema().visible_columns().to_vec()
+            }
+        };
+        let table = MemTable::try_new(arrow_schema(&columns, "UTC"), vec![Vec::new()])?;
+        // Of an earlier step, it has the same columns.
+        self.relations.deregister_table(relation)?;
+        self.relations.register_table(relation.to_owned(), Arc::new(table))?;
+        Ok(())
+    }
+
+    /// Checks that the rows of a query can be assigned to their columns.
+    fn check_target(&self, target: &Target, plan: &LogicalPlan) -> Result<()> {
+        let Target::Insert { table, columns, .. } = target else { return Ok(()) };
+        let fields = plan.schema().fields();
+        if fields.len() != columns.len() {
+            let message = format!(
+                "INSERT INTO {} has {} columns, its query has {}",
+                table.name(),
+                columns.len(),
+                fields.len()
+            );
+            return Err(Error::coded("42601", message));
+        }
+        for (field, &column) in fields.iter().zip(columns) {
+            assignment::check(table.name(), &table.schema().columns()[column], field.data_type())?;
+        }
+        Ok(())
+    }
+}
+
+/// Columns of a stream, from the plan of its query.
+pub(crate) fn columns_of(name: &str, plan: &LogicalPlan) -> Result<Vec<Column>> {
+    let mut columns: Vec<Column> = Vec::new();
+    for field in plan.schema().fields() {
+        let data_type = column_type(field.data_type()).ok_or_else(|| {
+            let (column, found) = (field.name(), field.data_type());
+            Error::unsupported(format!("column \"{column}\" of stream \"{name}\" of type {found}"))
+        })?;
+        if columns.iter().any(|column| column.name == *field.name()) {
+            let message =
+                format!("column \"{}\" of stream \"{name}\" specified more than once", field.name());
+            return Err(Error::coded("42701", message));
+        }
+        let column = Column::new(field.name(), data_type);
+        columns.push(if field.is_nullable() { column } else { column.not_null() });
+    }
+    Ok(columns)
+}
+
+/// Parses the stored statement of a source.
+pub(crate) fn parse_source(text: &str) -> Result<SourceDefinition> {
+    use crate::parser::command::Command;
+    match statement::parse_one(text)? {
+        Some(Command::Streaming(statement)) => match *statement {
+            StreamingStatement::CreateSource(create) => SourceDefinition::new(&create),
+            _ => Err(Error::Internal(format!("{text} is no source"))),
+        },
+        _ => Err(Error::Internal(format!("{text} is no source"))),
+    }
+}
+
+fn into(insert: &Insert) -> Result<String> {
+    match &insert.table {
+        TableObject::TableName(name) => table_name(name),
+        _ => Err(Error::unsupported("INSERT INTO a function")),
+    }
+}
+
+/// Table of an INSERT, its columns in the order of the query's, and true if rows are replaced.
+fn insert_target(table: &Arc<Table>, insert: &Insert) -> Result<(Arc<Table>, Vec<usize>, bool)> {
+    if let Some(owner) = &table.definition().owner {
+        return Err(Error::coded("55000", format!("table {} is state of {owner}", table.name())));
+    }
+    if insert.returning.is_some() {
+        return Err(Error::unsupported("RETURNING in a step"));
+    }
+    let visible = table.schema().visible_columns();
+    let columns: Vec<usize> = if insert.columns.is_empty() {
+        (0..visible.len()).collect()
+    } else {
+        let mut columns = Vec::new();
+        for name in &insert.columns {
+            let name = crate::parser::names::column_name(name)?;
+            let at = visible.iter().position(|column| column.name == name).ok_or_else(|| {
+                let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name());
+                Error::coded("42703", message)
+            })?;
+            if columns.contains(&at) {
+                return Err(Error::coded("42701", format!("column \"{name}\" specified more than once")));
+            }
+            columns.push(at);
+        }
+        columns
+    };
+    let upserts = match &insert.on {
+        None => false,
+        Some(OnInsert::OnConflict(conflict)) => {
+            let key: Vec<&str> = table.schema().key_names().collect();
+            let on_key = match &conflict.conflict_target {
+                Some(ConflictTarget::Columns(names)) => {
+                    let names: Vec<String> = names.iter().map(identifier).collect();
+                    names.len() == key.len() && names.iter().all(|name| key.contains(&name.as_str()))
+                }
+                _ => false,
+            };
+            let OnConflictAction::DoUpdate(update) = &conflict.action else {
+                return Err(Error::unsupported("ON CONFLICT DO NOTHING in a step"));
+            };
+            let all_set = columns.len() == visible.len()
+                && visible.iter().all(|column| {
+                    key.contains(&column.name.as_str())
+                        || update.assignments.iter().any(|assignment| sets_excluded(assignment, &column.name))
+                });
+            if !on_key || update.selection.is_some() || !all_set {
+                return Err(Error::unsupported(
+                    "ON CONFLICT in a step other than (key) DO UPDATE SET every other column = EXCLUDED.column",
+                ));
+            }
+            true
+        }
+        Some(_) => return Err(Error::unsupported("ON DUPLICATE KEY")),
+    };
+    Ok((Arc::clone(table), columns, upserts))
+}
+
+/// Returns true for `column = EXCLUDED.column`.
+fn sets_excluded(assignment: &Assignment, column: &str) -> bool {
+    let AssignmentTarget::ColumnName(name) = &assignment.target else { return false };
+    let target = crate::parser::names::column_name(name).is_ok_and(|name| name == column);
+    let excluded = match &assignment.value {
+        Expr::CompoundIdentifier(parts) => {
+            matches!(parts.as_slice(), [table, name] if identifier(table) == "excluded" && identifier(name) == column)
+        }
+        _ => false,
+    };
+    target && excluded
+}
+
+/// Parses a step: its query or statement, without the clauses that only streams have.
+fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
+    take_triggers(&mut tokens);
+    take_clauses(&mut tokens)?;
+    let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
+    if is(0, "merge") {
+        return Err(Error::unsupported(
+            "MERGE in a step: INSERT … ON CONFLICT (key) DO UPDATE replaces rows",
+        ));
+    }
+    if is(0, "abort") {
+        return Err(Error::unsupported("ABORT WHEN"));
+    }
+    if !(is(0, "create") && is(1, "stream")) {
+        return Ok(StepText { statement: statement_of(tokens)?, stream: None, state_table: None });
+    }
+    let Some(Token::Word(word)) = tokens.get(2).map(|token| &token.token) else {
+        return Err(Error::Syntax("syntax error: expected CREATE STREAM name AS query".to_owned()));
+    };
+    let quoted = word.quote_style.is_some();
+    let name = if quoted { word.value.clone() } else { word.value.to_lowercase() };
+    let mut rest = &tokens[3..];
+    let mut state_table = None;
+    if rest.first().is_some_and(|token| is_word(&token.token, "with")) {
+        let (body, behind) = parenthesised(&rest[1..])?;
+        let mut options = StreamOptions::new(format!("stream \"{name}\""), &options_of(body)?);
+        state_table = options.take("state_table");
+        options.end()?;
+        rest = behind;
+    }
+    match rest {
+        [as_word, query @ ..] if is_word(&as_word.token, "as") => {
+            Ok(StepText { statement: statement_of(query.to_vec())?, stream: Some(name), state_table })
+        }
+        _ => Err(Error::Syntax(format!("syntax error: CREATE STREAM {name}: expected AS query"))),
+    }
+}
+
+/// Takes EMIT and LATE ROWS off the end of a step; what they ask for must be what streams do.
+fn take_clauses(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
+    let is = |tokens: &[TokenWithSpan], at: usize, words: &[&str]| {
+        words
+            .iter()
+            .enumerate()
+            .all(|(behind, word)| tokens.get(at + behind).is_some_and(|token| is_word(&token.token, word)))
+    };
+    let mut depth = 0_i32;
+    let mut found = None;
+    for (at, token) in tokens.iter().enumerate() {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        let begins = is(tokens, at, &["emit", "on"]) || is(tokens, at, &["emit", "changes"]);
+        if depth == 0 && (begins || is(tokens, at, &["late", "rows"])) {
+            found = Some(at);
+            break;
+        }
+    }
+    let Some(found) = found else { return Ok(()) };
+    let clauses = tokens.split_off(found);
+    let mut at = 0;
+    while at < clauses.len() {
+        if is(&clauses, at, &["emit", "on", "window", "close"]) {
+            at += 4;
+        } else if is(&clauses, at, &["late", "rows", "drop"]) {
+            at += 3;
+        } else {
+            let text: Vec<String> = clauses[at..].iter().map(|token| token.token.to_string()).collect();
+            return Err(Error::unsupported(format!(
+                "{}: there are EMIT ON WINDOW CLOSE and LATE ROWS DROP",
+                text.join(" ")
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! Windows and their aggregates: `TUMBLE` in FROM, GROUP BY of its edges.
+
+use crate::error::{Error, Result};
+use crate::postgres::types::column_type;
+use crate::streaming::expressions::Columns;
+use crate::streaming::operators::{Computed, Flow, Translator, storage};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch};
+use datafusion::arrow::datatypes::{Decimal128Type, Int64Type, TimestampMicrosecondType};
+use datafusion::logical_expr::expr::{AggregateFunction, Case};
+use datafusion::logical_expr::{Aggregate as AggregatePlan, Expr, lit};
+use entresol_streams::{Aggregate, ColumnExpression, Expression, Tumbling};
+use entresol_tables::{Column, DataType};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Columns that TUMBLE adds.
+pub(crate) const WINDOW_START: &str = "window_start";
+pub(crate) const WINDOW_END: &str = "window_end";
+/// Event time among the columns that an aggregate reads.
+const TIME: &str = "event_time";
+
+/// Windows of a stream: the columns of their edges, and of the event time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Windows {
+    pub(crate) time: usize,
+    pub(crate) start: usize,
+    pub(crate) end: Option<usize>,
+    pub(crate) size: Duration,
+    pub(crate) lateness: Duration,
+    pub(crate) future_limit: Duration,
+}
+
+/// Aggregates of the streams that an aggregate of SQL needs, and how its result comes from theirs.
+struct Results {
+    aggregates: Vec<Aggregate>,
+    /// Mean of decimals: digits after the point of the sum and of the mean.
+    mean: Option<(u8, u8)>,
+    data_type: DataType,
+}
+
+/// Stream with the edges of the windows of each tuple.
+pub(crate) fn tumble(flow: &Flow, time: usize, windows: Windows) -> Flow {
+    let columns = flow.stream.columns().to_vec();
+    let edge = Column::new(WINDOW_START, columns[time].data_type).not_null();
+    let size_us = i64::try_from(windows.size.as_micros()).unwrap_or(i64::MAX);
+    let mut projected: Vec<Computed> = Vec::with_capacity(columns.len() + 2);
+    for (at, column) in columns.iter().enumerate() {
+        projected.push((column.clone(), Box::new(ColumnExpression(at))));
+    }
+    for (name, after_us) in [(WINDOW_START, 0), (WINDOW_END, size_us)] {
+        let edge_of = move |rows: &RecordBatch| -> Result<ArrayRef, String> {
+            let times = rows.column(time).as_primitive::<TimestampMicrosecondType>();
+            let start = |time_us: i64| time_us.div_euclid(size_us).saturating_mul(size_us);
+            let edges =
+                times.unary::<_, TimestampMicrosecondType>(|time| start(time).saturating_add(after_us));
+            Ok(Arc::new(edges.with_data_type(times.data_type().clone())))
+        };
+        projected.push((Column { name: name.to_owned(), ..edge.clone() }, Box::new(edge_of)));
+    }
+    let windows = Windows { start: columns.len(), end: Some(columns.len() + 1), ..windows };
+    Flow { stream: flow.stream.project(projected), windows: Some(windows), event_time: flow.event_time }
+}
+
+impl Translator<'_> {
+    /// Aggregate of windows.
+    pub(crate) fn aggregate(&mut self, flow: &Flow, plan: &AggregatePlan, state_table: &str) -> Result<Flow> {
+        let no_window = || {
+            Error::unsupported(
+                "an aggregate over a stream without end: GROUP BY window_start of TUMBLE(stream, time, interval)",
+            )
+        };
+        let windows = flow.windows.ok_or_else(no_window)?;
+        let planned = plan.input.schema();
+        let stored = storage(flow.stream.columns());
+        let columns = Columns { planned, stored: &stored };
+        let index_of = |expr: &Expr| match expr {
+            Expr::Column(column) => planned.index_of_column(column).ok(),
+            _ => None,
+        };
+        let is_start = |expr: &Expr| index_of(expr) == Some(windows.start);
+        let is_end = |expr: &Expr| windows.end.is_some_and(|end| index_of(expr) == Some(end));
+        if !plan.group_expr.iter().any(|expr| is_start(expr) || is_end(expr)) {
+            return Err(no_window());
+        }
+        // What the aggregate reads: its groups, its arguments, the event time.
+        let mut read: Vec<Computed> = Vec::new();
+        let mut groups: Vec<String> = Vec::new();
+        for expr in plan.group_expr.iter().filter(|expr| !is_start(expr) && !is_end(expr)) {
+            let name = free_name(&name_of(expr, "group"), &read);
+            let column = self.typed_column(&name, expr, columns.planned)?;
+            let result = storage(std::slice::from_ref(&column)).swap_remove(0);
+            read.push((column, Box::new(columns.expression(&self.planned.state, expr, &result)?)));
+            groups.push(name);
+        }
+        let mut results = Vec::with_capacity(plan.aggr_expr.len());
+        for expr in &plan.aggr_expr {
+            results.push(self.results(expr, &columns, &mut read)?);
+        }
+        let time = flow.stream.columns()[windows.time].clone();
+        let time_name = free_name(TIME, &read);
+        read.push((Column { name: time_name.clone(), ..time }, Box::new(ColumnExpression(windows.time))));
+        let window = Tumbling::new(&time_name, windows.size)
+            .lateness(windows.lateness)
+            .future_limit(windows.future_limit);
+        let names: Vec<&str> = groups.iter().map(String::as_str).collect();
+        let aggregates: Vec<Aggregate> =
+            results.iter().flat_map(|results| results.aggregates.iter().cloned()).collect();
+        let all =
+            flow.stream.project(read).window(window).group_by(&names).aggregate(&aggregates, state_table);
+        // Groups, the edges of the window, results: in the order of the plan.
+        let mut projected: Vec<Computed> = Vec::new();
+        let mut at_group = 0;
+        let (mut start, mut end) = (None, None);
+        for (expr, field) in plan.group_expr.iter().zip(plan.schema.fields()) {
+            let from = if is_start(expr) {
+                start = Some(projected.len());
+                groups.len()
+            } else if is_end(expr) {
+                end = Some(projected.len());
+                groups.len() + 1
+            } else {
+                at_group += 1;
+                at_group - 1
+            };
+            let column = Column { name: field.name().clone(), ..all.columns()[from].clone() };
+            projected.push((column, Box::new(ColumnExpression(from))));
+        }
+        let mut from = groups.len() + 2;
+        for (results, field) in results.iter().zip(plan.schema.fields().iter().skip(plan.group_expr.len())) {
+            let column = Column::new(field.name().clone(), results.data_type);
+            projected.push((column, results.expression(from)));
+            from += results.aggregates.len();
+        }
+        let stream = all.project(projected);
+        let windows =
+            start.map(|start| Windows { time: start, start, end, lateness: Duration::ZERO, ..windows });
+        Ok(Flow { stream, windows, event_time: None })
+    }
+
+    /// Column of an expression's values.
+    fn typed_column(&self, name: &str, expr: &Expr, schema: &datafusion::common::DFSchema) -> Result<Column> {
+        use datafusion::logical_expr::ExprSchemable;
+        let found = expr.get_type(schema)?;
+        let data_type = column_type(&found)
+            .ok_or_else(|| Error::unsupported(format!("{expr} of type {found} in a stream")))?;
+        Ok(Column::new(name, data_type))
+    }
+
+    /// Aggregates for an aggregate expression, whose argument is added to what is read.
+    fn results(&self, expr: &Expr, columns: &Columns<'_>, read: &mut Vec<Computed>) -> Result<Results> {
+        use datafusion::logical_expr::ExprSchemable;
+        let result = expr.get_type(columns.planned)?;
+        let data_type = column_type(&result)
+            .ok_or_else(|| Error::unsupported(format!("{expr} of type {result} in a stream")))?;
+        let inner = unaliased(expr);
+        let Expr::AggregateFunction(AggregateFunction { func, params }) = inner else {
+            return Err(Error::unsupported(format!("{expr} in an aggregate of a stream")));
+        };
+        if params.distinct || !params.order_by.is_empty() {
+            return Err(Error::unsupported(format!("DISTINCT or ORDER BY in {} of a stream", func.name())));
+        }
+        let name = func.name().to_owned();
+        let argument = match (params.args.as_slice(), &params.filter) {
+            ([], None) => None,
+            ([Expr::Literal(value, _)], None) if name == "count" && !value.is_null() => None,
+            ([], Some(filter)) => Some(when(filter, lit(1_i64))),
+            ([argument], Some(filter)) => Some(when(filter, argument.clone())),
+            ([argument], None) => Some(argument.clone()),
+            _ => return Err(Error::unsupported(format!("{name} of several arguments in a stream"))),
+        };
+        let Some(argument) = argument else {
+            if name != "count" {
+                return Err(Error::unsupported(format!("{name}() in a stream")));
+            }
+            let count = Aggregate::count().named(&free_result("count", read));
+            return Ok(Results { aggregates: vec![count], mean: None, data_type });
+        };
+        let column =
+            self.typed_column(&free_name(&name_of(&argument, "value"), read), &argument, columns.planned)?;
+        let stored = storage(std::slice::from_ref(&column)).swap_remove(0);
+        let (of, of_type) = (column.name.clone(), column.data_type);
+        read.push((column, Box::new(columns.expression(&self.planned.state, &argument, &stored)?)));
+        let called = free_result(&format!("{name}_{}", name_of(&argument, "value")), read);
+        let one = |aggregate: Aggregate| vec![aggregate.named(&called)];
+        let (aggregates, mean) = match (name.as_str(), of_type, data_type) {
+            ("count", ..) => (one(Aggregate::count_of(&of)), None),
+            ("sum", ..) => (one(Aggregate::sum(&of)), None),
+            ("min", ..) => (one(Aggregate::min(&of)), None),
+            ("max", ..) => (one(Aggregate::max(&of)), None),
+            ("avg", _, DataType::Double) => (one(Aggregate::avg(&of)), None),
+            ("avg", DataType::Decimal { scale: from, .. }, DataType::Decimal { scale: to, .. })
+                if to >= from =>
+            {
+                let sum = Aggregate::sum(&of).named(&format!("{called}_sum"));
+                (vec![sum, Aggregate::count_of(&of).named(&format!("{called}_count"))], Some((from, to)))
+            }
+            _ => return Err(Error::unsupported(format!("aggregate {name} of {of_type} in a stream"))),
+        };
+        Ok(Results { aggregates, mean, data_type })
+    }
+}
+
+impl Results {
+    /// Expression of the result; the aggregates' columns begin at `from`.
+    fn expression(&self, from: usize) -> Box<dyn Expression> {
+        let result = storage(&[Column::new("result", self.data_type)]).swap_remove(0);
+        let mean = self.mean;
+        Box::new(move |rows: &RecordBatch| -> Result<ArrayRef, String> {
+            let array = match mean {
+                None => Arc::clone(rows.column(from)),
+                Some((scale_from, scale_to)) => {
+                    let sums = rows.column(from).as_primitive::<Decimal128Type>();
+                    let counts = rows.column(from + 1).as_primitive::<Int64Type>();
+                    let factor = 10_i128.pow(u32::from(scale_to - scale_from));
+                    let means = sums.iter().zip(counts.iter()).map(|(sum, count)| match (sum, count) {
+                        (Some(sum), Some(count)) if count > 0 => {
+                            let scaled =
+                                sum.checked_mul(factor).ok_or("the sum of a mean is out of range")?;
+                            Ok(Some(scaled / i128::from(count)))
+                        }
+                        _ => Ok(None),
+                    });
+                    let means = means.collect::<Result<Decimal128Array, &str>>()?;
+                    Arc::new(means.with_data_type(result.clone())) as ArrayRef
+                }
+            };
+            if *array.data_type() == result {
+                return Ok(array);
+            }
+            datafusion::arrow::compute::cast(&array, &result).map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// CASE WHEN filter THEN value END.
+fn when(filter: &Expr, value: Expr) -> Expr {
+    Expr::Case(Case::new(None, vec![(Box::new(filter.clone()), Box::new(value))], None))
+}
+
+fn unaliased(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => unaliased(&alias.expr),
+        other => other,
+    }
+}
+
+/// Name of an expression's column: that of the column that it is, or another.
+fn name_of(expr: &Expr, otherwise: &str) -> String {
+    match unaliased(expr) {
+        Expr::Column(column) => column.name.clone(),
+        Expr::Cast(cast) => name_of(&cast.expr, otherwise),
+        _ => otherwise.to_owned(),
+    }
+}
+
+fn free_name(base: &str, read: &[Computed]) -> String {
+    let is_free = |name: &str| {
+        name != WINDOW_START && name != WINDOW_END && !read.iter().any(|(column, _)| column.name == name)
+    };
+    if is_free(base) {
+        return base.to_owned();
+    }
+    (2..).map(|number| format!("{base}_{number}")).find(|name| is_free(name)).unwrap_or_default()
+}
+
+/// Name of a result: with the number of the argument, if there are several like it.
+fn free_result(base: &str, read: &[Computed]) -> String {
+    format!("{base}_{}", read.len())
+}
