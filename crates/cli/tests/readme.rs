@@ -24,3 +24,9 @@ fn the_sql_example_runs() {
 fn the_time_travel_example_runs() {
     assert_eq!(run(2), "cents\n29.90\n");
 }
+
+#[test]
+fn the_streams_example_runs() {
+    let output = run(3);
+    assert!(output.contains("\nmetering,"), "{output}");
+}

@@ -178,6 +178,113 @@ fn a_topology_goes_on_where_it_was_when_the_database_is_opened_again() {
     }
 }
 
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+
+    fn one<'o>(&mut self, of: &[&'o str]) -> &'o str {
+        of[self.below(of.len())]
+    }
+}
+
+/// Query over windows of random size, groups, aggregates and conditions: over a source, and over the table of
+/// all of its rows.
+fn random_query(random: &mut Random) -> (String, String) {
+    let (size, truncated) = [("1 minute", "minute"), ("1 hour", "hour"), ("1 day", "day")][random.below(3)];
+    let mut groups: Vec<&str> = ["meter", "feeder", "meter % 3", "upper(feeder)", "kw > 40"]
+        .into_iter()
+        .filter(|_| random.below(4) == 0)
+        .collect();
+    groups.truncate(3);
+    const AGGREGATES: [&str; 12] = [
+        "count(*)",
+        "count(kw)",
+        "sum(meter)",
+        "min(kw)",
+        "max(feeder)",
+        "sum(cost)",
+        "min(cost)",
+        "max(at)",
+        "count(*) FILTER (WHERE kw < 10)",
+        "sum(meter * 2) FILTER (WHERE feeder <> 'feeder 1')",
+        "max(meter) - min(meter)",
+        "min(CASE WHEN kw > 50 THEN meter END)",
+    ];
+    let aggregates: Vec<&str> = (0..1 + random.below(4)).map(|_| random.one(&AGGREGATES)).collect();
+    let condition = random.one(&[
+        "true",
+        "kw > 20",
+        "meter IN (1, 2, 3, 5, 8, 13)",
+        "feeder LIKE '%1' OR kw < 30",
+        "NOT (meter BETWEEN 4 AND 9) AND cost > 100",
+        "coalesce(nullif(meter, 3), 0) <> 0",
+    ]);
+    let having = random.one(&["", "", " HAVING count(*) > 1", " HAVING max(kw) > 60 AND min(meter) < 15"]);
+    let columns: Vec<String> = groups
+        .iter()
+        .chain(&aggregates)
+        .enumerate()
+        .map(|(at, expression)| format!("{expression} AS c{at}"))
+        .collect();
+    let keys: String = groups.iter().map(|group| format!(", {group}")).collect();
+    let of = |window: &str, from: &str, group: &str| {
+        let columns = columns.join(", ");
+        format!(
+            "SELECT {window} AS w, {columns} FROM {from} WHERE {condition} GROUP BY {group}{keys}{having}"
+        )
+    };
+    let window = format!("date_trunc('{truncated}', at)");
+    (
+        of("window_start", &format!("TUMBLE(reading, at, INTERVAL '{size}')"), "window_start"),
+        of(&window, "readings", &window),
+    )
+}
+
+#[test]
+fn random_topologies_equal_their_queries() {
+    let seed = std::env::var("ENTRESOL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    let topologies =
+        std::env::var("ENTRESOL_TOPOLOGIES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    println!("ENTRESOL_SEED={seed}");
+    let mut random = Random(seed);
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&SOURCE.replace("rows = 5000, step = '7 seconds'", "rows = 1500, step = '67 seconds'"))
+        .unwrap();
+    session
+        .execute(
+            "CREATE TABLE readings (at TIMESTAMP, meter INT, feeder VARCHAR, kw DOUBLE, cost DECIMAL(8,2))",
+        )
+        .unwrap();
+    session.execute("CREATE TOPOLOGY everything AS (INSERT INTO readings SELECT * FROM reading)").unwrap();
+    wait_for_end(&mut session, "everything");
+    for _ in 0..topologies {
+        let (of_stream, of_table) = random_query(&mut random);
+        let commit = random.one(&["EVERY 1 ROW", "EVERY 37 ROWS", "EVERY 5000 ROWS", "ON WINDOW CLOSE"]);
+        session.execute(&format!("CREATE TABLE target AS SELECT * FROM ({of_table}) b WHERE false")).unwrap();
+        let create = format!(
+            "CREATE TOPOLOGY x COMMIT {commit} WITH (durability = 'none') AS (INSERT INTO target {of_stream})"
+        );
+        session.execute(&create).unwrap_or_else(|error| panic!("{create}: {error}"));
+        wait_for_end(&mut session, "x");
+        let differ = format!(
+            "SELECT count(*) FROM ((SELECT * FROM target EXCEPT ALL {of_table}) UNION ALL
+                ({of_table} EXCEPT ALL SELECT * FROM target)) d"
+        );
+        assert_eq!(rows(&mut session, &differ)[0], ["0"], "{create}");
+        session.execute("DROP TOPOLOGY x; DROP TABLE target").unwrap();
+    }
+}
+
 fn append(path: &Path, text: &str) {
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
     file.write_all(text.as_bytes()).unwrap();
@@ -261,6 +368,8 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         ("INSERT INTO t SELECT meter, kw FROM reading EMIT CHANGES", "EMIT CHANGES"),
         ("INSERT INTO t SELECT meter, kw FROM reading ON CONFLICT (meter) DO NOTHING", "DO NOTHING"),
         ("INSERT INTO t SELECT meter, 1.5 FROM CHANGES(keyless)", "which has no key"),
+        ("INSERT INTO t SELECT meter, random() FROM reading", "random() in a step"),
+        ("INSERT INTO t SELECT meter, kw FROM reading WHERE at < now()", "now() in a step"),
         ("ABORT WHEN 1 > 2", "ABORT WHEN"),
         ("DELETE FROM t WHERE meter = 1", "step DELETE"),
         ("INSERT INTO t SELECT meter, kw FROM CHANGES(t)", "writes the table whose changes it reads"),
@@ -287,6 +396,55 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
     }
     assert!(rows(&mut session, "SELECT * FROM entresol.topologies").is_empty());
     session.execute("DROP TOPOLOGY IF EXISTS nothing; DROP SOURCE IF EXISTS nothing").unwrap();
+}
+
+#[test]
+fn the_introduction_runs() {
+    let text = include_str!("../../../docs/streams.md");
+    let examples: Vec<&str> =
+        text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(examples.len(), 3);
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute(examples[0]).unwrap();
+    wait_for_end(&mut session, "metering");
+    session.execute(examples[1]).unwrap();
+    assert_eq!(
+        rows(&mut session, "SELECT count(*), sum(readings)::bigint FROM half_hour"),
+        [["480", "20000"]]
+    );
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM latest")[0], ["40"]);
+    let alarms = "SELECT count(*) > 0, count(*) FILTER (WHERE kw <= kw_max) FROM alarms";
+    assert_eq!(rows(&mut session, alarms), [["true", "0"]]);
+    session.execute(examples[2]).unwrap();
+}
+
+#[test]
+fn late_rows_are_stored_where_they_are_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "at,id\n2026-01-01 00:00:30,1\n2026-01-01 00:02:00,2\n2026-01-01 00:00:59,3\n");
+    append(&path, "2026-01-01 00:01:59,4\n2026-01-01 00:05:00,5\n2026-01-01 00:01:00,6\n");
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE lines (at TIMESTAMP NOT NULL, id INT NOT NULL, WATERMARK FOR at AS at - INTERVAL '10 seconds')
+                 WITH (connector = 'file', path = '{}');
+             CREATE TABLE minutes (minute TIMESTAMP PRIMARY KEY, lines BIGINT);
+             CREATE TOPOLOGY counting AS (
+                 INSERT INTO minutes SELECT window_start, count(id) FROM TUMBLE(lines, at, INTERVAL '1 minute')
+                     WHERE id <> 5 OR id = 5 GROUP BY window_start EMIT ON WINDOW CLOSE LATE ROWS INTO late_lines)",
+            path.display()
+        ))
+        .unwrap();
+    wait_for_end(&mut session, "counting");
+    assert_eq!(
+        rows(&mut session, "SELECT at::text, id FROM late_lines ORDER BY id"),
+        [["2026-01-01 00:00:59", "3"], ["2026-01-01 00:01:00", "6"]]
+    );
+    assert_eq!(rows(&mut session, "SELECT sum(lines)::bigint, count(*) FROM minutes"), [["4", "4"]]);
+    assert_eq!(rows(&mut session, "SELECT late FROM entresol.topologies"), [["2"]]);
 }
 
 /// A division by zero in a step ends the topology, or drops the transaction, as it was told.

@@ -5,7 +5,7 @@
 
 use crate::UTC;
 use crate::element::Tuple;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::execution::held_batches::HeldBatches;
 use crate::expression::{ColumnExpression, Expression, TuplePredicate};
 use crate::graph::{Graph, NodeKind, OperatorArguments, Writer};
@@ -14,7 +14,7 @@ use crate::operators::filter::Filter;
 use crate::operators::lookup_join::{JoinKind, LookupJoin};
 use crate::operators::map::{Map, Projection};
 use crate::operators::sink::SinkOperator;
-use crate::operators::to_table::{Mapping, ToTable, ToTableOperator};
+use crate::operators::to_table::{ToTable, ToTableOperator};
 use crate::operators::union::Union;
 use crate::operators::window_aggregate::Tumbling;
 use crate::sinks::Sink;
@@ -287,16 +287,8 @@ impl Stream {
         let name = format!("TO_TABLE {table}");
         let (columns, target) = (self.columns.to_vec(), table.clone());
         let added = self.add(Rc::clone(&self.columns), move |made| {
-            let table = made.catalog.table(&target)?;
-            let invalid = |reason| Error::InvalidTopology { topology: made.topology.to_owned(), reason };
-            if !table.is_plain() {
-                return Err(invalid(format!(
-                    "table {target} has defaults or checks, which streams do not compute yet"
-                )));
-            }
-            let mapping = Mapping::new(&target, table.schema(), &columns).map_err(invalid)?;
-            let emits = made.emits;
-            Ok(Box::new(ToTableOperator { name, table, columns, mapping, insert, delete_when, emits }))
+            let operator = ToTableOperator::new(made, name, &target, columns, insert)?;
+            Ok(Box::new(ToTableOperator { delete_when, emits: made.emits, ..operator }))
         });
         self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });
     }

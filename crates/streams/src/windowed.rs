@@ -2,6 +2,7 @@
 
 use crate::graph::{WindowNode, Writer};
 use crate::operators::accumulator::{Aggregate, BoundAggregate};
+use crate::operators::to_table::ToTableOperator;
 use crate::operators::window_aggregate::{SourceTimes, Tumbling, WindowAggregate, WindowSpan};
 use crate::operators::window_state::WindowState;
 use crate::stream::Stream;
@@ -28,13 +29,16 @@ pub struct GroupedStream {
     window: Tumbling,
     groups: Vec<String>,
     groups_in_dram: usize,
+    /// Table of late tuples, and the columns that it gets: the first ones, by these names.
+    late: Option<(String, Vec<Column>)>,
 }
 
 impl WindowedStream {
     /// One group per distinct value of these columns; they must not be NULL.
     pub fn group_by(self, columns: &[&str]) -> GroupedStream {
         let groups = columns.iter().map(|&name| name.to_owned()).collect();
-        GroupedStream { stream: self.stream, window: self.window, groups, groups_in_dram: GROUPS_IN_DRAM_MAX }
+        let groups_in_dram = GROUPS_IN_DRAM_MAX;
+        GroupedStream { stream: self.stream, window: self.window, groups, groups_in_dram, late: None }
     }
 
     /// Aggregates each window as one group.
@@ -48,6 +52,13 @@ impl GroupedStream {
     /// oldest windows are then read from the state table when they are needed.
     pub fn groups_in_dram(mut self, groups: usize) -> GroupedStream {
         self.groups_in_dram = groups;
+        self
+    }
+
+    /// Stores late tuples in a table, in the transaction in which they come: their first columns, by these
+    /// names. A missing table is created with them.
+    pub fn late_into(mut self, table: &str, columns: Vec<Column>) -> GroupedStream {
+        self.late = Some((table.to_owned(), columns));
         self
     }
 
@@ -92,6 +103,15 @@ impl GroupedStream {
         columns.push(Column::new(WINDOW_END, edge).not_null());
         columns.extend(bound.iter().map(BoundAggregate::result_column));
         let (table, groups_in_dram) = (state_table.to_owned(), self.groups_in_dram);
+        let late = self.late.clone();
+        if let Some((table, columns)) = &late {
+            let mut graph = stream.graph.borrow_mut();
+            if graph.schema(&stream.catalog, table).is_none() {
+                let schema =
+                    Schema::new(columns.clone(), &[] as &[&str]).map_err(|error| error.to_string())?;
+                graph.planned.insert(table.clone(), schema);
+            }
+        }
         let schema = arrow_schema(&columns, UTC);
         let mut results = stream.add(columns.into(), move |made| {
             let name = format!("window {table}");
@@ -103,7 +123,11 @@ impl GroupedStream {
                 groups_in_dram,
                 made.catalog.context().pool().memory(),
             );
+            let late = late.map(|(table, columns)| {
+                ToTableOperator::new(made, format!("late tuples of {name}"), &table, columns, true)
+            });
             Ok(Box::new(WindowAggregate {
+                late: late.transpose()?,
                 name,
                 topology: made.topology.to_owned(),
                 time_column,

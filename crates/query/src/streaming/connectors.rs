@@ -13,9 +13,11 @@ use crate::parser::names::identifier;
 use crate::parser::own::streaming::CreateSource;
 use crate::streaming::names::interval_of;
 use crate::streaming::options::{StreamOptions, interval, invalid};
+use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, TimestampMicrosecondArray};
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use entresol_streams::{CsvSource, GeneratorSource, PacedSource, Source, TailSource};
 use entresol_tables::{Column, ColumnBuilder, DataType, Value, arrow_schema};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,6 +198,9 @@ impl Generator {
             let range = first.min(self.rows)..self.rows.min(first.saturating_add(tuples_max as u64));
             let rows = (range.end - range.start) as usize;
             let columns = declared.iter().zip(schema.fields()).enumerate().map(|(at, (column, field))| {
+                if let Some(array) = self.array(column, at, range.clone()) {
+                    return array;
+                }
                 let mut builder = ColumnBuilder::new(column.data_type, field.data_type(), rows);
                 range.clone().for_each(|n| self.push(&mut builder, column, at, n));
                 builder.finish()
@@ -206,11 +211,31 @@ impl Generator {
         }))
     }
 
+    /// Array of a column of one of the usual types.
+    fn array(&self, column: &Column, at: usize, rows: Range<u64>) -> Option<ArrayRef> {
+        let random = move |n: u64| mixed(n ^ ((at as u64 + 1) << 56));
+        let (cardinality, max) = (self.cardinalities[at], self.maxima[at]);
+        Some(match column.data_type {
+            DataType::Int => Arc::new(Int32Array::from_iter_values(
+                rows.map(|n| (random(n) % cardinality % i32::MAX as u64) as i32),
+            )),
+            DataType::Double => Arc::new(Float64Array::from_iter_values(rows.map(|n| part(random(n)) * max))),
+            DataType::Timestamp => {
+                Arc::new(TimestampMicrosecondArray::from_iter_values(rows.map(|n| self.time_us(n))))
+            }
+            _ => return None,
+        })
+    }
+
+    fn time_us(&self, n: u64) -> i64 {
+        self.start_us.saturating_add(self.step_us.saturating_mul(n as i64))
+    }
+
     /// Adds the value of a column in row number `n`.
     fn push(&self, builder: &mut ColumnBuilder, column: &Column, at: usize, n: u64) {
         let random = mixed(n ^ ((at as u64 + 1) << 56));
         let number = random % self.cardinalities[at];
-        let time_us = self.start_us.saturating_add(self.step_us.saturating_mul(n as i64));
+        let time_us = self.time_us(n);
         const DAY_US: i64 = 86_400_000_000;
         builder.push(&match column.data_type {
             DataType::Boolean => Value::Boolean(random & 1 == 1),
@@ -218,8 +243,7 @@ impl Generator {
             DataType::Int => Value::Int((number % i32::MAX as u64) as i32),
             DataType::BigInt => Value::BigInt((number % i64::MAX as u64) as i64),
             DataType::Real | DataType::Double => {
-                let part = (random >> 11) as f64 / (1_u64 << 53) as f64;
-                let value = part * self.maxima[at];
+                let value = part(random) * self.maxima[at];
                 Value::Double(if column.data_type == DataType::Real {
                     f64::from(value as f32)
                 } else {
@@ -234,6 +258,11 @@ impl Generator {
             DataType::Varchar => return builder.push_text(&format!("{} {number}", column.name)),
         });
     }
+}
+
+/// Part of one: from 0 to below 1.
+fn part(random: u64) -> f64 {
+    (random >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// SplitMix64: the same for the same row, whenever it is generated.

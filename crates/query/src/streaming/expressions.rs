@@ -8,7 +8,7 @@ use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{Cast, Expr};
+use datafusion::logical_expr::{Cast, Expr, LogicalPlan, Volatility};
 use datafusion::physical_expr::PhysicalExpr;
 use entresol_streams::Expression;
 use std::sync::Arc;
@@ -48,7 +48,6 @@ impl Columns<'_> {
         expr: &Expr,
         result: &ArrowType,
     ) -> Result<PhysicalExpression> {
-        check(expr)?;
         let fields = self.planned.iter().zip(self.stored).map(|((qualifier, field), stored)| {
             let field = field.as_ref().clone().with_data_type(stored.clone());
             (qualifier.cloned(), Arc::new(field))
@@ -74,17 +73,38 @@ impl Columns<'_> {
     }
 }
 
-/// Refuses what an expression of a stream cannot have.
+/// Functions whose value is fixed for a statement, of which a stream has no end.
+const FIXED_BY_STATEMENT: [&str; 6] =
+    ["now", "current_date", "current_time", "current_timestamp", "localtimestamp", "statement_timestamp"];
+
+/// Refuses what the expressions of a step cannot have.
+pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<()> {
+    let mut refused = Ok(());
+    plan.apply(|node| {
+        node.apply_expressions(|expr| {
+            refused = check(expr);
+            Ok(if refused.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+        })
+    })?;
+    refused
+}
+
 fn check(expr: &Expr) -> Result<()> {
     let mut refused = None;
     expr.apply(|expr| {
         let what = match expr {
             Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) => {
-                "a subquery in a step: join the stream with the table by its key"
+                "a subquery in a step: join the stream with the table by its key".to_owned()
             }
-            Expr::WindowFunction(_) => "a window function over a stream",
-            Expr::Placeholder(_) => "a parameter in a step",
-            Expr::ScalarFunction(function) if function.func.name() == "nextval" => "nextval in a step",
+            Expr::WindowFunction(_) => "a window function over a stream".to_owned(),
+            Expr::Placeholder(_) => "a parameter in a step".to_owned(),
+            Expr::ScalarFunction(function) => {
+                let (name, volatility) = (function.func.name(), function.func.signature().volatility);
+                if volatility != Volatility::Volatile && !FIXED_BY_STATEMENT.contains(&name) {
+                    return Ok(TreeNodeRecursion::Continue);
+                }
+                format!("{name}() in a step: after a restart it would have another value for the same rows")
+            }
             _ => return Ok(TreeNodeRecursion::Continue),
         };
         refused = Some(what);

@@ -86,7 +86,8 @@ impl<'t> Translator<'t> {
             LogicalPlan::Aggregate(aggregate) => {
                 let flow = self.node(&aggregate.input)?;
                 let state_table = self.state_table();
-                self.aggregate(&flow, aggregate, &state_table)
+                let late_table = self.step.and_then(|step| step.late_table.as_deref());
+                self.aggregate(&flow, aggregate, &state_table, late_table)
             }
             LogicalPlan::Join(join) => self.join(join),
             LogicalPlan::Union(union) => {

@@ -12,6 +12,7 @@ use crate::schema_names::{CATALOG, STREAMS_CATALOG};
 use crate::session::core::SessionCore;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::definitions;
+use crate::streaming::expressions;
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
 use crate::streaming::options::StreamOptions;
 use crate::streaming::windows::{WINDOW_END, WINDOW_START};
@@ -24,6 +25,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Optimizer;
 use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
+use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
@@ -49,6 +51,8 @@ pub(crate) struct PlannedStep {
     pub(crate) references: BTreeMap<String, Reference>,
     /// Table of the open windows, if it was named.
     pub(crate) state_table: Option<String>,
+    /// Table of late rows.
+    pub(crate) late_table: Option<String>,
 }
 
 pub(crate) enum Target {
@@ -68,6 +72,7 @@ struct StepText {
     statement: EngineStatement,
     stream: Option<String>,
     state_table: Option<String>,
+    late_table: Option<String>,
 }
 
 /// Plans the steps of a topology.
@@ -106,7 +111,7 @@ impl Planner<'_> {
     }
 
     async fn step(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
-        let StepText { mut statement, stream, state_table } = parse_step(tokens)?;
+        let StepText { mut statement, stream, state_table, late_table } = parse_step(tokens)?;
         let Some(tree) = statement::inner_mut(&mut statement) else {
             return Err(Error::unsupported("a step that is no statement"));
         };
@@ -143,14 +148,18 @@ impl Planner<'_> {
         let state = self.context.state();
         let plan = logical_plan(self.session, &state, statement::query_statement(query)).await?;
         let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+        expressions::check_plan(&plan)?;
         // None of the other rules: they may assume that a query ends.
-        let rules = Optimizer::with_rules(vec![Arc::new(ExtractEquijoinPredicate::new())]);
+        let rules = Optimizer::with_rules(vec![
+            Arc::new(SimplifyExpressions::new()),
+            Arc::new(ExtractEquijoinPredicate::new()),
+        ]);
         let plan = rules.optimize(plan, &state, |_, _| {})?;
         self.check_target(&target, &plan)?;
         if let Target::Stream(name) = &target {
             self.streams.insert(name.clone(), columns_of(name, &plan)?);
         }
-        Ok(PlannedStep { target, plan, references, state_table })
+        Ok(PlannedStep { target, plan, references, state_table, late_table })
     }
 
     /// Returns true if there is a source of this name, whose definition is read.
@@ -336,7 +345,7 @@ fn sets_excluded(assignment: &Assignment, column: &str) -> bool {
 /// Parses a step: its query or statement, without the clauses that only streams have.
 fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     take_triggers(&mut tokens);
-    take_clauses(&mut tokens)?;
+    let late_table = take_clauses(&mut tokens)?;
     let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
     if is(0, "merge") {
         return Err(Error::unsupported(
@@ -347,7 +356,8 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
         return Err(Error::unsupported("ABORT WHEN"));
     }
     if !(is(0, "create") && is(1, "stream")) {
-        return Ok(StepText { statement: statement_of(tokens)?, stream: None, state_table: None });
+        let statement = statement_of(tokens)?;
+        return Ok(StepText { statement, stream: None, state_table: None, late_table });
     }
     let Some(Token::Word(word)) = tokens.get(2).map(|token| &token.token) else {
         return Err(Error::Syntax("syntax error: expected CREATE STREAM name AS query".to_owned()));
@@ -365,14 +375,15 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     }
     match rest {
         [as_word, query @ ..] if is_word(&as_word.token, "as") => {
-            Ok(StepText { statement: statement_of(query.to_vec())?, stream: Some(name), state_table })
+            let statement = statement_of(query.to_vec())?;
+            Ok(StepText { statement, stream: Some(name), state_table, late_table })
         }
         _ => Err(Error::Syntax(format!("syntax error: CREATE STREAM {name}: expected AS query"))),
     }
 }
 
-/// Takes EMIT and LATE ROWS off the end of a step; what they ask for must be what streams do.
-fn take_clauses(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
+/// Takes EMIT and LATE ROWS off the end of a step; returns the table of the late rows, if there is one.
+fn take_clauses(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<String>> {
     let is = |tokens: &[TokenWithSpan], at: usize, words: &[&str]| {
         words
             .iter()
@@ -393,21 +404,27 @@ fn take_clauses(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
             break;
         }
     }
-    let Some(found) = found else { return Ok(()) };
+    let Some(found) = found else { return Ok(None) };
     let clauses = tokens.split_off(found);
-    let mut at = 0;
+    let (mut at, mut late_table) = (0, None);
     while at < clauses.len() {
         if is(&clauses, at, &["emit", "on", "window", "close"]) {
             at += 4;
         } else if is(&clauses, at, &["late", "rows", "drop"]) {
             at += 3;
+        } else if is(&clauses, at, &["late", "rows", "into"])
+            && let Some(Token::Word(word)) = clauses.get(at + 3).map(|token| &token.token)
+        {
+            let is_quoted = word.quote_style.is_some();
+            late_table = Some(if is_quoted { word.value.clone() } else { word.value.to_lowercase() });
+            at += 4;
         } else {
             let text: Vec<String> = clauses[at..].iter().map(|token| token.token.to_string()).collect();
             return Err(Error::unsupported(format!(
-                "{}: there are EMIT ON WINDOW CLOSE and LATE ROWS DROP",
+                "{}: there are EMIT ON WINDOW CLOSE, LATE ROWS DROP and LATE ROWS INTO table",
                 text.join(" ")
             )));
         }
     }
-    Ok(())
+    Ok(late_table)
 }

@@ -63,7 +63,13 @@ pub(crate) fn tumble(flow: &Flow, time: usize, windows: Windows) -> Flow {
 
 impl Translator<'_> {
     /// Aggregate of windows.
-    pub(crate) fn aggregate(&mut self, flow: &Flow, plan: &AggregatePlan, state_table: &str) -> Result<Flow> {
+    pub(crate) fn aggregate(
+        &mut self,
+        flow: &Flow,
+        plan: &AggregatePlan,
+        state_table: &str,
+        late_table: Option<&str>,
+    ) -> Result<Flow> {
         let no_window = || {
             Error::unsupported(
                 "an aggregate over a stream without end: GROUP BY window_start of TUMBLE(stream, time, interval)",
@@ -84,6 +90,7 @@ impl Translator<'_> {
         }
         // What the aggregate reads: its groups, its arguments, the event time.
         let mut read: Vec<Computed> = Vec::new();
+        let late = late_table.map(|table| (table, late_columns(flow, windows, &mut read)));
         let mut groups: Vec<String> = Vec::new();
         for expr in plan.group_expr.iter().filter(|expr| !is_start(expr) && !is_end(expr)) {
             let name = free_name(&name_of(expr, "group"), &read);
@@ -93,8 +100,9 @@ impl Translator<'_> {
             groups.push(name);
         }
         let mut results = Vec::with_capacity(plan.aggr_expr.len());
+        let mut names = groups.clone();
         for expr in &plan.aggr_expr {
-            results.push(self.results(expr, &columns, &mut read)?);
+            results.push(self.results(expr, &columns, &mut read, &mut names)?);
         }
         let time = flow.stream.columns()[windows.time].clone();
         let time_name = free_name(TIME, &read);
@@ -105,8 +113,11 @@ impl Translator<'_> {
         let names: Vec<&str> = groups.iter().map(String::as_str).collect();
         let aggregates: Vec<Aggregate> =
             results.iter().flat_map(|results| results.aggregates.iter().cloned()).collect();
-        let all =
-            flow.stream.project(read).window(window).group_by(&names).aggregate(&aggregates, state_table);
+        let mut grouped = flow.stream.project(read).window(window).group_by(&names);
+        if let Some((table, columns)) = late {
+            grouped = grouped.late_into(table, columns);
+        }
+        let all = grouped.aggregate(&aggregates, state_table);
         // Groups, the edges of the window, results: in the order of the plan.
         let mut projected: Vec<Computed> = Vec::new();
         let mut at_group = 0;
@@ -147,7 +158,13 @@ impl Translator<'_> {
     }
 
     /// Aggregates for an aggregate expression, whose argument is added to what is read.
-    fn results(&self, expr: &Expr, columns: &Columns<'_>, read: &mut Vec<Computed>) -> Result<Results> {
+    fn results(
+        &self,
+        expr: &Expr,
+        columns: &Columns<'_>,
+        read: &mut Vec<Computed>,
+        names: &mut Vec<String>,
+    ) -> Result<Results> {
         use datafusion::logical_expr::ExprSchemable;
         let result = expr.get_type(columns.planned)?;
         let data_type = column_type(&result)
@@ -172,7 +189,7 @@ impl Translator<'_> {
             if name != "count" {
                 return Err(Error::unsupported(format!("{name}() in a stream")));
             }
-            let count = Aggregate::count().named(&free_result("count", read));
+            let count = Aggregate::count().named(&free_result("count", names));
             return Ok(Results { aggregates: vec![count], mean: None, data_type });
         };
         let column =
@@ -180,7 +197,7 @@ impl Translator<'_> {
         let stored = storage(std::slice::from_ref(&column)).swap_remove(0);
         let (of, of_type) = (column.name.clone(), column.data_type);
         read.push((column, Box::new(columns.expression(&self.planned.state, &argument, &stored)?)));
-        let called = free_result(&format!("{name}_{}", name_of(&argument, "value")), read);
+        let called = free_result(&format!("{name}_{}", name_of(&argument, "value")), names);
         let one = |aggregate: Aggregate| vec![aggregate.named(&called)];
         let (aggregates, mean) = match (name.as_str(), of_type, data_type) {
             ("count", ..) => (one(Aggregate::count_of(&of)), None),
@@ -232,6 +249,20 @@ impl Results {
     }
 }
 
+/// Adds the columns of late rows to what is read first: all of the stream's but the edges of the windows.
+/// Returns them by their names.
+fn late_columns(flow: &Flow, windows: Windows, read: &mut Vec<Computed>) -> Vec<Column> {
+    let mut columns = Vec::new();
+    for (at, column) in flow.stream.columns().iter().enumerate() {
+        if at != windows.start && Some(at) != windows.end {
+            let name = format!("late {at}");
+            read.push((Column { name, ..column.clone() }, Box::new(ColumnExpression(at))));
+            columns.push(column.clone());
+        }
+    }
+    columns
+}
+
 /// CASE WHEN filter THEN value END.
 fn when(filter: &Expr, value: Expr) -> Expr {
     Expr::Case(Case::new(None, vec![(Box::new(filter.clone()), Box::new(value))], None))
@@ -263,7 +294,11 @@ fn free_name(base: &str, read: &[Computed]) -> String {
     (2..).map(|number| format!("{base}_{number}")).find(|name| is_free(name)).unwrap_or_default()
 }
 
-/// Name of a result: with the number of the argument, if there are several like it.
-fn free_result(base: &str, read: &[Computed]) -> String {
-    format!("{base}_{}", read.len())
+/// Name of a result in the state table, and note that it is used.
+fn free_result(base: &str, names: &mut Vec<String>) -> String {
+    let is_free = |name: &String| name != WINDOW_START && !names.contains(name);
+    let numbered = (2..).map(|number| format!("{base}_{number}"));
+    let name = std::iter::once(base.to_owned()).chain(numbered).find(is_free).unwrap_or_default();
+    names.push(name.clone());
+    name
 }

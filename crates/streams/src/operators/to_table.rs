@@ -12,6 +12,7 @@ use crate::UTC;
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::expression::{Expression, TuplePredicate, evaluate};
+use crate::graph::OperatorArguments;
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
@@ -186,6 +187,23 @@ pub(crate) struct ToTableOperator {
 }
 
 impl ToTableOperator {
+    /// Operator that inserts or upserts tuples of these columns into a table.
+    pub(crate) fn new(
+        made: &OperatorArguments<'_>,
+        name: String,
+        table: &str,
+        columns: Vec<Column>,
+        insert: bool,
+    ) -> Result<ToTableOperator> {
+        let table = made.catalog.table(table)?;
+        let invalid = |reason| Error::InvalidTopology { topology: made.topology.to_owned(), reason };
+        if !table.is_plain() {
+            return Err(invalid(format!("{HAS_RULES}: {}", table.name())));
+        }
+        let mapping = Mapping::new(table.name(), table.schema(), &columns).map_err(invalid)?;
+        Ok(ToTableOperator { name, table, columns, mapping, insert, delete_when: None, emits: false })
+    }
+
     fn write(&self, context: &Context<'_>, rows: &RecordBatch) -> Result<()> {
         if rows.num_rows() == 0 {
             return Ok(());

@@ -7,7 +7,7 @@
 //!   never decreases. A window is closed once the watermark has reached its end.
 //! - An event time further ahead of the clock than the window's limit moves no watermark: one wrong clock must
 //!   not close the windows of all others. Its tuple is counted, and waits in its window.
-//! - A tuple whose window is closed is late: it is counted and dropped. Whether a tuple is late depends on
+//! - A tuple whose window is closed is late: it is counted, and dropped or stored in a table. Whether a tuple is late depends on
 //!   the tuples before it only, not on batches or transaction boundaries.
 //! - A closed window sends one tuple per group: group columns, window_start, window_end, results; windows in
 //!   order of time, groups in order of their keys.
@@ -18,6 +18,7 @@
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
+use crate::operators::to_table::ToTableOperator;
 use crate::operators::window_state::{ClosedGroups, WindowState};
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::types::TimestampMicrosecondType;
@@ -143,13 +144,15 @@ pub(crate) struct WindowAggregate {
     pub(crate) progress: SourceTimes,
     /// Columns of the output.
     pub(crate) schema: SchemaRef,
+    /// Table of late tuples.
+    pub(crate) late: Option<ToTableOperator>,
 }
 
 /// Tuples of a batch by their windows.
 struct Assigned {
     windows: Vec<(i64, Rows)>,
     watermark: i64,
-    late: u64,
+    late: Vec<u32>,
     future: u64,
 }
 
@@ -189,7 +192,7 @@ impl WindowAggregate {
         if let Some(assigned) = self.assign_to_one(context, times, before) {
             return assigned;
         }
-        let mut assigned = Assigned { windows: Vec::new(), watermark: before, late: 0, future: 0 };
+        let mut assigned = Assigned { windows: Vec::new(), watermark: before, late: Vec::new(), future: 0 };
         let mut last = 0;
         // Of the window of the last tuple.
         let (mut start, mut end) = (i64::MAX, i64::MIN);
@@ -205,7 +208,7 @@ impl WindowAggregate {
             if is_future {
                 assigned.future += 1;
             } else if end <= assigned.watermark {
-                assigned.late += 1;
+                assigned.late.push(row as u32);
                 continue;
             }
             if last == assigned.windows.len() {
@@ -233,7 +236,7 @@ impl WindowAggregate {
             return None;
         }
         let watermark = before.max(self.span.watermark_after(greatest));
-        Some(Assigned { windows: vec![(start, Rows::All)], watermark, late: 0, future: 0 })
+        Some(Assigned { windows: vec![(start, Rows::All)], watermark, late: Vec::new(), future: 0 })
     }
 
     /// Closes the windows that end at or before the watermark and sends their results.
@@ -300,7 +303,14 @@ impl Operator for WindowAggregate {
             };
             self.state.add(context.transaction, start, &tuples)?;
         }
-        context.count_late(assigned.late);
+        context.count_late(assigned.late.len() as u64);
+        if let Some(late) = self.late.as_mut().filter(|_| !assigned.late.is_empty()) {
+            let columns: Vec<usize> = (0..late.columns.len()).collect();
+            let tuples = select(batch.rows(), assigned.late).and_then(|tuples| tuples.project(&columns));
+            let failed =
+                |error: ArrowError| Error::Tuple { operator: self.name.clone(), reason: error.to_string() };
+            late.batch(context, &tuples.map_err(failed)?.into(), &mut Output::default())?;
+        }
         context.count_future(assigned.future);
         let watermark = assigned.watermark;
         if watermark > before {
@@ -324,7 +334,7 @@ impl Operator for WindowAggregate {
         Ok(())
     }
 
-    fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
+    fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
         let watermark = self.load(context)?;
         self.state.write_touched(context.transaction)?;
         if watermark != self.stored_watermark {
@@ -334,7 +344,7 @@ impl Operator for WindowAggregate {
             context.transaction.vote(self.watermarks.state().id(), Vote::Commit)?;
         }
         context.transaction.vote(self.state.table.state().id(), Vote::Commit)?;
-        Ok(())
+        self.late.as_mut().map_or(Ok(()), |late| late.commit(context, output))
     }
 
     fn committed(&mut self) -> Result<()> {
@@ -346,7 +356,7 @@ impl Operator for WindowAggregate {
 
     fn redefined(&mut self) -> Result<()> {
         self.state.table = current_of(&self.name, &self.state.table, |old, new| old == new)?;
-        Ok(())
+        self.late.as_mut().map_or(Ok(()), Operator::redefined)
     }
 
     fn aborted(&mut self) {
