@@ -60,6 +60,7 @@ fn metering(session: &mut Session) {
              CREATE TABLE feeders (feeder VARCHAR, from_time TIMESTAMP, meters BIGINT, kw DOUBLE,
                  PRIMARY KEY (feeder, from_time));
              CREATE TABLE latest (meter INT PRIMARY KEY, at TIMESTAMP, kw DOUBLE, place VARCHAR);
+             CREATE TABLE merged (meter INT PRIMARY KEY, at TIMESTAMP, kw DOUBLE);
              CREATE TABLE places (meter INT PRIMARY KEY, place VARCHAR);
              CREATE TABLE changed (meter INT, at TIMESTAMP, twice DOUBLE, PRIMARY KEY (meter, at));
              INSERT INTO places SELECT i, 'place ' || i FROM generate_series(0, 9) g(i)",
@@ -84,6 +85,9 @@ fn metering(session: &mut Session) {
                 INSERT INTO latest SELECT r.meter, r.at, r.kw, p.place FROM reading r LEFT JOIN places p
                         ON p.meter = r.meter
                     ON CONFLICT (meter) DO UPDATE SET at = EXCLUDED.at, kw = EXCLUDED.kw, place = EXCLUDED.place;
+                MERGE INTO merged m USING reading r ON m.meter = r.meter
+                    WHEN MATCHED THEN UPDATE SET at = r.at, kw = r.kw + 1
+                    WHEN NOT MATCHED THEN INSERT VALUES (r.meter, r.at, r.kw + 1);
                 INSERT INTO changed SELECT meter, at, kw * 2 FROM CHANGES(latest) FOR EACH COMMIT WHERE kw > 90;
             )",
         )
@@ -122,6 +126,8 @@ fn check_metering(session: &mut Session) {
             (rows(session, &format!("SELECT count(*) FROM ({target}) t")), rows(session, &format!("SELECT count(*) FROM ({batch}) b")));
         assert_eq!(of_target, of_batch);
     }
+    let merged = "SELECT count(*) FROM merged m JOIN latest l ON l.meter = m.meter AND l.at = m.at AND l.kw + 1 = m.kw";
+    assert_eq!(rows(session, merged)[0], ["20"]);
     let means = "SELECT count(*) FROM hourly h JOIN (SELECT meter, date_trunc('hour', at) AS w, feeder, avg(cost) AS c
         FROM readings WHERE kw >= 1 GROUP BY 1, 2, 3) b ON b.meter = h.meter AND b.w = h.from_time
         WHERE h.mean_cost = round(b.c, 6) OR h.mean_cost < b.c";
@@ -370,8 +376,14 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         ("INSERT INTO t SELECT meter, 1.5 FROM CHANGES(keyless)", "which has no key"),
         ("INSERT INTO t SELECT meter, random() FROM reading", "random() in a step"),
         ("INSERT INTO t SELECT meter, kw FROM reading WHERE at < now()", "now() in a step"),
-        ("ABORT WHEN 1 > 2", "ABORT WHEN"),
+        ("ABORT WHEN 1 > 2", "ABORT WHEN of anything but CHANGES"),
+        ("ABORT WHEN (SELECT count(*) FROM CHANGES(t)) > 1", "which no step of this topology writes"),
         ("DELETE FROM t WHERE meter = 1", "step DELETE"),
+        (
+            "MERGE INTO t USING reading r ON t.meter = r.meter WHEN MATCHED THEN UPDATE SET kw = t.kw + r.kw
+                WHEN NOT MATCHED THEN INSERT VALUES (r.meter, r.kw)",
+            "MERGE in a step",
+        ),
         ("INSERT INTO t SELECT meter, kw FROM CHANGES(t)", "writes the table whose changes it reads"),
         ("INSERT INTO other SELECT meter, kw FROM CHANGES(t)", "which no step of this topology writes"),
     ] {
@@ -445,6 +457,44 @@ fn late_rows_are_stored_where_they_are_asked_for() {
     );
     assert_eq!(rows(&mut session, "SELECT sum(lines)::bigint, count(*) FROM minutes"), [["4", "4"]]);
     assert_eq!(rows(&mut session, "SELECT late FROM entresol.topologies"), [["2"]]);
+}
+
+/// Transactions that a condition aborts leave nothing; what was committed before, the condition may read.
+#[test]
+fn a_condition_aborts_transactions() {
+    for (on_error, state) in [("ABORT", "ended"), ("STOP", "failed")] {
+        let database = Database::volatile(Options::default()).unwrap();
+        let mut session = database.session().unwrap();
+        session
+            .execute(&format!(
+                "CREATE SOURCE numbers (at TIMESTAMP NOT NULL, n INT NOT NULL)
+                     WITH (connector = 'generator', rows = 1000, step = '1 second', n.cardinality = 1000);
+                 CREATE TABLE stored (at TIMESTAMP PRIMARY KEY, n INT);
+                 CREATE TABLE highest (at TIMESTAMP PRIMARY KEY, n INT);
+                 CREATE TABLE bounds (n_max INT PRIMARY KEY);
+                 INSERT INTO bounds VALUES (970);
+                 CREATE TOPOLOGY guarded COMMIT EVERY 10 ROWS ON ERROR {on_error} AS (
+                     INSERT INTO stored SELECT at, n FROM numbers;
+                     INSERT INTO highest SELECT at, n FROM CHANGES(stored) FOR EACH COMMIT WHERE n > 900;
+                     ABORT WHEN (SELECT max(n) FROM CHANGES(highest)) > (SELECT max(n_max) FROM bounds)
+                         OR (SELECT count(*) FROM stored) > 500)"
+            ))
+            .unwrap();
+        wait_for(&mut session, "SELECT state FROM entresol.topologies", state);
+        let stored: i64 = rows(&mut session, "SELECT count(*) FROM stored")[0][0].parse().unwrap();
+        let aborts: i64 = rows(&mut session, "SELECT aborts FROM entresol.topologies")[0][0].parse().unwrap();
+        assert!(stored <= 500 && stored % 10 == 0, "{stored}");
+        assert_eq!(rows(&mut session, "SELECT count(*) FROM stored WHERE n > 970")[0], ["0"]);
+        let agree = "SELECT (SELECT count(*) FROM stored WHERE n > 900) = (SELECT count(*) FROM highest)";
+        assert_eq!(rows(&mut session, agree)[0], ["true"]);
+        if on_error == "ABORT" {
+            assert_eq!(stored / 10 + aborts, 100);
+            assert!(stored > 100 && aborts > 20, "{stored} {aborts}");
+        } else {
+            let error = rows(&mut session, "SELECT error FROM entresol.topologies");
+            assert!(error[0][0].contains("the transaction is aborted: ABORT WHEN"), "{error:?}");
+        }
+    }
 }
 
 /// A division by zero in a step ends the topology, or drops the transaction, as it was told.

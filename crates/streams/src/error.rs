@@ -25,6 +25,12 @@ pub enum Error {
         /// Reason.
         reason: String,
     },
+    /// A condition of the topology holds: the transaction is aborted.
+    #[error("the transaction is aborted: {condition}")]
+    Aborted {
+        /// The condition.
+        condition: String,
+    },
     /// A limit was exceeded.
     #[error("{resource} has reached its limit of {max}")]
     Limit {
@@ -123,7 +129,7 @@ impl Error {
     pub fn is_tuple_error(&self) -> bool {
         use entresol_tables::Error as Tables;
         match self {
-            Error::Tuple { .. } => true,
+            Error::Tuple { .. } | Error::Aborted { .. } => true,
             Error::Tables(error) => matches!(
                 error,
                 Tables::WrongType { .. }

@@ -59,7 +59,7 @@ pub(crate) struct Writer {
     pub(crate) is_to_table: bool,
 }
 
-/// A TO_STREAM.
+/// A TO_STREAM, or another operator that reads the changes of a table.
 pub(crate) struct Listener {
     pub(crate) table: String,
     pub(crate) node: usize,
@@ -123,7 +123,7 @@ impl Graph {
             let node = &mut self.nodes[listener.node];
             match listener.trigger {
                 Trigger::EachTuple => node.inputs = nodes,
-                Trigger::OnCommit => node.after = nodes,
+                Trigger::OnCommit => node.after.extend(nodes),
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use crate::execution::dataflow::Dataflow;
 use crate::execution::executor::{Executor, Settings};
 use crate::execution::feed::{Feed, FeedSource};
 use crate::graph::{Graph, GraphSource, Listener, NodeKind, OperatorArguments};
+use crate::operators::abort_when::AbortWhen;
 use crate::operators::to_stream::{ToStream, Trigger};
 use crate::operators::window_aggregate::WindowSpan;
 use crate::positions;
@@ -14,7 +15,7 @@ use crate::sources::Source;
 use crate::stream::Stream;
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Column, Table, TableOptions};
-use entresol_transactions::GroupId;
+use entresol_transactions::{GroupId, Transaction};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -139,6 +140,25 @@ impl TopologyBuilder {
     /// Same as [`TopologyBuilder::to_stream`], with deletes, marked in a last column `deleted_`.
     pub fn to_stream_changes(&self, table: &str, trigger: Trigger) -> Stream {
         self.listen(table, trigger, true)
+    }
+
+    /// Aborts a transaction if a condition holds at its commit. It is asked after all that writes `tables`,
+    /// whose changes it may read from the transaction; its name is the reason of the abort.
+    pub fn abort_when(
+        &self,
+        name: &str,
+        tables: &[&str],
+        condition: impl FnMut(&Arc<Transaction>) -> Result<bool, String> + Send + 'static,
+    ) {
+        let operator = AbortWhen { name: name.to_owned(), condition: Box::new(condition) };
+        let make = move |_: &OperatorArguments<'_>| -> Result<Box<dyn crate::operators::Operator>> {
+            Ok(Box::new(operator))
+        };
+        let mut graph = self.graph.borrow_mut();
+        let node = graph.add(Vec::new(), NodeKind::Operator(Box::new(make)));
+        for &table in tables {
+            graph.listeners.push(Listener { table: table.to_owned(), node, trigger: Trigger::OnCommit });
+        }
     }
 
     fn listen(&self, table: &str, trigger: Trigger, with_deletes: bool) -> Stream {

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::column_type;
 use crate::schema_names::STREAMS_CATALOG;
+use crate::streaming::conditions::{ChangedRows, Condition};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::names::Reference;
@@ -62,14 +63,21 @@ pub(crate) fn translate(
 impl<'t> Translator<'t> {
     fn step(&mut self, step: &'t PlannedStep) -> Result<()> {
         self.step = Some(step);
+        if let Target::Abort { text, changed } = &step.target {
+            let condition = Condition::new(step.plan.clone(), changed.clone())?;
+            let tables: Vec<&str> = changed.iter().map(ChangedRows::name).collect();
+            self.builder.abort_when(text, &tables, move |transaction| {
+                condition.holds(transaction).map_err(|error| error.to_string())
+            });
+            return Ok(());
+        }
         let flow = self.node(&step.plan)?;
         match &step.target {
             Target::Stream(name) => {
                 self.flows.insert(name.clone(), flow);
             }
-            Target::Insert { table, columns, upserts } => {
-                insert(&flow, table, columns, *upserts);
-            }
+            Target::Insert { table, columns, upserts } => insert(&flow, table, columns, *upserts),
+            Target::Abort { .. } => {}
         }
         Ok(())
     }

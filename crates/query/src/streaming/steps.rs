@@ -10,15 +10,17 @@ use crate::planner::query::logical_plan;
 use crate::postgres::types::column_type;
 use crate::schema_names::{CATALOG, STREAMS_CATALOG};
 use crate::session::core::SessionCore;
+use crate::streaming::conditions::ChangedRows;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::definitions;
 use crate::streaming::expressions;
+use crate::streaming::merge::as_insert;
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
 use crate::streaming::options::StreamOptions;
 use crate::streaming::windows::{WINDOW_END, WINDOW_START};
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
-    MemorySchemaProvider, SchemaProvider,
+    MemorySchemaProvider, SchemaProvider, TableProvider,
 };
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionState;
@@ -65,11 +67,15 @@ pub(crate) enum Target {
         /// True if rows with the key of another replace it.
         upserts: bool,
     },
+    /// Condition on the changes of these tables, by its text.
+    Abort { text: String, changed: Vec<ChangedRows> },
 }
 
 /// Text of a step, and what stands around its query.
 struct StepText {
     statement: EngineStatement,
+    /// Text of the condition of an ABORT WHEN, of which the statement is a query.
+    condition: Option<String>,
     stream: Option<String>,
     state_table: Option<String>,
     late_table: Option<String>,
@@ -92,6 +98,8 @@ struct Planner<'s> {
     sources: BTreeMap<String, SourceDefinition>,
     /// Columns of the streams so far.
     streams: BTreeMap<String, Vec<Column>>,
+    /// Relations of the changes that the current step reads.
+    changed: Vec<ChangedRows>,
 }
 
 impl Planner<'_> {
@@ -107,11 +115,22 @@ impl Planner<'_> {
         list.register_catalog(STREAMS_CATALOG.to_owned(), Arc::new(streams));
         let context = SessionContext::new_with_state(state);
         context.register_catalog_list(Arc::new(list));
-        Ok(Planner { session, context, relations, sources: BTreeMap::new(), streams: BTreeMap::new() })
+        Ok(Planner {
+            session,
+            context,
+            relations,
+            sources: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            changed: Vec::new(),
+        })
     }
 
     async fn step(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
-        let StepText { mut statement, stream, state_table, late_table } = parse_step(tokens)?;
+        let StepText { mut statement, condition, stream, state_table, late_table } = parse_step(tokens)?;
+        self.changed.clear();
+        if let Some(Statement::Merge(merge)) = statement::inner(&statement) {
+            statement = statement::query_of(&as_insert(&self.session.catalog, merge)?)?;
+        }
         let Some(tree) = statement::inner_mut(&mut statement) else {
             return Err(Error::unsupported("a step that is no statement"));
         };
@@ -134,6 +153,10 @@ impl Planner<'_> {
         }
         let (query, target) = match (tree, stream) {
             (Statement::Query(query), Some(name)) => (query.clone(), Target::Stream(name)),
+            (Statement::Query(query), None) if let Some(text) = condition => {
+                check_condition(&references)?;
+                (query.clone(), Target::Abort { text, changed: self.changed.clone() })
+            }
             (Statement::Insert(insert), None) => {
                 let (table, columns, upserts) = insert_target(&catalog.table(&into(insert)?)?, insert)?;
                 let query = insert.source.clone();
@@ -148,6 +171,10 @@ impl Planner<'_> {
         let state = self.context.state();
         let plan = logical_plan(self.session, &state, statement::query_statement(query)).await?;
         let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+        if matches!(target, Target::Abort { .. }) {
+            let plan = state.optimizer().optimize(plan, &state, |_, _| {})?;
+            return Ok(PlannedStep { target, plan, references, state_table, late_table });
+        }
         expressions::check_plan(&plan)?;
         // None of the other rules: they may assume that a query ends.
         let rules = Optimizer::with_rules(vec![
@@ -180,7 +207,7 @@ impl Planner<'_> {
     }
 
     /// Adds an empty table with the columns of a relation, for DataFusion to plan with.
-    fn register(&self, relation: &str, reference: &Reference) -> Result<()> {
+    fn register(&mut self, relation: &str, reference: &Reference) -> Result<()> {
         let columns = match reference {
             Reference::Named(name) => self.columns(name)?,
             Reference::Tumble { of, time, .. } => {
@@ -204,13 +231,19 @@ impl Planner<'_> {
                     let message = format!("CHANGES of table {}, which has no key", table.name());
                     return Err(Error::unsupported(message));
                 }
-                table.schema().visible_columns().to_vec()
+                let changed = ChangedRows::new(&table);
+                self.changed.push(changed.clone());
+                return self.register_table(relation, Arc::new(changed));
             }
         };
         let table = MemTable::try_new(arrow_schema(&columns, "UTC"), vec![Vec::new()])?;
+        self.register_table(relation, Arc::new(table))
+    }
+
+    fn register_table(&self, relation: &str, table: Arc<dyn TableProvider>) -> Result<()> {
         // Of an earlier step, it has the same columns.
         self.relations.deregister_table(relation)?;
-        self.relations.register_table(relation.to_owned(), Arc::new(table))?;
+        self.relations.register_table(relation.to_owned(), table)?;
         Ok(())
     }
 
@@ -347,17 +380,12 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     take_triggers(&mut tokens);
     let late_table = take_clauses(&mut tokens)?;
     let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
-    if is(0, "merge") {
-        return Err(Error::unsupported(
-            "MERGE in a step: INSERT … ON CONFLICT (key) DO UPDATE replaces rows",
-        ));
-    }
     if is(0, "abort") {
-        return Err(Error::unsupported("ABORT WHEN"));
+        return parse_condition(tokens);
     }
     if !(is(0, "create") && is(1, "stream")) {
         let statement = statement_of(tokens)?;
-        return Ok(StepText { statement, stream: None, state_table: None, late_table });
+        return Ok(StepText { statement, condition: None, stream: None, state_table: None, late_table });
     }
     let Some(Token::Word(word)) = tokens.get(2).map(|token| &token.token) else {
         return Err(Error::Syntax("syntax error: expected CREATE STREAM name AS query".to_owned()));
@@ -376,10 +404,42 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     match rest {
         [as_word, query @ ..] if is_word(&as_word.token, "as") => {
             let statement = statement_of(query.to_vec())?;
-            Ok(StepText { statement, stream: Some(name), state_table, late_table })
+            Ok(StepText { statement, condition: None, stream: Some(name), state_table, late_table })
         }
         _ => Err(Error::Syntax(format!("syntax error: CREATE STREAM {name}: expected AS query"))),
     }
+}
+
+/// Parses `ABORT WHEN condition` as a query of the condition.
+fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
+    let [abort, when, condition @ ..] = tokens.as_slice() else {
+        return Err(Error::Syntax("syntax error: expected ABORT WHEN condition".to_owned()));
+    };
+    if !is_word(&when.token, "when") || condition.is_empty() {
+        return Err(Error::Syntax("syntax error: expected ABORT WHEN condition".to_owned()));
+    }
+    if condition.iter().rev().nth(1).is_some_and(|token| is_word(&token.token, "into")) {
+        return Err(Error::unsupported("ABORT WHEN … INTO a table"));
+    }
+    let words: Vec<String> = condition.iter().map(|token| token.token.to_string()).collect();
+    let select = TokenWithSpan { token: Token::make_keyword("SELECT"), span: abort.span };
+    let query: Vec<TokenWithSpan> = std::iter::once(select).chain(condition.iter().cloned()).collect();
+    Ok(StepText {
+        statement: statement_of(query)?,
+        condition: Some(format!("ABORT WHEN {}", words.join(" "))),
+        stream: None,
+        state_table: None,
+        late_table: None,
+    })
+}
+
+/// Checks that a condition reads the changes of tables, and no stream.
+fn check_condition(references: &BTreeMap<String, Reference>) -> Result<()> {
+    let is_changes = |reference: &Reference| matches!(reference, Reference::Changes { .. });
+    if references.is_empty() || !references.values().all(is_changes) {
+        return Err(Error::unsupported("ABORT WHEN of anything but CHANGES(table), and tables beside it"));
+    }
+    Ok(())
 }
 
 /// Takes EMIT and LATE ROWS off the end of a step; returns the table of the late rows, if there is one.

@@ -13,6 +13,7 @@
 //! Duties of an operator: state that must survive is written through the transaction before `commit` returns;
 //! all state in DRAM is bounded by a named constant.
 
+pub(crate) mod abort_when;
 pub(crate) mod accumulator;
 pub(crate) mod filter;
 pub(crate) mod group_index;
@@ -35,7 +36,7 @@ use std::sync::Arc;
 /// Context of an operator's calls.
 pub struct Context<'a> {
     /// The topology's current transaction.
-    pub transaction: &'a Transaction,
+    pub transaction: &'a Arc<Transaction>,
     pub(crate) counts: &'a Counts,
     /// Source of the tuples; none at the commit punctuation.
     pub(crate) source: Option<usize>,

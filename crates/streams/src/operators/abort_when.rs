@@ -1,0 +1,37 @@
+//! ABORT WHEN: a condition on what a transaction has written, asked at the commit punctuation.
+//!
+//! It is asked after all operators that write the tables of which it reads the changes, also those behind a
+//! TO_STREAM. If it holds, the transaction is aborted, as by a tuple that cannot be processed.
+
+use crate::element::Batch;
+use crate::error::{Error, Result};
+use crate::operators::{Context, Operator, Output};
+use entresol_transactions::Transaction;
+use std::sync::Arc;
+
+/// Condition on an open transaction: true if it is to be aborted, or the reason why it cannot be computed.
+pub(crate) type Condition = Box<dyn FnMut(&Arc<Transaction>) -> Result<bool, String> + Send>;
+
+pub(crate) struct AbortWhen {
+    pub(crate) name: String,
+    pub(crate) condition: Condition,
+}
+
+impl Operator for AbortWhen {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn batch(&mut self, _context: &Context<'_>, _batch: &Batch, _output: &mut Output) -> Result<()> {
+        Ok(())
+    }
+
+    fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
+        let holds = (self.condition)(context.transaction);
+        let failed = |reason| Error::Tuple { operator: self.name.clone(), reason };
+        if holds.map_err(failed)? {
+            return Err(Error::Aborted { condition: self.name.clone() });
+        }
+        Ok(())
+    }
+}
