@@ -69,6 +69,9 @@ pub struct StorageArguments {
     /// Keep background threads on the processors near the device, on a machine with several memory nodes.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub near_device: bool,
+    /// Does not start the topologies of the database
+    #[arg(long)]
+    pub no_topologies: bool,
     /// Profile of the disk that checkpoints write to, as measured by `lab run calibrate`.
     #[arg(long, value_name = "FILE")]
     pub disk_profile: Option<PathBuf>,
@@ -81,6 +84,7 @@ impl StorageArguments {
             memory_max: self.memory_max,
             disk_directory: self.disk_dir.clone(),
             near_device: self.near_device,
+            starts_topologies: !self.no_topologies,
             disk_profile: self.disk_profile.clone(),
             ..Options::default()
         }

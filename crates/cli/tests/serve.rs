@@ -214,3 +214,60 @@ fn results_of_functions_are_bounded() {
     }
     assert!(contains(&served.query("SELECT length(repeat('x', 1000000)) AS n"), "1000000"));
 }
+
+/// A topology of SQL in a server that is killed again and again: at the end its tables are as if it had run
+/// once, and agree with each other at every look in between.
+#[test]
+fn a_topology_survives_kills_of_its_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let db = db.to_str().unwrap();
+    const READINGS: u64 = 60_000;
+    let server = Served::start(db, &[]);
+    let created = server.query(&format!(
+        "CREATE SOURCE reading (at TIMESTAMP NOT NULL, meter INT NOT NULL, kw DOUBLE NOT NULL, WATERMARK FOR at AS at)
+             WITH (connector = 'generator', rows = {READINGS}, rows_per_second = 20000, step = '1 second',
+                 meter.cardinality = 10);
+         CREATE TABLE every (at TIMESTAMP PRIMARY KEY, meter INT, kw DOUBLE);
+         CREATE TABLE hours (hour TIMESTAMP PRIMARY KEY, readings BIGINT);
+         CREATE TABLE high (at TIMESTAMP PRIMARY KEY, kw DOUBLE);
+         CREATE TOPOLOGY metering COMMIT EVERY 500 ROWS AS (
+             INSERT INTO every SELECT at, meter, kw FROM reading;
+             INSERT INTO hours SELECT window_start, count(*) FROM TUMBLE(reading, at, INTERVAL '1 hour')
+                 GROUP BY window_start;
+             INSERT INTO high SELECT at, kw FROM CHANGES(every) FOR EACH COMMIT WHERE kw > 99)"
+    ));
+    assert!(contains(&created, "CREATE TOPOLOGY"), "{}", String::from_utf8_lossy(&created));
+    // Closed hours, the open one and its readings are of one commit.
+    let agree =
+        "SELECT 'agrees ' || ((SELECT count(*) FROM every) = coalesce((SELECT sum(readings) FROM hours), 0)
+            + coalesce((SELECT sum(count) FROM metering_open), 0)
+        AND (SELECT count(*) FROM every WHERE kw > 99) = (SELECT count(*) FROM high)
+        AND (SELECT count(*) FROM every) = (SELECT coalesce(sum(\"position\"), 0) FROM streams_positions))";
+    let mut server = server;
+    for round in 0..6 {
+        std::thread::sleep(Duration::from_millis(60 + 70 * (round % 3)));
+        let answer = server.query(agree);
+        assert!(contains(&answer, "agrees true"), "{}", String::from_utf8_lossy(&answer));
+        server.signal("KILL");
+        server.child.wait().unwrap();
+        server = Served::start(db, &[]);
+        let answer = server.query(agree);
+        assert!(contains(&answer, "agrees true"), "after kill {round}: {}", String::from_utf8_lossy(&answer));
+    }
+    let begin = Instant::now();
+    let ended = "SELECT 'state ' || state FROM entresol.topologies";
+    while !contains(&server.query(ended), "state ended") {
+        assert!(begin.elapsed() < PATIENCE, "{}", String::from_utf8_lossy(&server.query("SHOW TOPOLOGIES")));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let counts = server.query(
+        "SELECT 'counts ' || (SELECT count(*) FROM every) || ' ' || (SELECT sum(readings) FROM hours)",
+    );
+    let wanted = format!("counts {READINGS} {READINGS}");
+    assert!(contains(&counts, &wanted), "{}", String::from_utf8_lossy(&counts));
+    assert!(contains(&server.query(agree), "agrees true"));
+    server.signal("TERM");
+    assert!(server.child.wait().unwrap().success());
+    assert!(succeed(&["check", db]).contains("no problems"));
+}

@@ -132,8 +132,10 @@ impl Database {
             runtime: Some(runtime),
         };
         let database = Database { shared: Arc::new(shared) };
-        let session = database.query_session()?;
-        database.shared.block_on(session.start_topologies())?;
+        if options.starts_topologies {
+            let session = database.query_session()?;
+            database.shared.block_on(session.start_topologies())?;
+        }
         Ok(database)
     }
 

@@ -49,6 +49,8 @@ pub struct Options {
     /// Placement of background threads and topologies on the processors that are near the device of the
     /// directory, and take memory there, on a machine with several memory nodes.
     pub near_device: bool,
+    /// Start of the topologies that were created in SQL, when the database is opened.
+    pub starts_topologies: bool,
     /// Profile of the disk that checkpoints write to, as `lab run calibrate` measures it.
     pub disk_profile: Option<PathBuf>,
     /// Address range to reserve for the pool: the maximum that it can grow to. Takes no memory.
@@ -70,6 +72,7 @@ impl Default for Options {
             max_snapshot_age: None,
             disk_directory: None,
             near_device: pool.near_device,
+            starts_topologies: true,
             disk_profile: None,
             concurrency: ContextOptions { transactions_max: TRANSACTIONS_MAX, ..ContextOptions::default() },
             address_space_bytes: pool.address_space_bytes,
@@ -143,6 +146,13 @@ impl Options {
     /// the disk is where it is.
     pub fn disk_directory(mut self, directory: impl Into<PathBuf>) -> Options {
         self.disk_directory = Some(directory.into());
+        self
+    }
+
+    /// Sets if the topologies that were created in SQL start when the database is opened; the default. If not,
+    /// they can't be seen or changed in SQL either.
+    pub fn start_topologies(mut self, start: bool) -> Options {
+        self.starts_topologies = start;
         self
     }
 

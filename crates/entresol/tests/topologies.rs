@@ -143,10 +143,21 @@ fn targets_equal_the_queries_over_all_input() {
     metering(&mut session);
     wait_for_end(&mut session, "metering");
     check_metering(&mut session);
+    let plan = rows(&mut session, "EXPLAIN TOPOLOGY metering");
+    assert_eq!(plan[0], ["Topology metering, commit every 100 rows"]);
+    assert!(plan.iter().any(|line| line[0] == "  upsert into latest"), "{plan:?}");
+    assert!(plan.iter().any(|line| line[0].contains("TableScan: reading")), "{plan:?}");
     let shown = rows(&mut session, "SHOW TOPOLOGIES");
     assert_eq!(shown[0][..4], ["metering", "ended", "5000", "51"]);
     let error = session.execute("UPDATE open_hours SET readings = 0").unwrap_err().to_string();
     assert!(error.contains("topology metering"), "{error}");
+    for (table, expected) in [
+        ("open_hours", "DROP TOPOLOGY metering removes it"),
+        ("streams_topologies", "topologies are stored in it"),
+    ] {
+        let error = session.execute(&format!("DROP TABLE {table}")).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
     let error = session.execute("DROP TABLE hourly").unwrap_err().to_string();
     assert!(error.contains("topology metering uses it"), "{error}");
     session.execute("DROP TOPOLOGY metering; DROP TABLE hourly; DROP SOURCE reading").unwrap();
@@ -339,6 +350,12 @@ fn a_file_is_followed_and_bad_lines_are_in_their_table() {
     std::fs::write(&path, "id,at,value\n").unwrap();
     wait_for(&mut session, "SELECT state FROM entresol.topologies", "failed");
     let error = rows(&mut session, "SELECT error FROM entresol.topologies");
+    drop(session);
+    drop(database);
+    let options = Options::default().start_topologies(false);
+    let database = Database::open(directory.path().join("db"), options).unwrap();
+    let mut session = database.session().unwrap();
+    assert!(rows(&mut session, "SHOW TOPOLOGIES").is_empty());
     assert!(error[0][0].contains("shorter than the stored position"), "{error:?}");
 }
 

@@ -45,7 +45,7 @@ pub fn run(command: &RoleCommand) -> Result<()> {
 }
 
 fn change(dir: &Path, create: bool, work: impl FnOnce(&Database) -> Result<()>) -> Result<()> {
-    let database = Database::open(dir, Options::default().create_if_missing(create))?;
+    let database = Database::open(dir, Options::default().create_if_missing(create).start_topologies(false))?;
     let done = work(&database);
     let closed = database.close();
     done?;

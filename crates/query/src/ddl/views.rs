@@ -11,6 +11,7 @@ use crate::planner::query;
 use crate::planner::translation;
 use crate::planner::views;
 use crate::postgres::types::column_type;
+use crate::schema_names::{SOURCES_TABLE, TOPOLOGIES_TABLE};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
@@ -108,6 +109,24 @@ fn type_name(data_type: &ArrowType) -> String {
     column_type(data_type).map_or_else(|| data_type.to_string(), |known| known.to_string().to_lowercase())
 }
 
+/// Refuses to drop what topologies are stored in: their definitions, and the state of one that exists.
+fn check_state(session: &SessionCore, name: &str) -> Result<()> {
+    if name == SOURCES_TABLE || name == TOPOLOGIES_TABLE {
+        return Err(Error::coded("42501", format!("cannot drop table {name}: topologies are stored in it")));
+    }
+    let Ok(table) = session.catalog.table(name) else { return Ok(()) };
+    let owner = table.definition().owner.as_deref().and_then(|owner| owner.strip_prefix("topology "));
+    match owner.filter(|owner| session.options.topologies.has(owner)) {
+        None => Ok(()),
+        Some(owner) => {
+            let message = format!(
+                "cannot drop table {name}: it is state of topology {owner}; DROP TOPOLOGY {owner} removes it"
+            );
+            Err(Error::coded("2BP01", message))
+        }
+    }
+}
+
 /// DROP TABLE, DROP VIEW and DROP SEQUENCE: all of the statement's relations in one commit.
 pub(crate) async fn drop_all(
     session: &SessionCore,
@@ -121,6 +140,7 @@ pub(crate) async fn drop_all(
         let name = table_name(name)?;
         match session.catalog.relation_kind(&name) {
             Some(found) if found == kind => {
+                check_state(session, &name)?;
                 if let Some(user) = session.options.topologies.user_of(&name) {
                     let message = format!(
                         "cannot drop {kind} {name} because topology {user} uses it: DROP TOPOLOGY {user} first"

@@ -12,6 +12,7 @@ use crate::execution::authorization::{authorize, authorize_point, authorize_quer
 use crate::execution::session::Session;
 use crate::execution::set;
 use crate::parser::command::Command;
+use crate::parser::own::streaming::StreamingStatement;
 use crate::parser::statement::parse;
 use crate::planner::explain;
 use crate::planner::fast_path::{self, Point};
@@ -96,6 +97,9 @@ impl Session {
             Command::Motion(motion) if !motion.passes => self.cursors.columns(&motion.name),
             Command::Execute { name, .. } => self.statements.get(name)?.columns(),
             Command::ExplainWrite { .. } => Some(explain::columns()),
+            Command::Streaming(statement) if matches!(**statement, StreamingStatement::Explain(_)) => {
+                Some(explain::columns())
+            }
             _ => None,
         }
     }
@@ -151,6 +155,10 @@ impl Session {
                 self.check_block()?;
                 let analyzed = maintenance::analyze(&self.core, &statement);
                 analyzed.map_err(|error| self.failing(error))
+            }
+            Command::Streaming(statement) if matches!(*statement, StreamingStatement::Explain(_)) => {
+                self.check_block()?;
+                streaming::run(&self.core, &statement).await.map_err(|error| self.failing(error))
             }
             command => return self.run_statement(command).await,
         };

@@ -174,11 +174,10 @@ impl Command {
     pub(crate) fn is_definition(&self) -> bool {
         matches!(
             self,
-            Command::CreateTable(_)
-                | Command::DropTable { .. }
-                | Command::Define(_)
-                | Command::Sequence(_)
-                | Command::Streaming(_)
+            Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_) | Command::Sequence(_)
+        ) || matches!(
+            self,
+            Command::Streaming(statement) if !matches!(**statement, StreamingStatement::Explain(_))
         )
     }
 

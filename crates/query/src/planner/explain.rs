@@ -69,7 +69,7 @@ fn plan_lines(verbose: bool, batches: &[RecordBatch]) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-fn lines(lines: Vec<String>) -> Result<StatementResult> {
+pub(crate) fn lines(lines: Vec<String>) -> Result<StatementResult> {
     let schema = columns();
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
     Ok(StatementResult::Rows(Collected { schema, batches: vec![batch] }))

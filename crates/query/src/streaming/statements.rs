@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::parser::command::Command;
 use crate::parser::own::streaming::{CommitBoundary, CreateSource, CreateTopology, StreamingStatement};
 use crate::parser::statement::parse_one;
+use crate::planner::explain;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
@@ -15,7 +16,7 @@ use crate::session::result::StatementResult;
 use crate::session::topologies::Topologies;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::definitions::{self, StoredTopology};
-use crate::streaming::names::Reference;
+use crate::streaming::names::{Reference, STREAMS_SCHEMA};
 use crate::streaming::operators::translate;
 use crate::streaming::options::{StreamOptions, interval, invalid};
 use crate::streaming::steps::{self, PlannedTopology, Target};
@@ -43,6 +44,7 @@ pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -
         }
         StreamingStatement::CreateTopology(create) => create_topology(session, create).await?,
         StreamingStatement::AlterTopology { name, pauses } => alter(session, name, *pauses).await?,
+        StreamingStatement::Explain(name) => return explain_topology(session, name).await,
         StreamingStatement::DropTopology { name, if_exists } => {
             drop_topology(session, name, *if_exists).await?;
         }
@@ -95,7 +97,9 @@ async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Resu
 async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> Result<()> {
     let planned = steps::plan(session, create).await?;
     let relations = relations_of(&planned);
-    let (catalog, create, durability) = (Arc::clone(&session.catalog), create.clone(), session.durability);
+    // The session's own setting would be forgotten when the database is opened again.
+    let durability = session.options.durability;
+    let (catalog, create) = (Arc::clone(&session.catalog), create.clone());
     let topologies = session.options.topologies.clone();
     blocking(move || {
         let topology = build(&catalog, &create, &planned, durability)?;
@@ -226,6 +230,41 @@ async fn drop_topology(session: &SessionCore, name: &str, if_exists: bool) -> Re
         Ok(())
     })
     .await?
+}
+
+/// Steps of a topology with their plans.
+async fn explain_topology(session: &SessionCore, name: &str) -> Result<StatementResult> {
+    let create = parse(&stored(session, name)?.text)?;
+    let planned = steps::plan(session, &create).await?;
+    let mut lines = vec![format!("Topology {name}, {}", boundaries_text(&create.boundaries))];
+    for step in &planned.steps {
+        lines.push(match &step.target {
+            Target::Stream(name) => format!("  stream {name}"),
+            Target::Insert { table, upserts, .. } => {
+                format!("  {} {}", if *upserts { "upsert into" } else { "insert into" }, table.name())
+            }
+            Target::Abort { text, .. } => format!("  {text}"),
+        });
+        let plan = step.plan.display_indent().to_string();
+        let plan = plan.replace(&format!("{STREAMS_CATALOG}.{STREAMS_SCHEMA}."), "");
+        lines.extend(plan.lines().map(|line| format!("    {line}")));
+    }
+    explain::lines(lines)
+}
+
+fn boundaries_text(boundaries: &[CommitBoundary]) -> String {
+    let text = |boundary: &CommitBoundary| match boundary {
+        CommitBoundary::EachRow => "each row".to_owned(),
+        CommitBoundary::Rows(rows) => format!("every {rows} rows"),
+        CommitBoundary::Interval(interval) => format!("every {interval}"),
+        CommitBoundary::WindowClose => "on window close".to_owned(),
+        CommitBoundary::Source => "with source".to_owned(),
+    };
+    if boundaries.is_empty() {
+        return format!("commit every {ROWS_DEFAULT} rows or every {} ms", INTERVAL_DEFAULT.as_millis());
+    }
+    let texts: Vec<String> = boundaries.iter().map(text).collect();
+    format!("commit {}", texts.join(" or "))
 }
 
 fn stored(session: &SessionCore, name: &str) -> Result<StoredTopology> {

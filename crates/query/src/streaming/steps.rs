@@ -7,6 +7,7 @@ use crate::parser::own::streaming::{CreateTopology, StreamingStatement, options_
 use crate::parser::statement::{self, statement_of};
 use crate::parser::text::tokens::is_word;
 use crate::planner::query::logical_plan;
+use crate::postgres::time_zones::UTC;
 use crate::postgres::types::column_type;
 use crate::schema_names::{CATALOG, STREAMS_CATALOG};
 use crate::session::core::SessionCore;
@@ -104,7 +105,9 @@ struct Planner<'s> {
 
 impl Planner<'_> {
     fn new(session: &SessionCore) -> Result<Planner<'_>> {
-        let state = session.context.state();
+        let mut state = session.context.state();
+        // The same plan whoever creates it, and when the database is opened.
+        state.config_mut().options_mut().execution.time_zone = Some(UTC.to_owned());
         let own = state.catalog_list().catalog(CATALOG);
         let own = own.ok_or_else(|| Error::Internal("a session has no catalog".to_owned()))?;
         let relations = Arc::new(MemorySchemaProvider::new());
@@ -236,7 +239,7 @@ impl Planner<'_> {
                 return self.register_table(relation, Arc::new(changed));
             }
         };
-        let table = MemTable::try_new(arrow_schema(&columns, "UTC"), vec![Vec::new()])?;
+        let table = MemTable::try_new(arrow_schema(&columns, UTC), vec![Vec::new()])?;
         self.register_table(relation, Arc::new(table))
     }
 

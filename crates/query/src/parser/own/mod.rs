@@ -8,7 +8,7 @@
 //! FETCH, MOVE                                                         all of PostgreSQL's forms: crate::parser::own::fetch
 //! CREATE, ALTER and DROP of ROLE and USER, GRANT, REVOKE              crate::parser::own::role
 //! COPY                                                                sqlparser's, with its options: crate::parser::own::copy
-//! CREATE, ALTER and DROP of SOURCE and TOPOLOGY                       crate::parser::own::streaming
+//! CREATE, ALTER and DROP of SOURCE and TOPOLOGY, EXPLAIN TOPOLOGY     crate::parser::own::streaming
 //! ```
 
 pub(crate) mod as_of;
@@ -46,7 +46,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Command>> {
         "create" | "alter" | "drop" if role::is_role(tokens) => {
             Command::Role(Box::new(role::parse(&words())?))
         }
-        "create" | "alter" | "drop" if streaming::is_streaming(tokens) => {
+        "create" | "alter" | "drop" | "explain" if streaming::is_streaming(tokens) => {
             Command::Streaming(Box::new(streaming::parse(tokens)?))
         }
         "create" | "alter" if sequence::is_sequence(tokens) => {

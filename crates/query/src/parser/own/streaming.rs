@@ -8,6 +8,7 @@
 //!     [WITH (option = value, ...)] AS ( step {; step} [;] )
 //! ALTER TOPOLOGY name {PAUSE | RESUME}
 //! DROP TOPOLOGY [IF EXISTS] name
+//! EXPLAIN TOPOLOGY name
 //!
 //! boundary: EACH ROW | EVERY n ROWS | EVERY [INTERVAL] '...' | ON WINDOW CLOSE | WITH SOURCE
 //! step:     CREATE STREAM name [WITH (state_table = '...')] AS query [EMIT ON WINDOW CLOSE] [LATE ROWS DROP]
@@ -31,10 +32,21 @@ pub(crate) type StreamOption = (String, String);
 #[derive(Debug, Clone)]
 pub(crate) enum StreamingStatement {
     CreateSource(Box<CreateSource>),
-    DropSource { name: String, if_exists: bool },
+    DropSource {
+        name: String,
+        if_exists: bool,
+    },
     CreateTopology(Box<CreateTopology>),
-    AlterTopology { name: String, pauses: bool },
-    DropTopology { name: String, if_exists: bool },
+    AlterTopology {
+        name: String,
+        pauses: bool,
+    },
+    DropTopology {
+        name: String,
+        if_exists: bool,
+    },
+    /// EXPLAIN TOPOLOGY.
+    Explain(String),
 }
 
 /// CREATE SOURCE.
@@ -84,6 +96,7 @@ impl StreamingStatement {
             StreamingStatement::CreateTopology(_) => "CREATE TOPOLOGY",
             StreamingStatement::AlterTopology { .. } => "ALTER TOPOLOGY",
             StreamingStatement::DropTopology { .. } => "DROP TOPOLOGY",
+            StreamingStatement::Explain(_) => "EXPLAIN",
         }
     }
 
@@ -107,6 +120,12 @@ pub(crate) fn is_streaming(tokens: &[TokenWithSpan]) -> bool {
 pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
     let all: Vec<&Token> = tokens.iter().map(|token| &token.token).collect();
     let mut words = Words(&all);
+    if words.word("explain") {
+        words.expect("topology")?;
+        let name = words.folded()?;
+        words.end()?;
+        return Ok(StreamingStatement::Explain(name));
+    }
     let creates = words.word("create");
     let alters = !creates && words.word("alter");
     if !creates && !alters {
