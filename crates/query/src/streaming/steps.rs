@@ -106,7 +106,7 @@ struct Planner<'s> {
 impl Planner<'_> {
     fn new(session: &SessionCore) -> Result<Planner<'_>> {
         let mut state = session.context.state();
-        // The same plan whoever creates it, and when the database is opened.
+        // The same plan for every creator, and when the database is opened.
         state.config_mut().options_mut().execution.time_zone = Some(UTC.to_owned());
         let own = state.catalog_list().catalog(CATALOG);
         let own = own.ok_or_else(|| Error::Internal("a session has no catalog".to_owned()))?;

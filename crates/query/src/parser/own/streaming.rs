@@ -171,7 +171,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
 fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
     let (elements, rest) = parenthesised(tokens)?;
     let (mut columns, mut watermark) = (Vec::new(), None);
-    for element in split(elements, &Token::Comma) {
+    for element in split(elements, &Token::Comma).filter(|_| !elements.is_empty()) {
         let words: Vec<&Token> = element.iter().map(|token| &token.token).collect();
         let mut words = Words(&words);
         if words.phrase(&["watermark", "for"]) {
