@@ -393,6 +393,21 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         ("INSERT INTO t SELECT meter, 1.5 FROM CHANGES(keyless)", "which has no key"),
         ("INSERT INTO t SELECT meter, random() FROM reading", "random() in a step"),
         ("INSERT INTO t SELECT meter, kw FROM reading WHERE at < now()", "now() in a step"),
+        (
+            "INSERT INTO t WITH reading AS (SELECT * FROM reading WHERE kw > 1) SELECT meter, kw FROM reading",
+            "take another name",
+        ),
+        ("INSERT INTO t SELECT meter, length(current_user) FROM reading", "current_user() in a step"),
+        ("INSERT INTO t SELECT meter, kw FROM reading LATE ROWS INTO l", "of a step without windows"),
+        (
+            "INSERT INTO t SELECT meter, kw FROM reading; ABORT WHEN (SELECT count(*) FROM CHANGES(t))",
+            "needs one truth value, found Int64",
+        ),
+        ("INSERT INTO t SELECT meter, kw FROM reading; ABORT WHEN kw < 0 FROM CHANGES(t)", "Expected: "),
+        (
+            "INSERT INTO t SELECT meter, kw FROM reading; ABORT WHEN EXISTS (SELECT 1 FROM CHANGES(t) WHERE now() IS NULL)",
+            "now() in a step",
+        ),
         ("ABORT WHEN 1 > 2", "ABORT WHEN of anything but CHANGES"),
         ("ABORT WHEN (SELECT count(*) FROM CHANGES(t)) > 1", "which no step of this topology writes"),
         ("DELETE FROM t WHERE meter = 1", "step DELETE"),
@@ -474,6 +489,102 @@ fn late_rows_are_stored_where_they_are_asked_for() {
     );
     assert_eq!(rows(&mut session, "SELECT sum(lines)::bigint, count(*) FROM minutes"), [["4", "4"]]);
     assert_eq!(rows(&mut session, "SELECT late FROM entresol.topologies"), [["2"]]);
+}
+
+/// Windows over windows of another size: none of the inner results is late.
+#[test]
+fn windows_over_windows_of_other_sizes_lose_nothing() {
+    for (inner, outer) in [(10, 15), (10, 7), (60, 60), (7, 21)] {
+        let database = Database::volatile(Options::default()).unwrap();
+        let mut session = database.session().unwrap();
+        session
+            .execute(&format!(
+                "CREATE SOURCE numbers (at TIMESTAMP NOT NULL, n INT NOT NULL, WATERMARK FOR at AS at)
+                     WITH (connector = 'generator', rows = 3000, step = '1 second');
+                 CREATE TABLE summed (at TIMESTAMP PRIMARY KEY, n BIGINT);
+                 CREATE TOPOLOGY sums COMMIT EVERY 13 ROWS WITH (durability = 'none') AS (
+                     CREATE STREAM inner_windows AS SELECT window_start AS begins, count(*) AS n
+                         FROM TUMBLE(numbers, at, INTERVAL '{inner} seconds') GROUP BY window_start;
+                     INSERT INTO summed SELECT window_start, sum(n)
+                         FROM TUMBLE(inner_windows, begins, INTERVAL '{outer} seconds') GROUP BY window_start)"
+            ))
+            .unwrap();
+        wait_for_end(&mut session, "sums");
+        assert_eq!(
+            rows(&mut session, "SELECT sum(n)::bigint FROM summed")[0],
+            ["3000"],
+            "{inner} in {outer}"
+        );
+        assert_eq!(rows(&mut session, "SELECT late FROM entresol.topologies")[0], ["0"]);
+    }
+}
+
+/// Lines with CR, in quotes over several lines, and a header alone.
+#[test]
+fn a_growing_file_is_read_record_by_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "id,note\r\n");
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE lines (id INT NOT NULL, note VARCHAR)
+                 WITH (connector = 'file', path = '{}', tail = true, rejects = 'bad');
+             CREATE TABLE stored (id INT PRIMARY KEY, note VARCHAR);
+             CREATE TOPOLOGY follow COMMIT EACH ROW AS (INSERT INTO stored SELECT id, note FROM lines)",
+            path.display()
+        ))
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    append(&path, "1,one\r\n2,\"two\r\n");
+    wait_for(&mut session, "SELECT count(*) FROM stored", "1");
+    std::thread::sleep(Duration::from_millis(30));
+    append(&path, "and\r\n");
+    std::thread::sleep(Duration::from_millis(30));
+    append(&path, "more\"\r\n3,three\r\n\r\n");
+    wait_for(&mut session, "SELECT count(*) FROM stored", "3");
+    let notes = rows(
+        &mut session,
+        "SELECT replace(replace(note, chr(13), '-'), chr(10), '+') FROM stored ORDER BY id",
+    );
+    assert_eq!(notes, [["one"], ["two-+and-+more"], ["three"]]);
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM bad")[0], ["0"]);
+}
+
+/// The same topology created and changed by several sessions at once: it runs once.
+#[test]
+fn sessions_at_once_make_a_topology_once() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE SOURCE numbers (at TIMESTAMP NOT NULL) WITH (connector = 'generator', rows_per_second = 100000);
+             CREATE TABLE stored (at TIMESTAMP PRIMARY KEY)",
+        )
+        .unwrap();
+    let create =
+        "CREATE TOPOLOGY one WITH (durability = 'none') AS (INSERT INTO stored SELECT at FROM numbers)";
+    let made: usize = std::thread::scope(|scope| {
+        let sessions: Vec<_> = (0..4)
+            .map(|_| {
+                let mut session = database.session().unwrap();
+                scope.spawn(move || {
+                    let made = session.execute(create).is_ok();
+                    for change in ["PAUSE", "RESUME", "PAUSE", "RESUME"] {
+                        session.execute(&format!("ALTER TOPOLOGY one {change}")).unwrap();
+                    }
+                    usize::from(made)
+                })
+            })
+            .collect();
+        sessions.into_iter().map(|session| session.join().unwrap()).sum()
+    });
+    assert_eq!(made, 1);
+    session.execute("ALTER TOPOLOGY one RESUME").unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(rows(&mut session, "SELECT state, error FROM entresol.topologies"), [["running", ""]]);
+    session.execute("DROP TOPOLOGY one; DROP TABLE stored").unwrap();
 }
 
 /// Transactions that a condition aborts leave nothing; what was committed before, the condition may read.

@@ -148,7 +148,7 @@ impl TopologyBuilder {
         &self,
         name: &str,
         tables: &[&str],
-        condition: impl FnMut(&Arc<Transaction>) -> Result<bool, String> + Send + 'static,
+        condition: impl FnMut(&Arc<Transaction>) -> Result<bool> + Send + 'static,
     ) {
         let operator = AbortWhen { name: name.to_owned(), condition: Box::new(condition) };
         let make = move |_: &OperatorArguments<'_>| -> Result<Box<dyn crate::operators::Operator>> {

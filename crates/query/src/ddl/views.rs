@@ -116,7 +116,8 @@ fn check_state(session: &SessionCore, name: &str) -> Result<()> {
     }
     let Ok(table) = session.catalog.table(name) else { return Ok(()) };
     let owner = table.definition().owner.as_deref().and_then(|owner| owner.strip_prefix("topology "));
-    match owner.filter(|owner| session.options.topologies.has(owner)) {
+    let topologies = &session.options.topologies;
+    match owner.filter(|owner| topologies.has(owner) || !topologies.is_loaded()) {
         None => Ok(()),
         Some(owner) => {
             let message = format!(

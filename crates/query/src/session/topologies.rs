@@ -5,10 +5,18 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::OwnedMutexGuard;
 
 /// Registry of the topologies of a database. Clones are the same registry.
 #[derive(Clone, Default)]
-pub struct Topologies(Arc<Mutex<BTreeMap<String, Entry>>>);
+pub struct Topologies {
+    entries: Arc<Mutex<BTreeMap<String, Entry>>>,
+    /// Held by a statement that changes sources or topologies.
+    changes: Arc<tokio::sync::Mutex<()>>,
+    /// Set once the stored topologies are entries.
+    loaded: Arc<AtomicBool>,
+}
 
 struct Entry {
     state: State,
@@ -37,7 +45,7 @@ pub(crate) struct TopologyStatus {
 
 impl fmt::Debug for Topologies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.lock().keys()).finish()
+        f.debug_set().entries(self.entries.lock().keys()).finish()
     }
 }
 
@@ -56,6 +64,21 @@ impl Entry {
 }
 
 impl Topologies {
+    /// Waits until no other statement changes sources or topologies; none does while the result lives.
+    pub(crate) async fn changing(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.changes).lock_owned().await
+    }
+
+    /// Notes that the stored topologies become entries.
+    pub(crate) fn loaded(&self) {
+        self.loaded.store(true, Ordering::Release);
+    }
+
+    /// Returns true if the stored topologies are entries: if the database was not opened without them.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Acquire)
+    }
+
     /// Starts a topology that reads and writes these relations.
     pub(crate) fn start(
         &self,
@@ -66,24 +89,24 @@ impl Topologies {
         let running = topology.start()?;
         let progress = Some(Arc::clone(running.progress()));
         let entry = Entry { state: State::Running(running), progress, relations };
-        self.0.lock().insert(name.to_owned(), entry);
+        self.entries.lock().insert(name.to_owned(), entry);
         Ok(())
     }
 
     /// Notes one that is not started, or could not be.
     pub(crate) fn note(&self, name: &str, error: Option<String>, relations: Vec<String>) {
         let state = error.map_or(State::Paused, State::Failed);
-        self.0.lock().insert(name.to_owned(), Entry { state, progress: None, relations });
+        self.entries.lock().insert(name.to_owned(), Entry { state, progress: None, relations });
     }
 
     /// Returns true if there is one of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.lock().contains_key(name)
+        self.entries.lock().contains_key(name)
     }
 
     /// Returns true if one of this name runs.
     pub(crate) fn is_running(&self, name: &str) -> bool {
-        let mut entries = self.0.lock();
+        let mut entries = self.entries.lock();
         entries.get_mut(name).is_some_and(|entry| {
             entry.settle();
             matches!(entry.state, State::Running(_))
@@ -92,13 +115,13 @@ impl Topologies {
 
     /// Stops a topology and waits for its end.
     pub(crate) fn pause(&self, name: &str) {
-        let mut entries = self.0.lock();
+        let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(name) else { return };
         let State::Running(running) = std::mem::replace(&mut entry.state, State::Paused) else { return };
         running.stop();
         drop(entries);
         let failed = running.join().err().map(|error| error.to_string());
-        if let (Some(error), Some(entry)) = (failed, self.0.lock().get_mut(name)) {
+        if let (Some(error), Some(entry)) = (failed, self.entries.lock().get_mut(name)) {
             entry.state = State::Failed(error);
         }
     }
@@ -106,12 +129,12 @@ impl Topologies {
     /// Stops a topology and forgets it.
     pub(crate) fn remove(&self, name: &str) {
         self.pause(name);
-        self.0.lock().remove(name);
+        self.entries.lock().remove(name);
     }
 
     /// Stops all topologies and waits for their ends: for the end of a database.
     pub fn stop(&self) {
-        let entries = std::mem::take(&mut *self.0.lock());
+        let entries = std::mem::take(&mut *self.entries.lock());
         let running = entries.into_values().filter_map(|entry| match entry.state {
             State::Running(running) => Some(running),
             _ => None,
@@ -127,14 +150,14 @@ impl Topologies {
 
     /// Name of the first topology that reads or writes a relation.
     pub(crate) fn user_of(&self, relation: &str) -> Option<String> {
-        let entries = self.0.lock();
+        let entries = self.entries.lock();
         let uses = |entry: &Entry| entry.relations.iter().any(|used| used == relation);
         entries.iter().find(|(_, entry)| uses(entry)).map(|(name, _)| name.clone())
     }
 
     /// All topologies, by name.
     pub(crate) fn statuses(&self) -> Vec<TopologyStatus> {
-        let mut entries = self.0.lock();
+        let mut entries = self.entries.lock();
         let status = |(name, entry): (&String, &mut Entry)| {
             entry.settle();
             let (state, error) = match &entry.state {

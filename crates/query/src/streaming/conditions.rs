@@ -17,7 +17,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableType};
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
-use entresol_tables::{BatchBuilder, Table, arrow_schema};
+use entresol_tables::{BatchBuilder, Error as TableError, Table, arrow_schema};
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -46,7 +46,9 @@ impl ChangedRows {
     fn fill(&self, transaction: &Transaction) -> Result<()> {
         let columns = self.table.schema().visible_columns();
         let mut rows = BatchBuilder::new(columns, 0);
-        for change in self.table.changes(transaction)? {
+        // It may have got columns since.
+        let dropped = || TableError::NoSuchTable { table: self.table.name().to_owned() };
+        for change in self.table.current().ok_or_else(dropped)?.changes(transaction)? {
             if let Some(row) = change.row {
                 rows.push(&row[..columns.len()]).map_err(Error::Internal)?;
             }

@@ -36,14 +36,17 @@ fn open(catalog: &Catalog, name: &str) -> Result<Arc<Table>> {
     Ok(catalog.create_table_as(name, definition, options)?)
 }
 
-fn put(catalog: &Catalog, table: &str, row: &[Value], text: &str) -> Result<()> {
-    if text.len() + ROW_BYTES_BESIDE > ROW_BYTES_MAX {
-        let (bytes, bytes_max) = (text.len(), ROW_BYTES_MAX - ROW_BYTES_BESIDE);
-        return Err(Error::coded(
-            "54000",
-            format!("the statement has {bytes} bytes, at most {bytes_max} are possible"),
-        ));
+/// Checks that a statement can be stored.
+pub(crate) fn check_length(text: &str) -> Result<()> {
+    if text.len() + ROW_BYTES_BESIDE <= ROW_BYTES_MAX {
+        return Ok(());
     }
+    let (bytes, bytes_max) = (text.len(), ROW_BYTES_MAX - ROW_BYTES_BESIDE);
+    Err(Error::coded("54000", format!("the statement has {bytes} bytes, at most {bytes_max} are possible")))
+}
+
+fn put(catalog: &Catalog, table: &str, row: &[Value], text: &str) -> Result<()> {
+    check_length(text)?;
     let table = open(catalog, table)?;
     let transaction = catalog.begin()?;
     table.upsert(&transaction, row)?;

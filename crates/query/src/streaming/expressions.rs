@@ -74,29 +74,62 @@ impl Columns<'_> {
 }
 
 /// Functions whose value is fixed for a statement, of which a stream has no end.
-const FIXED_BY_STATEMENT: [&str; 6] =
-    ["now", "current_date", "current_time", "current_timestamp", "localtimestamp", "statement_timestamp"];
+const FIXED_BY_STATEMENT: [&str; 15] = [
+    "now",
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "localtimestamp",
+    "statement_timestamp",
+    "transaction_timestamp",
+    "current_user",
+    "session_user",
+    "current_setting",
+    "current_schema",
+    "current_database",
+    "currval",
+    "lastval",
+    "pg_backend_pid",
+];
 
 /// Refuses what the expressions of a step cannot have.
 pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<()> {
     let mut refused = Ok(());
     plan.apply(|node| {
         node.apply_expressions(|expr| {
-            refused = check(expr);
+            refused = check(expr, false);
             Ok(if refused.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
         })
     })?;
     refused
 }
 
-fn check(expr: &Expr) -> Result<()> {
+/// Refuses a condition that is no truth value, and functions that it cannot have.
+pub(crate) fn check_condition(plan: &LogicalPlan) -> Result<()> {
+    let fields = plan.schema().fields();
+    if fields.len() != 1 || *fields[0].data_type() != ArrowType::Boolean {
+        let found: Vec<String> = fields.iter().map(|field| field.data_type().to_string()).collect();
+        let message = format!("ABORT WHEN needs one truth value, found {}", found.join(", "));
+        return Err(Error::coded("42804", message));
+    }
+    let mut refused = Ok(());
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            refused = check(expr, true);
+            Ok(if refused.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+        })
+    })?;
+    refused
+}
+
+fn check(expr: &Expr, may_have_subqueries: bool) -> Result<()> {
     let mut refused = None;
     expr.apply(|expr| {
         let what = match expr {
-            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) => {
+            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) if !may_have_subqueries => {
                 "a subquery in a step: join the stream with the table by its key".to_owned()
             }
-            Expr::WindowFunction(_) => "a window function over a stream".to_owned(),
+            Expr::WindowFunction(_) if !may_have_subqueries => "a window function over a stream".to_owned(),
             Expr::Placeholder(_) => "a parameter in a step".to_owned(),
             Expr::ScalarFunction(function) => {
                 let (name, volatility) = (function.func.name(), function.func.signature().volatility);

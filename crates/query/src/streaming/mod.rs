@@ -20,4 +20,5 @@ pub(crate) mod operators;
 pub(crate) mod options;
 pub(crate) mod statements;
 pub(crate) mod steps;
+pub(crate) mod utc;
 pub(crate) mod windows;

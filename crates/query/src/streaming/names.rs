@@ -13,7 +13,7 @@ use crate::parser::visit::walk_mut;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::streaming::options::interval;
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Statement, TableAlias,
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, Statement, TableAlias,
     TableFactor, Value as Literal, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -86,6 +86,18 @@ struct Names<F> {
 
 impl<F: FnMut(&str) -> bool> VisitorMut for Names<F> {
     type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        let named =
+            query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| identifier(&cte.alias.name));
+        for name in named {
+            if (self.is_stream)(&name) {
+                let message = format!("WITH {name}, the name of a source or stream: take another name");
+                return ControlFlow::Break(Error::unsupported(message));
+            }
+        }
+        ControlFlow::Continue(())
+    }
 
     fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
         match self.replace(factor) {

@@ -14,7 +14,9 @@ use crate::streaming::windows::{Windows, tumble};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, Projection, TableScan};
-use entresol_streams::{ColumnExpression, Expression, JoinKind, Stream, ToTable, TopologyBuilder, Trigger};
+use entresol_streams::{
+    ColumnExpression, Error as StreamError, Expression, JoinKind, Stream, ToTable, TopologyBuilder, Trigger,
+};
 use entresol_tables::{Catalog, Column, Table, arrow_type};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,6 +48,8 @@ pub(crate) struct Translator<'t> {
     states: usize,
     /// References of the current step.
     step: Option<&'t PlannedStep>,
+    /// True if the current step has an aggregate.
+    aggregates: bool,
 }
 
 /// Adds the operators of all steps to a topology.
@@ -56,7 +60,8 @@ pub(crate) fn translate(
     planned: &PlannedTopology,
 ) -> Result<()> {
     let flows = BTreeMap::new();
-    let mut translator = Translator { topology, catalog, builder, planned, flows, states: 0, step: None };
+    let mut translator =
+        Translator { topology, catalog, builder, planned, flows, states: 0, step: None, aggregates: false };
     planned.steps.iter().try_for_each(|step| translator.step(step))
 }
 
@@ -66,12 +71,17 @@ impl<'t> Translator<'t> {
         if let Target::Abort { text, changed } = &step.target {
             let condition = Condition::new(step.plan.clone(), changed.clone())?;
             let tables: Vec<&str> = changed.iter().map(ChangedRows::name).collect();
-            self.builder.abort_when(text, &tables, move |transaction| {
-                condition.holds(transaction).map_err(|error| error.to_string())
+            let text = text.clone();
+            self.builder.abort_when(&text.clone(), &tables, move |transaction| {
+                condition.holds(transaction).map_err(|error| as_stream_error(text.clone(), error))
             });
             return Ok(());
         }
+        self.aggregates = false;
         let flow = self.node(&step.plan)?;
+        if !self.aggregates && (step.late_table.is_some() || step.state_table.is_some()) {
+            return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
+        }
         match &step.target {
             Target::Stream(name) => {
                 self.flows.insert(name.clone(), flow);
@@ -93,6 +103,7 @@ impl<'t> Translator<'t> {
             LogicalPlan::Projection(projection) => self.project(projection),
             LogicalPlan::Aggregate(aggregate) => {
                 let flow = self.node(&aggregate.input)?;
+                self.aggregates = true;
                 let state_table = self.state_table();
                 let late_table = self.step.and_then(|step| step.late_table.as_deref());
                 self.aggregate(&flow, aggregate, &state_table, late_table)
@@ -292,6 +303,15 @@ impl<'t> Translator<'t> {
             }
             Some(_) => Err(Error::unsupported("a LEFT JOIN in a step ON more than the table's key")),
         }
+    }
+}
+
+/// Error of a condition: what may succeed again, or with other definitions of tables, stays what it is.
+fn as_stream_error(operator: String, error: Error) -> StreamError {
+    match error {
+        Error::Tables(error) => error.into(),
+        Error::Transactions(error) => error.into(),
+        error => StreamError::Tuple { operator, reason: error.to_string() },
     }
 }
 

@@ -20,7 +20,7 @@ use crate::streaming::names::{Reference, STREAMS_SCHEMA};
 use crate::streaming::operators::translate;
 use crate::streaming::options::{StreamOptions, interval, invalid};
 use crate::streaming::steps::{self, PlannedTopology, Target};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
 use entresol_memory::Durability;
 use entresol_streams::{Boundary, Error as StreamError, Merge, OnError, Topology, TopologyBuilder};
@@ -37,6 +37,10 @@ const ROWS_OF_INTERVAL: usize = 1 << 20;
 /// Runs a statement of streams.
 pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -> Result<StatementResult> {
     let verb = statement.verb();
+    let _changing = session.options.topologies.changing().await;
+    if !session.options.topologies.is_loaded() {
+        return Err(Error::coded("55000", format!("{verb}: the database was opened without its topologies")));
+    }
     match statement {
         StreamingStatement::CreateSource(create) => create_source(session, create).await?,
         StreamingStatement::DropSource { name, if_exists } => {
@@ -84,7 +88,7 @@ async fn drop_source(session: &SessionCore, name: &str, if_exists: bool) -> Resu
 
 async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Result<()> {
     let topologies = &session.options.topologies;
-    if topologies.has(&create.name) {
+    if topologies.has(&create.name) || stored(session, &create.name).is_ok() {
         if create.if_not_exists {
             return Ok(());
         }
@@ -95,6 +99,9 @@ async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Resu
 
 /// Plans, builds and starts a topology; stores its statement before that if it is new.
 async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> Result<()> {
+    if is_new {
+        definitions::check_length(&create.text)?;
+    }
     let planned = steps::plan(session, create).await?;
     let relations = relations_of(&planned);
     // The session's own setting would be forgotten when the database is opened again.
@@ -108,7 +115,11 @@ async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> 
                 StoredTopology { name: create.name.clone(), text: create.text.clone(), is_paused: false };
             definitions::put_topology(&catalog, &stored)?;
         }
-        topologies.start(&create.name, topology, relations).map_err(stream_error)
+        let started = topologies.start(&create.name, topology, relations).map_err(stream_error);
+        if is_new && started.is_err() {
+            definitions::remove_topology(&catalog, &create.name)?;
+        }
+        started
     })
     .await?
 }
@@ -174,12 +185,13 @@ fn relations_of(planned: &PlannedTopology) -> Vec<String> {
         if let Target::Insert { table, .. } = &step.target {
             relations.push(table.name().to_owned());
         }
+        relations.extend(step.late_table.clone());
         relations.extend(step.references.values().filter_map(|reference| match reference {
             Reference::Changes { table, .. } => Some(table.clone()),
             _ => None,
         }));
         // The visitor fails never.
-        let _ = step.plan.apply(|node| {
+        let _ = step.plan.apply_with_subqueries(|node| {
             if let LogicalPlan::TableScan(scan) = node
                 && scan.table_name.catalog() != Some(STREAMS_CATALOG)
             {
@@ -287,6 +299,7 @@ fn parse(text: &str) -> Result<CreateTopology> {
 /// shown as failed, with the reason.
 pub(crate) async fn start_all(session: &SessionCore) -> Result<()> {
     let topologies = &session.options.topologies;
+    topologies.loaded();
     for stored in definitions::topologies(&session.catalog)? {
         if let Err(error) = start_stored(session, topologies, &stored).await {
             tracing::error!(topology = stored.name, %error, "a topology cannot start");

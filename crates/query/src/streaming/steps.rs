@@ -3,7 +3,9 @@
 use crate::dml::assignment;
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, table_name};
-use crate::parser::own::streaming::{CreateTopology, StreamingStatement, options_of, parenthesised};
+use crate::parser::own::streaming::{
+    CreateTopology, StreamingStatement, options_of, parenthesised, with_parser,
+};
 use crate::parser::statement::{self, statement_of};
 use crate::parser::text::tokens::is_word;
 use crate::planner::query::logical_plan;
@@ -18,6 +20,7 @@ use crate::streaming::expressions;
 use crate::streaming::merge::as_insert;
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
 use crate::streaming::options::StreamOptions;
+use crate::streaming::utc::UtcCatalog;
 use crate::streaming::windows::{WINDOW_END, WINDOW_START};
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
@@ -110,6 +113,7 @@ impl Planner<'_> {
         state.config_mut().options_mut().execution.time_zone = Some(UTC.to_owned());
         let own = state.catalog_list().catalog(CATALOG);
         let own = own.ok_or_else(|| Error::Internal("a session has no catalog".to_owned()))?;
+        let own = Arc::new(UtcCatalog(own));
         let relations = Arc::new(MemorySchemaProvider::new());
         let streams = MemoryCatalogProvider::new();
         streams.register_schema(STREAMS_SCHEMA, Arc::clone(&relations) as Arc<dyn SchemaProvider>)?;
@@ -175,6 +179,7 @@ impl Planner<'_> {
         let plan = logical_plan(self.session, &state, statement::query_statement(query)).await?;
         let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
         if matches!(target, Target::Abort { .. }) {
+            expressions::check_condition(&plan)?;
             let plan = state.optimizer().optimize(plan, &state, |_, _| {})?;
             return Ok(PlannedStep { target, plan, references, state_table, late_table });
         }
@@ -424,6 +429,7 @@ fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     if condition.iter().rev().nth(1).is_some_and(|token| is_word(&token.token, "into")) {
         return Err(Error::unsupported("ABORT WHEN … INTO a table"));
     }
+    with_parser(condition, |parser| parser.parse_expr())?;
     let words: Vec<String> = condition.iter().map(|token| token.token.to_string()).collect();
     let select = TokenWithSpan { token: Token::make_keyword("SELECT"), span: abort.span };
     let query: Vec<TokenWithSpan> = std::iter::once(select).chain(condition.iter().cloned()).collect();

@@ -9,8 +9,8 @@ use crate::operators::{Context, Operator, Output};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
-/// Condition on an open transaction: true if it is to be aborted, or the reason why it cannot be computed.
-pub(crate) type Condition = Box<dyn FnMut(&Arc<Transaction>) -> Result<bool, String> + Send>;
+/// Condition on an open transaction: true if it is to be aborted.
+pub(crate) type Condition = Box<dyn FnMut(&Arc<Transaction>) -> Result<bool> + Send>;
 
 pub(crate) struct AbortWhen {
     pub(crate) name: String,
@@ -27,9 +27,7 @@ impl Operator for AbortWhen {
     }
 
     fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
-        let holds = (self.condition)(context.transaction);
-        let failed = |reason| Error::Tuple { operator: self.name.clone(), reason };
-        if holds.map_err(failed)? {
+        if (self.condition)(context.transaction)? {
             return Err(Error::Aborted { condition: self.name.clone() });
         }
         Ok(())

@@ -9,6 +9,8 @@
 //!   not close the windows of all others. Its tuple is counted, and waits in its window.
 //! - A tuple whose window is closed is late: it is counted, and dropped or stored in a table. Whether a tuple is late depends on
 //!   the tuples before it only, not on batches or transaction boundaries.
+//! - The watermark that it sends is the start of the oldest window that may be open: what is sent later is not
+//!   earlier.
 //! - A closed window sends one tuple per group: group columns, window_start, window_end, results; windows in
 //!   order of time, groups in order of their keys.
 //! - At the end of the stream all windows are closed.
@@ -316,7 +318,7 @@ impl Operator for WindowAggregate {
         if watermark > before {
             self.watermark = Some(watermark);
             self.close_until(context, watermark, output)?;
-            output.watermark(watermark);
+            output.watermark(self.span.start_of(watermark));
         }
         Ok(())
     }
@@ -329,7 +331,7 @@ impl Operator for WindowAggregate {
         if time_us > before {
             self.watermark = Some(time_us);
             self.close_until(context, time_us, output)?;
-            output.watermark(time_us);
+            output.watermark(self.span.start_of(time_us));
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ fn open_lines(path: &Path) -> Result<File> {
 }
 
 /// Returns the length of a file up to its last line end.
-fn whole_lines_bytes(file: &mut File) -> std::io::Result<u64> {
+pub(crate) fn whole_lines_bytes(file: &mut File) -> std::io::Result<u64> {
     const STEP_BYTES: u64 = 4096;
     let mut end = file.metadata()?.len();
     let mut step = [0; STEP_BYTES as usize];

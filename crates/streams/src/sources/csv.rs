@@ -50,6 +50,8 @@ pub(crate) struct CsvFormat {
     /// Column, date field, time field.
     pub(crate) timestamps: Vec<(String, String, String)>,
     pub(crate) mapper: Option<Mapper>,
+    /// True if a record at the end of the file may be incomplete.
+    pub(crate) grows: bool,
 }
 
 /// A CSV file with a header line.
@@ -71,6 +73,7 @@ impl CsvSource {
             date_format: DateFormat::YearMonthDay,
             timestamps: Vec::new(),
             mapper: None,
+            grows: false,
         };
         CsvSource { format, rejects: None, batches: None, reader: None }
     }
@@ -106,6 +109,12 @@ impl CsvSource {
         mapper: impl Fn(&Record<'_>, &mut Tuple) -> Result<(), String> + Send + Sync + 'static,
     ) -> CsvSource {
         self.format.mapper = Some(Arc::new(mapper));
+        self
+    }
+
+    /// Sets that the file grows: a record in open quotes at its end is not there yet.
+    pub(crate) fn growing(mut self) -> CsvSource {
+        self.format.grows = true;
         self
     }
 

@@ -3,11 +3,11 @@
 //! Only complete lines are read: a line that is being written is read when its end is there.
 
 use crate::error::{Error, Result};
+use crate::sinks::whole_lines_bytes;
 use crate::sources::csv::CsvSource;
 use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch};
 use entresol_tables::Column;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,42 +24,38 @@ pub struct TailSource {
     reads: bool,
     /// Bytes of the file up to the end of its last line, when it was opened.
     complete: u64,
+    /// Such bytes of which all was read.
+    read: Option<u64>,
 }
 
 impl TailSource {
     /// Creates a source of the lines of a file; `csv` is a source of the same file.
     pub fn new(path: impl AsRef<Path>, csv: CsvSource) -> TailSource {
-        TailSource { path: path.as_ref().to_owned(), csv, position: None, reads: false, complete: 0 }
+        let path = path.as_ref().to_owned();
+        TailSource { path, csv: csv.growing(), position: None, reads: false, complete: 0, read: None }
     }
 
     fn complete_bytes(&self) -> Result<u64> {
-        let read = || -> std::io::Result<u64> {
-            let mut file = File::open(&self.path)?;
-            let mut end = file.metadata()?.len();
-            let mut byte = [0];
-            while end > 0 {
-                file.seek(SeekFrom::Start(end - 1))?;
-                file.read_exact(&mut byte)?;
-                if byte[0] == b'\n' {
-                    break;
-                }
-                end -= 1;
-            }
-            Ok(end)
-        };
-        read().map_err(|source| Error::io(&self.path, source))
+        let bytes = File::open(&self.path).and_then(|mut file| whole_lines_bytes(&mut file));
+        bytes.map_err(|source| Error::io(&self.path, source))
     }
 
     /// Opens the file if it has lines behind the position.
     fn reopen(&mut self) -> Result<bool> {
         let complete = self.complete_bytes()?;
-        if complete == self.position.map_or(0, |position| position.offset) {
+        if self.read == Some(complete) {
             return Ok(false);
         }
         self.csv.open(self.position)?;
         self.complete = complete;
         self.reads = true;
         Ok(true)
+    }
+
+    /// Notes that all complete lines were read.
+    fn ended(&mut self) {
+        self.reads = false;
+        self.read = Some(self.complete);
     }
 
     /// Removes what is behind the last complete line.
@@ -83,7 +79,7 @@ impl Source for TailSource {
     }
 
     fn open(&mut self, from: Option<Position>) -> Result<()> {
-        self.position = from;
+        (self.position, self.read) = (from, None);
         self.reopen().map(drop)
     }
 
@@ -95,7 +91,7 @@ impl Source for TailSource {
         match self.csv.next(tuples_max)? {
             Next::Batch(batch) => {
                 if batch.end.offset > self.complete {
-                    self.reads = false;
+                    self.ended();
                 }
                 let Some(batch) = self.trim(batch) else {
                     std::thread::sleep(WAIT);
@@ -105,7 +101,8 @@ impl Source for TailSource {
                 Ok(Next::Batch(batch))
             }
             Next::End => {
-                self.reads = false;
+                self.ended();
+                std::thread::sleep(WAIT);
                 Ok(Next::Idle)
             }
             other => Ok(other),

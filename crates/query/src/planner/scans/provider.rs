@@ -7,6 +7,7 @@
 
 use crate::planner::scans::access::{Analysis, Coverage, choose};
 use crate::planner::scans::scan::EntresolScan;
+use crate::postgres::time_zones::UTC;
 use crate::postgres::types::nullable;
 use crate::postgres::types::{arrow_schema, visible_schema};
 use crate::session::current::Current;
@@ -71,6 +72,12 @@ impl EntresolTable {
     /// Table behind it.
     pub(crate) fn table(&self) -> &Arc<Table> {
         &self.table
+    }
+
+    /// The same provider, with TIMESTAMPTZ in UTC.
+    pub(crate) fn in_utc(&self) -> EntresolTable {
+        let (catalog, current) = (Arc::clone(&self.catalog), Arc::clone(&self.current));
+        EntresolTable::new(catalog, current, Arc::clone(&self.table), false, UTC)
     }
 
     /// The same provider, bound to this transaction.

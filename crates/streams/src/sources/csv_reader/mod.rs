@@ -133,6 +133,14 @@ impl CsvReader {
         self.reader.get_mut().renew();
         match self.reader.read_byte_record(&mut self.record) {
             Ok(false) => Ok(RecordResult::End),
+            Ok(true)
+                if self.format.grows
+                    && self.position().offset == self.file_bytes
+                    && self.is_open_at_end(start)? =>
+            {
+                self.seek(start)?;
+                Ok(RecordResult::End)
+            }
             Ok(true) if self.position().offset == self.file_bytes && self.ends_in_quotes(start)? => {
                 Ok(RecordResult::Endless("unterminated quoted field".to_owned()))
             }
@@ -149,10 +157,15 @@ impl CsvReader {
     /// Returns true if the file's last record, which begins at `start`, spans several lines and has an odd
     /// number of quotes: then the last quote is open.
     fn ends_in_quotes(&mut self, start: Position) -> Result<bool> {
-        let end = self.position();
-        if end.line <= start.line + 1 {
+        if self.position().line <= start.line + 1 {
             return Ok(false);
         }
+        self.is_open_at_end(start)
+    }
+
+    /// Returns true if the file's last record, which begins at `start`, has an odd number of quotes.
+    fn is_open_at_end(&mut self, start: Position) -> Result<bool> {
+        let end = self.position();
         let bytes = self.read_from(start, end.offset - start.offset)?;
         let quotes = bytes.iter().filter(|byte| **byte == b'"').count();
         // Back to the end of the file, so that the next call finds it.
