@@ -7,6 +7,7 @@ pub(crate) mod generated;
 pub(crate) mod maintenance;
 pub(crate) mod sequences;
 pub(crate) mod statements;
+pub(crate) mod stored_topologies;
 pub(crate) mod table_definition;
 pub(crate) mod table_options;
 pub(crate) mod vacuum;

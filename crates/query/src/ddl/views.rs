@@ -4,6 +4,7 @@
 //! - Relations that a view reads cannot be dropped or renamed, unless CASCADE drops the view with it.
 //! - Views are read-only.
 
+use crate::ddl::stored_topologies;
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, refuse, table_name};
 use crate::planner::parameters;
@@ -116,16 +117,16 @@ fn check_state(session: &SessionCore, name: &str) -> Result<()> {
     }
     let Ok(table) = session.catalog.table(name) else { return Ok(()) };
     let owner = table.definition().owner.as_deref().and_then(|owner| owner.strip_prefix("topology "));
-    let topologies = &session.options.topologies;
-    match owner.filter(|owner| topologies.has(owner) || !topologies.is_loaded()) {
-        None => Ok(()),
-        Some(owner) => {
-            let message = format!(
-                "cannot drop table {name}: it is state of topology {owner}; DROP TOPOLOGY {owner} removes it"
-            );
-            Err(Error::coded("2BP01", message))
-        }
+    let Some(owner) = owner else { return Ok(()) };
+    // A database may be open without its topologies: the stored definitions count, and one that starts.
+    let stored = stored_topologies::topologies(&session.catalog)?;
+    if !session.options.topologies.has(owner) && stored.iter().all(|stored| stored.name != owner) {
+        return Ok(());
     }
+    let message = format!(
+        "cannot drop table {name}: it is state of topology {owner}; DROP TOPOLOGY {owner} removes it"
+    );
+    Err(Error::coded("2BP01", message))
 }
 
 /// DROP TABLE, DROP VIEW and DROP SEQUENCE: all of the statement's relations in one commit.

@@ -4,7 +4,7 @@
 //!   CREATE TOPOLOGY ─▶ steps ─▶ names: FROM a source ─▶ DataFusion's plan ─▶ operators ─▶ entresol_streams::Topology
 //!        │                                                                      │ expressions, sources
 //!        ▼
-//!   definitions: streams_sources, streams_topologies        started again when the database is opened
+//!   ddl::stored_topologies                                     started again when the database is opened
 //! ```
 //!
 //! A step is planned as a query over a relation that has the columns of its source, with the functions, types
@@ -12,7 +12,6 @@
 
 pub(crate) mod conditions;
 pub(crate) mod connectors;
-pub(crate) mod definitions;
 pub(crate) mod expressions;
 pub(crate) mod merge;
 pub(crate) mod names;

@@ -4,6 +4,7 @@
 //! is stored before it starts: what has written rows is there after a crash. DROP removes the statement first
 //! and the state last: a crash in between leaves tables that nothing writes any more.
 
+use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
 use crate::parser::command::Command;
 use crate::parser::own::streaming::{CommitBoundary, CreateSource, CreateTopology, StreamingStatement};
@@ -15,7 +16,6 @@ use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
 use crate::session::topologies::Topologies;
 use crate::streaming::connectors::SourceDefinition;
-use crate::streaming::definitions::{self, StoredTopology};
 use crate::streaming::names::{Reference, STREAMS_SCHEMA};
 use crate::streaming::operators::translate;
 use crate::streaming::options::{StreamOptions, interval, invalid};
@@ -59,7 +59,7 @@ pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -
 async fn create_source(session: &SessionCore, create: &CreateSource) -> Result<()> {
     SourceDefinition::new(create)?;
     let (catalog, name, text) = (Arc::clone(&session.catalog), create.name.clone(), create.text.clone());
-    if definitions::source(&catalog, &name)?.is_some() {
+    if stored_topologies::source(&catalog, &name)?.is_some() {
         if create.if_not_exists {
             return Ok(());
         }
@@ -68,12 +68,12 @@ async fn create_source(session: &SessionCore, create: &CreateSource) -> Result<(
     if let Some(kind) = catalog.relation_kind(&name) {
         return Err(Error::coded("42P07", format!("{kind} \"{name}\" already exists")));
     }
-    blocking(move || definitions::put_source(&catalog, &name, &text)).await?
+    blocking(move || stored_topologies::put_source(&catalog, &name, &text)).await?
 }
 
 async fn drop_source(session: &SessionCore, name: &str, if_exists: bool) -> Result<()> {
     let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
-    if definitions::source(&catalog, &name)?.is_none() {
+    if stored_topologies::source(&catalog, &name)?.is_none() {
         if if_exists {
             return Ok(());
         }
@@ -83,7 +83,7 @@ async fn drop_source(session: &SessionCore, name: &str, if_exists: bool) -> Resu
         let message = format!("cannot drop source \"{name}\" because topology \"{user}\" reads it");
         return Err(Error::coded("2BP01", message));
     }
-    blocking(move || definitions::remove_source(&catalog, &name)).await?
+    blocking(move || stored_topologies::remove_source(&catalog, &name)).await?
 }
 
 async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Result<()> {
@@ -100,7 +100,7 @@ async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Resu
 /// Plans, builds and starts a topology; stores its statement before that if it is new.
 async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> Result<()> {
     if is_new {
-        definitions::check_length(&create.text)?;
+        stored_topologies::check_length(&create.text)?;
     }
     let planned = steps::plan(session, create).await?;
     let relations = relations_of(&planned);
@@ -113,11 +113,11 @@ async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> 
         if is_new {
             let stored =
                 StoredTopology { name: create.name.clone(), text: create.text.clone(), is_paused: false };
-            definitions::put_topology(&catalog, &stored)?;
+            stored_topologies::put_topology(&catalog, &stored)?;
         }
         let started = topologies.start(&create.name, topology, relations).map_err(stream_error);
         if is_new && started.is_err() {
-            definitions::remove_topology(&catalog, &create.name)?;
+            stored_topologies::remove_topology(&catalog, &create.name)?;
         }
         started
     })
@@ -212,7 +212,7 @@ async fn alter(session: &SessionCore, name: &str, pauses: bool) -> Result<()> {
         let name = name.to_owned();
         return blocking(move || {
             stored.is_paused = true;
-            definitions::put_topology(&catalog, &stored)?;
+            stored_topologies::put_topology(&catalog, &stored)?;
             topologies.pause(&name);
             Ok(())
         })
@@ -224,7 +224,7 @@ async fn alter(session: &SessionCore, name: &str, pauses: bool) -> Result<()> {
     let create = parse(&stored.text)?;
     start(session, &create, false).await?;
     stored.is_paused = false;
-    blocking(move || definitions::put_topology(&catalog, &stored)).await?
+    blocking(move || stored_topologies::put_topology(&catalog, &stored)).await?
 }
 
 async fn drop_topology(session: &SessionCore, name: &str, if_exists: bool) -> Result<()> {
@@ -236,7 +236,7 @@ async fn drop_topology(session: &SessionCore, name: &str, if_exists: bool) -> Re
     let name = name.to_owned();
     blocking(move || {
         topologies.pause(&name);
-        definitions::remove_topology(&catalog, &name)?;
+        stored_topologies::remove_topology(&catalog, &name)?;
         entresol_streams::remove_state(&catalog, &name).map_err(stream_error)?;
         topologies.remove(&name);
         Ok(())
@@ -280,7 +280,7 @@ fn boundaries_text(boundaries: &[CommitBoundary]) -> String {
 }
 
 fn stored(session: &SessionCore, name: &str) -> Result<StoredTopology> {
-    let mut all = definitions::topologies(&session.catalog)?.into_iter();
+    let mut all = stored_topologies::topologies(&session.catalog)?.into_iter();
     let found = all.find(|stored| stored.name == name);
     found.ok_or_else(|| Error::coded("42704", format!("topology \"{name}\" does not exist")))
 }
@@ -300,7 +300,7 @@ fn parse(text: &str) -> Result<CreateTopology> {
 pub(crate) async fn start_all(session: &SessionCore) -> Result<()> {
     let topologies = &session.options.topologies;
     topologies.loaded();
-    for stored in definitions::topologies(&session.catalog)? {
+    for stored in stored_topologies::topologies(&session.catalog)? {
         if let Err(error) = start_stored(session, topologies, &stored).await {
             tracing::error!(topology = stored.name, %error, "a topology cannot start");
             topologies.note(&stored.name, Some(error.to_string()), Vec::new());

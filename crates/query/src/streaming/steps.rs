@@ -1,5 +1,6 @@
 //! Steps of a topology: from their tokens to plans and targets.
 
+use crate::ddl::stored_topologies;
 use crate::dml::assignment;
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, table_name};
@@ -15,7 +16,6 @@ use crate::schema_names::{CATALOG, STREAMS_CATALOG};
 use crate::session::core::SessionCore;
 use crate::streaming::conditions::ChangedRows;
 use crate::streaming::connectors::SourceDefinition;
-use crate::streaming::definitions;
 use crate::streaming::expressions;
 use crate::streaming::merge::as_insert;
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
@@ -202,7 +202,7 @@ impl Planner<'_> {
         if self.sources.contains_key(name) {
             return Ok(true);
         }
-        let Some(text) = definitions::source(&self.session.catalog, name)? else { return Ok(false) };
+        let Some(text) = stored_topologies::source(&self.session.catalog, name)? else { return Ok(false) };
         self.sources.insert(name.to_owned(), parse_source(&text)?);
         Ok(true)
     }
