@@ -16,6 +16,7 @@
 //!   within a group `LastCTS` only grows.
 //! - A [serializable](Isolation::Serializable) transaction that wrote commits only if what it read is still
 //!   so.
+//! - A state with a [`ChangeLog`] has what each commit changed there, in the order of commits.
 //! - A state that keeps a history can be read AS OF any point in time back to its horizon.
 //! - What lies in a volatile pool ([`Tier::Dram`]) is as atomic as all else while the database runs, and gone
 //!   afterwards.
@@ -54,6 +55,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod changes;
 mod commit;
 mod context;
 #[cfg(feature = "testkit")]
@@ -72,6 +74,7 @@ mod timestamp;
 mod transaction;
 mod visibility;
 
+pub use changes::{ChangeLog, LoggedChange};
 pub use commit::Commit;
 pub use context::check::{Owner, PROBLEMS_MAX, StateProblem, StateReport};
 pub use context::directory::{GROUPS_MAX, INVALID_RANGES_MAX, STATES_MAX};

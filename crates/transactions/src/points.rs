@@ -68,6 +68,12 @@ entresol_memory::order_points! {
     /// A record is freed together with its key.
     RECORD_WITH_ITS_KEY: Barrier,
 
+    // Change logs: `changes/`.
+    /// Changes count with their commit.
+    CHANGES_OF_THEIR_COMMIT: Value,
+    /// `LastCTS` moves when the change logs have what the commit has changed.
+    LAST_CTS_AFTER_CHANGES: Later,
+
     // The directory: `directory.rs`, `directory/`.
     /// The `LastCTS` of a group is on its way to the medium.
     LAST_CTS: FlushWord,

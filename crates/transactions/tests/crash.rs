@@ -3,8 +3,8 @@
 
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_transactions::crash_histories::{
-    Groups, check_commits, check_commits_at_once, check_commits_with, check_directory, check_disk,
-    check_large_commits, check_past, check_volatile,
+    Groups, check_changes, check_commits, check_commits_at_once, check_commits_with, check_directory,
+    check_disk, check_large_commits, check_past, check_volatile,
 };
 use entresol_transactions::{ContextOptions, Protocol};
 
@@ -200,4 +200,22 @@ fn states_on_disk_in_a_group_of_their_own() {
 #[test]
 fn states_on_disk_with_versions_out_of_place() {
     run_disk("disk, out of place", Groups::One, of(Protocol::MvccOutOfPlace));
+}
+
+#[test]
+fn change_logs_say_how_the_content_came_about() {
+    let groups = [
+        (Groups::One, Protocol::MvccInPlace, 14),
+        (Groups::Two, Protocol::MvccInPlace, 14),
+        (Groups::One, Protocol::MvccOutOfPlace, 8),
+    ];
+    for (groups, protocol, rounds) in groups {
+        let report = check_seeds("change logs", 2, |seed| {
+            let options = CrashOptions { crash_recovery_every: 61, ..CrashOptions::with_seed(seed) };
+            check_changes(groups, of(protocol), rounds, &options)
+        });
+        let report = report.unwrap();
+        println!("{groups:?}, {protocol:?}: {report:?}");
+        assert!(report.explored(4_000), "{report:?}");
+    }
 }

@@ -11,8 +11,8 @@ mod points;
 use entresol_memory::crash::{CrashOptions, CrashReport};
 use entresol_memory::order::faults::{SELECT, check_all, select};
 use entresol_transactions::crash_histories::{
-    Groups, check_commits, check_commits_at_once, check_commits_with, check_directory, check_disk,
-    check_large_commits, check_past, check_volatile,
+    Groups, check_changes, check_commits, check_commits_at_once, check_commits_with, check_directory,
+    check_disk, check_large_commits, check_past, check_volatile,
 };
 use entresol_transactions::{ContextOptions, POINTS, Protocol};
 use points::LIST;
@@ -21,11 +21,12 @@ use std::time::Instant;
 type History = (&'static str, fn(&CrashOptions) -> entresol_memory::Result<CrashReport>);
 
 /// Each is long enough that what it is about grows, shrinks and is used again.
-const HISTORIES: [History; 9] = [
+const HISTORIES: [History; 10] = [
     ("commits, one group", |options| check_commits(Groups::One, 24, &rarely(options))),
     ("commits, two groups", |options| check_commits(Groups::Two, 8, &rarely(options))),
     ("out of place", |options| check_commits_with(Groups::One, OUT_OF_PLACE, 16, &rarely(options))),
     ("past", |options| check_past(Groups::One, ContextOptions::default(), 16, &rarely(options))),
+    ("changes", |options| check_changes(Groups::One, ContextOptions::default(), 8, &rarely(options))),
     ("at once", |options| check_commits_at_once(Groups::Two, 16, &rarely(options))),
     ("volatile", |options| {
         let options = CrashOptions { crash_recovery_every: 401, ..options.clone() };

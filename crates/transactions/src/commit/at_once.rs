@@ -13,6 +13,7 @@
 
 use super::Execution;
 use crate::Result;
+use crate::changes::append::AppendedKeys;
 use crate::commit::plan::{Step, Steps};
 use crate::context::directory::{Directory, ListRoom};
 use crate::interleave;
@@ -33,7 +34,8 @@ impl<'c> Execution<'c> {
     pub(super) fn words_at_once(&self, steps: &Steps<'_, '_>, writes: &WriteSet) -> Option<usize> {
         let is_small = steps.keys.len() <= KEYS_MAX && Directory::are_together(self.groups.len());
         let is_in_main = || writes.states.values().all(|writes| writes.state.is_in(self.pool));
-        if !self.context.commits_at_once() || !is_small || !steps.endings.is_empty() || !is_in_main() {
+        let adds_records = !steps.endings.is_empty() || !steps.appends.is_empty();
+        if !self.context.commits_at_once() || !is_small || adds_records || !is_in_main() {
             return None;
         }
         let mut words = 0;
@@ -80,7 +82,7 @@ impl<'c> Execution<'c> {
             })?,
             None => {
                 if let Err(error) = publication.publish() {
-                    self.give_up(entry, stamp, ListRoom::default(), writes);
+                    self.give_up(entry, stamp, ListRoom::default(), writes, &AppendedKeys::new());
                     return Err(error.into());
                 }
                 interleave::point();

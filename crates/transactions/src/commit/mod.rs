@@ -37,6 +37,7 @@ mod large;
 mod locks;
 pub(crate) mod plan;
 
+use crate::changes::append::{self, Append, AppendedKeys};
 use crate::commit::plan::{Step, Steps, plan};
 use crate::context::StateContext;
 use crate::context::directory::ListRoom;
@@ -47,7 +48,7 @@ use crate::locking::validation_sets::ValidatedReads;
 use crate::mvcc::chain::{Unlinked, Version};
 use crate::mvcc::object::VersionedObject;
 use crate::points::{
-    BITS_AFTER_VERSIONS, COMMIT_ANNOUNCED, LAST_CTS_AFTER_BITS, LAST_CTS_AFTER_DISK,
+    BITS_AFTER_VERSIONS, COMMIT_ANNOUNCED, LAST_CTS_AFTER_BITS, LAST_CTS_AFTER_CHANGES, LAST_CTS_AFTER_DISK,
     LAST_CTS_AFTER_HISTORIES, LAST_CTS_AFTER_VERSIONS, OBJECT_WITH_ITS_KEY, REPLACED_OBJECT_WITH_ITS_KEY,
     VERSIONS_AFTER_ANNOUNCEMENT,
 };
@@ -178,9 +179,17 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         drop(locks);
         let cts = stamp.cts();
         assert!(cts > snapshot.none_above(), "commit timestamps are drawn above every snapshot");
-        return complete(context, stamp, durability).map(|()| Commit { cts, states, keys: writes.keys() });
+        complete(context, stamp, durability)?;
+        note_in_logs(writes, cts);
+        return Ok(Commit { cts, states, keys: writes.keys() });
     }
     Err(Error::Busy("commits in flight need every version slot of a key"))
+}
+
+/// Wakes those that wait for changes of the states.
+fn note_in_logs(writes: &WriteSet, cts: Timestamp) {
+    let written = writes.states.values().filter(|writes| !writes.keys.is_empty());
+    written.filter_map(|writes| writes.state.change_log()).for_each(|log| log.note(cts));
 }
 
 /// The pool on the disk beside the main one, if a state there is written.
@@ -266,8 +275,9 @@ impl<'c> Execution<'c> {
         if let Some(words) = self.words_at_once(&steps, writes) {
             return self.run_at_once(words, entry, stamp, steps, writes);
         }
+        let appended = steps.appended_keys(cts);
         if let Err(error) = self.write_all(cts, steps).and_then(|()| self.sync_disk()) {
-            self.give_up(entry, stamp, room, writes);
+            self.give_up(entry, stamp, room, writes, &appended);
             return Err(error);
         }
         entry.end(|last| self.set_last_cts(last, room))?;
@@ -335,6 +345,7 @@ impl<'c> Execution<'c> {
         stamp: CommitStamp<'_>,
         room: ListRoom<'_>,
         writes: &WriteSet,
+        appended: &AppendedKeys,
     ) {
         let cts = stamp.cts();
         let declare = || self.groups.iter().try_for_each(|group| self.context.declare_invalid(group, cts));
@@ -344,11 +355,12 @@ impl<'c> Execution<'c> {
             // invalid.
             Err(error) => tracing::error!(cts, %error, "a failed commit could not be declared invalid"),
         }
-        self.note_dead(cts, writes);
+        self.note_dead(cts, writes, appended);
     }
 
     /// Notes keys that the failed commit may have left without a version.
-    fn note_dead(&self, cts: Timestamp, writes: &WriteSet) {
+    fn note_dead(&self, cts: Timestamp, writes: &WriteSet, appended: &AppendedKeys) {
+        append::note_dead(cts, appended);
         for writes in writes.states.values() {
             writes.keys.keys().for_each(|key| writes.state.dead.push(cts, key));
         }
@@ -400,6 +412,7 @@ impl<'c> Execution<'c> {
             }
         }
         steps.endings.iter().for_each(|ending| ending.write(cts));
+        steps.appends.iter().for_each(|append| append.write(cts));
         order::fence(BITS_AFTER_VERSIONS, || self.fence());
     }
 
@@ -413,6 +426,8 @@ impl<'c> Execution<'c> {
         // First: who finds a newer version in a chain finds this one in the history.
         not_yet(LAST_CTS_AFTER_HISTORIES, || self.set_last_cts_to(cts))?;
         Ending::publish_all(cts, steps.endings)?;
+        not_yet(LAST_CTS_AFTER_CHANGES, || self.set_last_cts_to(cts))?;
+        Append::publish_all(cts, steps.appends)?;
         let mut remaining = steps.keys.into_iter().peekable();
         while let Some(step) = remaining.next() {
             match step {

@@ -5,8 +5,9 @@
 //!
 //! Memory: one [`Step`] per written key, so it is bounded by the write set.
 
+use crate::changes::append::{Append, AppendedKeys, ChangeCollector};
 use crate::context::state::{LINE_BYTES, State};
-use crate::history::{Ending, History, Superseded};
+use crate::history::{Ending, Superseded};
 use crate::mvcc::chain::{self, Chain, Unlinked};
 use crate::mvcc::object::{Census, ObjectLayout, VERSION_SLOTS_MAX, VersionedObject};
 use crate::points::{OLD_VERSIONS_KEPT, VERSION_IN_A_FREE_SLOT};
@@ -63,6 +64,15 @@ pub(crate) struct Steps<'a, 'p> {
     /// Versions that end and go into the histories of their states: those of one history in a row, their keys
     /// ascending.
     pub(crate) endings: Vec<Ending<'p>>,
+    /// Parts of change logs: those of one log in a row.
+    pub(crate) appends: Vec<Append<'p>>,
+}
+
+impl Steps<'_, '_> {
+    /// Keys that the commit at `cts` adds to change logs.
+    pub(crate) fn appended_keys(&self, cts: Timestamp) -> AppendedKeys {
+        self.appends.iter().map(|append| append.key(cts)).collect()
+    }
 }
 
 /// An object that is replaced by another one; boxed, so that the steps of updates stay small.
@@ -113,7 +123,8 @@ pub(crate) fn plan<'a>(
 ) -> Result<Option<Steps<'a, 'a>>> {
     let snapshots = &active.snapshots();
     let planner = Planner { snapshot, snapshots, newest_only: snapshots.newest_only(), active, options };
-    let mut steps = Steps { keys: Vec::with_capacity(writes.keys()), endings: Vec::new() };
+    let mut steps =
+        Steps { keys: Vec::with_capacity(writes.keys()), endings: Vec::new(), appends: Vec::new() };
     // Before any error about dropped states: a writer that was cut off may have written one of them for good
     // reason.
     for writes in writes.states.values() {
@@ -128,6 +139,32 @@ pub(crate) fn plan<'a>(
 /// Time, in nanoseconds, in which a key must have got fewer versions than a small object holds for its object
 /// to be made small again: one that is written all the time would grow again at once.
 pub(crate) const CALM_NS: Timestamp = 1_000_000_000;
+
+/// The version that a step ends.
+fn ended_by<'p>(state: &'p State, step: &Step<'_, 'p>) -> Option<Superseded<'p>> {
+    match step {
+        Step::Update { object, superseded, .. } => superseded.map(|slot| Superseded::Slot(*object, slot)),
+        Step::Delete { object, current, .. } => Some(Superseded::Slot(*object, *current)),
+        Step::Build { replaced: Some(replaced), .. } => {
+            let (object, census) = &**replaced;
+            census.current.map(|slot| Superseded::Slot(*object, slot))
+        }
+        Step::Chain { before: Some((head, _)), .. } => {
+            Superseded::of_chain(state.pool(), *head, &state.group.invalid)
+        }
+        Step::Build { replaced: None, .. } | Step::Chain { before: None, .. } => None,
+    }
+}
+
+/// Starts to load the objects of all keys from the disk, where pools are larger than their memory.
+fn read_ahead(wanted: &[PlannedWrite<'_>], offsets: &[Option<u64>]) {
+    let mut rest = 0;
+    for run in wanted.chunk_by(|(state, ..), (next, ..)| Arc::ptr_eq(state.pool(), next.pool())) {
+        let of_run = &offsets[rest..rest + run.len()];
+        run[0].0.pool().read_ahead(of_run.iter().flatten().copied());
+        rest += run.len();
+    }
+}
 
 struct Planner<'s> {
     snapshot: Snapshot,
@@ -147,11 +184,12 @@ impl Planner<'_> {
         let of_state =
             |writes: &'a WrittenState| writes.keys.iter().map(|(key, value)| (&*writes.state, key, value));
         let mut remaining = writes.states.values().flat_map(of_state);
-        let mut behind = BehindAll::default();
+        let (mut behind, mut changes) = (BehindAll::default(), ChangeCollector::default());
         loop {
             wanted.clear();
             wanted.extend(remaining.by_ref().take(LOOKUP_KEYS));
             if wanted.is_empty() {
+                steps.appends = changes.finish()?;
                 return Ok(PlanOutcome::Yes);
             }
             if behind.has(&wanted)? {
@@ -162,6 +200,7 @@ impl Planner<'_> {
                 OrderedIndex::get_many_of(lookups, &mut offsets)?;
             }
             assert_eq!(offsets.len(), wanted.len(), "the index answers every key");
+            read_ahead(&wanted, &offsets);
             for (&(state, ..), &offset) in wanted.iter().zip(&offsets) {
                 let Some(offset) = offset else { continue };
                 state.pool().prefetch(offset);
@@ -174,36 +213,18 @@ impl Planner<'_> {
                 {
                     return Ok(PlanOutcome::TooManyVersions);
                 }
-                if let Some(history) = state.history()
-                    && let [step] = &steps.keys[planned..]
+                let history = state.history();
+                if let [step] = &steps.keys[planned..]
+                    && (history.is_some() || state.logs_changes())
                 {
-                    steps.endings.extend(self.plan_ending(state, &history, key, step)?);
+                    let ended = ended_by(state, step);
+                    changes.add(state, key, value, ended.as_ref())?;
+                    if let (Some(history), Some(ended)) = (history, ended) {
+                        steps.endings.push(Ending::plan(state, &history, key, ended)?);
+                    }
                 }
             }
         }
-    }
-
-    /// Plans the record of an ended version in the history.
-    fn plan_ending<'a>(
-        &self,
-        state: &'a State,
-        history: &Arc<History>,
-        key: &[u8],
-        step: &Step<'_, 'a>,
-    ) -> Result<Option<Ending<'a>>> {
-        let ended = match step {
-            Step::Update { object, superseded, .. } => superseded.map(|slot| Superseded::Slot(*object, slot)),
-            Step::Delete { object, current, .. } => Some(Superseded::Slot(*object, *current)),
-            Step::Build { replaced: Some(replaced), .. } => {
-                let (object, census) = &**replaced;
-                census.current.map(|slot| Superseded::Slot(*object, slot))
-            }
-            Step::Chain { before: Some((head, _)), .. } => {
-                Superseded::of_chain(state.pool(), *head, &state.group.invalid)
-            }
-            Step::Build { replaced: None, .. } | Step::Chain { before: None, .. } => None,
-        };
-        ended.map(|ended| Ending::plan(state, history, key, ended)).transpose()
     }
 
     fn plan_key<'a>(

@@ -20,6 +20,7 @@ pub(crate) mod group;
 pub(crate) mod placement;
 pub(crate) mod state;
 
+use crate::changes::ChangeLog;
 use crate::commit::DeclaredCommits;
 use crate::context::directory::{Directory, INVALID_RANGES_MAX};
 use crate::context::group::Group;
@@ -49,8 +50,8 @@ use entresol_memory::order::value;
 use entresol_memory::{DomainKind, Durability, Pool};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// All transactional states of a pool; see the [crate](crate).
 // Aligned: every transaction changes the count of references to it.
@@ -89,6 +90,8 @@ pub struct StateContext {
     pub(crate) keeps_history: AtomicBool,
     /// Clock time at which the next of them is to be pruned, in nanoseconds.
     pub(crate) prune_due_ns: AtomicU64,
+    /// Change logs that are in use.
+    pub(crate) change_logs: Mutex<Vec<Weak<ChangeLog>>>,
     /// Set while a round of pruning takes so long that commits have to help.
     pub(crate) prune_is_late: AtomicBool,
     /// Small commits are one publication.
@@ -187,6 +190,7 @@ impl StateContext {
             as_of_readers: Mutex::default(),
             keeps_history: AtomicBool::new(!with_history.is_empty()),
             with_history: Mutex::new(with_history),
+            change_logs: Mutex::default(),
             prune_due_ns: AtomicU64::new(0),
             prune_is_late: AtomicBool::new(false),
             at_once: AtomicBool::new(pool.domain() == DomainKind::Journal),

@@ -5,6 +5,7 @@
 //! that found it before still finds its version there. A reader whose snapshot is older than the drop of a
 //! state may go on reading it.
 
+use crate::changes::ChangeLog;
 use crate::context::directory::StateEntry;
 use crate::context::group::Group;
 use crate::context::placement::PoolRole;
@@ -52,6 +53,9 @@ pub struct State {
     /// Version history of its keys, if one is kept. Changed with the group held.
     history: RwLock<Option<Arc<History>>>,
     keeps_history: AtomicBool,
+    /// Log of its changes, if one is kept. Changed with the group held.
+    change_log: RwLock<Option<Arc<ChangeLog>>>,
+    logs_changes: AtomicBool,
 }
 
 /// Outcome of a lookup at a snapshot.
@@ -101,6 +105,8 @@ impl State {
             holder: OnceLock::new(),
             history: RwLock::new(None),
             keeps_history: AtomicBool::new(false),
+            change_log: RwLock::new(None),
+            logs_changes: AtomicBool::new(false),
         }))
     }
 
@@ -156,6 +162,23 @@ impl State {
         let keeps = history.is_some();
         *self.history.write() = history;
         self.keeps_history.store(keeps, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn logs_changes(&self) -> bool {
+        self.logs_changes.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn change_log(&self) -> Option<Arc<ChangeLog>> {
+        if self.logs_changes() { self.change_log.read().clone() } else { None }
+    }
+
+    /// The caller holds the group, or no transaction has begun yet.
+    pub(crate) fn set_change_log(&self, log: Option<Arc<ChangeLog>>) {
+        let logs = log.is_some();
+        *self.change_log.write() = log;
+        self.logs_changes.store(logs, Ordering::Release);
     }
 
     /// The error for damage under a key.

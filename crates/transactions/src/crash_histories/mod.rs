@@ -5,6 +5,7 @@
 //! not at all; what a crash undid stays undone after later commits and a vacuum; every object is reachable or
 //! free.
 
+mod changes;
 mod directory;
 mod large;
 mod past;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+pub use changes::check_changes;
 pub use directory::check_directory;
 pub use large::check_large_commits;
 pub use past::check_past;

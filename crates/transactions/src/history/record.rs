@@ -97,7 +97,7 @@ impl<'p> Superseded<'p> {
         }
     }
 
-    fn copy_value(&self, value: &mut ValueBuffer) {
+    pub(crate) fn copy_value(&self, value: &mut ValueBuffer) {
         match self {
             Superseded::Slot(object, slot) => {
                 assert!(object.copy_value(*slot, value), "the length was looked at before");

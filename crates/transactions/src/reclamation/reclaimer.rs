@@ -157,9 +157,11 @@ impl ReclaimLoop {
     /// A slice of work; false if there is nothing to do.
     fn slice(&mut self, done: &mut VacuumStats) -> Result<bool> {
         let context = &self.context;
-        let _alone = context.pause_reclaiming();
         context.check_accepts_commits()?;
-        let mut worked = context.reclaim_step(&mut self.last, Patience::Waits, done)?;
+        let pruned = context.prune_change_logs()?;
+        let _alone = context.pause_reclaiming();
+        let mut worked = pruned > 0;
+        worked |= context.reclaim_step(&mut self.last, Patience::Waits, done)?;
         if context.has_dropping() {
             worked |= context.destroy_step(done)?;
         }

@@ -36,6 +36,8 @@ pub(crate) const LIST: &[(&str, Expected<&str>)] = &[
     ("corrected-end", Caught("past")),
     ("horizon-moved", Caught("past")),
     ("record-with-its-key", Caught("past")),
+    ("changes-of-their-commit", Caught("changes")),
+    ("last-cts-after-changes", Caught("changes")),
     ("last-cts", Caught("commits, one group")),
     ("last-cts-of-all-groups", Caught("commits, two groups")),
     ("last-cts-list", Caught("directory")),

@@ -34,6 +34,7 @@
 //! half full, are in the queues as small ones are.
 
 use super::Execution;
+use crate::changes::append::AppendedKeys;
 use crate::commit::plan::Steps;
 use crate::context::directory::{DeclaredIn, Directory};
 use crate::context::group::{Group, STRIPED_KEYS_MAX};
@@ -134,8 +135,9 @@ impl<'c> Execution<'c> {
     ) -> Result<CommitStamp<'c>> {
         let cts = stamp.cts();
         interleave::at("a declared commit has written nothing");
+        let appended = steps.appended_keys(cts);
         if let Err(error) = self.write_all(cts, steps).and_then(|()| self.sync_disk()) {
-            self.give_up_declared(stamp, writes);
+            self.give_up_declared(stamp, writes, &appended);
             return Err(error);
         }
         interleave::at("a declared commit has written all");
@@ -149,7 +151,7 @@ impl<'c> Execution<'c> {
     }
 
     /// Gives the commit up; it stays declared.
-    fn give_up_declared(&self, stamp: CommitStamp<'_>, writes: &WriteSet) {
+    fn give_up_declared(&self, stamp: CommitStamp<'_>, writes: &WriteSet, appended: &AppendedKeys) {
         let cts = stamp.cts();
         {
             let mut declared = self.context.ranges.lock();
@@ -161,7 +163,7 @@ impl<'c> Execution<'c> {
                 tracing::error!(cts, "there is no room for the timestamp of a failed commit")
             }
         }
-        self.note_dead(cts, writes);
+        self.note_dead(cts, writes, appended);
     }
 }
 

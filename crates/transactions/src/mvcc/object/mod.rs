@@ -66,6 +66,11 @@ impl ObjectLayout {
         fitting.next().unwrap_or(ObjectLayout { slots: VERSION_SLOTS_MIN, capacity })
     }
 
+    /// With one slot: for a key that is never written again.
+    pub(crate) fn of_one(value_bytes: usize) -> ObjectLayout {
+        ObjectLayout { slots: 1, capacity: value_bytes.next_multiple_of(8) }
+    }
+
     /// A layout for `versions` versions and a value of this length, at least as roomy as now if possible;
     /// None if there are more than `slots_max` versions, or more than fit an object.
     pub(crate) fn grown(self, versions: usize, value_bytes: usize, slots_max: usize) -> Option<ObjectLayout> {

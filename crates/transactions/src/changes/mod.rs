@@ -1,0 +1,243 @@
+//! Change logs: what each commit changed in a state, in the order of commits.
+//!
+//! ```text
+//!   log's keys      CTS | part, big-endian (16 bytes)  ──▶  changes of the commit: kind, key, new, old value
+//!                   0   | 0                            ──▶  horizon: changes up to it are gone
+//! ```
+//! A log is a state of the same group beside the one that it is of. A commit adds the changes of its keys with
+//! their values before and after, in parts of some [`PART_BYTES`], as versions of its own timestamp
+//! ([`append`]). So they become visible, count after a crash and are declared invalid with the commit itself;
+//! opening, checking, dropping and vacuum know nothing of logs.
+//!
+//! # Invariants
+//! - Each commit that is later than the horizon has all its changes in the log, once.
+//! - Keys of the log are written by the commit with their timestamp, and ended by pruning; no two writers meet.
+//! - The horizon is stored in the transaction that removes the changes up to it.
+//!
+//! Cost: a copy of the old and new values of a commit, and a new key of the log for each part. Memory: the
+//! parts of a commit in flight, about as much as its write set and the values that it replaces.
+
+pub(crate) mod append;
+mod prune;
+
+use crate::changes::append::ChangeReader;
+use crate::context::StateContext;
+use crate::context::state::State;
+use crate::transaction::Transaction;
+use crate::transaction::scan::KeyRange;
+use crate::visibility::snapshot::Class;
+use crate::{Error, Result, Timestamp};
+use entresol_memory::Durability;
+use entresol_structures::{KeyBytes, KeyWidth};
+use parking_lot::{Condvar, Mutex};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of changes after which a commit begins another part.
+pub(crate) const PART_BYTES: usize = 16 << 10;
+const KEY_BYTES: usize = 16;
+const HORIZON_KEY: [u8; KEY_BYTES] = [0; KEY_BYTES];
+
+/// Change of a key by a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoggedChange<'a> {
+    /// Timestamp of the commit.
+    pub cts: Timestamp,
+    /// Key, as the state stores it.
+    pub key: &'a [u8],
+    /// Value before; none if the key is new.
+    pub old: Option<&'a [u8]>,
+    /// Value after; none if the key was deleted.
+    pub new: Option<&'a [u8]>,
+}
+
+/// Change log of a state; see the [module](self).
+#[derive(Debug)]
+pub struct ChangeLog {
+    state: Arc<State>,
+    retention_ns: AtomicU64,
+    /// Timestamp of the newest commit that is known to be visible.
+    newest: Mutex<Timestamp>,
+    grown: Condvar,
+    /// Clock time at which it is pruned next.
+    prune_at_ns: AtomicU64,
+}
+
+/// Key of a part.
+fn key_of(cts: Timestamp, part: u64) -> [u8; KEY_BYTES] {
+    let mut key = [0; KEY_BYTES];
+    key[..8].copy_from_slice(&cts.to_be_bytes());
+    key[8..].copy_from_slice(&part.to_be_bytes());
+    key
+}
+
+/// Timestamp in a key.
+fn cts_of(key: &[u8]) -> Timestamp {
+    key.first_chunk().map_or(0, |bytes| Timestamp::from_be_bytes(*bytes))
+}
+
+impl ChangeLog {
+    /// Width of the keys of a log's state.
+    pub const KEY_WIDTH: KeyWidth = KeyWidth::Sixteen;
+
+    /// Opens the log in a state, whose keys are [`ChangeLog::KEY_WIDTH`] wide and which nothing else writes.
+    /// `retention`: least time that changes are retained; none: for ever.
+    pub fn open(state: Arc<State>, retention: Option<Duration>) -> Arc<ChangeLog> {
+        assert_eq!(state.width(), ChangeLog::KEY_WIDTH, "keys of a log are a timestamp and a number");
+        Arc::new(ChangeLog {
+            state,
+            retention_ns: AtomicU64::new(nanoseconds(retention)),
+            newest: Mutex::new(0),
+            grown: Condvar::new(),
+            prune_at_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// State of the log.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Changes the retention.
+    pub fn set_retention(&self, retention: Option<Duration>) {
+        self.retention_ns.store(nanoseconds(retention), Ordering::Release);
+        self.prune_at_ns.store(0, Ordering::Release);
+    }
+
+    /// Timestamp up to which changes are gone, or were never logged.
+    pub fn horizon(&self, transaction: &Transaction) -> Result<Timestamp> {
+        let horizon = transaction.read(&self.state, &HORIZON_KEY, |value| value.first_chunk().copied())?;
+        match horizon {
+            None => Ok(0),
+            Some(Some(bytes)) => Ok(Timestamp::from_le_bytes(bytes)),
+            Some(None) => {
+                Err(Error::Corrupt(format!("{}: the horizon of a change log", self.state.holder())))
+            }
+        }
+    }
+
+    /// Calls `f` with the changes of commits later than `after` and not later than `up_to` that the
+    /// transaction sees, in the order of their timestamps; those of a commit in the order of keys. `f` returns
+    /// false to end it behind the commit of its change. Returns the timestamp of the last commit that was
+    /// read whole; `up_to` at the end.
+    ///
+    /// [`Error::SnapshotTooOld`] if changes later than `after` are gone.
+    pub fn read(
+        &self,
+        transaction: &Transaction,
+        after: Timestamp,
+        up_to: Timestamp,
+        mut f: impl FnMut(LoggedChange<'_>) -> bool,
+    ) -> Result<Timestamp> {
+        let horizon = self.horizon(transaction)?;
+        if after < horizon {
+            let (at, horizon) = (crate::history::utc(after), crate::history::utc(horizon));
+            return Err(Error::SnapshotTooOld { of: self.state.holder(), at, horizon });
+        }
+        let range = KeyRange {
+            lower: Bound::Excluded(KeyBytes::from_slice(&key_of(after, u64::MAX))),
+            upper: Bound::Included(KeyBytes::from_slice(&key_of(up_to, u64::MAX))),
+        };
+        let (mut from, mut enough, mut damage) = (None, None, None);
+        loop {
+            let more = transaction.scan_batch(&self.state, &range, &mut from, |key, value| {
+                let cts = cts_of(key);
+                if damage.is_some() || enough.is_some_and(|enough| cts > enough) {
+                    return;
+                }
+                let mut changes = ChangeReader::of(cts, value);
+                while let Some(change) = changes.next() {
+                    if !f(change) {
+                        enough = Some(cts);
+                    }
+                }
+                if !changes.is_at_end() {
+                    damage = Some(cts);
+                }
+            })?;
+            if let Some(cts) = damage {
+                let holder = self.state.holder();
+                return Err(Error::Corrupt(format!("{holder}: malformed changes of commit {cts}")));
+            }
+            match (more, enough) {
+                (true, Some(enough)) if from.as_deref().is_some_and(|next| cts_of(next) > enough) => {
+                    return Ok(enough);
+                }
+                (true, _) => (),
+                (false, Some(enough)) => return Ok(enough),
+                (false, None) => return Ok(up_to.max(after)),
+            }
+        }
+    }
+
+    /// Waits until a commit later than `after` may be visible, at most for `timeout`. Returns true if one may
+    /// be.
+    pub fn wait(&self, after: Timestamp, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut newest = self.newest.lock();
+        while *newest <= after {
+            if self.grown.wait_until(&mut newest, deadline).timed_out() {
+                return *newest > after;
+            }
+        }
+        true
+    }
+
+    /// Notes that a commit with changes is visible.
+    pub(crate) fn note(&self, cts: Timestamp) {
+        let mut newest = self.newest.lock();
+        *newest = cts.max(*newest);
+        drop(newest);
+        self.grown.notify_all();
+    }
+}
+
+fn nanoseconds(retention: Option<Duration>) -> u64 {
+    retention.map_or(u64::MAX, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+impl StateContext {
+    /// Makes later commits log their changes of a state, or (None) not any more. Before a first log is
+    /// attached to a state that may have changed, its horizon is set: that is a commit.
+    pub fn log_changes(self: &Arc<Self>, state: &Arc<State>, log: Option<Arc<ChangeLog>>) -> Result<()> {
+        if let Some(log) = &log {
+            assert_eq!(log.state.group(), state.group(), "a log is committed with its state");
+        }
+        let (slot, _) = self.claim()?;
+        let from = {
+            // No commit into the state is in flight: those before log nothing, those after all.
+            let _writer = state.group.hold();
+            let stamp = self.active.stamp(slot, Class::Slow);
+            let from = stamp.cts();
+            state.set_change_log(log.clone());
+            stamp.finish();
+            from
+        };
+        self.active.release(slot);
+        self.wait_until_visible(from)?;
+        let Some(log) = log else { return Ok(()) };
+        let transaction = self.begin()?;
+        transaction.write(&log.state, &HORIZON_KEY, Some(&from.to_le_bytes()))?;
+        transaction.commit(Durability::None)?;
+        self.change_logs.lock().push(Arc::downgrade(&log));
+        Ok(())
+    }
+
+    /// Attaches the log of a state that has logged its changes since it was made or [`StateContext::log_changes`]
+    /// was called, before anything is written in this run.
+    pub fn resume_change_log(&self, state: &Arc<State>, log: &Arc<ChangeLog>) {
+        state.set_change_log(Some(Arc::clone(log)));
+        self.change_logs.lock().push(Arc::downgrade(log));
+    }
+
+    /// Timestamp up to which all commits are visible to transactions that begin from now on: no later commit
+    /// gets one up to there.
+    pub fn visible_up_to(&self) -> Timestamp {
+        self.active.advanced().all_up_to()
+    }
+}
+
+#[cfg(test)]
+mod tests;
