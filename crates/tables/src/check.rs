@@ -251,6 +251,8 @@ impl StateOwners {
                 (index.state_id(), format!("index {} of table {}", index.name(), table.name()))
             };
             names.extend(table.indexes().iter().map(of_index));
+            let log = table.state().change_log().map(|log| log.state().id());
+            names.extend(log.map(|log| (log, format!("change log of table {}", table.name()))));
         }
         names.extend(catalog.damaged_states());
         StateOwners { tables: names, catalog: catalog.state().id() }

@@ -148,6 +148,12 @@ pub enum Error {
         /// Requested name.
         constraint: String,
     },
+    /// The table logs no changes.
+    #[error("table {table} logs no changes; ALTER TABLE {table} SET (changes = '1 hour') makes it")]
+    NoChangeLog {
+        /// The table.
+        table: String,
+    },
     /// There is no index of this name.
     #[error("index \"{index}\" does not exist")]
     NoSuchIndex {

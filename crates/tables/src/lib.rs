@@ -41,6 +41,7 @@
 
 mod batch;
 mod catalog;
+mod changes;
 mod check;
 pub mod encoding;
 mod error;
@@ -57,8 +58,10 @@ pub use batch::encode::fitted_texts;
 pub use batch::rows::{BatchBuilder, batch_to_rows, rows_of, rows_to_batch};
 pub use batch::{arrow_schema, arrow_type};
 pub use catalog::{
-    Alteration, Catalog, NewSequence, RelationKind, Retention, TABLE_NAME_BYTES_MAX, TABLES_MAX,
-    TableOptions, Verify,
+    Alteration, Catalog, NewSequence, RelationKind, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions, Verify,
+};
+pub use changes::{
+    CHANGE_TYPE, COMMIT_CTS, ChangeBatchBuilder, ChangeKind, OLD_PREFIX, RowChange, change_columns,
 };
 pub use check::{CheckReport, HistoryReport, Problem, TableReport, check};
 pub use entresol_transactions::{Direction, KeyRange};
@@ -68,7 +71,7 @@ pub use index::cursor::{IndexBounds, IndexCursor};
 pub use index::unique_key::UniqueKey;
 pub use schema::definition::{
     CHECKS_MAX, CONSTRAINT_NAME_BYTES_MAX, Check, DEFINITION_BYTES_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX,
-    IndexDefinition, TableDefinition,
+    IndexDefinition, Retention, TableDefinition,
 };
 pub use schema::modifier;
 pub use schema::modifier::Modifier;

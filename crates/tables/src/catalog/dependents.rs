@@ -67,6 +67,8 @@ impl Catalog {
                 let indexes = table.iter().flat_map(|table| table.indexes());
                 let sound = indexes.filter(|index| index.damage().is_none());
                 states.extend(sound.map(|index| index.state_id()));
+                let log = table.as_ref().and_then(|table| table.state().change_log());
+                states.extend(log.map(|log| log.state().id()));
             }
         }
         for (view, why) in self.relations.readers(&dropped) {

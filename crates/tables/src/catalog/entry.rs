@@ -16,9 +16,9 @@ use super::relations::{self, Relations};
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::schema::Schema;
-use crate::schema::definition::TableDefinition;
+use crate::schema::definition::{StatesBeside, TableDefinition};
 use crate::table::Table;
-use entresol_transactions::{GroupId, State, StateContext, StateId};
+use entresol_transactions::{ChangeLog, GroupId, State, StateContext, StateId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,7 +33,12 @@ pub(super) fn encode_entry(table: &Table) -> Result<Vec<u8>> {
     let mut bytes = vec![VERSION];
     bytes.extend_from_slice(&table.state().id().0.to_le_bytes());
     bytes.extend_from_slice(&table.group().0.to_le_bytes());
-    let states: Vec<u32> = table.indexes().iter().map(|index| index.state_id().0).collect();
+    let indexes = table.indexes().iter().map(|index| index.state_id().0).collect();
+    let log = match table.definition().changes {
+        Some(_) => table.change_log()?.map(|log| log.state().id().0),
+        None => None,
+    };
+    let states = StatesBeside { indexes, change_log: log };
     let definition = table.definition().to_bytes(&states)?;
     let checksum = checksum(table.name().as_bytes(), &bytes, &definition);
     bytes.extend_from_slice(&checksum);
@@ -77,9 +82,9 @@ fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<Deco
         }
         version => return Err(corrupt(format!("unknown version {version}"))),
     };
-    let (definition, index_states) = match header[0] {
+    let (definition, beside) = match header[0] {
         VERSION => TableDefinition::from_bytes(name, rest)?,
-        _ => (TableDefinition::plain(Schema::from_bytes(rest)?), Vec::new()),
+        _ => (TableDefinition::plain(Schema::from_bytes(rest)?), StatesBeside::default()),
     };
     let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let id = StateId(number(1));
@@ -88,8 +93,8 @@ fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<Deco
     }
     let state = context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?;
     state.set_holder(&format!("table {name}"));
-    let mut indexes = Vec::with_capacity(index_states.len());
-    for (index, id) in definition.indexes.iter().zip(index_states) {
+    let mut indexes = Vec::with_capacity(beside.indexes.len());
+    for (index, id) in definition.indexes.iter().zip(beside.indexes) {
         let id = StateId(id);
         let state = match context.damaged_states().get(&id) {
             Some(what) => Err(what.clone()),
@@ -99,6 +104,16 @@ fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<Deco
             state.set_holder(&format!("index {} of table {name}", index.name));
         }
         indexes.push(Index::new(index.clone(), id, state, 0));
+    }
+    if let (Some(id), Some(retention)) = (beside.change_log.map(StateId), definition.changes) {
+        match context.state(id) {
+            Some(log) => {
+                log.set_holder(&format!("change log of table {name}"));
+                context.resume_change_log(&state, &ChangeLog::open(log, retention.time()));
+            }
+            // The table can be read and written; who asks for its changes gets an error.
+            None => tracing::error!(table = name, state = id.0, "the change log of a table is damaged"),
+        }
     }
     Ok(DecodedEntry::Table(Table::new(name.to_owned(), definition, state, GroupId(number(5)), indexes)))
 }

@@ -33,7 +33,7 @@
 
 use crate::error::{Error, Result};
 use crate::index::{self, Index};
-use crate::schema::definition::TableDefinition;
+use crate::schema::definition::{Retention, TableDefinition};
 use crate::schema::{KEY_BYTES_MAX, Schema};
 use crate::table::Table;
 use entresol_memory::{Durability, Pool};
@@ -45,9 +45,9 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 mod change;
+mod change_logs;
 mod dependents;
 mod entry;
 mod groups;
@@ -79,24 +79,6 @@ pub struct TableOptions {
     pub if_not_exists: bool,
     /// Retention of its version history; see [`Catalog::keep_history`].
     pub history: Option<Retention>,
-}
-
-/// Retention of the row versions of a table after their end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retention {
-    /// At least this long after their end.
-    For(Duration),
-    /// As long as the table exists.
-    Forever,
-}
-
-impl Retention {
-    fn time(self) -> Option<Duration> {
-        match self {
-            Retention::For(time) => Some(time),
-            Retention::Forever => None,
-        }
-    }
 }
 
 /// Catalog of a database.
@@ -218,6 +200,11 @@ impl Catalog {
         let group = self.groups.take(&self.context, options.group)?;
         let mut made = Vec::new();
         let table = self.make_states(name, &definition, group, &mut made).and_then(|(state, indexes)| {
+            if let Some(retention) = definition.changes {
+                let placed = (definition.placement, retention);
+                let log = self.make_change_log(name, &state, placed, &mut made)?;
+                self.context.resume_change_log(&state, &log);
+            }
             if let Some(kept) = options.history {
                 self.context.keep_history(state.id(), kept.time())?;
             }
@@ -449,7 +436,8 @@ fn drop_orphans(
 ) -> Result<()> {
     let of_table = |table: &Arc<Table>| {
         let indexes: Vec<StateId> = table.indexes().iter().map(|index| index.state_id()).collect();
-        std::iter::once(table.state().id()).chain(indexes)
+        let log = table.state().change_log().map(|log| log.state().id());
+        std::iter::once(table.state().id()).chain(indexes).chain(log)
     };
     let states: Vec<StateId> =
         tables.values().flat_map(of_table).chain(std::iter::once(catalog.id())).collect();

@@ -16,6 +16,7 @@ use crate::schema::versions::SchemaVersions;
 use crate::schema::{Schema, invalid};
 use entresol_transactions::TierChoice;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum bytes of a definition in the catalog.
 pub const DEFINITION_BYTES_MAX: usize = 1 << 20;
@@ -36,7 +37,8 @@ const SECTION_CHECKS: u8 = 5;
 const SECTION_INDEXES: u8 = 6;
 const SECTION_PLACEMENT: u8 = 7;
 const SECTION_OWNER: u8 = 8;
-const SECTIONS: usize = SECTION_OWNER as usize + 1;
+const SECTION_CHANGES: u8 = 9;
+const SECTIONS: usize = SECTION_CHANGES as usize + 1;
 
 const FLAG_UNIQUE: u8 = 1;
 const FLAG_CONSTRAINT: u8 = 2;
@@ -84,6 +86,48 @@ pub struct TableDefinition {
     /// Owner, which alone writes its rows: the topology whose state it is. Others read them. The tables trust
     /// their callers with that.
     pub owner: Option<String>,
+    /// Retention of its change log; `None` if it logs no changes. See [`Table::logged_changes`](crate::Table).
+    pub changes: Option<Retention>,
+}
+
+/// States of a table beside that of its rows, by number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct StatesBeside {
+    /// Of each index.
+    pub(crate) indexes: Vec<u32>,
+    /// Of the change log; there is one if the definition says so.
+    pub(crate) change_log: Option<u32>,
+}
+
+/// Retention of row versions, or changes, of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retention {
+    /// At least this long after their end.
+    For(Duration),
+    /// As long as the table exists.
+    Forever,
+}
+
+impl Retention {
+    /// Least time; none if it is for ever.
+    pub(crate) fn time(self) -> Option<Duration> {
+        match self {
+            Retention::For(time) => Some(time),
+            Retention::Forever => None,
+        }
+    }
+
+    /// Nanoseconds; the greatest number says for ever.
+    fn nanoseconds(self) -> u64 {
+        self.time().map_or(u64::MAX, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn from_nanoseconds(nanoseconds: u64) -> Retention {
+        match nanoseconds {
+            u64::MAX => Retention::Forever,
+            nanoseconds => Retention::For(Duration::from_nanos(nanoseconds)),
+        }
+    }
 }
 
 impl TableDefinition {
@@ -99,6 +143,7 @@ impl TableDefinition {
             indexes: Vec::new(),
             placement: TierChoice::Auto,
             owner: None,
+            changes: None,
         }
     }
 
@@ -202,11 +247,12 @@ impl TableDefinition {
     /// | 6 | per index: name, flags (1: 1 unique, 2 constraint, 4 primary key), state (4), number of columns (1), columns (2 each) |
     /// | 7 | placement (1 byte): 1 `dram`, 2 `pmem`, 3 `disk`; absent: `auto` |
     /// | 8 | name of the owner; absent if all may write |
+    /// | 9 | state of the change log (4), retention in nanoseconds (8); absent if there is no log |
     ///
-    /// A string is its length (4) and its UTF-8. Sections without content are absent. `states` are those of
-    /// the indexes.
-    pub(crate) fn to_bytes(&self, states: &[u32]) -> Result<Vec<u8>> {
-        assert_eq!(states.len(), self.indexes.len(), "every index has a state");
+    /// A string is its length (4) and its UTF-8. Sections without content are absent.
+    pub(crate) fn to_bytes(&self, states: &StatesBeside) -> Result<Vec<u8>> {
+        assert_eq!(states.indexes.len(), self.indexes.len(), "every index has a state");
+        assert_eq!(states.change_log.is_some(), self.changes.is_some(), "a change log has a state");
         let mut bytes = Vec::with_capacity(128);
         section(&mut bytes, SECTION_SCHEMA, &self.schema.to_bytes());
         if !self.schema.schema_versions().is_plain() {
@@ -230,7 +276,7 @@ impl TableDefinition {
         }
         section(&mut bytes, SECTION_CHECKS, &part);
         part.clear();
-        for (index, state) in self.indexes.iter().zip(states) {
+        for (index, state) in self.indexes.iter().zip(&states.indexes) {
             put_text(&mut part, &index.name);
             let unique = if index.unique { FLAG_UNIQUE } else { 0 };
             let primary = if index.primary { FLAG_PRIMARY } else { 0 };
@@ -242,6 +288,12 @@ impl TableDefinition {
         section(&mut bytes, SECTION_INDEXES, &part);
         section(&mut bytes, SECTION_PLACEMENT, placement_code(self.placement).as_slice());
         section(&mut bytes, SECTION_OWNER, self.owner.as_deref().unwrap_or_default().as_bytes());
+        if let (Some(state), Some(retention)) = (states.change_log, self.changes) {
+            part.clear();
+            part.extend_from_slice(&state.to_le_bytes());
+            part.extend_from_slice(&retention.nanoseconds().to_le_bytes());
+            section(&mut bytes, SECTION_CHANGES, &part);
+        }
         if bytes.len() > DEFINITION_BYTES_MAX {
             return Err(invalid(format!(
                 "the definition takes {} bytes, at most {DEFINITION_BYTES_MAX} are possible",
@@ -251,9 +303,8 @@ impl TableDefinition {
         Ok(bytes)
     }
 
-    /// Decodes the bytes of [`TableDefinition::to_bytes`], and the states of the indexes; others are
-    /// `Corrupt`.
-    pub(crate) fn from_bytes(table: &str, bytes: &[u8]) -> Result<(TableDefinition, Vec<u32>)> {
+    /// Decodes the bytes of [`TableDefinition::to_bytes`]; others are `Corrupt`.
+    pub(crate) fn from_bytes(table: &str, bytes: &[u8]) -> Result<(TableDefinition, StatesBeside)> {
         let corrupt =
             || Error::corrupt(format!("definition of table {table} in the catalog"), "malformed bytes");
         let (definition, states) = read(bytes).ok_or_else(corrupt)??;
@@ -323,7 +374,7 @@ fn placement_code(placement: TierChoice) -> Option<u8> {
 }
 
 /// `None` if the bytes are malformed, `Some(Err)` if they break a rule.
-fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, Vec<u32>)>> {
+fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
     let mut sections: [Option<&[u8]>; SECTIONS] = [None; SECTIONS];
     let mut reader = Reader(bytes);
     while !reader.0.is_empty() {
@@ -369,18 +420,24 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, Vec<u32>)>> {
         definition.checks.push(Check { name: reader.text()?, expression: reader.text()? });
     }
     let mut reader = Reader(part(SECTION_INDEXES).unwrap_or_default());
-    let mut states = Vec::new();
+    let mut states = StatesBeside::default();
     while !reader.0.is_empty() {
         let (name, flags) = (reader.text()?, reader.byte()?);
         if flags & !(FLAG_UNIQUE | FLAG_CONSTRAINT | FLAG_PRIMARY) != 0 {
             return None;
         }
-        states.push(reader.number()?);
+        states.indexes.push(reader.number()?);
         let count = usize::from(reader.byte()?);
         let columns: Option<Vec<usize>> = (0..count).map(|_| reader.short()).collect();
         let (unique, constraint) = (flags & FLAG_UNIQUE != 0, flags & FLAG_CONSTRAINT != 0);
         let primary = flags & FLAG_PRIMARY != 0;
         definition.indexes.push(IndexDefinition { name, columns: columns?, unique, constraint, primary });
+    }
+    if let Some(part) = part(SECTION_CHANGES) {
+        let mut reader = Reader(part);
+        states.change_log = Some(reader.number()?);
+        let retention = u64::from_le_bytes(reader.0.try_into().ok()?);
+        definition.changes = Some(Retention::from_nanoseconds(retention));
     }
     Some(Ok((definition, states)))
 }

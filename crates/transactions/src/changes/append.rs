@@ -11,7 +11,7 @@
 //! | 4 | length of the old value; 0 if there is none |
 //! | rest | key, new value, old value |
 
-use super::{ChangeLog, KEY_BYTES, LoggedChange, PART_BYTES, key_of};
+use super::{ChangeLog, KEY_BYTES, LoggedChange, PART_BYTES, PART_MAX, key_of};
 use crate::context::state::State;
 use crate::history::Superseded;
 use crate::mvcc::chain::{self, Version};
@@ -94,6 +94,7 @@ impl<'p> ChangeCollector<'p> {
         let reservation = Some(reservation);
         self.appends.push(Append { log: Arc::clone(log), part: *part, changes, layout, reservation });
         *part += 1;
+        assert!(*part <= PART_MAX, "a commit has fewer parts than bytes");
         Ok(())
     }
 

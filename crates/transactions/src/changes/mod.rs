@@ -38,6 +38,10 @@ use std::time::{Duration, Instant};
 /// Bytes of changes after which a commit begins another part.
 pub(crate) const PART_BYTES: usize = 16 << 10;
 const KEY_BYTES: usize = 16;
+/// Bits of a position's `rest` that count changes in a part, which are fewer than its bytes.
+const INDEX_BITS: u32 = 24;
+/// Greatest number of a part in a commit.
+const PART_MAX: u64 = (1 << (64 - INDEX_BITS)) - 2;
 const HORIZON_KEY: [u8; KEY_BYTES] = [0; KEY_BYTES];
 
 /// Change of a key by a commit.
@@ -53,11 +57,39 @@ pub struct LoggedChange<'a> {
     pub new: Option<&'a [u8]>,
 }
 
+/// Position in a change log: behind a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogPosition {
+    /// Timestamp of the commit of the change.
+    pub cts: Timestamp,
+    /// Place of the change in its commit: a part and a number of changes in it; the greatest number behind all.
+    pub rest: u64,
+}
+
+impl LogPosition {
+    /// Position behind all commits up to a timestamp.
+    pub fn after(cts: Timestamp) -> LogPosition {
+        LogPosition { cts, rest: u64::MAX }
+    }
+
+    fn part(self) -> u64 {
+        self.rest >> INDEX_BITS
+    }
+
+    /// Number of changes of its part before it.
+    fn within(self) -> u64 {
+        self.rest & ((1 << INDEX_BITS) - 1)
+    }
+}
+
 /// Change log of a state; see the [module](self).
 #[derive(Debug)]
 pub struct ChangeLog {
     state: Arc<State>,
     retention_ns: AtomicU64,
+    /// Timestamp up to which nothing is known of a volatile state, whose log is as empty as itself when it is
+    /// opened again.
+    begins_at: AtomicU64,
     /// Timestamp of the newest commit that is known to be visible.
     newest: Mutex<Timestamp>,
     grown: Condvar,
@@ -71,6 +103,11 @@ fn key_of(cts: Timestamp, part: u64) -> [u8; KEY_BYTES] {
     key[..8].copy_from_slice(&cts.to_be_bytes());
     key[8..].copy_from_slice(&part.to_be_bytes());
     key
+}
+
+/// Number of the part in a key.
+fn part_of(key: &[u8]) -> u64 {
+    key.last_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
 /// Timestamp in a key.
@@ -89,6 +126,7 @@ impl ChangeLog {
         Arc::new(ChangeLog {
             state,
             retention_ns: AtomicU64::new(nanoseconds(retention)),
+            begins_at: AtomicU64::new(0),
             newest: Mutex::new(0),
             grown: Condvar::new(),
             prune_at_ns: AtomicU64::new(0),
@@ -109,48 +147,56 @@ impl ChangeLog {
     /// Timestamp up to which changes are gone, or were never logged.
     pub fn horizon(&self, transaction: &Transaction) -> Result<Timestamp> {
         let horizon = transaction.read(&self.state, &HORIZON_KEY, |value| value.first_chunk().copied())?;
+        let begins_at = self.begins_at.load(Ordering::Acquire);
         match horizon {
-            None => Ok(0),
-            Some(Some(bytes)) => Ok(Timestamp::from_le_bytes(bytes)),
+            None => Ok(begins_at),
+            Some(Some(bytes)) => Ok(begins_at.max(Timestamp::from_le_bytes(bytes))),
             Some(None) => {
                 Err(Error::Corrupt(format!("{}: the horizon of a change log", self.state.holder())))
             }
         }
     }
 
-    /// Calls `f` with the changes of commits later than `after` and not later than `up_to` that the
-    /// transaction sees, in the order of their timestamps; those of a commit in the order of keys. `f` returns
-    /// false to end it behind the commit of its change. Returns the timestamp of the last commit that was
-    /// read whole; `up_to` at the end.
+    /// Calls `f` with the changes behind a position that the transaction sees, of commits not later than
+    /// `up_to`, in the order of their timestamps, and with the position behind each; those of a commit in the
+    /// order of keys. It ends when `f` returns false. Returns the position that it has reached.
     ///
-    /// [`Error::SnapshotTooOld`] if changes later than `after` are gone.
+    /// [`Error::SnapshotTooOld`] if changes behind the position are gone.
     pub fn read(
         &self,
         transaction: &Transaction,
-        after: Timestamp,
+        from: LogPosition,
         up_to: Timestamp,
-        mut f: impl FnMut(LoggedChange<'_>) -> bool,
-    ) -> Result<Timestamp> {
+        mut f: impl FnMut(LoggedChange<'_>, LogPosition) -> bool,
+    ) -> Result<LogPosition> {
         let horizon = self.horizon(transaction)?;
-        if after < horizon {
-            let (at, horizon) = (crate::history::utc(after), crate::history::utc(horizon));
+        if from < LogPosition::after(horizon) {
+            let (at, horizon) = (crate::history::utc(from.cts), crate::history::utc(horizon));
             return Err(Error::SnapshotTooOld { of: self.state.holder(), at, horizon });
         }
         let range = KeyRange {
-            lower: Bound::Excluded(KeyBytes::from_slice(&key_of(after, u64::MAX))),
+            lower: Bound::Included(KeyBytes::from_slice(&key_of(from.cts, from.part()))),
             upper: Bound::Included(KeyBytes::from_slice(&key_of(up_to, u64::MAX))),
         };
-        let (mut from, mut enough, mut damage) = (None, None, None);
+        let (mut next, mut position, mut is_enough, mut damage) = (None, from, false, None);
         loop {
-            let more = transaction.scan_batch(&self.state, &range, &mut from, |key, value| {
-                let cts = cts_of(key);
-                if damage.is_some() || enough.is_some_and(|enough| cts > enough) {
+            let more = transaction.scan_batch(&self.state, &range, &mut next, |key, value| {
+                if is_enough || damage.is_some() {
                     return;
                 }
+                let (cts, part) = (cts_of(key), part_of(key));
+                let read = if (cts, part) == (from.cts, from.part()) { from.within() } else { 0 };
                 let mut changes = ChangeReader::of(cts, value);
+                let mut index = 0;
                 while let Some(change) = changes.next() {
-                    if !f(change) {
-                        enough = Some(cts);
+                    index += 1;
+                    if index <= read {
+                        continue;
+                    }
+                    position = LogPosition { cts, rest: part << INDEX_BITS | index };
+                    if !f(change, position) {
+                        is_enough = true;
+                        return;
                     }
                 }
                 if !changes.is_at_end() {
@@ -161,13 +207,11 @@ impl ChangeLog {
                 let holder = self.state.holder();
                 return Err(Error::Corrupt(format!("{holder}: malformed changes of commit {cts}")));
             }
-            match (more, enough) {
-                (true, Some(enough)) if from.as_deref().is_some_and(|next| cts_of(next) > enough) => {
-                    return Ok(enough);
-                }
-                (true, _) => (),
-                (false, Some(enough)) => return Ok(enough),
-                (false, None) => return Ok(up_to.max(after)),
+            if is_enough {
+                return Ok(position);
+            }
+            if !more {
+                return Ok(LogPosition::after(up_to).max(position));
             }
         }
     }
@@ -228,6 +272,9 @@ impl StateContext {
     /// Attaches the log of a state that has logged its changes since it was made or [`StateContext::log_changes`]
     /// was called, before anything is written in this run.
     pub fn resume_change_log(&self, state: &Arc<State>, log: &Arc<ChangeLog>) {
+        if state.is_volatile() {
+            log.begins_at.store(self.active.newest_assigned(), Ordering::Release);
+        }
         state.set_change_log(Some(Arc::clone(log)));
         self.change_logs.lock().push(Arc::downgrade(log));
     }

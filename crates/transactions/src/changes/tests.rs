@@ -1,6 +1,6 @@
 //! Tests of change logs.
 
-use super::ChangeLog;
+use super::{ChangeLog, LogPosition};
 use crate::{ContextOptions, Error, INFINITY, Protocol, State, StateContext, Timestamp};
 use entresol_memory::{Durability, Env, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
@@ -40,7 +40,7 @@ impl Fixture {
     fn read(&self, after: Timestamp) -> Result<Vec<Logged>, Error> {
         let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
         let (mut found, reader) = (Vec::new(), self.context.begin().unwrap());
-        self.log.read(&reader, after, INFINITY, |change| {
+        self.log.read(&reader, LogPosition::after(after), INFINITY, |change, _| {
             found.push((change.cts, change.key.to_vec(), owned(change.old), owned(change.new)));
             true
         })?;
@@ -91,7 +91,7 @@ fn a_log_has_the_changes_of_all_commits_in_their_order() {
 }
 
 #[test]
-fn a_reader_that_has_enough_gets_whole_commits() {
+fn a_reader_that_has_enough_goes_on_behind_its_last_change() {
     let fixture = Fixture::new(Protocol::MvccInPlace);
     let keys: Vec<Vec<u8>> = (0..3000).map(|number| format!("{number:020}").into_bytes()).collect();
     let changes: Vec<(&[u8], Option<&[u8]>)> =
@@ -100,17 +100,24 @@ fn a_reader_that_has_enough_gets_whole_commits() {
     let second = fixture.commit(&changes[..10]);
     let reader = fixture.context.begin().unwrap();
     let up_to = fixture.context.visible_up_to();
-    let read = |after| {
-        let mut count = 0;
-        let position = fixture.log.read(&reader, after, up_to, |_| {
-            count += 1;
-            count < 5
-        });
-        (position.unwrap(), count)
-    };
-    assert_eq!(read(0), (first, 3000));
-    assert_eq!(read(first), (second, 10));
-    assert_eq!(read(second), (up_to, 0));
+    let (mut position, mut found) = (LogPosition::after(0), Vec::new());
+    while position < LogPosition::after(up_to) {
+        let enough = found.len() + 7;
+        let mut last = position;
+        position = fixture
+            .log
+            .read(&reader, position, up_to, |change, behind| {
+                assert!(behind > last);
+                last = behind;
+                found.push((change.cts, change.key.to_vec()));
+                found.len() < enough
+            })
+            .unwrap();
+        assert!(found.len() <= enough);
+    }
+    let expected = keys.iter().map(|key| (first, key.clone()));
+    let expected: Vec<_> = expected.chain(keys[..10].iter().map(|key| (second, key.clone()))).collect();
+    assert!(found == expected);
     assert!(fixture.log.wait(first, Duration::ZERO));
     assert!(!fixture.log.wait(second, Duration::from_millis(1)));
 }

@@ -169,8 +169,9 @@ impl State {
         self.logs_changes.load(Ordering::Acquire)
     }
 
+    /// Log of its changes, if it has one.
     #[inline]
-    pub(crate) fn change_log(&self) -> Option<Arc<ChangeLog>> {
+    pub fn change_log(&self) -> Option<Arc<ChangeLog>> {
         if self.logs_changes() { self.change_log.read().clone() } else { None }
     }
 

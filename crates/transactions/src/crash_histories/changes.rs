@@ -4,7 +4,7 @@
 //! say was there, to the content at its horizon. Each commit writes its number, so that is known.
 
 use super::{Changes, Groups, Rows, check_recorded, check_sound, key, nothing_leaks, random_changes, write};
-use crate::changes::ChangeLog;
+use crate::changes::{ChangeLog, LogPosition};
 use crate::{ContextOptions, Error, INFINITY, KeyRange, Result, State, StateContext, StateId, Timestamp};
 use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder};
 use entresol_memory::{Durability, Env, Pool};
@@ -158,7 +158,7 @@ fn undo(
         while reader.scan_batch(state, &KeyRange::full(), &mut from, &mut take)? {}
         let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
         let (mut changes, horizon) = (Vec::new(), log.horizon(&reader)?);
-        log.read(&reader, horizon, INFINITY, |change| {
+        log.read(&reader, LogPosition::after(horizon), INFINITY, |change, _| {
             changes.push((change.cts, change.key.to_vec(), owned(change.old), owned(change.new)));
             true
         })?;

@@ -427,6 +427,7 @@ impl Transaction {
             self.check_readable(state)?;
             state.index.get_many(chunk, &mut offsets)?;
             assert_eq!(offsets.len(), chunk.len(), "the index answers every key");
+            pool.read_ahead(offsets.iter().flatten().copied());
             offsets.iter().flatten().for_each(|&offset| pool.prefetch(offset));
             for (index, (key, offset)) in chunk.iter().zip(&offsets).enumerate() {
                 let position = chunk_index * READ_MANY_KEYS + index;
