@@ -648,3 +648,89 @@ fn an_error_in_a_step_stops_the_topology_or_drops_its_transaction() {
         }
     }
 }
+
+/// Changes of a table that clients write: each counts once, over restarts, in transactions that end within a
+/// commit.
+#[test]
+fn changes_of_a_table_flow_into_another_topology_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options::default().start_topologies(true);
+    let database = Database::open(dir.path().join("db"), options()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE account (id INT PRIMARY KEY, owner TEXT, amount BIGINT) WITH (changes = '1 day');
+             CREATE TABLE movement (cts BIGINT, id INT, what TEXT, amount BIGINT, PRIMARY KEY (cts, id));
+             CREATE TABLE balance (id INT PRIMARY KEY, amount BIGINT);
+             INSERT INTO account SELECT i, 'owner ' || i, 100 FROM generate_series(1, 50) g(i)",
+        )
+        .unwrap();
+    session
+        .execute(
+            "CREATE TOPOLOGY movements COMMIT EVERY 7 ROWS OR EVERY INTERVAL '5 milliseconds' AS (
+                 INSERT INTO movement SELECT commit_cts, id, change_type,
+                     CASE change_type WHEN 'delete' THEN -old_amount ELSE amount - coalesce(old_amount, 0) END
+                 FROM CHANGES(account);
+                 INSERT INTO balance SELECT id, amount FROM CHANGES(account) WHERE change_type <> 'delete'
+                     ON CONFLICT (id) DO UPDATE SET amount = EXCLUDED.amount;
+             )",
+        )
+        .unwrap();
+    let total = "SELECT coalesce(sum(amount), 0) FROM movement";
+    wait_for(&mut session, total, "5000");
+    session
+        .execute("BEGIN; UPDATE account SET amount = amount + id; DELETE FROM account WHERE id > 48; COMMIT")
+        .unwrap();
+    // 50 movements of the load, 50 of the update and the delete: two rows were gone at once.
+    let accounts = rows(&mut session, "SELECT sum(amount) FROM account")[0][0].clone();
+    wait_for(&mut session, total, &accounts);
+    assert_eq!(
+        rows(&mut session, "SELECT what, count(*) FROM movement GROUP BY what ORDER BY what"),
+        [["delete", "2"], ["insert", "50"], ["update", "48"]]
+    );
+    session.execute("UPDATE account SET amount = 0 WHERE id = 1").unwrap();
+    drop(session);
+    database.close().unwrap();
+    drop(database);
+
+    let database = Database::open(dir.path().join("db"), options()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute("INSERT INTO account VALUES (77, 'new', 1)").unwrap();
+    let accounts = rows(&mut session, "SELECT sum(amount) FROM account")[0][0].clone();
+    wait_for(&mut session, total, &accounts);
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM movement")[0], ["102"]);
+    let both = "SELECT b.id, b.amount FROM balance b JOIN account a USING (id) WHERE a.amount = b.amount";
+    assert_eq!(rows(&mut session, both).len(), 49);
+
+    for (statement, expected) in [
+        (
+            "CREATE TOPOLOGY t AS (INSERT INTO balance SELECT id, amount FROM CHANGES(movement))",
+            "logs no changes",
+        ),
+        (
+            "CREATE TOPOLOGY t AS (INSERT INTO balance SELECT id, amount FROM CHANGES(account);
+                 INSERT INTO account SELECT id, 'x', amount FROM CHANGES(balance))",
+            "CHANGES(account) before the step that writes account",
+        ),
+        (
+            "CREATE TOPOLOGY t AS (INSERT INTO balance SELECT id, amount FROM CHANGES(account);
+                 ABORT WHEN (SELECT count(*) FROM CHANGES(movement)) > 1)",
+            "logs no changes",
+        ),
+        (
+            "CREATE TOPOLOGY t AS (INSERT INTO balance SELECT id, amount FROM CHANGES(account);
+                 ABORT WHEN (SELECT count(*) FROM CHANGES(account)) > 1)",
+            "ABORT WHEN of CHANGES(account), which no step before it writes",
+        ),
+        (
+            "CREATE TOPOLOGY back AS (INSERT INTO account SELECT id, 'back', amount FROM CHANGES(balance))",
+            "topology \"back\" would read what it causes: back → account → movements → balance → back",
+        ),
+    ] {
+        session.execute("ALTER TABLE balance SET (changes = '1 hour')").unwrap();
+        let error = session.execute(statement).unwrap_err().to_string();
+        assert!(error.contains(expected), "{statement}: {error}");
+    }
+    drop(session);
+    database.close().unwrap();
+}

@@ -10,6 +10,10 @@ pub const SYSTEM_SCHEMA: &str = "entresol";
 pub(crate) const KEYED_SCHEMA: &str = "\u{1}keyed";
 /// Tables as the texts of views read them, with the rights of their owner. No identifier can name it either.
 pub(crate) const OWNED_SCHEMA: &str = "\u{1}owned";
+/// Changes of the tables, by the names of these. No identifier can name it either.
+pub(crate) const CHANGES_SCHEMA: &str = "\u{1}changes";
+/// Subscriptions, by the texts of their statements. No identifier can name it either.
+pub(crate) const SUBSCRIPTIONS_SCHEMA: &str = "\u{1}subscriptions";
 /// Character in the names of schemas that statements must not name.
 pub(crate) const HIDDEN: char = '\u{1}';
 /// The schema of the tables that describe everything.

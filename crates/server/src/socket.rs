@@ -207,6 +207,18 @@ impl Socket {
         if guard.try_stop(reason) { Err(reason) } else { Ok(future.await) }
     }
 
+    /// As [`Socket::guarded`], for the next rows of a result: those that were written are sent while it waits.
+    pub(crate) async fn guarded_rows<T>(
+        &mut self,
+        guard: &mut Guard,
+        rows: impl Future<Output = T>,
+    ) -> Result<T, Interrupt> {
+        let deferred = std::mem::replace(&mut self.deferred, true);
+        let next = self.guarded(guard, rows).await;
+        self.deferred &= deferred;
+        next
+    }
+
     /// Waits until the client is gone, and reads ahead to detect it; sends the deferred answers.
     async fn disconnected(&mut self) {
         if self.deferred && self.flush().await.is_err() {

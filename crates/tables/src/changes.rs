@@ -144,6 +144,12 @@ impl Table {
         }
     }
 
+    /// Position behind which the changes of the log are there, for a transaction.
+    pub fn changes_begin(&self, tx: &Transaction) -> Result<LogPosition> {
+        let log = self.change_log()?.ok_or_else(|| Error::NoChangeLog { table: self.name().to_owned() })?;
+        Ok(LogPosition::after(log.horizon(tx)?))
+    }
+
     /// Calls `f` with the logged changes behind a position, of commits not later than `up_to`, in the order
     /// of commits, and with the position behind each, until it returns false. Returns the position that was
     /// reached. Errors: [`Error::NoChangeLog`]; a snapshot that is too old if changes behind the position are

@@ -79,10 +79,10 @@ pub enum Error {
         /// The tier of the database.
         has: Tier,
     },
-    /// The point in time lies before the horizon of the version history.
-    #[error("snapshot too old: the version history of {of} begins at {horizon}, after {at}")]
+    /// The point in time lies before the horizon of the version history, or the change log.
+    #[error("snapshot too old: {of} begins at {horizon}, after {at}")]
     SnapshotTooOld {
-        /// The holder of the state, such as a table.
+        /// The history or log, of the holder of the state, such as a table.
         of: String,
         /// The point in time that was asked for.
         at: String,

@@ -74,7 +74,7 @@ mod timestamp;
 mod transaction;
 mod visibility;
 
-pub use changes::{ChangeLog, LogPosition, LoggedChange};
+pub use changes::{ChangeLog, LogPosition, LoggedChange, NotedChanges};
 pub use commit::Commit;
 pub use context::check::{Owner, PROBLEMS_MAX, StateProblem, StateReport};
 pub use context::directory::{GROUPS_MAX, INVALID_RANGES_MAX, STATES_MAX};

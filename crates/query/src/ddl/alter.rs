@@ -114,16 +114,19 @@ impl Rule {
 }
 
 impl Change<'_> {
-    /// `SET (history = …)`.
+    /// `SET (history = …, changes = …)`.
     async fn set_options(&self, options: &[SqlOption]) -> Result<StatementResult> {
         self.session.storage_notice(option_names(options));
         let declared = table_options("ALTER TABLE", options)?;
         declared.check_placement_of(&self.table)?;
-        let Some(history) = declared.history else { return Ok(DONE) };
         let (catalog, table) = (Arc::clone(&self.session.catalog), self.table.name().to_owned());
-        blocking(move || match history {
-            Some(kept) => catalog.keep_history(&table, kept),
-            None => catalog.drop_history(&table),
+        blocking(move || {
+            match declared.history {
+                Some(Some(kept)) => catalog.keep_history(&table, kept)?,
+                Some(None) => catalog.drop_history(&table)?,
+                None => {}
+            }
+            declared.changes.map_or(Ok(()), |changes| catalog.set_changes(&table, changes))
         })
         .await??;
         Ok(DONE)

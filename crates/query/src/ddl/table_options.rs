@@ -1,8 +1,9 @@
-//! Table options: `WITH (history = '7 days', placement = 'dram')`, and `ALTER TABLE t SET (...)`.
+//! Table options: `WITH (history = '7 days', changes = '1 hour', placement = 'dram')`, and `ALTER TABLE t SET (...)`.
 //!
 //! | option | values | can be changed |
 //! | --- | --- | --- |
 //! | `history` | a time, `forever`, `off` ([`crate::planner::time_travel`]) | yes |
+//! | `changes` | as `history`: retention of the changes that CHANGES and SUBSCRIBE read | yes |
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
 //! | PostgreSQL's storage parameters | any; they have no effect, as a notice says | yes |
 
@@ -18,6 +19,8 @@ use entresol_transactions::TierChoice;
 pub(crate) struct DeclaredOptions {
     /// `Some(None)`: no history.
     pub(crate) history: Option<Option<Retention>>,
+    /// `Some(None)`: no change log.
+    pub(crate) changes: Option<Option<Retention>>,
     pub(crate) placement: Option<TierChoice>,
 }
 
@@ -39,7 +42,8 @@ pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<Declare
         let name = key.value.to_ascii_lowercase();
         let is_named_twice = match name.as_str() {
             name if is_storage(name) => false,
-            "history" => declared.history.replace(retention_of(&text_of(value))?).is_some(),
+            name @ "history" => declared.history.replace(retention_of(name, &text_of(value))?).is_some(),
+            name @ "changes" => declared.changes.replace(retention_of(name, &text_of(value))?).is_some(),
             "placement" => declared.placement.replace(placement_of(&text_of(value))?).is_some(),
             _ => return Err(Error::coded("22023", format!("unrecognized parameter \"{}\"", key.value))),
         };
@@ -94,15 +98,15 @@ fn text_of(value: &Expr) -> String {
 const DAY_SECONDS: i128 = 86_400;
 const MONTH_DAYS: i128 = 30;
 
-/// The value of the parameter `history`; None: no history.
-pub(crate) fn retention_of(text: &str) -> Result<Option<Retention>> {
+/// Value of the parameter `history` or `changes`; `None`: neither history nor log.
+pub(crate) fn retention_of(parameter: &str, text: &str) -> Result<Option<Retention>> {
     match text.to_ascii_lowercase().as_str() {
         "off" | "none" | "false" => return Ok(None),
         "forever" => return Ok(Some(Retention::Forever)),
         _ => {}
     }
     let wrong = || {
-        let message = format!("invalid value for parameter \"history\": \"{text}\"");
+        let message = format!("invalid value for parameter \"{parameter}\": \"{text}\"");
         Error::coded("22023", format!("{message}; use an interval such as '7 days', forever or off"))
     };
     let parsed = parse_interval_month_day_nano(text).map_err(|_| wrong())?;

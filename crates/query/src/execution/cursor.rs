@@ -2,6 +2,8 @@
 //!
 //! - A cursor only moves forward, and is closed by the end of its block, by CLOSE, and by ROLLBACK TO a
 //!   savepoint that is older than it.
+//! - The rows of a subscription never end: FETCH and MOVE take those that are there, and wait up to a second
+//!   for the first.
 //! - Its query reads the snapshot of its DECLARE. Unlike PostgreSQL's it may see later writes of the block
 //!   itself.
 //!
@@ -15,7 +17,9 @@ use crate::parser::command::Command;
 use crate::parser::own::fetch::CursorMotion;
 use crate::planner::query;
 use crate::session::result::StatementResult;
+use datafusion::physical_plan::{ExecutionPlanProperties, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
+use std::sync::Arc;
 
 /// Maximum number of open cursors of a session.
 pub const CURSORS_MAX: usize = 64;
@@ -69,8 +73,13 @@ impl Session {
         let transaction = block.next_statement()?;
         self.core.snapshots.note(&transaction);
         let _bound = self.core.bind(&transaction);
-        let stream = query::plan_query(&self.core, query).await?.execute_stream().await?;
-        self.cursors.0.insert(name.to_owned(), Cursor { rows: ResultCursor::new(stream), savepoints });
+        let frame = query::plan_query(&self.core, query).await?;
+        let context = Arc::new(frame.task_ctx());
+        let plan = frame.create_physical_plan().await?;
+        let is_endless = plan.boundedness().is_unbounded();
+        let stream = execute_stream(plan, context)?;
+        let rows = if is_endless { ResultCursor::endless(stream) } else { ResultCursor::new(stream) };
+        self.cursors.0.insert(name.to_owned(), Cursor { rows, savepoints });
         Ok(StatementResult::Done { verb: "DECLARE CURSOR" })
     }
 

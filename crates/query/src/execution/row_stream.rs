@@ -10,6 +10,10 @@ use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Time that a reader of rows which never end waits for the first.
+pub(crate) const ENDLESS_WAIT: Duration = Duration::from_secs(1);
 
 /// Incrementally read rows; see the [module](self).
 pub struct ResultCursor {
@@ -18,18 +22,31 @@ pub struct ResultCursor {
     stream: Option<Mutex<SendableRecordBatchStream>>,
     /// Current batch, and its first row that is left; there is at least one.
     open: Option<(RecordBatch, usize)>,
+    /// True if the rows never end: then a reader gets those that are there.
+    is_endless: bool,
 }
 
 impl ResultCursor {
     /// Reads the rows of a stream as they are computed.
     pub fn new(stream: SendableRecordBatchStream) -> ResultCursor {
-        ResultCursor { schema: stream.schema(), stream: Some(Mutex::new(stream)), open: None }
+        ResultCursor {
+            schema: stream.schema(),
+            stream: Some(Mutex::new(stream)),
+            open: None,
+            is_endless: false,
+        }
+    }
+
+    /// Reads rows that never end, such as those of a subscription: [`ResultCursor::take`] waits up to
+    /// [`ENDLESS_WAIT`] for the first, and for no more.
+    pub fn endless(stream: SendableRecordBatchStream) -> ResultCursor {
+        ResultCursor { is_endless: true, ..ResultCursor::new(stream) }
     }
 
     /// Reads rows that are computed already.
     pub fn of_batch(schema: SchemaRef, batch: Option<RecordBatch>) -> ResultCursor {
         let open = batch.filter(|batch| batch.num_rows() > 0).map(|batch| (batch, 0));
-        ResultCursor { schema, stream: None, open }
+        ResultCursor { schema, stream: None, open, is_endless: false }
     }
 
     /// Columns of the rows.
@@ -84,7 +101,16 @@ impl ResultCursor {
 
     async fn pass(&mut self, rows_max: u64, mut each: impl FnMut(RecordBatch)) -> Result<u64> {
         let mut passed = 0;
-        while passed < rows_max && self.fill().await? {
+        while passed < rows_max {
+            let wait = if passed == 0 { ENDLESS_WAIT } else { Duration::ZERO };
+            let more = if self.is_endless {
+                tokio::time::timeout(wait, self.fill()).await.unwrap_or(Ok(false))?
+            } else {
+                self.fill().await?
+            };
+            if !more {
+                break;
+            }
             let Some((batch, from)) = self.at_hand() else { break };
             let left = usize::try_from(rows_max - passed).unwrap_or(usize::MAX);
             let taken = left.min(batch.num_rows() - from);

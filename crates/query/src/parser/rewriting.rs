@@ -4,7 +4,8 @@
 //! TABLE t                                          SELECT * FROM t
 //! SHOW TOPOLOGIES, SHOW SOURCES                    SELECT * FROM entresol.topologies, entresol.sources
 //! AS IDENTITY (options)                            the options in the order that the parser knows
-//! ALTER TABLE t RESET (history)                    ALTER TABLE t SET (history = 'off')
+//! ALTER TABLE t RESET (history)                    ALTER TABLE t SET (history = 'off'); changes likewise
+//! SUBSCRIBE TO t ...                               SELECT * FROM subscribe('SUBSCRIBE TO t ...')
 //! ABORT                                            ROLLBACK
 //! ANALYZE VERBOSE                                  without VERBOSE: there is nothing to report
 //! ```
@@ -13,6 +14,7 @@
 
 use crate::error::Result;
 use crate::parser::own::sequence;
+use crate::parser::own::subscription::{SUBSCRIBE, Subscription};
 use crate::parser::text::tokens::{BEGINNING, is_keyword, is_word, tokenize};
 use crate::schema_names::SYSTEM_SCHEMA;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -28,6 +30,7 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     if has(tokens, Keyword::TABLE) {
         rewrite_table_queries(tokens);
     }
+    rewrite_subscription(tokens)?;
     if has(tokens, Keyword::IDENTITY) {
         order_identity_options(tokens)?;
     }
@@ -77,14 +80,46 @@ fn rewrite_beginning(tokens: &mut Vec<TokenWithSpan>) {
         && is(Some(table), "table")
         && is(Some(reset), "reset")
         && open.token == Token::LParen
-        && is(Some(option), "history")
+        && (is(Some(option), "history") || is(Some(option), "changes"))
         && close.token == Token::RParen
     {
         let (span, from) = (reset.span, tokens.len() - 4);
         let off = [Token::Eq, Token::SingleQuotedString("off".to_owned())];
-        let option = [keyword("SET"), Token::LParen, Token::make_word("history", None)];
+        let option = [keyword("SET"), Token::LParen, option.token.clone()];
         tokens.splice(from.., at(span, option.into_iter().chain(off).chain([Token::RParen])));
     }
+}
+
+/// Rewrites a SUBSCRIBE that begins the statement, or stands in COPY (...) or DECLARE ... FOR.
+fn rewrite_subscription(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
+    let begins = |at: usize| {
+        is(tokens.get(at), "subscribe")
+            && match at {
+                0 => true,
+                _ if is(tokens.first(), "copy") => at == 2 && tokens[1].token == Token::LParen,
+                _ if is(tokens.first(), "declare") => is(tokens.get(at - 1), "for"),
+                _ => is(tokens.first(), "explain") && at == 1,
+            }
+    };
+    let Some(from) = (0..tokens.len()).find(|&at| begins(at)) else { return Ok(()) };
+    let mut depth = 0;
+    let closes = |token: &TokenWithSpan| {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        depth < 0 || token.token == Token::SemiColon
+    };
+    let end = tokens[from..].iter().position(closes).map_or(tokens.len(), |length| from + length);
+    let words: Vec<String> = tokens[from..end].iter().map(|token| token.token.to_string()).collect();
+    let text = words.join(" ");
+    Subscription::parse(&text)?;
+    let select = [keyword("SELECT"), Token::Mul, keyword("FROM"), Token::make_word(SUBSCRIBE, None)];
+    let call = [Token::LParen, Token::SingleQuotedString(text), Token::RParen];
+    let span = tokens[from].span;
+    tokens.splice(from..end, at(span, select.into_iter().chain(call)));
+    Ok(())
 }
 
 /// Rewrites each TABLE that begins a query.

@@ -4,6 +4,7 @@
 //! - `entresol`: the system tables, see [`crate::catalog::rows::system`];
 //! - `pg_catalog` and `information_schema`, see [`crate::catalog`]; the first needs not be written, and is
 //!   not listed;
+//! - two nameless ones for the changes of tables and for subscriptions ([`crate::planner::scans`]);
 //! - one for each point in time that is asked for ([`crate::planner::time_travel`]), which only that
 //!   statement sees;
 //! - a nameless one for UPDATE and DELETE, in which tables have their hidden keys; it is not listed.
@@ -19,18 +20,24 @@ use crate::catalog::is_catalog_relation;
 use crate::catalog::registry::REGISTRY;
 use crate::catalog::rows::system;
 use crate::catalog::view::{PlannedRelations, Source};
-use crate::error::external;
+use crate::error::{Result, external};
+use crate::parser::own::subscription::Subscription;
+use crate::planner::scans::changes::ChangesTable;
 use crate::planner::scans::provider::EntresolTable;
+use crate::planner::scans::subscription;
 use crate::planner::views::Views;
 use crate::privileges::Privileges;
-use crate::schema_names::{INFORMATION_INNER, KEYED_SCHEMA, OWNED_SCHEMA, PG_CATALOG, SCHEMA, SYSTEM_SCHEMA};
+use crate::schema_names::{
+    CHANGES_SCHEMA, INFORMATION_INNER, KEYED_SCHEMA, OWNED_SCHEMA, PG_CATALOG, SCHEMA, SUBSCRIPTIONS_SCHEMA,
+    SYSTEM_SCHEMA,
+};
 use crate::session::current::Current;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::Result as EngineResult;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TableType;
-use entresol_tables::Error as TableError;
+use entresol_tables::{Error as TableError, Table};
 use entresol_transactions::Timestamp;
 use std::sync::Arc;
 
@@ -79,6 +86,8 @@ impl CatalogProvider for SessionCatalog {
             KEYED_SCHEMA => Some(Arc::clone(&self.keyed) as _),
             OWNED_SCHEMA => Some(Arc::clone(&self.owned) as _),
             SYSTEM_SCHEMA => Some(Arc::clone(&self.system) as _),
+            CHANGES_SCHEMA => Some(Arc::new(Changes { source: self.source.clone() })),
+            SUBSCRIPTIONS_SCHEMA => Some(Arc::new(Subscriptions { source: self.source.clone() })),
             PG_CATALOG => Some(Arc::new(Described { source: self.source.clone(), schema: PG_CATALOG })),
             INFORMATION_INNER => {
                 Some(Arc::new(Described { source: self.source.clone(), schema: INFORMATION_INNER }))
@@ -94,6 +103,68 @@ impl CatalogProvider for SessionCatalog {
                 }))
             }
         }
+    }
+}
+
+/// Changes of tables, by the names of these.
+#[derive(Debug)]
+struct Changes {
+    source: Source,
+}
+
+/// Subscriptions, by the texts of their statements.
+#[derive(Debug)]
+struct Subscriptions {
+    source: Source,
+}
+
+impl Source {
+    /// Table that the session's role may read.
+    fn readable_table(&self, name: &str) -> Result<Arc<Table>> {
+        self.variables.authority.require(Privileges::SELECT, name)?;
+        Ok(self.catalog.table(name)?)
+    }
+
+    fn zone(&self) -> String {
+        self.variables.settings().value("TimeZone").to_owned()
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for Changes {
+    fn table_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        let (catalog, current) = (Arc::clone(&self.source.catalog), Arc::clone(&self.source.current));
+        let table = self.source.readable_table(name).map_err(external)?;
+        Ok(Some(Arc::new(ChangesTable::new(catalog, current, table, &self.source.zone()))))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.source.catalog.table(name).is_ok()
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for Subscriptions {
+    fn table_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn table(&self, text: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        let planned = || {
+            let subscription = Subscription::parse(text)?;
+            let tables = subscription.relations.iter().map(|name| self.source.readable_table(name));
+            let tables = tables.collect::<Result<Vec<_>>>()?;
+            subscription::provider(&self.source.catalog, tables, &subscription, &self.source.zone())
+        };
+        planned().map(Some).map_err(external)
+    }
+
+    fn table_exist(&self, _text: &str) -> bool {
+        true
     }
 }
 

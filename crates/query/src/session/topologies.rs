@@ -23,7 +23,18 @@ struct Entry {
     /// Counters of the current or last run.
     progress: Option<Arc<Progress>>,
     /// Relations that it reads and writes.
-    relations: Vec<String>,
+    relations: UsedRelations,
+}
+
+/// Relations that a topology uses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UsedRelations {
+    /// All that it reads or writes.
+    pub(crate) all: Vec<String>,
+    /// Tables whose logged changes it reads.
+    pub(crate) changes: Vec<String>,
+    /// Tables that it writes.
+    pub(crate) written: Vec<String>,
 }
 
 enum State {
@@ -84,7 +95,7 @@ impl Topologies {
         &self,
         name: &str,
         topology: Topology,
-        relations: Vec<String>,
+        relations: UsedRelations,
     ) -> Result<(), entresol_streams::Error> {
         let running = topology.start()?;
         let progress = Some(Arc::clone(running.progress()));
@@ -94,7 +105,7 @@ impl Topologies {
     }
 
     /// Notes one that is not started, or could not be.
-    pub(crate) fn note(&self, name: &str, error: Option<String>, relations: Vec<String>) {
+    pub(crate) fn note(&self, name: &str, error: Option<String>, relations: UsedRelations) {
         let state = error.map_or(State::Paused, State::Failed);
         self.entries.lock().insert(name.to_owned(), Entry { state, progress: None, relations });
     }
@@ -151,8 +162,34 @@ impl Topologies {
     /// Name of the first topology that reads or writes a relation.
     pub(crate) fn user_of(&self, relation: &str) -> Option<String> {
         let entries = self.entries.lock();
-        let uses = |entry: &Entry| entry.relations.iter().any(|used| used == relation);
+        let uses = |entry: &Entry| entry.relations.all.iter().any(|used| used == relation);
         entries.iter().find(|(_, entry)| uses(entry)).map(|(name, _)| name.clone())
+    }
+
+    /// Path by which changes would come back to the topology that made them, as names of tables and
+    /// topologies in turns; none if a new one closes no cycle.
+    pub(crate) fn cycle(&self, new: &str, relations: &UsedRelations) -> Option<Vec<String>> {
+        let entries = self.entries.lock();
+        let mut open: Vec<Vec<String>> =
+            relations.written.iter().map(|table| vec![new.to_owned(), table.clone()]).collect();
+        let mut seen: Vec<String> = Vec::new();
+        while let Some(path) = open.pop() {
+            let table = path.last()?;
+            if relations.changes.contains(table) {
+                return Some(path.into_iter().chain([new.to_owned()]).collect());
+            }
+            if seen.contains(table) {
+                continue;
+            }
+            seen.push(table.clone());
+            for (name, entry) in entries.iter().filter(|(name, _)| *name != new) {
+                if entry.relations.changes.contains(table) {
+                    let behind = entry.relations.written.iter();
+                    open.extend(behind.map(|next| [&path[..], &[name.clone(), next.clone()]].concat()));
+                }
+            }
+        }
+        None
     }
 
     /// All topologies, by name.

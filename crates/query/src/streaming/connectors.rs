@@ -15,8 +15,10 @@ use crate::streaming::names::interval_of;
 use crate::streaming::options::{StreamOptions, interval, invalid};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, TimestampMicrosecondArray};
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
-use entresol_streams::{CsvSource, GeneratorSource, PacedSource, Source, TailSource};
-use entresol_tables::{Column, ColumnBuilder, DataType, Value, arrow_schema};
+use entresol_streams::{ChangesSource, CsvSource, GeneratorSource, PacedSource, Source, TailSource};
+use entresol_tables::{
+    Catalog, Column, ColumnBuilder, DataType, Error as TableError, Table, Value, arrow_schema, change_columns,
+};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,7 +51,17 @@ pub(crate) struct EventTime {
 
 #[derive(Debug, Clone)]
 enum Connector {
-    File { path: PathBuf, delimiter: u8, null: String, tails: bool },
+    /// Logged changes of a table.
+    Changes {
+        catalog: Arc<Catalog>,
+        table: Arc<Table>,
+    },
+    File {
+        path: PathBuf,
+        delimiter: u8,
+        null: String,
+        tails: bool,
+    },
     Generator(Generator),
 }
 
@@ -103,9 +115,31 @@ impl SourceDefinition {
         Ok(SourceDefinition { columns, event_time, rejects, connector })
     }
 
+    /// Source of the logged changes of a table, which another topology or a client writes.
+    pub(crate) fn changes(catalog: &Arc<Catalog>, table: &Arc<Table>) -> Result<SourceDefinition> {
+        if table.change_log()?.is_none() {
+            return Err(TableError::NoChangeLog { table: table.name().to_owned() }.into());
+        }
+        Ok(SourceDefinition {
+            columns: change_columns(table.schema().visible_columns()),
+            event_time: None,
+            rejects: None,
+            connector: Connector::Changes { catalog: Arc::clone(catalog), table: Arc::clone(table) },
+        })
+    }
+
+    /// Table whose logged changes it has.
+    pub(crate) fn logged_table(&self) -> Option<&str> {
+        match &self.connector {
+            Connector::Changes { table, .. } => Some(table.name()),
+            _ => None,
+        }
+    }
+
     /// The source itself.
     pub(crate) fn source(&self) -> Box<dyn Source> {
         match &self.connector {
+            Connector::Changes { catalog, table } => Box::new(ChangesSource::new(catalog, table)),
             Connector::File { path, delimiter, null, tails } => {
                 let csv = CsvSource::new(path, self.columns.clone()).separator(*delimiter).null(null);
                 if *tails { Box::new(TailSource::new(path, csv)) } else { Box::new(csv) }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `s` | source or stream, if there is one of the name, else a table |
 //! | `TUMBLE(s, time, INTERVAL '...')` | its columns, `window_start` and `window_end` |
-//! | `CHANGES(t) [FOR EACH {ROW | COMMIT}]` | rows that the topology writes into table `t`: each, or the last of each key at the commit |
+//! | `CHANGES(t) [FOR EACH {ROW | COMMIT}]` | rows that a step before it writes into table `t`: each, or the last of each key at the commit; else the logged changes of `t`, with the rows before, in transactions of their own |
 
 use crate::error::{Error, Result};
 use crate::parser::names::identifier;

@@ -9,7 +9,7 @@ use crate::streaming::conditions::{ChangedRows, Condition};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::names::Reference;
-use crate::streaming::steps::{PlannedStep, PlannedTopology, Target};
+use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
 use crate::streaming::windows::{Windows, tumble};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType as ArrowType;
@@ -160,6 +160,9 @@ impl<'t> Translator<'t> {
             reference.ok_or_else(|| Error::Internal(format!("{} is no stream", scan.table_name)))?;
         match reference {
             Reference::Named(name) => self.named_flow(name),
+            Reference::Changes { table, .. } if self.planned.sources.contains_key(&changes_source(table)) => {
+                self.named_flow(&changes_source(table))
+            }
             Reference::Changes { table, each_row } => {
                 let trigger = if *each_row { Trigger::EachTuple } else { Trigger::OnCommit };
                 Ok(Flow { stream: self.builder.to_stream(table, trigger), windows: None, event_time: None })

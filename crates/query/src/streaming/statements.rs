@@ -14,7 +14,7 @@ use crate::schema_names::STREAMS_CATALOG;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
-use crate::session::topologies::Topologies;
+use crate::session::topologies::{Topologies, UsedRelations};
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::names::{Reference, STREAMS_SCHEMA};
 use crate::streaming::operators::translate;
@@ -104,6 +104,11 @@ async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> 
     }
     let planned = steps::plan(session, create).await?;
     let relations = relations_of(&planned);
+    if let Some(cycle) = session.options.topologies.cycle(&create.name, &relations) {
+        let message =
+            format!("topology \"{}\" would read what it causes: {}", create.name, cycle.join(" → "));
+        return Err(Error::coded("42P17", message));
+    }
     // The session's own setting would be forgotten when the database is opened again.
     let durability = session.options.durability;
     let (catalog, create) = (Arc::clone(&session.catalog), create.clone());
@@ -178,14 +183,15 @@ fn bounded(builder: TopologyBuilder, boundaries: &[CommitBoundary]) -> Result<To
 }
 
 /// Sources and tables that a topology reads and writes.
-fn relations_of(planned: &PlannedTopology) -> Vec<String> {
+fn relations_of(planned: &PlannedTopology) -> UsedRelations {
     let mut relations: Vec<String> = planned.sources.keys().cloned().collect();
-    relations.extend(planned.sources.values().filter_map(|source| source.rejects.clone()));
+    let rejects = planned.sources.values().filter_map(|source| source.rejects.clone());
+    let mut written: Vec<String> = rejects.collect();
     for step in &planned.steps {
         if let Target::Insert { table, .. } = &step.target {
-            relations.push(table.name().to_owned());
+            written.push(table.name().to_owned());
         }
-        relations.extend(step.late_table.clone());
+        written.extend(step.late_table.clone());
         relations.extend(step.references.values().filter_map(|reference| match reference {
             Reference::Changes { table, .. } => Some(table.clone()),
             _ => None,
@@ -200,9 +206,11 @@ fn relations_of(planned: &PlannedTopology) -> Vec<String> {
             Ok(TreeNodeRecursion::Continue)
         });
     }
+    relations.extend(written.iter().cloned());
     relations.sort_unstable();
     relations.dedup();
-    relations
+    let logged = planned.sources.values().filter_map(|source| source.logged_table());
+    UsedRelations { all: relations, changes: logged.map(str::to_owned).collect(), written }
 }
 
 async fn alter(session: &SessionCore, name: &str, pauses: bool) -> Result<()> {
@@ -303,7 +311,7 @@ pub(crate) async fn start_all(session: &SessionCore) -> Result<()> {
     for stored in stored_topologies::topologies(&session.catalog)? {
         if let Err(error) = start_stored(session, topologies, &stored).await {
             tracing::error!(topology = stored.name, %error, "a topology cannot start");
-            topologies.note(&stored.name, Some(error.to_string()), Vec::new());
+            topologies.note(&stored.name, Some(error.to_string()), UsedRelations::default());
         }
     }
     Ok(())

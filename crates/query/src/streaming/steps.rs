@@ -104,6 +104,13 @@ struct Planner<'s> {
     streams: BTreeMap<String, Vec<Column>>,
     /// Relations of the changes that the current step reads.
     changed: Vec<ChangedRows>,
+    /// Tables that the steps so far write.
+    written: Vec<String>,
+}
+
+/// Name of the source of the logged changes of a table.
+pub(crate) fn changes_source(table: &str) -> String {
+    format!("CHANGES({table})")
 }
 
 impl Planner<'_> {
@@ -129,6 +136,7 @@ impl Planner<'_> {
             sources: BTreeMap::new(),
             streams: BTreeMap::new(),
             changed: Vec::new(),
+            written: Vec::new(),
         })
     }
 
@@ -161,7 +169,7 @@ impl Planner<'_> {
         let (query, target) = match (tree, stream) {
             (Statement::Query(query), Some(name)) => (query.clone(), Target::Stream(name)),
             (Statement::Query(query), None) if let Some(text) = condition => {
-                check_condition(&references)?;
+                check_condition(&references, &self.written)?;
                 (query.clone(), Target::Abort { text, changed: self.changed.clone() })
             }
             (Statement::Insert(insert), None) => {
@@ -191,6 +199,15 @@ impl Planner<'_> {
         ]);
         let plan = rules.optimize(plan, &state, |_, _| {})?;
         self.check_target(&target, &plan)?;
+        if let Target::Insert { table, .. } = &target {
+            if self.sources.contains_key(&changes_source(table.name())) {
+                return Err(Error::unsupported(format!(
+                    "CHANGES({0}) before the step that writes {0}: read them behind it",
+                    table.name()
+                )));
+            }
+            self.written.push(table.name().to_owned());
+        }
         if let Target::Stream(name) = &target {
             self.streams.insert(name.clone(), columns_of(name, &plan)?);
         }
@@ -231,6 +248,13 @@ impl Planner<'_> {
                 for edge in [WINDOW_START, WINDOW_END] {
                     columns.push(Column::new(edge, data_type).not_null());
                 }
+                columns
+            }
+            Reference::Changes { table, .. } if !self.written.contains(table) => {
+                let definition =
+                    SourceDefinition::changes(&self.session.catalog, &self.session.catalog.table(table)?)?;
+                let columns = definition.columns.clone();
+                self.sources.insert(changes_source(table), definition);
                 columns
             }
             Reference::Changes { table, .. } => {
@@ -443,8 +467,17 @@ fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
 }
 
 /// Checks that a condition reads the changes of tables, and no stream.
-fn check_condition(references: &BTreeMap<String, Reference>) -> Result<()> {
+fn check_condition(references: &BTreeMap<String, Reference>, written: &[String]) -> Result<()> {
     let is_changes = |reference: &Reference| matches!(reference, Reference::Changes { .. });
+    for reference in references.values() {
+        if let Reference::Changes { table, .. } = reference
+            && !written.contains(table)
+        {
+            return Err(Error::unsupported(format!(
+                "ABORT WHEN of CHANGES({table}), which no step before it writes"
+            )));
+        }
+    }
     if references.is_empty() || !references.values().all(is_changes) {
         return Err(Error::unsupported("ABORT WHEN of anything but CHANGES(table), and tables beside it"));
     }

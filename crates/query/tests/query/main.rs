@@ -12,3 +12,4 @@ mod runner;
 mod scans;
 mod sessions;
 mod short_way;
+mod subscriptions;

@@ -106,7 +106,7 @@ impl Connection {
         if statement.is_binary() {
             self.copy_rows(&mut copy).await?
         } else {
-            while let Some(lines) = self.socket.guarded(&mut self.guard, copy.next_lines()).await? {
+            while let Some(lines) = self.socket.guarded_rows(&mut self.guard, copy.next_lines()).await? {
                 self.send_lines(&lines?).await?;
             }
         }
@@ -128,7 +128,7 @@ impl Connection {
     async fn copy_rows(&mut self, copy: &mut CopyOut) -> Result<(), Failure> {
         // PostgreSQL sends the header with the first row, and clients rely on it.
         let mut bytes = BytesMut::from(&binary_copy::header()[..]);
-        while let Some(batch) = self.socket.guarded(&mut self.guard, copy.next_batch()).await? {
+        while let Some(batch) = self.socket.guarded_rows(&mut self.guard, copy.next_batch()).await? {
             self.send_rows(&batch?, &mut bytes).await?;
         }
         bytes.extend_from_slice(&binary_copy::TRAILER);

@@ -300,7 +300,7 @@ impl Connection {
         while left > 0 {
             let portions = &mut sending.portions;
             let Some((batch, from)) = portions.at_hand() else {
-                if portions.is_over() || !self.socket.guarded(&mut self.guard, portions.fill()).await?? {
+                if portions.is_over() || !self.socket.guarded_rows(&mut self.guard, portions.fill()).await?? {
                     return Ok(false);
                 }
                 continue;

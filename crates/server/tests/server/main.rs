@@ -14,6 +14,7 @@ mod psql;
 mod raw;
 mod security;
 mod settings;
+mod subscriptions;
 mod support;
 mod types;
 mod zones;

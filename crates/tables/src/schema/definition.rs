@@ -470,28 +470,39 @@ mod tests {
         definition.indexes = vec![index("u", &[2, 1], true), index("i", &[1], false)];
         definition.placement = TierChoice::Disk;
         definition.owner = Some("metering".to_owned());
+        definition.changes = Some(Retention::For(Duration::from_secs(3600)));
         definition
+    }
+
+    fn beside() -> StatesBeside {
+        StatesBeside { indexes: vec![7, 8], change_log: Some(9) }
     }
 
     #[test]
     fn a_definition_is_read_as_it_was_written() {
-        let bytes = definition().to_bytes(&[7, 8]).unwrap();
-        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (definition(), vec![7, 8]));
+        let bytes = definition().to_bytes(&beside()).unwrap();
+        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (definition(), beside()));
         let plain =
             TableDefinition::plain(Schema::new(vec![Column::new("a", DataType::Int)], &[""; 0]).unwrap());
-        let bytes = plain.to_bytes(&[]).unwrap();
-        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (plain.clone(), vec![]));
+        let bytes = plain.to_bytes(&StatesBeside::default()).unwrap();
+        assert_eq!(
+            TableDefinition::from_bytes("t", &bytes).unwrap(),
+            (plain.clone(), StatesBeside::default())
+        );
         for placement in TierChoice::ALL {
             let placed = TableDefinition { placement, ..plain.clone() };
-            let placed_bytes = placed.to_bytes(&[]).unwrap();
-            assert_eq!(TableDefinition::from_bytes("t", &placed_bytes).unwrap(), (placed, vec![]));
+            let placed_bytes = placed.to_bytes(&StatesBeside::default()).unwrap();
+            assert_eq!(
+                TableDefinition::from_bytes("t", &placed_bytes).unwrap(),
+                (placed, StatesBeside::default())
+            );
             assert_eq!(placed_bytes == bytes, placement == TierChoice::Auto, "as earlier releases wrote it");
         }
     }
 
     #[test]
     fn damaged_bytes_never_panic() {
-        let bytes = definition().to_bytes(&[7, 8]).unwrap();
+        let bytes = definition().to_bytes(&beside()).unwrap();
         for at in 0..bytes.len() {
             assert!(TableDefinition::from_bytes("t", &bytes[..at]).is_err() || at > 0);
             for bit in 0..8 {

@@ -90,9 +90,6 @@ pub struct ChangeLog {
     /// Timestamp up to which nothing is known of a volatile state, whose log is as empty as itself when it is
     /// opened again.
     begins_at: AtomicU64,
-    /// Timestamp of the newest commit that is known to be visible.
-    newest: Mutex<Timestamp>,
-    grown: Condvar,
     /// Clock time at which it is pruned next.
     prune_at_ns: AtomicU64,
 }
@@ -127,8 +124,6 @@ impl ChangeLog {
             state,
             retention_ns: AtomicU64::new(nanoseconds(retention)),
             begins_at: AtomicU64::new(0),
-            newest: Mutex::new(0),
-            grown: Condvar::new(),
             prune_at_ns: AtomicU64::new(0),
         })
     }
@@ -172,7 +167,8 @@ impl ChangeLog {
         let horizon = self.horizon(transaction)?;
         if from < LogPosition::after(horizon) {
             let (at, horizon) = (crate::history::utc(from.cts), crate::history::utc(horizon));
-            return Err(Error::SnapshotTooOld { of: self.state.holder(), at, horizon });
+            let of = format!("the {}", self.state.holder());
+            return Err(Error::SnapshotTooOld { of, at, horizon });
         }
         let range = KeyRange {
             lower: Bound::Included(KeyBytes::from_slice(&key_of(from.cts, from.part()))),
@@ -215,26 +211,31 @@ impl ChangeLog {
             }
         }
     }
+}
 
-    /// Waits until a commit later than `after` may be visible, at most for `timeout`. Returns true if one may
-    /// be.
-    pub fn wait(&self, after: Timestamp, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        let mut newest = self.newest.lock();
-        while *newest <= after {
-            if self.grown.wait_until(&mut newest, deadline).timed_out() {
-                return *newest > after;
-            }
-        }
-        true
-    }
+/// Commits with logged changes that are known to be visible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotedChanges {
+    /// Number of the commits in this run.
+    pub commits: u64,
+    /// The greatest of their timestamps.
+    pub newest: Timestamp,
+}
 
+/// Wakes those that wait for changes.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeNotes {
+    noted: Mutex<NotedChanges>,
+    more: Condvar,
+}
+
+impl ChangeNotes {
     /// Notes that a commit with changes is visible.
     pub(crate) fn note(&self, cts: Timestamp) {
-        let mut newest = self.newest.lock();
-        *newest = cts.max(*newest);
-        drop(newest);
-        self.grown.notify_all();
+        let mut noted = self.noted.lock();
+        *noted = NotedChanges { commits: noted.commits + 1, newest: cts.max(noted.newest) };
+        drop(noted);
+        self.more.notify_all();
     }
 }
 
@@ -277,6 +278,24 @@ impl StateContext {
         }
         state.set_change_log(Some(Arc::clone(log)));
         self.change_logs.lock().push(Arc::downgrade(log));
+    }
+
+    /// Commits with logged changes that are known to be visible.
+    pub fn noted_changes(&self) -> NotedChanges {
+        *self.change_notes.noted.lock()
+    }
+
+    /// Waits until there are more commits with logged changes than a former look has found, at most for
+    /// `timeout`. Returns true if there are.
+    pub fn wait_for_changes(&self, since: NotedChanges, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut noted = self.change_notes.noted.lock();
+        while noted.commits <= since.commits {
+            if self.change_notes.more.wait_until(&mut noted, deadline).timed_out() {
+                return noted.commits > since.commits;
+            }
+        }
+        true
     }
 
     /// Timestamp up to which all commits are visible to transactions that begin from now on: no later commit

@@ -118,8 +118,11 @@ fn a_reader_that_has_enough_goes_on_behind_its_last_change() {
     let expected = keys.iter().map(|key| (first, key.clone()));
     let expected: Vec<_> = expected.chain(keys[..10].iter().map(|key| (second, key.clone()))).collect();
     assert!(found == expected);
-    assert!(fixture.log.wait(first, Duration::ZERO));
-    assert!(!fixture.log.wait(second, Duration::from_millis(1)));
+    let noted = fixture.context.noted_changes();
+    assert_eq!((noted.commits, noted.newest), (2, second));
+    assert!(!fixture.context.wait_for_changes(noted, Duration::from_millis(1)));
+    fixture.commit(&changes[..1]);
+    assert!(fixture.context.wait_for_changes(noted, Duration::ZERO));
 }
 
 #[test]

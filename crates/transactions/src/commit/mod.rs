@@ -180,16 +180,17 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         let cts = stamp.cts();
         assert!(cts > snapshot.none_above(), "commit timestamps are drawn above every snapshot");
         complete(context, stamp, durability)?;
-        note_in_logs(writes, cts);
+        if logs_changes(writes) {
+            context.change_notes.note(cts);
+        }
         return Ok(Commit { cts, states, keys: writes.keys() });
     }
     Err(Error::Busy("commits in flight need every version slot of a key"))
 }
 
-/// Wakes those that wait for changes of the states.
-fn note_in_logs(writes: &WriteSet, cts: Timestamp) {
-    let written = writes.states.values().filter(|writes| !writes.keys.is_empty());
-    written.filter_map(|writes| writes.state.change_log()).for_each(|log| log.note(cts));
+/// Returns true if one of the written states has a change log.
+fn logs_changes(writes: &WriteSet) -> bool {
+    writes.states.values().any(|writes| writes.state.logs_changes() && !writes.keys.is_empty())
 }
 
 /// The pool on the disk beside the main one, if a state there is written.

@@ -20,7 +20,7 @@ pub(crate) mod group;
 pub(crate) mod placement;
 pub(crate) mod state;
 
-use crate::changes::ChangeLog;
+use crate::changes::{ChangeLog, ChangeNotes};
 use crate::commit::DeclaredCommits;
 use crate::context::directory::{Directory, INVALID_RANGES_MAX};
 use crate::context::group::Group;
@@ -92,6 +92,7 @@ pub struct StateContext {
     pub(crate) prune_due_ns: AtomicU64,
     /// Change logs that are in use.
     pub(crate) change_logs: Mutex<Vec<Weak<ChangeLog>>>,
+    pub(crate) change_notes: ChangeNotes,
     /// Set while a round of pruning takes so long that commits have to help.
     pub(crate) prune_is_late: AtomicBool,
     /// Small commits are one publication.
@@ -191,6 +192,7 @@ impl StateContext {
             keeps_history: AtomicBool::new(!with_history.is_empty()),
             with_history: Mutex::new(with_history),
             change_logs: Mutex::default(),
+            change_notes: ChangeNotes::default(),
             prune_due_ns: AtomicU64::new(0),
             prune_is_late: AtomicBool::new(false),
             at_once: AtomicBool::new(pool.domain() == DomainKind::Journal),

@@ -53,7 +53,7 @@ pub struct State {
     /// Version history of its keys, if one is kept. Changed with the group held.
     history: RwLock<Option<Arc<History>>>,
     keeps_history: AtomicBool,
-    /// Log of its changes, if one is kept. Changed with the group held.
+    /// Log of its changes, if it has one. Changed with the group held.
     change_log: RwLock<Option<Arc<ChangeLog>>>,
     logs_changes: AtomicBool,
 }

@@ -125,7 +125,11 @@ impl Transaction {
         let history = state.history().ok_or_else(|| Error::NoHistory { of: state.holder() })?;
         let horizon = history.horizon();
         if at < horizon {
-            return Err(Error::SnapshotTooOld { of: state.holder(), at: utc(at), horizon: utc(horizon) });
+            return Err(Error::SnapshotTooOld {
+                of: format!("the version history of {}", state.holder()),
+                at: utc(at),
+                horizon: utc(horizon),
+            });
         }
         Ok(history)
     }

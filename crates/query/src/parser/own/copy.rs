@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::parser::depth::NESTING_MAX;
 use crate::parser::own::copy_options::Layout;
+use crate::parser::rewriting::rewrite;
 use crate::parser::text::tokens::{POSTGRESQL, is_word};
 use datafusion::sql::sqlparser::ast::{
     CopyOption, CopySource, CopyTarget, Ident, ObjectName, Query, Statement,
@@ -81,6 +82,7 @@ impl CopyStatement {
     /// Parses the tokens of a COPY.
     pub(crate) fn of_tokens(tokens: &[TokenWithSpan]) -> Result<CopyStatement> {
         let mut tokens = tokens.to_vec();
+        rewrite(&mut tokens)?;
         spell_flags(&mut tokens);
         let commit_rows = take_commit_rows(&mut tokens)?;
         let mut parser =

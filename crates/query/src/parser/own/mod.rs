@@ -9,6 +9,7 @@
 //! CREATE, ALTER and DROP of ROLE and USER, GRANT, REVOKE              crate::parser::own::role
 //! COPY                                                                sqlparser's, with its options: crate::parser::own::copy
 //! CREATE, ALTER and DROP of SOURCE and TOPOLOGY, EXPLAIN TOPOLOGY     crate::parser::own::streaming
+//! SUBSCRIBE                                                           a query of its changes: crate::parser::own::subscription
 //! ```
 
 pub(crate) mod as_of;
@@ -18,6 +19,7 @@ pub(crate) mod fetch;
 pub(crate) mod role;
 pub(crate) mod sequence;
 pub(crate) mod streaming;
+pub(crate) mod subscription;
 pub(crate) mod vacuum;
 pub(crate) mod words;
 

@@ -1,5 +1,7 @@
 //! Scans: the table provider, access paths, and the operator that reads rows into columns.
 
 pub(crate) mod access;
+pub(crate) mod changes;
 pub(crate) mod provider;
 pub(crate) mod scan;
+pub(crate) mod subscription;

@@ -2,13 +2,15 @@
 
 use super::types::system_name;
 use crate::parser::names::identifier;
+use crate::parser::own::subscription::SUBSCRIBE;
 use crate::parser::statement::query_of;
-use crate::schema_names::CATALOG;
-use crate::schema_names::{INFORMATION_INNER, INFORMATION_SCHEMA, PG_CATALOG};
+use crate::schema_names::{
+    CATALOG, CHANGES_SCHEMA, INFORMATION_INNER, INFORMATION_SCHEMA, PG_CATALOG, SUBSCRIPTIONS_SCHEMA,
+};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, SetExpr, Statement, TableAlias,
-    TableFactor,
+    TableFactor, Value as Literal,
 };
 
 pub(super) fn alias_named(name: &str) -> TableAlias {
@@ -37,6 +39,15 @@ pub(super) fn table(factor: &mut TableFactor) {
         None => {}
         Some(arguments) => {
             let Some(function) = system_name(name) else { return };
+            if let Some((schema, relation)) = changed_relation(&function, &arguments.args) {
+                let part = |name: &str| ObjectNamePart::Identifier(Ident::with_quote('"', name));
+                alias.get_or_insert_with(|| {
+                    alias_named(if function == SUBSCRIBE { SUBSCRIBE } else { &relation })
+                });
+                *name = ObjectName(vec![part(schema), part(&relation)]);
+                *args = None;
+                return;
+            }
             if function == "pg_get_keywords" {
                 *name = ObjectName::from(vec![Ident::new(PG_CATALOG), Ident::new(&function)]);
                 *args = None;
@@ -69,6 +80,19 @@ pub(super) fn table(factor: &mut TableFactor) {
                 *factor = derived;
             }
         }
+    }
+}
+
+/// Schema and name of the relation of `CHANGES(table)`, or of a subscription.
+fn changed_relation(function: &str, arguments: &[FunctionArg]) -> Option<(&'static str, String)> {
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] = arguments else { return None };
+    match (function, argument) {
+        ("changes", Expr::Identifier(table)) => Some((CHANGES_SCHEMA, identifier(table))),
+        (SUBSCRIBE, Expr::Value(value)) => match &value.value {
+            Literal::SingleQuotedString(text) => Some((SUBSCRIPTIONS_SCHEMA, text.clone())),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

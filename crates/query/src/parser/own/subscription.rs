@@ -1,0 +1,202 @@
+//! SUBSCRIBE: the changes of relations as they are committed.
+//!
+//! ```text
+//! SUBSCRIBE [TO] {relation | (relation, ...)}
+//!     [WITH (SNAPSHOT [= bool], PROGRESS [= bool])] [AS OF moment] [UP TO moment]
+//! ```
+//! A moment is the timestamp of a commit, as `commit_cts` shows it, or a time in quotes.
+
+use crate::error::{Error, Result};
+use crate::parser::own::streaming::{options_of, parenthesised};
+use crate::parser::text::tokens::{BEGINNING, is_word, tokenize};
+use datafusion::arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use entresol_transactions::Timestamp;
+
+/// Name of the function in FROM by which a subscription is planned.
+pub(crate) const SUBSCRIBE: &str = "subscribe";
+
+/// Parsed SUBSCRIBE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    pub(crate) relations: Vec<String>,
+    /// True if the relations stand in parentheses: the rows of all have the same columns.
+    pub(crate) is_list: bool,
+    /// True if it begins with the rows that are there.
+    pub(crate) snapshot: bool,
+    /// True if it says up to which timestamp it is complete.
+    pub(crate) progress: bool,
+    /// Timestamp behind which it begins.
+    pub(crate) after: Option<Timestamp>,
+    /// Timestamp at which it ends.
+    pub(crate) up_to: Option<Timestamp>,
+}
+
+fn wrong(expected: &str) -> Error {
+    Error::Syntax(format!("syntax error: SUBSCRIBE: expected {expected}"))
+}
+
+fn is(tokens: &[TokenWithSpan], at: usize, word: &str) -> bool {
+    tokens.get(at).is_some_and(|token| is_word(&token.token, word))
+}
+
+impl Subscription {
+    /// Parses the statement.
+    pub(crate) fn parse(text: &str) -> Result<Subscription> {
+        let tokens = tokenize(text, BEGINNING)?;
+        let mut rest = tokens.get(1..).unwrap_or_default();
+        if is(rest, 0, "to") {
+            rest = &rest[1..];
+        }
+        let is_list = rest.first().is_some_and(|token| token.token == Token::LParen);
+        let relations = if is_list {
+            let (body, behind) = parenthesised(rest)?;
+            rest = behind;
+            if is(body, 0, "select") || is(body, 0, "with") {
+                return Err(Error::unsupported(
+                    "SUBSCRIBE to a query: subscribe to the tables that it reads",
+                ));
+            }
+            body.split(|token| token.token == Token::Comma).map(relation).collect::<Result<Vec<_>>>()?
+        } else {
+            let length = rest
+                .iter()
+                .position(|token| ["with", "as", "up"].iter().any(|word| is_word(&token.token, word)))
+                .unwrap_or(rest.len());
+            let (name, behind) = rest.split_at(length);
+            rest = behind;
+            vec![relation(name)?]
+        };
+        if let Some((at, twice)) =
+            relations.iter().enumerate().find(|(at, name)| relations[..*at].contains(name))
+        {
+            let message =
+                format!("SUBSCRIBE names \"{twice}\" twice, the second time as relation {}", at + 1);
+            return Err(Error::coded("42712", message));
+        }
+        let mut parsed =
+            Subscription { relations, is_list, snapshot: true, progress: false, after: None, up_to: None };
+        if is(rest, 0, "with") {
+            let (body, behind) = parenthesised(&rest[1..])?;
+            parsed.options(body)?;
+            rest = behind;
+        }
+        if is(rest, 0, "as") && is(rest, 1, "of") {
+            parsed.after = Some(moment(rest.get(2))?);
+            rest = &rest[3..];
+        }
+        if is(rest, 0, "up") && is(rest, 1, "to") {
+            parsed.up_to = Some(moment(rest.get(2))?);
+            rest = &rest[3..];
+        }
+        match rest {
+            [] => Ok(parsed),
+            [token, ..] => Err(Error::Syntax(format!("syntax error at or near \"{}\"", token.token))),
+        }
+    }
+
+    fn options(&mut self, body: &[TokenWithSpan]) -> Result<()> {
+        for option in body.split(|token| token.token == Token::Comma) {
+            let value = match option {
+                [_] => true,
+                [_, rest @ ..] => match options_of(option)?.pop().map(|(_, value)| value.to_lowercase()) {
+                    Some(value) if ["true", "on", "1"].contains(&value.as_str()) => true,
+                    Some(value) if ["false", "off", "0"].contains(&value.as_str()) => false,
+                    _ => {
+                        let text: Vec<String> = rest.iter().map(|token| token.token.to_string()).collect();
+                        return Err(wrong(&format!("true or false, not \"{}\"", text.join(" "))));
+                    }
+                },
+                [] => return Err(wrong("an option")),
+            };
+            match option {
+                [name, ..] if is_word(&name.token, "snapshot") => self.snapshot = value,
+                [name, ..] if is_word(&name.token, "progress") => self.progress = value,
+                [name, ..] => {
+                    let message = format!("unrecognized option \"{}\" of SUBSCRIBE", name.token);
+                    return Err(Error::coded("22023", message));
+                }
+                [] => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Name of a relation, perhaps behind `public`.
+fn relation(tokens: &[TokenWithSpan]) -> Result<String> {
+    let word = |token: &TokenWithSpan| match &token.token {
+        Token::Word(word) if word.quote_style.is_some() => Some(word.value.clone()),
+        Token::Word(word) => Some(word.value.to_lowercase()),
+        _ => None,
+    };
+    match tokens {
+        [name] => word(name),
+        [schema, dot, name] if is_word(&schema.token, "public") && dot.token == Token::Period => word(name),
+        _ => None,
+    }
+    .ok_or_else(|| wrong("the name of a table"))
+}
+
+fn moment(token: Option<&TokenWithSpan>) -> Result<Timestamp> {
+    let parsed = match token.map(|token| &token.token) {
+        Some(Token::Number(number, _)) => number.parse().ok(),
+        Some(Token::SingleQuotedString(text)) => {
+            string_to_timestamp_nanos(text).ok().and_then(|nanos| Timestamp::try_from(nanos).ok())
+        }
+        _ => None,
+    };
+    parsed.ok_or_else(|| wrong("the timestamp of a commit, or a time in quotes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(relations: &[&str]) -> Subscription {
+        Subscription {
+            relations: relations.iter().map(|name| (*name).to_owned()).collect(),
+            is_list: false,
+            snapshot: true,
+            progress: false,
+            after: None,
+            up_to: None,
+        }
+    }
+
+    #[test]
+    fn subscriptions_are_parsed() {
+        let parse = |text: &str| Subscription::parse(text).unwrap();
+        assert_eq!(parse("SUBSCRIBE alarms"), plain(&["alarms"]));
+        assert_eq!(parse("subscribe to public.\"Alarms\""), plain(&["Alarms"]));
+        assert_eq!(
+            parse("SUBSCRIBE TO (Alarms, balance) WITH (SNAPSHOT = false, PROGRESS) AS OF 17 UP TO 99"),
+            Subscription {
+                is_list: true,
+                snapshot: false,
+                progress: true,
+                after: Some(17),
+                up_to: Some(99),
+                ..plain(&["alarms", "balance"])
+            }
+        );
+        let at = parse("SUBSCRIBE t AS OF '1970-01-01 00:00:01'");
+        assert_eq!(at.after, Some(1_000_000_000));
+    }
+
+    #[test]
+    fn what_is_no_subscription_is_refused_by_name() {
+        for (text, expected) in [
+            ("SUBSCRIBE", "expected the name of a table"),
+            ("SUBSCRIBE TO (SELECT 1)", "SUBSCRIBE to a query"),
+            ("SUBSCRIBE TO (a, b, a)", "names \"a\" twice"),
+            ("SUBSCRIBE t WITH (PROGRESS = maybe)", "true or false, not \"= maybe\""),
+            ("SUBSCRIBE t WITH (LIMIT = 1)", "unrecognized option \"LIMIT\""),
+            ("SUBSCRIBE t AS OF yesterday", "expected the timestamp of a commit"),
+            ("SUBSCRIBE t UP TO 7 8", "syntax error at or near \"8\""),
+        ] {
+            let error = Subscription::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

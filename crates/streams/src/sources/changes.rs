@@ -1,0 +1,105 @@
+//! The logged changes of a table as a source, in the order of commits.
+//!
+//! Its position is a place in the table's change log, so each change counts exactly once over restarts, also
+//! when a transaction of the topology ends within a commit. It holds no snapshot while it waits: a topology
+//! that stood still for longer than the log's retention fails with "snapshot too old".
+
+use crate::error::{Error, Result};
+use crate::sources::{Next, Position, Positions, Source, SourceBatch};
+use entresol_tables::{Catalog, ChangeBatchBuilder, Column, Table, change_columns};
+use entresol_transactions::{LogPosition, NotedChanges, Timestamp};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Wait for a change.
+const WAIT: Duration = Duration::from_millis(5);
+/// Wait for commits that are older than those that are known to be visible.
+const WAIT_FOR_OLDER: Duration = Duration::from_micros(500);
+/// Line of a position behind all changes of a commit.
+const ALL: u64 = i64::MAX as u64;
+
+/// Changes of a table that logs them; see the [module](self).
+pub struct ChangesSource {
+    catalog: Arc<Catalog>,
+    table: Arc<Table>,
+    position: LogPosition,
+    /// Timestamp up to which changes may be read, and commits that were known to be visible then.
+    up_to: Timestamp,
+    noted: NotedChanges,
+}
+
+impl ChangesSource {
+    /// Creates the source. Its columns are those of [`change_columns`].
+    pub fn new(catalog: &Arc<Catalog>, table: &Arc<Table>) -> ChangesSource {
+        ChangesSource {
+            catalog: Arc::clone(catalog),
+            table: Arc::clone(table),
+            position: LogPosition::after(0),
+            up_to: 0,
+            noted: NotedChanges::default(),
+        }
+    }
+
+    /// The table as it is now; an error if its columns have changed.
+    fn table_now(&self) -> Result<Arc<Table>> {
+        let now = self.table.current();
+        match now.filter(|now| now.schema().visible_columns() == self.table.schema().visible_columns()) {
+            Some(now) => Ok(now),
+            None => Err(Error::Tuple {
+                operator: format!("CHANGES({})", self.table.name()),
+                reason: "the table is gone, or has other columns".to_owned(),
+            }),
+        }
+    }
+}
+
+fn as_position(position: LogPosition) -> Position {
+    Position { offset: position.cts, line: position.rest.min(ALL) }
+}
+
+fn as_log_position(position: Position) -> LogPosition {
+    let rest = if position.line == ALL { u64::MAX } else { position.line };
+    LogPosition { cts: position.offset, rest }
+}
+
+impl Source for ChangesSource {
+    fn columns(&self) -> Vec<Column> {
+        change_columns(self.table.schema().visible_columns())
+    }
+
+    fn open(&mut self, from: Option<Position>) -> Result<()> {
+        self.position = match from {
+            Some(position) => as_log_position(position),
+            None => self.table.changes_begin(&*self.catalog.begin()?)?,
+        };
+        Ok(())
+    }
+
+    fn next(&mut self, tuples_max: usize) -> Result<Next> {
+        let table = self.table_now()?;
+        let context = self.catalog.context();
+        if self.position >= LogPosition::after(self.up_to) {
+            if self.up_to < self.noted.newest {
+                std::thread::sleep(WAIT_FOR_OLDER);
+            } else if self.up_to > 0 {
+                context.wait_for_changes(self.noted, WAIT);
+            }
+            self.noted = context.noted_changes();
+            self.up_to = self.up_to.max(context.visible_up_to());
+        }
+        let transaction = self.catalog.begin()?;
+        let (mut builder, mut positions) = (ChangeBatchBuilder::new(&table, "UTC"), Vec::new());
+        self.position =
+            table.logged_changes(&transaction, self.position, self.up_to, |change, position| {
+                builder.push(&change);
+                positions.push(as_position(position));
+                positions.len() < tuples_max
+            })?;
+        if positions.is_empty() {
+            return Ok(Next::Idle);
+        }
+        let end = positions[positions.len() - 1];
+        let (tuples, positions) = (builder.finish()?, Positions::Listed(positions));
+        Ok(Next::Batch(SourceBatch { tuples, positions, rejects: Vec::new(), end }))
+    }
+}
