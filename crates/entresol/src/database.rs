@@ -14,7 +14,9 @@ use crate::session::{AsyncSession, Session};
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation, MemoryUsage};
 use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability, Pool, PoolStats};
 use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
-use entresol_query::{STACK_BYTES, SessionOptions, Sessions, Topologies, query_memory, statement_memory};
+use entresol_query::{
+    MaterializedViews, STACK_BYTES, SessionOptions, Sessions, Topologies, query_memory, statement_memory,
+};
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::{Catalog, CheckReport};
 use entresol_transactions::{
@@ -51,6 +53,7 @@ pub(crate) struct Shared {
     sessions: Sessions,
     /// The topologies of SQL.
     topologies: Topologies,
+    materialized: MaterializedViews,
     /// Taken when the last handle goes.
     runtime: Option<Runtime>,
 }
@@ -129,9 +132,12 @@ impl Database {
             query_runtime,
             sessions,
             topologies: Topologies::default(),
+            materialized: MaterializedViews::default(),
             runtime: Some(runtime),
         };
         let database = Database { shared: Arc::new(shared) };
+        // Before anything is written: what views hold follows each commit.
+        database.shared.block_on(database.query_session()?.maintain_materialized_views())?;
         if options.starts_topologies {
             let session = database.query_session()?;
             database.shared.block_on(session.start_topologies())?;
@@ -186,6 +192,7 @@ impl Database {
             runtime: Some(memory),
             sessions: self.shared.sessions.clone(),
             topologies: self.shared.topologies.clone(),
+            materialized: self.shared.materialized.clone(),
             ..SessionOptions::default()
         };
         Ok(entresol_query::Session::new(Arc::clone(&self.shared.catalog), options))
@@ -292,6 +299,7 @@ impl Database {
     /// directory can be opened again once they and all handles are dropped.
     pub fn close(&self) -> Result<()> {
         self.shared.topologies.stop();
+        self.shared.materialized.stop();
         self.shared.reclaimer.stop();
         self.shared.catalog.release_cached_sequences();
         let disk = self.shared.catalog.context().disk_pool();
@@ -363,6 +371,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.topologies.stop();
+        self.materialized.stop();
         if let Some(runtime) = self.runtime.take() {
             // Tasks of queries that ended early hold the pool: when the last handle is gone, the directory is
             // free.

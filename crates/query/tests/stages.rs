@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Folders, and files beside them, in the order in which they may import.
-const STAGES: [&str; 12] = [
+const STAGES: [&str; 13] = [
     "schema_names",
     "error",
     "privileges",
@@ -18,6 +18,7 @@ const STAGES: [&str; 12] = [
     "planner",
     "dml",
     "ddl",
+    "materialized",
     "streaming",
     "execution",
 ];

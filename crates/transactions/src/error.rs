@@ -79,6 +79,9 @@ pub enum Error {
         /// The tier of the database.
         has: Tier,
     },
+    /// Work that the transaction had to do before its commit failed; the transaction is aborted.
+    #[error("{0}")]
+    Maintenance(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The point in time lies before the horizon of the version history, or the change log.
     #[error("snapshot too old: {of} begins at {horizon}, after {at}")]
     SnapshotTooOld {
@@ -201,6 +204,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of work before a commit; one of this crate stays what it is.
+    pub(crate) fn from_maintenance(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
+        match error.downcast::<Error>() {
+            Ok(own) => *own,
+            Err(other) => Error::Maintenance(other),
+        }
+    }
+
     /// Returns true if the error is about stored bytes that are not what was written.
     pub fn is_corrupt(&self) -> bool {
         let memory = |error: &entresol_memory::Error| matches!(error, entresol_memory::Error::Corrupt { .. });

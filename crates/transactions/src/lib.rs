@@ -99,6 +99,7 @@ pub use recovery::RecoveryReport;
 pub use recovery::opening::OpeningProgress;
 pub use timestamp::{GroupId, INFINITY, StateId, Timestamp};
 pub use transaction::cancellation::{Cancellation, Interrupt};
+pub use transaction::maintenance::BeforeCommit;
 pub use transaction::reads::READS_MAX;
 pub use transaction::scan::{Direction, KeyRange};
 pub use transaction::write_set::{Mark, WRITE_SET_BYTES_MAX};

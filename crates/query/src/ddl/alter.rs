@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::parser::names::{identifier, refuse, table_name};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
+use crate::session::materialized;
 use crate::session::result::StatementResult;
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, ColumnOption,
@@ -297,6 +298,13 @@ impl Change<'_> {
     }
 
     async fn drop_column(&self, name: &str, if_exists: bool, cascade: bool) -> Result<StatementResult> {
+        if cascade {
+            materialized::check_dependents(
+                &self.session.catalog,
+                entresol_tables::RelationKind::Table,
+                self.table.name(),
+            )?;
+        }
         let column = match self.column(name) {
             Err(_) if if_exists => return Ok(DONE),
             column => column?,

@@ -15,6 +15,7 @@ use crate::postgres::types::column_type;
 use crate::schema_names::{SOURCES_TABLE, TOPOLOGIES_TABLE};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
+use crate::session::materialized;
 use crate::session::result::StatementResult;
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, ObjectName};
@@ -44,6 +45,7 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result
     }
     let replaced = match session.catalog.relation_kind(&name) {
         Some(_) if create.or_replace => {
+            check_query(session, &name)?;
             let old = session.catalog.view(&name)?;
             let types: Vec<&ArrowType> = fields.iter().map(|field| field.data_type()).collect();
             check_replaces(session, &old, &columns, &types).await?;
@@ -116,6 +118,10 @@ fn check_state(session: &SessionCore, name: &str) -> Result<()> {
         return Err(Error::coded("42501", format!("cannot drop table {name}: topologies are stored in it")));
     }
     let Ok(table) = session.catalog.table(name) else { return Ok(()) };
+    if let Some(view) = materialized::held_by(&table) {
+        let message = format!("{view} is a materialized view: use DROP MATERIALIZED VIEW {view}");
+        return Err(Error::coded("42809", message));
+    }
     let owner = table.definition().owner.as_deref().and_then(|owner| owner.strip_prefix("topology "));
     let Some(owner) = owner else { return Ok(()) };
     // A database may be open without its topologies: the stored definitions count, and one that starts.
@@ -127,6 +133,14 @@ fn check_state(session: &SessionCore, name: &str) -> Result<()> {
         "cannot drop table {name}: it is state of topology {owner}; DROP TOPOLOGY {owner} removes it"
     );
     Err(Error::coded("2BP01", message))
+}
+
+/// Refuses to drop or replace the query of a materialized view.
+fn check_query(session: &SessionCore, name: &str) -> Result<()> {
+    match materialized::query_of(&session.catalog, name) {
+        None => Ok(()),
+        Some(view) => Err(Error::coded("2BP01", format!("{name} is the query of materialized view {view}"))),
+    }
 }
 
 /// DROP TABLE, DROP VIEW and DROP SEQUENCE: all of the statement's relations in one commit.
@@ -143,6 +157,8 @@ pub(crate) async fn drop_all(
         match session.catalog.relation_kind(&name) {
             Some(found) if found == kind => {
                 check_state(session, &name)?;
+                check_query(session, &name)?;
+                materialized::check_dependents(&session.catalog, kind, &name)?;
                 if let Some(user) = session.options.topologies.user_of(&name) {
                     let message = format!(
                         "cannot drop {kind} {name} because topology {user} uses it: DROP TOPOLOGY {user} first"

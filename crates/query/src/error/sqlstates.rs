@@ -1,5 +1,7 @@
 //! SQLSTATEs of the errors of the crates below, as PostgreSQL would report them.
 
+use super::Error;
+
 /// SQLSTATE of an error of the tables.
 pub fn tables_sqlstate(error: &entresol_tables::Error) -> &'static str {
     use entresol_tables::Error as E;
@@ -24,6 +26,7 @@ pub fn tables_sqlstate(error: &entresol_tables::Error) -> &'static str {
         E::InvalidName { .. } => "42602",
         E::Needed { .. } | E::Dependents { .. } => "2BP01",
         E::NoSuchRelation { .. } => "42P01",
+        E::NoChangeLog { .. } => "55000",
         E::WrongKind { .. } => "42809",
         E::RecursiveView { .. } => "42P17",
         E::InvalidSequence { .. } => "22023",
@@ -46,6 +49,7 @@ pub fn transactions_sqlstate(error: &entresol_transactions::Error) -> &'static s
         // snapshot_too_old
         E::SnapshotTooOld { .. } => "72000",
         E::NoHistory { .. } => "55000",
+        E::Maintenance(error) => error.downcast_ref::<Error>().map_or("XX000", Error::sqlstate),
         E::NoSuchTier { .. } => "0A000",
         E::Invalid(_) => "22023",
         E::InTheFuture { .. } => "22023",

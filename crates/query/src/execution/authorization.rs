@@ -47,6 +47,7 @@ pub(crate) fn authorize(authority: &Authority, command: &Command) -> Result<()> 
         | Command::Define(_)
         | Command::Sequence(_)
         | Command::Streaming(_)
+        | Command::Materialized(_)
         | Command::Truncate(_)
         | Command::Analyze(_)
         | Command::Backup(_)

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::execution::authorization::{authorize, authorize_point, authorize_query};
 use crate::execution::session::Session;
 use crate::execution::set;
+use crate::materialized::statements as materialized;
 use crate::parser::command::Command;
 use crate::parser::own::streaming::StreamingStatement;
 use crate::parser::statement::parse;
@@ -274,6 +275,7 @@ impl Session {
             Command::Define(statement) => Some(statements::run(&self.core, statement).await?),
             Command::Sequence(statement) => Some(sequences::run(&self.core, statement).await?),
             Command::Streaming(statement) => Some(streaming::run(&self.core, statement).await?),
+            Command::Materialized(statement) => Some(materialized::run(&self.core, statement).await?),
             Command::Backup(destination) => Some(backup::run(&self.core, destination.clone()).await?),
             Command::Vacuum(vacuum) => Some(vacuum::run(&self.core, vacuum).await?),
             Command::DropTable { if_exists, names, cascade } => {

@@ -16,6 +16,7 @@ use crate::catalog::view::Source;
 use crate::error::{Error, Result};
 use crate::execution::prepared::Prepared;
 use crate::execution::row_stream::Cursors;
+use crate::materialized::maintenance as materialized;
 use crate::planner::bounded_functions;
 use crate::planner::context as planner_context;
 use crate::planner::time_travel;
@@ -78,6 +79,12 @@ impl Session {
             block: None,
         };
         Session { core, statements: BTreeMap::new(), cursors: Cursors::default() }
+    }
+
+    /// Maintains the materialized views of a database that was opened, with this session; to be called once,
+    /// before anything is written.
+    pub async fn maintain_materialized_views(self) -> Result<()> {
+        materialized::start(self.core).await
     }
 
     /// Starts the topologies of a database that was opened; to be called once, before other statements.

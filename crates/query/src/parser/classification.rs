@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::parser::command::Command;
 use crate::parser::names::{column_name, identifier};
+use crate::parser::own::materialized::MaterializedStatement;
 use datafusion::sql::parser::{ResetStatement, Statement as EngineStatement};
 use datafusion::sql::sqlparser::ast::{
     CloseCursor, ContextModifier, Declare, DeclareType, Expr, Ident, ObjectType, Set, Statement,
@@ -60,6 +61,12 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         Statement::CreateTable(create) => Command::CreateTable(Box::new(create)),
         Statement::Drop { object_type: ObjectType::Table, if_exists, names, cascade, .. } => {
             Command::DropTable { if_exists, names, cascade }
+        }
+        Statement::CreateView(create) if create.materialized => {
+            Command::Materialized(Box::new(MaterializedStatement::Create(Box::new(create))))
+        }
+        Statement::Drop { object_type: ObjectType::MaterializedView, if_exists, names, cascade, .. } => {
+            Command::Materialized(Box::new(MaterializedStatement::Drop { if_exists, names, cascade }))
         }
         define @ (Statement::CreateIndex(_)
         | Statement::AlterTable(_)

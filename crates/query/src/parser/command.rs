@@ -2,6 +2,7 @@
 
 use crate::parser::own::copy::CopyStatement;
 use crate::parser::own::fetch::CursorMotion;
+use crate::parser::own::materialized::MaterializedStatement;
 use crate::parser::own::role::RoleStatement;
 use crate::parser::own::sequence::SequenceStatement;
 use crate::parser::own::streaming::StreamingStatement;
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Sequence(Box<SequenceStatement>),
     /// CREATE, ALTER and DROP of sources and topologies.
     Streaming(Box<StreamingStatement>),
+    /// CREATE, DROP and REFRESH of materialized views.
+    Materialized(Box<MaterializedStatement>),
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
@@ -114,6 +117,7 @@ impl Command {
             Command::Sequence(statement) if statement.creates => "CREATE SEQUENCE",
             Command::Sequence(_) => "ALTER SEQUENCE",
             Command::Streaming(statement) => statement.verb(),
+            Command::Materialized(statement) => statement.verb(),
             Command::Insert(_) => "INSERT",
             Command::Update(_) => "UPDATE",
             Command::Delete(_) => "DELETE",
@@ -174,7 +178,11 @@ impl Command {
     pub(crate) fn is_definition(&self) -> bool {
         matches!(
             self,
-            Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_) | Command::Sequence(_)
+            Command::CreateTable(_)
+                | Command::DropTable { .. }
+                | Command::Define(_)
+                | Command::Sequence(_)
+                | Command::Materialized(_)
         ) || matches!(
             self,
             Command::Streaming(statement) if !matches!(**statement, StreamingStatement::Explain(_))

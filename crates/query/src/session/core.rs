@@ -6,6 +6,7 @@ use crate::postgres::time_zones::Zone;
 use crate::session::block::Block;
 use crate::session::cancellation::Running;
 use crate::session::current::{Bound, Current};
+use crate::session::materialized::MaterializedViews;
 use crate::session::snapshots::{SessionSnapshots, Sessions};
 use crate::session::topologies::Topologies;
 use crate::session::variables::SessionVariables;
@@ -36,6 +37,8 @@ pub struct SessionOptions {
     pub sessions: Sessions,
     /// The topologies of the database, to be shared by all sessions.
     pub topologies: Topologies,
+    /// The materialized views of the database, to be shared by all sessions.
+    pub materialized: MaterializedViews,
 }
 
 impl Default for SessionOptions {
@@ -47,6 +50,7 @@ impl Default for SessionOptions {
             runtime: None,
             sessions: Sessions::default(),
             topologies: Topologies::default(),
+            materialized: MaterializedViews::default(),
         }
     }
 }

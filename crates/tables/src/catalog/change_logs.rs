@@ -1,6 +1,6 @@
 //! Change logs of tables: made with the table or later, with another retention, and dropped.
 //!
-//! A log that is made later is filled from the moment on at which it is attached: before that its horizon is
+//! A log that is made later has the changes from the time on at which it is attached: before that its horizon is
 //! stored, behind it the table's row in the catalog. A crash in between leaves a state that no table names,
 //! which the next open drops.
 

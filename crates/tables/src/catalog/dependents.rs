@@ -89,6 +89,12 @@ impl Catalog {
         states.into_iter().try_for_each(|state| Ok(self.context.drop_state(state)?))
     }
 
+    /// Names of the views that read a relation, directly or through views.
+    pub fn dependent_views(&self, kind: RelationKind, name: &str) -> Vec<String> {
+        let of = BTreeSet::from([(kind, name.to_owned())]);
+        self.relations.readers(&of).into_iter().map(|(view, _)| view).collect()
+    }
+
     fn check_droppable(&self, kind: RelationKind, name: &str) -> Result<()> {
         match self.relation_kind(name) {
             Some(found) if found == kind => Ok(()),

@@ -302,6 +302,21 @@ impl Table {
         Ok(changes)
     }
 
+    /// Rows before and after the changes in a transaction's write set, of each changed key.
+    pub fn changed_rows(&self, tx: &Transaction) -> Result<Vec<(Option<Row>, Option<Row>)>> {
+        let mut changed = Vec::new();
+        for (key, value) in tx.changes(self.state.id()) {
+            let row =
+                |value: &[u8]| RowView::new(&self.name, &self.schema, &key, value).map(|row| row.to_row());
+            let old = tx.read_before(&self.state, &key, row)?.transpose()?;
+            let new = value.as_deref().map(row).transpose()?;
+            if old != new {
+                changed.push((old, new));
+            }
+        }
+        Ok(changed)
+    }
+
     /// Encodes the values of a key.
     pub fn encode_key(&self, key: &[Value]) -> Result<KeyBytes> {
         key::encode_key(&self.name, &self.schema, key.iter())

@@ -26,7 +26,7 @@ use crate::context::directory::{Directory, INVALID_RANGES_MAX};
 use crate::context::group::Group;
 use crate::context::placement::{DiskPool, Pools, TierChoice};
 use crate::context::state::State;
-use crate::history::as_of::AsOfReaders;
+use crate::history::as_of::{AsOf, AsOfReaders};
 use crate::history::trusted_clock::TrustedClock;
 use crate::isolation::{Isolation, Retry};
 use crate::locking::locks::LockTable;
@@ -42,6 +42,7 @@ use crate::recovery::opened_states::{OpenedStates, open_states};
 use crate::recovery::opening::{Opening, OpeningProgress};
 use crate::recovery::{self, RecoveryReport};
 use crate::transaction::Transaction;
+use crate::transaction::maintenance::Maintenance;
 use crate::visibility::active::ActiveTransactions;
 use crate::visibility::snapshot::{Class, Snapshot};
 use crate::{Error, GroupId, Result, StateId, Tier, Timestamp};
@@ -93,6 +94,7 @@ pub struct StateContext {
     /// Change logs that are in use.
     pub(crate) change_logs: Mutex<Vec<Weak<ChangeLog>>>,
     pub(crate) change_notes: ChangeNotes,
+    pub(crate) maintenance: Maintenance,
     /// Set while a round of pruning takes so long that commits have to help.
     pub(crate) prune_is_late: AtomicBool,
     /// Small commits are one publication.
@@ -193,6 +195,7 @@ impl StateContext {
             with_history: Mutex::new(with_history),
             change_logs: Mutex::default(),
             change_notes: ChangeNotes::default(),
+            maintenance: Maintenance::default(),
             prune_due_ns: AtomicU64::new(0),
             prune_is_late: AtomicBool::new(false),
             at_once: AtomicBool::new(pool.domain() == DomainKind::Journal),
@@ -389,16 +392,30 @@ impl StateContext {
         self.begin_aged(isolation, None)
     }
 
+    /// The same AS OF a point in time.
+    pub(crate) fn begin_past(self: &Arc<Self>, past: AsOf) -> Result<Arc<Transaction>> {
+        self.begin_with(Isolation::Snapshot, None, Some(past))
+    }
+
     /// The same; `age` is that of the attempt that it repeats, or the statement that it follows.
     pub(crate) fn begin_aged(
         self: &Arc<Self>,
         isolation: Isolation,
         age: Option<Timestamp>,
     ) -> Result<Arc<Transaction>> {
-        let (slot, snapshot) = self.claim()?;
+        self.begin_with(isolation, age, None)
+    }
+
+    fn begin_with(
+        self: &Arc<Self>,
+        isolation: Isolation,
+        age: Option<Timestamp>,
+        past: Option<AsOf>,
+    ) -> Result<Arc<Transaction>> {
+        let claimed = self.claim()?;
         let id = self.transaction_ids.fetch_add(1, Ordering::Relaxed);
-        self.active.name(slot, id);
-        Ok(Arc::new(Transaction::new(self, slot, id, snapshot, isolation, age.unwrap_or(id))))
+        self.active.name(claimed.0, id);
+        Ok(Transaction::new(self, claimed, id, isolation, age.unwrap_or(id), past))
     }
 
     /// Runs `work` in a transaction and commits it; a failure caused by other transactions is retried, in a

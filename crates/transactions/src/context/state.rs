@@ -56,6 +56,8 @@ pub struct State {
     /// Log of its changes, if it has one. Changed with the group held.
     change_log: RwLock<Option<Arc<ChangeLog>>>,
     logs_changes: AtomicBool,
+    /// Set if its writers do the work of the context before they commit.
+    pub(crate) watched: AtomicBool,
 }
 
 /// Outcome of a lookup at a snapshot.
@@ -107,6 +109,7 @@ impl State {
             keeps_history: AtomicBool::new(false),
             change_log: RwLock::new(None),
             logs_changes: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
         }))
     }
 

@@ -33,7 +33,7 @@ use crate::transaction::Transaction;
 use crate::transaction::scan::{KeyRange, PREFETCH_OBJECTS};
 use crate::transaction::write_set::is_empty_range;
 use crate::visibility::snapshot::Snapshot;
-use crate::{Error, Isolation, Result, Timestamp, interleave};
+use crate::{Error, Result, Timestamp, interleave};
 use entresol_structures::KeyBytes;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -108,8 +108,7 @@ impl StateContext {
             self.active.wait_until_all_visible(at)?;
         }
         let past = AsOf::register(self, at);
-        let transaction = self.begin_at(Isolation::Snapshot)?;
-        Ok(transaction.with_as_of(past))
+        self.begin_past(past)
     }
 
     /// The newest visible commit: a point in time to come back to.

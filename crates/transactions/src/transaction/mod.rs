@@ -15,6 +15,7 @@
 //! values of up to 256 bytes.
 
 pub(crate) mod cancellation;
+pub(crate) mod maintenance;
 pub(crate) mod reads;
 pub(crate) mod scan;
 pub(crate) mod state_writes;
@@ -41,7 +42,7 @@ use entresol_structures::KeyBytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Number of keys that `read_many` looks up together: enough to keep the memory busy.
 const READ_MANY_KEYS: usize = 64;
@@ -104,18 +105,20 @@ pub struct Transaction {
     expired: AtomicBool,
     /// Its point in time if it reads AS OF one, and writes nothing.
     past: Option<AsOf>,
+    /// Itself, for work before its commit.
+    this: Weak<Transaction>,
 }
 
 impl Transaction {
     pub(crate) fn new(
         context: &Arc<StateContext>,
-        slot: usize,
+        (slot, snapshot): (usize, Snapshot),
         id: Timestamp,
-        snapshot: Snapshot,
         isolation: Isolation,
         age: Timestamp,
-    ) -> Transaction {
-        Transaction {
+        past: Option<AsOf>,
+    ) -> Arc<Transaction> {
+        Arc::new_cyclic(|this| Transaction {
             context: Arc::clone(context),
             slot,
             id,
@@ -132,15 +135,9 @@ impl Transaction {
             age,
             restarts: AtomicBool::new(false),
             expired: AtomicBool::new(false),
-            past: None,
-        }
-    }
-
-    /// The same transaction, new and not shared yet, AS OF a point in time.
-    pub(crate) fn with_as_of(self: Arc<Self>, past: AsOf) -> Arc<Transaction> {
-        let mut transaction = Arc::into_inner(self).expect("a new transaction has one reference");
-        transaction.past = Some(past);
-        Arc::new(transaction)
+            past,
+            this: this.clone(),
+        })
     }
 
     /// The point in time of a transaction that was begun with [`StateContext::begin_as_of`].
@@ -405,6 +402,32 @@ impl Transaction {
         Ok((found == LookupOutcome::Value).then(|| f(&value)))
     }
 
+    /// Reads a key as it was before this transaction's own writes.
+    pub fn read_before<R>(
+        &self,
+        state: &Arc<State>,
+        key: &[u8],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        state.check_key(key)?;
+        let mut value = ValueBuffer::new();
+        if !state.protocol().reads_snapshots() {
+            return Ok(self.read_newest(state, key, &mut value)?.then(|| f(&value)));
+        }
+        self.note_key(state, key)?;
+        let found = {
+            let _guard = state.pool().pin();
+            self.check_readable(state)?;
+            let Some(offset) = state.index.get(key)? else { return Ok(None) };
+            state.copy_visible(key, offset, self.snapshot, &mut value)
+        };
+        self.check_still_open()?;
+        if found == LookupOutcome::Damaged {
+            return Err(state.damaged(&state.normalise(key)?, "a damaged MVCC object"));
+        }
+        Ok((found == LookupOutcome::Value).then(|| f(&value)))
+    }
+
     /// Calls `f` with the position and the value of each key, in the order of `keys`. The accesses overlap.
     pub fn read_many<K: AsRef<[u8]>>(
         &self,
@@ -588,6 +611,10 @@ impl Transaction {
     /// Whatever it returns, the transaction is finished. Costs a constant number of fences for updates of
     /// existing keys, whatever their number.
     pub fn commit(&self, durability: Durability) -> Result<Commit> {
+        if let Err(error) = self.maintain() {
+            self.abort();
+            return Err(error);
+        }
         let mut pending = self.pending.write();
         self.check_open()?;
         if let Err(error) = self.check_not_superseded() {

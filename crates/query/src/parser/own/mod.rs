@@ -9,6 +9,7 @@
 //! CREATE, ALTER and DROP of ROLE and USER, GRANT, REVOKE              crate::parser::own::role
 //! COPY                                                                sqlparser's, with its options: crate::parser::own::copy
 //! CREATE, ALTER and DROP of SOURCE and TOPOLOGY, EXPLAIN TOPOLOGY     crate::parser::own::streaming
+//! REFRESH MATERIALIZED VIEW                                           crate::parser::own::materialized
 //! SUBSCRIBE                                                           a query of its changes: crate::parser::own::subscription
 //! ```
 
@@ -16,6 +17,7 @@ pub(crate) mod as_of;
 pub(crate) mod copy;
 pub(crate) mod copy_options;
 pub(crate) mod fetch;
+pub(crate) mod materialized;
 pub(crate) mod role;
 pub(crate) mod sequence;
 pub(crate) mod streaming;
@@ -26,6 +28,7 @@ pub(crate) mod words;
 use crate::error::{Error, Result};
 use crate::parser::command::Command;
 use crate::parser::own::copy::CopyStatement;
+use crate::parser::own::materialized::MaterializedStatement;
 use crate::parser::own::vacuum::Vacuum;
 use crate::parser::text::tokens::{is_word, shown};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -43,6 +46,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Command>> {
         "vacuum" => Command::Vacuum(Vacuum::parse(&words())?),
         "fetch" | "move" => Command::Motion(fetch::parse(&words())?),
         "copy" => Command::Copy(Box::new(CopyStatement::of_tokens(tokens)?)),
+        "refresh" => Command::Materialized(Box::new(MaterializedStatement::refresh(&words())?)),
         "begin" | "start" | "set" => return as_of::parse(tokens),
         "grant" | "revoke" => Command::Role(Box::new(role::parse(&words())?)),
         "create" | "alter" | "drop" if role::is_role(tokens) => {

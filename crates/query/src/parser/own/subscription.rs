@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! SUBSCRIBE [TO] {relation | (relation, ...)}
-//!     [WITH (SNAPSHOT [= bool], PROGRESS [= bool])] [AS OF moment] [UP TO moment]
+//!     [WITH (SNAPSHOT [= bool], PROGRESS [= bool])] [AS OF time] [UP TO time]
 //! ```
-//! A moment is the timestamp of a commit, as `commit_cts` shows it, or a time in quotes.
+//! A time is the timestamp of a commit, as `commit_cts` shows it, or a time in quotes.
 
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::{options_of, parenthesised};
@@ -82,11 +82,11 @@ impl Subscription {
             rest = behind;
         }
         if is(rest, 0, "as") && is(rest, 1, "of") {
-            parsed.after = Some(moment(rest.get(2))?);
+            parsed.after = Some(timestamp(rest.get(2))?);
             rest = &rest[3..];
         }
         if is(rest, 0, "up") && is(rest, 1, "to") {
-            parsed.up_to = Some(moment(rest.get(2))?);
+            parsed.up_to = Some(timestamp(rest.get(2))?);
             rest = &rest[3..];
         }
         match rest {
@@ -138,7 +138,7 @@ fn relation(tokens: &[TokenWithSpan]) -> Result<String> {
     .ok_or_else(|| wrong("the name of a table"))
 }
 
-fn moment(token: Option<&TokenWithSpan>) -> Result<Timestamp> {
+fn timestamp(token: Option<&TokenWithSpan>) -> Result<Timestamp> {
     let parsed = match token.map(|token| &token.token) {
         Some(Token::Number(number, _)) => number.parse().ok(),
         Some(Token::SingleQuotedString(text)) => {

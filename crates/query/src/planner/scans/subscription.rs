@@ -14,7 +14,7 @@
 //! - No snapshot is held while it waits or its client reads: a client that is slower than the retention of a
 //!   log gets "snapshot too old".
 //!
-//! Memory: a batch for each relation; the snapshot is read in batches, but for changes of the moment in which
+//! Memory: a batch for each relation; the snapshot is read in batches, but for changes that were committed while
 //! it was taken.
 
 use crate::error::{Error, Result, external};

@@ -1,0 +1,259 @@
+//! Materialized views: at every snapshot they hold what their query gives, whoever writes what they read, by
+//! whatever way, over restarts.
+#![allow(clippy::unwrap_used)]
+
+use entresol::arrow::util::display::array_value_to_string;
+use entresol::tables::Value;
+use entresol::{Database, Durability, Options, Session};
+
+/// Rows of a query, as sorted texts.
+fn rows(session: &mut Session, sql: &str) -> Vec<String> {
+    let batches = session.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let mut rows = Vec::new();
+    for batch in batches {
+        for row in 0..batch.num_rows() {
+            let text = |column| array_value_to_string(batch.column(column), row).unwrap();
+            rows.push((0..batch.num_columns()).map(text).collect::<Vec<_>>().join(" "));
+        }
+    }
+    rows.sort_unstable();
+    rows
+}
+
+/// Compares each view with its query, in one snapshot.
+fn check(session: &mut Session, views: &[&str], when: &str) {
+    session.execute("BEGIN").unwrap();
+    for view in views {
+        let (held, computed) = (format!("SELECT * FROM {view}"), format!("SELECT * FROM {view}_query"));
+        assert_eq!(rows(session, &held), rows(session, &computed), "{view}, {when}");
+    }
+    session.execute("COMMIT").unwrap();
+}
+
+const TABLES: &str = "
+    CREATE TABLE reading (id INT PRIMARY KEY, meter INT, feeder VARCHAR, kw DECIMAL(8,2), at TIMESTAMP);
+    CREATE TABLE place (meter INT PRIMARY KEY, town VARCHAR);
+    INSERT INTO place SELECT i, 'town ' || (i % 3) FROM generate_series(0, 7) g(i)";
+
+/// Views of all kinds: by key, by group, of the whole, joined, over each other.
+const VIEWS: [(&str, &str); 9] = [
+    ("high", "SELECT id, meter, kw * 2 AS twice FROM reading WHERE kw > 50"),
+    (
+        "by_feeder",
+        "SELECT feeder, count(*) AS n, sum(kw) AS kw, max(kw) AS most, count(DISTINCT meter) AS meters FROM reading GROUP BY feeder",
+    ),
+    (
+        "by_two",
+        "SELECT meter, feeder, min(at) AS first, avg(kw) AS mean FROM reading WHERE kw IS NOT NULL GROUP BY meter, feeder HAVING count(*) > 1",
+    ),
+    ("total", "SELECT count(*) AS n, sum(kw) AS kw FROM reading"),
+    ("in_towns", "SELECT p.town, r.id, r.kw FROM reading r JOIN place p ON p.meter = r.meter"),
+    (
+        "towns",
+        "SELECT p.town, count(r.id) AS n FROM place p LEFT JOIN reading r ON p.meter = r.meter GROUP BY p.town",
+    ),
+    ("over", "SELECT n, count(*) AS feeders FROM by_feeder GROUP BY n"),
+    ("top", "SELECT id, kw FROM reading ORDER BY kw DESC NULLS LAST, id LIMIT 5"),
+    (
+        "missing",
+        "SELECT meter FROM place WHERE meter NOT IN (SELECT meter FROM reading WHERE meter IS NOT NULL)",
+    ),
+];
+
+fn make_views(session: &mut Session) -> Vec<&'static str> {
+    for (name, query) in VIEWS {
+        session.execute(&format!("CREATE MATERIALIZED VIEW {name} AS {query}")).unwrap();
+    }
+    VIEWS.iter().map(|(name, _)| *name).collect()
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// A random statement on the tables.
+fn statement(random: &mut Random) -> String {
+    let feeder = |n: u64| if n == 3 { "NULL".to_owned() } else { format!("'feeder {n}'") };
+    let id = random.below(60);
+    match random.below(9) {
+        0..=2 => {
+            let (meter, kw) = (random.below(10), random.below(10_000));
+            let meter = if meter == 9 { "NULL".to_owned() } else { meter.to_string() };
+            format!(
+                "INSERT INTO reading VALUES ({id}, {meter}, {}, {}.{:02}, '2026-01-01 00:00:00'::timestamp + INTERVAL '{kw} seconds')
+                 ON CONFLICT (id) DO UPDATE SET meter = EXCLUDED.meter, feeder = EXCLUDED.feeder, kw = EXCLUDED.kw",
+                feeder(random.below(4)),
+                kw / 100,
+                kw % 100
+            )
+        }
+        3 => format!("DELETE FROM reading WHERE id = {id}"),
+        4 => format!("UPDATE reading SET kw = kw + 1 WHERE meter = {}", random.below(9)),
+        5 => format!("UPDATE reading SET feeder = {} WHERE id % 7 = {}", feeder(random.below(4)), random.below(7)),
+        6 => format!(
+            "INSERT INTO reading SELECT i, i % 9, 'feeder ' || i % 3, i, NULL FROM generate_series({id}, {}) g(i)
+             ON CONFLICT (id) DO NOTHING",
+            id + 20
+        ),
+        7 => format!("UPDATE place SET town = 'town {}' WHERE meter = {}", random.below(4), random.below(8)),
+        _ => format!("DELETE FROM place WHERE meter = {0}; INSERT INTO place VALUES ({0}, 'town 9')", random.below(8)),
+    }
+}
+
+#[test]
+fn views_hold_what_their_queries_give_after_random_statements() {
+    let seed = std::env::var("ENTRESOL_SEED").map_or(5, |seed| seed.parse().unwrap());
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute(TABLES).unwrap();
+    let mut random = Random(seed);
+    for _ in 0..10 {
+        session.execute(&statement(&mut random)).unwrap();
+    }
+    let views = make_views(&mut session);
+    check(&mut session, &views, "when they were created");
+    for round in 0..60 {
+        let mut script = String::new();
+        let block = random.below(3) == 0;
+        if block {
+            session.execute("BEGIN").unwrap();
+        }
+        for _ in 0..1 + random.below(3) * u64::from(block) {
+            script = statement(&mut random);
+            session.execute(&script).unwrap_or_else(|error| panic!("{script}: {error}"));
+        }
+        if block {
+            session.execute(if random.below(4) == 0 { "ROLLBACK" } else { "COMMIT" }).unwrap();
+        }
+        check(&mut session, &views, &format!("seed {seed}, round {round}: {script}"));
+    }
+    session.execute("TRUNCATE reading").unwrap();
+    check(&mut session, &views, "all gone");
+}
+
+/// Rows of tables by their own interface, many at once, and of topologies.
+#[test]
+fn writers_without_sql_maintain_views_too() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute(TABLES).unwrap();
+    let views = make_views(&mut session);
+    let table = database.catalog().table("reading").unwrap();
+    let row = |id: i32| {
+        vec![
+            Value::Int(id),
+            Value::Int(id % 8),
+            Value::from("direct"),
+            Value::Decimal(i128::from(id)),
+            Value::Null,
+        ]
+    };
+    let tx = database.begin().unwrap();
+    table.insert_many(&tx, &(0..5000).map(row).collect::<Vec<_>>()).unwrap();
+    tx.commit(Durability::None).unwrap();
+    check(&mut session, &views, "inserted");
+    session
+        .execute(
+            "CREATE SOURCE made (id INT NOT NULL, kw DOUBLE) WITH (connector = 'generator', rows = 500, id.cardinality = 900);
+             CREATE TOPOLOGY makers COMMIT EVERY 50 ROWS AS (
+                 INSERT INTO reading SELECT id, 3, 'made', kw, CAST(NULL AS TIMESTAMP) FROM made ON CONFLICT (id) DO UPDATE SET
+                     meter = EXCLUDED.meter, feeder = EXCLUDED.feeder, kw = EXCLUDED.kw, at = EXCLUDED.at)",
+        )
+        .unwrap();
+    let begun = std::time::Instant::now();
+    while rows(&mut session, "SELECT state FROM entresol.topologies") != ["ended"] {
+        assert!(begun.elapsed().as_secs() < 60, "{:?}", rows(&mut session, "SHOW TOPOLOGIES"));
+        check(&mut session, &views, "while a topology writes");
+    }
+    check(&mut session, &views, "written by a topology");
+    let made = rows(&mut session, "SELECT n FROM by_feeder WHERE feeder = 'made'");
+    assert_eq!(made, rows(&mut session, "SELECT count(*) FROM reading WHERE feeder = 'made'"));
+}
+
+#[test]
+fn concurrent_writers_leave_views_as_their_queries() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute(TABLES).unwrap();
+    let views = make_views(&mut session);
+    std::thread::scope(|scope| {
+        for writer in 0..3 {
+            let mut session = database.session().unwrap();
+            scope.spawn(move || {
+                let mut random = Random(100 + writer);
+                for _ in 0..40 {
+                    // Losing against another writer too often is an error, and nothing of it is there.
+                    let _ = session.execute(&statement(&mut random));
+                }
+            });
+        }
+        for _ in 0..20 {
+            check(&mut session, &views, "beside writers");
+        }
+    });
+    check(&mut session, &views, "after writers");
+}
+
+#[test]
+fn views_are_there_again_and_are_guarded() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = Database::open(dir.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute(TABLES).unwrap();
+    let views = make_views(&mut session);
+    session.execute("INSERT INTO reading VALUES (1, 1, 'a', 60, NULL), (2, 1, 'b', 70, NULL)").unwrap();
+    drop(session);
+    database.close().unwrap();
+    drop(database);
+
+    let database = Database::open(dir.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    check(&mut session, &views, "opened again");
+    session.execute("UPDATE reading SET kw = 80 WHERE id = 1").unwrap();
+    check(&mut session, &views, "changed after that");
+    assert_eq!(rows(&mut session, "SELECT kw FROM total"), ["150.00"]);
+    session.execute("REFRESH MATERIALIZED VIEW total").unwrap();
+    check(&mut session, &views, "refreshed");
+    for (statement, expected) in [
+        ("INSERT INTO total VALUES (1, 1)", "materialized view total"),
+        ("DROP TABLE total", "use DROP MATERIALIZED VIEW total"),
+        ("DROP VIEW total_query", "is the query of materialized view total"),
+        (
+            "CREATE OR REPLACE VIEW total_query AS SELECT 1 AS n, 2 AS kw",
+            "is the query of materialized view total",
+        ),
+        ("DROP TABLE reading CASCADE", "depends on table reading; DROP MATERIALIZED VIEW"),
+        ("ALTER TABLE reading DROP COLUMN kw CASCADE", "depends on table reading"),
+        ("DROP MATERIALIZED VIEW by_feeder", "view over_query depends on materialized view by_feeder"),
+        ("DROP MATERIALIZED VIEW reading", "\"reading\" is not a materialized view"),
+        ("REFRESH MATERIALIZED VIEW nothing", "materialized view \"nothing\" does not exist"),
+        ("CREATE MATERIALIZED VIEW total AS SELECT 1 AS one", "relation \"total\" already exists"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT random() AS r FROM reading", "random in a materialized view"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT * FROM entresol.tables", "in a materialized view"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT nothing FROM reading", "nothing"),
+    ] {
+        let error = session.execute(statement).unwrap_err().to_string();
+        assert!(error.contains(expected), "{statement}: {error}");
+    }
+    assert_eq!(
+        rows(
+            &mut session,
+            "SELECT count(*) FROM information_schema.tables WHERE table_name IN ('v', 'v_query')"
+        ),
+        ["0"]
+    );
+    for name in ["over", "by_feeder"] {
+        session.execute(&format!("DROP MATERIALIZED VIEW {name}")).unwrap();
+    }
+    session.execute("INSERT INTO reading VALUES (3, 2, 'c', 1, NULL)").unwrap();
+    let left: Vec<&str> = views.into_iter().filter(|name| !["over", "by_feeder"].contains(name)).collect();
+    check(&mut session, &left, "without two of them");
+    drop(session);
+    assert_eq!(database.check(|_| {}).unwrap().problems, []);
+    database.close().unwrap();
+}

@@ -1,0 +1,311 @@
+//! Maintenance of materialized views: the difference between what they hold and what their queries give.
+
+use super::GUARDS_TABLE;
+use super::keys::key_columns;
+use crate::dml::assignment;
+use crate::error::{Error, Result};
+use crate::planner::query;
+use crate::planner::scans::provider::EntresolTable;
+use crate::schema_names::{CATALOG, KEYED_SCHEMA};
+use crate::session::core::SessionCore;
+use crate::session::materialized::{MaintainedView, MaintenanceRequest, held_by, query_view};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, ScalarValue, TableReference};
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::source_as_provider;
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility, lit};
+use datafusion::sql::sqlparser::ast::Ident;
+use entresol_tables::{Row, Table, Value, rows_to_batch};
+use entresol_transactions::Transaction;
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, mpsc};
+
+/// Parts of a view's keys that have guards of their own.
+const GUARDS: u64 = 64;
+/// Values of a column from which on the whole view is computed.
+const VALUES_MAX: usize = 2000;
+
+/// Rows of a view that may change.
+enum Affected {
+    All,
+    /// Rows with one of the values in each of these columns.
+    Keys(Vec<(usize, Vec<Value>)>),
+}
+
+/// Starts the maintenance of the views that a database has; on a thread of its own, with this session.
+pub(crate) async fn start(session: SessionCore) -> Result<()> {
+    let views = session.options.materialized.clone();
+    let mut stored: Vec<Arc<Table>> =
+        session.catalog.tables().into_iter().filter(|table| held_by(table).is_some()).collect();
+    // A view is created behind those that it reads.
+    stored.sort_by_key(|table| table.state().id());
+    for table in stored {
+        match planned(&session, table.name()).await {
+            Ok(view) => watch(&session, view)?,
+            Err(error) => {
+                tracing::error!(view = table.name(), %error, "a materialized view is not maintained");
+            }
+        }
+    }
+    let (sender, requests) = mpsc::channel();
+    let context = Arc::clone(session.catalog.context());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::coded("58030", format!("materialized views: {error}")))?;
+    let work = move || serve(&session, &requests, &runtime);
+    let thread = std::thread::Builder::new().name("entresol views".to_owned()).spawn(work);
+    let thread = thread.map_err(|error| Error::coded("58030", format!("materialized views: {error}")))?;
+    views.serve(sender, thread);
+    context.set_before_commit(Arc::new(views));
+    Ok(())
+}
+
+fn serve(
+    session: &SessionCore,
+    requests: &mpsc::Receiver<MaintenanceRequest>,
+    runtime: &tokio::runtime::Runtime,
+) {
+    for request in requests {
+        let maintained = runtime.block_on(maintain(session, &request.transaction));
+        // A caller that is gone needs no answer.
+        let _ = request.reply.send(maintained);
+    }
+}
+
+/// Makes writers of the tables of a view maintain it from now on.
+pub(crate) fn watch(session: &SessionCore, view: MaintainedView) -> Result<()> {
+    for (table, _) in &view.tables {
+        session.catalog.table(table)?.state().watch(true);
+    }
+    session.options.materialized.add(view);
+    Ok(())
+}
+
+/// Plans the query of a view: the tables that it reads, and its columns that are theirs.
+pub(crate) async fn planned(session: &SessionCore, name: &str) -> Result<MaintainedView> {
+    let transaction = session.catalog.begin()?;
+    let _bound = session.bind(&transaction);
+    let frame = computed(session, name).await?;
+    check(frame.logical_plan())?;
+    let tables = key_columns(frame.logical_plan())?.into_iter().collect();
+    Ok(MaintainedView { name: name.to_owned(), tables })
+}
+
+/// Refuses queries whose rows depend on more than tables.
+fn check(plan: &LogicalPlan) -> Result<()> {
+    let mut refused = None;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node {
+            let is_table = source_as_provider(&scan.source)?.downcast_ref::<EntresolTable>().is_some();
+            if !is_table {
+                refused.get_or_insert_with(|| format!("{} in a materialized view", scan.table_name.table()));
+            }
+        }
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Expr::ScalarFunction(call) = expr
+                    && call.func.signature().volatility != Volatility::Immutable
+                {
+                    let name = call.func.name();
+                    refused.get_or_insert_with(|| {
+                        format!("{name} in a materialized view: it has another value later")
+                    });
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    refused.map_or(Ok(()), |refused| Err(Error::unsupported(refused)))
+}
+
+/// Rows of the query of a view.
+async fn computed(session: &SessionCore, name: &str) -> Result<DataFrame> {
+    let quoted = Ident::with_quote('"', query_view(name));
+    let statement = crate::parser::statement::query_of(&format!("SELECT * FROM {quoted}"))?;
+    query::plan_query(session, statement).await
+}
+
+/// Maintains all views that depend on what a transaction has written, in it.
+async fn maintain(session: &SessionCore, transaction: &Arc<Transaction>) -> Result<()> {
+    let _bound = session.bind(transaction);
+    for view in session.options.materialized.all() {
+        let mut affected: Option<Affected> = None;
+        let has_guards = has_guards(&view);
+        for (name, columns) in &view.tables {
+            let table = session.catalog.table(name)?;
+            let changed = table.changed_rows(transaction)?;
+            if changed.is_empty() {
+                continue;
+            }
+            affected = Some(match affected {
+                // Rows of several tables: what depends on the one may not depend on the other.
+                Some(_) => Affected::All,
+                None => affected_by(&table, columns, &changed)?,
+            });
+            guard(session, transaction, &view, has_guards.then_some((&*table, columns)), &changed)?;
+        }
+        if let Some(affected) = affected {
+            replace(session, transaction, &view.name, affected).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if guards of parts suffice: all changes of a row of the view have the same key columns.
+fn has_guards(view: &MaintainedView) -> bool {
+    matches!(view.tables.as_slice(), [(_, columns)] if !columns.is_empty())
+}
+
+/// Rows of a view that depend on changed rows of a table.
+fn affected_by(
+    table: &Table,
+    columns: &[(usize, String)],
+    changed: &[(Option<Row>, Option<Row>)],
+) -> Result<Affected> {
+    let mut keys = Vec::new();
+    for (place, column) in columns {
+        let at = column_of(table, column)?;
+        let rows = changed.iter().flat_map(|(old, new)| old.iter().chain(new));
+        let mut values: BTreeMap<String, Value> = BTreeMap::new();
+        for row in rows {
+            values.entry(format!("{:?}", row[at])).or_insert_with(|| row[at].clone());
+            if values.len() > VALUES_MAX {
+                break;
+            }
+        }
+        if values.len() <= VALUES_MAX {
+            keys.push((*place, values.into_values().collect()));
+        }
+    }
+    Ok(if keys.is_empty() { Affected::All } else { Affected::Keys(keys) })
+}
+
+fn column_of(table: &Table, column: &str) -> Result<usize> {
+    let found = table.schema().columns().iter().position(|known| known.name == column);
+    found.ok_or_else(|| Error::Internal(format!("table {} has no column {column}", table.name())))
+}
+
+/// Writes the guards of the rows of a view that may change.
+fn guard(
+    session: &SessionCore,
+    transaction: &Transaction,
+    view: &MaintainedView,
+    keys: Option<(&Table, &Vec<(usize, String)>)>,
+    changed: &[(Option<Row>, Option<Row>)],
+) -> Result<()> {
+    let mut guards = BTreeSet::new();
+    match keys {
+        None => {
+            guards.insert(0);
+        }
+        Some((table, columns)) => {
+            let places =
+                columns.iter().map(|(_, column)| column_of(table, column)).collect::<Result<Vec<_>>>()?;
+            for row in changed.iter().flat_map(|(old, new)| old.iter().chain(new)) {
+                let mut hasher = DefaultHasher::new();
+                places.iter().for_each(|&place| format!("{:?}", row[place]).hash(&mut hasher));
+                guards.insert(hasher.finish() % GUARDS);
+            }
+        }
+    }
+    write_guards(session, transaction, &view.name, guards)
+}
+
+/// Writes all guards of a view.
+pub(crate) fn guard_all(session: &SessionCore, transaction: &Transaction, name: &str) -> Result<()> {
+    write_guards(session, transaction, name, (0..GUARDS).collect())
+}
+
+fn write_guards(
+    session: &SessionCore,
+    transaction: &Transaction,
+    name: &str,
+    guards: BTreeSet<u64>,
+) -> Result<()> {
+    let table = session.catalog.table(GUARDS_TABLE)?;
+    let rows: Vec<Row> =
+        guards.into_iter().map(|guard| vec![Value::from(name), Value::BigInt(guard as i64)]).collect();
+    Ok(table.upsert_many(transaction, &rows)?)
+}
+
+/// Computes all rows of a view anew, and stores the difference.
+pub(crate) async fn refresh(
+    session: &SessionCore,
+    transaction: &Arc<Transaction>,
+    name: &str,
+) -> Result<u64> {
+    let _bound = session.bind(transaction);
+    guard_all(session, transaction, name)?;
+    replace(session, transaction, name, Affected::All).await
+}
+
+/// Replaces the affected rows of a view by those that its query gives. Returns the number of rows that were
+/// written or deleted.
+async fn replace(
+    session: &SessionCore,
+    transaction: &Arc<Transaction>,
+    name: &str,
+    affected: Affected,
+) -> Result<u64> {
+    let table = session.catalog.table(name)?;
+    let keyed = TableReference::full(CATALOG, KEYED_SCHEMA, name);
+    let stored = session.context.table(keyed).await?;
+    let computed = computed(session, name).await?;
+    let (stored, computed) = match condition(session, &table, &affected)? {
+        None => (stored, computed),
+        Some(condition) => (stored.filter(condition.clone())?, computed.filter(condition)?),
+    };
+    let visible = table.schema().visible_columns().len();
+    let targets: Vec<usize> = (0..visible).collect();
+    let with_key: Vec<usize> = (0..=visible).collect();
+    // Rows that are there, by their values: the keys of those that are left are deleted.
+    let mut left: HashMap<String, Vec<Row>> = HashMap::new();
+    for batch in stored.collect().await? {
+        for row in assignment::rows(&table, &with_key, &batch, &session.zone)? {
+            left.entry(format!("{:?}", &row[..visible])).or_default().push(row);
+        }
+    }
+    let mut new = Vec::new();
+    for batch in computed.collect().await? {
+        for row in assignment::rows(&table, &targets, &batch, &session.zone)? {
+            match left.get_mut(&format!("{row:?}")) {
+                Some(same) if !same.is_empty() => drop(same.pop()),
+                _ => new.push(row),
+            }
+        }
+    }
+    let gone: Vec<Row> = left.into_values().flatten().map(|row| table.key_of(&row)).collect();
+    let written = (gone.len() + new.len()) as u64;
+    if !gone.is_empty() {
+        table.delete_many(transaction, &gone)?;
+    }
+    if !new.is_empty() {
+        table.insert_many(transaction, &new)?;
+    }
+    Ok(written)
+}
+
+/// Condition on the columns of a view that the affected rows meet; none if all rows do.
+fn condition(session: &SessionCore, table: &Table, affected: &Affected) -> Result<Option<Expr>> {
+    let Affected::Keys(keys) = affected else { return Ok(None) };
+    let mut conditions = Vec::new();
+    for (place, values) in keys {
+        let column = &table.schema().columns()[*place];
+        let expr = Expr::Column(Column::new_unqualified(&column.name));
+        let known: Vec<Row> =
+            values.iter().filter(|value| !value.is_null()).map(|value| vec![value.clone()]).collect();
+        let schema = crate::postgres::types::arrow_schema(std::slice::from_ref(column), session.zone.name());
+        let batch = rows_to_batch(&schema, std::slice::from_ref(column), &known)?;
+        let literals = (0..known.len())
+            .map(|row| Ok(lit(ScalarValue::try_from_array(batch.column(0), row)?)))
+            .collect::<Result<Vec<Expr>>>()?;
+        let is_known = (!literals.is_empty()).then(|| expr.clone().in_list(literals, false));
+        let is_null = (known.len() < values.len()).then(|| expr.is_null());
+        conditions.extend(match (is_known, is_null) {
+            (Some(known), Some(null)) => Some(known.or(null)),
+            (known, null) => known.or(null),
+        });
+    }
+    Ok(conditions.into_iter().reduce(Expr::and))
+}

@@ -1,0 +1,27 @@
+//! Materialized views: tables that hold the rows of a query, maintained in the commit that changes what it
+//! reads.
+//!
+//! ```text
+//!   COMMIT ─▶ watched table written? ─▶ keys of the changed rows ─▶ query WHERE key IN (...) ─▶ difference ─▶ commit
+//!                                       (old and new)               in the transaction          to the table
+//! ```
+//! A materialized view `v` is a table of this name that only its maintenance writes, and a view `v_query` with
+//! its query: what `v` holds, computed now.
+//!
+//! # Invariants
+//! - At each snapshot the table has exactly the rows of the query at this snapshot, if all values of the query
+//!   are exact: sums of floating point numbers may differ in their last digits.
+//! - Two transactions that may change the same rows of a view do not both commit: each writes a guard, a row of
+//!   [`GUARDS_TABLE`] for a part of the view's keys, and the first committer wins.
+//! - Views over materialized views are maintained behind those, in the order of their creation.
+//!
+//! # Cost
+//! A commit runs the query for the keys that it changed, where the view has columns that are plain columns of
+//! the changed table ([`keys`]); else it runs the whole query. One thread maintains all views.
+
+pub(crate) mod keys;
+pub(crate) mod maintenance;
+pub(crate) mod statements;
+
+/// Table of the guards: of each view, numbers.
+pub(crate) const GUARDS_TABLE: &str = "materialized_view_guards";

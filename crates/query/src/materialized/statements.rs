@@ -1,0 +1,215 @@
+//! CREATE, REFRESH and DROP MATERIALIZED VIEW.
+//!
+//! Creation: the view with the query, the table, writers are watched and cut off, the rows. A crash in between
+//! leaves a view without a table, or a table that the next open completes when it is refreshed.
+
+use super::GUARDS_TABLE;
+use super::maintenance::{planned, refresh, watch};
+use crate::ddl::{table_definition, views};
+use crate::error::{Error, Result};
+use crate::parser::names::{refuse, table_name};
+use crate::parser::own::materialized::MaterializedStatement;
+use crate::planner::query;
+use crate::session::commit::{blocking, commit};
+use crate::session::core::SessionCore;
+use crate::session::materialized::{MaintainedView, held_by, owner_of, query_view};
+use crate::session::result::StatementResult;
+use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, Ident, ObjectName};
+use entresol_memory::Durability;
+use entresol_tables::{
+    Catalog, Column, DataType, IndexDefinition, RelationKind, ScanRange, Schema, TableDefinition,
+    TableOptions, Value,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Attempts to store the rows of a view beside writers of what it reads, and the wait between them.
+const ATTEMPTS_MAX: u32 = 64;
+const ATTEMPT_WAIT: Duration = Duration::from_millis(5);
+
+/// Runs a statement of this module.
+pub(crate) async fn run(session: &SessionCore, statement: &MaterializedStatement) -> Result<StatementResult> {
+    let _changing = session.options.materialized.changing().await;
+    match statement {
+        MaterializedStatement::Create(create) => self::create(session, create).await?,
+        MaterializedStatement::Refresh(name) => {
+            check_view(session, name)?;
+            fill(session, name).await?;
+        }
+        MaterializedStatement::Drop { if_exists, names, cascade } => {
+            refuse("DROP MATERIALIZED VIEW", &[(*cascade, "CASCADE")])?;
+            for name in names {
+                drop_view(session, &table_name(name)?, *if_exists).await?;
+            }
+        }
+    }
+    Ok(StatementResult::Done { verb: statement.verb() })
+}
+
+fn check_view(session: &SessionCore, name: &str) -> Result<()> {
+    let table = session.catalog.table(name);
+    match table.as_ref().ok().and_then(|table| held_by(table)) {
+        Some(_) => Ok(()),
+        None if session.catalog.relation_kind(name).is_some() => {
+            Err(Error::coded("42809", format!("\"{name}\" is not a materialized view")))
+        }
+        None => Err(Error::coded("42P01", format!("materialized view \"{name}\" does not exist"))),
+    }
+}
+
+async fn create(session: &SessionCore, create: &CreateView) -> Result<()> {
+    refuse(
+        "CREATE MATERIALIZED VIEW",
+        &[(create.or_replace, "OR REPLACE"), (!matches!(create.options, CreateTableOptions::None), "WITH")],
+    )?;
+    if !session.options.materialized.is_served() {
+        let message = "this catalog was opened without the maintenance of materialized views";
+        return Err(Error::coded("55000", message));
+    }
+    let name = table_name(&create.name)?;
+    if session.catalog.relation_kind(&name).is_some() {
+        if create.if_not_exists {
+            return Ok(());
+        }
+        return Err(Error::coded("42P07", format!("relation \"{name}\" already exists")));
+    }
+    let query = CreateView {
+        materialized: false,
+        if_not_exists: false,
+        name: ObjectName::from(vec![Ident::with_quote('"', query_view(&name))]),
+        ..create.clone()
+    };
+    views::create(session, &query).await?;
+    let created = with_rows(session, &name).await;
+    if created.is_err() {
+        remove(session, &name).await?;
+    }
+    created
+}
+
+/// Makes the table of a view whose query there is, and fills it.
+async fn with_rows(session: &SessionCore, name: &str) -> Result<()> {
+    let view = planned(session, name).await?;
+    let definition = definition(session, &view).await?;
+    let (catalog, of) = (Arc::clone(&session.catalog), name.to_owned());
+    blocking(move || {
+        guards(&catalog)?;
+        catalog.create_table_as(&of, definition, TableOptions::default())
+    })
+    .await??;
+    let read: Vec<String> = view.tables.iter().map(|(table, _)| table.clone()).collect();
+    watch(session, view)?;
+    // Transactions that may have passed their last look before lose against this.
+    let catalog = Arc::clone(&session.catalog);
+    blocking(move || {
+        for table in &read {
+            let state = catalog.table(table)?.state().id();
+            catalog.context().cut_off_writers(state, |_| ())?;
+        }
+        Ok::<(), entresol_tables::Error>(())
+    })
+    .await??;
+    fill(session, name).await
+}
+
+/// Definition of the table of a view: with an index on the columns by which rows are found.
+async fn definition(session: &SessionCore, view: &MaintainedView) -> Result<TableDefinition> {
+    let transaction = session.catalog.begin()?;
+    let _bound = session.bind(&transaction);
+    let quoted = Ident::with_quote('"', query_view(&view.name));
+    let statement = crate::parser::statement::query_of(&format!("SELECT * FROM {quoted}"))?;
+    let frame = query::plan_query(session, statement).await?;
+    let schema = table_definition::derived_schema(frame.schema().as_arrow())?;
+    let mut definition = TableDefinition::plain(schema);
+    definition.owner = Some(owner_of(&view.name));
+    let mut indexed: Vec<Vec<usize>> = Vec::new();
+    for (_, columns) in &view.tables {
+        let columns: Vec<usize> = columns.iter().map(|(place, _)| *place).take(1).collect();
+        if !columns.is_empty() && !indexed.contains(&columns) {
+            indexed.push(columns);
+        }
+    }
+    for (number, columns) in indexed.into_iter().enumerate() {
+        let name =
+            format!("{}_key{}", view.name, if number == 0 { String::new() } else { number.to_string() });
+        definition.indexes.push(IndexDefinition {
+            name,
+            columns,
+            unique: false,
+            constraint: false,
+            primary: false,
+        });
+    }
+    Ok(definition)
+}
+
+/// Makes the table of the guards, if it is missing.
+fn guards(catalog: &Catalog) -> entresol_tables::Result<()> {
+    let columns = vec![
+        Column::new("view", DataType::Varchar).not_null(),
+        Column::new("guard", DataType::BigInt).not_null(),
+    ];
+    let schema = Schema::new(columns, &["view", "guard"])?;
+    let owner = Some("the materialized views".to_owned());
+    let definition = TableDefinition { owner, ..TableDefinition::plain(schema) };
+    let options = TableOptions { if_not_exists: true, ..TableOptions::default() };
+    catalog.create_table_as(GUARDS_TABLE, definition, options).map(drop)
+}
+
+/// Stores the rows of a view that its query gives now.
+async fn fill(session: &SessionCore, name: &str) -> Result<()> {
+    for attempt in 1.. {
+        let transaction = session.catalog.begin()?;
+        session.attend(&transaction);
+        let stored = match refresh(session, &transaction, name).await {
+            Ok(_) => commit(&transaction, Durability::Sync, &session.running).await,
+            Err(error) => Err(error),
+        };
+        match stored {
+            Err(error) if error.is_conflict() && attempt < ATTEMPTS_MAX => {
+                tracing::debug!(view = name, %error, attempt, "a materialized view is computed again");
+                tokio::time::sleep(ATTEMPT_WAIT).await;
+            }
+            stored => return stored.map(drop),
+        }
+    }
+    Ok(())
+}
+
+async fn drop_view(session: &SessionCore, name: &str, if_exists: bool) -> Result<()> {
+    match check_view(session, name) {
+        Err(_) if if_exists && session.catalog.relation_kind(name).is_none() => return Ok(()),
+        checked => checked?,
+    }
+    if let Some(user) = session.options.topologies.user_of(name) {
+        let message = format!("topology {user} uses materialized view {name}: DROP TOPOLOGY {user} first");
+        return Err(Error::coded("2BP01", message));
+    }
+    let dependents = session.catalog.dependent_views(RelationKind::Table, name);
+    if let Some(view) = dependents.first() {
+        return Err(Error::coded("2BP01", format!("view {view} depends on materialized view {name}")));
+    }
+    remove(session, name).await
+}
+
+/// Removes the table, the query and the guards of a view, those of them that there are.
+async fn remove(session: &SessionCore, name: &str) -> Result<()> {
+    session.options.materialized.remove(name);
+    let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
+    blocking(move || {
+        let query = query_view(&name);
+        let relations = [(RelationKind::Table, name.as_str()), (RelationKind::View, query.as_str())];
+        let there: Vec<_> =
+            relations.into_iter().filter(|(kind, name)| catalog.relation_kind(name) == Some(*kind)).collect();
+        catalog.drop_relations(&there, false)?;
+        let Ok(guards) = catalog.table(GUARDS_TABLE) else { return Ok(()) };
+        let transaction = catalog.begin()?;
+        let rows = guards.scan(ScanRange::prefix(&[Value::from(name.as_str())])).rows(&transaction)?;
+        let keys: Vec<_> = rows.iter().map(|row| guards.key_of(row)).collect();
+        guards.delete_many(&transaction, &keys)?;
+        transaction.commit(Durability::Sync)?;
+        Ok::<(), entresol_tables::Error>(())
+    })
+    .await??;
+    Ok(())
+}

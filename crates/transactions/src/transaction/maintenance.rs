@@ -1,0 +1,65 @@
+//! Work in a transaction before it commits: what depends on states that it wrote is maintained in it.
+//!
+//! One [`BeforeCommit`] of a context is called for each transaction that wrote a watched state, on the thread
+//! that commits it, with nothing locked: it may read and write through the transaction. Its error ends the
+//! transaction.
+
+use crate::context::StateContext;
+use crate::context::state::State;
+use crate::transaction::Transaction;
+use crate::transaction::write_set::WriteSet;
+use crate::{Error, Result};
+use parking_lot::RwLock;
+use std::sync::Arc;
+
+/// Work before a commit; see the [module](self).
+pub trait BeforeCommit: Send + Sync {
+    /// Does the work for a transaction that wrote watched states.
+    fn before_commit(
+        &self,
+        transaction: &Arc<Transaction>,
+    ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
+}
+
+/// Work of a context.
+#[derive(Default)]
+pub(crate) struct Maintenance(RwLock<Option<Arc<dyn BeforeCommit>>>);
+
+impl StateContext {
+    /// Sets the work before commits that wrote watched states ([`State::watch`]).
+    pub fn set_before_commit(&self, work: Arc<dyn BeforeCommit>) {
+        *self.maintenance.0.write() = Some(work);
+    }
+}
+
+impl Transaction {
+    /// Does the work before the commit, if a watched state was written.
+    pub(crate) fn maintain(&self) -> Result<()> {
+        if !self.has_watched_writes() {
+            return Ok(());
+        }
+        let work = self.context().maintenance.0.read().clone();
+        let (Some(work), Some(this)) = (work, self.this.upgrade()) else { return Ok(()) };
+        work.before_commit(&this).map_err(Error::from_maintenance)
+    }
+
+    fn has_watched_writes(&self) -> bool {
+        let watched = |writes: &WriteSet| {
+            writes.states.values().any(|writes| writes.state.is_watched() && !writes.keys.is_empty())
+        };
+        watched(&self.pending.read().writes)
+    }
+}
+
+impl State {
+    /// Makes transactions that write the state do the work of their context before they commit, or not any
+    /// more. The caller lets no commit of the state be in flight that must not miss it.
+    pub fn watch(&self, is_watched: bool) {
+        self.watched.store(is_watched, std::sync::atomic::Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.load(std::sync::atomic::Ordering::Acquire)
+    }
+}
