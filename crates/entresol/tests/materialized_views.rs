@@ -218,10 +218,25 @@ fn views_are_there_again_and_are_guarded() {
     check(&mut session, &views, "changed after that");
     assert_eq!(rows(&mut session, "SELECT kw FROM total"), ["150.00"]);
     session.execute("REFRESH MATERIALIZED VIEW total").unwrap();
+    session
+        .execute(
+            "CREATE VIEW low AS SELECT id FROM reading WHERE kw < 5;
+             CREATE MATERIALIZED VIEW lows AS SELECT count(*) AS n FROM low;
+             CREATE VIEW seen AS SELECT * FROM high_query;
+             ALTER TABLE reading SET (changes = '1 hour')",
+        )
+        .unwrap();
     check(&mut session, &views, "refreshed");
     for (statement, expected) in [
         ("INSERT INTO total VALUES (1, 1)", "materialized view total"),
         ("DROP TABLE total", "use DROP MATERIALIZED VIEW total"),
+        ("ALTER TABLE total RENAME TO sums", "total is a materialized view"),
+        ("ALTER TABLE total ADD COLUMN more INT", "total is a materialized view"),
+        ("DROP TABLE materialized_view_guards", "belongs to the materialized views"),
+        ("CREATE OR REPLACE VIEW low AS SELECT 1 AS id", "materialized view lows depends on view low"),
+        ("DROP VIEW low CASCADE", "materialized view lows depends on view low"),
+        ("DROP MATERIALIZED VIEW high", "view seen depends on materialized view high"),
+        ("CREATE VIEW changed AS SELECT * FROM CHANGES(reading)", "CHANGES in a view"),
         ("DROP VIEW total_query", "is the query of materialized view total"),
         (
             "CREATE OR REPLACE VIEW total_query AS SELECT 1 AS n, 2 AS kw",
@@ -247,6 +262,14 @@ fn views_are_there_again_and_are_guarded() {
         ),
         ["0"]
     );
+    // A refused DROP leaves it maintained.
+    session.execute("UPDATE reading SET kw = 55 WHERE id = 2").unwrap();
+    check(&mut session, &views, "after refused statements");
+    session.execute("ALTER TABLE total SET (changes = '1 hour')").unwrap();
+    let error = session
+        .execute("CREATE TOPOLOGY t AS (INSERT INTO reading SELECT n, 1, 'x', kw, CAST(NULL AS TIMESTAMP) FROM CHANGES(total))")
+        .unwrap_err();
+    assert!(error.to_string().contains("t → reading → total → t"), "{error}");
     for name in ["over", "by_feeder"] {
         session.execute(&format!("DROP MATERIALIZED VIEW {name}")).unwrap();
     }
@@ -255,5 +278,36 @@ fn views_are_there_again_and_are_guarded() {
     check(&mut session, &left, "without two of them");
     drop(session);
     assert_eq!(database.check(|_| {}).unwrap().problems, []);
+    database.close().unwrap();
+}
+
+/// Rows of the creator's zone would become those of the maintenance with each commit.
+#[test]
+fn views_are_computed_in_utc_and_follow_tables_that_are_emptied() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = Database::open(dir.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE seen (id INT PRIMARY KEY, at TIMESTAMPTZ);
+             INSERT INTO seen VALUES (1, '2026-01-01 23:00:00+00');
+             SET TimeZone = 'Asia/Tokyo';
+             CREATE MATERIALIZED VIEW days AS SELECT id, at::date AS day FROM seen;
+             CREATE TABLE gone (id INT PRIMARY KEY) WITH (placement = 'dram');
+             INSERT INTO gone VALUES (1), (2);
+             CREATE MATERIALIZED VIEW left_over AS SELECT count(*) AS n FROM gone;
+             INSERT INTO seen VALUES (2, '2026-01-01 23:00:00+00')",
+        )
+        .unwrap();
+    let days = rows(&mut session, "SELECT id, day FROM days");
+    assert_eq!(days, ["1 2026-01-01", "2 2026-01-01"]);
+    assert_eq!(rows(&mut session, "SELECT n FROM left_over"), ["2"]);
+    drop(session);
+    database.close().unwrap();
+    drop(database);
+    let database = Database::open(dir.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    assert_eq!(rows(&mut session, "SELECT n FROM left_over"), ["0"]);
+    drop(session);
     database.close().unwrap();
 }

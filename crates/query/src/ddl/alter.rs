@@ -45,6 +45,10 @@ pub(crate) async fn run(session: &SessionCore, alter: &AlterTable) -> Result<Sta
     let [operation] = alter.operations.as_slice() else {
         return Err(Error::unsupported("several actions in one ALTER TABLE: use one statement for each"));
     };
+    // Options of storage alone change nothing that maintenance depends on.
+    if !matches!(operation, AlterTableOperation::SetOptionsParens { .. }) {
+        materialized::check_ordinary(&table)?;
+    }
     let change = Change { session, table };
     match operation {
         AlterTableOperation::AddColumn { if_not_exists, column_def, column_position, .. } => {

@@ -12,12 +12,14 @@ use crate::planner::query;
 use crate::planner::translation;
 use crate::planner::views;
 use crate::postgres::types::column_type;
-use crate::schema_names::{SOURCES_TABLE, TOPOLOGIES_TABLE};
+use crate::schema_names::{CHANGES_SCHEMA, SOURCES_TABLE, SUBSCRIPTIONS_SCHEMA, TOPOLOGIES_TABLE};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized;
 use crate::session::result::StatementResult;
 use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, ObjectName};
 use entresol_tables::{Error as TableError, RelationKind, View, ViewDefinition};
 use std::sync::Arc;
@@ -33,6 +35,7 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result
     // The plan is that of the stored text, not of the statement's.
     let (plan, reads) = views::analysed(&session.catalog, &state, &query).await?;
     query::check_reads(&plan)?;
+    check_no_changes(&plan)?;
     let given: Vec<String> = create.columns.iter().map(|column| identifier(&column.name)).collect();
     let fields = plan.schema().fields();
     if given.len() > fields.len() {
@@ -46,6 +49,7 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result
     let replaced = match session.catalog.relation_kind(&name) {
         Some(_) if create.or_replace => {
             check_query(session, &name)?;
+            materialized::check_dependents(&session.catalog, RelationKind::View, &name)?;
             let old = session.catalog.view(&name)?;
             let types: Vec<&ArrowType> = fields.iter().map(|field| field.data_type()).collect();
             check_replaces(session, &old, &columns, &types).await?;
@@ -118,10 +122,7 @@ fn check_state(session: &SessionCore, name: &str) -> Result<()> {
         return Err(Error::coded("42501", format!("cannot drop table {name}: topologies are stored in it")));
     }
     let Ok(table) = session.catalog.table(name) else { return Ok(()) };
-    if let Some(view) = materialized::held_by(&table) {
-        let message = format!("{view} is a materialized view: use DROP MATERIALIZED VIEW {view}");
-        return Err(Error::coded("42809", message));
-    }
+    materialized::check_ordinary(&table)?;
     let owner = table.definition().owner.as_deref().and_then(|owner| owner.strip_prefix("topology "));
     let Some(owner) = owner else { return Ok(()) };
     // A database may be open without its topologies: the stored definitions count, and one that starts.
@@ -133,6 +134,19 @@ fn check_state(session: &SessionCore, name: &str) -> Result<()> {
         "cannot drop table {name}: it is state of topology {owner}; DROP TOPOLOGY {owner} removes it"
     );
     Err(Error::coded("2BP01", message))
+}
+
+/// Refuses CHANGES and SUBSCRIBE: a view over them would not depend on their tables.
+fn check_no_changes(plan: &LogicalPlan) -> Result<()> {
+    let mut refused = false;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node {
+            let schema = scan.table_name.schema();
+            refused |= schema == Some(CHANGES_SCHEMA) || schema == Some(SUBSCRIPTIONS_SCHEMA);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if refused { Err(Error::unsupported("CHANGES in a view")) } else { Ok(()) }
 }
 
 /// Refuses to drop or replace the query of a materialized view.

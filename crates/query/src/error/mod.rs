@@ -128,7 +128,10 @@ impl Error {
             Error::Coded { sqlstate, .. } => return *sqlstate == "40001",
             _ => return false,
         };
-        use entresol_transactions::Error::{Conflict, ReadConflict, Restart};
+        use entresol_transactions::Error::{Conflict, Maintenance, ReadConflict, Restart};
+        if let Maintenance(error) = transactions {
+            return error.downcast_ref::<Error>().is_some_and(Error::is_conflict);
+        }
         matches!(transactions, Conflict { .. } | ReadConflict { .. } | Restart { .. })
     }
 }

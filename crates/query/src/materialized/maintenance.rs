@@ -8,22 +8,33 @@ use crate::planner::query;
 use crate::planner::scans::provider::EntresolTable;
 use crate::schema_names::{CATALOG, KEYED_SCHEMA};
 use crate::session::core::SessionCore;
-use crate::session::materialized::{MaintainedView, MaintenanceRequest, held_by, query_view};
+use crate::session::materialized::{
+    MaintainedView, MaintenanceRequest, MaintenanceWork, held_by, query_view,
+};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, ScalarValue, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility, lit};
 use datafusion::sql::sqlparser::ast::Ident;
+use entresol_memory::Durability;
 use entresol_tables::{Row, Table, Value, rows_to_batch};
 use entresol_transactions::Transaction;
+use futures::FutureExt;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 /// Parts of a view's keys that have guards of their own.
 const GUARDS: u64 = 64;
+/// Guard of a view that says that it was filled.
+const FILLED: u64 = GUARDS;
+/// Attempts to fill a view, and the wait between them.
+const ATTEMPTS_MAX: u32 = 64;
+const ATTEMPT_WAIT: Duration = Duration::from_millis(2);
 /// Values of a column from which on the whole view is computed.
 const VALUES_MAX: usize = 2000;
 
@@ -41,9 +52,27 @@ pub(crate) async fn start(session: SessionCore) -> Result<()> {
         session.catalog.tables().into_iter().filter(|table| held_by(table).is_some()).collect();
     // A view is created behind those that it reads.
     stored.sort_by_key(|table| table.state().id());
+    let guards = session.catalog.table(GUARDS_TABLE).ok();
     for table in stored {
         match planned(&session, table.name()).await {
-            Ok(view) => watch(&session, view)?,
+            Ok(view) => {
+                // One that was not finished, or whose tables are empty again.
+                let is_filled = match &guards {
+                    Some(guards) => {
+                        let mark = guard_row(table.name(), FILLED);
+                        guards.get(&*session.catalog.begin()?, &guards.key_of(&mark))?.is_some()
+                    }
+                    None => false,
+                };
+                let is_volatile = |(read, _): &(String, _)| {
+                    session.catalog.table(read).is_ok_and(|read| read.state().is_volatile())
+                };
+                let reads_volatile = view.tables.iter().any(is_volatile);
+                watch(&session, view)?;
+                if !is_filled || reads_volatile {
+                    fill(&session, table.name()).await?;
+                }
+            }
             Err(error) => {
                 tracing::error!(view = table.name(), %error, "a materialized view is not maintained");
             }
@@ -67,9 +96,17 @@ fn serve(
     runtime: &tokio::runtime::Runtime,
 ) {
     for request in requests {
-        let maintained = runtime.block_on(maintain(session, &request.transaction));
+        let work = async {
+            match &request.work {
+                MaintenanceWork::Maintain(transaction) => maintain(session, transaction).await,
+                MaintenanceWork::Fill(name) => fill(session, name).await,
+            }
+        };
+        let done = runtime.block_on(AssertUnwindSafe(work).catch_unwind());
+        let panicked = || Error::Internal("the maintenance of a materialized view panicked".to_owned());
+        let done = done.unwrap_or_else(|_| Err(panicked()));
         // A caller that is gone needs no answer.
-        let _ = request.reply.send(maintained);
+        let _ = request.reply.send(done);
     }
 }
 
@@ -130,6 +167,10 @@ async fn computed(session: &SessionCore, name: &str) -> Result<DataFrame> {
 async fn maintain(session: &SessionCore, transaction: &Arc<Transaction>) -> Result<()> {
     let _bound = session.bind(transaction);
     for view in session.options.materialized.all() {
+        if session.catalog.table(&view.name).is_err() {
+            // It is being dropped.
+            continue;
+        }
         let mut affected: Option<Affected> = None;
         let has_guards = has_guards(&view);
         for (name, columns) in &view.tables {
@@ -212,9 +253,9 @@ fn guard(
     write_guards(session, transaction, &view.name, guards)
 }
 
-/// Writes all guards of a view.
-pub(crate) fn guard_all(session: &SessionCore, transaction: &Transaction, name: &str) -> Result<()> {
-    write_guards(session, transaction, name, (0..GUARDS).collect())
+/// Row of a guard.
+fn guard_row(name: &str, guard: u64) -> Row {
+    vec![Value::from(name), Value::BigInt(guard as i64)]
 }
 
 fn write_guards(
@@ -224,20 +265,36 @@ fn write_guards(
     guards: BTreeSet<u64>,
 ) -> Result<()> {
     let table = session.catalog.table(GUARDS_TABLE)?;
-    let rows: Vec<Row> =
-        guards.into_iter().map(|guard| vec![Value::from(name), Value::BigInt(guard as i64)]).collect();
+    let rows: Vec<Row> = guards.into_iter().map(|guard| guard_row(name, guard)).collect();
     Ok(table.upsert_many(transaction, &rows)?)
 }
 
-/// Computes all rows of a view anew, and stores the difference.
-pub(crate) async fn refresh(
-    session: &SessionCore,
-    transaction: &Arc<Transaction>,
-    name: &str,
-) -> Result<u64> {
-    let _bound = session.bind(transaction);
-    guard_all(session, transaction, name)?;
-    replace(session, transaction, name, Affected::All).await
+/// Stores the rows of a view that its query gives now, in a transaction with all of its guards. Others that
+/// maintain it come before or behind on this thread; one that has, and commits meanwhile, may win.
+async fn fill(session: &SessionCore, name: &str) -> Result<()> {
+    for attempt in 1.. {
+        let transaction = session.catalog.begin()?;
+        let stored = {
+            let _bound = session.bind(&transaction);
+            write_guards(session, &transaction, name, (0..GUARDS).chain([FILLED]).collect())?;
+            replace(session, &transaction, name, Affected::All).await
+        };
+        // Views over it are maintained here, too: its commit must not wait for this thread.
+        let maintained = match stored {
+            Ok(_) => maintain(session, &transaction).await,
+            Err(error) => Err(error),
+        };
+        let committed =
+            maintained.and_then(|()| Ok(transaction.commit_maintained(Durability::Sync).map(drop)?));
+        match committed {
+            Err(error) if error.is_conflict() && attempt < ATTEMPTS_MAX => {
+                tracing::debug!(view = name, %error, attempt, "a materialized view is computed again");
+                std::thread::sleep(ATTEMPT_WAIT);
+            }
+            committed => return committed,
+        }
+    }
+    Ok(())
 }
 
 /// Replaces the affected rows of a view by those that its query gives. Returns the number of rows that were

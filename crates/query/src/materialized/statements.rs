@@ -4,15 +4,17 @@
 //! leaves a view without a table, or a table that the next open completes when it is refreshed.
 
 use super::GUARDS_TABLE;
-use super::maintenance::{planned, refresh, watch};
+use super::maintenance::{planned, watch};
 use crate::ddl::{table_definition, views};
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
 use crate::parser::own::materialized::MaterializedStatement;
 use crate::planner::query;
-use crate::session::commit::{blocking, commit};
+use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
-use crate::session::materialized::{MaintainedView, held_by, owner_of, query_view};
+use crate::session::materialized::{
+    GUARDS_OWNER, MaintainedView, MaintenanceWork, held_by, owner_of, query_view,
+};
 use crate::session::result::StatementResult;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, Ident, ObjectName};
 use entresol_memory::Durability;
@@ -21,11 +23,6 @@ use entresol_tables::{
     TableOptions, Value,
 };
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Attempts to store the rows of a view beside writers of what it reads, and the wait between them.
-const ATTEMPTS_MAX: u32 = 64;
-const ATTEMPT_WAIT: Duration = Duration::from_millis(5);
 
 /// Runs a statement of this module.
 pub(crate) async fn run(session: &SessionCore, statement: &MaterializedStatement) -> Result<StatementResult> {
@@ -150,30 +147,20 @@ fn guards(catalog: &Catalog) -> entresol_tables::Result<()> {
         Column::new("guard", DataType::BigInt).not_null(),
     ];
     let schema = Schema::new(columns, &["view", "guard"])?;
-    let owner = Some("the materialized views".to_owned());
-    let definition = TableDefinition { owner, ..TableDefinition::plain(schema) };
+    let owner = Some(GUARDS_OWNER.to_owned());
+    let definition = TableDefinition { owner: owner.clone(), ..TableDefinition::plain(schema) };
     let options = TableOptions { if_not_exists: true, ..TableOptions::default() };
-    catalog.create_table_as(GUARDS_TABLE, definition, options).map(drop)
+    let table = catalog.create_table_as(GUARDS_TABLE, definition, options)?;
+    if table.definition().owner == owner {
+        return Ok(());
+    }
+    Err(entresol_tables::Error::RelationExists { name: GUARDS_TABLE.to_owned() })
 }
 
-/// Stores the rows of a view that its query gives now.
+/// Lets the maintaining thread store the rows of a view that its query gives now.
 async fn fill(session: &SessionCore, name: &str) -> Result<()> {
-    for attempt in 1.. {
-        let transaction = session.catalog.begin()?;
-        session.attend(&transaction);
-        let stored = match refresh(session, &transaction, name).await {
-            Ok(_) => commit(&transaction, Durability::Sync, &session.running).await,
-            Err(error) => Err(error),
-        };
-        match stored {
-            Err(error) if error.is_conflict() && attempt < ATTEMPTS_MAX => {
-                tracing::debug!(view = name, %error, attempt, "a materialized view is computed again");
-                tokio::time::sleep(ATTEMPT_WAIT).await;
-            }
-            stored => return stored.map(drop),
-        }
-    }
-    Ok(())
+    let (views, name) = (session.options.materialized.clone(), name.to_owned());
+    blocking(move || views.ask(MaintenanceWork::Fill(name), || Ok(()))).await?
 }
 
 async fn drop_view(session: &SessionCore, name: &str, if_exists: bool) -> Result<()> {
@@ -185,8 +172,9 @@ async fn drop_view(session: &SessionCore, name: &str, if_exists: bool) -> Result
         let message = format!("topology {user} uses materialized view {name}: DROP TOPOLOGY {user} first");
         return Err(Error::coded("2BP01", message));
     }
-    let dependents = session.catalog.dependent_views(RelationKind::Table, name);
-    if let Some(view) = dependents.first() {
+    let of_query = session.catalog.dependent_views(RelationKind::View, &query_view(name));
+    let of_table = session.catalog.dependent_views(RelationKind::Table, name);
+    if let Some(view) = of_table.iter().chain(&of_query).next() {
         return Err(Error::coded("2BP01", format!("view {view} depends on materialized view {name}")));
     }
     remove(session, name).await
@@ -194,14 +182,15 @@ async fn drop_view(session: &SessionCore, name: &str, if_exists: bool) -> Result
 
 /// Removes the table, the query and the guards of a view, those of them that there are.
 async fn remove(session: &SessionCore, name: &str) -> Result<()> {
-    session.options.materialized.remove(name);
-    let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
+    let (views, name) = (session.options.materialized.clone(), name.to_owned());
+    let catalog = Arc::clone(&session.catalog);
     blocking(move || {
         let query = query_view(&name);
         let relations = [(RelationKind::Table, name.as_str()), (RelationKind::View, query.as_str())];
         let there: Vec<_> =
             relations.into_iter().filter(|(kind, name)| catalog.relation_kind(name) == Some(*kind)).collect();
         catalog.drop_relations(&there, false)?;
+        views.remove(&name);
         let Ok(guards) = catalog.table(GUARDS_TABLE) else { return Ok(()) };
         let transaction = catalog.begin()?;
         let rows = guards.scan(ScanRange::prefix(&[Value::from(name.as_str())])).rows(&transaction)?;

@@ -13,7 +13,9 @@ const TURN_MAX: Duration = Duration::from_millis(10);
 
 /// Returns true if the commit of a transaction that wrote waits for the disk.
 pub(crate) fn commit_waits(transaction: &Transaction, durability: Durability) -> bool {
-    durability == Durability::Sync && transaction.context().pool().domain() == DomainKind::Journal
+    let syncs =
+        durability == Durability::Sync && transaction.context().pool().domain() == DomainKind::Journal;
+    syncs || transaction.has_watched_writes()
 }
 
 /// Commits the writes of a statement that began then. It yields once before, so that it can be cancelled.

@@ -7,11 +7,15 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Suffix of the view with the query.
 const QUERY_SUFFIX: &str = "_query";
 /// Prefix of the owner of the tables.
 const OWNER_PREFIX: &str = "materialized view ";
+
+/// Owner of the table of the guards.
+pub(crate) const GUARDS_OWNER: &str = "the materialized views";
 
 /// Name of the view with the query of a materialized view.
 pub(crate) fn query_view(name: &str) -> String {
@@ -26,6 +30,19 @@ pub(crate) fn owner_of(name: &str) -> String {
 /// Name of the materialized view that a table holds.
 pub(crate) fn held_by(table: &Table) -> Option<&str> {
     table.definition().owner.as_deref()?.strip_prefix(OWNER_PREFIX)
+}
+
+/// Refuses to change or drop the table of a materialized view, and that of the guards.
+pub(crate) fn check_ordinary(table: &Table) -> Result<()> {
+    if let Some(view) = held_by(table) {
+        let message = format!("{view} is a materialized view: use DROP MATERIALIZED VIEW {view}");
+        return Err(Error::coded("42809", message));
+    }
+    if table.definition().owner.as_deref() == Some(GUARDS_OWNER) {
+        let message = format!("table {} belongs to {GUARDS_OWNER}", table.name());
+        return Err(Error::coded("42501", message));
+    }
+    Ok(())
 }
 
 /// Name of the materialized view whose query a view has.
@@ -58,11 +75,22 @@ pub(crate) struct MaintainedView {
     pub(crate) tables: Vec<(String, Vec<(usize, String)>)>,
 }
 
-/// Transaction that waits until what depends on its writes is maintained in it.
+/// Work of the thread that maintains the views.
+pub(crate) enum MaintenanceWork {
+    /// Maintain what depends on the writes of a transaction, in it.
+    Maintain(Arc<Transaction>),
+    /// Compute a view anew, in a transaction of its own.
+    Fill(String),
+}
+
+/// Work, and where its result is waited for.
 pub(crate) struct MaintenanceRequest {
-    pub(crate) transaction: Arc<Transaction>,
+    pub(crate) work: MaintenanceWork,
     pub(crate) reply: mpsc::SyncSender<Result<()>>,
 }
+
+/// Wait for the result of work until cancellation is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Materialized views of a database. Clones are the same.
 #[derive(Clone, Default)]
@@ -107,6 +135,25 @@ impl MaterializedViews {
         *self.thread.lock() = Some(thread);
     }
 
+    /// Lets the thread do some work, and waits for that while `check` lets it.
+    pub(crate) fn ask(&self, work: MaintenanceWork, check: impl Fn() -> Result<()>) -> Result<()> {
+        let (reply, result) = mpsc::sync_channel(1);
+        let request = MaintenanceRequest { work, reply };
+        let sent = self.requests.lock().as_ref().is_some_and(|requests| requests.send(request).is_ok());
+        if !sent {
+            return Err(Error::coded("57P01", "the database is being closed"));
+        }
+        loop {
+            match result.recv_timeout(LOOK_EVERY) {
+                Ok(done) => return done,
+                Err(mpsc::RecvTimeoutError::Timeout) => check()?,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(Error::Internal("materialized views are not maintained".to_owned()));
+                }
+            }
+        }
+    }
+
     /// Returns true if there is a thread that maintains them.
     pub(crate) fn is_served(&self) -> bool {
         self.requests.lock().is_some()
@@ -127,19 +174,13 @@ impl BeforeCommit for MaterializedViews {
         &self,
         transaction: &Arc<Transaction>,
     ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let (reply, result) = mpsc::sync_channel(1);
-        let request = MaintenanceRequest { transaction: Arc::clone(transaction), reply };
-        let sent = self.requests.lock().as_ref().is_some_and(|requests| requests.send(request).is_ok());
-        if !sent {
-            return Err(Box::new(Error::Internal("the database is being closed".to_owned())));
-        }
-        match result.recv() {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(
-                Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)),
-            )) => Err(Box::new(error)),
-            Ok(Err(error)) => Err(Box::new(error)),
-            Err(_) => Err(Box::new(Error::Internal("materialized views are not maintained".to_owned()))),
+        let work = MaintenanceWork::Maintain(Arc::clone(transaction));
+        match self.ask(work, || Ok(transaction.check_running()?)) {
+            Ok(()) => Ok(()),
+            Err(Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error))) => {
+                Err(Box::new(error))
+            }
+            Err(error) => Err(Box::new(error)),
         }
     }
 }

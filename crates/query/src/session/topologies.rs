@@ -1,5 +1,6 @@
 //! The topologies of a database while it is open: those that run, and what became of the others.
 
+use crate::session::materialized::MaintainedView;
 use entresol_streams::{Progress, ProgressSnapshot, Running, Topology};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -166,9 +167,15 @@ impl Topologies {
         entries.iter().find(|(_, entry)| uses(entry)).map(|(name, _)| name.clone())
     }
 
-    /// Path by which changes would come back to the topology that made them, as names of tables and
-    /// topologies in turns; none if a new one closes no cycle.
-    pub(crate) fn cycle(&self, new: &str, relations: &UsedRelations) -> Option<Vec<String>> {
+    /// Path by which changes would come back to the topology that made them, as names of tables, views and
+    /// topologies; none if a new one closes no cycle.
+    /// Materialized views change with the tables that they read.
+    pub(crate) fn cycle(
+        &self,
+        new: &str,
+        relations: &UsedRelations,
+        views: &[MaintainedView],
+    ) -> Option<Vec<String>> {
         let entries = self.entries.lock();
         let mut open: Vec<Vec<String>> =
             relations.written.iter().map(|table| vec![new.to_owned(), table.clone()]).collect();
@@ -182,6 +189,9 @@ impl Topologies {
                 continue;
             }
             seen.push(table.clone());
+            for view in views.iter().filter(|view| view.tables.iter().any(|(read, _)| read == table)) {
+                open.push([&path[..], std::slice::from_ref(&view.name)].concat());
+            }
             for (name, entry) in entries.iter().filter(|(name, _)| *name != new) {
                 if entry.relations.changes.contains(table) {
                     let behind = entry.relations.written.iter();

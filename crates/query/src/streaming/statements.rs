@@ -104,7 +104,8 @@ async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> 
     }
     let planned = steps::plan(session, create).await?;
     let relations = relations_of(&planned);
-    if let Some(cycle) = session.options.topologies.cycle(&create.name, &relations) {
+    let views = session.options.materialized.all();
+    if let Some(cycle) = session.options.topologies.cycle(&create.name, &relations, &views) {
         let message =
             format!("topology \"{}\" would read what it causes: {}", create.name, cycle.join(" → "));
         return Err(Error::coded("42P17", message));

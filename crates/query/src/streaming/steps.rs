@@ -88,11 +88,27 @@ struct StepText {
 /// Plans the steps of a topology.
 pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Result<PlannedTopology> {
     let mut planner = Planner::new(session)?;
+    planner.written = create.steps.iter().filter_map(|tokens| written_table(tokens)).collect();
     let mut steps = Vec::with_capacity(create.steps.len());
     for tokens in &create.steps {
         steps.push(planner.step(tokens.clone()).await?);
     }
     Ok(PlannedTopology { state: planner.context.state(), sources: planner.sources, steps })
+}
+
+/// Table that a step writes: the name behind INSERT INTO or MERGE INTO.
+fn written_table(tokens: &[TokenWithSpan]) -> Option<String> {
+    let [verb, into, rest @ ..] = tokens else { return None };
+    let writes =
+        ["insert", "merge"].iter().any(|word| is_word(&verb.token, word)) && is_word(&into.token, "into");
+    let [first, second, third, ..] = rest else { return None };
+    let name = if second.token == Token::Period { third } else { first };
+    match &name.token {
+        Token::Word(word) if !writes || word.value.is_empty() => None,
+        Token::Word(word) if word.quote_style.is_some() => Some(word.value.clone()),
+        Token::Word(word) => Some(word.value.to_lowercase()),
+        _ => None,
+    }
 }
 
 struct Planner<'s> {
@@ -104,7 +120,7 @@ struct Planner<'s> {
     streams: BTreeMap<String, Vec<Column>>,
     /// Relations of the changes that the current step reads.
     changed: Vec<ChangedRows>,
-    /// Tables that the steps so far write.
+    /// Tables that the steps write.
     written: Vec<String>,
 }
 
@@ -164,12 +180,12 @@ impl Planner<'_> {
             return Err(error);
         }
         for (relation, reference) in &references {
-            self.register(relation, reference)?;
+            self.register(relation, reference, condition.is_some())?;
         }
         let (query, target) = match (tree, stream) {
             (Statement::Query(query), Some(name)) => (query.clone(), Target::Stream(name)),
             (Statement::Query(query), None) if let Some(text) = condition => {
-                check_condition(&references, &self.written)?;
+                check_condition(&references)?;
                 (query.clone(), Target::Abort { text, changed: self.changed.clone() })
             }
             (Statement::Insert(insert), None) => {
@@ -199,15 +215,6 @@ impl Planner<'_> {
         ]);
         let plan = rules.optimize(plan, &state, |_, _| {})?;
         self.check_target(&target, &plan)?;
-        if let Target::Insert { table, .. } = &target {
-            if self.sources.contains_key(&changes_source(table.name())) {
-                return Err(Error::unsupported(format!(
-                    "CHANGES({0}) before the step that writes {0}: read them behind it",
-                    table.name()
-                )));
-            }
-            self.written.push(table.name().to_owned());
-        }
         if let Target::Stream(name) = &target {
             self.streams.insert(name.clone(), columns_of(name, &plan)?);
         }
@@ -232,7 +239,7 @@ impl Planner<'_> {
     }
 
     /// Adds an empty table with the columns of a relation, for DataFusion to plan with.
-    fn register(&mut self, relation: &str, reference: &Reference) -> Result<()> {
+    fn register(&mut self, relation: &str, reference: &Reference, is_condition: bool) -> Result<()> {
         let columns = match reference {
             Reference::Named(name) => self.columns(name)?,
             Reference::Tumble { of, time, .. } => {
@@ -250,7 +257,7 @@ impl Planner<'_> {
                 }
                 columns
             }
-            Reference::Changes { table, .. } if !self.written.contains(table) => {
+            Reference::Changes { table, .. } if !is_condition && !self.written.contains(table) => {
                 let definition =
                     SourceDefinition::changes(&self.session.catalog, &self.session.catalog.table(table)?)?;
                 let columns = definition.columns.clone();
@@ -467,17 +474,8 @@ fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
 }
 
 /// Checks that a condition reads the changes of tables, and no stream.
-fn check_condition(references: &BTreeMap<String, Reference>, written: &[String]) -> Result<()> {
+fn check_condition(references: &BTreeMap<String, Reference>) -> Result<()> {
     let is_changes = |reference: &Reference| matches!(reference, Reference::Changes { .. });
-    for reference in references.values() {
-        if let Reference::Changes { table, .. } = reference
-            && !written.contains(table)
-        {
-            return Err(Error::unsupported(format!(
-                "ABORT WHEN of CHANGES({table}), which no step before it writes"
-            )));
-        }
-    }
     if references.is_empty() || !references.values().all(is_changes) {
         return Err(Error::unsupported("ABORT WHEN of anything but CHANGES(table), and tables beside it"));
     }

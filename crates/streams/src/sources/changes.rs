@@ -69,6 +69,10 @@ impl Source for ChangesSource {
 
     fn open(&mut self, from: Option<Position>) -> Result<()> {
         self.position = match from {
+            // What a table in volatile memory had is gone with its log.
+            Some(position) if self.table.state().is_volatile() => {
+                as_log_position(position).max(self.table.changes_begin(&*self.catalog.begin()?)?)
+            }
             Some(position) => as_log_position(position),
             None => self.table.changes_begin(&*self.catalog.begin()?)?,
         };
@@ -88,13 +92,29 @@ impl Source for ChangesSource {
             self.up_to = self.up_to.max(context.visible_up_to());
         }
         let transaction = self.catalog.begin()?;
-        let (mut builder, mut positions) = (ChangeBatchBuilder::new(&table, "UTC"), Vec::new());
-        self.position =
-            table.logged_changes(&transaction, self.position, self.up_to, |change, position| {
+        let (mut builder, mut positions) = (ChangeBatchBuilder::new(&table, "UTC"), Vec::<Position>::new());
+        let mut is_full = false;
+        let reached = table.logged_changes(&transaction, self.position, self.up_to, |change, position| {
+            // A position behind all of a commit stays valid when the commit leaves the log.
+            if let Some(last) = positions.last_mut()
+                && last.offset != change.cts
+            {
+                last.line = ALL;
+            }
+            is_full = positions.len() == tuples_max;
+            if !is_full {
                 builder.push(&change);
                 positions.push(as_position(position));
-                positions.len() < tuples_max
-            })?;
+            }
+            !is_full
+        })?;
+        if let (false, Some(last)) = (is_full, positions.last_mut()) {
+            last.line = ALL;
+        }
+        self.position = match positions.last() {
+            Some(last) if is_full => as_log_position(*last),
+            _ => reached,
+        };
         if positions.is_empty() {
             return Ok(Next::Idle);
         }

@@ -15,6 +15,7 @@ impl Catalog {
     /// Makes a table log its changes from now on, for at least the retention; or changes the retention; or
     /// (`None`) makes it log none, and forget those that it has logged. Durable when this returns.
     pub fn set_changes(&self, table: &str, retention: Option<Retention>) -> Result<()> {
+        let _changing = self.changing_logs.lock();
         let old = self.table(table)?;
         let log = match old.change_log() {
             Ok(log) => log,

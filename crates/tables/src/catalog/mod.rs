@@ -94,6 +94,8 @@ pub struct Catalog {
     relations: Relations,
     /// Lock of changes of the catalog.
     changing: Mutex<()>,
+    /// Lock of changes of change logs, which have several steps.
+    changing_logs: Mutex<()>,
     /// Number of changes.
     version: AtomicU64,
 }
@@ -122,6 +124,7 @@ impl Catalog {
             damaged: RwLock::new(damaged),
             relations,
             changing: Mutex::new(()),
+            changing_logs: Mutex::new(()),
             version: AtomicU64::new(0),
         }))
     }

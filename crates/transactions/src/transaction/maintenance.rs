@@ -43,7 +43,11 @@ impl Transaction {
         work.before_commit(&this).map_err(Error::from_maintenance)
     }
 
-    fn has_watched_writes(&self) -> bool {
+    /// Returns true if its commit has work to do first, which may take long.
+    pub fn has_watched_writes(&self) -> bool {
+        if !self.has_writes.load(std::sync::atomic::Ordering::Acquire) {
+            return false;
+        }
         let watched = |writes: &WriteSet| {
             writes.states.values().any(|writes| writes.state.is_watched() && !writes.keys.is_empty())
         };

@@ -615,6 +615,11 @@ impl Transaction {
             self.abort();
             return Err(error);
         }
+        self.commit_maintained(durability)
+    }
+
+    /// Same as [`Transaction::commit`], by a caller that has done the work before it.
+    pub fn commit_maintained(&self, durability: Durability) -> Result<Commit> {
         let mut pending = self.pending.write();
         self.check_open()?;
         if let Err(error) = self.check_not_superseded() {

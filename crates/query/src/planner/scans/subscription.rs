@@ -178,8 +178,11 @@ impl Feed {
             is_behind: false,
         };
         feed.look();
-        if feed.source.subscription.after.is_none() {
-            feed.take_snapshot()?;
+        match feed.source.subscription.after {
+            None => feed.take_snapshot()?,
+            // No progress is behind it.
+            Some(after) if after > feed.up_to => feed.progress.0 = after,
+            Some(_) => {}
         }
         Ok(feed)
     }
