@@ -11,6 +11,7 @@ use crate::session::core::SessionCore;
 use crate::session::materialized::{
     MaintainedView, MaintenanceRequest, MaintenanceWork, held_by, query_view,
 };
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, ScalarValue, TableReference};
 use datafusion::dataframe::DataFrame;
@@ -52,30 +53,9 @@ pub(crate) async fn start(session: SessionCore) -> Result<()> {
         session.catalog.tables().into_iter().filter(|table| held_by(table).is_some()).collect();
     // A view is created behind those that it reads.
     stored.sort_by_key(|table| table.state().id());
-    let guards = session.catalog.table(GUARDS_TABLE).ok();
     for table in stored {
-        match planned(&session, table.name()).await {
-            Ok(view) => {
-                // One that was not finished, or whose tables are empty again.
-                let is_filled = match &guards {
-                    Some(guards) => {
-                        let mark = guard_row(table.name(), FILLED);
-                        guards.get(&*session.catalog.begin()?, &guards.key_of(&mark))?.is_some()
-                    }
-                    None => false,
-                };
-                let is_volatile = |(read, _): &(String, _)| {
-                    session.catalog.table(read).is_ok_and(|read| read.state().is_volatile())
-                };
-                let reads_volatile = view.tables.iter().any(is_volatile);
-                watch(&session, view)?;
-                if !is_filled || reads_volatile {
-                    fill(&session, table.name()).await?;
-                }
-            }
-            Err(error) => {
-                tracing::error!(view = table.name(), %error, "a materialized view is not maintained");
-            }
+        if let Err(error) = resume(&session, table.name()).await {
+            tracing::error!(view = table.name(), %error, "a materialized view is not maintained");
         }
     }
     let (sender, requests) = mpsc::channel();
@@ -88,6 +68,23 @@ pub(crate) async fn start(session: SessionCore) -> Result<()> {
     views.serve(sender, thread);
     context.set_before_commit(Arc::new(views));
     Ok(())
+}
+
+/// Maintains a view from now on; fills it if it was not filled, or reads tables that are empty again.
+async fn resume(session: &SessionCore, name: &str) -> Result<()> {
+    let (view, _) = planned(session, name).await?;
+    let is_filled = match session.catalog.table(GUARDS_TABLE) {
+        Ok(guards) => {
+            let mark = guard_row(name, FILLED);
+            guards.get(&*session.catalog.begin()?, &guards.key_of(&mark))?.is_some()
+        }
+        Err(_) => false,
+    };
+    let is_volatile =
+        |(read, _): &(String, _)| session.catalog.table(read).is_ok_and(|read| read.state().is_volatile());
+    let reads_volatile = view.tables.iter().any(is_volatile);
+    watch(session, view)?;
+    if is_filled && !reads_volatile { Ok(()) } else { fill(session, name).await }
 }
 
 fn serve(
@@ -113,20 +110,21 @@ fn serve(
 /// Makes writers of the tables of a view maintain it from now on.
 pub(crate) fn watch(session: &SessionCore, view: MaintainedView) -> Result<()> {
     for (table, _) in &view.tables {
-        session.catalog.table(table)?.state().watch(true);
+        session.catalog.context().watch(session.catalog.table(table)?.state());
     }
     session.options.materialized.add(view);
     Ok(())
 }
 
-/// Plans the query of a view: the tables that it reads, and its columns that are theirs.
-pub(crate) async fn planned(session: &SessionCore, name: &str) -> Result<MaintainedView> {
+/// Plans the query of a view: the tables that it reads, its columns that are theirs, and all of its columns.
+pub(crate) async fn planned(session: &SessionCore, name: &str) -> Result<(MaintainedView, SchemaRef)> {
     let transaction = session.catalog.begin()?;
     let _bound = session.bind(&transaction);
     let frame = computed(session, name).await?;
     check(frame.logical_plan())?;
     let tables = key_columns(frame.logical_plan())?.into_iter().collect();
-    Ok(MaintainedView { name: name.to_owned(), tables })
+    let schema = Arc::new(frame.schema().as_arrow().clone());
+    Ok((MaintainedView { name: name.to_owned(), tables }, schema))
 }
 
 /// Refuses queries whose rows depend on more than tables.

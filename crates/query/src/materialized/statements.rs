@@ -9,13 +9,13 @@ use crate::ddl::{table_definition, views};
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
 use crate::parser::own::materialized::MaterializedStatement;
-use crate::planner::query;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized::{
     GUARDS_OWNER, MaintainedView, MaintenanceWork, held_by, owner_of, query_view,
 };
 use crate::session::result::StatementResult;
+use datafusion::arrow::datatypes::Schema as ArrowSchema;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, Ident, ObjectName};
 use entresol_memory::Durability;
 use entresol_tables::{
@@ -86,8 +86,8 @@ async fn create(session: &SessionCore, create: &CreateView) -> Result<()> {
 
 /// Makes the table of a view whose query there is, and fills it.
 async fn with_rows(session: &SessionCore, name: &str) -> Result<()> {
-    let view = planned(session, name).await?;
-    let definition = definition(session, &view).await?;
+    let (view, schema) = planned(session, name).await?;
+    let definition = definition(&view, &schema)?;
     let (catalog, of) = (Arc::clone(&session.catalog), name.to_owned());
     blocking(move || {
         guards(&catalog)?;
@@ -110,14 +110,8 @@ async fn with_rows(session: &SessionCore, name: &str) -> Result<()> {
 }
 
 /// Definition of the table of a view: with an index on the columns by which rows are found.
-async fn definition(session: &SessionCore, view: &MaintainedView) -> Result<TableDefinition> {
-    let transaction = session.catalog.begin()?;
-    let _bound = session.bind(&transaction);
-    let quoted = Ident::with_quote('"', query_view(&view.name));
-    let statement = crate::parser::statement::query_of(&format!("SELECT * FROM {quoted}"))?;
-    let frame = query::plan_query(session, statement).await?;
-    let schema = table_definition::derived_schema(frame.schema().as_arrow())?;
-    let mut definition = TableDefinition::plain(schema);
+fn definition(view: &MaintainedView, schema: &ArrowSchema) -> Result<TableDefinition> {
+    let mut definition = TableDefinition::plain(table_definition::derived_schema(schema)?);
     definition.owner = Some(owner_of(&view.name));
     let mut indexed: Vec<Vec<usize>> = Vec::new();
     for (_, columns) in &view.tables {

@@ -1,6 +1,6 @@
 //! ABORT WHEN: a condition on what a transaction has written, asked at the commit punctuation.
 //!
-//! It is asked after all operators that write the tables of which it reads the changes, also those behind a
+//! The condition is asked after all operators that write tables whose changes it reads, also those behind a
 //! TO_STREAM. If it holds, the transaction is aborted, as by a tuple that cannot be processed.
 
 use crate::element::Batch;

@@ -91,7 +91,9 @@ fn run(
             Ok(ChangeLog::open(context.create_state(group, ChangeLog::KEY_WIDTH)?, None))
         };
         let logs = [log(group)?, log(other)?];
-        states.iter().zip(&logs).for_each(|(state, log)| context.resume_change_log(state, log));
+        // One from the beginning, one as if it were added later.
+        context.resume_change_log(&states[0], &logs[0]);
+        context.log_changes(&states[1], Some(Arc::clone(&logs[1])))?;
         Ok((states, logs))
     })?;
     let random = Env::simulated(seed);

@@ -11,6 +11,7 @@ use crate::transaction::write_set::WriteSet;
 use crate::{Error, Result};
 use parking_lot::RwLock;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Work before a commit; see the [module](self).
 pub trait BeforeCommit: Send + Sync {
@@ -23,12 +24,25 @@ pub trait BeforeCommit: Send + Sync {
 
 /// Work of a context.
 #[derive(Default)]
-pub(crate) struct Maintenance(RwLock<Option<Arc<dyn BeforeCommit>>>);
+pub(crate) struct Maintenance {
+    work: RwLock<Option<Arc<dyn BeforeCommit>>>,
+    /// Set once a state is watched.
+    has_watched: AtomicBool,
+}
 
 impl StateContext {
-    /// Sets the work before commits that wrote watched states ([`State::watch`]).
+    /// Sets the work before commits that wrote watched states ([`StateContext::watch`]).
     pub fn set_before_commit(&self, work: Arc<dyn BeforeCommit>) {
-        *self.maintenance.0.write() = Some(work);
+        *self.maintenance.work.write() = Some(work);
+    }
+}
+
+impl StateContext {
+    /// Makes transactions that write the state do the work of the context before they commit. Those that have
+    /// passed that point are not stopped: see [`StateContext::cut_off_writers`].
+    pub fn watch(&self, state: &State) {
+        state.watched.store(true, Ordering::Release);
+        self.maintenance.has_watched.store(true, Ordering::Release);
     }
 }
 
@@ -38,14 +52,14 @@ impl Transaction {
         if !self.has_watched_writes() {
             return Ok(());
         }
-        let work = self.context().maintenance.0.read().clone();
+        let work = self.context().maintenance.work.read().clone();
         let (Some(work), Some(this)) = (work, self.this.upgrade()) else { return Ok(()) };
         work.before_commit(&this).map_err(Error::from_maintenance)
     }
 
     /// Returns true if its commit has work to do first, which may take long.
     pub fn has_watched_writes(&self) -> bool {
-        if !self.has_writes.load(std::sync::atomic::Ordering::Acquire) {
+        if !self.context().maintenance.has_watched.load(Ordering::Acquire) {
             return false;
         }
         let watched = |writes: &WriteSet| {
@@ -56,14 +70,8 @@ impl Transaction {
 }
 
 impl State {
-    /// Makes transactions that write the state do the work of their context before they commit, or not any
-    /// more. The caller lets no commit of the state be in flight that must not miss it.
-    pub fn watch(&self, is_watched: bool) {
-        self.watched.store(is_watched, std::sync::atomic::Ordering::Release);
-    }
-
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
-        self.watched.load(std::sync::atomic::Ordering::Acquire)
+        self.watched.load(Ordering::Acquire)
     }
 }

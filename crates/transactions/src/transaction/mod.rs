@@ -384,22 +384,7 @@ impl Transaction {
             self.check_readable(state)?;
             return Ok(own.map(|value| f(&value)));
         }
-        if !state.protocol().reads_snapshots() {
-            return Ok(self.read_newest(state, key, &mut value)?.then(|| f(&value)));
-        }
-        self.note_key(state, key)?;
-        let found = {
-            let _guard = state.pool().pin();
-            self.check_readable(state)?;
-            let Some(offset) = state.index.get(key)? else { return Ok(None) };
-            interleave::point();
-            state.copy_visible(key, offset, self.snapshot, &mut value)
-        };
-        self.check_still_open()?;
-        if found == LookupOutcome::Damaged {
-            return Err(state.damaged(&state.normalise(key)?, "a damaged MVCC object"));
-        }
-        Ok((found == LookupOutcome::Value).then(|| f(&value)))
+        self.read_committed(state, key, value, f)
     }
 
     /// Reads a key as it was before this transaction's own writes.
@@ -410,7 +395,18 @@ impl Transaction {
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
         state.check_key(key)?;
-        let mut value = ValueBuffer::new();
+        self.read_committed(state, key, ValueBuffer::new(), f)
+    }
+
+    /// Reads what others have committed under a key.
+    #[inline]
+    fn read_committed<R>(
+        &self,
+        state: &Arc<State>,
+        key: &[u8],
+        mut value: ValueBuffer,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
         if !state.protocol().reads_snapshots() {
             return Ok(self.read_newest(state, key, &mut value)?.then(|| f(&value)));
         }
@@ -419,6 +415,7 @@ impl Transaction {
             let _guard = state.pool().pin();
             self.check_readable(state)?;
             let Some(offset) = state.index.get(key)? else { return Ok(None) };
+            interleave::point();
             state.copy_visible(key, offset, self.snapshot, &mut value)
         };
         self.check_still_open()?;
