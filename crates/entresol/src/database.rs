@@ -18,7 +18,7 @@ use entresol_query::{
     MaterializedViews, STACK_BYTES, SessionOptions, Sessions, Topologies, query_memory, statement_memory,
 };
 use entresol_streams::{Topology, TopologyBuilder};
-use entresol_tables::{Catalog, CheckReport};
+use entresol_tables::{Catalog, CheckReport, Merger};
 use entresol_transactions::{
     BlockingExecutor, Reclaimer, RecoveryReport, StateContext, Tier, Timestamp, Transaction,
 };
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     catalog: Arc<Catalog>,
     /// Reclaims space while the database is open.
     reclaimer: Reclaimer,
+    /// Merges changed rows into row groups while the database is open.
+    merger: Merger,
     directory: Option<PathBuf>,
     durability: Durability,
     threads: usize,
@@ -125,6 +127,7 @@ impl Database {
         }
         let shared = Shared {
             reclaimer: Reclaimer::start(catalog.context()),
+            merger: Merger::start(&catalog),
             catalog,
             directory,
             durability: options.durability,
@@ -300,6 +303,7 @@ impl Database {
     pub fn close(&self) -> Result<()> {
         self.shared.topologies.stop();
         self.shared.materialized.stop();
+        self.shared.merger.stop();
         self.shared.reclaimer.stop();
         self.shared.catalog.release_cached_sequences();
         let disk = self.shared.catalog.context().disk_pool();

@@ -253,6 +253,8 @@ impl StateOwners {
             names.extend(table.indexes().iter().map(of_index));
             let log = table.state().change_log().map(|log| log.state().id());
             names.extend(log.map(|log| (log, format!("change log of table {}", table.name()))));
+            let columns = table.columns().map(|columns| columns.state().id());
+            names.extend(columns.map(|state| (state, format!("row groups of table {}", table.name()))));
         }
         names.extend(catalog.damaged_states());
         StateOwners { tables: names, catalog: catalog.state().id() }

@@ -1,5 +1,6 @@
 //! Errors of tables. Every message names the table, the column and the value concerned.
 
+use crate::schema::definition::TableLayout;
 use crate::schema::modifier::Modifier;
 use crate::value::DataType;
 use entresol_transactions::TierChoice;
@@ -255,6 +256,27 @@ pub enum Error {
         /// Placement of the table.
         placement: TierChoice,
     },
+    /// The layout of a table cannot be changed.
+    #[error(
+        "the layout of table {table} is '{}' and cannot be changed: create another table and copy the rows",
+        layout.name()
+    )]
+    LayoutFixed {
+        /// The table.
+        table: String,
+        /// Layout of the table.
+        layout: TableLayout,
+    },
+    /// A table of this layout cannot have what is asked for.
+    #[error("table {table} of layout '{}' has no {asked}: only tables of layout 'rows' have", layout.name())]
+    NotInLayout {
+        /// The table.
+        table: String,
+        /// Its layout.
+        layout: TableLayout,
+        /// Kind and name of the object.
+        asked: String,
+    },
     /// The row to be changed does not exist.
     #[error("table {table}: there is no row with key {key}")]
     NoSuchKey {
@@ -333,6 +355,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns true if the transaction wrote what another one has written since, and may be repeated.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(
+            self,
+            Error::Transactions(entresol_transactions::Error::Conflict { .. }) | Error::TableChanged { .. }
+        )
+    }
+
     pub(crate) fn corrupt(what: impl Into<String>, reason: impl Into<String>) -> Error {
         Error::Corrupt { what: what.into(), reason: reason.into() }
     }

@@ -43,6 +43,7 @@ mod batch;
 mod catalog;
 mod changes;
 mod check;
+mod columns;
 pub mod encoding;
 mod error;
 mod index;
@@ -64,6 +65,12 @@ pub use changes::{
     CHANGE_TYPE, COMMIT_CTS, ChangeBatchBuilder, ChangeKind, OLD_PREFIX, RowChange, change_columns,
 };
 pub use check::{CheckReport, HistoryReport, Problem, TableReport, check};
+pub use columns::cache::{CachedColumn, PageCacheStats};
+pub use columns::merge::MergeStats;
+pub use columns::merger::Merger;
+pub use columns::scan::{
+    ColumnCondition, ColumnFilter, ColumnMorsel, ColumnScan, ColumnScanStats, DeltaReader, IntegerSet,
+};
 pub use entresol_transactions::{Direction, KeyRange};
 pub use error::{Error, Result};
 pub use index::Index;
@@ -71,7 +78,7 @@ pub use index::cursor::{IndexBounds, IndexCursor};
 pub use index::unique_key::UniqueKey;
 pub use schema::definition::{
     CHECKS_MAX, CONSTRAINT_NAME_BYTES_MAX, Check, DEFINITION_BYTES_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX,
-    IndexDefinition, Retention, TableDefinition,
+    IndexDefinition, Retention, TableDefinition, TableLayout,
 };
 pub use schema::modifier;
 pub use schema::modifier::Modifier;

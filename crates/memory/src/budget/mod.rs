@@ -66,6 +66,8 @@ pub enum MemoryConsumer {
     Queries,
     /// Plans, query texts, catalog snapshots.
     Caches,
+    /// Pages of columns in DRAM.
+    ColumnPages,
     /// Buffers and sessions of connections.
     Connections,
     /// Memory of the process that no consumer reserves: code, stacks, the heap's spare memory, the
@@ -75,7 +77,7 @@ pub enum MemoryConsumer {
 
 impl MemoryConsumer {
     /// All consumers, in the order of reports.
-    pub const ALL: [MemoryConsumer; 12] = [
+    pub const ALL: [MemoryConsumer; 13] = [
         MemoryConsumer::PoolPages,
         MemoryConsumer::JournalBuffers,
         MemoryConsumer::PoolMaps,
@@ -86,6 +88,7 @@ impl MemoryConsumer {
         MemoryConsumer::StreamState,
         MemoryConsumer::Queries,
         MemoryConsumer::Caches,
+        MemoryConsumer::ColumnPages,
         MemoryConsumer::Connections,
         MemoryConsumer::Process,
     ];
@@ -103,6 +106,7 @@ impl MemoryConsumer {
             MemoryConsumer::StreamState => "stream state",
             MemoryConsumer::Queries => "queries",
             MemoryConsumer::Caches => "caches",
+            MemoryConsumer::ColumnPages => "column pages",
             MemoryConsumer::Connections => "connections",
             MemoryConsumer::Process => "process",
         }

@@ -5,13 +5,14 @@
 //! | `history` | a time, `forever`, `off` ([`crate::planner::time_travel`]) | yes |
 //! | `changes` | as `history`: retention of the changes that CHANGES and SUBSCRIBE read | yes |
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
+//! | `layout` | `rows`, `columns` | no |
 //! | PostgreSQL's storage parameters | any; they have no effect, as a notice says | yes |
 
 use crate::error::{Error, Result};
 use crate::session::notices::is_storage;
 use datafusion::arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
 use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, Value as Literal};
-use entresol_tables::{Retention, Table};
+use entresol_tables::{Retention, Table, TableLayout};
 use entresol_transactions::TierChoice;
 
 /// Table options in a statement.
@@ -22,6 +23,7 @@ pub(crate) struct DeclaredOptions {
     /// `Some(None)`: no change log.
     pub(crate) changes: Option<Option<Retention>>,
     pub(crate) placement: Option<TierChoice>,
+    pub(crate) layout: Option<TableLayout>,
 }
 
 /// SequenceOptions of a CREATE TABLE.
@@ -44,6 +46,7 @@ pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<Declare
             name if is_storage(name) => false,
             name @ "history" => declared.history.replace(retention_of(name, &text_of(value))?).is_some(),
             name @ "changes" => declared.changes.replace(retention_of(name, &text_of(value))?).is_some(),
+            "layout" => declared.layout.replace(layout_of(&text_of(value))?).is_some(),
             "placement" => declared.placement.replace(placement_of(&text_of(value))?).is_some(),
             _ => return Err(Error::coded("22023", format!("unrecognized parameter \"{}\"", key.value))),
         };
@@ -63,16 +66,28 @@ pub(crate) fn option_names(options: &[SqlOption]) -> impl Iterator<Item = &str> 
 }
 
 impl DeclaredOptions {
-    /// Returns an error if the placement differs from the table's: the table would have to move.
+    /// Returns an error if placement or layout differ from the table's: its rows would have to move.
     pub(crate) fn check_placement_of(&self, table: &Table) -> Result<()> {
         let placement = table.definition().placement;
         if self.placement.is_some_and(|wanted| wanted != placement) {
             let table = table.name().to_owned();
-            Err(entresol_tables::Error::PlacementFixed { table, placement }.into())
-        } else {
-            Ok(())
+            return Err(entresol_tables::Error::PlacementFixed { table, placement }.into());
         }
+        let layout = table.definition().layout;
+        if self.layout.is_some_and(|wanted| wanted != layout) {
+            let table = table.name().to_owned();
+            return Err(entresol_tables::Error::LayoutFixed { table, layout }.into());
+        }
+        Ok(())
     }
+}
+
+fn layout_of(text: &str) -> Result<TableLayout> {
+    let known = TableLayout::ALL.into_iter().find(|layout| layout.name().eq_ignore_ascii_case(text));
+    known.ok_or_else(|| {
+        let message = format!("invalid value for parameter \"layout\": \"{text}\"");
+        Error::coded("22023", format!("{message}; rows or columns"))
+    })
 }
 
 fn placement_of(text: &str) -> Result<TierChoice> {

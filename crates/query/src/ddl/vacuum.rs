@@ -8,6 +8,8 @@
 //! too. The other options of PostgreSQL's are taken and change nothing: there is nothing to freeze, and
 //! statistics are not kept.
 //!
+//! Rows of a table with row groups are merged into them first.
+//!
 //! VACUUM runs beside readers and writers, outside of a transaction. A statement that is given up ends
 //! between two slices; a table that is dropped meanwhile is left to the reclamation of dropped states.
 
@@ -16,7 +18,7 @@ use crate::parser::own::vacuum::Vacuum;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
-use entresol_tables::Catalog;
+use entresol_tables::{Catalog, Table};
 use entresol_transactions::{State, VacuumStats};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,10 +39,12 @@ impl Drop for GivenUp {
 /// Runs it to the end.
 pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<StatementResult> {
     let catalog = Arc::clone(&session.catalog);
-    let states = states(&catalog, &vacuum.tables)?;
+    let (states, tables) = (states(&catalog, &vacuum.tables)?, tables(&catalog, &vacuum.tables)?);
     let given_up = GivenUp(Arc::default());
     let (stop, full) = (Arc::clone(&given_up.0), vacuum.full);
     let stats = blocking(move || -> Result<VacuumStats> {
+        // First: what a merge leaves behind is dead.
+        tables.iter().try_for_each(|table| merge(table, &stop))?;
         let stats = work(&catalog, &states, &stop)?;
         if full {
             let context = catalog.context();
@@ -56,6 +60,33 @@ pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<Statem
     Ok(StatementResult::Done { verb: "VACUUM" })
 }
 
+/// Tables whose rows are merged into row groups.
+fn tables(catalog: &Catalog, names: &[String]) -> Result<Vec<Arc<Table>>> {
+    if names.is_empty() {
+        return Ok(catalog.tables());
+    }
+    names.iter().map(|name| Ok(catalog.table(name)?)).collect()
+}
+
+/// Merges the rows of a table into row groups, if it has them.
+fn merge(table: &Arc<Table>, stop: &AtomicBool) -> Result<()> {
+    let mut told = Instant::now();
+    let stats = table.merge(|stats| {
+        if stop.load(Ordering::Acquire) {
+            return Err(entresol_transactions::Error::Busy("the statement was cancelled").into());
+        }
+        if told.elapsed() >= LOG_EVERY {
+            told = Instant::now();
+            tracing::info!(table = table.name(), ?stats, "merge in progress");
+        }
+        Ok(())
+    })?;
+    if table.has_row_groups() {
+        tracing::info!(table = table.name(), ?stats, "merge completed");
+    }
+    Ok(())
+}
+
 /// The states of tables with their indexes; of all, if none is named.
 fn states(catalog: &Arc<Catalog>, tables: &[String]) -> Result<Vec<Arc<State>>> {
     let context = catalog.context();
@@ -66,6 +97,7 @@ fn states(catalog: &Arc<Catalog>, tables: &[String]) -> Result<Vec<Arc<State>>> 
     for name in tables {
         let table = catalog.table(name)?;
         states.push(Arc::clone(table.state()));
+        states.extend(table.row_group_state().cloned());
         states.extend(table.indexes().iter().filter_map(|index| context.state(index.state_id())));
     }
     Ok(states)

@@ -15,6 +15,7 @@
 //! The wrapper is the node itself for everything else, EXPLAIN included.
 
 use crate::error::{Result, external};
+use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
 use crate::session::cancellation::Running;
 use datafusion::arrow::array::RecordBatch;
@@ -167,6 +168,9 @@ fn with_checked_condition(
         return join.builder().with_filter(checked(filter)).build_exec();
     }
     if let Some(scan) = node.downcast_ref::<EntresolScan>() {
+        return Ok(Arc::new(scan.within(query)));
+    }
+    if let Some(scan) = node.downcast_ref::<EntresolColumnScan>() {
         return Ok(Arc::new(scan.within(query)));
     }
     Ok(node)

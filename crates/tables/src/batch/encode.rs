@@ -31,6 +31,24 @@ pub(crate) fn encode(
     Ok((encode_keys(table, schema, &columns, rows)?, encode_values(table, schema, &columns, rows)?))
 }
 
+/// Checks rows as [`encode`] does, without encoding them.
+pub(crate) fn check_rows(table: &str, schema: &Schema, arrays: &[ArrayRef]) -> Result<()> {
+    assert_eq!(arrays.len(), schema.columns().len(), "every column has an array");
+    let mut text_bytes = 0;
+    for (column, array) in schema.columns().iter().zip(arrays) {
+        let typed = ColumnArray::new(table, column, array)?;
+        check(table, column, typed)?;
+        if let ColumnArray::Varchar(texts) = typed {
+            text_bytes += texts.iter().flatten().map(str::len).max().unwrap_or(0);
+        }
+    }
+    if text_bytes + schema.layout().value_bytes_min() > ROW_BYTES_MAX {
+        // A row may be too large.
+        encode(table, schema, arrays)?;
+    }
+    Ok(())
+}
+
 /// Strings as their column stores them; none if they are that already. An error for one that is too long.
 pub fn fitted_texts(table: &str, column: &Column, array: &ArrayRef) -> Result<Option<ArrayRef>> {
     let ColumnArray::Varchar(texts) = ColumnArray::new(table, column, array)? else { return Ok(None) };

@@ -152,6 +152,10 @@ impl Catalog {
             }
             .into());
         }
+        if definition.layout != old.definition().layout {
+            let (table, layout) = (name.to_owned(), old.definition().layout);
+            return Err(Error::LayoutFixed { table, layout }.into());
+        }
         let same_versions = definition.schema.schema_versions() == old.schema().schema_versions();
         assert!(
             verify.is_none() || same_versions,

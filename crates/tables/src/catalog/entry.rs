@@ -13,6 +13,8 @@
 //! Older versions are read; a table gets a row of this version when it is changed.
 
 use super::relations::{self, Relations};
+use crate::columns::cache::PageCache;
+use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::schema::Schema;
@@ -38,7 +40,8 @@ pub(super) fn encode_entry(table: &Table) -> Result<Vec<u8>> {
         Some(_) => table.change_log()?.map(|log| log.state().id().0),
         None => None,
     };
-    let states = StatesBeside { indexes, change_log: log };
+    let columns = table.columns().map(|columns| columns.state().id().0);
+    let states = StatesBeside { indexes, change_log: log, columns };
     let definition = table.definition().to_bytes(&states)?;
     let checksum = checksum(table.name().as_bytes(), &bytes, &definition);
     bytes.extend_from_slice(&checksum);
@@ -67,7 +70,11 @@ pub(super) struct DamagedTable {
     pub(super) reason: String,
 }
 
-fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<DecodedEntry> {
+fn decode_entry(
+    (context, pages): (&Arc<StateContext>, &Arc<PageCache>),
+    name: &str,
+    entry: &[u8],
+) -> Result<DecodedEntry> {
     let corrupt = |reason: String| Error::corrupt(format!("catalog entry of table {name}"), reason);
     let truncated = || corrupt("truncated".to_owned());
     let (header, rest) = entry.split_at_checked(HEADER_BYTES).ok_or_else(truncated)?;
@@ -115,7 +122,19 @@ fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<Deco
             None => tracing::error!(table = name, state = id.0, "the change log of a table is damaged"),
         }
     }
-    Ok(DecodedEntry::Table(Table::new(name.to_owned(), definition, state, GroupId(number(5)), indexes)))
+    let columns = match beside.columns.map(StateId) {
+        None => None,
+        Some(id) => {
+            if let Some(what) = context.damaged_states().get(&id) {
+                return Ok(DecodedEntry::Damaged(DamagedTable { state: Some(id), reason: what.clone() }));
+            }
+            let state = context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?;
+            state.set_holder(&format!("row groups of table {name}"));
+            Some(ColumnStore::open(context, state, pages))
+        }
+    };
+    let (group, beside) = (GroupId(number(5)), (indexes, columns));
+    Ok(DecodedEntry::Table(Table::new(name.to_owned(), definition, state, group, beside)))
 }
 
 /// Content of the catalog.
@@ -128,7 +147,11 @@ pub(super) struct LoadedCatalog {
 }
 
 /// Loads the catalog row by row: a damaged one does not prevent other tables from being opened.
-pub(super) fn load(context: &Arc<StateContext>, state: &Arc<State>) -> Result<LoadedCatalog> {
+pub(super) fn load(
+    context: &Arc<StateContext>,
+    pages: &Arc<PageCache>,
+    state: &Arc<State>,
+) -> Result<LoadedCatalog> {
     // Small, and everything depends on it.
     state.check_index()?;
     let tx = context.begin()?;
@@ -145,7 +168,7 @@ pub(super) fn load(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Lo
             continue;
         }
         let name = String::from_utf8_lossy(&key).into_owned();
-        let decoded = match tx.read(state, &key, |entry| decode_entry(context, &name, entry)) {
+        let decoded = match tx.read(state, &key, |entry| decode_entry((context, pages), &name, entry)) {
             Ok(Some(decoded)) => decoded,
             Ok(None) => continue,
             Err(error) if error.is_corrupt() => Err(error.into()),

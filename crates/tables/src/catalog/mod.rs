@@ -31,9 +31,12 @@
 //!
 //! One `Table` per table, at most [`TABLES_MAX`].
 
+use crate::columns;
+use crate::columns::cache::{CachedColumn, PageCache, PageCacheStats};
+use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
 use crate::index::{self, Index};
-use crate::schema::definition::{Retention, TableDefinition};
+use crate::schema::definition::{Retention, TableDefinition, TableLayout};
 use crate::schema::{KEY_BYTES_MAX, Schema};
 use crate::table::Table;
 use entresol_memory::{Durability, Pool};
@@ -87,6 +90,8 @@ pub struct Catalog {
     state: Arc<State>,
     default_group: GroupId,
     groups: TableGroups,
+    /// Pages of columns of all tables.
+    pages: Arc<PageCache>,
     tables: RwLock<BTreeMap<String, Arc<Table>>>,
     /// Tables that cannot be used because they are damaged.
     damaged: RwLock<BTreeMap<String, DamagedTable>>,
@@ -108,7 +113,8 @@ impl Catalog {
             None => create_root(&context)?,
         };
         state.set_holder("the catalog");
-        let LoadedCatalog { tables, damaged, relations, rows_damaged } = load(&context, &state)?;
+        let pages = PageCache::new(context.pool().memory());
+        let LoadedCatalog { tables, damaged, relations, rows_damaged } = load(&context, &pages, &state)?;
         if rows_damaged {
             tracing::warn!("rows of the catalog are damaged: orphaned states are retained");
         } else {
@@ -120,6 +126,7 @@ impl Catalog {
             state,
             default_group,
             groups,
+            pages,
             tables: RwLock::new(tables),
             damaged: RwLock::new(damaged),
             relations,
@@ -202,27 +209,31 @@ impl Catalog {
         }
         let group = self.groups.take(&self.context, options.group)?;
         let mut made = Vec::new();
-        let table = self.make_states(name, &definition, group, &mut made).and_then(|(state, indexes)| {
-            if let Some(retention) = definition.changes {
-                let placed = (definition.placement, retention);
-                let log = self.make_change_log(name, &state, placed, &mut made)?;
-                self.context.resume_change_log(&state, &log);
-            }
-            if let Some(kept) = options.history {
-                self.context.keep_history(state.id(), kept.time())?;
-            }
-            let sequences = self.new_sequences(state.id(), &definition.schema, sequences)?;
-            let same_name =
-                |taken: &str| taken == name || definition.indexes.iter().any(|index| index.name == taken);
-            if let Some(taken) = sequences.iter().find(|sequence| same_name(sequence.name())) {
-                return Err(Error::RelationExists { name: taken.name().to_owned() });
-            }
-            let table = Table::new(name.to_owned(), definition, state, group, indexes);
-            let mut rows = vec![table_row(&table)?];
-            rows.extend(sequences.iter().map(|sequence| named::fresh_row(sequence)));
-            self.write_rows(&rows, Durability::Sync)?;
-            Ok((table, sequences))
-        });
+        let table =
+            self.make_states(name, &definition, group, &mut made).and_then(|(state, indexes, columns)| {
+                if let Some(retention) = definition.changes {
+                    let placed = (definition.placement, retention);
+                    let log = self.make_change_log(name, &state, placed, &mut made)?;
+                    self.context.resume_change_log(&state, &log);
+                }
+                if let Some(kept) = options.history {
+                    let beside = columns.iter().map(|columns| columns.state().id());
+                    beside
+                        .chain([state.id()])
+                        .try_for_each(|id| self.context.keep_history(id, kept.time()))?;
+                }
+                let sequences = self.new_sequences(state.id(), &definition.schema, sequences)?;
+                let same_name =
+                    |taken: &str| taken == name || definition.indexes.iter().any(|index| index.name == taken);
+                if let Some(taken) = sequences.iter().find(|sequence| same_name(sequence.name())) {
+                    return Err(Error::RelationExists { name: taken.name().to_owned() });
+                }
+                let table = Table::new(name.to_owned(), definition, state, group, (indexes, columns));
+                let mut rows = vec![table_row(&table)?];
+                rows.extend(sequences.iter().map(|sequence| named::fresh_row(sequence)));
+                self.write_rows(&rows, Durability::Sync)?;
+                Ok((table, sequences))
+            });
         if table.is_err() {
             self.drop_states(name, made);
             self.groups.release_cached(&self.context, group);
@@ -241,7 +252,7 @@ impl Catalog {
         definition: &TableDefinition,
         group: GroupId,
         made: &mut Vec<StateId>,
-    ) -> Result<(Arc<State>, Vec<Arc<Index>>)> {
+    ) -> Result<(Arc<State>, Vec<Arc<Index>>, Option<Arc<ColumnStore>>)> {
         let create =
             |width| self.context.create_state_with(StateOptions { group, width, tier: definition.placement });
         let state = create(definition.schema.key_width())?;
@@ -255,7 +266,14 @@ impl Catalog {
             made.push(state.id());
             indexes.push(Index::new(index.clone(), state.id(), Ok(state), 0));
         }
-        Ok((state, indexes))
+        let mut columns = None;
+        if definition.layout == TableLayout::Columns {
+            let state = create(columns::group::KEY_WIDTH)?;
+            state.set_holder(&format!("row groups of table {name}"));
+            made.push(state.id());
+            columns = Some(ColumnStore::open(&self.context, state, &self.pages));
+        }
+        Ok((state, indexes, columns))
     }
 
     /// Drops states without a row in the catalog.
@@ -329,7 +347,12 @@ impl Catalog {
     /// invisible, and in younger columns they have the values that all rows had then.
     pub fn keep_history(&self, table: &str, kept: Retention) -> Result<()> {
         let _changing = self.changing.lock();
-        self.context.keep_history(self.table(table)?.state().id(), kept.time())?;
+        let table = self.table(table)?;
+        if let Some(columns) = table.columns() {
+            // First: what a version of a row needs is there as long as the version.
+            self.context.keep_history(columns.state().id(), kept.time())?;
+        }
+        self.context.keep_history(table.state().id(), kept.time())?;
         self.context.pool().sync()?;
         Ok(())
     }
@@ -337,7 +360,11 @@ impl Catalog {
     /// Ends the version history of a table; it is removed once no transaction reads it.
     pub fn drop_history(&self, table: &str) -> Result<()> {
         let _changing = self.changing.lock();
-        self.context.drop_history(self.table(table)?.state().id())?;
+        let table = self.table(table)?;
+        self.context.drop_history(table.state().id())?;
+        if let Some(columns) = table.columns() {
+            self.context.drop_history(columns.state().id())?;
+        }
         self.context.pool().sync()?;
         Ok(())
     }
@@ -350,6 +377,28 @@ impl Catalog {
     /// All tables, ordered by name.
     pub fn tables(&self) -> Vec<Arc<Table>> {
         self.tables.read().values().cloned().collect()
+    }
+
+    /// Statistics of the cache of column pages.
+    pub fn page_cache_stats(&self) -> PageCacheStats {
+        self.pages.stats()
+    }
+
+    /// Columns of tables with row groups of which pages are in DRAM, by table and column.
+    pub fn cached_columns(&self) -> Vec<CachedColumn> {
+        let cached = self.pages.columns();
+        let mut columns = Vec::new();
+        for table in self.tables() {
+            let Some(state) = table.columns().map(|columns| columns.state().id()) else { continue };
+            for (at, column) in table.schema().columns().iter().enumerate() {
+                let id = columns::store::column_id(table.schema(), at);
+                if let Some((pages, bytes)) = cached.get(&(state, id)).copied() {
+                    let (table, column) = (table.name().to_owned(), column.name.clone());
+                    columns.push(CachedColumn { table, column, pages, bytes });
+                }
+            }
+        }
+        columns
     }
 
     /// Begins a transaction with snapshot isolation.
@@ -440,7 +489,8 @@ fn drop_orphans(
     let of_table = |table: &Arc<Table>| {
         let indexes: Vec<StateId> = table.indexes().iter().map(|index| index.state_id()).collect();
         let log = table.state().change_log().map(|log| log.state().id());
-        std::iter::once(table.state().id()).chain(indexes).chain(log)
+        let columns = table.columns().map(|columns| columns.state().id());
+        std::iter::once(table.state().id()).chain(indexes).chain(log).chain(columns)
     };
     let states: Vec<StateId> =
         tables.values().flat_map(of_table).chain(std::iter::once(catalog.id())).collect();

@@ -24,7 +24,7 @@ impl Table {
     ) -> Result<Vec<Option<Vec<IndexEntry>>>> {
         let mut old = vec![None; keys.len()];
         if self.indexes().is_empty() {
-            tx.read_many(self.state(), keys, |at, value| old[at] = value.map(|_| Vec::new()))?;
+            self.read_values(tx, keys, |at, value| old[at] = value.map(|_| Vec::new()))?;
             return Ok(old);
         }
         let mut failed = None;

@@ -38,7 +38,10 @@ const SECTION_INDEXES: u8 = 6;
 const SECTION_PLACEMENT: u8 = 7;
 const SECTION_OWNER: u8 = 8;
 const SECTION_CHANGES: u8 = 9;
-const SECTIONS: usize = SECTION_CHANGES as usize + 1;
+const SECTION_LAYOUT: u8 = 10;
+const SECTIONS: usize = SECTION_LAYOUT as usize + 1;
+
+const LAYOUT_COLUMNS: u8 = 1;
 
 const FLAG_UNIQUE: u8 = 1;
 const FLAG_CONSTRAINT: u8 = 2;
@@ -88,6 +91,31 @@ pub struct TableDefinition {
     pub owner: Option<String>,
     /// Retention of its change log; `None` if it logs no changes. See [`Table::logged_changes`](crate::Table).
     pub changes: Option<Retention>,
+    /// Layout of the rows.
+    pub layout: TableLayout,
+}
+
+/// Layout of the rows of a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TableLayout {
+    /// Row by row, in key order.
+    #[default]
+    Rows,
+    /// Column by column, in row groups; changed rows row by row until they are merged into them.
+    Columns,
+}
+
+impl TableLayout {
+    /// All layouts.
+    pub const ALL: [TableLayout; 2] = [TableLayout::Rows, TableLayout::Columns];
+
+    /// Name in SQL.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TableLayout::Rows => "rows",
+            TableLayout::Columns => "columns",
+        }
+    }
 }
 
 /// States of a table beside that of its rows, by number.
@@ -97,6 +125,8 @@ pub(crate) struct StatesBeside {
     pub(crate) indexes: Vec<u32>,
     /// Of the change log; there is one if the definition says so.
     pub(crate) change_log: Option<u32>,
+    /// Of the row groups; there is one if the definition says so.
+    pub(crate) columns: Option<u32>,
 }
 
 /// Retention of row versions, or changes, of a table.
@@ -144,6 +174,7 @@ impl TableDefinition {
             placement: TierChoice::Auto,
             owner: None,
             changes: None,
+            layout: TableLayout::Rows,
         }
     }
 
@@ -196,7 +227,21 @@ impl TableDefinition {
             return Err(Error::ConstraintExists { table: table.to_owned(), constraint: pair[0].to_owned() });
         }
         self.indexes.iter().try_for_each(|index| self.check_index(index))?;
+        self.check_layout(table)?;
         self.check_primary(table)
+    }
+
+    /// Validates that the layout has what the table asks for.
+    fn check_layout(&self, table: &str) -> Result<()> {
+        let asked = match (self.indexes.first(), self.changes) {
+            (Some(index), _) => format!("index {}", index.name),
+            (None, Some(_)) => "change log".to_owned(),
+            (None, None) => return Ok(()),
+        };
+        if self.layout == TableLayout::Rows {
+            return Ok(());
+        }
+        Err(Error::NotInLayout { table: table.to_owned(), layout: self.layout, asked })
     }
 
     /// Validates the primary key: a table has at most one, of columns that are NOT NULL.
@@ -248,11 +293,14 @@ impl TableDefinition {
     /// | 7 | placement (1 byte): 1 `dram`, 2 `pmem`, 3 `disk`; absent: `auto` |
     /// | 8 | name of the owner; absent if all may write |
     /// | 9 | state of the change log (4), retention in nanoseconds (8); absent if there is no log |
+    /// | 10 | layout (1): 1 `columns`; state of the row groups (4); absent: `rows` |
     ///
     /// A string is its length (4) and its UTF-8. Sections without content are absent.
     pub(crate) fn to_bytes(&self, states: &StatesBeside) -> Result<Vec<u8>> {
         assert_eq!(states.indexes.len(), self.indexes.len(), "every index has a state");
         assert_eq!(states.change_log.is_some(), self.changes.is_some(), "a change log has a state");
+        let has_row_groups = self.layout == TableLayout::Columns;
+        assert_eq!(states.columns.is_some(), has_row_groups, "row groups have a state");
         let mut bytes = Vec::with_capacity(128);
         section(&mut bytes, SECTION_SCHEMA, &self.schema.to_bytes());
         if !self.schema.schema_versions().is_plain() {
@@ -293,6 +341,12 @@ impl TableDefinition {
             part.extend_from_slice(&state.to_le_bytes());
             part.extend_from_slice(&retention.nanoseconds().to_le_bytes());
             section(&mut bytes, SECTION_CHANGES, &part);
+        }
+        if let Some(state) = states.columns {
+            part.clear();
+            part.push(LAYOUT_COLUMNS);
+            part.extend_from_slice(&state.to_le_bytes());
+            section(&mut bytes, SECTION_LAYOUT, &part);
         }
         if bytes.len() > DEFINITION_BYTES_MAX {
             return Err(invalid(format!(
@@ -439,6 +493,12 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
         let retention = u64::from_le_bytes(reader.0.try_into().ok()?);
         definition.changes = Some(Retention::from_nanoseconds(retention));
     }
+    if let Some(part) = part(SECTION_LAYOUT) {
+        let mut reader = Reader(part);
+        (reader.byte()? == LAYOUT_COLUMNS).then_some(())?;
+        definition.layout = TableLayout::Columns;
+        states.columns = Some(reader.number()?);
+    }
     Some(Ok((definition, states)))
 }
 
@@ -475,7 +535,7 @@ mod tests {
     }
 
     fn beside() -> StatesBeside {
-        StatesBeside { indexes: vec![7, 8], change_log: Some(9) }
+        StatesBeside { indexes: vec![7, 8], change_log: Some(9), columns: None }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use crate::batch::decode::StoredRows;
 use crate::error::{Error, Result};
 use crate::table::Table;
+use crate::table::merge_cursor::MergeCursor;
 use crate::table::range::ScanRange;
 use crate::table::row_view::RowView;
 use crate::value::Row;
@@ -27,7 +28,12 @@ pub struct Cursor {
 #[derive(Debug)]
 enum CursorPosition {
     Start,
-    Inside { range: KeyRange, from: Option<KeyBytes> },
+    Inside {
+        range: KeyRange,
+        from: Option<KeyBytes>,
+    },
+    /// In a table with row groups.
+    Merging(Box<MergeCursor>),
     End,
 }
 
@@ -86,8 +92,18 @@ impl Cursor {
             };
         }
         self.table.check_readable(tx)?;
-        let CursorPosition::Inside { range, from } = &mut self.position else { return Ok(false) };
-        let more = tx.scan_batch_in(self.table.state(), range, self.direction, from, f)?;
+        if let (Some(columns), CursorPosition::Inside { range, .. }) = (self.table.columns(), &self.position)
+        {
+            let merging = MergeCursor::new(&self.table, columns, tx, range.clone(), self.direction)?;
+            self.position = CursorPosition::Merging(Box::new(merging));
+        }
+        let more = match &mut self.position {
+            CursorPosition::Inside { range, from } => {
+                tx.scan_batch_in(self.table.state(), range, self.direction, from, f)?
+            }
+            CursorPosition::Merging(merging) => merging.next_entries(&self.table, tx, f)?,
+            CursorPosition::Start | CursorPosition::End => return Ok(false),
+        };
         if !more {
             self.position = CursorPosition::End;
         }

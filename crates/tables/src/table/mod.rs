@@ -15,11 +15,14 @@
 //! - Memory: O(batch) per call.
 
 pub(crate) mod cursor;
+pub(crate) mod merge_cursor;
 pub(crate) mod range;
 pub(crate) mod row_view;
+pub(crate) mod stored;
 pub(crate) mod writes;
 
 use crate::batch::{ColumnArray, encode};
+use crate::columns::store::ColumnStore;
 use crate::encoding::row::EncodedValues;
 use crate::encoding::{key, row};
 use crate::error::{Error, Result};
@@ -32,8 +35,9 @@ use crate::schema::validity::{Lineage, Validity};
 use crate::table::cursor::Cursor;
 use crate::table::range::ScanRange;
 use crate::table::row_view::RowView;
+use crate::table::stored::TOMBSTONE;
 use crate::value::{Row, Value};
-use arrow_array::{Int64Array, RecordBatch};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use entresol_structures::KeyBytes;
 use entresol_transactions::{GroupId, HistoryBounds, KeyRange, State, Tier, Transaction};
 use std::borrow::Cow;
@@ -55,6 +59,8 @@ pub struct Table {
     state: Arc<State>,
     group: GroupId,
     indexes: Vec<Arc<Index>>,
+    /// Row groups of a table with the layout `columns`.
+    columns: Option<Arc<ColumnStore>>,
     validity: Validity,
     lineage: Arc<Lineage>,
     /// Reference to itself, for cursors, which keep their table alive.
@@ -77,9 +83,9 @@ impl Table {
         definition: TableDefinition,
         state: Arc<State>,
         group: GroupId,
-        indexes: Vec<Arc<Index>>,
+        (indexes, columns): (Vec<Arc<Index>>, Option<Arc<ColumnStore>>),
     ) -> Arc<Table> {
-        let table = Table::build(name, definition, state, group, indexes, Arc::default());
+        let table = Table::build(name, definition, state, group, (indexes, columns), Arc::default());
         table.lineage.set_current(&table);
         table
     }
@@ -92,7 +98,8 @@ impl Table {
         indexes: Vec<Arc<Index>>,
     ) -> Arc<Table> {
         let (state, lineage) = (Arc::clone(&self.state), Arc::clone(&self.lineage));
-        Table::build(name.to_owned(), definition, state, self.group, indexes, lineage)
+        let beside = (indexes, self.columns.clone());
+        Table::build(name.to_owned(), definition, state, self.group, beside, lineage)
     }
 
     fn build(
@@ -100,7 +107,7 @@ impl Table {
         definition: TableDefinition,
         state: Arc<State>,
         group: GroupId,
-        indexes: Vec<Arc<Index>>,
+        (indexes, columns): (Vec<Arc<Index>>, Option<Arc<ColumnStore>>),
         lineage: Arc<Lineage>,
     ) -> Arc<Table> {
         assert_eq!(definition.indexes.len(), indexes.len(), "every index of the definition is there");
@@ -113,6 +120,7 @@ impl Table {
             state,
             group,
             indexes,
+            columns,
             validity,
             lineage,
             this: this.clone(),
@@ -181,7 +189,7 @@ impl Table {
     ) -> Result<Option<R>> {
         self.check_readable(tx)?;
         let key = self.encode_key(key)?;
-        tx.read(&self.state, &key, |value| RowView::new(&self.name, &self.schema, &key, value).map(f))?
+        self.read_value(tx, &key, |value| RowView::new(&self.name, &self.schema, &key, value).map(f))?
             .transpose()
     }
 
@@ -219,7 +227,7 @@ impl Table {
     ) -> Result<()> {
         self.check_readable(tx)?;
         let mut corrupt = None;
-        tx.read_many(&self.state, keys, |at, value| match value {
+        self.read_values(tx, keys, |at, value| match value {
             None => f(at, None),
             Some(value) => match RowView::new(&self.name, &self.schema, keys[at].as_ref(), value) {
                 Ok(view) => f(at, Some(view)),
@@ -257,7 +265,7 @@ impl Table {
     /// Estimates the number of rows, deleted ones included that are not reclaimed yet. Cost: some inner
     /// nodes.
     pub fn estimated_rows(&self) -> u64 {
-        self.state.estimated_keys()
+        self.state.estimated_keys() + self.columns.as_ref().map_or(0, |columns| columns.estimated_rows())
     }
 
     /// Cursor over a part of a scan that [`Table::split`] returned.
@@ -293,7 +301,7 @@ impl Table {
     pub fn changes(&self, tx: &Transaction) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
         for (key, value) in tx.changes(self.state.id()) {
-            let row = match value {
+            let row = match value.filter(|value| *value != TOMBSTONE) {
                 Some(value) => Some(RowView::new(&self.name, &self.schema, &key, &value)?.to_row()),
                 None => None,
             };
@@ -308,8 +316,8 @@ impl Table {
         for (key, value) in tx.changes(self.state.id()) {
             let row =
                 |value: &[u8]| RowView::new(&self.name, &self.schema, &key, value).map(|row| row.to_row());
-            let old = tx.read_before(&self.state, &key, row)?.transpose()?;
-            let new = value.as_deref().map(row).transpose()?;
+            let old = self.read_value_before(tx, &key, row)?.transpose()?;
+            let new = value.as_deref().filter(|value| *value != TOMBSTONE).map(row).transpose()?;
             if old != new {
                 changed.push((old, new));
             }
@@ -346,8 +354,9 @@ impl Table {
         self.indexes.iter().map(|index| index.entry(&self.name, &self.schema, key, &value)).collect()
     }
 
-    /// Validates and encodes a batch of the visible columns, or of all.
-    fn encode_batch(&self, batch: &RecordBatch) -> Result<EncodedRows> {
+    /// Arrays of all columns from a batch of the visible ones, or of all: with row numbers, and with strings as
+    /// their columns store them.
+    pub(crate) fn complete_batch(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
         let columns = self.schema.columns();
         let mut arrays = batch.columns().to_vec();
         if self.schema.hidden_key() && arrays.len() + 1 == columns.len() {
@@ -364,6 +373,13 @@ impl Table {
             let fitted = encode::fitted_texts(&self.name, &columns[index], &arrays[index])?;
             arrays[index] = fitted.unwrap_or_else(|| Arc::clone(&arrays[index]));
         }
+        Ok(arrays)
+    }
+
+    /// Validates and encodes a batch of the visible columns, or of all.
+    fn encode_batch(&self, batch: &RecordBatch) -> Result<EncodedRows> {
+        let arrays = self.complete_batch(batch)?;
+        let columns = self.schema.columns();
         let (keys, values) = encode::encode(&self.name, &self.schema, &arrays)?;
         let mut entries = Vec::new();
         if !self.indexes.is_empty() {
@@ -432,7 +448,7 @@ impl Table {
         let mut next = self.lineage.next_rowid.lock();
         let first = match *next {
             Some(rowid) => rowid,
-            None => match self.state.last_key()? {
+            None => match self.last_key()? {
                 None => 1,
                 Some(key) => match key::decode_key(&self.name, &self.schema, &key)?.first() {
                     Some(Value::BigInt(last)) => self.rowid_after((*last).max(0), 1)?,

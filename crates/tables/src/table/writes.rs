@@ -6,7 +6,7 @@
 //! - Cost: one batched look-up of the keys; with secondary indexes the old rows are read, and unique values
 //!   looked up.
 
-use crate::batch::encode::encode_keys_only;
+use crate::batch::encode::{check_rows, encode_keys_only};
 use crate::encoding::row::{self, EncodedValues};
 use crate::error::{Error, Result};
 use crate::table::{EncodedRows, ROWS_PER_CHECK, Table};
@@ -14,6 +14,10 @@ use crate::value::{Row, Value};
 use arrow_array::RecordBatch;
 use entresol_structures::KeyBytes;
 use entresol_transactions::Transaction;
+
+/// Least number of new rows that become a row group at once, in a table with row groups whose keys cannot be
+/// there already.
+const ROW_GROUP_ROWS_MIN: usize = 4096;
 
 /// Maximum number of rows of a batch that are encoded together.
 const BATCH_ROWS_MAX: usize = 8192;
@@ -32,7 +36,7 @@ impl Table {
         let row = self.complete(row)?;
         let mut value = Vec::new();
         let key = row::encode_row(self.name(), self.schema(), &row, &mut value)?;
-        if tx.read(self.state(), &key, |_| ())?.is_some() {
+        if self.read_value(tx, &key, |_| ())?.is_some() {
             return Err(self.duplicate(&key));
         }
         Ok(tx.write(self.state(), &key, Some(&value))?)
@@ -52,6 +56,15 @@ impl Table {
     pub fn append(&self, tx: &Transaction, batch: &RecordBatch) -> Result<()> {
         if let Some(current) = self.writer(tx)? {
             return current.append(tx, batch);
+        }
+        if let Some(columns) = self.columns()
+            && self.schema().hidden_key()
+            && batch.num_rows() >= ROW_GROUP_ROWS_MIN
+        {
+            let arrays = self.complete_batch(batch)?;
+            check_rows(self.name(), self.schema(), &arrays)?;
+            return self
+                .atomically(tx, true, || columns.write_rows(tx, self.named_schema(), &[arrays]).map(drop));
         }
         self.in_parts(tx, batch, |part| self.insert_encoded(tx, &self.encode_batch(part)?))
     }
@@ -152,9 +165,7 @@ impl Table {
         let moves = |at: &usize| rows.keys[*at] != old_keys[*at];
         let moved: Vec<usize> = (0..old_keys.len()).filter(moves).collect();
         self.atomically(tx, !moved.is_empty() || !self.indexes().is_empty(), || {
-            for &at in &moved {
-                tx.write(self.state(), &old_keys[at], None)?;
-            }
+            self.delete_values(tx, moved.iter().map(|&at| &old_keys[at]))?;
             let new_keys: Vec<KeyBytes> = moved.iter().map(|&at| rows.keys[at].clone()).collect();
             self.check_new_keys(tx, &new_keys)?;
             self.reindex(tx, &old, &rows.entries)?;
@@ -194,10 +205,7 @@ impl Table {
         let removed: Vec<_> = old.iter().flatten().cloned().collect();
         self.atomically(tx, !self.indexes().is_empty(), || {
             self.reindex(tx, &removed, &[])?;
-            for key in found {
-                tx.write(self.state(), key, None)?;
-            }
-            Ok(())
+            self.delete_values(tx, found.into_iter())
         })?;
         Ok(deleted)
     }
@@ -217,12 +225,12 @@ impl Table {
         }
         if let Some(first) = sorted.first()
             && sorted.len() > 1
-            && tx.is_above_all(self.state(), first)?
+            && self.is_above_all(tx, first)?
         {
             return Ok(());
         }
         let mut duplicate = None;
-        tx.read_many(self.state(), keys, |at, value| {
+        self.read_values(tx, keys, |at, value| {
             if value.is_some() && duplicate.is_none() {
                 duplicate = Some(at);
             }

@@ -2,7 +2,8 @@
 //!
 //! | table | rows |
 //! | --- | --- |
-//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`; one per table |
+//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`; one per table |
+//! | `entresol.cache` | `table`, `column`, `pages`, `bytes`: pages of tables with row groups that are in DRAM; one per column |
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
 //! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
 //! | `entresol.placement` | `pool`, `domain`, `device_node`, `processors`, `piece_bytes`, `writes_at_once`, `calibrated`; one per pool |
@@ -26,17 +27,28 @@ use datafusion::datasource::MemTable;
 use entresol_memory::Pool;
 use entresol_memory::budget::ConsumerUsage;
 use entresol_memory::placement::format_cpu_list;
-use entresol_tables::{Catalog, Table};
+use entresol_tables::{CachedColumn, Catalog, Table};
 use std::sync::Arc;
 
 /// The names of the system tables.
-pub(crate) const TABLES: [&str; 9] =
-    ["database", "history", "memory", "placement", "pool", "sources", "tables", "topologies", "vacuum"];
+pub(crate) const TABLES: [&str; 10] = [
+    "cache",
+    "database",
+    "history",
+    "memory",
+    "placement",
+    "pool",
+    "sources",
+    "tables",
+    "topologies",
+    "vacuum",
+];
 
 /// Current content of a system table; `None` if there is none of this name.
 pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
     let catalog = &source.catalog;
     let batch = match name {
+        "cache" => cache(catalog)?,
         "database" => database(catalog)?,
         "history" => history::bounds(catalog)?,
         "memory" => memory(catalog)?,
@@ -57,6 +69,24 @@ fn database(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let columns: [(&str, ArrayRef); 2] = [
         ("property", Arc::new(StringArray::from(vec!["domain", "was_clean"]))),
         ("value", Arc::new(StringArray::from_iter_values(values))),
+    ];
+    Ok(RecordBatch::try_from_iter(columns)?)
+}
+
+/// Columns of which pages are cached.
+fn cache(catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let cached = catalog.cached_columns();
+    let text = |of: &dyn Fn(&CachedColumn) -> String| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(cached.iter().map(of)))
+    };
+    let number = |of: &dyn Fn(&CachedColumn) -> u64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(cached.iter().map(|column| of(column).cast_signed())))
+    };
+    let columns: [(&str, ArrayRef); 4] = [
+        ("table", text(&|column| column.table.clone())),
+        ("column", text(&|column| column.column.clone())),
+        ("pages", number(&|column| column.pages)),
+        ("bytes", number(&|column| column.bytes)),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }
@@ -142,7 +172,7 @@ fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
     };
     let hidden: BooleanArray = tables.iter().map(|table| Some(table.schema().hidden_key())).collect();
     let counts = tables.iter().map(|table| table.schema().visible_columns().len() as i32);
-    let columns: [(&str, ArrayRef); 7] = [
+    let columns: [(&str, ArrayRef); 8] = [
         ("name", text(&|table| table.name().to_owned())),
         ("key_columns", text(&|table| table.schema().key_names().collect::<Vec<_>>().join(", "))),
         ("hidden_key", Arc::new(hidden)),
@@ -150,6 +180,7 @@ fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
         ("state", number(&|table| table.state().id().0)),
         ("state_group", number(&|table| table.group().0)),
         ("placement", text(&|table| table.tier().to_string())),
+        ("layout", text(&|table| table.definition().layout.name().to_owned())),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

@@ -29,6 +29,9 @@ use std::sync::Arc;
 const BATCH_ROWS: usize = 4096;
 /// Bytes of input whose rows are written together.
 const BATCH_BYTES: usize = 4 << 20;
+/// Rows and bytes that are written together to a table with row groups: as many as make a large one.
+const GROUP_ROWS: usize = 128 << 10;
+const GROUP_BYTES: usize = 32 << 20;
 /// Maximum characters of a value in a message.
 const SHOWN_CHARS_MAX: usize = 100;
 
@@ -71,11 +74,19 @@ struct PendingRows {
     lines: Vec<u64>,
     /// Bytes of their input.
     bytes: usize,
+    /// Rows and bytes that are written together.
+    full: (usize, usize),
 }
 
 impl PendingRows {
+    fn of(target: &Target) -> PendingRows {
+        let has_row_groups = target.writer.table().has_row_groups();
+        let full = if has_row_groups { (GROUP_ROWS, GROUP_BYTES) } else { (BATCH_ROWS, BATCH_BYTES) };
+        PendingRows { builders: target.builders(), lines: Vec::new(), bytes: 0, full }
+    }
+
     fn is_full(&self) -> bool {
-        self.lines.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES
+        self.lines.len() >= self.full.0 || self.bytes >= self.full.1
     }
 }
 
@@ -183,7 +194,7 @@ impl Session {
         let writer = TableWriter::new(&self.core, &table, &columns)?;
         let target = Target { writer, zone: self.core.zone.clone() };
         Ok(CopyIn {
-            pending: PendingRows { builders: target.builders(), lines: Vec::new(), bytes: 0 },
+            pending: PendingRows::of(&target),
             target,
             input: match &statement.layout {
                 Layout::Lines(options) => Input::Lines(Decoder::new(options.clone())),

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod changes;
+pub(crate) mod column_scan;
 pub(crate) mod provider;
 pub(crate) mod scan;
 pub(crate) mod subscription;

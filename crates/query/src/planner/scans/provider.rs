@@ -5,7 +5,9 @@
 //!   ([`crate::planner::scans::access`]); what the access does exactly is not filtered again.
 //! - The hidden key is not a column, except in providers made for UPDATE and DELETE.
 
-use crate::planner::scans::access::{Analysis, Coverage, choose};
+use crate::planner::scans::access::columns::{ColumnAnalysis, column_filters};
+use crate::planner::scans::access::{Access, Analysis, Coverage, choose};
+use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
 use crate::postgres::time_zones::UTC;
 use crate::postgres::types::nullable;
@@ -123,6 +125,11 @@ fn filtered(
     Ok(Arc::new(filter))
 }
 
+/// Returns true if a scan of these rows reads the table column by column.
+fn is_by_columns(table: &Table, access: &Access) -> bool {
+    table.has_row_groups() && !matches!(access, Access::Point(_) | Access::Keys(_))
+}
+
 #[async_trait]
 impl TableProvider for EntresolTable {
     fn schema(&self) -> SchemaRef {
@@ -151,6 +158,30 @@ impl TableProvider for EntresolTable {
         let transaction = self.current.get(&self.catalog)?;
         let Analysis { access, coverage } = choose(&self.table, &transaction, filters);
         let table = Arc::clone(&self.table);
+        if is_by_columns(&table, &access) {
+            let ColumnAnalysis { filters: conditions, coverage } = column_filters(table.schema(), filters);
+            let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
+            let scan = |projection: Vec<usize>, limit| -> EngineResult<Arc<dyn ExecutionPlan>> {
+                let schema = Arc::new(self.schema.project(&projection)?);
+                let (table, transaction) = (Arc::clone(&table), Arc::clone(&transaction));
+                let scan = EntresolColumnScan::new(
+                    table,
+                    schema,
+                    projection,
+                    conditions.clone(),
+                    limit,
+                    transaction,
+                );
+                Ok(Arc::new(scan))
+            };
+            return match conjunction(rest.map(|(filter, _)| filter.clone())) {
+                None => Ok(scan(projection, limit)?),
+                Some(rest) => {
+                    let wide = self.with_columns_of(&rest, &projection);
+                    filtered(state, scan(wide, None)?, &rest, projection.len(), limit)
+                }
+            };
+        }
         let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
         match conjunction(rest.map(|(filter, _)| filter.clone())) {
             None => {
@@ -169,7 +200,12 @@ impl TableProvider for EntresolTable {
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> EngineResult<Vec<TableProviderFilterPushDown>> {
         let transaction = self.current.get(&self.catalog)?;
         let analysis = choose(&self.table, &transaction, filters.iter().copied());
-        let answers = analysis.coverage.into_iter().map(|coverage| match coverage {
+        let coverage = if is_by_columns(&self.table, &analysis.access) {
+            column_filters(self.table.schema(), filters.iter().copied()).coverage
+        } else {
+            analysis.coverage
+        };
+        let answers = coverage.into_iter().map(|coverage| match coverage {
             Coverage::None => TableProviderFilterPushDown::Unsupported,
             Coverage::Partial => TableProviderFilterPushDown::Inexact,
             Coverage::Exact => TableProviderFilterPushDown::Exact,

@@ -45,6 +45,9 @@ pub const VERSION_SLOTS_MAX: usize = 64;
 pub const VALUE_BYTES_MAX: usize = 4 << 20;
 const _: () = assert!(3 * (VALUE_BYTES_MAX as u64 + 64) < OBJECT_BYTES_MAX);
 
+/// Least length of values that are rarely written again: column pages. Rows are shorter.
+const LARGE_VALUE_BYTES: usize = 32 << 10;
+
 const BITMAP: usize = 0;
 const LAYOUT: usize = 1;
 const HEADERS: usize = 2;
@@ -58,8 +61,12 @@ pub(crate) struct ObjectLayout {
 }
 
 impl ObjectLayout {
-    /// With as many of the slots asked for as an object can have with such values.
+    /// With as many of the slots asked for as an object can have with such values; with one for values of
+    /// [`LARGE_VALUE_BYTES`], which is moved when it is written again.
     pub(crate) fn for_new(value_bytes: usize, slots: usize) -> ObjectLayout {
+        if value_bytes >= LARGE_VALUE_BYTES {
+            return ObjectLayout::of_one(value_bytes);
+        }
         let capacity = value_bytes.next_multiple_of(8);
         let shapes = (VERSION_SLOTS_MIN..=slots).rev().map(|slots| ObjectLayout { slots, capacity });
         let mut fitting = shapes.filter(|layout| layout.bytes() as u64 <= OBJECT_BYTES_MAX);

@@ -27,6 +27,8 @@
 //!
 //! Memory: at most [`KEYS_MAX`] keys or ranges.
 
+pub(crate) mod columns;
+
 use crate::postgres::time_zones::UTC;
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;

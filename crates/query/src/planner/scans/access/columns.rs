@@ -1,0 +1,118 @@
+//! Filters of a scan by columns: comparisons of a column with literals, as conditions on its stored values.
+
+use crate::planner::scans::access::{By, Constraint, Coverage};
+use datafusion::logical_expr::Expr;
+use entresol_tables::{ColumnCondition, ColumnFilter, DataType, IntegerSet, Schema, Value};
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Maximum span of a set of integers.
+const SET_BITS_MAX: u64 = 1 << 24;
+
+/// Conditions of a scan, and whether they cover each filter.
+#[derive(Debug)]
+pub(crate) struct ColumnAnalysis {
+    pub(crate) filters: Vec<ColumnFilter>,
+    pub(crate) coverage: Vec<Coverage>,
+}
+
+/// Conditions that filters of a table with row groups come to: a filter is covered exactly, or not at all.
+pub(crate) fn column_filters<'e>(
+    schema: &Schema,
+    filters: impl IntoIterator<Item = &'e Expr>,
+) -> ColumnAnalysis {
+    let columns: Vec<usize> = (0..schema.columns().len()).collect();
+    let by = By { schema, columns: &columns };
+    let mut analysis = ColumnAnalysis { filters: Vec::new(), coverage: Vec::new() };
+    for filter in filters {
+        let condition = by.constraint_of(filter).and_then(|(column, constraint)| {
+            let condition = condition(schema.columns()[column].data_type, constraint)?;
+            Some(ColumnFilter { column, condition })
+        });
+        analysis.coverage.push(if condition.is_some() { Coverage::Exact } else { Coverage::None });
+        analysis.filters.extend(condition);
+    }
+    analysis
+}
+
+/// Condition on the stored values of a column; none if they do not compare as its values do.
+fn condition(data_type: DataType, constraint: Constraint) -> Option<ColumnCondition> {
+    match data_type {
+        DataType::Real | DataType::Double => None,
+        DataType::Varchar => Some(match constraint {
+            Constraint::Values(values) => ColumnCondition::Texts(Arc::new(move |text| {
+                values.iter().any(|value| matches!(value, Value::Varchar(known) if **known == *text))
+            })),
+            Constraint::Interval(lower, upper) => ColumnCondition::Texts(Arc::new(move |text| {
+                let above = match &lower {
+                    Bound::Included(Value::Varchar(lower)) => text >= &**lower,
+                    Bound::Excluded(Value::Varchar(lower)) => text > &**lower,
+                    _ => true,
+                };
+                let below = match &upper {
+                    Bound::Included(Value::Varchar(upper)) => text <= &**upper,
+                    Bound::Excluded(Value::Varchar(upper)) => text < &**upper,
+                    _ => true,
+                };
+                above && below
+            })),
+        }),
+        _ => match constraint {
+            Constraint::Values(values) => among(&values),
+            Constraint::Interval(lower, upper) => {
+                let least = match &lower {
+                    Bound::Unbounded => i128::from(i64::MIN),
+                    Bound::Included(value) => integer(value)?,
+                    Bound::Excluded(value) => integer(value)? + 1,
+                };
+                let greatest = match &upper {
+                    Bound::Unbounded => i128::from(i64::MAX),
+                    Bound::Included(value) => integer(value)?,
+                    Bound::Excluded(value) => integer(value)? - 1,
+                };
+                // Decimals of more than 64 bits do not meet conditions on integers.
+                let is_wide = matches!(data_type, DataType::Decimal { precision, .. } if precision > 18);
+                let is_open = matches!(lower, Bound::Unbounded) || matches!(upper, Bound::Unbounded);
+                if is_wide && is_open {
+                    return None;
+                }
+                Some(between(least, greatest))
+            }
+        },
+    }
+}
+
+fn between(least: i128, greatest: i128) -> ColumnCondition {
+    let (lowest, highest) = (i128::from(i64::MIN), i128::from(i64::MAX));
+    if least > greatest || least > highest || greatest < lowest {
+        return ColumnCondition::Between { least: 1, greatest: 0 };
+    }
+    // Clamped to 64 bits, which they have then.
+    ColumnCondition::Between { least: least.max(lowest) as i64, greatest: greatest.min(highest) as i64 }
+}
+
+fn among(values: &BTreeSet<Value>) -> Option<ColumnCondition> {
+    let integers: Vec<i128> = values.iter().map(integer).collect::<Option<_>>()?;
+    match integers[..] {
+        [] => Some(ColumnCondition::Between { least: 1, greatest: 0 }),
+        [value] => Some(between(value, value)),
+        _ => {
+            let integers: Vec<i64> =
+                integers.into_iter().map(|value| i64::try_from(value).ok()).collect::<Option<_>>()?;
+            Some(ColumnCondition::Among(Arc::new(IntegerSet::new(&integers, SET_BITS_MAX)?)))
+        }
+    }
+}
+
+/// Stored integer of a value.
+fn integer(value: &Value) -> Option<i128> {
+    Some(match value {
+        Value::Boolean(value) => (*value).into(),
+        Value::Int(value) | Value::Date(value) => (*value).into(),
+        Value::BigInt(value) | Value::Timestamp(value) => (*value).into(),
+        // A decimal at the ends of its range has a neighbour still.
+        Value::Decimal(value) => (*value).clamp(i128::MIN + 1, i128::MAX - 1),
+        Value::Null | Value::Double(_) | Value::Varchar(_) => return None,
+    })
+}

@@ -1,0 +1,343 @@
+//! The physical operator that reads a table with row groups column by column.
+//!
+//! - A scan holds the transaction that it was planned in. What it reads is settled by its first partition, for
+//!   all of them: blocks go to the partitions in turn, rows of the delta store to the first one.
+//! - Conditions on single columns are checked on the stored values, before other columns are decoded.
+//! - Rows come in no order.
+//! - Memory: a block per partition.
+
+use crate::error::{Error, external};
+use crate::planner::yielding::Query;
+use crate::postgres::types::nullable;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result as EngineResult, Statistics, assert_or_internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
+};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
+};
+use entresol_tables::{ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, Table};
+use entresol_transactions::Transaction;
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+/// Share of rows that a condition lets pass, where nothing better is known, as a divisor.
+const FILTER_SHARE: usize = 5;
+/// Least number of rows of a partition.
+const PARTITION_ROWS_MIN: u64 = 32 << 10;
+
+/// Row groups of a scan, once it has begun.
+#[derive(Debug)]
+struct Begun {
+    scan: ColumnScan,
+    morsels: Vec<ColumnMorsel>,
+}
+
+/// Column scan operator; see the [module](self).
+#[derive(Debug, Clone)]
+pub(crate) struct EntresolColumnScan {
+    table: Arc<Table>,
+    /// Positions of the table's columns, in output order.
+    projection: Vec<usize>,
+    filters: Vec<ColumnFilter>,
+    partitions: usize,
+    limit: Option<usize>,
+    transaction: Arc<Transaction>,
+    schema: SchemaRef,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+    begun: Arc<OnceLock<Begun>>,
+    /// Query whose cancellation stops the scan.
+    query: Option<Arc<Query>>,
+}
+
+impl EntresolColumnScan {
+    /// Scan of the columns `projection` of the rows that meet all filters and `transaction` sees; they are
+    /// returned with `schema`.
+    pub(crate) fn new(
+        table: Arc<Table>,
+        mut schema: SchemaRef,
+        projection: Vec<usize>,
+        filters: Vec<ColumnFilter>,
+        limit: Option<usize>,
+        transaction: Arc<Transaction>,
+    ) -> EntresolColumnScan {
+        if transaction.as_of().is_some() {
+            let is_key = |column: &usize| table.schema().key().contains(column);
+            let key: Vec<usize> = (0..projection.len()).filter(|&at| is_key(&projection[at])).collect();
+            schema = nullable(&schema, &key);
+        }
+        EntresolColumnScan {
+            table,
+            projection,
+            filters,
+            partitions: 1,
+            limit,
+            transaction,
+            properties: properties(&schema, 1),
+            schema,
+            metrics: ExecutionPlanMetricsSet::new(),
+            begun: Arc::default(),
+            query: None,
+        }
+    }
+
+    /// The same scan as a part of a query that may be cancelled.
+    pub(crate) fn within(&self, query: &Arc<Query>) -> EntresolColumnScan {
+        EntresolColumnScan { query: Some(Arc::clone(query)), ..self.clone() }
+    }
+
+    /// Row groups that the scan reads; the first partition that asks settles them.
+    fn begun(&self) -> entresol_tables::Result<&Begun> {
+        if let Some(begun) = self.begun.get() {
+            return Ok(begun);
+        }
+        let (projection, schema) = (self.projection.clone(), Arc::clone(&self.schema));
+        let scan = self.table.column_scan(&self.transaction, projection, schema, self.filters.clone())?;
+        let scan =
+            scan.ok_or_else(|| entresol_tables::Error::TableChanged { table: self.table.name().to_owned() })?;
+        let morsels = scan.morsels();
+        Ok(self.begun.get_or_init(|| Begun { scan, morsels }))
+    }
+}
+
+fn properties(schema: &SchemaRef, partitions: usize) -> Arc<PlanProperties> {
+    let properties = PlanProperties::new(
+        EquivalenceProperties::new(Arc::clone(schema)),
+        Partitioning::UnknownPartitioning(partitions),
+        EmissionType::Incremental,
+        Boundedness::Bounded,
+    );
+    Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
+}
+
+impl DisplayAs for EntresolColumnScan {
+    fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.table.schema().columns();
+        let names: Vec<&str> = self.projection.iter().map(|&column| columns[column].name.as_str()).collect();
+        let filter =
+            |filter: &ColumnFilter| format!("{} {:?}", columns[filter.column].name, filter.condition);
+        let filters: Vec<String> = self.filters.iter().map(filter).collect();
+        match kind {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                write!(
+                    f,
+                    "EntresolColumnScan: table={}, projection=[{}]",
+                    self.table.name(),
+                    names.join(", ")
+                )?;
+                if !filters.is_empty() {
+                    write!(f, ", conditions=[{}]", filters.join(", "))?;
+                }
+                if self.partitions > 1 {
+                    write!(f, ", partitions={}", self.partitions)?;
+                }
+                self.transaction.as_of().map_or(Ok(()), |at| write!(f, ", as_of={at}"))?;
+                self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
+            }
+            DisplayFormatType::TreeRender => {
+                writeln!(f, "table={}", self.table.name())?;
+                filters.iter().try_for_each(|filter| writeln!(f, "{filter}"))
+            }
+        }
+    }
+}
+
+impl ExecutionPlan for EntresolColumnScan {
+    fn name(&self) -> &str {
+        "EntresolColumnScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
+    ) -> EngineResult<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    // Required by the trait, superseded by `replace_children`.
+    fn with_new_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> EngineResult<SendableRecordBatchStream> {
+        let partitions = self.partitions;
+        assert_or_internal_err!(
+            partition < partitions,
+            "EntresolColumnScan has {partitions} partitions, no {partition}"
+        );
+        let reader = Reader {
+            scan: self.clone(),
+            next_morsel: partition,
+            delta: None,
+            is_delta_read: partition > 0,
+            rows_left: self.limit.unwrap_or(usize::MAX),
+            batch_rows: context.session_config().batch_size().max(1),
+            rest: None,
+            metrics: BaselineMetrics::new(&self.metrics, partition),
+            blocks_read: MetricBuilder::new(&self.metrics).counter("blocks_read", partition),
+            blocks_skipped: MetricBuilder::new(&self.metrics).counter("blocks_skipped", partition),
+        };
+        let stream = RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(reader));
+        Ok(Box::pin(cooperative(stream)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _input_stats: &[Arc<Statistics>],
+        _args: &StatisticsArgs,
+    ) -> EngineResult<Arc<Statistics>> {
+        let mut statistics = Statistics::new_unknown(&self.schema);
+        let rows = usize::try_from(self.table.estimated_rows()).unwrap_or(usize::MAX);
+        let rows = if self.filters.is_empty() { rows } else { (rows / FILTER_SHARE).max(1) };
+        statistics.num_rows = Precision::Inexact(self.limit.map_or(rows, |limit| rows.min(limit)));
+        Ok(Arc::new(statistics))
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        // A scan has no children through which a limit could be pushed.
+        false
+    }
+
+    fn repartitioned(
+        &self,
+        partitions: usize,
+        _config: &ConfigOptions,
+    ) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+        let most = (self.table.estimated_rows() / PARTITION_ROWS_MIN).min(partitions as u64) as usize;
+        if most < 2 || self.partitions > 1 || self.limit.is_some() {
+            return Ok(None);
+        }
+        let properties = properties(&self.schema, most);
+        Ok(Some(Arc::new(EntresolColumnScan { partitions: most, properties, ..self.clone() })))
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(Arc::new(EntresolColumnScan { limit, ..self.clone() }))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.limit
+    }
+}
+
+/// Reader of one batch after another.
+struct Reader {
+    scan: EntresolColumnScan,
+    next_morsel: usize,
+    delta: Option<DeltaReader>,
+    is_delta_read: bool,
+    /// Maximum number of rows still to be returned.
+    rows_left: usize,
+    batch_rows: usize,
+    /// Rows of a batch that was too large.
+    rest: Option<RecordBatch>,
+    metrics: BaselineMetrics,
+    blocks_read: Count,
+    blocks_skipped: Count,
+}
+
+impl Reader {
+    /// Reads the next block, or part of the delta store; the inner none if it has no rows, the outer at the end.
+    fn step(&mut self) -> entresol_tables::Result<Option<Option<RecordBatch>>> {
+        let begun = self.scan.begun()?;
+        let transaction = &self.scan.transaction;
+        if let Some(morsel) = begun.morsels.get(self.next_morsel) {
+            self.next_morsel += self.scan.partitions;
+            let batch = begun.scan.read(transaction, *morsel)?;
+            let counter = if batch.is_some() { &self.blocks_read } else { &self.blocks_skipped };
+            counter.add(1);
+            return Ok(Some(batch));
+        }
+        if self.is_delta_read {
+            return Ok(None);
+        }
+        // Those of row groups that their summaries ruled out.
+        if self.delta.is_none() {
+            let skipped = begun.scan.stats().blocks_skipped.load(Ordering::Relaxed) as usize;
+            self.blocks_skipped.add(skipped.saturating_sub(self.blocks_skipped.value()));
+        }
+        let delta = self.delta.get_or_insert_with(|| begun.scan.delta());
+        let batch = delta.next(transaction)?;
+        self.is_delta_read = batch.is_none();
+        Ok(Some(batch))
+    }
+
+    /// Part of a batch that may be returned at once; the others are left for later.
+    fn part(&mut self, batch: RecordBatch) -> RecordBatch {
+        let rows = batch.num_rows().min(self.batch_rows).min(self.rows_left);
+        if rows < batch.num_rows() {
+            self.rest = Some(batch.slice(rows, batch.num_rows() - rows));
+        }
+        self.rows_left -= rows;
+        self.metrics.record_output(rows);
+        batch.slice(0, rows)
+    }
+}
+
+impl Iterator for Reader {
+    type Item = EngineResult<RecordBatch>;
+
+    fn next(&mut self) -> Option<EngineResult<RecordBatch>> {
+        let elapsed = self.metrics.elapsed_compute().clone();
+        let _timer = elapsed.timer();
+        while self.rows_left > 0 {
+            if let Some(rest) = self.rest.take() {
+                return Some(Ok(self.part(rest)));
+            }
+            let stepped = match self.scan.query.as_ref().map_or(Ok(()), |query| query.check()) {
+                Ok(()) => self.step().map_err(Error::from),
+                Err(stopped) => Err(stopped),
+            };
+            match stepped {
+                Ok(Some(Some(batch))) => return Some(Ok(self.part(batch))),
+                Ok(Some(None)) => {}
+                Ok(None) => return None,
+                Err(error) => {
+                    self.rows_left = 0;
+                    return Some(Err(external(error)));
+                }
+            }
+        }
+        None
+    }
+}

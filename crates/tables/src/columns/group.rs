@@ -1,0 +1,318 @@
+//! Row groups: up to [`GROUP_ROWS`] rows in key order, as one column page per column and a summary.
+//!
+//! A row group is a few entries of the table's column state, whose keys are, big-endian:
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 1 | kind of entry: 0 directory, 1 deleted rows, 2 summary, 3 column page |
+//! | 4 | number of the row group; it is never used again |
+//! | 2 | column id of a page, else 0 |
+//! | 1 | 0 |
+//!
+//! Pages and summaries are written once; the directory entry and the deleted rows change with merges. Which row
+//! groups a transaction sees is what it sees of the directory: the others belong to what it sees there.
+
+use crate::columns::page::{BLOCK_ROWS, ColumnPage, PageKind};
+use crate::schema::definition::Reader;
+use entresol_structures::{KeyBytes, KeyWidth};
+use entresol_transactions::KeyRange;
+use std::ops::Bound;
+
+/// Maximum number of rows of a row group.
+pub(crate) const GROUP_ROWS: usize = 16 * BLOCK_ROWS;
+/// Width of the keys of a column state.
+pub(crate) const KEY_WIDTH: KeyWidth = KeyWidth::Eight;
+
+const FORMAT: u8 = 1;
+
+/// Kind of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EntryKind {
+    Directory,
+    Deleted,
+    Summary,
+    Page { column: u16 },
+}
+
+impl EntryKind {
+    fn code(self) -> u8 {
+        match self {
+            EntryKind::Directory => 0,
+            EntryKind::Deleted => 1,
+            EntryKind::Summary => 2,
+            EntryKind::Page { .. } => 3,
+        }
+    }
+
+    /// Key of the entry of a row group.
+    pub(crate) fn key(self, group: u32) -> [u8; 8] {
+        let column = if let EntryKind::Page { column } = self { column } else { 0 };
+        let mut key = [0; 8];
+        key[0] = self.code();
+        key[1..5].copy_from_slice(&group.to_be_bytes());
+        key[5..7].copy_from_slice(&column.to_be_bytes());
+        key
+    }
+}
+
+/// Number of the row group of an entry.
+pub(crate) fn group_of(key: &[u8]) -> u32 {
+    key.get(1..5).map_or(0, |bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+/// Column id of the entry of a page.
+pub(crate) fn column_of(key: &[u8; 8]) -> Option<u16> {
+    let page = EntryKind::Page { column: 0 }.code();
+    (key[0] == page).then(|| u16::from_be_bytes([key[5], key[6]]))
+}
+
+/// Keys of the directory.
+pub(crate) fn directory_range() -> KeyRange {
+    let end = EntryKind::Deleted.key(0);
+    KeyRange { lower: Bound::Unbounded, upper: Bound::Excluded(KeyBytes::from_slice(&end)) }
+}
+
+/// Entry of a row group in the directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RowGroup {
+    pub(crate) number: u32,
+    pub(crate) rows: u32,
+    /// Rows that were deleted or replaced, as of the last merge.
+    pub(crate) deleted: u32,
+    /// Bytes of its pages.
+    pub(crate) bytes: u64,
+    /// Encoded key of the first and of the last row.
+    pub(crate) first: KeyBytes,
+    pub(crate) last: KeyBytes,
+}
+
+impl RowGroup {
+    pub(crate) fn live_rows(&self) -> u64 {
+        u64::from(self.rows - self.deleted)
+    }
+
+    /// Tells whether a key lies between its first and its last one.
+    pub(crate) fn spans(&self, key: &[u8]) -> bool {
+        &self.first[..] <= key && key <= &self.last[..]
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![FORMAT];
+        bytes.extend_from_slice(&self.rows.to_le_bytes());
+        bytes.extend_from_slice(&self.deleted.to_le_bytes());
+        bytes.extend_from_slice(&self.bytes.to_le_bytes());
+        put_key(&mut bytes, &self.first);
+        put_key(&mut bytes, &self.last);
+        bytes
+    }
+
+    /// Decodes a directory entry; none if it is damaged.
+    pub(crate) fn from_bytes(number: u32, bytes: &[u8]) -> Option<RowGroup> {
+        let mut reader = Reader(bytes);
+        (reader.byte()? == FORMAT).then_some(())?;
+        let (rows, deleted) = (reader.number()?, reader.number()?);
+        let low = reader.number()?;
+        let bytes = u64::from(low) | u64::from(reader.number()?) << 32;
+        let (first, last) = (take_key(&mut reader)?, take_key(&mut reader)?);
+        let sound = rows > 0 && rows as usize <= GROUP_ROWS && deleted <= rows && first <= last;
+        sound.then_some(RowGroup { number, rows, deleted, bytes, first, last })
+    }
+}
+
+fn put_key(bytes: &mut Vec<u8>, key: &[u8]) {
+    bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(key);
+}
+
+fn take_key(reader: &mut Reader<'_>) -> Option<KeyBytes> {
+    let length = reader.short()?;
+    Some(KeyBytes::from_slice(reader.take(length)?))
+}
+
+/// Least and greatest encoded value of a column of a row group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ColumnSummary {
+    pub(crate) column: u16,
+    /// True if the values are integers that compare as the column's values do.
+    pub(crate) is_integer: bool,
+    pub(crate) least: i64,
+    pub(crate) greatest: i64,
+    pub(crate) nulls: u32,
+    pub(crate) bytes: u32,
+}
+
+impl ColumnSummary {
+    pub(crate) fn of(column: u16, page: &ColumnPage, bytes: usize) -> ColumnSummary {
+        let blocks = page.blocks();
+        ColumnSummary {
+            column,
+            is_integer: page.kind() == PageKind::Integers,
+            least: blocks.iter().map(|block| block.least).min().unwrap_or(i64::MIN),
+            greatest: blocks.iter().map(|block| block.greatest).max().unwrap_or(i64::MAX),
+            nulls: blocks.iter().map(|block| block.nulls as u32).sum(),
+            bytes: bytes as u32,
+        }
+    }
+}
+
+/// Summary of a row group: of its columns, and the first key of each block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GroupSummary {
+    pub(crate) columns: Vec<ColumnSummary>,
+    pub(crate) block_keys: Vec<KeyBytes>,
+}
+
+impl GroupSummary {
+    /// Summary of a column, if rows of the group have it.
+    pub(crate) fn column(&self, column: u16) -> Option<&ColumnSummary> {
+        self.columns.iter().find(|known| known.column == column)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.columns.len() * size_of::<ColumnSummary>() + self.block_keys.len() * size_of::<KeyBytes>()
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![FORMAT];
+        bytes.extend_from_slice(&(self.columns.len() as u16).to_le_bytes());
+        for column in &self.columns {
+            bytes.extend_from_slice(&column.column.to_le_bytes());
+            bytes.push(u8::from(column.is_integer));
+            bytes.extend_from_slice(&column.least.to_le_bytes());
+            bytes.extend_from_slice(&column.greatest.to_le_bytes());
+            bytes.extend_from_slice(&column.nulls.to_le_bytes());
+            bytes.extend_from_slice(&column.bytes.to_le_bytes());
+        }
+        self.block_keys.iter().for_each(|key| put_key(&mut bytes, key));
+        let checksum = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes a summary; none if it is damaged.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<GroupSummary> {
+        let (content, checksum) = bytes.split_last_chunk::<4>()?;
+        (crc32c::crc32c(content) == u32::from_le_bytes(*checksum)).then_some(())?;
+        let mut reader = Reader(content);
+        (reader.byte()? == FORMAT).then_some(())?;
+        let mut columns = Vec::new();
+        for _ in 0..reader.short()? {
+            let (column, is_integer) = (reader.short()? as u16, reader.byte()? == 1);
+            let mut long = || {
+                let bytes: [u8; 8] = reader.take(8)?.try_into().ok()?;
+                Some(i64::from_le_bytes(bytes))
+            };
+            let (least, greatest) = (long()?, long()?);
+            let (nulls, bytes) = (reader.number()?, reader.number()?);
+            columns.push(ColumnSummary { column, is_integer, least, greatest, nulls, bytes });
+        }
+        let mut block_keys = Vec::new();
+        while !reader.0.is_empty() {
+            block_keys.push(take_key(&mut reader)?);
+        }
+        Some(GroupSummary { columns, block_keys })
+    }
+}
+
+/// Set of rows of a row group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RowSet {
+    words: Vec<u32>,
+    len: usize,
+}
+
+impl RowSet {
+    /// Empty set for a group of so many rows.
+    pub(crate) fn new(rows: usize) -> RowSet {
+        RowSet { words: vec![0; rows.div_ceil(32)], len: 0 }
+    }
+
+    /// Adds a row; false if it was there.
+    pub(crate) fn insert(&mut self, row: usize) -> bool {
+        let bit = 1 << (row % 32);
+        let added = self.words[row / 32] & bit == 0;
+        self.words[row / 32] |= bit;
+        self.len += usize::from(added);
+        added
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, row: usize) -> bool {
+        self.words[row / 32] >> (row % 32) & 1 == 1
+    }
+
+    /// Number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Tells whether a block has rows of the set.
+    pub(crate) fn is_in_block(&self, block: usize) -> bool {
+        let first = block * BLOCK_ROWS / 32;
+        let end = (first + BLOCK_ROWS / 32).min(self.words.len());
+        self.words[first..end].iter().any(|word| *word != 0)
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let checksum = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes the set of a group of so many rows; none if it is damaged.
+    pub(crate) fn from_bytes(rows: usize, bytes: &[u8]) -> Option<RowSet> {
+        let (content, checksum) = bytes.split_last_chunk::<4>()?;
+        let (chunks, []) = content.as_chunks::<4>() else { return None };
+        let sound =
+            crc32c::crc32c(content) == u32::from_le_bytes(*checksum) && chunks.len() == rows.div_ceil(32);
+        let words: Vec<u32> = chunks.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let len = words.iter().map(|word| word.count_ones() as usize).sum();
+        sound.then_some(RowSet { words, len })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_as_they_were_written_and_damage_is_seen() {
+        let key = |bytes: &[u8]| KeyBytes::from_slice(bytes);
+        let group = RowGroup {
+            number: 7,
+            rows: 9000,
+            deleted: 3,
+            bytes: 1 << 33,
+            first: key(b"a"),
+            last: key(b"ab"),
+        };
+        assert_eq!(RowGroup::from_bytes(7, &group.to_bytes()), Some(group.clone()));
+        let column =
+            ColumnSummary { column: 3, is_integer: true, least: -1, greatest: 9, nulls: 1, bytes: 77 };
+        let summary = GroupSummary { columns: vec![column], block_keys: vec![key(b"a"), key(b"")] };
+        let bytes = summary.to_bytes();
+        assert_eq!(GroupSummary::from_bytes(&bytes), Some(summary));
+        let mut deleted = RowSet::new(9000);
+        assert!(deleted.insert(8999) && deleted.insert(31) && !deleted.insert(31));
+        assert!(deleted.is_in_block(1) && deleted.contains(31) && !deleted.contains(32));
+        assert_eq!(RowSet::from_bytes(9000, &deleted.to_bytes()), Some(deleted.clone()));
+        assert_eq!(RowSet::from_bytes(9500, &deleted.to_bytes()), None);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 4;
+            assert_eq!(GroupSummary::from_bytes(&damaged), None, "byte {at}");
+            assert_eq!(GroupSummary::from_bytes(&bytes[..at]), None, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn the_directory_comes_first_and_numbers_ascend() {
+        let range = directory_range();
+        let Bound::Excluded(end) = &range.upper else { panic!("a bound") };
+        assert!(EntryKind::Directory.key(u32::MAX)[..] < end[..]);
+        assert!(EntryKind::Deleted.key(0)[..] >= end[..]);
+        assert!(EntryKind::Directory.key(9) < EntryKind::Directory.key(10));
+        assert_eq!(group_of(&EntryKind::Page { column: 5 }.key(77)), 77);
+    }
+}

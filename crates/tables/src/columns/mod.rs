@@ -1,0 +1,28 @@
+//! Layout `columns`: most rows of a table in row groups, column by column, the rest in its delta store.
+//!
+//! ```text
+//!   INSERT, UPDATE, DELETE ──▶ delta store ──merge──▶ row groups ◀── batches of new rows
+//!                                   │                     │
+//!                                   └──────── scan ───────┘
+//! ```
+//!
+//! - Both are states of one group, so a snapshot sees both as they were together, and a crash leaves what was
+//!   committed. There is no other rule of recovery.
+//! - A row group is written once ([`group`]): a page per column ([`page`]), its rows in key order. Rows that were
+//!   replaced or deleted are marked by the next merge, and gone when their row group is merged again.
+//! - The delta store is the state that a table of layout `rows` has, with the same rows; it overrides the row
+//!   groups ([`crate::table::stored`]).
+//! - Pages are cached in DRAM as they are stored ([`cache`]).
+
+pub(crate) mod cache;
+pub(crate) mod cursor;
+pub(crate) mod find;
+pub(crate) mod group;
+pub(crate) mod integers;
+pub(crate) mod merge;
+pub(crate) mod merger;
+pub(crate) mod packing;
+pub(crate) mod page;
+pub(crate) mod scan;
+pub(crate) mod store;
+pub(crate) mod texts;

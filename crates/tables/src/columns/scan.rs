@@ -1,0 +1,498 @@
+//! Scans of a table with row groups, column by column: conditions first, then the columns of the rows that meet
+//! them.
+//!
+//! - A row group whose summary rules a condition out is not read; of the others, blocks are skipped by their
+//!   summaries. Conditions are checked one after another on the encoded values; a column is decoded only for
+//!   the rows that are left.
+//! - Rows of the delta store come from a reader of their own ([`DeltaReader`]).
+//! - Rows come in no order. Blocks may be read by several threads.
+//! - Memory: one block; the places of the rows that the delta store overrides, a bit per row of their groups.
+
+use crate::batch::arrow_schema;
+use crate::batch::decode::StoredRows;
+use crate::columns::group::{GroupSummary, RowGroup, RowSet};
+use crate::columns::page::{BLOCK_ROWS, ColumnPage, PageKind};
+use crate::columns::store::{ColumnStore, column_id};
+use crate::error::Result;
+use crate::table::Table;
+use crate::table::row_view::RowView;
+use crate::table::stored::TOMBSTONE;
+use crate::value::Value;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::SchemaRef;
+use entresol_structures::KeyBytes;
+use entresol_transactions::{KeyRange, State, Transaction};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Number of rows of a batch of the delta store.
+const DELTA_BATCH_ROWS: usize = 8192;
+
+/// Set of integers: a bit for each from the least to the greatest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IntegerSet {
+    least: i64,
+    words: Vec<u64>,
+    bits: u64,
+}
+
+impl IntegerSet {
+    /// Set of these integers; none if they span more than `bits_max`.
+    pub fn new(values: &[i64], bits_max: u64) -> Option<IntegerSet> {
+        let (Some(least), Some(greatest)) = (values.iter().min(), values.iter().max()) else {
+            return Some(IntegerSet { least: 0, words: Vec::new(), bits: 0 });
+        };
+        let bits = greatest.checked_sub(*least)?.checked_add(1)? as u64;
+        if bits > bits_max {
+            return None;
+        }
+        let mut words = vec![0; bits.div_ceil(64) as usize];
+        for value in values {
+            let bit = (value - least) as u64;
+            words[(bit / 64) as usize] |= 1 << (bit % 64);
+        }
+        Some(IntegerSet { least: *least, words, bits })
+    }
+
+    /// Tells whether a value is in the set.
+    #[inline]
+    pub fn contains(&self, value: i64) -> bool {
+        let bit = value.wrapping_sub(self.least) as u64;
+        bit < self.bits && self.words[(bit / 64) as usize] >> (bit % 64) & 1 == 1
+    }
+
+    fn bounds(&self) -> (i64, i64) {
+        (self.least, self.least.wrapping_add(self.bits as i64).wrapping_sub(1))
+    }
+}
+
+/// Condition on the values of a column; NULL does not meet any.
+#[derive(Clone)]
+pub enum ColumnCondition {
+    /// Integers, dates, timestamps, BOOLEAN (0 or 1), unscaled decimals of at most 64 bits within bounds,
+    /// included.
+    Between {
+        /// Least value.
+        least: i64,
+        /// Greatest value.
+        greatest: i64,
+    },
+    /// Such values in a set.
+    Among(Arc<IntegerSet>),
+    /// Strings for which a function returns true.
+    Texts(Arc<dyn Fn(&str) -> bool + Send + Sync>),
+}
+
+impl fmt::Debug for ColumnCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ColumnCondition::Between { least, greatest } => write!(f, "between {least} and {greatest}"),
+            ColumnCondition::Among(set) => write!(f, "among a set of {} bits", set.bits),
+            ColumnCondition::Texts(_) => f.write_str("strings"),
+        }
+    }
+}
+
+impl ColumnCondition {
+    /// Bounds of the integers that meet it.
+    fn bounds(&self) -> Option<(i64, i64)> {
+        match self {
+            ColumnCondition::Between { least, greatest } => Some((*least, *greatest)),
+            ColumnCondition::Among(set) => Some(set.bounds()),
+            ColumnCondition::Texts(_) => None,
+        }
+    }
+
+    fn is_met_by_integer(&self, value: i64) -> bool {
+        match self {
+            ColumnCondition::Between { least, greatest } => (*least..=*greatest).contains(&value),
+            ColumnCondition::Among(set) => set.contains(value),
+            ColumnCondition::Texts(_) => false,
+        }
+    }
+
+    fn is_met_by(&self, value: &Value) -> bool {
+        match value {
+            Value::Null | Value::Double(_) => false,
+            Value::Boolean(value) => self.is_met_by_integer((*value).into()),
+            Value::Int(value) | Value::Date(value) => self.is_met_by_integer((*value).into()),
+            Value::BigInt(value) | Value::Timestamp(value) => self.is_met_by_integer(*value),
+            Value::Decimal(value) => i64::try_from(*value).is_ok_and(|value| self.is_met_by_integer(value)),
+            Value::Varchar(text) => match self {
+                ColumnCondition::Texts(is_met) => is_met(text),
+                _ => false,
+            },
+        }
+    }
+}
+
+/// Condition on a column of a table.
+#[derive(Debug, Clone)]
+pub struct ColumnFilter {
+    /// Position of the column.
+    pub column: usize,
+    /// Its condition.
+    pub condition: ColumnCondition,
+}
+
+/// Row group of a scan.
+#[derive(Debug)]
+struct ScannedGroup {
+    group: RowGroup,
+    summary: Arc<GroupSummary>,
+    /// Rows that were deleted, or that the delta store overrides.
+    hidden: Option<RowSet>,
+}
+
+/// Block of a row group of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColumnMorsel {
+    group: u32,
+    block: u32,
+    /// Number of its rows.
+    pub rows: u32,
+}
+
+/// Counts of a scan so far.
+#[derive(Debug, Default)]
+pub struct ColumnScanStats {
+    /// Blocks that were read.
+    pub blocks_read: AtomicU64,
+    /// Blocks that summaries ruled out.
+    pub blocks_skipped: AtomicU64,
+}
+
+/// Scan of the row groups that a transaction sees; see the [module](self).
+#[derive(Debug)]
+pub struct ColumnScan {
+    table: Arc<Table>,
+    columns: Arc<ColumnStore>,
+    projection: Vec<usize>,
+    arrow: SchemaRef,
+    filters: Vec<ColumnFilter>,
+    groups: Vec<ScannedGroup>,
+    stats: ColumnScanStats,
+}
+
+/// Rows of a block that are left.
+enum Selection {
+    All,
+    Rows(Vec<u32>),
+}
+
+impl Table {
+    /// Returns true if its rows are stored column by column; see [`Table::column_scan`].
+    pub fn has_row_groups(&self) -> bool {
+        self.columns().is_some()
+    }
+
+    /// State of the row groups, if it has them.
+    pub fn row_group_state(&self) -> Option<&Arc<State>> {
+        self.columns().map(|columns| columns.state())
+    }
+
+    /// Scan of the row groups of a table that has them, as the transaction sees them: of the columns
+    /// `projection` of rows that meet all filters, as batches of the Arrow schema `arrow`. None for other
+    /// tables.
+    ///
+    /// Cost: reads the directory, and all of the delta store to find the rows that it overrides.
+    pub fn column_scan(
+        self: &Arc<Table>,
+        tx: &Transaction,
+        projection: Vec<usize>,
+        arrow: SchemaRef,
+        filters: Vec<ColumnFilter>,
+    ) -> Result<Option<ColumnScan>> {
+        self.check_readable(tx)?;
+        let Some(columns) = self.columns() else { return Ok(None) };
+        let groups = columns.groups(tx)?;
+        let mut overridden = self.overridden(columns, tx, &groups)?;
+        let mut scanned = Vec::with_capacity(groups.len());
+        for (at, group) in groups.into_iter().enumerate() {
+            let summary = columns.summary(tx, group.number)?;
+            let mut hidden = columns.deleted(tx, &group)?;
+            if let Some(rows) = overridden.remove(&at) {
+                let hidden = hidden.get_or_insert_with(|| RowSet::new(group.rows as usize));
+                rows.into_iter().for_each(|row| {
+                    hidden.insert(row);
+                });
+            }
+            scanned.push(ScannedGroup { group, summary, hidden });
+        }
+        Ok(Some(ColumnScan {
+            table: Arc::clone(self),
+            columns: Arc::clone(columns),
+            projection,
+            arrow,
+            filters,
+            groups: scanned,
+            stats: ColumnScanStats::default(),
+        }))
+    }
+
+    /// Rows of row groups that the delta store overrides, by the position of their group.
+    fn overridden(
+        &self,
+        columns: &ColumnStore,
+        tx: &Transaction,
+        groups: &[RowGroup],
+    ) -> Result<BTreeMap<usize, Vec<usize>>> {
+        let mut overridden: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let (mut keys, mut from): (Vec<KeyBytes>, _) = (Vec::new(), None);
+        let Some(last) = groups.iter().map(|group| &group.last).max() else { return Ok(overridden) };
+        let range =
+            KeyRange { lower: std::ops::Bound::Unbounded, upper: std::ops::Bound::Included(last.clone()) };
+        loop {
+            let more = tx.scan_batch(self.state(), &range, &mut from, |key, _| {
+                keys.push(KeyBytes::from_slice(key));
+            })?;
+            if !more || keys.len() >= BLOCK_ROWS {
+                for place in columns.locate(tx, self.named_schema(), groups, &keys)?.into_iter().flatten() {
+                    overridden.entry(place.group).or_default().push(place.row);
+                }
+                keys.clear();
+            }
+            if !more {
+                return Ok(overridden);
+            }
+        }
+    }
+}
+
+impl ColumnScan {
+    /// Number of rows of the row groups that are not deleted or overridden.
+    pub fn rows(&self) -> u64 {
+        let of_group = |scanned: &ScannedGroup| {
+            u64::from(scanned.group.rows) - scanned.hidden.as_ref().map_or(0, |hidden| hidden.len() as u64)
+        };
+        self.groups.iter().map(of_group).sum()
+    }
+
+    /// Counts so far.
+    pub fn stats(&self) -> &ColumnScanStats {
+        &self.stats
+    }
+
+    /// Arrow schema of the batches.
+    pub fn arrow_schema(&self) -> &SchemaRef {
+        &self.arrow
+    }
+
+    /// Blocks to read: those of row groups that no summary rules out.
+    pub fn morsels(&self) -> Vec<ColumnMorsel> {
+        let mut morsels = Vec::new();
+        for (at, scanned) in self.groups.iter().enumerate() {
+            let rows = scanned.group.rows as usize;
+            let blocks = rows.div_ceil(BLOCK_ROWS);
+            if self.filters.iter().any(|filter| self.rules_out(scanned, filter)) {
+                self.stats.blocks_skipped.fetch_add(blocks as u64, Ordering::Relaxed);
+                continue;
+            }
+            morsels.extend((0..blocks).map(|block| ColumnMorsel {
+                group: at as u32,
+                block: block as u32,
+                rows: BLOCK_ROWS.min(rows - block * BLOCK_ROWS) as u32,
+            }));
+        }
+        morsels
+    }
+
+    /// Tells whether no row of a row group meets a filter, by its summary.
+    fn rules_out(&self, scanned: &ScannedGroup, filter: &ColumnFilter) -> bool {
+        let id = column_id(self.table.schema(), filter.column);
+        match (scanned.summary.column(id), filter.condition.bounds()) {
+            (None, _) => !filter.condition.is_met_by(self.table.schema().missing(filter.column)),
+            (Some(column), Some((least, greatest))) if column.is_integer => {
+                greatest < column.least || least > column.greatest || column.nulls == scanned.group.rows
+            }
+            _ => false,
+        }
+    }
+
+    /// Reads a block; none if no row of it meets the filters.
+    pub fn read(&self, tx: &Transaction, morsel: ColumnMorsel) -> Result<Option<RecordBatch>> {
+        let scanned = &self.groups[morsel.group as usize];
+        let (block, rows) = (morsel.block as usize, morsel.rows as usize);
+        let mut selection = Selection::All;
+        for filter in &self.filters {
+            let id = column_id(self.table.schema(), filter.column);
+            if scanned.summary.column(id).is_none() {
+                // All rows have the same value, which meets the filter.
+                continue;
+            }
+            let page = self.columns.page(tx, scanned.group.number, id)?;
+            selection = selected(&page, block, &filter.condition, selection);
+            if matches!(&selection, Selection::Rows(rows) if rows.is_empty()) {
+                self.stats.blocks_skipped.fetch_add(1, Ordering::Relaxed);
+                return Ok(None);
+            }
+        }
+        if let Some(hidden) = scanned.hidden.as_ref().filter(|hidden| hidden.is_in_block(block)) {
+            let is_visible = |row: &u32| !hidden.contains(block * BLOCK_ROWS + *row as usize);
+            selection = Selection::Rows(match selection {
+                Selection::All => (0..rows as u32).filter(is_visible).collect(),
+                Selection::Rows(mut rows) => {
+                    rows.retain(is_visible);
+                    rows
+                }
+            });
+        }
+        self.stats.blocks_read.fetch_add(1, Ordering::Relaxed);
+        let selection = match &selection {
+            Selection::All => None,
+            Selection::Rows(selected) if selected.len() == rows => None,
+            Selection::Rows(selected) => Some(&selected[..]),
+        };
+        let count = selection.map_or(rows, <[u32]>::len);
+        if count == 0 {
+            return Ok(None);
+        }
+        let arrays = self.arrays(tx, scanned, (block, selection), count)?;
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.arrow), arrays, &options);
+        Ok(Some(batch.map_err(|error| {
+            crate::Error::corrupt(format!("row group of table {}", self.table.name()), error.to_string())
+        })?))
+    }
+
+    fn arrays(
+        &self,
+        tx: &Transaction,
+        scanned: &ScannedGroup,
+        of_block: (usize, Option<&[u32]>),
+        count: usize,
+    ) -> Result<Vec<ArrayRef>> {
+        let schema = self.table.schema();
+        let arrays =
+            self.columns.arrays_as(tx, schema, &scanned.group, of_block, (&self.projection, &self.arrow))?;
+        debug_assert!(arrays.iter().all(|array| array.len() == count), "every row has a value");
+        Ok(arrays)
+    }
+
+    /// Reader of the rows of the delta store.
+    pub fn delta(&self) -> DeltaReader {
+        DeltaReader {
+            table: Arc::clone(&self.table),
+            filters: self.filters.clone(),
+            rows: StoredRows::new(
+                self.table.name(),
+                self.table.schema(),
+                &self.projection,
+                Arc::clone(&self.arrow),
+                0,
+            ),
+            from: None,
+            has_more: true,
+        }
+    }
+}
+
+/// Rows of a block that meet a condition, of those that are left.
+fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before: Selection) -> Selection {
+    let summary = page.blocks()[block];
+    let validity = page.validity(block);
+    let is_valid = |row: u32| validity.as_ref().is_none_or(|valid| valid.value(row as usize));
+    let narrowed = |before: Selection, is_met: &dyn Fn(usize) -> bool| {
+        let is_left = |row: &u32| is_valid(*row) && is_met(*row as usize);
+        Selection::Rows(match before {
+            Selection::All => (0..summary.rows as u32).filter(is_left).collect(),
+            Selection::Rows(mut rows) => {
+                rows.retain(is_left);
+                rows
+            }
+        })
+    };
+    match (page.kind(), condition) {
+        (PageKind::Integers, ColumnCondition::Between { least, greatest }) => {
+            if *greatest < summary.least || *least > summary.greatest {
+                return Selection::Rows(Vec::new());
+            }
+            if *least <= summary.least && *greatest >= summary.greatest && summary.nulls == 0 {
+                return before;
+            }
+            if matches!(before, Selection::All) {
+                let mut rows = page.select_between(block, *least, *greatest);
+                rows.retain(|row| is_valid(*row));
+                return Selection::Rows(rows);
+            }
+            let values = page.decoded(block);
+            narrowed(before, &|row| (*least..=*greatest).contains(&values[row]))
+        }
+        (PageKind::Integers, ColumnCondition::Among(set)) => {
+            let (least, greatest) = set.bounds();
+            if set.bits == 0 || greatest < summary.least || least > summary.greatest {
+                return Selection::Rows(Vec::new());
+            }
+            let values = page.decoded(block);
+            narrowed(before, &|row| set.contains(values[row]))
+        }
+        (PageKind::Dictionary, ColumnCondition::Texts(is_met)) => {
+            let Some(dictionary) = page.dictionary() else { return before };
+            let is_met: Vec<bool> =
+                (0..dictionary.len()).map(|code| is_met(dictionary.entry(code))).collect();
+            let (least, greatest) = (summary.least as usize, summary.greatest as usize);
+            if !is_met[least..=greatest].contains(&true) {
+                return Selection::Rows(Vec::new());
+            }
+            let codes = page.decoded(block);
+            narrowed(before, &|row| is_met[codes[row] as usize])
+        }
+        (PageKind::Texts, ColumnCondition::Texts(is_met)) => {
+            let texts = page.block_texts(block);
+            narrowed(before, &|row| is_met(texts.value(row)))
+        }
+        (PageKind::Wide, condition) => {
+            let values = page.block_wide(block);
+            narrowed(before, &|row| {
+                i64::try_from(values[row]).is_ok_and(|value| condition.is_met_by_integer(value))
+            })
+        }
+        // Conditions are made for the type of their column.
+        _ => narrowed(before, &|_| false),
+    }
+}
+
+/// Reader of the rows of a delta store that meet the filters of a scan.
+#[derive(Debug)]
+pub struct DeltaReader {
+    table: Arc<Table>,
+    filters: Vec<ColumnFilter>,
+    rows: StoredRows,
+    from: Option<KeyBytes>,
+    has_more: bool,
+}
+
+impl DeltaReader {
+    /// Next rows; none at the end.
+    pub fn next(&mut self, tx: &Transaction) -> Result<Option<RecordBatch>> {
+        let mut damaged = None;
+        while self.has_more && !self.rows.is_batch(DELTA_BATCH_ROWS) {
+            let (table, filters, rows) = (&self.table, &self.filters, &mut self.rows);
+            self.has_more =
+                tx.scan_batch(table.state(), &KeyRange::full(), &mut self.from, |key, value| {
+                    if value == TOMBSTONE || damaged.is_some() {
+                        return;
+                    }
+                    let is_met = |row: &RowView<'_>| {
+                        filters.iter().all(|filter| filter.condition.is_met_by(&row.value(filter.column)))
+                    };
+                    match RowView::new(table.name(), table.schema(), key, value) {
+                        Ok(row) if is_met(&row) => rows.push(key, value),
+                        Ok(_) => {}
+                        Err(error) => damaged = Some(error),
+                    }
+                })?;
+            if let Some(error) = damaged {
+                return Err(error);
+            }
+        }
+        if self.rows.is_empty() { Ok(None) } else { self.rows.finish().map(Some) }
+    }
+}
+
+/// Arrow schema of all columns of a table.
+pub(crate) fn whole_schema(table: &Table) -> SchemaRef {
+    arrow_schema(table.schema().columns(), "UTC")
+}

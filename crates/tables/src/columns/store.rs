@@ -1,0 +1,383 @@
+//! Column store: the row groups of a table, in a state beside that of its changed rows.
+
+use crate::batch::builder::ColumnBuilder;
+use crate::batch::encode::encode_keys_only;
+use crate::batch::{ColumnArray, arrow_schema};
+use crate::columns::cache::{Cached, PageCache};
+use crate::columns::group::{
+    ColumnSummary, EntryKind, GROUP_ROWS, GroupSummary, RowGroup, RowSet, directory_range, group_of,
+};
+use crate::columns::page::{BLOCK_ROWS, ColumnPage, encode_page};
+use crate::encoding::key;
+use crate::error::{Error, Result};
+use crate::schema::{Column, Schema};
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::{FieldRef, SchemaRef};
+use entresol_structures::KeyBytes;
+use entresol_transactions::{State, StateContext, Transaction};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Column id of the hidden key, which has none.
+const HIDDEN_KEY_ID: u16 = u16::MAX;
+/// Bytes that a page should have at most; one row may need more.
+const PAGE_BYTES_MAX: usize = 2 << 20;
+/// Zone of TIMESTAMPTZ, which does not matter for values.
+const UTC: &str = "UTC";
+
+/// Id of a column, which stays when others are added or dropped.
+pub(crate) fn column_id(schema: &Schema, column: usize) -> u16 {
+    schema.schema_versions().id_of(column).unwrap_or(HIDDEN_KEY_ID)
+}
+
+/// Keys of rows, given as the arrays of the key columns, as the state of the rows stores them.
+pub(crate) fn stored_keys(table: &str, schema: &Schema, key_arrays: &[ArrayRef]) -> Result<Vec<KeyBytes>> {
+    let mut keys = encode_keys_only(table, schema, key_arrays)?;
+    keys.iter_mut().for_each(|bytes| key::pad(bytes, schema.key_width()));
+    Ok(keys)
+}
+
+/// Row groups of a table; see the [module](self).
+pub(crate) struct ColumnStore {
+    context: Arc<StateContext>,
+    state: Arc<State>,
+    cache: Arc<PageCache>,
+    /// Number of the next row group, once it is known.
+    next_group: Mutex<Option<u32>>,
+    /// Lock of merges.
+    pub(crate) merging: Mutex<()>,
+    /// Rows of the row groups, as last counted.
+    rows: AtomicU64,
+    /// Row groups of one block or less, as last counted.
+    small: AtomicU64,
+    /// Keys of the delta store, dead ones included, after the last merge.
+    merged_until: AtomicU64,
+}
+
+impl std::fmt::Debug for ColumnStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ColumnStore").field("state", &self.state.id()).finish_non_exhaustive()
+    }
+}
+
+impl ColumnStore {
+    /// Store over a column state.
+    pub(crate) fn open(
+        context: &Arc<StateContext>,
+        state: Arc<State>,
+        cache: &Arc<PageCache>,
+    ) -> Arc<ColumnStore> {
+        let (next_group, merging) = (Mutex::new(None), Mutex::new(()));
+        Arc::new(ColumnStore {
+            context: Arc::clone(context),
+            state,
+            cache: Arc::clone(cache),
+            next_group,
+            merging,
+            rows: AtomicU64::new(0),
+            small: AtomicU64::new(0),
+            merged_until: AtomicU64::new(0),
+        })
+    }
+
+    /// State of the entries.
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Begins a transaction that sees all that was committed.
+    pub(crate) fn begin(&self) -> Result<Arc<Transaction>> {
+        Ok(self.context.begin()?)
+    }
+
+    /// Number of rows, as of the last time that the directory was read.
+    pub(crate) fn estimated_rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Number of row groups of at most one block, as of the last time that the directory was read.
+    pub(crate) fn small_groups(&self) -> u64 {
+        self.small.load(Ordering::Relaxed)
+    }
+
+    /// Number of keys of the delta store, dead ones included, that the last merge left; not more than there are
+    /// now.
+    pub(crate) fn merged_until(&self, keys: u64) -> u64 {
+        self.merged_until.fetch_min(keys, Ordering::Relaxed).min(keys)
+    }
+
+    /// Notes what a merge left.
+    pub(crate) fn note_merge(&self, keys: u64) {
+        self.merged_until.store(keys, Ordering::Relaxed);
+        self.small.store(0, Ordering::Relaxed);
+    }
+
+    fn damaged(&self, group: u32, what: &str) -> Error {
+        Error::corrupt(format!("row group {group} of {}", self.state.id()), what)
+    }
+
+    /// Row groups that a transaction sees, in the order of their numbers.
+    pub(crate) fn groups(&self, tx: &Transaction) -> Result<Vec<RowGroup>> {
+        let (mut groups, mut from, mut damaged) = (Vec::new(), None, None);
+        let range = directory_range();
+        while tx.scan_batch(&self.state, &range, &mut from, |key, entry| {
+            match RowGroup::from_bytes(group_of(key), entry) {
+                Some(group) => groups.push(group),
+                None => damaged = Some(group_of(key)),
+            }
+        })? {}
+        if let Some(group) = damaged {
+            return Err(self.damaged(group, "its directory entry is damaged"));
+        }
+        self.rows.store(groups.iter().map(RowGroup::live_rows).sum(), Ordering::Relaxed);
+        let small = groups.iter().filter(|group| group.rows as usize <= BLOCK_ROWS).count();
+        self.small.store(small as u64, Ordering::Relaxed);
+        Ok(groups)
+    }
+
+    /// Summary of a row group that the transaction sees.
+    pub(crate) fn summary(&self, tx: &Transaction, group: u32) -> Result<Arc<GroupSummary>> {
+        let key = EntryKind::Summary.key(group);
+        if let Some(Cached::Summary(summary)) = self.cache.get(&(self.state.id(), key)) {
+            return Ok(summary);
+        }
+        let read = tx.read(&self.state, &key, GroupSummary::from_bytes)?.flatten();
+        let summary = Arc::new(read.ok_or_else(|| self.damaged(group, "its summary is damaged"))?);
+        self.cache.put((self.state.id(), key), Cached::Summary(Arc::clone(&summary)));
+        Ok(summary)
+    }
+
+    /// Page of a column of a row group that the transaction sees.
+    pub(crate) fn page(&self, tx: &Transaction, group: u32, column: u16) -> Result<Arc<ColumnPage>> {
+        let key = EntryKind::Page { column }.key(group);
+        if let Some(Cached::Page(page)) = self.cache.get(&(self.state.id(), key)) {
+            return Ok(page);
+        }
+        let read = tx.read(&self.state, &key, ColumnPage::open)?.flatten();
+        let damaged = || self.damaged(group, &format!("the page of column {column} is damaged"));
+        let page = Arc::new(read.ok_or_else(damaged)?);
+        self.cache.put((self.state.id(), key), Cached::Page(Arc::clone(&page)));
+        Ok(page)
+    }
+
+    /// Deleted rows of a row group; none if there are none.
+    pub(crate) fn deleted(&self, tx: &Transaction, group: &RowGroup) -> Result<Option<RowSet>> {
+        if group.deleted == 0 {
+            return Ok(None);
+        }
+        let rows = group.rows as usize;
+        let read = tx.read(&self.state, &EntryKind::Deleted.key(group.number), |bytes| {
+            RowSet::from_bytes(rows, bytes)
+        })?;
+        let damaged = || self.damaged(group.number, "its deleted rows are damaged");
+        read.flatten().ok_or_else(damaged).map(Some)
+    }
+
+    /// Arrays of some columns of a block, or of the rows selected in it. Columns that are younger than the row
+    /// group have the value that all older rows have.
+    pub(crate) fn arrays(
+        &self,
+        tx: &Transaction,
+        schema: &Schema,
+        group: &RowGroup,
+        of_block: (usize, Option<&[u32]>),
+        columns: &[usize],
+    ) -> Result<Vec<ArrayRef>> {
+        let projected: Vec<Column> = columns.iter().map(|&column| schema.columns()[column].clone()).collect();
+        let arrow = arrow_schema(&projected, UTC);
+        self.arrays_as(tx, schema, group, of_block, (columns, &arrow))
+    }
+
+    /// As [`ColumnStore::arrays`], of the types of an Arrow schema.
+    pub(crate) fn arrays_as(
+        &self,
+        tx: &Transaction,
+        schema: &Schema,
+        group: &RowGroup,
+        (block, selection): (usize, Option<&[u32]>),
+        (columns, arrow): (&[usize], &SchemaRef),
+    ) -> Result<Vec<ArrayRef>> {
+        let summary = self.summary(tx, group.number)?;
+        let rows = BLOCK_ROWS.min((group.rows as usize).saturating_sub(block * BLOCK_ROWS));
+        let array = |(&column, field): (&usize, &FieldRef)| {
+            let (id, data_type) = (column_id(schema, column), schema.columns()[column].data_type);
+            if summary.column(id).is_none() {
+                let rows = selection.map_or(rows, <[u32]>::len);
+                let mut builder = ColumnBuilder::new(data_type, field.data_type(), rows);
+                (0..rows).for_each(|_| builder.push(schema.missing(column)));
+                return Ok(builder.finish());
+            }
+            let page = self.page(tx, group.number, id)?;
+            if page.rows() != group.rows as usize {
+                return Err(self.damaged(group.number, "a page with another number of rows"));
+            }
+            Ok(page.decode(block, selection, data_type, field.data_type()))
+        };
+        columns.iter().zip(arrow.fields()).map(array).collect()
+    }
+
+    /// Keys of a block's rows.
+    pub(crate) fn keys(
+        &self,
+        tx: &Transaction,
+        (table, schema): (&str, &Schema),
+        group: &RowGroup,
+        block: usize,
+    ) -> Result<Vec<KeyBytes>> {
+        let arrays = self.arrays(tx, schema, group, (block, None), schema.key())?;
+        stored_keys(table, schema, &arrays)
+    }
+
+    fn next_number(&self) -> Result<u32> {
+        let mut next = self.next_group.lock();
+        let number = match *next {
+            Some(number) => number,
+            None => self.state.last_key()?.map_or(1, |key| group_of(&key) + 1),
+        };
+        *next = Some(number + 1);
+        Ok(number)
+    }
+
+    /// Writes rows as a row group, or as several if one could not hold them: arrays of all columns, one after
+    /// another, whose rows are in key order. Returns the bytes of their pages.
+    pub(crate) fn write_rows(
+        &self,
+        tx: &Transaction,
+        of: (&str, &Schema),
+        pieces: &[Vec<ArrayRef>],
+    ) -> Result<u64> {
+        let rows: usize = pieces.iter().map(|piece| rows_of(piece)).sum();
+        if rows == 0 {
+            return Ok(0);
+        }
+        if rows <= GROUP_ROWS {
+            let pages = encoded_pages(tx, of, pieces)?;
+            let bytes: usize = pages.iter().map(Vec::len).sum();
+            if rows == 1 || pages.iter().all(|page| page.len() <= PAGE_BYTES_MAX) {
+                self.write_group(tx, of, pieces, &pages)?;
+                return Ok(bytes as u64);
+            }
+        }
+        let half = if rows > GROUP_ROWS { GROUP_ROWS } else { rows / 2 };
+        let (first, second) = divided(pieces, half);
+        Ok(self.write_rows(tx, of, &first)? + self.write_rows(tx, of, &second)?)
+    }
+
+    fn write_group(
+        &self,
+        tx: &Transaction,
+        (table, schema): (&str, &Schema),
+        pieces: &[Vec<ArrayRef>],
+        pages: &[Vec<u8>],
+    ) -> Result<()> {
+        let number = self.next_number()?;
+        let (block_keys, last) = keys_of_blocks(table, schema, pieces)?;
+        let mut summary = GroupSummary { columns: Vec::new(), block_keys };
+        for (at, encoded) in pages.iter().enumerate() {
+            let page = ColumnPage::open(encoded);
+            let page = page.ok_or_else(|| self.damaged(number, "its page was not encoded right"))?;
+            let id = column_id(schema, at);
+            summary.columns.push(ColumnSummary::of(id, &page, encoded.len()));
+            tx.write(&self.state, &EntryKind::Page { column: id }.key(number), Some(encoded))?;
+        }
+        let rows: usize = pieces.iter().map(|piece| rows_of(piece)).sum();
+        let bytes = pages.iter().map(|page| page.len() as u64).sum();
+        let first = summary.block_keys.first().cloned().unwrap_or_default();
+        assert!(first <= last && rows > 0, "a row group has rows, in key order");
+        let group = RowGroup { number, rows: rows as u32, deleted: 0, bytes, first, last };
+        tx.write(&self.state, &EntryKind::Summary.key(number), Some(&summary.to_bytes()))?;
+        tx.write(&self.state, &EntryKind::Directory.key(number), Some(&group.to_bytes()))?;
+        Ok(())
+    }
+
+    /// Writes the deleted rows of a row group.
+    pub(crate) fn write_deleted(&self, tx: &Transaction, group: &RowGroup, deleted: &RowSet) -> Result<()> {
+        let changed = RowGroup { deleted: deleted.len() as u32, ..group.clone() };
+        tx.write(&self.state, &EntryKind::Deleted.key(group.number), Some(&deleted.to_bytes()))?;
+        tx.write(&self.state, &EntryKind::Directory.key(group.number), Some(&changed.to_bytes()))?;
+        Ok(())
+    }
+
+    /// Removes a row group.
+    pub(crate) fn remove_group(&self, tx: &Transaction, group: &RowGroup) -> Result<()> {
+        let number = group.number;
+        let summary = self.summary(tx, number)?;
+        for column in &summary.columns {
+            tx.write(&self.state, &EntryKind::Page { column: column.column }.key(number), None)?;
+        }
+        if group.deleted > 0 {
+            tx.write(&self.state, &EntryKind::Deleted.key(number), None)?;
+        }
+        tx.write(&self.state, &EntryKind::Summary.key(number), None)?;
+        tx.write(&self.state, &EntryKind::Directory.key(number), None)?;
+        Ok(())
+    }
+
+    /// Removes the pages of a row group from the cache.
+    pub(crate) fn forget(&self, group: u32) {
+        self.cache.forget(self.state.id(), group);
+    }
+}
+
+fn rows_of(piece: &[ArrayRef]) -> usize {
+    piece.first().map_or(0, |array| array.len())
+}
+
+/// Page of each column.
+fn encoded_pages(
+    tx: &Transaction,
+    (table, schema): (&str, &Schema),
+    pieces: &[Vec<ArrayRef>],
+) -> Result<Vec<Vec<u8>>> {
+    let page = |(at, column): (usize, &Column)| {
+        tx.check_running()?;
+        let arrays = pieces.iter().map(|piece| ColumnArray::new(table, column, &piece[at]));
+        Ok(encode_page(column.data_type, &arrays.collect::<Result<Vec<_>>>()?))
+    };
+    schema.columns().iter().enumerate().map(page).collect()
+}
+
+/// Rows before and behind a position.
+fn divided(pieces: &[Vec<ArrayRef>], at: usize) -> (Vec<Vec<ArrayRef>>, Vec<Vec<ArrayRef>>) {
+    let (mut first, mut second, mut before) = (Vec::new(), Vec::new(), 0);
+    for piece in pieces {
+        let rows = rows_of(piece);
+        let slice = |from: usize, rows: usize| piece.iter().map(|array| array.slice(from, rows)).collect();
+        let here = at.saturating_sub(before).min(rows);
+        if here > 0 {
+            first.push(slice(0, here));
+        }
+        if here < rows {
+            second.push(slice(here, rows - here));
+        }
+        before += rows;
+    }
+    (first, second)
+}
+
+/// First key of each block, and the last key, of the rows of a row group.
+fn keys_of_blocks(
+    table: &str,
+    schema: &Schema,
+    pieces: &[Vec<ArrayRef>],
+) -> Result<(Vec<KeyBytes>, KeyBytes)> {
+    let key_at = |piece: &[ArrayRef], row: usize| {
+        let arrays: Vec<ArrayRef> = schema.key().iter().map(|&column| piece[column].slice(row, 1)).collect();
+        Ok::<_, Error>(stored_keys(table, schema, &arrays)?.pop().unwrap_or_default())
+    };
+    let (mut keys, mut last, mut before) = (Vec::new(), KeyBytes::new(), 0_usize);
+    for piece in pieces {
+        let rows = rows_of(piece);
+        let mut next = before.next_multiple_of(BLOCK_ROWS);
+        while next < before + rows {
+            keys.push(key_at(piece, next - before)?);
+            next += BLOCK_ROWS;
+        }
+        if rows > 0 {
+            last = key_at(piece, rows - 1)?;
+        }
+        before += rows;
+    }
+    Ok((keys, last))
+}

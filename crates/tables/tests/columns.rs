@@ -1,0 +1,456 @@
+//! Tables with the layout `columns`: beside a model, under merges, over restarts, beside writers, and with
+//! columns that come and go.
+#![allow(clippy::unwrap_used)]
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use entresol_memory::{Durability, Pool, PoolOptions};
+use entresol_tables::{
+    BatchBuilder, Catalog, Column, ColumnCondition, ColumnFilter, DataType, Direction, Error,
+    IndexDefinition, IntegerSet, Retention, Row, ScanRange, Schema, Table, TableDefinition, TableLayout,
+    TableOptions, Value, arrow_schema, batch_to_rows, check,
+};
+use entresol_transactions::{StateContext, Transaction};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn open(pool: &Arc<Pool>) -> Arc<Catalog> {
+    Catalog::open_or_create(StateContext::open_or_create(Arc::clone(pool)).unwrap()).unwrap()
+}
+
+fn columns() -> Vec<Column> {
+    vec![
+        Column::new("id", DataType::BigInt),
+        Column::new("amount", DataType::Decimal { precision: 20, scale: 2 }),
+        Column::new("name", DataType::Varchar),
+        Column::new("reading", DataType::Double),
+        Column::new("day", DataType::Date),
+    ]
+}
+
+fn definition(key: &[&str]) -> TableDefinition {
+    let mut definition = TableDefinition::plain(Schema::new(columns(), key).unwrap());
+    definition.layout = TableLayout::Columns;
+    definition
+}
+
+fn create(catalog: &Catalog, key: &[&str]) -> Arc<Table> {
+    catalog.create_table_as("facts", definition(key), TableOptions::default()).unwrap()
+}
+
+fn row(id: i64, random: u64) -> Row {
+    let nullable = |value: Value, share: u64| if random.is_multiple_of(share) { Value::Null } else { value };
+    vec![
+        Value::BigInt(id),
+        nullable(Value::Decimal(i128::from(random % 1_000_000) - 500), 11),
+        nullable(Value::from(format!("name {}", random % 40).as_str()), 7),
+        nullable(Value::Double((random % 9999) as f64 / 100.0), 13),
+        Value::Date((random % 3000) as i32),
+    ]
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+type Model = BTreeMap<i64, Row>;
+
+/// Rows of a scan by columns, sorted.
+fn scanned(table: &Arc<Table>, tx: &Transaction, filters: Vec<ColumnFilter>) -> Vec<Row> {
+    let visible = table.schema().visible_columns();
+    let arrow = arrow_schema(visible, "UTC");
+    let scan = table.column_scan(tx, (0..visible.len()).collect(), arrow, filters).unwrap().unwrap();
+    let mut rows: Vec<Row> = Vec::new();
+    let mut add = |batch: RecordBatch| rows.extend(batch_to_rows("facts", visible, &batch).unwrap());
+    for morsel in scan.morsels() {
+        scan.read(tx, morsel).unwrap().into_iter().for_each(&mut add);
+    }
+    let mut delta = scan.delta();
+    while let Some(batch) = delta.next(tx).unwrap() {
+        add(batch);
+    }
+    rows.sort_by_key(|row| if let Value::BigInt(id) = row[0] { id } else { panic!("an id") });
+    rows
+}
+
+/// Compares all ways of reading with a model.
+fn compare(table: &Arc<Table>, tx: &Transaction, model: &Model, random: &mut Random) {
+    let expected: Vec<Row> = model.values().cloned().collect();
+    assert_eq!(scanned(table, tx, Vec::new()), expected, "a scan by columns");
+    assert_eq!(table.scan(ScanRange::full()).rows(tx).unwrap(), expected, "a cursor");
+    let backwards = table.scan(ScanRange::full()).directed(Direction::Backward).rows(tx).unwrap();
+    assert!(backwards.iter().rev().eq(&expected), "a cursor backwards");
+    let (low, width) = (random.below(60_000) as i64, random.below(9000) as i64);
+    let range = ScanRange::between(
+        Bound::Included(&[Value::BigInt(low)]),
+        Bound::Excluded(&[Value::BigInt(low + width)]),
+    );
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut rows = table.scan(range.clone()).directed(direction).rows(tx).unwrap();
+        if direction == Direction::Backward {
+            rows.reverse();
+        }
+        let expected: Vec<Row> = model.range(low..low + width).map(|(_, row)| row.clone()).collect();
+        assert_eq!(rows, expected, "{direction:?} from {low} to {}", low + width);
+    }
+    let keys: Vec<Row> = (0..50).map(|_| vec![Value::BigInt(random.below(60_000) as i64)]).collect();
+    let found = table.get_many(tx, &keys).unwrap();
+    for (key, found) in keys.iter().zip(found) {
+        let Value::BigInt(id) = key[0] else { panic!("a key") };
+        assert_eq!(found.as_ref(), model.get(&id), "key {id}");
+    }
+    let (least, greatest) = (random.below(3000) as i64, random.below(3000) as i64);
+    let names = random.below(40);
+    let ids: Vec<i64> = (0..2000).map(|_| random.below(60_000) as i64).collect();
+    let set = Arc::new(IntegerSet::new(&ids, 1 << 20).unwrap());
+    let filters = vec![
+        ColumnFilter { column: 4, condition: ColumnCondition::Between { least, greatest } },
+        ColumnFilter {
+            column: 2,
+            condition: ColumnCondition::Texts(Arc::new(move |text| text > format!("name {names}").as_str())),
+        },
+        ColumnFilter { column: 0, condition: ColumnCondition::Among(Arc::clone(&set)) },
+        ColumnFilter { column: 1, condition: ColumnCondition::Between { least: -400, greatest: 700_000 } },
+    ];
+    for count in 0..=filters.len() {
+        let is_met = |row: &&Row| {
+            let day = matches!(row[4], Value::Date(day) if (least..=greatest).contains(&day.into()));
+            let name = matches!(&row[2], Value::Varchar(text) if **text > *format!("name {names}"));
+            let id = matches!(row[0], Value::BigInt(id) if set.contains(id));
+            let amount = matches!(row[1], Value::Decimal(amount) if (-400..=700_000).contains(&amount));
+            [day, name, id, amount][..count].iter().all(|met| *met)
+        };
+        let expected: Vec<Row> = model.values().filter(is_met).cloned().collect();
+        assert_eq!(scanned(table, tx, filters[..count].to_vec()), expected, "{count} filters");
+    }
+}
+
+#[test]
+fn rows_are_those_of_a_model_under_merges_and_restarts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool.entresol");
+    let mut random = Random(5);
+    let mut model = Model::new();
+    for run in 0..3 {
+        let pool = Pool::open_or_create(&path, &PoolOptions::default()).unwrap();
+        let catalog = open(&pool);
+        let table = catalog.table("facts").unwrap_or_else(|_| create(&catalog, &["id"]));
+        assert_eq!(table.definition().layout, TableLayout::Columns);
+        for round in 0..8 {
+            let tx = catalog.begin().unwrap();
+            let mut changed = model.clone();
+            for _ in 0..random.below(4) + 1 {
+                change(&table, &tx, &mut changed, &mut random);
+            }
+            if round % 3 == 0 {
+                compare(&table, &tx, &changed, &mut random);
+            }
+            if random.below(5) > 0 {
+                tx.commit(Durability::Sync).unwrap();
+                model = changed;
+            }
+            if random.below(3) == 0 {
+                let before = catalog.begin().unwrap();
+                let stats = table.merge(|_| Ok(())).unwrap();
+                assert_eq!(stats.conflicts, 0);
+                compare(&table, &before, &model, &mut random);
+            }
+            compare(&table, &catalog.begin().unwrap(), &model, &mut random);
+        }
+        assert_eq!(check(&catalog, |_| {}).unwrap().problems, [], "run {run}");
+    }
+    assert!(model.len() > 2000, "{} rows", model.len());
+}
+
+/// Changes some rows, and the model alike.
+fn change(table: &Arc<Table>, tx: &Transaction, model: &mut Model, random: &mut Random) {
+    let first = random.below(50_000) as i64;
+    let count = [1, 30, 3000, 9000][random.below(4) as usize];
+    let ids: Vec<i64> = (first..first + count).filter(|id| (id * 7) % 5 < 3).collect();
+    let rows: Vec<Row> = ids.iter().map(|id| row(*id, random.below(1 << 30))).collect();
+    let there: Vec<i64> = ids.iter().copied().filter(|id| model.contains_key(id)).collect();
+    match random.below(5) {
+        0 if there.is_empty() => {
+            table.insert_many(tx, &rows).unwrap();
+            model.extend(ids.iter().copied().zip(rows));
+        }
+        0 => assert!(matches!(table.insert_many(tx, &rows), Err(Error::DuplicateKey { .. }))),
+        1 => {
+            let keys: Vec<Row> = ids.iter().map(|id| vec![Value::BigInt(*id)]).collect();
+            assert_eq!(table.delete_many(tx, &keys).unwrap(), there.len());
+            there.iter().for_each(|id| drop(model.remove(id)));
+        }
+        2 => {
+            // New keys for those that are free behind all.
+            let keys: Vec<Row> = there.iter().map(|id| vec![Value::BigInt(*id)]).collect();
+            let moved = |id: &i64| {
+                if id % 11 == 0 && !model.contains_key(&(id + 1_000_000)) { id + 1_000_000 } else { *id }
+            };
+            let new: Vec<Row> = there.iter().map(|id| row(moved(id), random.below(1 << 30))).collect();
+            table.update_many(tx, &keys, &new).unwrap();
+            let back = |id: i64| if id > 900_000 { id - 1_000_000 } else { id };
+            for row in new {
+                let Value::BigInt(id) = row[0] else { panic!("an id") };
+                model.remove(&back(id));
+                model.insert(id, row);
+            }
+            // Those behind all are deleted again.
+            let far: Vec<i64> = model.range(900_000..).map(|(id, _)| *id).collect();
+            for id in far {
+                assert!(table.delete(tx, &[Value::BigInt(id)]).unwrap());
+                model.remove(&id);
+            }
+        }
+        3 => {
+            let mut builder = BatchBuilder::new(&columns(), rows.len());
+            rows.iter().for_each(|row| builder.push(row).unwrap());
+            table.upsert_batch(tx, &builder.finish()).unwrap();
+            model.extend(ids.iter().copied().zip(rows));
+        }
+        _ => {
+            table.upsert_many(tx, &rows).unwrap();
+            model.extend(ids.iter().copied().zip(rows));
+        }
+    }
+}
+
+fn batch(first: i64, rows: i64) -> RecordBatch {
+    let mut builder = BatchBuilder::new(&columns(), rows as usize);
+    (first..first + rows)
+        .for_each(|id| builder.push(&row(id, (id as u64).wrapping_mul(2_654_435_761) >> 7)).unwrap());
+    builder.finish()
+}
+
+/// Sum and number of the ids, by columns.
+fn sum(table: &Arc<Table>, tx: &Transaction) -> (i64, i64) {
+    let arrow = arrow_schema(&table.schema().columns()[..1], "UTC");
+    let scan = table.column_scan(tx, vec![0], arrow, Vec::new()).unwrap().unwrap();
+    let (mut sum, mut rows) = (0, 0);
+    let mut add = |batch: RecordBatch| {
+        rows += batch.num_rows() as i64;
+        sum += batch.column(0).as_primitive::<Int64Type>().values().iter().sum::<i64>();
+    };
+    scan.morsels()
+        .into_iter()
+        .for_each(|morsel| scan.read(tx, morsel).unwrap().into_iter().for_each(&mut add));
+    let mut delta = scan.delta();
+    while let Some(batch) = delta.next(tx).unwrap() {
+        add(batch);
+    }
+    (sum, rows)
+}
+
+#[test]
+fn batches_of_new_rows_become_row_groups_at_once() {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    let table = create(&catalog, &[]);
+    let tx = catalog.begin().unwrap();
+    for part in 0..5 {
+        table.append(&tx, &batch(part * 40_000, 40_000)).unwrap();
+    }
+    table.append(&tx, &batch(200_000, 10)).unwrap();
+    let expected = ((0..200_010).sum(), 200_010);
+    assert_eq!(sum(&table, &tx), expected, "own row groups are seen");
+    assert_eq!(sum(&table, &catalog.begin().unwrap()), (0, 0), "others do not see them");
+    let mark = tx.mark();
+    table.append(&tx, &batch(300_000, 5000)).unwrap();
+    tx.rollback_to(mark);
+    assert_eq!(sum(&table, &tx), expected);
+    tx.commit(Durability::Sync).unwrap();
+    assert_eq!(sum(&table, &catalog.begin().unwrap()), expected);
+    assert!(table.estimated_rows() >= 200_000);
+
+    // Row numbers go on behind those of the row groups, also in another run.
+    let reopened = open(&pool);
+    let again = reopened.table("facts").unwrap();
+    let before = reopened.begin().unwrap();
+    let tx = reopened.begin().unwrap();
+    again.insert(&tx, &row(200_010, 5)).unwrap();
+    tx.commit(Durability::Sync).unwrap();
+    let stats = again.merge(|_| Ok(())).unwrap();
+    assert!(stats.rows >= 200_011, "small row groups are merged, too: {stats:?}");
+    assert_eq!(sum(&again, &before), expected, "an older snapshot");
+    let tx = reopened.begin().unwrap();
+    assert_eq!(sum(&again, &tx), (expected.0 + 200_010, 200_011));
+    let mut cursor = again.scan(ScanRange::full());
+    let (mut last, mut rows) = (0, 0);
+    while cursor
+        .next_batch(&tx, |row| {
+            assert!(row.bigint(5) > last, "row numbers ascend");
+            (last, rows) = (row.bigint(5), rows + 1);
+        })
+        .unwrap()
+    {}
+    assert_eq!(rows, 200_011);
+    drop(tx);
+    // Most of a row group is deleted: it is merged again.
+    let tx = reopened.begin().unwrap();
+    let keys: Vec<Row> = (1..=100_000).map(|rowid| vec![Value::BigInt(rowid)]).collect();
+    assert_eq!(again.delete_many(&tx, &keys).unwrap(), 100_000);
+    tx.commit(Durability::Sync).unwrap();
+    let stats = again.merge(|_| Ok(())).unwrap();
+    assert_eq!(stats.deleted, 100_000);
+    assert_eq!(sum(&again, &reopened.begin().unwrap()).1, 100_011);
+    assert_eq!(check(&reopened, |_| {}).unwrap().problems, []);
+}
+
+#[test]
+fn merges_beside_writers_lose_nothing() {
+    const ROWS: i64 = 20_000;
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    let table = create(&catalog, &["id"]);
+    let tx = catalog.begin().unwrap();
+    table.append(&tx, &batch(0, ROWS)).unwrap();
+    tx.commit(Durability::None).unwrap();
+    let stop = AtomicBool::new(false);
+    let moved = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|writer| {
+                let (catalog, table, stop) = (&catalog, &table, &stop);
+                scope.spawn(move || {
+                    let (mut random, mut commits) = (Random(writer + 77), 0_u64);
+                    while !stop.load(Ordering::Relaxed) {
+                        // Moves a row away and back, or rewrites it: the sum and the number stay.
+                        let id = random.below(ROWS as u64) as i64;
+                        let tx = catalog.begin().unwrap();
+                        let away = [Value::BigInt(id + ROWS)];
+                        let done = match table.get(&tx, &[Value::BigInt(id)]).unwrap() {
+                            Some(_) => {
+                                table.update(&tx, &[Value::BigInt(id)], &row(id + ROWS, random.below(99)))
+                            }
+                            None => table.update(&tx, &away, &row(id, random.below(99))),
+                        };
+                        let committed = done.and_then(|()| Ok(tx.commit(Durability::None)?));
+                        commits += u64::from(committed.is_ok());
+                    }
+                    commits
+                })
+            })
+            .collect();
+        let mut random = Random(3);
+        for _ in 0..12 {
+            let before = catalog.begin().unwrap();
+            let (expected, rows) = sum(&table, &before);
+            assert_eq!(rows, ROWS);
+            table.merge(|_| Ok(())).unwrap();
+            assert_eq!(sum(&table, &before), (expected, rows), "a snapshot stays");
+            let tx = catalog.begin().unwrap();
+            let (now, rows) = sum(&table, &tx);
+            assert_eq!((now - (0..ROWS).sum::<i64>()) % ROWS, 0, "each id is there once, here or away");
+            assert_eq!(rows, ROWS);
+            let id = random.below(ROWS as u64) as i64;
+            let there = |id: i64| table.get(&tx, &[Value::BigInt(id)]).unwrap().is_some();
+            assert_ne!(there(id), there(id + ROWS));
+        }
+        stop.store(true, Ordering::Relaxed);
+        writers.into_iter().map(|writer| writer.join().unwrap()).sum::<u64>()
+    });
+    assert!(moved > 50, "{moved} commits");
+    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+}
+
+#[test]
+fn columns_come_and_go() {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    let table = create(&catalog, &[]);
+    let write = |table: &Arc<Table>, batch: &RecordBatch| {
+        let tx = catalog.begin().unwrap();
+        table.append(&tx, batch).unwrap();
+        tx.commit(Durability::Sync).unwrap();
+    };
+    write(&table, &batch(0, 5000));
+    let no_check = None::<entresol_tables::Verify<'_, Error>>;
+    let table = catalog
+        .redefine("facts", no_check, |definition| {
+            let schema = definition.schema.without_column(2)?;
+            let schema = schema.with_column(Column::new("place", DataType::Varchar), Value::from("here"))?;
+            definition.defaults = vec![None; schema.visible_columns().len()];
+            definition.schema = Arc::new(schema);
+            Ok(())
+        })
+        .unwrap();
+    let mut builder = BatchBuilder::new(table.schema().visible_columns(), 5000);
+    for id in 5000..10_000 {
+        let mut row = row(id, 17);
+        row.remove(2);
+        row.push(Value::from("there"));
+        builder.push(&row).unwrap();
+    }
+    write(&table, &builder.finish());
+    for merged in [false, true] {
+        let rows = scanned(&table, &catalog.begin().unwrap(), Vec::new());
+        assert_eq!(rows.len(), 10_000);
+        for (id, row) in rows.iter().enumerate() {
+            assert_eq!(row.len(), 5);
+            assert_eq!(row[4], Value::from(if id < 5000 { "here" } else { "there" }), "row {id}");
+        }
+        let there = |text: &str| text == "there";
+        let filter = ColumnFilter { column: 4, condition: ColumnCondition::Texts(Arc::new(there)) };
+        assert_eq!(scanned(&table, &catalog.begin().unwrap(), vec![filter]).len(), 5000);
+        if !merged {
+            assert_eq!(table.merge(|_| Ok(())).unwrap().rows, 10_000);
+        }
+    }
+}
+
+#[test]
+fn a_table_is_read_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = Pool::open_or_create(&directory.path().join("p"), &PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    let options = TableOptions { history: Some(Retention::Forever), ..TableOptions::default() };
+    let table = catalog.create_table_as("facts", definition(&["id"]), options).unwrap();
+    let mut points = Vec::new();
+    for round in 0..5 {
+        let tx = catalog.begin().unwrap();
+        let rows: Vec<Row> =
+            (round * 500..round * 500 + 6000).map(|id| row(id, (id + round) as u64)).collect();
+        table.upsert_many(&tx, &rows).unwrap();
+        table.delete(&tx, &[Value::BigInt(round)]).unwrap();
+        points.push((tx.commit(Durability::Sync).unwrap().cts, ()));
+        table.merge(|_| Ok(())).unwrap();
+    }
+    for (number, (at, ())) in points.iter().enumerate() {
+        let tx = catalog.begin_as_of(*at).unwrap();
+        let mut rows = scanned(&table, &tx, Vec::new());
+        assert_eq!(rows.len(), 6000 + number * 500 - 1 - number, "as of commit {number}");
+        let last = rows.pop().unwrap();
+        assert_eq!(last, row(number as i64 * 500 + 5999, (number * 501 + 5999) as u64));
+    }
+    catalog.drop_history("facts").unwrap();
+}
+
+#[test]
+fn what_a_layout_cannot_have_is_refused_by_name() {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    create(&catalog, &["id"]);
+    let by_day = IndexDefinition {
+        name: "by_day".into(),
+        columns: vec![4],
+        unique: false,
+        constraint: false,
+        primary: false,
+    };
+    let error = catalog.create_index("facts", by_day.clone()).unwrap_err();
+    assert!(matches!(&error, Error::NotInLayout { asked, .. } if asked == "index by_day"), "{error}");
+    let error = catalog.set_changes("facts", Some(Retention::Forever)).unwrap_err();
+    assert!(matches!(&error, Error::NotInLayout { asked, .. } if asked == "change log"), "{error}");
+    let mut with_index = definition(&["id"]);
+    with_index.indexes.push(by_day);
+    let error = catalog.create_table_as("other", with_index, TableOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("table other of layout 'columns' has no index by_day"), "{error}");
+    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+    assert!(sum(&catalog.table("facts").unwrap(), &catalog.begin().unwrap()).1 == 0);
+}
