@@ -4,6 +4,7 @@ use crate::shell::output::Format;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use entresol::{Durability, MemorySize, Options};
 use entresol_demo::SmartMeteringArguments;
+use entresol_ssb::SsbCommand;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +16,9 @@ const EXAMPLES: &str = "Examples:
   entresol shell ./db -c 'SELECT 1 + 1'            one statement
   entresol shell ./db --format csv -f query.sql    statements from a file, results as CSV
   entresol serve ./db                              for psql and PostgreSQL drivers
+  entresol ssb generate --sf 1 --out ./ssb-1       the Star Schema Benchmark: tables, ...
+  entresol ssb load ./ssb-1 --dir ./db             ... a database of them, ...
+  entresol ssb run --dir ./db                      ... and its queries
   entresol check ./db                              verify checksums, objects and rows
   entresol backup ./db ./db-copy --verify          a copy, complete or not there at all";
 
@@ -46,6 +50,9 @@ pub enum Command {
     /// Run a demonstration.
     #[command(subcommand)]
     Demo(DemoCommand),
+    /// Run the Star Schema Benchmark: generate its tables, load them, run its 13 queries.
+    #[command(subcommand)]
+    Ssb(SsbCommand),
 }
 
 const SHELL_EXAMPLES: &str = "Examples:

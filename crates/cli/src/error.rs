@@ -15,6 +15,9 @@ pub enum Error {
     /// Error of the demo.
     #[error("{0}")]
     Demo(#[from] entresol_demo::Error),
+    /// Error of the Star Schema Benchmark.
+    #[error("{0}")]
+    Ssb(#[from] entresol_ssb::Error),
     /// Error of the server.
     #[error("{0}")]
     Server(#[from] entresol_server::Error),
@@ -40,7 +43,7 @@ pub enum Error {
     /// The call is wrong, or the data does not fit it.
     #[error("{0}")]
     Invalid(String),
-    /// A check of the demo failed.
+    /// A check of the demo or of the benchmark failed.
     #[error("{0}")]
     Check(String),
 }

@@ -1,5 +1,5 @@
-//! The command line of Entresol: `entresol shell`, `entresol demo`, `entresol serve`, and the tools `role`,
-//! `check`, `info` and `backup`.
+//! The command line of Entresol: `entresol shell`, `entresol demo`, `entresol ssb`, `entresol serve`, and the
+//! tools `role`, `check`, `info` and `backup`.
 //!
 //! - Results go to standard output; progress, notices and errors to standard error.
 //! - Exit status: 0 on success, 1 on an error (its message is the last line on standard error), 2 on wrong
@@ -12,6 +12,7 @@ pub mod demo;
 pub mod error;
 pub mod serve;
 pub mod shell;
+pub mod ssb;
 pub mod tools;
 
 use arguments::{Arguments, Command, DemoCommand};
@@ -42,6 +43,7 @@ pub fn run() -> ExitCode {
         Command::Check(arguments) => tools::check::run(arguments),
         Command::Info(arguments) => tools::info::run(arguments),
         Command::Backup(arguments) => tools::backup::run(arguments),
+        Command::Ssb(command) => ssb::run(command),
         Command::Demo(DemoCommand::SmartMetering(arguments)) => demo::run(arguments),
         Command::Demo(DemoCommand::CrashChild(arguments)) => {
             entresol_demo::crash::child::run(arguments).map_err(Error::from)

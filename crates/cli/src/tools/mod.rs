@@ -14,7 +14,7 @@ fn uuid_text(uuid: [u64; 2]) -> String {
 }
 
 /// A number of bytes with a unit.
-fn bytes_text(bytes: u64) -> String {
+pub(crate) fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
