@@ -4,6 +4,9 @@
 mod support;
 
 use std::fs;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 use support::{entresol, stderr, stdout, succeed};
 
 #[test]
@@ -54,4 +57,37 @@ fn errors_have_a_status_and_say_what_to_do() {
         assert!(stderr(&output).contains(words), "{}", stderr(&output));
     }
     assert!(!dir.path().join("db").exists());
+}
+
+/// After a kill, the tables are all there or none is.
+#[test]
+fn a_killed_load_leaves_no_part_of_a_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (files, db) = (at("files"), at("db"));
+    succeed(&["ssb", "generate", "--sf", "0.02", "--out", &files]);
+    for ms in [20, 80, 200, 400, 800] {
+        let mut load = Command::new(env!("CARGO_BIN_EXE_entresol"));
+        load.args(["ssb", "load", &files, "--dir", &db, "--force"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut load = load.spawn().unwrap();
+        sleep(Duration::from_millis(ms));
+        load.kill().unwrap();
+        load.wait().unwrap();
+        let output = entresol(&["ssb", "run", "--dir", &db, "--queries", "1.1", "--repeat", "0"]);
+        let message = stderr(&output);
+        // Else there is no database yet, or it has not all of the tables.
+        assert!(output.status.success() || message.contains(&db), "{ms} ms: {message}");
+        if output.status.success() {
+            let count = succeed(&["shell", &db, "--format", "csv", "-c", "SELECT count(*) FROM lineorder"]);
+            let lines = fs::read_to_string(dir.path().join("files/lineorder.tbl")).unwrap().lines().count();
+            assert_eq!(count, format!("count\n{lines}\n"));
+        }
+    }
+    succeed(&["ssb", "load", &files, "--dir", &db, "--force"]);
+    let names =
+        succeed(&["shell", &db, "--format", "csv", "-c", "SELECT name FROM entresol.tables ORDER BY name"]);
+    assert_eq!(names, "name\ncustomer\ndate\nlineorder\npart\nsupplier\n");
+    succeed(&["ssb", "run", "--dir", &db, "--queries", "2", "--repeat", "0"]);
 }

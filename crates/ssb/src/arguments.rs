@@ -25,12 +25,16 @@ const EXAMPLES: &str = "Examples:
   entresol ssb run --dir ./db --repeat 5 --json ssb.json --plot ssb.svg
   entresol ssb run --dir ./db --memory 256MiB              the same with little memory";
 
-const GENERATE_HELP: &str = "Files: customer.tbl, supplier.tbl, part.tbl, date.tbl, lineorder.tbl, with `|` between the \
-fields, no header and no separator at the end of a line. A file has its name when it is complete; before, it ends in \
+const GENERATE_HELP: &str = "Files: customer.tbl, supplier.tbl, part.tbl, date.tbl, lineorder.tbl, with `|` between the
+fields, no header and no separator at the end of a line. A file has its name when it is complete; before, it ends in
 .partial. The same scale factor and seed give the same bytes, whatever the number of threads.
 
-Rows: customer 30,000 SF, supplier 2,000 SF, part 200,000 (1 + log2 SF, rounded down; 200,000 SF below SF 1), date 2,557 \
-(all days of 1992 to 1998), lineorder about 6,000,000 SF: 1 to 7 lines for each of 1,500,000 SF orders.";
+Rows at scale factor SF:
+  customer    30,000 SF
+  supplier     2,000 SF
+  part       200,000 (1 + log2 SF), the sum rounded down; 200,000 SF below scale factor 1
+  date         2,557, all days of 1992 to 1998
+  lineorder    about 6,000,000 SF: 1 to 7 lines for each of 1,500,000 SF orders";
 
 /// Arguments of `entresol ssb generate`.
 #[derive(Debug, Clone, Args)]
@@ -62,9 +66,11 @@ pub enum Layout {
     Columns,
 }
 
-const LOAD_HELP: &str = "Lines have the columns of the benchmark's tables in their order, with `|` between the fields, and \
-may have one more at their end. All tables are loaded under other names and take their own at the end: after an error the \
-database is as it was. The message names file, line, column and value.";
+const LOAD_HELP: &str =
+    "Lines have the columns of the benchmark's tables in their order, with `|` between the fields,
+and may have one more at their end. All tables are loaded under other names and take their own when the last
+one is complete: after an error the tables are as they were, and a killed load leaves no part of a table.
+Errors name file, line, column and value.";
 
 /// Arguments of `entresol ssb load`.
 #[derive(Debug, Clone, Args)]
@@ -88,12 +94,14 @@ pub struct LoadArguments {
     pub memory: MemorySize,
 }
 
-const RUN_HELP: &str = "Each query runs once, which is the time `first`, and then --repeat times more; the median is of \
-those, the best of all. The database is opened once, before the first query, so the first times of later queries profit from \
-what earlier ones have read. A result that differs between two runs, or from --answers, is DIFFERENT, and the exit status 1.
+const RUN_HELP: &str =
+    "Each query runs once, which is the time `first`, and then --repeat times more; the median is of
+those, the best of all. The database is opened once, before the first query, so the first times of later
+queries profit from what earlier ones have read. A result that differs between two runs, or from --answers,
+is DIFFERENT, and the exit status 1.
 
-DIR of --answers and --save has one CSV file for each query, q1.1.csv to q4.3.csv: a header, then the rows in the order of the \
-query's ORDER BY. Rows that are equal in its columns may come in any order.";
+DIR of --answers and --save has one CSV file for each query, q1.1.csv to q4.3.csv: a header, then the rows in
+the order of the query's ORDER BY. Rows that are equal in its columns may come in any order.";
 
 /// Arguments of `entresol ssb run`.
 #[derive(Debug, Clone, Args)]

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! - All tables are created and filled under other names ([`loading_name`]), and take their own when the last
-//!   one is complete. An error, or a process that is killed, leaves the tables of the database as they were;
-//!   what a killed load leaves under the other names is dropped by the next.
+//!   one is complete ([`swap`]). An error leaves the tables of the database as they were. So does a process that
+//!   is killed before the change of names; what it leaves under the other names is dropped by the next load.
 //! - Commits are not durable at once, but for the last one of a table; the change of names waits for the disk.
 //! - Memory: two batches of [`lines::BATCH_ROWS`] rows, the write set of a commit, and the database's own.
 
@@ -75,22 +75,22 @@ fn load_into(
     layout: Layout,
     force: bool,
 ) -> Result<Vec<LoadedTable>> {
+    swap::recover(database)?;
     swap::check_names(database, dir, force)?;
-    let staging = Staging::create(database, layout)?;
+    let mut staging = Staging::create(database, layout)?;
     let loaded: Result<Vec<LoadedTable>> =
         TABLES.iter().map(|table| load_table(database, table, &file(files, table))).collect();
-    match loaded {
+    match loaded.and_then(|loaded| staging.take_names().map(|()| loaded)) {
         Ok(loaded) => {
-            staging.take_names()?;
+            // The tables that were replaced.
+            swap::recover(database)?;
             Ok(loaded)
         }
         Err(error) => {
             let state = match staging.drop_tables() {
                 Ok(()) => format!("nothing was loaded: the tables in {} are as they were", dir.display()),
                 Err(dropping) => {
-                    let what =
-                        "the tables under their own names are as they were, but what was loaded remains";
-                    format!("{what} in tables named {}: {dropping}", loading_name("..."))
+                    format!("what was loaded remains in tables named {}: {dropping}", loading_name("..."))
                 }
             };
             Err(Error::Load { source: Box::new(error), state })

@@ -37,7 +37,8 @@ fn draw(root: &Area<'_>, report: &Report) -> Drawn {
     let highest = times.flatten().fold(0.0, f64::max).max(1e-3);
     let names: Vec<&str> = timed.iter().map(|query| query.query).collect();
     let end = STEP * names.len().max(1) as i32;
-    let title = format!("Star Schema Benchmark, {} rows of lineorder", report.lineorder_rows);
+    let rows = report.lineorder_rows.map_or(String::new(), |rows| format!(", {rows} rows of lineorder"));
+    let title = format!("Star Schema Benchmark{rows}");
     let mut chart = ChartBuilder::on(root)
         .caption(title, ("sans-serif", 17))
         .margin(10)
@@ -91,7 +92,7 @@ mod tests {
             QueryReport { verdict: Verdict::Failed("no memory".to_owned()), ..query("4.3", 1e9, &[]) };
         let report = Report {
             queries: vec![query("1.1", 40.0, &[20.0]), query("2.1", 10.0, &[]), failed],
-            lineorder_rows: 60_000,
+            lineorder_rows: Some(60_000),
             memory_max_bytes: 1,
             threads: 1,
         };

@@ -74,8 +74,8 @@ impl QueryReport {
 pub struct Report {
     /// The queries, in the order in which they ran.
     pub queries: Vec<QueryReport>,
-    /// Rows of lineorder, as the database estimates them.
-    pub lineorder_rows: u64,
+    /// Rows of lineorder; none if they could not be counted.
+    pub lineorder_rows: Option<u64>,
     /// Memory budget of the database.
     pub memory_max_bytes: u64,
     /// Threads for queries.
@@ -172,7 +172,7 @@ mod tests {
                 query("1.2", 1.0, &[4.0, 2.0], different),
                 query("1.3", 100.0, &[], failed),
             ],
-            lineorder_rows: 7,
+            lineorder_rows: Some(7),
             memory_max_bytes: 1 << 20,
             threads: 2,
         };
