@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Rows of a batch: as many as a table encodes together.
-pub(super) const BATCH_ROWS: usize = 8192;
+pub(super) const BATCH_ROWS: usize = 131_072;
 /// Longest line.
 const LINE_BYTES_MAX: usize = 64 << 10;
 const BUFFER_BYTES: usize = 1 << 20;

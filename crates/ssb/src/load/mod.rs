@@ -1,7 +1,7 @@
 //! Loader: `.tbl` files into the five tables of a database.
 //!
 //! ```text
-//!   file ─▶ lines ─▶ batches of columns (a thread of their own) ─▶ Table::append ─▶ commits of 65,536 rows
+//!   file ─▶ lines ─▶ batches of columns (a thread of their own) ─▶ Table::append ─▶ commits of 131,072 rows
 //! ```
 //!
 //! - All tables are created and filled under other names ([`loading_name`]), and take their own when the last
@@ -28,10 +28,10 @@ use std::thread;
 use swap::{Staging, loading_name};
 
 /// Layout without `--layout`.
-pub const LAYOUT_DEFAULT: Layout = Layout::Rows;
+pub const LAYOUT_DEFAULT: Layout = Layout::Columns;
 
 /// Rows of a commit.
-const COMMIT_ROWS: u64 = 65_536;
+const COMMIT_ROWS: u64 = 131_072;
 
 /// A table that was loaded.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,6 +121,8 @@ fn load_table(database: &Database, name: &'static str, path: &Path) -> Result<Lo
         }
         loader.finish()
     })?;
+    // Rows that came by their keys are row by row still.
+    loader.table.merge(|_| Ok(())).map_err(entresol::Error::from)?;
     progress.finish(loader.rows);
     Ok(LoadedTable { table: name, rows: loader.rows, seconds: progress.seconds() })
 }
