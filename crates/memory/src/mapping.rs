@@ -184,6 +184,10 @@ impl Mapping {
 
     /// Maps `bytes` more, directly behind the mapped range; for files, from the same offset of the file.
     pub(crate) fn grow(&self, bytes: u64, backing: &Backing<'_>) -> io::Result<()> {
+        assert!(
+            bytes > 0 && bytes.is_multiple_of(PAGE_BYTES),
+            "a mapping grows by whole pages, not by {bytes} bytes"
+        );
         let start = self.mapped_bytes.load(Ordering::Acquire);
         let end = start.checked_add(bytes).filter(|end| *end <= self.capacity_bytes);
         let end = end.ok_or(io::ErrorKind::OutOfMemory)?;
@@ -389,6 +393,7 @@ impl Mapping {
         kept: &[u64],
     ) -> io::Result<()> {
         self.assert_mapped(offset, (bytes / 8) as usize);
+        assert!(offset.is_multiple_of(PAGE_BYTES), "whole pages are mapped anew, from {offset:#x} on");
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
         // SAFETY: asks for a fresh range, touches no existing mapping.
@@ -406,6 +411,10 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         for page in kept {
+            assert!(
+                page.is_multiple_of(PAGE_BYTES) && (offset..offset + bytes).contains(page),
+                "a page with changes lies in the range that is mapped anew: {page:#x}"
+            );
             let from = self.base.wrapping_add(*page as usize).cast::<u64>();
             let to = fresh.cast::<u8>().wrapping_add((page - offset) as usize).cast::<u64>();
             // SAFETY: a page of our mapping, which no thread can store to now, and one of the fresh range,

@@ -68,15 +68,17 @@ impl ThreadCache {
         let offset = magazine.offsets.pop()?;
         magazine.reserved += 1;
         magazine.requested_bytes += requested_bytes as u64;
+        debug_assert!(offset.is_multiple_of(64), "objects begin at cache lines, not at {offset:#x}");
         Some(offset)
     }
 
-    /// Adds a fresh batch, in address order, and takes its first object.
+    /// Adds a fresh batch and takes its first object.
     pub(super) fn refill(&mut self, class: usize, requested_bytes: usize, batch: &[u64]) -> Option<u64> {
         let magazine = &mut self.magazines[class];
         if magazine.offsets.capacity() == 0 {
             magazine.offsets.reserve_exact(2 * batch_of(class));
         }
+        debug_assert!(batch.len() <= batch_of(class), "a batch has at most {} objects", batch_of(class));
         magazine.offsets.extend(batch.iter().rev());
         self.take(class, requested_bytes)
     }
@@ -84,6 +86,7 @@ impl ThreadCache {
     /// Takes an unused object back. Returns the objects that exceed the cache's limit.
     pub(super) fn put_back(&mut self, class: usize, offset: u64) -> Vec<u64> {
         let offsets = &mut self.magazines[class].offsets;
+        debug_assert!(!offsets.contains(&offset), "the object at {offset:#x} was put back twice");
         offsets.push(offset);
         let batch = batch_of(class);
         if offsets.len() > 2 * batch { offsets.drain(..batch).collect() } else { Vec::new() }
@@ -92,6 +95,7 @@ impl ThreadCache {
     /// Takes a free object if the cache has less than a batch of the class.
     pub(super) fn top_up(&mut self, class: usize, offset: u64) -> bool {
         let offsets = &mut self.magazines[class].offsets;
+        debug_assert!(!offsets.contains(&offset), "the object at {offset:#x} is handed out twice");
         let has_room = offsets.len() < batch_of(class);
         if has_room {
             offsets.push(offset);
@@ -102,6 +106,7 @@ impl ThreadCache {
     /// Adds a freed object; returns a batch that is to wait for readers once it is full.
     #[inline]
     pub(super) fn retire(&mut self, retired: RetiredObject) -> Option<Vec<RetiredObject>> {
+        debug_assert!(retired.bytes > 0, "a freed object has bytes: {:#x}", retired.offset);
         self.retired.push(retired);
         self.retired_bytes += retired.bytes;
         let full = self.retired.len() >= RETIRED_OBJECTS_MAX || self.retired_bytes >= RETIRED_BYTES_MAX;
@@ -109,6 +114,11 @@ impl ThreadCache {
     }
 
     pub(super) fn take_retired(&mut self) -> Vec<RetiredObject> {
+        debug_assert_eq!(
+            self.retired.iter().map(|object| object.bytes).sum::<u64>(),
+            self.retired_bytes,
+            "the bytes of freed objects are counted"
+        );
         self.retired_bytes = 0;
         std::mem::take(&mut self.retired)
     }

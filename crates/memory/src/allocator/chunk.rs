@@ -26,7 +26,17 @@ impl Chunk {
         }
     }
 
+    /// Returns true if a descriptor can hold the state.
+    fn is_sound(self) -> bool {
+        match self {
+            Chunk::Free => true,
+            Chunk::Slab { class } => class < CLASSES,
+            Chunk::Large { chunks } => chunks > 0 && chunks < 1 << KIND_SHIFT,
+        }
+    }
+
     pub(super) fn encode(self) -> u64 {
+        debug_assert!(self.is_sound(), "{self:?} is no state of a chunk");
         match self {
             Chunk::Free => 0,
             Chunk::Slab { class } => KIND_SLAB << KIND_SHIFT | class as u64,

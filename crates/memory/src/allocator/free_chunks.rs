@@ -41,6 +41,7 @@ impl FreeChunks {
         let (runs, by_length) = (BTreeMap::new(), BTreeSet::new());
         let granule_max = granule_bytes_max / CHUNK_BYTES;
         let granule = (geometry.chunks_per_extent() / GRANULES_PER_EXTENT_MIN).min(granule_max);
+        assert!(granule > 0, "a granule has at least one chunk");
         FreeChunks { geometry, granule, runs, by_length, holes: BTreeMap::new(), free: 0 }
     }
 
@@ -56,14 +57,24 @@ impl FreeChunks {
     }
 
     fn insert(&mut self, run: ChunkRun) {
-        self.runs.insert(run.first, run.chunks);
+        assert!(
+            run.chunks > 0 && self.geometry.same_extent(run.first, run.first + run.chunks - 1),
+            "a run of free chunks lies in one extent: {run:?}"
+        );
+        debug_assert!(
+            !run.first.is_multiple_of(self.geometry.chunks_per_extent()),
+            "the first chunk of an extent describes the others, and is never free"
+        );
+        let before = self.runs.insert(run.first, run.chunks);
+        assert!(before.is_none(), "chunk {} was freed twice", run.first);
         self.by_length.insert((run.chunks, run.first));
         self.free += run.chunks;
     }
 
     fn remove(&mut self, first: u64) -> Option<u64> {
         let chunks = self.runs.remove(&first)?;
-        self.by_length.remove(&(chunks, first));
+        let is_listed = self.by_length.remove(&(chunks, first));
+        assert!(is_listed && chunks <= self.free, "run {first} of {chunks} chunks is listed and counted");
         self.free -= chunks;
         Some(chunks)
     }
@@ -71,6 +82,7 @@ impl FreeChunks {
     /// Makes chunks free; neighbours become one run.
     pub(super) fn free(&mut self, run: ChunkRun) {
         let ChunkRun { mut first, mut chunks } = run;
+        assert!(chunks > 0, "a run of no chunks at {first} is freed");
         let end = first + chunks;
         if let Some((&before, &length)) = self.runs.range(..first).next_back() {
             assert!(before + length <= first, "chunk {first} was freed twice");
@@ -105,6 +117,7 @@ impl FreeChunks {
         chunks: u64,
         mut back: impl FnMut(ChunkRun) -> Result<()>,
     ) -> Result<Option<u64>> {
+        assert!(chunks > 0, "at least one chunk is taken");
         let best = match chunks {
             1 => self.runs.first_key_value().map(|(&first, &length)| (length, first)),
             _ => self.by_length.range((chunks, 0)..).next().copied(),
@@ -117,6 +130,11 @@ impl FreeChunks {
             back(ChunkRun { first: low * self.granule, chunks: count * self.granule })?;
             self.forget_holes(low..low + count);
         }
+        assert!(length >= chunks, "a run of {length} chunks is too short for {chunks}");
+        debug_assert!(
+            self.holes.range(first / self.granule..=(first + chunks - 1) / self.granule).next().is_none(),
+            "chunks have blocks before they are handed out"
+        );
         self.remove(first);
         if length > chunks {
             self.insert(ChunkRun { first: first + chunks, chunks: length - chunks });
@@ -146,6 +164,10 @@ impl FreeChunks {
             }
         }
         for run in &taken {
+            debug_assert!(
+                run.first.is_multiple_of(self.granule) && run.chunks.is_multiple_of(self.granule),
+                "whole granules are taken: {run:?}"
+            );
             self.split_out(*run);
             self.forget_holes(self.granules_inside(*run));
         }

@@ -33,6 +33,10 @@ impl Allocator {
             self.decode_maps(space, extent).map_err(|(offset, what)| space.damaged(offset, what))?;
         let extent_bytes = self.geometry.chunks_per_extent() * CHUNK_BYTES;
         space.verify(extent * extent_bytes + DESCRIPTORS, (MAPS_END - DESCRIPTORS) as usize)?;
+        debug_assert!(
+            free.iter().all(|run| self.geometry.same_extent(run.first, run.first + run.chunks - 1)),
+            "runs of an extent lie inside it"
+        );
         slabs.into_iter().for_each(|slab| self.classes[slab.class].lock().add(slab.chunk, slab.free));
         let without_memory = space.counts_memory();
         free.into_iter().for_each(|run| self.free_chunks.lock().free_unbacked(run, without_memory));
@@ -87,6 +91,10 @@ impl Allocator {
 
     /// Checks that the chunks inside a large object have empty descriptors.
     fn check_inside(&self, space: &dyn Space, head: u64, chunks: u64) -> Result<(), Damage> {
+        debug_assert!(
+            self.geometry.same_extent(head, head + chunks - 1),
+            "the end of the large object of chunk {head} was checked"
+        );
         for chunk in head + 1..head + chunks {
             if self.chunk(space, chunk) != Some(Chunk::Free) {
                 let what = format!("chunk {chunk} has a descriptor inside the large object of chunk {head}");

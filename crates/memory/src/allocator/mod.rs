@@ -227,6 +227,7 @@ impl Allocator {
             Some(offset) => offset,
             None => self.reserve_in_slab(space, class, bytes)?,
         };
+        debug_assert!(class_bytes(class) >= bytes as u64, "objects of a class hold what it was chosen for");
         Ok(Reservation { allocator: self, offset, bytes: class_bytes(class) as usize })
     }
 
@@ -250,6 +251,7 @@ impl Allocator {
 
     /// Turns a free chunk into an empty slab.
     fn make_slab(&self, space: &dyn Space, chunk: u64, class: usize) {
+        debug_assert_eq!(self.chunk(space, chunk), Some(Chunk::Free), "a free chunk becomes a slab");
         let bitmap = self.bitmap_offset(chunk);
         for word in space.words(bitmap, BITMAP_WORDS) {
             word.store(0, Ordering::Relaxed);
@@ -260,6 +262,10 @@ impl Allocator {
     }
 
     fn set_descriptor(&self, space: &dyn Space, chunk: u64, state: Chunk) {
+        debug_assert!(
+            !chunk.is_multiple_of(self.geometry.chunks_per_extent()),
+            "descriptors have no descriptor"
+        );
         let offset = self.descriptor_offset(chunk);
         // One word: the chunk is in its old state or in the new one, and holds no object in either.
         space.words(offset, 1)[0].store(state.encode(), Ordering::Release);
@@ -277,6 +283,10 @@ impl Allocator {
             return Err(Error::Invalid(what));
         }
         let first = self.take_chunks(space, chunks, || false)?.expect("it ends with chunks or an error");
+        debug_assert!(
+            self.geometry.same_extent(first, first + chunks - 1),
+            "a large object lies in one extent: {chunks} chunks from {first}"
+        );
         let bytes = (chunks * CHUNK_BYTES) as usize;
         Ok(Reservation { allocator: self, offset: first * CHUNK_BYTES, bytes })
     }
@@ -316,6 +326,7 @@ impl Allocator {
             }
             match space.grow() {
                 Ok(extents) => {
+                    assert!(extents > 0, "a pool that has grown has an extent");
                     let first = (extents - 1) * self.geometry.chunks_per_extent() + 1;
                     let chunks = self.geometry.chunks_per_extent() - 1;
                     let run = ChunkRun { first, chunks };
@@ -390,6 +401,13 @@ impl Allocator {
                 slabs.take_empty(keep)
             };
             for chunk in empty {
+                debug_assert!(
+                    space
+                        .words(self.bitmap_offset(chunk), BITMAP_WORDS)
+                        .iter()
+                        .all(|w| w.load(Ordering::Acquire) == 0),
+                    "a slab that becomes free holds no object: chunk {chunk}"
+                );
                 self.set_descriptor(space, chunk, Chunk::Free);
                 self.free_chunks.lock().free(ChunkRun { first: chunk, chunks: 1 });
             }
@@ -410,6 +428,10 @@ impl Allocator {
     }
 
     fn give_to_chunks(&self, offset: u64, bytes: u64) {
+        assert!(
+            offset.is_multiple_of(CHUNK_BYTES) && bytes.is_multiple_of(CHUNK_BYTES),
+            "a large object is whole chunks: {offset:#x} (+{bytes})"
+        );
         let run = ChunkRun { first: offset / CHUNK_BYTES, chunks: bytes / CHUNK_BYTES };
         self.free_chunks.lock().free(run);
     }
@@ -424,6 +446,7 @@ impl Allocator {
 
     #[inline]
     fn allocation_update(&self, offset: u64, bytes: u64) -> Update {
+        debug_assert!(bytes > 0, "an allocated object has bytes");
         let chunk = offset / CHUNK_BYTES;
         match class_of(bytes as usize) {
             Some(class) => {
@@ -468,6 +491,7 @@ impl Allocator {
     /// Hands freed objects, as (offset, bytes), out again once all present guards are gone.
     pub(crate) fn retire(self: &Arc<Self>, space: &dyn Space, freed: &[(u64, u64)]) {
         for &(offset, bytes) in freed {
+            debug_assert!(offset.is_multiple_of(64) && bytes > 0, "{offset:#x} (+{bytes}) is no object");
             let full = self.caches.own().retire(RetiredObject { offset, bytes });
             if let Some(batch) = full {
                 self.wait_for_readers(space, ThreadCaches::own_number(), batch);
@@ -499,6 +523,7 @@ impl Allocator {
     /// slabs.
     fn take_back(&self, cache: usize, mut batch: Vec<RetiredObject>) {
         for (bytes, waiting) in bytes_by_class(&batch).iter().zip(&self.waiting_bytes) {
+            debug_assert!(waiting.load(Ordering::Relaxed) >= *bytes, "what comes back has waited");
             waiting.fetch_sub(*bytes, Ordering::Relaxed);
         }
         // A cache hands out first what was added last.

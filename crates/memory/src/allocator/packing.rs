@@ -38,6 +38,10 @@ impl PackingLines {
     }
 
     fn set(&self, class: usize, line: Option<u64>) {
+        debug_assert!(
+            line.is_none_or(|line| line.is_multiple_of(CHUNK_BYTES)),
+            "a line lies between slabs: {line:x?}"
+        );
         self.0[class].store(line.unwrap_or(NO_LINE), Ordering::Relaxed);
     }
 }
@@ -53,6 +57,7 @@ impl ClassSlabs {
         }
         let (mut line, mut moving) = (None, 0);
         for (chunk, free_here) in self.partial_from_the_back() {
+            debug_assert!(free_here <= free, "no slab has more free objects than its class");
             free -= free_here;
             moving += objects - free_here;
             if moving * 4 > free * 3 {
@@ -80,6 +85,10 @@ impl Allocator {
                 self.give_to_slabs(class, &behind);
             }
             // Objects in caches, and those that wait for an epoch, count as used there.
+            debug_assert!(
+                free <= count * u64::from(objects_of(class)),
+                "no more objects are free than there are"
+            );
             let kept = count * u64::from(objects_of(class)) - free;
             if kept * class_bytes(class) < CHUNK_BYTES * count / FREE_PART {
                 unused_slabs += count;
@@ -107,6 +116,7 @@ impl Allocator {
             self.lines.set(class, None);
             return Ok(None);
         }
+        debug_assert!(reservation.bytes() >= bytes, "an object that moves fits its new place");
         Ok(Some(reservation))
     }
 }

@@ -14,6 +14,7 @@ pub(super) const CLASSES: usize = CLASS_BYTES.len();
 /// Bytes of an object of a class.
 #[inline]
 pub(super) const fn class_bytes(class: usize) -> u64 {
+    debug_assert!(class < CLASSES);
     CLASS_BYTES[class] as u64
 }
 
@@ -34,12 +35,14 @@ const RECIPROCALS: [u32; CLASSES] = {
 pub(super) fn object_index(within: u64, class: usize) -> (u64, u64) {
     debug_assert!(within < CHUNK_BYTES);
     let index = ((within / 64) * u64::from(RECIPROCALS[class])) >> 20;
+    debug_assert!(index * class_bytes(class) <= within, "an object begins at or before its bytes");
     (index, within - index * class_bytes(class))
 }
 
 /// The smallest class whose objects hold `bytes`, or none if that takes whole chunks.
 #[inline]
 pub(super) fn class_of(bytes: usize) -> Option<usize> {
+    debug_assert!(bytes > 0, "objects have at least one byte");
     if bytes <= 512 {
         return Some(bytes.div_ceil(64).max(1) - 1);
     }

@@ -6,7 +6,7 @@
 //!
 //! Memory: 144 bytes per partly free slab, about 0.2% of it.
 
-use super::size_class::class_bytes;
+use super::size_class::{CLASSES, class_bytes};
 use crate::layout::{BITMAP_WORDS, CHUNK_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +34,7 @@ struct Slab {
 impl Slab {
     /// Takes the first free objects until `into` has `most`.
     fn take(&mut self, into: &mut Vec<u64>, most: usize, offset_of: impl Fn(u64) -> u64) {
+        debug_assert_eq!(self.free_count, self.counted(), "the number of free objects is that of set bits");
         for (i, word) in self.free.iter_mut().enumerate() {
             while *word != 0 {
                 if into.len() == most {
@@ -46,7 +47,12 @@ impl Slab {
         }
     }
 
+    fn counted(&self) -> u32 {
+        self.free.iter().map(|word| word.count_ones()).sum()
+    }
+
     fn free_object(&mut self, index: u64) {
+        assert!(index < BITMAP_WORDS as u64 * 64, "a slab has no object {index}");
         let (word, bit) = ((index / 64) as usize, 1u64 << (index % 64));
         assert!(self.free[word] & bit == 0, "object {index} of a slab was freed twice");
         self.free[word] |= bit;
@@ -66,6 +72,7 @@ pub(super) struct ClassSlabs {
 
 impl ClassSlabs {
     pub(super) fn new(class: usize) -> ClassSlabs {
+        assert!(class < CLASSES, "there are {CLASSES} size classes, none is number {class}");
         ClassSlabs { class, partial: BTreeMap::new(), empty: BTreeSet::new(), slabs: 0, free: 0 }
     }
 
@@ -101,6 +108,10 @@ impl ClassSlabs {
 
     /// Adds a slab with these objects free.
     pub(super) fn add(&mut self, chunk: u64, free: [u64; BITMAP_WORDS]) {
+        debug_assert!(
+            free.iter().zip(object_bits(self.class)).all(|(free, objects)| free & !objects == 0),
+            "free bits of chunk {chunk} stand for objects"
+        );
         let free_count: u32 = free.iter().map(|word| word.count_ones()).sum();
         if free_count == objects_of(self.class) {
             return self.add_empty(chunk);
@@ -108,12 +119,15 @@ impl ClassSlabs {
         self.slabs += 1;
         self.free += u64::from(free_count);
         if free_count > 0 {
-            self.partial.insert(chunk, Slab { free, free_count });
+            let before = self.partial.insert(chunk, Slab { free, free_count });
+            assert!(before.is_none(), "chunk {chunk} is a slab twice");
         }
     }
 
-    /// Takes up to `most` objects, in address order; none only if none is free.
+    /// Takes up to `most` objects, of partly used slabs first, in address order within a slab; none only if
+    /// none is free.
     pub(super) fn take(&mut self, into: &mut Vec<u64>, most: usize) {
+        debug_assert!(into.len() <= most, "{} objects were taken, {most} at most are wanted", into.len());
         let bytes = class_bytes(self.class);
         let before = into.len();
         while into.len() < most {
@@ -129,13 +143,25 @@ impl ClassSlabs {
                 first.remove();
             }
         }
-        self.free -= (into.len() - before) as u64;
+        let taken = (into.len() - before) as u64;
+        assert!(taken <= self.free, "{taken} objects were taken of {} free ones", self.free);
+        self.free -= taken;
+        debug_assert!(
+            into[before..].iter().all(|offset| (offset % CHUNK_BYTES).is_multiple_of(bytes)),
+            "objects of a slab begin at multiples of {bytes}"
+        );
     }
 
     /// Makes an object free again.
     pub(super) fn free_object(&mut self, offset: u64) {
         let chunk = offset / CHUNK_BYTES;
         let index = offset % CHUNK_BYTES / class_bytes(self.class);
+        assert!(
+            (offset % CHUNK_BYTES).is_multiple_of(class_bytes(self.class)),
+            "no object of {} bytes begins at {offset:#x}",
+            class_bytes(self.class)
+        );
+        assert!(index < u64::from(objects_of(self.class)), "{offset:#x} lies behind the objects of its slab");
         assert!(!self.empty.contains(&chunk), "the object at {offset:#x} was freed twice");
         let none_free = || Slab { free: [0; BITMAP_WORDS], free_count: 0 };
         let slab = self.partial.entry(chunk).or_insert_with(none_free);
@@ -153,6 +179,7 @@ impl ClassSlabs {
         while self.empty_count() > keep {
             taken.extend(self.empty.pop_last());
         }
+        assert!(taken.len() as u64 <= self.slabs, "no more slabs are removed than there are");
         self.slabs -= taken.len() as u64;
         self.free -= taken.len() as u64 * u64::from(objects_of(self.class));
         taken

@@ -44,7 +44,9 @@ impl UnloadedExtents {
 
     /// Notes that the maps of an extent are loaded.
     fn remove(&self, extent: u64) {
-        self.bits[(extent / 64) as usize].fetch_and(!(1 << (extent % 64)), Ordering::AcqRel);
+        let bit = 1 << (extent % 64);
+        let before = self.bits[(extent / 64) as usize].fetch_and(!bit, Ordering::AcqRel);
+        assert!(before & bit != 0, "the maps of extent {extent} were loaded twice");
         self.count.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -140,6 +140,7 @@ impl Domain {
 
     /// Stores the bytes and flushes them.
     pub(crate) fn store_flushed(&self, mapping: &Mapping, offset: u64, bytes: &[u8]) {
+        assert!(offset.is_multiple_of(8), "bytes are stored from a word on, not from {offset:#x}");
         if let Domain::Dax(dax) = self {
             return dax.store_flushed(mapping, offset, bytes);
         }
@@ -175,6 +176,11 @@ impl Domain {
         writes: &[(u64, u64)],
         updates: &[Update],
     ) {
+        debug_assert!(
+            writes.iter().all(|(offset, _)| offset.is_multiple_of(8))
+                && updates.iter().all(|update| update.offset.is_multiple_of(8)),
+            "a publication stores words"
+        );
         if let Domain::Journal(journal) = self {
             return journal.publish(flushes, writes, updates);
         }

@@ -44,6 +44,15 @@ pub(crate) struct Lanes {
 
 /// Carries out the updates atomically; orders all earlier flushes before them.
 pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, domain: &Domain) {
+    assert!(
+        updates.len() <= PUBLICATION_WORDS_MAX,
+        "{} updates do not fit a lane of {PUBLICATION_WORDS_MAX}",
+        updates.len()
+    );
+    debug_assert!(
+        updates.iter().all(|update| update.offset.is_multiple_of(8) && update.offset <= OFFSET_MASK),
+        "updates change words of the pool"
+    );
     if updates.is_empty() {
         return domain.fence(mapping);
     }
@@ -65,6 +74,7 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
         (lane, lanes.locks[lane].lock())
     });
     let offset = REDO_LANES + lane as u64 * REDO_LANE_BYTES;
+    debug_assert!(lane < REDO_LANES_COUNT, "lane {lane} lies in the header");
     fence(LANE_AFTER_ITS_OBJECTS, || domain.fence(mapping));
     write_lane(mapping, offset, updates);
     flush(LANE, 8 + updates.len() * 16, |bytes| domain.flush(mapping, &[(offset, bytes)]));
@@ -74,6 +84,7 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
 }
 
 fn clear_lane(mapping: &Mapping, offset: u64, domain: &Domain) {
+    debug_assert!(is_lane(offset), "{offset:#x} is no lane");
     mapping.words(offset, 1)[0].store(0, Ordering::Release);
     flush_word(CLEARED_LANE, || domain.flush(mapping, &[(offset, 8)]));
     fence(RETURN_AFTER_CLEARING, || domain.fence(mapping));
@@ -82,11 +93,16 @@ fn clear_lane(mapping: &Mapping, offset: u64, domain: &Domain) {
 /// Carries the updates out. The lane is complete, so their order is free: a line with several of them is
 /// written back once.
 fn carry_out(mapping: &Mapping, updates: &[Update], domain: &Domain) {
+    assert!(!updates.is_empty(), "a lane has updates");
     updates.iter().for_each(|update| update.apply(mapping));
     let mut offsets: SmallVec<[u64; PUBLICATION_WORDS_MAX]> =
         updates.iter().map(|update| update.offset).collect();
     offsets.sort_unstable();
     for line in offsets.chunk_by(|a, b| a / LINE_BYTES == b / LINE_BYTES) {
+        debug_assert!(
+            line[line.len() - 1] - line[0] < LINE_BYTES,
+            "words that are flushed together share a line"
+        );
         let bytes = (line[line.len() - 1] - line[0]) as usize + 8;
         flush(UPDATED_WORDS, bytes, |bytes| domain.flush(mapping, &[(line[0], bytes)]));
     }
@@ -94,6 +110,12 @@ fn carry_out(mapping: &Mapping, updates: &[Update], domain: &Domain) {
 }
 
 fn write_lane(mapping: &Mapping, offset: u64, updates: &[Update]) {
+    assert!(
+        (1..=PUBLICATION_WORDS_MAX).contains(&updates.len()),
+        "a lane has room for {PUBLICATION_WORDS_MAX} updates, not for {}",
+        updates.len()
+    );
+    debug_assert!(is_lane(offset), "{offset:#x} is no lane");
     let words = mapping.words(offset, 1 + 2 * updates.len());
     let mut crc = 0;
     for (update, pair) in updates.iter().zip(words[1..].chunks_exact(2)) {
@@ -103,6 +125,12 @@ fn write_lane(mapping: &Mapping, offset: u64, updates: &[Update]) {
         pair[1].store(update.value, Ordering::Relaxed);
     }
     words[0].store(updates.len() as u64 | u64::from(crc) << 32, Ordering::Release);
+}
+
+/// Returns true if a lane begins at an offset.
+fn is_lane(offset: u64) -> bool {
+    let end = REDO_LANES + REDO_LANES_COUNT as u64 * REDO_LANE_BYTES;
+    (REDO_LANES..end).contains(&offset) && (offset - REDO_LANES).is_multiple_of(REDO_LANE_BYTES)
 }
 
 fn entry_crc(crc: u32, target: u64, value: u64) -> u32 {

@@ -19,6 +19,10 @@ impl Pool {
         let mut objects = Vec::new();
         self.for_each_object(|offset, bytes| objects.push((offset, bytes)));
         objects.sort_unstable();
+        debug_assert!(
+            objects.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0),
+            "allocated objects do not overlap"
+        );
         let claimed = vec![false; objects.len()];
         Ok(AllocationMap { objects, claimed })
     }

@@ -59,6 +59,10 @@ impl Header {
 
     /// First 4 KiB of a pool file.
     fn encode(&self) -> [u8; 4096] {
+        assert!(
+            self.extents > 0 && self.extent_bytes.is_power_of_two(),
+            "a pool has extents of a power of two of bytes: {self:?}"
+        );
         let mut bytes = [0; 4096];
         let mut put = |offset: u64, word: u64| {
             bytes[offset as usize..offset as usize + 8].copy_from_slice(&word.to_le_bytes());

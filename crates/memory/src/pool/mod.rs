@@ -255,6 +255,7 @@ impl Pool {
             let (first, last) = (run[0], run[run.len() - 1]);
             let bytes = (last - first + 1) * PAGE_BYTES;
             let start = first * PAGE_BYTES;
+            debug_assert!(first <= last, "a run of pages goes forwards");
             if start + bytes <= self.mapping.mapped_bytes() {
                 self.mapping.read_ahead(start, bytes);
             }
@@ -286,6 +287,7 @@ impl Pool {
     /// past the caches: about half the time where the memory was not cached. Other threads may read the words
     /// only after a fence, before they are published.
     pub fn store_flushed(&self, offset: u64, bytes: &[u8]) {
+        assert!(offset.is_multiple_of(8), "bytes are stored from a word on, not from {offset:#x}");
         if !bytes.is_empty() {
             self.domain.store_flushed(&self.mapping, offset, bytes);
         }
@@ -398,6 +400,7 @@ impl Pool {
     /// publication includes it.
     #[inline]
     pub fn reserve(&self, bytes: usize) -> Result<Reservation<'_>> {
+        debug_assert!(bytes > 0, "an object has at least one byte");
         self.check_healthy()?;
         self.allocator.reserve(self, bytes)
     }
@@ -407,6 +410,7 @@ impl Pool {
     /// become empty. `None`, in most cases after one load, if the object need not move.
     #[inline]
     pub fn reserve_before(&self, offset: u64, bytes: usize) -> Result<Option<Reservation<'_>>> {
+        debug_assert!(bytes > 0, "an object has at least one byte");
         self.allocator.reserve_before(self, offset, bytes)
     }
 
@@ -597,6 +601,7 @@ impl Pool {
     fn grow_by_one(&self) -> Result<u64> {
         let _alone = self.growing.lock();
         let extents = self.extents();
+        assert!(extents > 0, "a pool has the extent of its header");
         let start = extents * self.extent_bytes;
         let end = start + self.extent_bytes;
         let limit = self.mapping.capacity_bytes();
@@ -629,6 +634,7 @@ impl Pool {
 
     /// Maps the pool's last extent, which ends there.
     fn map_up_to(&self, end: u64) -> Result<()> {
+        debug_assert!(end.is_multiple_of(self.extent_bytes), "a pool ends with an extent, not at {end:#x}");
         // A crash between growing the file and counting the extent left it mapped at open.
         if self.mapping.mapped_bytes() < end {
             let mapped = match (&self.domain, &self.files) {
@@ -656,6 +662,7 @@ impl Pool {
     }
 
     fn count_extents(&self, extents: u64) {
+        assert!(extents > self.extents(), "the number of extents only grows: {extents}");
         self.word(HEADER_EXTENTS).store(extents, Ordering::Release);
         self.flush_word_at(HEADER_EXTENTS, EXTENT_COUNT);
         self.fence_at(OBJECTS_AFTER_EXTENT_COUNT);
@@ -671,6 +678,7 @@ impl std::fmt::Debug for Pool {
 /// Range extended to word boundaries.
 #[inline]
 pub(crate) fn rounded_out(offset: u64, bytes: usize) -> (u64, usize) {
+    debug_assert!(bytes > 0, "a range has bytes: {offset:#x}");
     let start = offset & !7;
     let end = (offset + bytes as u64).next_multiple_of(8);
     (start, (end - start) as usize)

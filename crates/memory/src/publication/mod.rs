@@ -109,6 +109,11 @@ impl<'p> Publication<'p> {
     #[inline]
     fn push(&mut self, update: Update) {
         assert!(self.parts.updates.len() < PUBLICATION_WORDS_MAX, "a publication carries at most 64 updates");
+        debug_assert!(
+            update.operation == Operation::Set || update.value != 0,
+            "an update of bits names at least one"
+        );
+        debug_assert!(update.offset.is_multiple_of(8), "an update changes a word, not {:#x}", update.offset);
         self.parts.updates.push(update);
     }
 
@@ -118,6 +123,7 @@ impl<'p> Publication<'p> {
     /// a flush before, but cheaper.
     #[inline]
     pub fn write(&mut self, offset: u64, value: u64) {
+        debug_assert!(offset.is_multiple_of(8), "a write stores a word, not at {offset:#x}");
         self.parts.writes.push((offset, value));
     }
 
@@ -126,6 +132,7 @@ impl<'p> Publication<'p> {
     #[inline]
     pub fn flush(&mut self, offset: u64, bytes: usize) {
         if bytes > 0 {
+            debug_assert!(offset.checked_add(bytes as u64).is_some(), "a range ends inside the pool");
             self.parts.flushes.push(rounded_out(offset, bytes));
         }
     }
@@ -178,6 +185,10 @@ impl<'p> Publication<'p> {
         self.push(reservation.allocation());
         self.barrier(ALLOCATED_WITH_ITS_REFERENCE);
         let (offset, bytes) = reservation.hand_over();
+        debug_assert!(
+            self.parts.reserved.iter().all(|(reserved, _)| *reserved != offset),
+            "{offset:#x} is allocated twice by one publication"
+        );
         self.parts.reserved.push((offset, bytes));
         offset
     }
@@ -185,6 +196,10 @@ impl<'p> Publication<'p> {
     /// Frees an allocated object. Its memory is reused only when every present [`crate::Guard`] is gone. If
     /// the size of the object cannot be read (damage), publishing will fail.
     pub fn free(&mut self, offset: u64) {
+        debug_assert!(
+            self.parts.reserved.iter().all(|(reserved, _)| *reserved != offset),
+            "{offset:#x} is allocated and freed by one publication"
+        );
         assert!(self.parts.frees.iter().all(|(freed, _)| *freed != offset), "{offset:#x} is freed twice");
         let (update, bytes) = match self.pool.allocator().release(self.pool, offset) {
             Ok(released) => released,
@@ -220,6 +235,7 @@ impl<'p> Publication<'p> {
 
     /// Claims a free entry and writes the name into it; it counts only once its offset word is published.
     fn new_root_entry(&mut self, name: &str) -> Result<u64> {
+        debug_assert!((1..=ROOT_NAME_BYTES_MAX).contains(&name.len()), "the name's length was checked");
         let mut claims = self.pool.root_claims().lock();
         let entry = (0..ROOTS_MAX as u64)
             .map(|i| ROOT_DIRECTORY + i * ROOT_ENTRY_BYTES)
@@ -227,7 +243,8 @@ impl<'p> Publication<'p> {
             .ok_or_else(|| Error::OutOfSpace {
                 what: format!("the root directory is full ({ROOTS_MAX} names)"),
             })?;
-        claims.insert(entry);
+        let is_new = claims.insert(entry);
+        assert!(is_new, "the directory entry at {entry:#x} is claimed by one publication at a time");
         drop(claims);
         self.parts.root_claims.push((entry, name.to_string()));
         let words = self.pool.words(entry + 8, 7);
@@ -255,6 +272,10 @@ impl<'p> Publication<'p> {
             return Err(error);
         }
         self.pool.check_healthy()?;
+        debug_assert!(
+            self.parts.updates.len() <= PUBLICATION_WORDS_MAX,
+            "what is published at once fits a lane and an append"
+        );
         Ok(ReadyPublication(self))
     }
 }
@@ -268,6 +289,7 @@ impl ReadyPublication<'_> {
     /// become durable, as those of any publication before the failure was known.
     #[inline]
     pub fn publish(mut self) {
+        debug_assert!(self.0.failure.is_none(), "a publication with a failure is not ready");
         let Publication { pool, parts, .. } = &mut self.0;
         parts.hand_over(|flushes, writes, updates| pool.domain_publish(flushes, writes, updates));
         parts.reserved.clear();
@@ -279,6 +301,7 @@ impl ReadyPublication<'_> {
 
 /// The bytes as little-endian words, zero padded to the length of a root's name.
 fn padded_words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    assert!(bytes.len() <= ROOT_NAME_BYTES_MAX, "a name of {} bytes has no place", bytes.len());
     let mut padded = [0u8; ROOT_NAME_BYTES_MAX];
     padded[..bytes.len()].copy_from_slice(bytes);
     (0..ROOT_NAME_BYTES_MAX / 8).map(move |i| {

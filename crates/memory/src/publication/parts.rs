@@ -31,6 +31,15 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    fn is_empty(&self) -> bool {
+        self.flushes.is_empty()
+            && self.writes.is_empty()
+            && self.updates.is_empty()
+            && self.reserved.is_empty()
+            && self.frees.is_empty()
+            && self.root_claims.is_empty()
+    }
+
     fn clear(&mut self) {
         self.flushes.clear();
         self.writes.clear();
@@ -44,6 +53,7 @@ impl Parts {
 
     /// Cuts it in two where it is now.
     pub(super) fn cut_here(&mut self, _fault: Fault) {
+        debug_assert!(self.updates.len() <= super::PUBLICATION_WORDS_MAX, "a cut lies among the updates");
         #[cfg(feature = "mutants")]
         self.cut.replace((_fault, self.writes.len(), self.updates.len()));
     }
@@ -79,6 +89,7 @@ impl PartsGuard {
     pub(super) fn take() -> PartsGuard {
         // An ending thread has no parts any more.
         let spare = SPARE.try_with(Cell::take).ok().flatten();
+        debug_assert!(spare.as_deref().is_none_or(Parts::is_empty), "spare parts are empty");
         PartsGuard(Some(spare.unwrap_or_default()))
     }
 }

@@ -17,6 +17,7 @@ pub(super) const AVAILABLE: bool = cfg!(target_arch = "x86_64");
 /// Stores the bytes as little-endian words, the last one zero padded, with `store` for each word.
 #[inline]
 fn store_with(words: &[AtomicU64], bytes: &[u8], store: impl Fn(&AtomicU64, u64)) {
+    assert!(words.len() * 8 >= bytes.len(), "{} bytes do not fit {} words", bytes.len(), words.len());
     let (whole, rest) = bytes.as_chunks::<8>();
     for (word, bytes) in words.iter().zip(whole) {
         store(word, u64::from_le_bytes(*bytes));

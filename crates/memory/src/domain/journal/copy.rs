@@ -15,6 +15,7 @@
 
 use super::Shared;
 use super::writing::buffer::AlignedBuffer;
+use super::writing::frame::BLOCK_BYTES;
 use super::writing::log::{SLOTS_START, Slot};
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
@@ -83,6 +84,7 @@ fn copy_range(
     to: &Target<'_>,
     range: std::ops::Range<u64>,
 ) -> Result<()> {
+    assert!(range.start <= range.end, "a range of a file goes forwards: {range:?}");
     let mut buffer = AlignedBuffer::new(STEP_BYTES as usize);
     let mut at = range.start;
     while at < range.end {
@@ -92,6 +94,7 @@ fn copy_range(
         if bytes.iter().any(|byte| *byte != 0) {
             to.file.write_at(bytes, at).map_err(|e| Error::io("write to", to.path, &e))?;
         }
+        debug_assert!(step > 0, "each step copies something");
         at += step;
     }
     Ok(())
@@ -117,6 +120,10 @@ impl super::writing::log::Log {
                 Some((current, at)) if current == slot => at,
                 _ => self.header.slot_bytes,
             };
+            assert!(
+                (BLOCK_BYTES as u64..=self.header.slot_bytes).contains(&written),
+                "{written} bytes of slot {slot} are written"
+            );
             if matches!(state, Slot::Used { .. }) {
                 ranges.push(start..start + written);
             }

@@ -312,6 +312,10 @@ impl Journal {
         env: &Env,
     ) -> Result<Journal> {
         let payload_bytes = log.payload_bytes_max().min(BUFFER_BYTES_MAX - FRAME_HEADER_WORDS * 8);
+        assert!(
+            recovered.end_lsn >= log.header.replay_lsn && recovered.end_lsn.is_multiple_of(8),
+            "the journal goes on at a record behind its replay position: {recovered:?}"
+        );
         let checksum_parts = ChecksumParts {
             path: &parts.pool_path.with_file_name(CHECKSUMS_FILE),
             uuid: log.header.uuid,
@@ -385,6 +389,11 @@ impl Journal {
             replayed,
             replayed_bytes: recovered.replayed_bytes,
         });
+        assert!(
+            (1..=RECORD_WORDS_MAX).contains(&shared.append_words_max),
+            "an append of up to {} words fits a record and half a buffer",
+            shared.append_words_max
+        );
         if let (Some(memory), Some(_)) = (&parts.memory, &shared.residency) {
             let owner: Weak<dyn Shrink> = Arc::downgrade(&(shared.clone() as Arc<dyn Shrink>));
             memory.register(owner);
@@ -427,6 +436,7 @@ impl Journal {
     }
 
     pub(crate) fn publish(&self, flushes: &[(u64, usize)], writes: &[(u64, u64)], updates: &[Update]) {
+        debug_assert!(updates.len() <= PUBLICATION_WORDS_MAX, "a publication has room for no more updates");
         self.shared.publish(flushes, writes, updates);
     }
 
@@ -463,6 +473,7 @@ impl Journal {
     /// Refuses all further appends, sets the word at `clean` to 1 as the last record of all, makes a
     /// checkpoint, and notes that nothing has to be replayed.
     pub(crate) fn close(&self, clean: u64) -> Result<()> {
+        assert!(clean.is_multiple_of(8), "the clean mark is a word, not at {clean:#x}");
         let shared = &self.shared;
         shared.append_noted();
         shared.shut();
@@ -622,6 +633,7 @@ impl Shared {
 
     /// Sets the gate. Under the room lock.
     fn put_gate(&self, gate: Gate) {
+        debug_assert!(self.room_lock.is_locked(), "the gate changes under the room lock");
         self.gate.store(gate as u8, Ordering::Release);
     }
 }

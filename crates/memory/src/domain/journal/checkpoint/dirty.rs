@@ -82,6 +82,7 @@ impl DirtyPages {
     /// Marks the pages of a range. Only under the append lock, or while there is one thread.
     #[inline]
     pub(crate) fn mark(&self, offset: u64, bytes: u64) {
+        debug_assert!(bytes > 0, "a range at {offset:#x} without bytes touches no page");
         let last = (offset + bytes - 1) / PAGE_BYTES;
         for page in offset / PAGE_BYTES..=last {
             let (word, bit) = (&self.bits.words(page / 64 * 8, 1)[0], 1 << (page % 64));
@@ -98,6 +99,7 @@ impl DirtyPages {
     /// Returns true if all pages of a range are marked.
     #[inline]
     pub(crate) fn has(&self, offset: u64, bytes: u64) -> bool {
+        debug_assert!(bytes > 0, "a range at {offset:#x} without bytes touches no page");
         let last = (offset + bytes - 1) / PAGE_BYTES;
         (offset / PAGE_BYTES..=last)
             .all(|page| self.bits.words(page / 64 * 8, 1)[0].load(Ordering::Relaxed) & 1 << (page % 64) != 0)
@@ -149,6 +151,7 @@ impl DirtyPages {
         first: u64,
         locked: impl Fn(&mut dyn FnMut()),
     ) -> [u64; WORDS_PER_PIECE] {
+        debug_assert!(words.len() <= WORDS_PER_PIECE, "a piece is short, since appenders wait for it");
         let kept = self.taken.as_ref().map(|taken| taken.words(first * 8, words.len()));
         let mut taken = [0; WORDS_PER_PIECE];
         locked(&mut || {
@@ -162,6 +165,11 @@ impl DirtyPages {
                 pages += u64::from(to.count_ones());
                 groups += u64::from(*to != 0);
             }
+            debug_assert!(
+                self.counts.pages.load(Ordering::Relaxed) >= pages
+                    && self.counts.groups.load(Ordering::Relaxed) >= groups,
+                "no more marks are taken than were set"
+            );
             add(&self.counts.pages, pages.wrapping_neg());
             add(&self.counts.groups, groups.wrapping_neg());
         });
@@ -170,6 +178,7 @@ impl DirtyPages {
 }
 
 fn bits_for(capacity_bytes: u64) -> io::Result<Mapping> {
+    assert!(capacity_bytes > 0, "a pool has an address range");
     let bytes = (capacity_bytes.div_ceil(PAGE_BYTES * 64) * 8).next_multiple_of(PAGE_BYTES);
     let bits = Mapping::reserve(bytes)?;
     bits.grow(bytes, &Backing::Sparse)?;

@@ -48,6 +48,10 @@ impl Shared {
         let _alone = self.checkpointing.lock();
         let position = self.write_out()?;
         let stored = self.stored_bytes.load(Ordering::Acquire);
+        debug_assert!(
+            position >= self.replay_from.load(Ordering::Acquire),
+            "a checkpoint begins at or behind the replay position"
+        );
         let outcome = self.copy_pages().and_then(|()| self.finish_checkpoint(position));
         self.pages_taken.store(0, Ordering::Relaxed);
         self.groups_taken.store(0, Ordering::Relaxed);
@@ -105,6 +109,12 @@ impl Shared {
                     reserved.grow_unchecked(buffer.bytes().len() as u64);
                 }
             }
+            assert!(
+                buffer.bytes().len() >= pages.len() * PAGE_BYTES as usize,
+                "the buffer has room for {} pages",
+                pages.len()
+            );
+            debug_assert!(pages.is_sorted(), "pages are copied in order");
             self.copy_batch(&pages, &mut buffer);
             let appended = {
                 let _held = self.appender.active.lock();
@@ -137,12 +147,21 @@ impl Shared {
             writes.push((u64::from(run[0]) * PAGE_BYTES, bytes));
             rest = after;
         }
+        debug_assert_eq!(
+            writes.iter().map(|(_, bytes)| bytes.len()).sum::<usize>(),
+            pages.len() * PAGE_BYTES as usize,
+            "all pages of the batch are written"
+        );
         self.pages_file.write_many(&writes).map_err(|e| Error::io("write to", &self.pool_path, &e))?;
         self.checkpoint_bytes.fetch_add(pages.len() as u64 * PAGE_BYTES, Ordering::Relaxed);
         Ok(())
     }
 
     fn finish_checkpoint(&self, position: u64) -> Result<()> {
+        assert!(
+            position >= self.replay_from.load(Ordering::Acquire),
+            "the replay position never goes back: {position}"
+        );
         step(POSITION_AFTER_PAGES, || self.pages_file.sync_data())
             .map_err(|e| Error::io("sync", &self.pool_path, &e))?;
         self.checksums.commit(position)?;
@@ -150,6 +169,10 @@ impl Shared {
         self.sync_to(position)?;
         // Frames are written meanwhile, to slots that the previous header does not need: only the checkpoint
         // in flight writes a header, and slots are free once it is in force.
+        assert!(
+            self.durable.load(Ordering::Acquire) >= position,
+            "the journal is durable up to {position} before a recovery begins there"
+        );
         let header = self.writer.lock().log.header_from(position);
         {
             let _alone = self.syncing.lock();

@@ -43,6 +43,10 @@ pub(crate) struct ReplayMeasurement {
 
 impl CheckpointPolicy {
     pub(crate) fn new(options: &JournalOptions, measured: ReplayMeasurement) -> CheckpointPolicy {
+        assert!(
+            options.checkpoint_bytes > 0 && options.checkpoint_bytes <= options.journal_bytes_max,
+            "a checkpoint starts before the journal is full: the options were checked"
+        );
         let mut policy = CheckpointPolicy {
             checkpoint_bytes: options.checkpoint_bytes,
             journal_bytes_max: options.journal_bytes_max,
@@ -59,6 +63,7 @@ impl CheckpointPolicy {
 
     /// Predicted duration of replaying this many bytes and pages.
     pub(crate) fn replay_ns(&self, bytes: u64, count: PageCount) -> f64 {
+        debug_assert!((1.0..=4.0).contains(&self.slowness), "slowness is bounded: {}", self.slowness);
         let pages = count.pages as f64 * REPLAY_NS_PER_PAGE + count.groups as f64 * REPLAY_NS_PER_GROUP;
         (bytes as f64 * REPLAY_NS_PER_BYTE + pages) * self.slowness
     }
@@ -77,6 +82,10 @@ impl CheckpointPolicy {
     }
 
     fn gate(&self, bytes: u64, pages: PageCount) -> Gate {
+        debug_assert!(
+            !self.is_reserve_used(bytes, pages) || self.is_full(bytes, pages),
+            "the reserve begins where the journal is full"
+        );
         match (self.is_full(bytes, pages), self.is_reserve_used(bytes, pages)) {
             (_, true) => Gate::ReserveUsed,
             (true, false) => Gate::Full,

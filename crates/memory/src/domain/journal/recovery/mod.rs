@@ -56,6 +56,7 @@ impl Log {
         }
         let slots = log.read_slot_headers()?;
         let start = log.header.replay_lsn;
+        debug_assert!(log.slots.is_empty() && log.current.is_none(), "recovery alone fills in the slots");
         if log.header.closed {
             log.take_up(&slots, &[], start)?;
             let recovered = RecoverySummary { end_lsn: start, replayed_bytes: 0, stored_bytes: 0, ns: 0 };
@@ -99,6 +100,7 @@ impl Log {
         let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         reader.check_nothing_durable_is_lost(&read, end_at)?;
         let (end_lsn, stored_bytes) = (reader.lsn, reader.stored_bytes);
+        assert!(end_lsn >= start, "replay goes forwards: from {start} to {end_lsn}");
         Ok((read, RecoverySummary { end_lsn, replayed_bytes: end_lsn - start, stored_bytes, ns }))
     }
 
@@ -122,10 +124,12 @@ impl Log {
     /// Sets the writing end and starts a new epoch, so that stale frames beyond the end never count again.
     /// The slots that were read are in use; all others are free, whatever their headers say.
     fn take_up(&mut self, slots: &[Option<SlotHeader>], read: &[usize], end_lsn: u64) -> Result<()> {
+        assert!(end_lsn >= self.header.replay_lsn, "the journal goes on behind its replay position");
         let last = slots.iter().flatten().map(|s| s.sequence).max().unwrap_or(0);
         self.next_sequence = last + 1;
         self.slots = vec![Slot::Free; slots.len()];
         for &slot in read {
+            assert!(self.slots[slot] == Slot::Free, "slot {slot} was read twice");
             let sequence = slots[slot].map_or(0, |s| s.sequence);
             // A slot's frames end where the next one's begin; too late an end only delays recycling.
             self.slots[slot] = Slot::Used { sequence, end_lsn };
@@ -194,6 +198,7 @@ impl Reader<'_> {
         let mut expected = header.first_lsn;
         let mut at = BLOCK_BYTES;
         while let Some(frame) = self.valid_frame(at, expected) {
+            debug_assert!(at.is_multiple_of(BLOCK_BYTES), "frames begin at blocks");
             let payload_words = frame.payload_bytes as usize / 8;
             let first = at / 8 + FRAME_HEADER_WORDS;
             expected = frame.lsn + u64::from(frame.payload_bytes);
@@ -213,6 +218,7 @@ impl Reader<'_> {
             self.epoch = frame.epoch;
             at += frame.stored_bytes();
         }
+        assert!(at as u64 <= log.header.slot_bytes, "frames end inside their slot");
         Ok(at as u64)
     }
 
@@ -237,6 +243,7 @@ impl Reader<'_> {
     /// Searches for a frame that proves that the journal was durable beyond its end. Frames of a truncated
     /// tail are no such proof: the positions that they call durable came before them.
     fn check_nothing_durable_is_lost(&mut self, read: &[usize], end_at: u64) -> Result<()> {
+        debug_assert!(end_at.is_multiple_of(BLOCK_BYTES as u64), "frames end at blocks");
         let first_sequence = read.first().and_then(|slot| self.slots[*slot]).map_or(0, |s| s.sequence);
         let end_slot = read.last().copied();
         // The slot that was read last is still in the buffer.

@@ -134,6 +134,7 @@ impl<'s> SlotReader<'s> {
 
     /// Fills the buffer with a slot; takes the announced read if it is of that slot.
     pub(crate) fn read(&mut self, slot: usize, buffer: &mut AlignedBuffer, bytes: usize) -> io::Result<()> {
+        assert!(buffer.bytes().len() >= bytes, "the buffer has room for a slot");
         if self.under_way.take().is_some()
             && let Ok(mut read) = self.answers.recv()
         {
@@ -149,6 +150,7 @@ impl<'s> SlotReader<'s> {
 
     /// Announces the slot that will probably be read next.
     pub(crate) fn announce(&mut self, slot: usize) {
+        debug_assert!(self.under_way.is_none(), "one slot is read ahead at a time");
         if let (Some(requests), Some(buffer)) = (&self.requests, self.spare.take())
             && requests.send((slot, buffer)).is_ok()
         {

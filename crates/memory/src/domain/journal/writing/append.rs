@@ -9,13 +9,13 @@
 
 use crate::domain::journal::hook::{self, HookPoint};
 use crate::domain::journal::writing::buffer::AlignedBuffer;
-use crate::domain::journal::writing::frame::{FRAME_HEADER_WORDS, record_head};
+use crate::domain::journal::writing::frame::{FRAME_HEADER_WORDS, for_each_record, record_head};
 use crate::domain::journal::writing::stage::{self, NoteResult};
 use crate::domain::journal::{Gate, Shared};
 use crate::error::Result;
 use crate::order::{step, value};
 use crate::points::{FENCE_APPENDS, PUBLICATION_BEHIND_FLUSHES, PUBLISHED_PAGES_MARKED};
-use crate::publication::{Operation, Update};
+use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use crate::spin::SpinLock;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
@@ -48,6 +48,7 @@ pub(crate) struct Appender {
 impl Appender {
     pub(crate) fn new(payload_bytes_max: usize, appended: u64) -> Appender {
         const { assert!(size_of::<AtomicU64>() + size_of::<SpinLock<Active>>() <= 64, "it is one line") };
+        assert!(appended.is_multiple_of(8), "the journal goes on at {appended}, not at a word");
         Appender { appended: AtomicU64::new(appended), active: SpinLock::new(Active::new(payload_bytes_max)) }
     }
 }
@@ -73,6 +74,10 @@ struct Buffers {
 
 impl Active {
     pub(crate) fn new(payload_bytes_max: usize) -> Active {
+        assert!(
+            payload_bytes_max > 0 && payload_bytes_max.is_multiple_of(8),
+            "a buffer has room for words: {payload_bytes_max} bytes"
+        );
         let buffer = || AlignedBuffer::new(payload_bytes_max + FRAME_HEADER_WORDS * 8);
         let mut free = Vec::with_capacity(BUFFERS_MAX);
         free.push(buffer());
@@ -89,11 +94,18 @@ impl Active {
     /// Records of the active buffer from a word on.
     #[inline]
     fn records_from(&mut self, at: usize) -> &mut [u64] {
+        debug_assert!(at <= self.buffers.payload_words_max, "records begin inside the buffer");
         &mut self.buffers.active.words_mut()[FRAME_HEADER_WORDS + at..]
     }
 
     /// Queues the active buffer and activates a free one; false if there is none.
     fn rotate(&mut self) -> bool {
+        let payload_words = self.payload_words;
+        assert!(
+            (1..=self.buffers.payload_words_max).contains(&payload_words),
+            "a queued buffer has records, and none beyond its end: {payload_words} words"
+        );
+        assert!(self.buffers.full.len() < BUFFERS_WITH_RESERVE, "no more buffers are full than there may be");
         let Buffers { active, full, free, .. } = &mut **self.buffers;
         let Some(next) = free.pop() else { return false };
         let buffer = std::mem::replace(active, next);
@@ -107,11 +119,25 @@ impl Active {
         if self.buffers.full.is_empty() && self.payload_words > 0 {
             assert!(self.rotate(), "one buffer is active, one is being written, none is full: one is free");
         }
-        self.buffers.full.pop_front()
+        let oldest = self.buffers.full.pop_front();
+        debug_assert!(
+            oldest.is_some() || self.payload_words == 0,
+            "no buffer to write means that all records are written"
+        );
+        oldest
     }
 
     /// Takes a buffer back; returns one to be freed, with its requested bytes, if there are too many.
     pub(crate) fn give_back(&mut self, buffer: AlignedBuffer) -> Option<(AlignedBuffer, usize)> {
+        assert_eq!(
+            buffer.bytes().len(),
+            self.buffers.active.bytes().len(),
+            "a buffer that comes back is one of this journal's"
+        );
+        debug_assert!(
+            self.buffers.free.len() + self.buffers.full.len() + 2 <= self.buffers.count,
+            "beside the active buffer one is being written: the one that comes back"
+        );
         if self.buffers.count > BUFFERS_MAX && !self.buffers.free.is_empty() {
             self.buffers.count -= 1;
             return Some((buffer, self.buffer_bytes()));
@@ -124,6 +150,7 @@ impl Active {
     pub(crate) fn add_buffer(&mut self) -> Option<usize> {
         let may_add = self.buffers.count < BUFFERS_WITH_RESERVE;
         self.buffers.count += usize::from(may_add);
+        debug_assert!(self.buffers.count <= BUFFERS_WITH_RESERVE, "the number of buffers has a maximum");
         may_add.then(|| self.buffer_bytes())
     }
 
@@ -132,6 +159,11 @@ impl Active {
     }
 
     pub(crate) fn take_new(&mut self, buffer: AlignedBuffer) {
+        assert!(buffer.bytes().len() >= self.buffer_bytes(), "a new buffer has room for a frame's records");
+        debug_assert!(
+            self.buffers.free.len() + self.buffers.full.len() < self.buffers.count,
+            "a new buffer was counted before"
+        );
         self.buffers.free.push(buffer);
     }
 
@@ -147,6 +179,7 @@ impl Shared {
     pub(crate) fn flush(&self, ranges: &[(u64, usize)]) {
         // Panics here on an offset outside the pool, not under the lock.
         ranges.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
+        debug_assert!(ranges.iter().all(is_words), "flushed ranges are whole words: {ranges:x?}");
         let words = words_of(ranges);
         if stage::note(&self.id, ranges, words) != NoteResult::Yes {
             self.flush_unnoted(ranges, words);
@@ -182,6 +215,7 @@ impl Shared {
                 let records = std::mem::take(&mut rest);
                 rest = self.fill_range(records, range);
             });
+            debug_assert!(noted > 0, "notes are appended where there are some");
             active.flushes += noted as u64;
             fill(&mut active.flushes, rest);
         });
@@ -193,6 +227,7 @@ impl Shared {
 
     /// Appends ranges that are not noted.
     fn flush_at_once(&self, ranges: &[(u64, usize)]) {
+        debug_assert!(ranges.iter().all(is_words), "flushed ranges are whole words: {ranges:x?}");
         let words = words_of(ranges);
         if words > self.append_words_max {
             return self.flush_large(ranges);
@@ -212,6 +247,7 @@ impl Shared {
     /// Copies the words of a range into a record; returns the rest of the buffer. Under the append lock.
     #[inline]
     fn fill_range<'r>(&self, records: &'r mut [u64], (offset, bytes): (u64, usize)) -> &'r mut [u64] {
+        debug_assert!(is_words(&(offset, bytes)), "a record holds whole words: {offset:#x} (+{bytes})");
         let (record, rest) = records.split_at_mut(bytes / 8 + 1);
         self.dirty.mark(offset, bytes as u64);
         record[0] = record_head(offset, bytes / 8);
@@ -222,11 +258,13 @@ impl Shared {
     /// Flushes ranges that need several appends: allowed, since a flush of many words is not atomic.
     #[cold]
     fn flush_large(&self, ranges: &[(u64, usize)]) {
+        debug_assert!(words_of(ranges) > self.append_words_max, "ranges that fit are one append");
         let step = (self.append_words_max - 1) * 8;
         for &(offset, bytes) in ranges {
             let mut done = 0;
             while done < bytes {
                 let part = step.min(bytes - done);
+                debug_assert!(is_words(&(offset + done as u64, part)), "parts of a range are whole words");
                 self.flush_at_once(&[(offset + done as u64, part)]);
                 done += part;
             }
@@ -237,6 +275,7 @@ impl Shared {
     /// the updates.
     #[cold]
     fn write_large(&self, writes: &[(u64, u64)]) {
+        assert!(self.append_words_max >= 4, "an append has room for a record of a write");
         for part in writes.chunks(self.append_words_max / 2) {
             for run in crate::domain::runs(part) {
                 let words = self.mapping.words(run[0].0, run.len());
@@ -252,6 +291,12 @@ impl Shared {
         flushes.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
         writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(*offset, 1));
         updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset, 1));
+        assert!(
+            updates.len() <= PUBLICATION_WORDS_MAX,
+            "a publication of {} updates is more than one append takes",
+            updates.len()
+        );
+        debug_assert!(flushes.iter().all(is_words), "flushed ranges are whole words: {flushes:x?}");
         let mut noted_words = value(stage::words(&self.id), 0, PUBLICATION_BEHIND_FLUSHES);
         let mut flushed_words = words_of(flushes);
         if noted_words + flushed_words + writes.len() * 2 + updates.len() * 2 > self.append_words_max {
@@ -269,6 +314,7 @@ impl Shared {
                 self.dirty.mark(run[0].0, run.len() as u64 * 8);
                 let words = self.mapping.words(run[0].0, run.len());
                 rest[0] = record_head(run[0].0, run.len());
+                debug_assert!(rest.len() > run.len(), "the append has room for the record of a run");
                 for ((record, word), (_, value)) in rest[1..].iter_mut().zip(words).zip(run) {
                     *record = *value;
                     word.store(*value, Ordering::Release);
@@ -302,6 +348,7 @@ impl Shared {
         self.write_out()?;
         let mut active = self.appender.active.lock();
         assert_eq!(active.payload_words, 0, "nothing is appended behind a shut gate");
+        assert_eq!(self.gate(), Gate::Shut, "the last record comes behind a shut gate");
         let words = updates.len() * 2;
         self.fill_updates(active.records_from(0), updates);
         active.payload_words = words;
@@ -311,6 +358,7 @@ impl Shared {
 
     /// Carries the updates out and writes their records. Under the append lock.
     fn fill_updates(&self, records: &mut [u64], updates: &[Update]) {
+        assert!(records.len() >= updates.len() * 2, "every update has room for its record");
         for (update, record) in updates.iter().zip(records.chunks_exact_mut(2)) {
             step(PUBLISHED_PAGES_MARKED, || self.dirty.mark(update.offset, 8));
             hook::pass(HookPoint::Marked);
@@ -352,11 +400,20 @@ impl Shared {
                 continue;
             }
             let at = active.payload_words;
+            assert!(
+                at + words <= active.buffers.payload_words_max,
+                "records of {words} words at word {at} end behind the buffer"
+            );
             fill(&mut active, at);
+            debug_assert!(
+                is_filled(active.records_from(at), words),
+                "the records fill exactly the {words} words that the append counted"
+            );
             active.payload_words = at + words;
             // Under the lock, so that positions and buffer contents never disagree.
             let before = self.appender.appended.load(Ordering::Relaxed);
             let after = before + words as u64 * 8;
+            debug_assert!(before.is_multiple_of(8), "positions between records are multiples of a word");
             self.appender.appended.store(after, Ordering::Release);
             let much_to_write = active.payload_words * 2 > active.buffers.payload_words_max
                 || !active.buffers.full.is_empty();
@@ -379,4 +436,15 @@ impl Shared {
 #[inline]
 fn words_of(ranges: &[(u64, usize)]) -> usize {
     ranges.iter().map(|(_, bytes)| bytes / 8 + 1).sum()
+}
+
+/// Returns true if a range is a positive number of whole words.
+#[inline]
+fn is_words((offset, bytes): &(u64, usize)) -> bool {
+    *bytes > 0 && offset.is_multiple_of(8) && bytes.is_multiple_of(8)
+}
+
+/// Returns true if records fill exactly the first `words` words.
+fn is_filled(records: &[u64], words: usize) -> bool {
+    records.get(..words).is_some_and(|records| for_each_record(records, |_, _| {}).is_ok())
 }

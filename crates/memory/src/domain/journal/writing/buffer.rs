@@ -41,6 +41,7 @@ impl AlignedBuffer {
     }
 
     pub(crate) fn words(&self) -> &[u64] {
+        debug_assert!(self.bytes.is_multiple_of(PAGE_BYTES), "a buffer is whole pages");
         // SAFETY: mapped until drop, aligned, zeroed at first; any bytes are valid words.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes / 8) }
     }

@@ -90,6 +90,10 @@ impl Rounds {
         }
         let next = usize::from(lsn > round.covers);
         let parity = (round.number + next) % 2;
+        debug_assert!(
+            round.covers == u64::MAX || next == 1 || lsn <= round.covers,
+            "a round covers its waiters"
+        );
         round.waiting[parity] += 1;
         // Read under the lock: the end of the round changes it afterwards.
         let seen = self.ended[parity].load(Ordering::Acquire);
@@ -143,6 +147,7 @@ impl Rounds {
         if self.is_over(wait) {
             return;
         }
+        assert!(round.waiting[wait.parity] > 0, "a committer that waits is counted until its round ends");
         round.waiting[wait.parity] -= 1;
         let others = !joins_again && !round.led && round.waiting[wait.parity] > 0;
         drop(round);
@@ -153,7 +158,9 @@ impl Rounds {
 
     /// Closes the round in flight: it covers positions before `end`, and no more.
     fn covers(&self, end: u64) {
-        self.state.lock().covers = end;
+        let mut round = self.state.lock();
+        assert!(round.led && round.covers == u64::MAX, "a round in flight is closed once, by its leader");
+        round.covers = end;
     }
 
     /// Ends the round: its committers go on, and one of those that wait for the next leads it. After a
@@ -161,6 +168,7 @@ impl Rounds {
     fn end(&self, failed: bool) {
         let (parity, waiting) = {
             let mut round = self.state.lock();
+            debug_assert!(round.led, "a round that ends has a leader");
             round.led = false;
             round.number += 1;
             let parity = (round.number - 1) % 2;
@@ -203,6 +211,10 @@ impl Shared {
             self.write_one(writer)?;
         }
         self.failure.get().map_or(Ok(()), |cause| Err(Error::Failed { cause: cause.to_string() }))?;
+        debug_assert!(
+            self.written.load(Ordering::Relaxed) >= wanted,
+            "all that was appended before is written"
+        );
         Ok(self.written.load(Ordering::Relaxed))
     }
 
@@ -214,6 +226,12 @@ impl Shared {
         let Some(mut filled) = self.appender.active.lock().take_oldest() else { return Ok(()) };
         let start = self.written.load(Ordering::Relaxed);
         let durable = self.durable.load(Ordering::Acquire);
+        assert!(
+            start + filled.payload_words as u64 * 8 <= self.appender.appended.load(Ordering::Acquire),
+            "a frame at {start} of {} words holds nothing that was not appended",
+            filled.payload_words
+        );
+        assert!(durable <= start, "what is durable ({durable}) was written before ({start})");
         let outcome = writer.log.write_frame(&mut filled.buffer, filled.payload_words, start, durable);
         let surplus = {
             let mut active = self.appender.active.lock();
@@ -243,6 +261,10 @@ impl Shared {
 
     /// Makes the journal durable up to a position. Callers that wait together share one sync.
     pub(crate) fn sync_to(&self, lsn: u64) -> Result<()> {
+        debug_assert!(
+            lsn <= self.appender.appended.load(Ordering::Acquire),
+            "position {lsn} is made durable after it was appended"
+        );
         loop {
             if self.durable.load(Ordering::Acquire) >= lsn {
                 return Ok(());
@@ -270,6 +292,7 @@ impl Shared {
     fn lead(&self) -> Result<()> {
         self.rounds.gather(self.sync_ns.load(Ordering::Relaxed));
         let end = self.write_out()?;
+        debug_assert!(end <= self.written.load(Ordering::Acquire), "a sync covers what is written");
         self.rounds.covers(end);
         let began = Instant::now();
         self.sync_file()?;
@@ -279,6 +302,10 @@ impl Shared {
         self.sync_ns.store(mean_ns - mean_ns / 8 + took_ns / 8, Ordering::Relaxed);
         self.syncs.fetch_add(1, Ordering::Relaxed);
         self.durable.fetch_max(end, Ordering::AcqRel);
+        debug_assert!(
+            self.durable.load(Ordering::Acquire) <= self.written.load(Ordering::Acquire),
+            "nothing is durable that is not written"
+        );
         Ok(())
     }
 

@@ -43,6 +43,12 @@ pub(crate) struct FrameHeader {
 
 impl FrameHeader {
     pub(crate) fn encode(&self) -> [u64; FRAME_HEADER_WORDS] {
+        assert!(
+            self.lsn.is_multiple_of(8) && self.payload_bytes.is_multiple_of(8),
+            "a frame holds whole words: {} bytes at position {}",
+            self.payload_bytes,
+            self.lsn
+        );
         let mut words = [
             0,
             self.lsn,
@@ -89,7 +95,14 @@ pub(crate) fn words_crc(words: &[u64]) -> u32 {
 
 /// First word of a record.
 pub(crate) fn record_head(offset: u64, words: usize) -> u64 {
-    debug_assert!((1..=RECORD_WORDS_MAX).contains(&words) && offset / 8 < 1 << INDEX_BITS);
+    assert!(
+        (1..=RECORD_WORDS_MAX).contains(&words),
+        "a record holds 1 to {RECORD_WORDS_MAX} words, not {words}"
+    );
+    debug_assert!(
+        offset.is_multiple_of(8) && offset / 8 < 1 << INDEX_BITS,
+        "a record begins at a word of the pool, not at {offset:#x}"
+    );
     (offset / 8) | ((words as u64 - 1) << INDEX_BITS)
 }
 

@@ -56,6 +56,12 @@ const HEADER_WORDS: usize = 10;
 
 impl LogHeader {
     fn encode(&self) -> [u64; HEADER_WORDS] {
+        assert!(self.replay_lsn.is_multiple_of(8), "replay begins at a record, not at {}", self.replay_lsn);
+        assert!(
+            self.slot_bytes.is_multiple_of(BLOCK_BYTES as u64) && self.slot_bytes >= 2 * BLOCK_BYTES as u64,
+            "a slot has a header and room for a frame: {} bytes",
+            self.slot_bytes
+        );
         let mut words = [
             MAGIC,
             u64::from(FORMAT_VERSION),
@@ -134,6 +140,7 @@ impl Log {
         slot_bytes: u64,
         slots: usize,
     ) -> Result<Log> {
+        assert!(slots > 0, "a journal has a slot to begin with");
         let header = LogHeader { uuid, generation: 0, epoch: 0, replay_lsn: 0, slot_bytes, closed: false };
         let mut log = Log::assemble(file, path, header);
         let io = |e: &std::io::Error| Error::io("preallocate", path, e);
@@ -203,6 +210,11 @@ impl Log {
     }
 
     pub(crate) fn write_header(&mut self, changed: LogHeader) -> Result<()> {
+        assert!(
+            changed.epoch >= self.header.epoch && changed.replay_lsn >= self.header.replay_lsn,
+            "neither the epoch nor the replay position goes back: {changed:?} after {:?}",
+            self.header
+        );
         let header = self.next_header(changed);
         header.write(&*self.file, &self.path)?;
         self.header = header;
@@ -226,8 +238,18 @@ impl Log {
         lsn: u64,
         durable_lsn: u64,
     ) -> Result<bool> {
+        assert!(
+            (1..=self.payload_bytes_max() / 8).contains(&payload_words),
+            "a frame has records, and fits a slot: {payload_words} words"
+        );
+        assert!(
+            self.header.replay_lsn <= lsn && durable_lsn <= lsn,
+            "a frame at {lsn} lies behind what is replayed from ({}) and durable ({durable_lsn})",
+            self.header.replay_lsn
+        );
         let payload_bytes = payload_words * 8;
         let stored = stored_bytes(payload_bytes);
+        assert!(stored <= buffer.bytes().len(), "the padding of a frame lies in its buffer");
         let position = match self.current {
             Some((slot, at)) if at + stored as u64 <= self.header.slot_bytes => (slot, at),
             _ => self.start_slot(lsn)?,
@@ -245,6 +267,12 @@ impl Log {
         buffer.words_mut()[..FRAME_HEADER_WORDS].copy_from_slice(&header.encode());
         buffer.words_mut()[frame_words..stored / 8].fill(0);
         let (slot, at) = position;
+        assert!(
+            at >= BLOCK_BYTES as u64
+                && at.is_multiple_of(BLOCK_BYTES as u64)
+                && at + stored as u64 <= self.header.slot_bytes,
+            "a frame of {stored} bytes at byte {at} of a slot lies behind its header, in whole blocks"
+        );
         self.file
             .write_at(&buffer.bytes()[..stored], self.slot_offset(slot) + at)
             .map_err(|e| Error::io("write to", &self.path, &e))?;
@@ -252,12 +280,14 @@ impl Log {
         let Slot::Used { end_lsn, .. } = &mut self.slots[slot] else {
             unreachable!("frames are written into used slots only");
         };
+        assert_eq!(*end_lsn, lsn, "frames of a slot continue each other");
         *end_lsn = lsn + payload_bytes as u64;
         Ok(at == BLOCK_BYTES as u64 && !self.slots.contains(&Slot::Free))
     }
 
     /// Takes a free slot, or a new one, and writes its header.
     fn start_slot(&mut self, lsn: u64) -> Result<(usize, u64)> {
+        debug_assert!(lsn >= self.header.replay_lsn, "slots begin behind the replay position");
         let slot = match self.slots.iter().position(|slot| check(*slot == Slot::Free, ONLY_FREE_SLOTS)) {
             Some(slot) => slot,
             None => {
@@ -269,6 +299,12 @@ impl Log {
             }
         };
         let sequence = self.next_sequence;
+        debug_assert!(
+            self.slots
+                .iter()
+                .all(|slot| !matches!(slot, Slot::Used { sequence: used, .. } if *used >= sequence)),
+            "a slot's sequence number is above those of all slots in use"
+        );
         let words = self.block.words_mut();
         words.fill(0);
         words[..6].copy_from_slice(&[
@@ -295,11 +331,22 @@ impl Log {
 
     /// Header with which recovery starts at `replay_lsn`.
     pub(crate) fn header_from(&self, replay_lsn: u64) -> LogHeader {
+        assert!(
+            replay_lsn >= self.header.replay_lsn,
+            "the replay position goes back from {} to {replay_lsn}",
+            self.header.replay_lsn
+        );
         self.next_header(LogHeader { replay_lsn, ..self.header })
     }
 
     /// Puts the header of [`Log::header_from`] in force: frees the slots that lie before its replay LSN.
     pub(crate) fn advance_replay(&mut self, header: LogHeader) {
+        assert_eq!(
+            header.generation,
+            self.header.generation + 1,
+            "headers are put in force one after the other"
+        );
+        assert!(header.replay_lsn >= self.header.replay_lsn, "the replay position never goes back");
         self.header = header;
         let current = self.current.map(|(slot, _)| slot);
         for (index, slot) in self.slots.iter_mut().enumerate() {

@@ -62,6 +62,7 @@ impl Shared {
     pub(crate) fn make_room(&self) -> Result<()> {
         let Some(bytes) = self.appender.active.lock().add_buffer() else { return self.write_oldest() };
         let buffer = AlignedBuffer::new(bytes);
+        debug_assert!(buffer.bytes().len() >= bytes, "a buffer has at least the bytes asked for");
         if let Some(reserved) = &mut *self.buffers.lock() {
             reserved.grow_unchecked(bytes as u64);
         }

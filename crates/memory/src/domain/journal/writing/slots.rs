@@ -9,6 +9,7 @@
 //! open finds both by the file's length, and uses the slot or prepares it again.
 
 use crate::domain::journal::writing::buffer::AlignedBuffer;
+use crate::domain::journal::writing::frame::BLOCK_BYTES;
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
@@ -38,6 +39,10 @@ impl SlotSupply {
         slot_bytes: u64,
         count: usize,
     ) -> SlotSupply {
+        assert!(
+            slot_bytes > 0 && slot_bytes.is_multiple_of(BLOCK_BYTES as u64),
+            "slots are whole blocks: {slot_bytes} bytes"
+        );
         SlotSupply { file, path, slots_start, slot_bytes, count: Mutex::new(count), ready: Mutex::default() }
     }
 
@@ -68,6 +73,10 @@ impl SlotSupply {
     fn make(&self, count: &mut usize) -> Result<usize> {
         let failed = |e: &std::io::Error| Error::io("extend", &self.path, e);
         let mut at = self.slots_start + *count as u64 * self.slot_bytes;
+        assert!(
+            (at - self.slots_start).is_multiple_of(self.slot_bytes),
+            "a slot begins behind whole slots, not at {at}"
+        );
         let end = at + self.slot_bytes;
         let zeros = AlignedBuffer::new(ZERO_BYTES.min(self.slot_bytes as usize));
         while at < end {
@@ -75,7 +84,9 @@ impl SlotSupply {
             self.file.write_at(&zeros.bytes()[..step as usize], at).map_err(|e| failed(&e))?;
             at += step;
         }
+        assert_eq!(at, end, "a slot is zero up to its end before it is used");
         self.file.sync_data().map_err(|e| failed(&e))?;
+        debug_assert!(!self.ready.lock().contains(count), "a slot is handed over after it was prepared");
         *count += 1;
         Ok(*count - 1)
     }

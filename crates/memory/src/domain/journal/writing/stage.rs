@@ -86,6 +86,7 @@ pub(crate) enum NoteResult {
 /// Notes ranges whose records take `words` words.
 #[inline]
 pub(crate) fn note(journal: &JournalId, ranges: &[Range], words: usize) -> NoteResult {
+    debug_assert!(words > ranges.len() || ranges.is_empty(), "a range's record has a head and words");
     STAGE.with(|stage| {
         let count = stage.count.get();
         if count == 0 {
@@ -103,6 +104,7 @@ pub(crate) fn note(journal: &JournalId, ranges: &[Range], words: usize) -> NoteR
         for (to, range) in stage.ranges[count..].iter().zip(ranges) {
             to.set(*range);
         }
+        debug_assert!(count > 0 || stage.words.get() == 0, "without ranges there are no words of records");
         stage.count.set(count + ranges.len());
         stage.words.set(stage.words.get() + words);
         NoteResult::Yes
@@ -112,6 +114,7 @@ pub(crate) fn note(journal: &JournalId, ranges: &[Range], words: usize) -> NoteR
 impl Stage {
     #[cold]
     fn note_of_another(&self, journal: &JournalId, ranges: &[Range], words: usize) -> NoteResult {
+        assert_ne!(self.journal.get(), journal.0, "the noted ranges are of another journal");
         if OPEN.lock().contains(&self.journal.get()) {
             return NoteResult::Never;
         }
@@ -142,6 +145,7 @@ pub(crate) fn take(journal: &JournalId, mut visit: impl FnMut(Range)) -> usize {
         }
         let count = stage.count.get();
         stage.ranges[..count].iter().for_each(|range| visit(range.get()));
+        debug_assert!(count <= RANGES_MAX, "no more ranges are noted than the stage has room for");
         stage.forget();
         count
     })

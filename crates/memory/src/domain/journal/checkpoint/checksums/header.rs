@@ -48,6 +48,11 @@ impl Header {
 
     pub(super) fn encode(&self, uuid: [u64; 2]) -> [u8; BLOCK_BYTES] {
         assert!(self.forgotten.len() <= RUNS_MAX, "{} runs in one header", self.forgotten.len());
+        debug_assert!(
+            self.forgotten.iter().all(|run| run.start <= run.end),
+            "runs of pages go forwards: {:?}",
+            self.forgotten
+        );
         let mut words = [0; BLOCK_WORDS];
         words[..CRC].copy_from_slice(&[
             MAGIC,

@@ -64,6 +64,7 @@ const DAMAGED: u32 = 1;
 
 /// Entry of a page with this content.
 fn entry_of(page: &[u8]) -> u32 {
+    debug_assert_eq!(page.len() as u64, PAGE_BYTES, "an entry stands for a whole page");
     match crc32c::crc32c(page) {
         UNKNOWN | DAMAGED => 2,
         crc => crc,
@@ -199,6 +200,7 @@ impl Checksums {
     }
 
     fn settled_word(&self, page: u64) -> (&AtomicU64, u64) {
+        debug_assert!(page < self.settled.mapped_bytes() * 8, "page {page} lies in the address range");
         (&self.settled.words(page / 64 * 8, 1)[0], 1 << (page % 64))
     }
 
@@ -245,6 +247,10 @@ impl Checksums {
     /// Reads a run of pages without a lock, so that threads can do it in parallel. A checkpoint may write one
     /// meanwhile: a page that differs is read again under the lock.
     fn verify_run(&self, run: Range<u64>, damaged: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+        debug_assert!(
+            run.start < run.end && run.end - run.start <= RUN_PAGES_MAX,
+            "a run has pages, and no more than are read at once: {run:?}"
+        );
         let wanted: SmallVec<[u32; RUN_PAGES_MAX as usize]> = {
             let mut entries = self.entries.lock();
             run.clone().map(|page| self.entry(&mut entries, page)).collect::<Result<_>>()?
@@ -290,6 +296,7 @@ impl Checksums {
             }
         };
         if !sound {
+            debug_assert!(!self.is_settled(page), "a page that was settled is not found damaged");
             self.set(&mut entries, page, DAMAGED)?;
             tracing::error!(file = %self.pool_path.display(), offset = page * PAGE_BYTES, "a damaged page");
             return Ok(false);
@@ -336,6 +343,11 @@ impl Checksums {
 
     /// Notes the checksums of pages that a checkpoint has written.
     pub(crate) fn note(&self, pages: &[u32], copies: &[u8]) -> Result<()> {
+        assert!(
+            copies.len() >= pages.len() * PAGE_BYTES as usize,
+            "the checksums of {} pages need their copies",
+            pages.len()
+        );
         let mut entries = self.entries.lock();
         for (page, copy) in pages.iter().zip(copies.chunks_exact(PAGE_BYTES as usize)) {
             self.set(&mut entries, u64::from(*page), entry_of(copy))?;
@@ -350,6 +362,7 @@ impl Checksums {
     /// will read as zeros. Durable when it returns; `position` is the replay position in force.
     pub(crate) fn forget(&self, ranges: impl Iterator<Item = (u64, u64)>, position: u64) -> Result<()> {
         let page = |offset: u64| (offset / PAGE_BYTES) as u32;
+        debug_assert!(position.is_multiple_of(8), "a replay position lies between records: {position}");
         let runs: Vec<_> = ranges.map(|(offset, bytes)| page(offset)..page(offset + bytes)).collect();
         let mut entries = self.entries.lock();
         for runs in runs.chunks(RUNS_MAX) {
@@ -372,6 +385,11 @@ impl Checksums {
         let mut entries = self.entries.lock();
         self.write_entries(&mut entries)?;
         let header = entries.header.next(position);
+        assert!(
+            position >= entries.header.position,
+            "checksums of {position} do not come behind those of {}",
+            entries.header.position
+        );
         self.write_header(&mut entries, header)?;
         step(POSITION_AFTER_CHECKSUMS, || self.sync())
     }
@@ -409,12 +427,18 @@ impl Checksums {
             let bytes = entries.table.encode(&*self.file, block).map_err(|e| self.read_error(&e))?;
             self.write(&bytes, ENTRIES_START + (block * BLOCK_BYTES) as u64)?;
             // Removed only now: a failed write is tried again.
-            entries.changed.pop_first();
+            let written = entries.changed.pop_first();
+            debug_assert_eq!(written, Some(block), "blocks are written in order");
         }
         Ok(())
     }
 
     fn write_header(&self, entries: &mut Entries, header: Header) -> Result<()> {
+        assert_eq!(
+            header.generation,
+            entries.header.generation + 1,
+            "the header in force is not overwritten by its successor"
+        );
         self.write(&header.encode(self.uuid), header.offset())?;
         entries.header = header;
         Ok(())
@@ -490,6 +514,10 @@ fn read(file: &dyn StorageFile, path: &Path, uuid: [u64; 2], position: u64) -> R
 }
 
 fn settled_pages(capacity_bytes: u64, replayed: &[u64]) -> Result<Mapping> {
+    debug_assert!(
+        replayed.len() as u64 * 64 * PAGE_BYTES <= capacity_bytes.next_multiple_of(64 * PAGE_BYTES),
+        "pages replayed into lie in the address range"
+    );
     let bytes = (capacity_bytes.div_ceil(PAGE_BYTES * 64) * 8).next_multiple_of(PAGE_BYTES);
     let make = || -> std::io::Result<Mapping> {
         let settled = Mapping::reserve(bytes)?;

@@ -56,6 +56,7 @@ impl Table {
         if self.blocks.len() <= block {
             self.blocks.resize_with(block + 1, || None);
         }
+        debug_assert!(self.present <= self.blocks.len(), "no more blocks are present than there are");
         let slot = &mut self.blocks[block];
         if slot.is_none() {
             let mut words = Box::new([UNKNOWN; ENTRIES_PER_BLOCK]);
