@@ -56,7 +56,7 @@ mod stats;
 pub use allocator::{ClassSpace, OBJECT_BYTES_MAX, Reservation, SpaceStats};
 pub use budget::{MemoryBudget, MemoryConsumer, MemoryLimit, MemoryReservation, MemorySize, MemoryUsage};
 pub use domain::dax::{FlushChoice, FlushInstruction, STREAM_BYTES_MIN};
-pub use domain::journal::{JournalInfo, JournalOptions, PageReplacement, PagesReport};
+pub use domain::journal::{JournalInfo, JournalOptions, JournalPosition, PageReplacement, PagesReport};
 #[cfg(feature = "testkit")]
 pub use domain::modelled::{Load, ModelledCost};
 pub use domain::{DomainChoice, DomainKind};

@@ -177,7 +177,7 @@ fn to_json(directory: &Path, headers: &PoolInfo, opened: Option<&OpenedDatabase>
         "in_use": opened.is_none(),
         "journal": headers.journal.map(|journal| json!({
             "file_bytes": journal.file_bytes, "slot_bytes": journal.slot_bytes, "opens": journal.opens,
-            "replay_position": journal.replay_position, "closed": journal.closed,
+            "replay_position": journal.replay_position.bytes(), "closed": journal.closed,
         })),
     });
     let Some(opened) = opened else { return object };

@@ -60,7 +60,7 @@ impl Shared {
             let mut writer = self.writer.lock();
             let end = self.write_out_locked(&mut writer)?;
             self.sync_file()?;
-            self.durable.fetch_max(end, std::sync::atomic::Ordering::AcqRel);
+            self.durable.advance(end);
             writer.log.ranges_in_use()
         };
         let bytes = SLOTS_START + noted.slots as u64 * noted.slot_bytes;

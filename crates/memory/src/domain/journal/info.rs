@@ -1,5 +1,6 @@
 //! Information from the header of a journal file.
 
+use super::position::JournalPosition;
 use super::writing::log::Log;
 use crate::env::RealFiles;
 use crate::error::{Error, Result};
@@ -15,7 +16,7 @@ pub struct JournalInfo {
     /// Number of opens of the pool.
     pub opens: u64,
     /// Position from which a recovery replays.
-    pub replay_position: u64,
+    pub replay_position: JournalPosition,
     /// True after an orderly close: there is nothing to replay.
     pub closed: bool,
 }

@@ -49,6 +49,7 @@ mod checkpoint;
 pub(crate) mod copy;
 mod hook;
 mod info;
+mod position;
 mod recovery;
 mod residency;
 pub(crate) mod writing;
@@ -65,6 +66,7 @@ use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use crate::stats::PoolStats;
 pub use checkpoint::checksums::PagesReport;
 pub use info::JournalInfo;
+pub use position::JournalPosition;
 
 use crate::layout::CHECKSUMS_FILE;
 use background::Background;
@@ -72,6 +74,7 @@ use checkpoint::checksums::{ChecksumParts, Checksums};
 use checkpoint::dirty::DirtyPages;
 use checkpoint::policy::{CheckpointPolicy, ReplayMeasurement};
 use parking_lot::{Condvar, Mutex};
+use position::AtomicPosition;
 use recovery::RecoverySummary;
 pub use residency::PageReplacement;
 use residency::Residency;
@@ -203,9 +206,9 @@ struct Shared {
     checksums: Checksums,
     /// Lock of a checkpoint.
     checkpointing: Mutex<()>,
-    written: AtomicU64,
-    durable: AtomicU64,
-    replay_from: AtomicU64,
+    written: AtomicPosition,
+    durable: AtomicPosition,
+    replay_from: AtomicPosition,
     /// Bytes of frames written since open, with headers and padding, and their value at the replay position.
     /// They begin with the replayed bytes.
     stored_bytes: AtomicU64,
@@ -232,7 +235,7 @@ struct Shared {
     syncs: AtomicU64,
     checkpoints: AtomicU64,
     checkpoint_bytes: AtomicU64,
-    opened_at: u64,
+    opened_at: JournalPosition,
     replayed: ReplayMeasurement,
     replayed_bytes: u64,
 }
@@ -276,7 +279,8 @@ impl Journal {
         let log = Log::create(file.into(), path, uuid, parts.options.slot_bytes, slots)?;
         env.files().rename(&unfinished, path).map_err(|e| io(&e))?;
         let dirty = dirty_pages(&parts)?;
-        let nothing = RecoverySummary { end_lsn: 0, replayed_bytes: 0, stored_bytes: 0, ns: 0 };
+        let nothing =
+            RecoverySummary { end_lsn: JournalPosition::START, replayed_bytes: 0, stored_bytes: 0, ns: 0 };
         Journal::start(parts, log, nothing, dirty, env)
     }
 
@@ -313,8 +317,8 @@ impl Journal {
     ) -> Result<Journal> {
         let payload_bytes = log.payload_bytes_max().min(BUFFER_BYTES_MAX - FRAME_HEADER_WORDS * 8);
         assert!(
-            recovered.end_lsn >= log.header.replay_lsn && recovered.end_lsn.is_multiple_of(8),
-            "the journal goes on at a record behind its replay position: {recovered:?}"
+            recovered.end_lsn >= log.header.replay_lsn,
+            "the journal goes on behind its replay position: {recovered:?}"
         );
         let checksum_parts = ChecksumParts {
             path: &parts.pool_path.with_file_name(CHECKSUMS_FILE),
@@ -360,15 +364,15 @@ impl Journal {
             journal_path: log.path.clone(),
             policy: CheckpointPolicy::new(&parts.options, replayed),
             appender: Appender::new(payload_bytes, end_lsn),
-            replay_from: AtomicU64::new(log.header.replay_lsn),
+            replay_from: AtomicPosition::new(log.header.replay_lsn),
             supply: log.open_supply(),
             writer: Mutex::new(Writer { log }),
             syncing: Mutex::new(()),
             rounds: Rounds::default(),
             sync_ns: AtomicU64::new(0),
             checkpointing: Mutex::new(()),
-            written: AtomicU64::new(end_lsn),
-            durable: AtomicU64::new(end_lsn),
+            written: AtomicPosition::new(end_lsn),
+            durable: AtomicPosition::new(end_lsn),
             stored_bytes: AtomicU64::new(recovered.stored_bytes),
             stored_from: AtomicU64::new(0),
             append_words_max: (payload_bytes / 16).min(RECORD_WORDS_MAX),
@@ -558,8 +562,8 @@ impl Journal {
     pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
         let shared = &self.shared;
         let appended = shared.appender.appended.load(Ordering::Relaxed);
-        stats.journal_bytes += appended.saturating_sub(shared.replay_from.load(Ordering::Relaxed));
-        stats.journal_appended_bytes += appended - shared.opened_at;
+        stats.journal_bytes += appended.since(shared.replay_from.load(Ordering::Relaxed));
+        stats.journal_appended_bytes += appended.since(shared.opened_at);
         stats.journal_stored_bytes +=
             shared.stored_bytes.load(Ordering::Relaxed) - shared.replayed.stored_bytes;
         stats.checkpoints += shared.checkpoints.load(Ordering::Relaxed);

@@ -25,6 +25,7 @@ pub(crate) mod policy;
 
 use super::Shared;
 use super::hook::{self, HookPoint};
+use super::position::JournalPosition;
 use super::writing::buffer::AlignedBuffer;
 use crate::budget::MemoryConsumer;
 use crate::error::{Error, Result};
@@ -157,7 +158,7 @@ impl Shared {
         Ok(())
     }
 
-    fn finish_checkpoint(&self, position: u64) -> Result<()> {
+    fn finish_checkpoint(&self, position: JournalPosition) -> Result<()> {
         assert!(
             position >= self.replay_from.load(Ordering::Acquire),
             "the replay position never goes back: {position}"

@@ -97,12 +97,13 @@ impl CheckpointPolicy {
 impl Shared {
     /// Bytes that a recovery would read, and pages that it would touch.
     fn backlog(&self) -> (u64, PageCount) {
-        let since = |to: u64, from: u64| to.saturating_sub(from);
         let appended =
-            since(self.appender.appended.load(Ordering::Relaxed), self.replay_from.load(Ordering::Relaxed));
+            self.appender.appended.load(Ordering::Relaxed).since(self.replay_from.load(Ordering::Relaxed));
         // Small syncs store many more bytes than they append.
-        let stored =
-            since(self.stored_bytes.load(Ordering::Relaxed), self.stored_from.load(Ordering::Relaxed));
+        let stored = self
+            .stored_bytes
+            .load(Ordering::Relaxed)
+            .saturating_sub(self.stored_from.load(Ordering::Relaxed));
         let mut pages = self.dirty.count();
         pages.pages += self.pages_taken.load(Ordering::Relaxed);
         pages.groups += self.groups_taken.load(Ordering::Relaxed);

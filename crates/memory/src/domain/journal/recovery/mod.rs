@@ -7,6 +7,7 @@
 
 pub(crate) mod read_ahead;
 
+use super::position::JournalPosition;
 use super::recovery::read_ahead::SlotReader;
 use super::writing::buffer::AlignedBuffer;
 use super::writing::frame::{BLOCK_BYTES, FRAME_HEADER_WORDS, FrameHeader, for_each_record, words_crc};
@@ -24,7 +25,7 @@ use std::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecoverySummary {
     /// Position at which the journal goes on.
-    pub(crate) end_lsn: u64,
+    pub(crate) end_lsn: JournalPosition,
     /// Payload bytes replayed.
     pub(crate) replayed_bytes: u64,
     /// Bytes of frames read for it, with headers and padding.
@@ -36,7 +37,7 @@ pub(crate) struct RecoverySummary {
 #[derive(Debug, Clone, Copy)]
 struct SlotHeader {
     sequence: u64,
-    first_lsn: u64,
+    first_lsn: JournalPosition,
     epoch: u64,
 }
 
@@ -101,7 +102,7 @@ impl Log {
         reader.check_nothing_durable_is_lost(&read, end_at)?;
         let (end_lsn, stored_bytes) = (reader.lsn, reader.stored_bytes);
         assert!(end_lsn >= start, "replay goes forwards: from {start} to {end_lsn}");
-        Ok((read, RecoverySummary { end_lsn, replayed_bytes: end_lsn - start, stored_bytes, ns }))
+        Ok((read, RecoverySummary { end_lsn, replayed_bytes: end_lsn.since(start), stored_bytes, ns }))
     }
 
     fn read_slot_headers(&self) -> Result<Vec<Option<SlotHeader>>> {
@@ -118,12 +119,18 @@ impl Log {
         let valid = words[0] == SLOT_MAGIC
             && words[4..6] == self.header.uuid
             && words[6] == u64::from(words_crc(&words[..6]));
-        valid.then_some(SlotHeader { sequence: words[1], first_lsn: words[2], epoch: words[3] })
+        let first_lsn = JournalPosition::from_word(words[2]).filter(|_| valid)?;
+        Some(SlotHeader { sequence: words[1], first_lsn, epoch: words[3] })
     }
 
     /// Sets the writing end and starts a new epoch, so that stale frames beyond the end never count again.
     /// The slots that were read are in use; all others are free, whatever their headers say.
-    fn take_up(&mut self, slots: &[Option<SlotHeader>], read: &[usize], end_lsn: u64) -> Result<()> {
+    fn take_up(
+        &mut self,
+        slots: &[Option<SlotHeader>],
+        read: &[usize],
+        end_lsn: JournalPosition,
+    ) -> Result<()> {
         assert!(end_lsn >= self.header.replay_lsn, "the journal goes on behind its replay position");
         let last = slots.iter().flatten().map(|s| s.sequence).max().unwrap_or(0);
         self.next_sequence = last + 1;
@@ -145,7 +152,7 @@ struct Reader<'l> {
     log: &'l Log,
     slots: &'l [Option<SlotHeader>],
     /// Next byte of the stream.
-    lsn: u64,
+    lsn: JournalPosition,
     /// Epoch of the last frame: epochs never go back.
     epoch: u64,
     /// Bytes of the applied frames, as they are stored.
@@ -201,7 +208,7 @@ impl Reader<'_> {
             debug_assert!(at.is_multiple_of(BLOCK_BYTES), "frames begin at blocks");
             let payload_words = frame.payload_bytes as usize / 8;
             let first = at / 8 + FRAME_HEADER_WORDS;
-            expected = frame.lsn + u64::from(frame.payload_bytes);
+            expected = frame.lsn.plus(u64::from(frame.payload_bytes));
             // Frames before the replay LSN are in the pool file already.
             if frame.lsn >= self.lsn {
                 let mut outcome = Ok(());
@@ -223,7 +230,7 @@ impl Reader<'_> {
     }
 
     /// Frame at a byte of the buffered slot, if it is intact and continues the stream.
-    fn valid_frame(&self, at: usize, expected_lsn: u64) -> Option<FrameHeader> {
+    fn valid_frame(&self, at: usize, expected_lsn: JournalPosition) -> Option<FrameHeader> {
         let words = self.buffer.words().get(at / 8..)?;
         let frame = FrameHeader::decode(words)?;
         let follows = check(frame.lsn == expected_lsn, FRAME_CONTINUES)
@@ -276,7 +283,7 @@ impl Reader<'_> {
     }
 
     /// Greatest durable position that a frame of the slot names.
-    fn durable_lsn_in(&mut self, slot: usize) -> Result<Option<u64>> {
+    fn durable_lsn_in(&mut self, slot: usize) -> Result<Option<JournalPosition>> {
         let log = self.log;
         let start = log.slot_offset(slot);
         let read_failed = |e: &std::io::Error| Error::io("read", &log.path, e);
@@ -298,7 +305,7 @@ impl Reader<'_> {
     }
 
     /// Greatest durable position that a frame in these blocks names.
-    fn latest_durable_in(&self, blocks: &[u64]) -> Option<u64> {
+    fn latest_durable_in(&self, blocks: &[u64]) -> Option<JournalPosition> {
         let header = &self.log.header;
         let frames = blocks.chunks(BLOCK_BYTES / 8).filter_map(FrameHeader::decode);
         let ours = frames.filter(|f| f.uuid == header.uuid && f.epoch <= header.epoch);

@@ -10,6 +10,7 @@
 //! Memory: two buffers of a slot; two bits for each page that is touched.
 
 use crate::domain::journal::checkpoint::dirty::DirtyPages;
+use crate::domain::journal::position::JournalPosition;
 use crate::domain::journal::writing::buffer::AlignedBuffer;
 use crate::domain::journal::writing::frame::{BLOCK_BYTES, FRAME_HEADER_WORDS, FrameHeader, for_each_record};
 use crate::env::StorageFile;
@@ -44,7 +45,7 @@ impl<'m> ReadAhead<'m> {
 
     /// Requests the pages that the frames of a slot from a position on touch. Those before are in the pool
     /// file, and so is what an earlier use of the slot left behind its last frame.
-    fn ask_for_pages(&self, slot: &[u64], from_lsn: u64) {
+    fn ask_for_pages(&self, slot: &[u64], from_lsn: JournalPosition) {
         let end_bytes = self.mapping.mapped_bytes();
         let mut at = BLOCK_BYTES / 8;
         while let Some(frame) = slot.get(at..).and_then(FrameHeader::decode) {
@@ -109,7 +110,7 @@ impl<'s> SlotReader<'s> {
         slot_bytes: usize,
         offset_of: &'s (dyn Fn(usize) -> u64 + Sync),
         mapping: &'s Mapping,
-        from_lsn: u64,
+        from_lsn: JournalPosition,
     ) -> Result<SlotReader<'s>> {
         let (answer, answers) = channel();
         if slot_bytes < SLOT_BYTES_MIN {

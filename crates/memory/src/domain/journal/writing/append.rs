@@ -8,6 +8,7 @@
 //! A flush is noted by its thread and appended with its next fence or publication ([`stage`]).
 
 use crate::domain::journal::hook::{self, HookPoint};
+use crate::domain::journal::position::{AtomicPosition, JournalPosition};
 use crate::domain::journal::writing::buffer::AlignedBuffer;
 use crate::domain::journal::writing::frame::{FRAME_HEADER_WORDS, for_each_record, record_head};
 use crate::domain::journal::writing::stage::{self, NoteResult};
@@ -19,7 +20,7 @@ use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use crate::spin::SpinLock;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The largest journal buffer.
 pub(crate) const BUFFER_BYTES_MAX: usize = 2 << 20;
@@ -41,15 +42,17 @@ pub(crate) struct FullBuffer {
 #[repr(align(128))]
 pub(crate) struct Appender {
     /// Position behind the last record. Changed under the lock.
-    pub(crate) appended: AtomicU64,
+    pub(crate) appended: AtomicPosition,
     pub(crate) active: SpinLock<Active>,
 }
 
 impl Appender {
-    pub(crate) fn new(payload_bytes_max: usize, appended: u64) -> Appender {
-        const { assert!(size_of::<AtomicU64>() + size_of::<SpinLock<Active>>() <= 64, "it is one line") };
-        assert!(appended.is_multiple_of(8), "the journal goes on at {appended}, not at a word");
-        Appender { appended: AtomicU64::new(appended), active: SpinLock::new(Active::new(payload_bytes_max)) }
+    pub(crate) fn new(payload_bytes_max: usize, appended: JournalPosition) -> Appender {
+        const { assert!(size_of::<AtomicPosition>() + size_of::<SpinLock<Active>>() <= 64, "it is one line") };
+        Appender {
+            appended: AtomicPosition::new(appended),
+            active: SpinLock::new(Active::new(payload_bytes_max)),
+        }
     }
 }
 
@@ -352,7 +355,8 @@ impl Shared {
         let words = updates.len() * 2;
         self.fill_updates(active.records_from(0), updates);
         active.payload_words = words;
-        self.appender.appended.fetch_add(words as u64 * 8, Ordering::Release);
+        let before = self.appender.appended.load(Ordering::Relaxed);
+        self.appender.appended.store(before.plus(words as u64 * 8), Ordering::Release);
         Ok(())
     }
 
@@ -412,8 +416,7 @@ impl Shared {
             active.payload_words = at + words;
             // Under the lock, so that positions and buffer contents never disagree.
             let before = self.appender.appended.load(Ordering::Relaxed);
-            let after = before + words as u64 * 8;
-            debug_assert!(before.is_multiple_of(8), "positions between records are multiples of a word");
+            let after = before.plus(words as u64 * 8);
             self.appender.appended.store(after, Ordering::Release);
             let much_to_write = active.payload_words * 2 > active.buffers.payload_words_max
                 || !active.buffers.full.is_empty();
@@ -424,7 +427,7 @@ impl Shared {
             if much_to_write {
                 self.background.request_write();
             }
-            if before >> self.policy.check_shift != after >> self.policy.check_shift {
+            if before.piece(self.policy.check_shift) != after.piece(self.policy.check_shift) {
                 self.consider_checkpoint();
             }
             return true;

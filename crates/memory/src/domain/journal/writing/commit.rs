@@ -20,6 +20,7 @@
 //! file system reports a lost write only once, and the next caller would be told that all is well.
 
 use crate::domain::journal::background::PoisonOnPanic;
+use crate::domain::journal::position::JournalPosition;
 use crate::domain::journal::writing::frame;
 use crate::domain::journal::{Shared, Writer};
 use crate::error::{Error, Result};
@@ -41,8 +42,8 @@ pub(crate) struct Rounds {
 struct Round {
     number: usize,
     led: bool,
-    /// End of the appends that the round in flight covers; `u64::MAX` while it is still open.
-    covers: u64,
+    /// End of the appends that the round in flight covers; the end of all positions while it is still open.
+    covers: JournalPosition,
     /// Number of committers that wait for even and for odd rounds.
     waiting: [u32; 2],
     /// Number of committers that took part in the last round or waited for the next when it ended.
@@ -81,17 +82,17 @@ struct RoundWait {
 }
 
 impl Rounds {
-    fn join(&self, lsn: u64) -> Role {
+    fn join(&self, lsn: JournalPosition) -> Role {
         let mut round = self.state.lock();
         if !round.led {
             round.led = true;
-            round.covers = u64::MAX;
+            round.covers = JournalPosition::END;
             return Role::Leads;
         }
         let next = usize::from(lsn > round.covers);
         let parity = (round.number + next) % 2;
         debug_assert!(
-            round.covers == u64::MAX || next == 1 || lsn <= round.covers,
+            round.covers == JournalPosition::END || next == 1 || lsn <= round.covers,
             "a round covers its waiters"
         );
         round.waiting[parity] += 1;
@@ -157,9 +158,12 @@ impl Rounds {
     }
 
     /// Closes the round in flight: it covers positions before `end`, and no more.
-    fn covers(&self, end: u64) {
+    fn covers(&self, end: JournalPosition) {
         let mut round = self.state.lock();
-        assert!(round.led && round.covers == u64::MAX, "a round in flight is closed once, by its leader");
+        assert!(
+            round.led && round.covers == JournalPosition::END,
+            "a round in flight is closed once, by its leader"
+        );
         round.covers = end;
     }
 
@@ -193,7 +197,7 @@ impl Rounds {
 
 impl Shared {
     /// Writes everything appended before the call; returns a position up to which it is written.
-    pub(crate) fn write_out(&self) -> Result<u64> {
+    pub(crate) fn write_out(&self) -> Result<JournalPosition> {
         let mut writer = self.writer.lock();
         self.write_out_locked(&mut writer)
     }
@@ -204,7 +208,7 @@ impl Shared {
         self.write_one(&mut writer).map(drop)
     }
 
-    pub(crate) fn write_out_locked(&self, writer: &mut Writer) -> Result<u64> {
+    pub(crate) fn write_out_locked(&self, writer: &mut Writer) -> Result<JournalPosition> {
         // Records appended meanwhile are for the next call, so this ends.
         let wanted = self.appender.appended.load(Ordering::Acquire);
         while self.written.load(Ordering::Relaxed) < wanted {
@@ -227,7 +231,7 @@ impl Shared {
         let start = self.written.load(Ordering::Relaxed);
         let durable = self.durable.load(Ordering::Acquire);
         assert!(
-            start + filled.payload_words as u64 * 8 <= self.appender.appended.load(Ordering::Acquire),
+            start.plus(filled.payload_words as u64 * 8) <= self.appender.appended.load(Ordering::Acquire),
             "a frame at {start} of {} words holds nothing that was not appended",
             filled.payload_words
         );
@@ -254,13 +258,13 @@ impl Shared {
         }
         let stored = frame::stored_bytes(filled.payload_words * 8) as u64;
         self.stored_bytes.fetch_add(stored, Ordering::AcqRel);
-        self.written.store(start + filled.payload_words as u64 * 8, Ordering::Release);
+        self.written.store(start.plus(filled.payload_words as u64 * 8), Ordering::Release);
         self.consider_checkpoint();
         Ok(())
     }
 
     /// Makes the journal durable up to a position. Callers that wait together share one sync.
-    pub(crate) fn sync_to(&self, lsn: u64) -> Result<()> {
+    pub(crate) fn sync_to(&self, lsn: JournalPosition) -> Result<()> {
         debug_assert!(
             lsn <= self.appender.appended.load(Ordering::Acquire),
             "position {lsn} is made durable after it was appended"
@@ -301,7 +305,7 @@ impl Shared {
         let mean_ns = self.sync_ns.load(Ordering::Relaxed);
         self.sync_ns.store(mean_ns - mean_ns / 8 + took_ns / 8, Ordering::Relaxed);
         self.syncs.fetch_add(1, Ordering::Relaxed);
-        self.durable.fetch_max(end, Ordering::AcqRel);
+        self.durable.advance(end);
         debug_assert!(
             self.durable.load(Ordering::Acquire) <= self.written.load(Ordering::Acquire),
             "nothing is durable that is not written"
@@ -334,7 +338,11 @@ impl Drop for EndOfRound<'_> {
 mod tests {
     use super::*;
 
-    fn waits(rounds: &Rounds, lsn: u64) -> RoundWait {
+    fn at(words: u64) -> JournalPosition {
+        JournalPosition::START.plus(8 * words)
+    }
+
+    fn waits(rounds: &Rounds, lsn: JournalPosition) -> RoundWait {
         match rounds.join(lsn) {
             Role::Waits(wait) => wait,
             Role::Leads => panic!("there is a leader"),
@@ -344,16 +352,16 @@ mod tests {
     #[test]
     fn whoever_comes_before_the_capture_waits_for_this_round_and_others_for_the_next() {
         let rounds = Rounds::default();
-        assert!(matches!(rounds.join(10), Role::Leads));
-        let this = waits(&rounds, 20);
-        rounds.covers(20);
-        assert_eq!(waits(&rounds, 15).parity, this.parity);
-        let next = waits(&rounds, 30);
+        assert!(matches!(rounds.join(at(10)), Role::Leads));
+        let this = waits(&rounds, at(20));
+        rounds.covers(at(20));
+        assert_eq!(waits(&rounds, at(15)).parity, this.parity);
+        let next = waits(&rounds, at(30));
         assert_ne!(next.parity, this.parity);
         rounds.end(false);
         assert!(rounds.is_over(this) && !rounds.is_over(next));
-        assert!(matches!(rounds.join(30), Role::Leads), "the next round has no leader yet");
-        let joined = waits(&rounds, 40);
+        assert!(matches!(rounds.join(at(30)), Role::Leads), "the next round has no leader yet");
+        let joined = waits(&rounds, at(40));
         assert_eq!(joined.parity, next.parity);
         rounds.leave(this, true);
         assert_eq!(
@@ -371,9 +379,9 @@ mod tests {
     #[test]
     fn who_is_called_to_lead_and_has_nothing_to_wait_for_calls_another() {
         let rounds = std::sync::Arc::new(Rounds::default());
-        assert!(matches!(rounds.join(10), Role::Leads));
-        rounds.covers(10);
-        let (first, second) = (waits(&rounds, 20), waits(&rounds, 30));
+        assert!(matches!(rounds.join(at(10)), Role::Leads));
+        rounds.covers(at(10));
+        let (first, second) = (waits(&rounds, at(20)), waits(&rounds, at(30)));
         let theirs = rounds.clone();
         let sleeper = std::thread::spawn(move || {
             // Like a committer that slept through the end, which called only the first.
@@ -392,15 +400,15 @@ mod tests {
         }
         sleeper.join().unwrap();
         assert_eq!(rounds.state.lock().waiting[second.parity], 1);
-        assert!(matches!(rounds.join(30), Role::Leads));
+        assert!(matches!(rounds.join(at(30)), Role::Leads));
     }
 
     #[test]
     fn both_counts_change_at_an_end_so_that_no_committer_sleeps_through_it() {
         let rounds = Rounds::default();
-        assert!(matches!(rounds.join(10), Role::Leads));
-        rounds.covers(10);
-        let wait = waits(&rounds, 20);
+        assert!(matches!(rounds.join(at(10)), Role::Leads));
+        rounds.covers(at(10));
+        let wait = waits(&rounds, at(20));
         rounds.end(false);
         assert_ne!(rounds.ended[wait.parity].load(Ordering::Relaxed), wait.seen, "called to lead");
     }

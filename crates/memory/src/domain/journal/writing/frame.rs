@@ -21,6 +21,7 @@
 //!
 //! Frames start at multiples of 4,096 bytes. Words are little-endian.
 
+use crate::domain::journal::position::JournalPosition;
 use std::io;
 
 pub(crate) const BLOCK_BYTES: usize = 4096;
@@ -33,28 +34,28 @@ const INDEX_BITS: u32 = 48;
 /// Header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
-    pub(crate) lsn: u64,
+    pub(crate) lsn: JournalPosition,
     pub(crate) payload_bytes: u32,
     pub(crate) payload_crc: u32,
     pub(crate) epoch: u64,
-    pub(crate) durable_lsn: u64,
+    pub(crate) durable_lsn: JournalPosition,
     pub(crate) uuid: [u64; 2],
 }
 
 impl FrameHeader {
     pub(crate) fn encode(&self) -> [u64; FRAME_HEADER_WORDS] {
         assert!(
-            self.lsn.is_multiple_of(8) && self.payload_bytes.is_multiple_of(8),
+            self.payload_bytes.is_multiple_of(8),
             "a frame holds whole words: {} bytes at position {}",
             self.payload_bytes,
             self.lsn
         );
         let mut words = [
             0,
-            self.lsn,
+            self.lsn.bytes(),
             u64::from(self.payload_bytes) | u64::from(self.payload_crc) << 32,
             self.epoch,
-            self.durable_lsn,
+            self.durable_lsn.bytes(),
             self.uuid[0],
             self.uuid[1],
             0,
@@ -67,12 +68,15 @@ impl FrameHeader {
     pub(crate) fn decode(words: &[u64]) -> Option<FrameHeader> {
         let words: &[u64; FRAME_HEADER_WORDS] = words.first_chunk()?;
         let expected = u64::from(FRAME_MAGIC) | u64::from(words_crc(&words[1..])) << 32;
-        (words[0] == expected).then_some(FrameHeader {
-            lsn: words[1],
+        if words[0] != expected {
+            return None;
+        }
+        Some(FrameHeader {
+            lsn: JournalPosition::from_word(words[1])?,
             payload_bytes: words[2] as u32,
             payload_crc: (words[2] >> 32) as u32,
             epoch: words[3],
-            durable_lsn: words[4],
+            durable_lsn: JournalPosition::from_word(words[4])?,
             uuid: [words[5], words[6]],
         })
     }
@@ -127,11 +131,11 @@ mod tests {
     #[test]
     fn frame_headers_read_back_and_any_flipped_bit_is_found() {
         let header = FrameHeader {
-            lsn: 4096,
+            lsn: JournalPosition::START.plus(4096),
             payload_bytes: 48,
             payload_crc: 0xDEAD_BEEF,
             epoch: 3,
-            durable_lsn: 1024,
+            durable_lsn: JournalPosition::START.plus(1024),
             uuid: [1, 2],
         };
         let words = header.encode();

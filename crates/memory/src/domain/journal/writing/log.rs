@@ -23,6 +23,7 @@
 //! Slots are used in order of their sequence numbers and recycled once a checkpoint has made all of their
 //! frames superfluous. Invariant: the slots in use hold all frames from the replay LSN to the end.
 
+use crate::domain::journal::position::JournalPosition;
 use crate::domain::journal::writing::buffer::AlignedBuffer;
 use crate::domain::journal::writing::frame::{
     BLOCK_BYTES, FRAME_HEADER_WORDS, FrameHeader, stored_bytes, words_crc,
@@ -46,7 +47,7 @@ pub(crate) struct LogHeader {
     pub(crate) uuid: [u64; 2],
     pub(crate) generation: u64,
     pub(crate) epoch: u64,
-    pub(crate) replay_lsn: u64,
+    pub(crate) replay_lsn: JournalPosition,
     pub(crate) slot_bytes: u64,
     /// The pool was closed at the replay LSN: no slot holds anything that is needed.
     pub(crate) closed: bool,
@@ -56,7 +57,6 @@ const HEADER_WORDS: usize = 10;
 
 impl LogHeader {
     fn encode(&self) -> [u64; HEADER_WORDS] {
-        assert!(self.replay_lsn.is_multiple_of(8), "replay begins at a record, not at {}", self.replay_lsn);
         assert!(
             self.slot_bytes.is_multiple_of(BLOCK_BYTES as u64) && self.slot_bytes >= 2 * BLOCK_BYTES as u64,
             "a slot has a header and room for a frame: {} bytes",
@@ -69,7 +69,7 @@ impl LogHeader {
             self.uuid[1],
             self.generation,
             self.epoch,
-            self.replay_lsn,
+            self.replay_lsn.bytes(),
             self.slot_bytes,
             u64::from(self.closed),
             0,
@@ -96,7 +96,7 @@ impl LogHeader {
             uuid: [words[2], words[3]],
             generation: words[4],
             epoch: words[5],
-            replay_lsn: words[6],
+            replay_lsn: JournalPosition::from_word(words[6])?,
             slot_bytes: words[7],
             closed: words[8] == 1,
         };
@@ -112,7 +112,7 @@ pub(crate) enum Slot {
     Coming,
     Used {
         sequence: u64,
-        end_lsn: u64,
+        end_lsn: JournalPosition,
     },
 }
 
@@ -141,7 +141,8 @@ impl Log {
         slots: usize,
     ) -> Result<Log> {
         assert!(slots > 0, "a journal has a slot to begin with");
-        let header = LogHeader { uuid, generation: 0, epoch: 0, replay_lsn: 0, slot_bytes, closed: false };
+        let replay_lsn = JournalPosition::START;
+        let header = LogHeader { uuid, generation: 0, epoch: 0, replay_lsn, slot_bytes, closed: false };
         let mut log = Log::assemble(file, path, header);
         let io = |e: &std::io::Error| Error::io("preallocate", path, e);
         let bytes = SLOTS_START + slots as u64 * slot_bytes;
@@ -235,8 +236,8 @@ impl Log {
         &mut self,
         buffer: &mut AlignedBuffer,
         payload_words: usize,
-        lsn: u64,
-        durable_lsn: u64,
+        lsn: JournalPosition,
+        durable_lsn: JournalPosition,
     ) -> Result<bool> {
         assert!(
             (1..=self.payload_bytes_max() / 8).contains(&payload_words),
@@ -261,7 +262,7 @@ impl Log {
             payload_bytes: payload_bytes as u32,
             payload_crc: crc32c::crc32c(&buffer.bytes()[payload]),
             epoch: self.header.epoch,
-            durable_lsn: value(durable_lsn, lsn + 8, FRAMES_SAY_WHAT_IS_DURABLE),
+            durable_lsn: value(durable_lsn, lsn.plus(8), FRAMES_SAY_WHAT_IS_DURABLE),
             uuid: self.header.uuid,
         };
         buffer.words_mut()[..FRAME_HEADER_WORDS].copy_from_slice(&header.encode());
@@ -281,12 +282,12 @@ impl Log {
             unreachable!("frames are written into used slots only");
         };
         assert_eq!(*end_lsn, lsn, "frames of a slot continue each other");
-        *end_lsn = lsn + payload_bytes as u64;
+        *end_lsn = lsn.plus(payload_bytes as u64);
         Ok(at == BLOCK_BYTES as u64 && !self.slots.contains(&Slot::Free))
     }
 
     /// Takes a free slot, or a new one, and writes its header.
-    fn start_slot(&mut self, lsn: u64) -> Result<(usize, u64)> {
+    fn start_slot(&mut self, lsn: JournalPosition) -> Result<(usize, u64)> {
         debug_assert!(lsn >= self.header.replay_lsn, "slots begin behind the replay position");
         let slot = match self.slots.iter().position(|slot| check(*slot == Slot::Free, ONLY_FREE_SLOTS)) {
             Some(slot) => slot,
@@ -310,7 +311,7 @@ impl Log {
         words[..6].copy_from_slice(&[
             SLOT_MAGIC,
             sequence,
-            lsn,
+            lsn.bytes(),
             self.header.epoch,
             self.header.uuid[0],
             self.header.uuid[1],
@@ -330,7 +331,7 @@ impl Log {
     }
 
     /// Header with which recovery starts at `replay_lsn`.
-    pub(crate) fn header_from(&self, replay_lsn: u64) -> LogHeader {
+    pub(crate) fn header_from(&self, replay_lsn: JournalPosition) -> LogHeader {
         assert!(
             replay_lsn >= self.header.replay_lsn,
             "the replay position goes back from {} to {replay_lsn}",

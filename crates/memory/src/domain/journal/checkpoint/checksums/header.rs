@@ -14,6 +14,7 @@
 //! ```
 
 use super::BLOCK_BYTES;
+use crate::domain::journal::position::JournalPosition;
 use crate::domain::journal::writing::frame::words_crc;
 use std::ops::Range;
 
@@ -29,15 +30,15 @@ pub(super) const RUNS_MAX: usize = BLOCK_WORDS - RUNS - 1;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) generation: u64,
-    pub(super) position: u64,
-    pub(super) before: u64,
+    pub(super) position: JournalPosition,
+    pub(super) before: JournalPosition,
     /// Runs of pages whose entries do not count, whatever they are.
     pub(super) forgotten: Vec<Range<u32>>,
 }
 
 impl Header {
     /// Next header, for a position.
-    pub(super) fn next(&self, position: u64) -> Header {
+    pub(super) fn next(&self, position: JournalPosition) -> Header {
         Header { generation: self.generation + 1, position, before: self.position, forgotten: Vec::new() }
     }
 
@@ -60,8 +61,8 @@ impl Header {
             uuid[0],
             uuid[1],
             self.generation,
-            self.position,
-            self.before,
+            self.position.bytes(),
+            self.before.bytes(),
         ]);
         words[RUNS] = self.forgotten.len() as u64;
         for (word, run) in words[RUNS + 1..].iter_mut().zip(&self.forgotten) {
@@ -85,7 +86,8 @@ impl Header {
         }
         let run = |word: &u64| *word as u32..(*word as u32).saturating_add((*word >> 32) as u32);
         let forgotten = words[RUNS + 1..].iter().take(words[RUNS] as usize).map(run).collect();
-        Some(Header { generation: words[4], position: words[5], before: words[6], forgotten })
+        let [position, before] = [words[5], words[6]].map(JournalPosition::from_word);
+        Some(Header { generation: words[4], position: position?, before: before?, forgotten })
     }
 }
 
@@ -105,9 +107,12 @@ mod tests {
 
     #[test]
     fn headers_read_back_and_torn_ones_do_not() {
-        let old = Header { generation: 4, position: 30, before: 20, forgotten: Vec::new() };
-        let full =
-            Header { forgotten: (0..RUNS_MAX as u32).map(|i| i * 9..i * 9 + 4).collect(), ..old.next(30) };
+        let [position, before] = [48, 24].map(|bytes| JournalPosition::START.plus(bytes));
+        let old = Header { generation: 4, position, before, forgotten: Vec::new() };
+        let full = Header {
+            forgotten: (0..RUNS_MAX as u32).map(|i| i * 9..i * 9 + 4).collect(),
+            ..old.next(position.plus(8))
+        };
         for header in [&old, &full] {
             assert_eq!(Header::decode(&header.encode([1, 2]), [1, 2]).as_ref(), Some(header));
             assert_eq!(Header::decode(&header.encode([1, 2]), [1, 3]), None);

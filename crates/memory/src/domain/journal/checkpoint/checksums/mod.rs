@@ -31,6 +31,7 @@
 mod header;
 mod table;
 
+use crate::domain::journal::position::JournalPosition;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping, PAGE_BYTES};
@@ -126,7 +127,7 @@ pub(crate) struct ChecksumParts<'p> {
     pub(crate) pool_file: Arc<dyn StorageFile>,
     pub(crate) pool_path: &'p Path,
     /// Replay position of the journal.
-    pub(crate) position: u64,
+    pub(crate) position: JournalPosition,
     /// One bit for each page that the recovery replayed into.
     pub(crate) replayed: Vec<u64>,
     pub(crate) capacity_bytes: u64,
@@ -143,7 +144,7 @@ impl Checksums {
         // A name that a power failure takes back costs as much as a lost file; the pool's creation syncs it.
         let fresh = Header { position: parts.position, before: parts.position, ..Header::default() };
         let known = if is_there { read(&*file, path, parts.uuid, parts.position)? } else { None };
-        let forgotten = known.is_none() && parts.position > 0;
+        let forgotten = known.is_none() && parts.position > JournalPosition::START;
         let old_bytes = file.len().map_err(io("get the length of"))?.saturating_sub(ENTRIES_START) as usize;
         // Stale content of the file is overwritten by the first checkpoint.
         let (in_file, stale_blocks) = match known {
@@ -360,9 +361,12 @@ impl Checksums {
 
     /// Discards the entries of pages in ranges (as offset and bytes) whose blocks are about to be freed: they
     /// will read as zeros. Durable when it returns; `position` is the replay position in force.
-    pub(crate) fn forget(&self, ranges: impl Iterator<Item = (u64, u64)>, position: u64) -> Result<()> {
+    pub(crate) fn forget(
+        &self,
+        ranges: impl Iterator<Item = (u64, u64)>,
+        position: JournalPosition,
+    ) -> Result<()> {
         let page = |offset: u64| (offset / PAGE_BYTES) as u32;
-        debug_assert!(position.is_multiple_of(8), "a replay position lies between records: {position}");
         let runs: Vec<_> = ranges.map(|(offset, bytes)| page(offset)..page(offset + bytes)).collect();
         let mut entries = self.entries.lock();
         for runs in runs.chunks(RUNS_MAX) {
@@ -381,7 +385,7 @@ impl Checksums {
 
     /// Makes the entries durable, as of a position. The pages are durable already; the journal's header moves
     /// after.
-    pub(crate) fn commit(&self, position: u64) -> Result<()> {
+    pub(crate) fn commit(&self, position: JournalPosition) -> Result<()> {
         let mut entries = self.entries.lock();
         self.write_entries(&mut entries)?;
         let header = entries.header.next(position);
@@ -498,7 +502,12 @@ impl Entries {
 }
 
 /// Header, if its entries belong to a journal that replays from `position`.
-fn read(file: &dyn StorageFile, path: &Path, uuid: [u64; 2], position: u64) -> Result<Option<Header>> {
+fn read(
+    file: &dyn StorageFile,
+    path: &Path,
+    uuid: [u64; 2],
+    position: JournalPosition,
+) -> Result<Option<Header>> {
     let io = |e: std::io::Error| Error::io("read", path, &e);
     if file.len().map_err(io)? < ENTRIES_START {
         return Ok(None);
