@@ -24,6 +24,8 @@ use entresol_structures::KeyBytes;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
+/// Bytes of a change before its key.
+pub(super) const HEAD_BYTES: usize = 11;
 const HAS_NEW: u8 = 1;
 const HAS_OLD: u8 = 2;
 

@@ -23,12 +23,13 @@ mod prune;
 use crate::changes::append::ChangeReader;
 use crate::context::StateContext;
 use crate::context::state::State;
+use crate::mvcc::object::{STORED_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::transaction::Transaction;
 use crate::transaction::scan::KeyRange;
 use crate::visibility::snapshot::Class;
 use crate::{Error, Result, Timestamp};
 use entresol_memory::Durability;
-use entresol_structures::{KeyBytes, KeyWidth};
+use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth};
 use parking_lot::{Condvar, Mutex};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -37,6 +38,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes of changes after which a commit begins another part.
 pub(crate) const PART_BYTES: usize = 16 << 10;
+/// Bytes of a part whose last change is the longest that there is.
+const PART_BYTES_MAX: usize = PART_BYTES + append::HEAD_BYTES + KEY_BYTES_MAX + 2 * VALUE_BYTES_MAX;
+const _: () = assert!(PART_BYTES_MAX <= STORED_BYTES_MAX, "a part that is written can be read");
 const KEY_BYTES: usize = 16;
 /// Bits of a position's `rest` that count changes in a part, which are fewer than its bytes.
 const INDEX_BITS: u32 = 24;

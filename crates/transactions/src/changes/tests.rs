@@ -1,7 +1,7 @@
 //! Tests of change logs.
 
 use super::{ChangeLog, LogPosition};
-use crate::{ContextOptions, Error, INFINITY, Protocol, State, StateContext, Timestamp};
+use crate::{ContextOptions, Error, INFINITY, Protocol, State, StateContext, Timestamp, VALUE_BYTES_MAX};
 use entresol_memory::{Durability, Env, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use std::collections::BTreeMap;
@@ -159,4 +159,21 @@ fn a_log_that_begins_later_has_what_comes_later() {
     assert!(before < horizon && horizon < after);
     let changed = (after, b"key".to_vec(), Some(b"before".to_vec()), Some(b"after".to_vec()));
     assert_eq!(fixture.read(horizon).unwrap(), [changed]);
+}
+
+#[test]
+fn a_change_of_the_longest_values_is_read_back() {
+    for protocol in [Protocol::MvccInPlace, Protocol::MvccOutOfPlace] {
+        let fixture = Fixture::new(protocol);
+        let key = vec![7; 1000];
+        let values = [1, 2].map(|byte| vec![byte; VALUE_BYTES_MAX]);
+        let first = fixture.commit(&[(&key, Some(&values[0]))]);
+        let second = fixture.commit(&[(&key, Some(&values[1]))]);
+        let found = fixture.read(first).unwrap();
+        let [(cts, of, old, new)] = &found[..] else { panic!("{} changes", found.len()) };
+        assert_eq!((*cts, of), (second, &key));
+        // Their debug form would be megabytes.
+        assert!(old.as_ref() == Some(&values[0]) && new.as_ref() == Some(&values[1]), "{protocol:?}");
+        assert_eq!(fixture.read(0).unwrap().len(), 2);
+    }
 }

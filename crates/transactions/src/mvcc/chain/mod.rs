@@ -20,7 +20,7 @@
 //!
 //! Cost: an update is an allocation, a change of the index, and mostly a free.
 
-use crate::mvcc::object::VALUE_BYTES_MAX;
+use crate::mvcc::object::STORED_BYTES_MAX;
 use crate::mvcc::value_buffer::ValueBuffer;
 use crate::points::{CHAIN_CUT, CHAINED_VERSION};
 use crate::visibility::active::Snapshots;
@@ -104,7 +104,7 @@ impl<'p> Version<'p> {
         let length = pool.try_words(offset, VALUE)?[LENGTH].load(Ordering::Acquire);
         let value_words = match length {
             TOMBSTONE | VOID => 0,
-            bytes if bytes <= VALUE_BYTES_MAX as u64 => (bytes as usize).div_ceil(8),
+            bytes if bytes <= STORED_BYTES_MAX as u64 => (bytes as usize).div_ceil(8),
             _ => return None,
         };
         Some(Version { offset, words: pool.try_words(offset, VALUE + value_words)? })

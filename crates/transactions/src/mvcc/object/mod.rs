@@ -44,6 +44,10 @@ pub const VERSION_SLOTS_MAX: usize = 64;
 /// The longest value: three versions of it fit the largest object that a pool can hold.
 pub const VALUE_BYTES_MAX: usize = 4 << 20;
 const _: () = assert!(3 * (VALUE_BYTES_MAX as u64 + 64) < OBJECT_BYTES_MAX);
+/// The longest content of an object with one slot, and of a version in a chain: a part of a change log can
+/// hold two of the longest values, and a key.
+pub(crate) const STORED_BYTES_MAX: usize = 2 * VALUE_BYTES_MAX + (64 << 10);
+const _: () = assert!(STORED_BYTES_MAX as u64 + 64 < OBJECT_BYTES_MAX);
 
 /// Least length of values that are rarely written again: column pages. Rows are shorter.
 const LARGE_VALUE_BYTES: usize = 32 << 10;
@@ -136,7 +140,7 @@ impl ObjectLayout {
     fn try_decode(word: u64) -> Option<ObjectLayout> {
         let layout = ObjectLayout { slots: (word & 0xffff_ffff) as usize, capacity: (word >> 32) as usize };
         let sane = (1..=VERSION_SLOTS_MAX).contains(&layout.slots)
-            && layout.capacity <= VALUE_BYTES_MAX
+            && layout.capacity <= capacity_max(layout.slots)
             && layout.capacity.is_multiple_of(8);
         sane.then_some(layout)
     }
@@ -581,6 +585,11 @@ impl<'p> VersionedObject<'p> {
     fn flush(&self, word: usize, words: usize) {
         self.pool.flush(self.word_offset(word), 8 * words);
     }
+}
+
+/// The largest capacity of a slot.
+fn capacity_max(slots: usize) -> usize {
+    if slots == 1 { STORED_BYTES_MAX } else { VALUE_BYTES_MAX }
 }
 
 /// Words of a value that filling the slot leaves to be flushed, its length included.
