@@ -33,6 +33,7 @@ pub(crate) fn validate(latch: &AtomicU64, version: u64) -> bool {
 /// Locks if nothing was written since [`read`].
 #[inline]
 pub(crate) fn try_lock_at(latch: &AtomicU64, version: u64) -> bool {
+    debug_assert!(version & 1 == 0, "a latch is locked at a version at which it was free");
     let locked = latch.compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
     // Keeps the stores after it after the odd version.
     fence(Ordering::Release);

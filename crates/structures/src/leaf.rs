@@ -131,11 +131,14 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         debug_assert!(free != 0, "the leaf is full");
         let from_home = free & (u64::MAX << Self::home(fingerprint));
         let candidates = if from_home == 0 { free } else { from_home };
-        candidates.trailing_zeros() as usize
+        let slot = candidates.trailing_zeros() as usize;
+        debug_assert!(slot < Self::CAPACITY, "slot {slot} lies in the leaf");
+        slot
     }
 
     /// Returns the pool offset of a word.
     pub(crate) fn word_offset(&self, word: u64) -> u64 {
+        debug_assert!(word < LEAF_WORDS as u64, "word {word} lies in the leaf");
         self.offset + word * 8
     }
 
@@ -144,6 +147,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
     }
 
     pub(crate) fn entry_offset(&self, slot: usize) -> u64 {
+        debug_assert!(slot < Self::CAPACITY, "slot {slot} lies in the leaf");
         self.word_offset(Self::entry_word(slot) as u64)
     }
 
@@ -217,7 +221,13 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         bytes[slot % 8] = fingerprint;
         step(FINGERPRINT, || with.write(self.fingerprint_offset(slot), u64::from_le_bytes(bytes)));
         with.barrier(BIT_WITH_ITS_ENTRY);
-        with.set(self.word_offset(BITMAP_WORD), self.bitmap() | (1 << slot));
+        let bitmap = self.bitmap();
+        assert!(
+            bitmap & (1 << slot) == 0,
+            "an entry goes into a free slot, not into {slot} of {:#x}",
+            self.offset
+        );
+        with.set(self.word_offset(BITMAP_WORD), bitmap | (1 << slot));
     }
 
     #[inline]
@@ -231,6 +241,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
 
     /// Writes an entry and its fingerprint into an unreachable leaf.
     fn write_entry(&self, slot: usize, key: K::Stored, value: u64, fingerprint: u8) {
+        debug_assert!(slot < Self::CAPACITY, "slot {slot} lies in the leaf");
         self.touch_entry(slot);
         let word = Self::entry_word(slot);
         K::store(&self.words[word..word + K::WORDS], key);
@@ -252,6 +263,12 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
     /// the others, the lowest of these first. There must be more than `lower`.
     pub(crate) fn parted_slots(&self, pool: &Pool, lower: usize) -> SlotPartition<K> {
         let mut slots: SlotPartition<K> = bits(self.bitmap()).map(|slot| (self.key(slot), slot)).collect();
+        assert!(
+            lower < slots.len(),
+            "{lower} of the {} entries of {:#x} are not a part of them",
+            slots.len(),
+            self.offset
+        );
         slots.select_nth_unstable_by(lower, |a, b| K::compare_stored(pool, a.0, b.0));
         slots
     }
@@ -264,6 +281,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         low: K::Stored,
         next: u64,
     ) {
+        assert_ne!(self.offset, from.offset, "a leaf is filled with entries of another");
         self.touch_head();
         self.touch_link();
         for word in &self.words[..ENTRIES] {
@@ -276,9 +294,18 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
             self.write_entry(to, from.key(slot), from.value(slot), fingerprint);
             bitmap |= 1 << to;
         }
+        assert!(
+            bitmap != 0 && bitmap & !Self::FULL == 0,
+            "a new leaf has entries, in slots that it has: {bitmap:#x}"
+        );
         K::store(&self.words[LOW..LOW + K::WORDS], low);
         self.words[NEXT_WORD as usize].store(next, Relaxed);
         self.words[BITMAP_WORD as usize].store(bitmap, Relaxed);
+    }
+
+    /// Number of valid entries. Reports no access.
+    fn present(&self) -> usize {
+        self.words[BITMAP_WORD as usize].load(Acquire).count_ones() as usize
     }
 
     /// Number of free slots.
@@ -303,6 +330,12 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         }
         // Neighbours are flushed together.
         added.sort_unstable();
+        assert_eq!(
+            bitmap.count_ones() as usize,
+            self.present() + added.len(),
+            "each moved entry gets a slot that was free"
+        );
+        debug_assert!(bitmap & !Self::FULL == 0, "slots exist: {bitmap:#x}");
         let mut fingerprints: [u64; LINE_WORDS - FINGERPRINTS] =
             std::array::from_fn(|word| self.words[FINGERPRINTS + word].load(Relaxed));
         for &(to, slot) in &added {
@@ -351,6 +384,7 @@ impl PendingEntries {
         for (copy, word) in fingerprints.iter_mut().zip(&leaf.words[FINGERPRINTS..LINE_WORDS]) {
             *copy = word.load(Relaxed);
         }
+        debug_assert!(bitmap & !Leaf::<K>::FULL == 0, "slots exist: {bitmap:#x}");
         PendingEntries { before: bitmap, bitmap, fingerprints }
     }
 
@@ -371,6 +405,7 @@ impl PendingEntries {
         with: &mut Publication<'_>,
     ) {
         let slot = Leaf::<K>::free_slot(self.bitmap, fingerprint);
+        assert!(self.bitmap & (1 << slot) == 0, "an entry goes into a free slot, not into {slot}");
         leaf.put_words(slot, key, value, with);
         let word = &mut self.fingerprints[slot / 8];
         let mut bytes = word.to_le_bytes();
@@ -390,6 +425,12 @@ impl PendingEntries {
                 with.write(leaf.word_offset((FINGERPRINTS + index) as u64), *word);
             }
         }
+        assert_eq!(self.bitmap & self.before, self.before, "the entries of before stay valid");
+        debug_assert_eq!(
+            leaf.words[BITMAP_WORD as usize].load(Relaxed),
+            self.before,
+            "a latched leaf is changed by its holder alone"
+        );
         with.set(leaf.word_offset(BITMAP_WORD), self.bitmap);
     }
 }

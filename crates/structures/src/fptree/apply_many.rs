@@ -44,6 +44,7 @@ impl<K: TreeKey> FpTree<K> {
         changes: &[Change],
         before: &mut Vec<Option<u64>>,
     ) -> Result<()> {
+        assert_eq!(keys.len(), changes.len(), "every key of a group has its change");
         self.pool.wait_for_room();
         let _pinned = self.pool.pin();
         let mut descents = Descents::new();

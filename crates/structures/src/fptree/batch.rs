@@ -173,7 +173,9 @@ pub(super) fn go_down<'t, K: TreeKey>(
     descents: &mut Descents<'t>,
     fetch: Fetch,
 ) {
+    debug_assert!(descents.is_empty(), "descents begin at the root");
     descents.extend(lookups.iter().map(|(tree, _)| tree.start()));
+    debug_assert!(descents.len() <= GROUP, "a group has at most {GROUP} keys");
     while step_down(lookups, descents, fetch) {}
 }
 

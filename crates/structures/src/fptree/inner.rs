@@ -53,6 +53,10 @@ impl Child {
     }
 
     pub(super) fn encode(self) -> u64 {
+        debug_assert!(
+            !matches!(self, Child::Leaf(offset) if offset == 0 || offset % 4 != 0),
+            "{self:x?} is no offset of a leaf"
+        );
         match self {
             Child::Inner(id) => (u64::from(id) << 1) | 1,
             Child::Leaf(offset) => offset,
@@ -107,6 +111,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
     }
 
     pub(super) fn set_key(&self, index: usize, key: K::Stored) {
+        debug_assert!(index < Self::CAPACITY, "child {index} lies in the node");
         let word = Self::key_word(index);
         K::store(&self.words[word..word + K::WORDS], key);
         if index.is_multiple_of(GROUP) && index > 0 {
@@ -121,6 +126,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
     }
 
     pub(super) fn set_child(&self, index: usize, child: Child) {
+        debug_assert!(index < Self::CAPACITY, "child {index} lies in the node");
         self.words[Self::child_word(index)].store(child.encode(), Relaxed);
     }
 
@@ -131,6 +137,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
     }
 
     pub(super) fn set_sparse_place(&self, place: u64) {
+        debug_assert!(place.is_multiple_of(8), "an entry of the sparse index begins at a word: {place:#x}");
         self.words[SPARSE_PLACE].store(place, Relaxed);
     }
 
@@ -221,6 +228,12 @@ impl<'a, K: TreeKey> Inner<'a, K> {
 
     fn store_all(&self, children: &[(K::Stored, Child)]) {
         let () = Self::LAYOUT_FITS;
+        assert!(
+            (1..=Self::CAPACITY).contains(&children.len()),
+            "a node has 1 to {} children, not {}",
+            Self::CAPACITY,
+            children.len()
+        );
         for (index, (low, child)) in children.iter().enumerate() {
             self.set_key(index, *low);
             self.set_child(index, *child);
@@ -230,14 +243,17 @@ impl<'a, K: TreeKey> Inner<'a, K> {
 
     /// Fills a fresh node with these children and their low keys.
     pub(super) fn fill(&self, children: &[(K::Stored, Child)]) {
-        debug_assert!((1..=Self::CAPACITY).contains(&children.len()));
+        debug_assert!(self.latch().load(Relaxed) & 1 == 0, "no thread has latched a fresh node");
         self.store_all(children);
     }
 
     /// Adds a child behind the one at `index`. The node is latched and has room.
     pub(super) fn insert_after(&self, index: usize, low: K::Stored, child: Child) {
         let count = self.count();
-        debug_assert!(count < Self::CAPACITY && index < count);
+        assert!(
+            count < Self::CAPACITY && index < count,
+            "there is room for a child behind number {index} of {count}"
+        );
         for i in (index + 1..count).rev() {
             self.set_key(i + 1, self.key(i));
             self.set_child(i + 1, self.child(i));
@@ -257,8 +273,10 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         child: Child,
     ) -> K::Stored {
         let mut children = self.load_all();
+        assert!(index < children.len(), "child {index} of {} is split", children.len());
         children.insert(index + 1, (low, child));
         let (left, right) = children.split_at(children.len() / 2);
+        debug_assert!(!left.is_empty() && left.len() <= right.len(), "both halves have children");
         fresh.store_all(right);
         self.store_all(left);
         right[0].0
@@ -268,6 +286,11 @@ impl<'a, K: TreeKey> Inner<'a, K> {
     /// and has at least two children.
     pub(super) fn remove(&self, index: usize) -> Option<K::Stored> {
         let mut children = self.load_all();
+        assert!(
+            index < children.len() && children.len() > 1,
+            "a node keeps a child: number {index} of {} is removed",
+            children.len()
+        );
         children.remove(index);
         self.store_all(&children);
         (index == 0).then(|| children[0].0)
@@ -342,12 +365,14 @@ impl<K: TreeKey> Arena<K> {
             (0..FIRST_CHUNK << chunk).map(|_| fresh()).collect()
         });
         let node = self.node(id);
+        debug_assert!(node.latch().load(Relaxed) & 1 == 0, "a node without references is not latched");
         node.set_sparse_place(0);
         (id, node)
     }
 
     /// Frees a node without references to it.
     pub(super) fn free(&self, id: u32) {
+        debug_assert!(id < self.next.load(Relaxed), "node {id} was never allocated");
         self.free.lock().push(id);
     }
 

@@ -102,7 +102,13 @@ impl<K: TreeKey> FpTree<K> {
                 break;
             }
             let stored = K::place(&self.pool, key, &mut with)?;
+            let before = with.len();
             let value = carried(place + added, &mut with);
+            assert!(
+                with.len() <= before + CARRIED_UPDATES_MAX,
+                "a key carries at most {CARRIED_UPDATES_MAX} updates, not {}",
+                with.len() - before
+            );
             filling.add(&latched.leaf, (stored, K::fingerprint(key)), value, &mut with);
             added += 1;
         }
@@ -111,6 +117,7 @@ impl<K: TreeKey> FpTree<K> {
             leaves.iter().for_each(|filled| filled.filling.finish(&filled.latched.leaf, &mut with));
             with.publish()?;
         }
+        debug_assert!(added <= keys.len(), "no more keys are added than there are");
         Ok(added)
     }
 }

@@ -53,6 +53,10 @@ impl<K: TreeKey> FpTree<K> {
         words[2].store(0, Ordering::Relaxed);
         words[3].store(NOTE_MARK, Ordering::Relaxed);
         pool.flush_at(header.offset(), 32, TREE_HEADER);
+        debug_assert!(
+            header.offset() != first.offset() && header.offset().is_multiple_of(64),
+            "header and first leaf are two objects"
+        );
         publication.allocate(first);
         Ok(publication.allocate(header))
     }
@@ -124,6 +128,7 @@ impl<K: TreeKey> FpTree<K> {
     /// Stores a number, saturated to the maximum. The tree must not be in destruction.
     pub fn set_note(&self, number: u64) {
         let number = number.min((1 << NOTE_BITS) - 1);
+        debug_assert!(number & NOTE_MARK == 0, "a note does not reach into its mark: {number:#x}");
         self.pool.word(self.header + NOTE).store(NOTE_MARK | number, Ordering::Release);
         self.pool.flush(self.header + NOTE, 8);
         self.pool.fence();
@@ -205,6 +210,10 @@ impl<K: TreeKey> FpTree<K> {
                 }
                 left &= !(1 << slot);
             }
+            debug_assert!(
+                publication.len() < PUBLICATION_WORDS_MAX,
+                "records, values and the bitmap are one publication"
+            );
             publication.set(leaf.word_offset(BITMAP_WORD), left);
             publication.publish()?;
         }

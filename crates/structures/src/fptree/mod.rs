@@ -327,7 +327,9 @@ impl<K: TreeKey> FpTree<K> {
         let leaf = &latched.leaf;
         let Some(slot) = leaf.find(&self.pool, key) else { return Ok(None) };
         let value = leaf.value(slot);
-        let bitmap = leaf.bitmap() & !(1 << slot);
+        let before = leaf.bitmap();
+        assert!(before & (1 << slot) != 0, "slot {slot} of {:#x}, which was found, is valid", latched.offset);
+        let bitmap = before & !(1 << slot);
         K::release(leaf.key(slot), &mut with);
         with.set(leaf.word_offset(BITMAP_WORD), bitmap);
         with.publish()?;

@@ -95,13 +95,21 @@ impl<K: TreeKey> FpTree<K> {
             Side::Right => (Leaf::<K>::CAPACITY - count, &neighbour, index + 1),
         };
         let parted = leaf.parted_slots(&self.pool, lower);
+        assert_eq!(parted.len(), Leaf::<K>::CAPACITY, "entries of a full leaf move");
         let (lower, upper) = parted.split_at(lower);
         let (moving, staying) = if side == Side::Left { (lower, upper) } else { (upper, lower) };
+        assert_eq!(moving.len(), count, "as many entries move as there is room for");
+        debug_assert!(separator > 0 && separator < node.count(), "both leaves are children of one node");
         let mut publication = self.pool.publication();
         let low = K::duplicate(&self.pool, upper[0].0, &mut publication)?;
         let low_before = low_leaf.low();
         let keep = staying.iter().fold(0, |bitmap, (_, slot)| bitmap | 1u64 << slot);
         let arrived = neighbour.take_over(leaf, moving.iter().map(|(_, slot)| *slot), &mut publication);
+        debug_assert_eq!(
+            keep.count_ones() as usize + moving.len(),
+            Leaf::<K>::CAPACITY,
+            "every entry stays or moves"
+        );
         publication.set(neighbour.word_offset(BITMAP_WORD), arrived);
         publication.barrier(MOVE_IN_ONE);
         publication.set(leaf.word_offset(BITMAP_WORD), keep);

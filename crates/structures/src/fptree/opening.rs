@@ -325,6 +325,12 @@ impl<K: TreeKey> FpTree<K> {
         bounds: &SegmentBounds<K>,
         leaves: Leaves<K>,
     ) -> Vec<(K::Stored, u32)> {
+        assert!(!leaves.is_empty(), "a segment has a leaf");
+        assert!(
+            !structure.segments[bounds.number as usize].is_opened,
+            "segment {} is opened once",
+            bounds.number
+        );
         let is_alone = path.is_empty() && leaves.len() == 1;
         let lowest = if is_alone { Vec::new() } else { self.fill_nodes(&leaves) };
         if let (Some((_, Child::Inner(id))), Some(entry)) = (lowest.first(), bounds.segment.entry) {
@@ -345,7 +351,9 @@ impl<K: TreeKey> FpTree<K> {
             }
         }
         structure.is_opened(bounds.number);
-        let left = self.unopened.load(Memory::Relaxed) - 1;
+        let unopened = self.unopened.load(Memory::Relaxed);
+        assert!(unopened > 0, "a segment that is opened is counted");
+        let left = unopened - 1;
         self.unopened.store(left, Memory::Release);
         if left == 0 {
             structure.segments = Vec::new();
@@ -370,6 +378,7 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     fn build_levels(&self, mut children: Leaves<K>) -> Child {
+        assert!(!children.is_empty(), "a tree has a leaf or a segment");
         while children.len() > 1 {
             children = self.fill_nodes(&children);
         }
@@ -381,6 +390,7 @@ impl<K: TreeKey> FpTree<K> {
         let fan_out = self.limits.children_max;
         // A range that was one node becomes one again, however full.
         let step = if children.len() <= fan_out { fan_out } else { (fan_out * FILL_PERCENT / 100).max(2) };
+        debug_assert!(step >= 2, "a level has fewer nodes than the one below");
         let fill = |group: &[(K::Stored, Child)]| {
             let (id, node) = self.inner.allocate();
             node.fill(group);
@@ -406,6 +416,7 @@ impl<K: TreeKey> Structure<K> {
     }
 
     fn is_opened(&mut self, number: u32) {
+        debug_assert!((number as usize) < self.segments.len(), "there is no segment {number}");
         self.segments[number as usize].is_opened = true;
     }
 }

@@ -111,10 +111,12 @@ impl<K: TreeKey> SparseIndex<K> {
     /// Adds an entry for a leaf that is in the chain; returns its place. Cost: one publication, and every 170
     /// or 255 entries one more.
     pub(super) fn add(&mut self, pool: &Pool, header: u64, low: K::Stored, leaf: u64) -> Result<u64> {
+        assert!(leaf != 0 && leaf.is_multiple_of(64), "an entry names a leaf, not {leaf:#x}");
         if self.free.is_empty() {
             self.add_page(pool, header)?;
         }
         let place = *self.free.last().expect("a new page has free entries");
+        debug_assert_eq!(pool.word(place).load(Ordering::Acquire), 0, "the entry at {place:#x} is free");
         let mut publication = pool.publication();
         for word in 0..K::WORDS {
             publication.write(place + 8 + word as u64 * 8, K::word(low, word));
@@ -134,6 +136,7 @@ impl<K: TreeKey> SparseIndex<K> {
         pool.flush_at(page.offset(), PAGE_BYTES, SPARSE_PAGE);
         let mut publication = pool.publication();
         let page = publication.allocate(page);
+        assert!(page != 0 && page.is_multiple_of(64), "a page begins at a line, not at {page:#x}");
         publication.set(header + FIRST_PAGE, page);
         publication.publish()?;
         let place = |index: usize| page + 8 + (index * Self::ENTRY_WORDS) as u64 * 8;
@@ -143,6 +146,7 @@ impl<K: TreeKey> SparseIndex<K> {
 
     /// Removes a leaf's entry, or makes it an entry of `next`, in the publication that frees the leaf.
     pub(super) fn release(place: u64, next: Option<(K::Stored, u64)>, with: &mut Publication<'_>) {
+        assert!(place != 0 && place.is_multiple_of(8), "there is no entry at {place:#x}");
         let Some((low, leaf)) = next else { return with.set(place, 0) };
         with.set(place, leaf);
         for word in 0..K::WORDS {
@@ -152,6 +156,7 @@ impl<K: TreeKey> SparseIndex<K> {
 
     /// Records a removed entry as free.
     pub(super) fn add_free(&mut self, place: u64) {
+        assert!(place != 0 && place.is_multiple_of(8), "there is no entry at {place:#x}");
         self.free.push(place);
     }
 

@@ -49,6 +49,11 @@ impl<K: TreeKey> FpTree<K> {
         let parted = leaf.parted_slots(pool, staying);
         let (lower, upper) = parted.split_at(staying);
         let keep = lower.iter().fold(0, |bitmap, (_, slot)| bitmap | 1u64 << slot);
+        assert!(
+            parted.len() == Leaf::<K>::CAPACITY && keep.count_ones() as usize == staying,
+            "a full leaf is split: {} entries, of which {staying} stay",
+            parted.len()
+        );
         let mut publication = pool.publication();
         let low = K::duplicate(pool, upper[0].0, &mut publication)?;
         let reservation = pool.reserve(LEAF_BYTES)?;
@@ -58,6 +63,7 @@ impl<K: TreeKey> FpTree<K> {
         pool.flush_at(reservation.offset(), LEAF_BYTES, NEW_LEAF);
         // One publication: a crash leaves all entries in the old leaf, or each in its new place.
         let right = publication.allocate(reservation);
+        assert_ne!(right, latched.offset, "the new leaf is another one");
         publication.barrier(NEW_LEAF_WITH_ITS_LINK);
         publication.set(leaf.word_offset(NEXT_WORD), right);
         publication.barrier(SPLIT_IN_ONE);
@@ -77,6 +83,7 @@ impl<K: TreeKey> FpTree<K> {
         let mut structure = self.structure.lock();
         let path = self.path_to(latched.leaf.low());
         let Some(before) = self.leaf_before(&mut structure, &path)? else { return Ok(()) };
+        assert_ne!(before, latched.offset, "a leaf is not before itself");
         let before_latch = self.stripes.of(before);
         let shared_stripe = std::ptr::eq(before_latch, latched.latch);
         if !shared_stripe && !latch::try_lock(before_latch) {
@@ -116,6 +123,7 @@ impl<K: TreeKey> FpTree<K> {
         let freed_place = self.release_sparse(path, &mut publication);
         if entries > 0 {
             let arrived = previous.take_over(leaf, bits(leaf.bitmap()), &mut publication);
+            debug_assert!(arrived.count_ones() as usize >= entries, "all entries move to the leaf before");
             publication.barrier(MERGED_WITH_ITS_FREEING);
             publication.set(previous.word_offset(BITMAP_WORD), arrived);
         }
@@ -138,6 +146,10 @@ impl<K: TreeKey> FpTree<K> {
             Some(Child::Leaf(leaf)) => Some((node.key(1), leaf)),
             _ => None,
         };
+        debug_assert!(
+            next.is_none_or(|(_, leaf)| leaf != 0 && leaf.is_multiple_of(64)),
+            "an entry of the sparse index names a leaf: {next:?}"
+        );
         step(SPARSE_ENTRY_GOES, || SparseIndex::<K>::release(place, next, with));
         if next.is_some() {
             return None;
@@ -179,10 +191,12 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Makes a new leaf reachable: adds its low key and its offset beside the leaf that was split.
     fn add_separator(&self, low: K::Stored, leaf: u64) {
+        debug_assert!(leaf != 0 && leaf.is_multiple_of(64), "{leaf:#x} is no leaf");
         let mut structure = self.structure.lock();
         let path = self.path_to(low);
         let full = path.iter().rev().take_while(|(id, _)| self.is_full(*id)).count();
         let root_grows = full == path.len();
+        debug_assert!(full <= path.len(), "no more nodes are full than there are");
         let touched = path.len() - full - usize::from(!root_grows);
         let latches = self.latch_path(&path[touched..], root_grows);
         let (mut key, mut right) = (low, Child::Leaf(leaf));
@@ -202,6 +216,7 @@ impl<K: TreeKey> FpTree<K> {
             right = Child::Inner(fresh_id);
         }
         if !placed {
+            assert!(root_grows, "only a tree whose nodes on the path are all full gets another level");
             let left = Child::decode(self.root.load(Ordering::Relaxed));
             let (id, node) = self.inner.allocate();
             // The first low key is ignored; any will do.
@@ -221,6 +236,7 @@ impl<K: TreeKey> FpTree<K> {
     /// Removes the leaf at the end of the path from the inner nodes. It is not the first leaf, so some node
     /// on the path has a child to the left of the path.
     fn remove_child(&self, path: &ChildPath) {
+        assert!(!path.is_empty(), "a leaf that is removed has an inner node");
         // Nodes that only lead to the leaf are freed as well: the lowest with another child loses one child.
         let lowest = path.iter().rposition(|(id, _)| self.inner.node(*id).count() > 1);
         let lowest = lowest.expect("the tree has another leaf");
@@ -232,6 +248,7 @@ impl<K: TreeKey> FpTree<K> {
             turn.expect("only the first leaf has nothing to its left")
         });
         let root_shrinks = self.inner.node(path[0].0).count() == 2 && lowest == 0;
+        debug_assert!(index < self.inner.node(id).count(), "the path leads to a child of its last node");
         let mut latches = self.latch_path(&path[above.unwrap_or(lowest)..], root_shrinks);
         let new_low = self.inner.node(id).remove(index);
         if let (Some(above), Some(new_low)) = (above, new_low) {

@@ -163,6 +163,7 @@ impl Directory {
             depth += 1;
             self.depth.store(depth, Ordering::Release);
         }
+        debug_assert!(local_depth <= depth, "the directory is as deep as its deepest segment");
         for entry in &self.level(depth)[Self::range(prefix, local_depth, depth)] {
             entry.store(number(segment), Ordering::Release);
         }

@@ -108,6 +108,11 @@ impl<'p, K: HashKey> Segment<'p, K> {
     }
 
     pub(super) fn set_state(&self, state: SegmentState, with: &mut Publication<'_>) {
+        assert!(
+            state.depth <= super::directory::DEPTH_MAX,
+            "a segment of depth {} could not be read",
+            state.depth
+        );
         with.set(self.offset + STATE * 8, state.encode());
     }
 
@@ -117,6 +122,8 @@ impl<'p, K: HashKey> Segment<'p, K> {
 
     /// Initialises a fresh, unreachable segment as empty. Words of free slots are undefined.
     pub(super) fn clear(&self, depth: u32, prefix: u64, next: u64) {
+        assert!(depth <= super::directory::DEPTH_MAX, "a segment of depth {depth} could not be read");
+        debug_assert_ne!(next, self.offset, "a segment does not lead to itself");
         for bucket in self.buckets() {
             bucket.words[META].store(0, Relaxed);
             bucket.words[DISPLACED].store(0, Relaxed);
@@ -205,6 +212,7 @@ impl Meta {
 
     #[inline]
     pub(super) fn with(self, slot: usize, fingerprint: u8) -> Meta {
+        debug_assert!(slot < 7, "a bucket has no slot {slot}");
         let cleared = self.without(slot).0;
         Meta(cleared | 1 << slot | u64::from(fingerprint) << (8 * (slot + 1)))
     }
@@ -304,6 +312,7 @@ impl<'p, K: HashKey> Bucket<'p, K> {
             with.write(entry + index as u64 * 8, K::word(key, index));
         }
         with.write(entry + K::WORDS as u64 * 8, value);
+        debug_assert!(slot < Self::CAPACITY, "a bucket has no slot {slot}");
         with.after(SLOT_AFTER_ITS_ENTRY);
         self.set_meta(self.meta().with(slot, fingerprint), with);
     }

@@ -77,6 +77,7 @@ impl<K: HashKey> HashTable<K> {
         let reservation = self.pool.reserve(SEGMENT_BYTES)?;
         let upper = Segment::<K>::at(&self.pool, reservation.offset());
         let prefix = segment.prefix() | 1 << (64 - depth);
+        assert_ne!(upper.offset(), at, "the upper half is another segment");
         upper.clear(depth, prefix, segment.next());
         let partition = SegmentPartition::of(&segment, depth, self.seed);
         fill_upper(&segment, &upper, &partition)?;

@@ -41,11 +41,13 @@ pub(super) fn decode(word: u64) -> WordState {
 }
 
 pub(super) fn in_flight(descriptor: u64) -> u64 {
+    debug_assert!(descriptor < TRIAL, "descriptor {descriptor} leaves the marks of a word alone");
     IN_FLIGHT | descriptor
 }
 
 /// Returns a trial's word. Its number repeats after 2^48 trials: no thread is delayed that long.
 pub(super) fn trial(number: u64, descriptor: u64, entry: usize) -> u64 {
+    debug_assert!(descriptor <= 0x3FF && entry < 8, "a trial names entry {entry} of descriptor {descriptor}");
     TRIAL | (number & ((1 << 48) - 1)) << 13 | descriptor << 3 | entry as u64
 }
 
@@ -79,6 +81,15 @@ impl Descriptor<'_> {
 
     /// Writes the complete descriptor; returns its bytes. No other thread reads it yet.
     pub(super) fn write(&self, swaps: &[Swap]) -> usize {
+        assert!(
+            (1..=WORDS_MAX).contains(&swaps.len()),
+            "a descriptor holds 1 to {WORDS_MAX} words, not {}",
+            swaps.len()
+        );
+        debug_assert!(
+            swaps.iter().all(|swap| (swap.old | swap.new) & (DIRTY | IN_FLIGHT | TRIAL) == 0),
+            "values leave the marks of a word alone: {swaps:x?}"
+        );
         self.words[1].store(swaps.len() as u64, Relaxed);
         for (words, swap) in self.words[ENTRIES..].chunks(ENTRY_WORDS).zip(swaps) {
             words[0].store(swap.at, Relaxed);

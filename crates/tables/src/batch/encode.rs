@@ -303,9 +303,14 @@ impl Values {
 
     /// Writes the strings of a column behind those that are there, and their ends.
     fn put_texts(&mut self, text: &Text<'_>, end_offset: usize, texts_offset: usize, ends: &mut [u32]) {
+        debug_assert_eq!(ends.len(), self.rows().len(), "every row has the end of its strings");
         for (row, end) in ends.iter_mut().enumerate() {
             let (start, text) = (self.rows()[row], text.get(row));
             let at = start + texts_offset + *end as usize;
+            debug_assert!(
+                at + text.len() <= self.starts[row + 1],
+                "the strings of row {row} end before the next row"
+            );
             self.bytes[at..at + text.len()].copy_from_slice(text.as_bytes());
             // A row has at most 24 KiB.
             *end += text.len() as u32;

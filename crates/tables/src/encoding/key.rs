@@ -60,6 +60,15 @@ pub(crate) fn encode_prefix<'v>(
 
 /// Pads a fixed-width key (or bound) with zeros to the width of the index.
 pub(crate) fn pad(key: &mut KeyBytes, width: KeyWidth) {
+    assert!(
+        match width {
+            KeyWidth::Eight => key.len() <= 8,
+            KeyWidth::Sixteen => key.len() <= 16,
+            KeyWidth::Variable => true,
+        },
+        "a key of {} bytes is padded, not cut",
+        key.len()
+    );
     match width {
         KeyWidth::Eight => key.resize(8, 0),
         KeyWidth::Sixteen => key.resize(16, 0),
@@ -179,6 +188,7 @@ pub(crate) fn append_f64(value: f64, key: &mut KeyBytes) {
 #[inline]
 pub(crate) fn append_decimal(data_type: DataType, value: i128, key: &mut KeyBytes) {
     if fixed_bytes(data_type) == Some(8) {
+        debug_assert!(i64::try_from(value).is_ok(), "a short decimal fits 8 bytes: {value}");
         append_i64(value as i64, key);
     } else {
         key.extend_from_slice(&(value as u128 ^ SIGN_128).to_be_bytes());
@@ -285,6 +295,7 @@ pub(crate) fn decode_fixed(data_type: DataType, bytes: &[u8]) -> Value {
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    debug_assert!(bytes.len() >= N, "{N} bytes are read of {}", bytes.len());
     let mut array = [0; N];
     array.copy_from_slice(&bytes[..N]);
     array

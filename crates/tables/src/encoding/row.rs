@@ -22,6 +22,10 @@ pub(crate) struct EncodedValues {
 impl EncodedValues {
     /// Values of rows whose offsets, with the end of the last, are `starts`.
     pub(crate) fn of_rows(bytes: Vec<u8>, mut starts: Vec<usize>) -> EncodedValues {
+        assert!(
+            starts.is_sorted() && starts.last() == Some(&bytes.len()),
+            "the rows of a batch fill its bytes, one behind the other"
+        );
         starts.remove(0);
         EncodedValues { bytes, ends: starts }
     }
@@ -70,6 +74,11 @@ pub(crate) fn encode_row(
 
 /// Encodes the value of a validated row.
 fn encode_value(schema: &Schema, row: &[Value], bytes: &mut Vec<u8>) {
+    assert_eq!(row.len(), schema.columns().len(), "every column has a value");
+    assert!(
+        schema.schema_versions().current() <= usize::from(u8::MAX - VERSION_BYTE_BASE),
+        "a row's first byte has room for its schema version"
+    );
     let layout = schema.layout();
     bytes.clear();
     bytes.resize(layout.value_bytes_min(), 0);
@@ -116,6 +125,7 @@ fn append_text(layout: &Layout, variable: usize, texts: &mut usize, text: &str, 
 }
 
 fn put_fixed(value: &Value, out: &mut [u8]) {
+    debug_assert!(!out.is_empty(), "a fixed-width value has bytes");
     match value {
         Value::Boolean(value) => out[0] = u8::from(*value),
         Value::Int(value) | Value::Date(value) => out.copy_from_slice(&value.to_le_bytes()),

@@ -97,6 +97,11 @@ impl Block {
     #[inline]
     pub(crate) fn push<K: FixedKey>(&mut self, entry: &LsmEntry<K>) -> bool {
         let slot = self.len();
+        assert!(slot < capacity::<K>(), "a block has {} entries at most", capacity::<K>());
+        debug_assert!(
+            slot == 0 || self.key::<K>(slot - 1) < entry.key,
+            "the keys of a block ascend: entry {slot}"
+        );
         for word in 0..K::WORDS {
             self.words[1 + slot * K::WORDS + word] = entry.key.word(word);
         }
@@ -108,6 +113,7 @@ impl Block {
 
     /// Computes the check word: the block has index `place` in the run with this number.
     pub(crate) fn seal(&mut self, run: u64, place: usize) {
+        assert!(self.len() > 0, "block {place} of run {run} is sealed with entries");
         self.words[CHECK] = self.checksum(run, place);
     }
 

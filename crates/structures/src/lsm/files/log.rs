@@ -45,6 +45,7 @@ pub(crate) fn log_bytes(capacity: u32) -> u64 {
 impl Log {
     /// Initialises an empty log in unreachable memory.
     pub(crate) fn lay_out(&self, pool: &Pool, generation: u64) {
+        assert!(generation <= GENERATION_MAX, "a log has at most {GENERATION_MAX} generations");
         let bytes = log_bytes(self.capacity) as usize;
         pool.words(self.offset, bytes / 8).iter().for_each(|word| word.store(0, Relaxed));
         pool.word(self.offset).store(generation_word(generation), Relaxed);
@@ -68,6 +69,7 @@ impl Log {
     }
 
     fn record(&self, place: u32) -> u64 {
+        debug_assert!(place < self.capacity, "record {place} lies in the log");
         self.offset + HEAD_BYTES + u64::from(place) * RECORD_WORDS * 8
     }
 
@@ -81,6 +83,7 @@ impl Log {
         with: &mut Publication<'_>,
     ) {
         let record = self.record(place);
+        debug_assert!(generation <= GENERATION_MAX, "a stamp has room for generation {generation}");
         for word in 0..K::WORDS {
             with.write(record + 8 * word as u64, entry.key.word(word));
         }

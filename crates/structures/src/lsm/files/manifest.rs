@@ -72,6 +72,7 @@ pub(crate) fn header_check(pool: &Pool, header: u64) -> u64 {
 
 /// Returns the offset in the header of a slot for a run that is being built.
 pub(crate) fn building(header: u64, slot: usize) -> u64 {
+    debug_assert!(slot < SLOTS, "there is no slot {slot} for a run in the making");
     header + BUILDING + slot as u64 * 8
 }
 
@@ -85,6 +86,11 @@ pub(crate) fn lay_out<'p, K: FixedKey>(
     records: &[RunRecord<K>],
     next_number: u64,
 ) -> Result<Reservation<'p>> {
+    assert!(records.len() as u64 <= RUNS_MAX, "a manifest of {} runs could not be read", records.len());
+    debug_assert!(
+        records.iter().all(|record| record.entries > 0 && record.blocks > 0 && record.min <= record.max),
+        "runs of a manifest have entries, in order"
+    );
     let mut words = vec![MANIFEST_MAGIC, records.len() as u64, next_number, 0];
     for record in records {
         let key = |key: K, word: usize| if word < K::WORDS { key.word(word) } else { 0 };
@@ -146,6 +152,7 @@ pub(crate) fn write_obsolete<'p, K: FixedKey>(
     pool: &'p Pool,
     records: &[RunRecord<K>],
 ) -> Result<Reservation<'p>> {
+    assert!(records.len() as u64 <= RUNS_MAX, "a list of {} runs could not be read", records.len());
     let mut words = vec![LIST_MAGIC, records.len() as u64];
     for record in records {
         words.extend([record.last_segment, if record.last_segment == 0 { record.number } else { 0 }]);

@@ -36,6 +36,7 @@ fn check_word(previous: u64, blocks: u64) -> u64 {
 /// Returns the offset of a block of a segment.
 #[inline]
 pub(crate) fn block_offset(segment: u64, place: usize) -> u64 {
+    debug_assert!(place < SEGMENT_BLOCKS, "block {place} lies in its segment");
     segment + ((1 + place) * BLOCK_BYTES) as u64
 }
 
@@ -164,6 +165,10 @@ impl<'p> SegmentWriter<'p> {
         let written = self.segments.len() * SEGMENT_BLOCKS;
         let room = self.blocks_max.saturating_sub(written).clamp(1, SEGMENT_BLOCKS);
         let previous = self.segments.last().copied().unwrap_or(0);
+        assert!(
+            (1..=SEGMENT_BLOCKS).contains(&room),
+            "a segment has 1 to {SEGMENT_BLOCKS} blocks, not {room}"
+        );
         let segment = self.pool.reserve((1 + room) * BLOCK_BYTES)?;
         let words = self.pool.words(segment.offset(), HEAD_WORDS);
         let values = [MAGIC, previous, room as u64, check_word(previous, room as u64)];
@@ -183,6 +188,11 @@ impl<'p> SegmentWriter<'p> {
         if let Some(last) = self.segments.last()
             && !self.collected.is_empty()
         {
+            assert_eq!(
+                self.collected.len(),
+                self.blocks * BLOCK_BYTES,
+                "all blocks of a segment are written together"
+            );
             self.pool.store_flushed(block_offset(*last, 0), &self.collected);
             self.collected.clear();
         }

@@ -82,6 +82,12 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
     /// Adds the next entry; keys ascend.
     #[inline]
     pub(crate) fn push(&mut self, entry: &LsmEntry<K>) -> Result<()> {
+        assert!(
+            self.ends.is_none_or(|(_, last)| last < entry.key),
+            "the keys of run {} ascend, each once: entry {}",
+            self.number,
+            self.entries
+        );
         let min = self.ends.map_or(entry.key, |(min, _)| min);
         self.ends = Some((min, entry.key));
         self.entries += 1;
@@ -124,6 +130,13 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
         if let Some(filter) = &mut self.filter {
             filter.shrink(self.entries);
         }
+        assert!(
+            self.entries > 0 && self.blocks as u64 == self.entries.div_ceil(capacity::<K>() as u64),
+            "all blocks of a run but the last are full: {} entries in {}",
+            self.entries,
+            self.blocks
+        );
+        debug_assert!(min <= max, "a run ends at or behind its begin");
         let mut record = RunRecord {
             level: self.level,
             number: self.number,
