@@ -11,11 +11,11 @@
 //! | 4 | length of the old value; 0 if there is none |
 //! | rest | key, new value, old value |
 
-use super::{ChangeLog, KEY_BYTES, LoggedChange, PART_BYTES, PART_MAX, key_of};
+use super::{ChangeLog, KEY_BYTES, LoggedChange, PART_BYTES, PART_BYTES_MAX, PART_MAX, key_of};
 use crate::context::state::State;
 use crate::history::Superseded;
 use crate::mvcc::chain::{self, Version};
-use crate::mvcc::object::{ObjectLayout, VersionedObject};
+use crate::mvcc::object::{ObjectLayout, VALUE_BYTES_MAX, VersionedObject};
 use crate::mvcc::value_buffer::ValueBuffer;
 use crate::points::CHANGES_OF_THEIR_COMMIT;
 use crate::{Error, Result, Timestamp};
@@ -70,7 +70,15 @@ impl<'p> ChangeCollector<'p> {
             old.copy_value(&mut before);
         }
         let kind = if new.is_some() { HAS_NEW } else { 0 } | if old.is_some() { HAS_OLD } else { 0 };
+        assert!(kind != 0, "a change has a value before or after");
         let after = new.unwrap_or_default();
+        assert!(
+            key.len() <= usize::from(u16::MAX) && after.len().max(before.len()) <= VALUE_BYTES_MAX,
+            "lengths fit their fields: a key of {} bytes, values of {} and {}",
+            key.len(),
+            after.len(),
+            before.len()
+        );
         self.changes.push(kind);
         self.changes.extend_from_slice(&(key.len() as u16).to_le_bytes());
         self.changes.extend_from_slice(&(after.len() as u32).to_le_bytes());
@@ -86,6 +94,11 @@ impl<'p> ChangeCollector<'p> {
             return Ok(());
         }
         let changes = std::mem::take(&mut self.changes);
+        assert!(
+            changes.len() <= PART_BYTES_MAX,
+            "a part of {} bytes is more than one change behind",
+            changes.len()
+        );
         // The log lies in the pool of its state.
         let (layout, reservation) = if state.is_chained() {
             (None, state.pool().reserve(chain::version_bytes(Some(&changes)))?)
@@ -118,6 +131,7 @@ impl<'p> Append<'p> {
         let pool = self.log.state.pool();
         let cts = order::value(cts, 1, CHANGES_OF_THEIR_COMMIT);
         let offset = self.reservation.as_ref().expect("it is written before it is published").offset();
+        debug_assert!(!self.changes.is_empty(), "a part has changes");
         match self.layout {
             Some(layout) => {
                 VersionedObject::initialise(pool, offset, layout).build(None, Some((cts, &self.changes)));
@@ -138,6 +152,10 @@ impl<'p> Append<'p> {
         let Some(log) = appends.first().map(|append| Arc::clone(&append.log)) else { return Ok(()) };
         let keys: SmallVec<[_; 4]> = appends.iter().map(|append| key_of(cts, append.part)).collect();
         let keys: SmallVec<[&[u8]; 4]> = keys.iter().map(|key| &key[..]).collect();
+        assert!(
+            keys.windows(2).all(|pair| pair[0] < pair[1]),
+            "parts of a commit in a log ascend: commit {cts}"
+        );
         let mut existing = None;
         log.state.index.insert_many(
             &keys,

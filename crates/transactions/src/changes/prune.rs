@@ -71,6 +71,7 @@ impl StateContext {
             keys.retain(|key| Some(cts_of(key)) != last);
         }
         let Some(last) = keys.last() else { return Ok(0) };
+        debug_assert!(cts_of(last) <= horizon, "nothing behind the horizon {horizon} is deleted");
         let horizon = cts_of(last).to_le_bytes();
         for key in &keys {
             transaction.write(&log.state, key, None)?;

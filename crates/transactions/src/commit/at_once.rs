@@ -73,8 +73,13 @@ impl<'c> Execution<'c> {
             self.clear_dead(&steps.keys);
         }
         interleave::point();
+        assert!(
+            steps.keys.len() <= KEYS_MAX && words <= WORDS_MAX,
+            "a commit at once is small: {words} words"
+        );
         let mut publication = self.pool.publication();
         add_versions(stamp.cts(), &steps, &mut publication);
+        debug_assert!(publication.len() <= steps.keys.len(), "each key changes at most a bitmap");
         match entry.lock_if_oldest() {
             Some(queues) => entry.end_locked(queues, |last| {
                 self.context.directory.add_last_cts(&self.last_of_groups(last), &mut publication);

@@ -146,6 +146,7 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
     let request = &request.as_its_states_need();
     let Request { slot, snapshot, writes, reads, durability, .. } = *request;
     let groups = groups(writes);
+    assert!(!groups.is_empty(), "a write set that is committed names a group");
     let states = writes.states.values().filter(|writes| !writes.keys.is_empty()).count();
     let with_read = reads.map(|reads| with_read_groups(&groups, reads));
     let groups_touched = with_read.as_ref().unwrap_or(&groups);
@@ -172,6 +173,7 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
             context.validation_sets.validate(request.validated)?;
             return Ok(Commit { cts, states, keys: writes.keys() });
         }
+        assert!(steps.keys.len() <= writes.keys(), "a key has one step at most");
         let room = context.directory.list_room(context.pool(), groups.len())?;
         let is_durable = durability.is_some();
         let execution = Execution { context, pool: context.pool(), groups: &groups, is_durable, disk };
@@ -270,6 +272,10 @@ impl<'c> Execution<'c> {
         let queues = self.groups.iter().map(|group| &*group.in_flight);
         let (entry, stamp) = CommitsInFlight::enter(queues, || self.draw(slot, class));
         let cts = stamp.cts();
+        debug_assert!(
+            self.groups.iter().all(|group| self.context.directory.last_cts(group.id) < cts),
+            "LastCTS lies below every commit in flight: {cts}"
+        );
         if let Some(turn) = turn {
             turn.enter(cts, writes, || self.context.active.snapshots().oldest(Class::Slow));
         }
@@ -315,6 +321,7 @@ impl<'c> Execution<'c> {
 
     /// Sets `LastCTS` of those of its groups that have a new one, in all at once.
     fn set_last_cts(&self, last: &LastOfEach, room: ListRoom<'_>) -> Result<()> {
+        debug_assert_eq!(last.len(), self.groups.len(), "each group has its new LastCTS, or none");
         match &self.last_of_groups(last)[..] {
             [] => Ok(()),
             durable => self.context.directory.set_last_cts(durable, room),
@@ -403,11 +410,13 @@ impl<'c> Execution<'c> {
                 }
                 Step::Delete { object, current, .. } => object.end(*current, cts),
                 Step::Build { state, value, reservation, layout, replaced, .. } => {
+                    assert!(layout.bytes() <= reservation.bytes(), "an object fits its memory: {layout:?}");
                     let object = VersionedObject::initialise(state.pool(), reservation.offset(), *layout);
                     object.build(replaced.as_deref().map(|(old, census)| (old, census)), Some((cts, value)));
                 }
                 Step::Chain { state, value, reservation, before, .. } => {
                     let next = before.as_ref().map_or(0, |(head, _)| *head);
+                    assert_ne!(next, reservation.offset(), "a version does not lead to itself");
                     Version::write(state.pool(), reservation.offset(), next, cts, *value);
                 }
             }
@@ -448,6 +457,7 @@ impl<'c> Execution<'c> {
                     publication.barrier(OBJECT_WITH_ITS_KEY);
                     publication.free(old.offset());
                     publication.barrier(REPLACED_OBJECT_WITH_ITS_KEY);
+                    debug_assert_ne!(offset, old.offset(), "an object is replaced by another one");
                     let before = state.index.replace(key, offset, publication)?;
                     if before != Some(old.offset()) {
                         return Err(unexpected(state.id, old.offset(), before));
@@ -544,6 +554,11 @@ impl<'a> NewObjects<'a> {
 
     /// Puts the objects into the index, each with its key: several with one publication.
     fn publish(mut self) -> Result<()> {
+        assert_eq!(self.keys.len(), self.reservations.len(), "every new key has its object");
+        debug_assert!(
+            self.keys.windows(2).all(|pair| pair[0] < pair[1]),
+            "the new keys of a state ascend, each once"
+        );
         let state = self.state;
         if let ([key], [reservation]) = (&self.keys[..], &mut self.reservations[..]) {
             let mut publication = state.pool().publication();

@@ -250,6 +250,14 @@ impl Planner<'_> {
         };
         let snapshots = if state.protocol().reads_snapshots() { self.snapshots } else { &self.newest_only };
         let census = object.census(&state.group.invalid, snapshots);
+        debug_assert!(
+            census.needed & census.dead == 0 && census.old & !census.needed == 0,
+            "a used slot is needed or dead, and old ones are needed: {census:?}"
+        );
+        debug_assert!(
+            census.current.is_none_or(|current| census.needed & (1 << current) != 0),
+            "the current version is needed: {census:?}"
+        );
         self.first_committer_wins(state, key, census.newest)?;
         let Some(value) = value else {
             steps.extend(census.current.map(|current| Step::Delete { object, current, state, key }));
@@ -272,6 +280,10 @@ impl Planner<'_> {
         if let Some((slot, dead, superseded)) = order::value(free, current, VERSION_IN_A_FREE_SLOT)
             && object.holds(value.len())
         {
+            debug_assert!(
+                superseded != Some(slot) && slot < object.layout().slots(),
+                "a version goes beside the one that it ends: slot {slot}"
+            );
             steps.push(Step::Update { object, dead, slot, superseded, value });
             return Ok(PlanOutcome::Yes);
         }

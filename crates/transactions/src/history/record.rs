@@ -134,6 +134,7 @@ impl<'p> Ending<'p> {
     pub(crate) fn write(&self, dts: Timestamp) {
         let mut value = ValueBuffer::new();
         self.version.copy_value(&mut value);
+        debug_assert!(self.version.cts() < dts, "a version ends behind its begin: {}", self.version.cts());
         let dts = order::value(dts, Timestamp::MAX, RECORD_HAS_ITS_END);
         let reservation = self.reservation.as_ref().expect("it is written before it is published");
         Version::write(&self.history.pool, reservation.offset(), dts, self.version.cts(), Some(&value));
@@ -153,6 +154,7 @@ impl<'p> Ending<'p> {
             endings.iter_mut().map(|ending| ending.reservation.take()).collect();
         let Some((Ending { history, .. }, _)) = endings.split_first() else { return Ok(()) };
         let keys: SmallVec<[&[u8]; 16]> = endings.iter().map(|ending| &ending.key[..]).collect();
+        debug_assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "keys of a history's endings ascend");
         let mut earlier: SmallVec<[(usize, u64); 4]> = SmallVec::new();
         history.index.insert_many(
             &keys,

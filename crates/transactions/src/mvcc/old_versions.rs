@@ -82,6 +82,7 @@ impl OldVersions {
             self.prune_locked(&mut versions, snapshots);
         }
         for (cts, dts, value) in copies {
+            debug_assert!(cts < dts, "a version is valid from {cts} until {dts}");
             let kept = versions.entry(at.clone()).or_default();
             if kept.iter().any(|version| version.cts == cts) {
                 continue;
@@ -143,6 +144,7 @@ impl OldVersions {
             });
             !kept.is_empty()
         });
+        assert!(freed <= self.bytes(), "{freed} bytes are freed of {}", self.bytes());
         self.bytes.fetch_sub(freed, Ordering::AcqRel);
     }
 }

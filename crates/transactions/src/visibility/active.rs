@@ -337,6 +337,7 @@ impl ActiveTransactions {
             // Its number is not idle any more.
             self.advance(CLASSES);
         }
+        debug_assert!(self.visible(class) < cts, "a commit in flight is not visible: {cts}");
         CommitStamp { active: self, slot, cts, finished: false }
     }
 

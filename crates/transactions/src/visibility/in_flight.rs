@@ -90,9 +90,14 @@ impl CommitsInFlight {
         assign: impl FnOnce() -> (Timestamp, S),
     ) -> (QueuedCommit<'g>, S) {
         let queues: Queues<'g> = queues.collect();
+        assert!(!queues.is_empty(), "a commit is in the queue of a group");
         let mut locked = lock(&queues);
         let (cts, stamp) = assign();
         for (queue, commits) in locked.iter_mut().zip(&queues) {
+            debug_assert!(
+                commits.complete_up_to.load(Ordering::Acquire) < cts,
+                "LastCTS lies below every timestamp in the queue: {cts}"
+            );
             assert!(queue.back().is_none_or(|last| last.cts < cts), "timestamps of a group ascend");
             queue.push_back(CommitInFlight { cts, groups: queues.len(), ended: false });
             commits.note_oldest(queue);
@@ -103,6 +108,10 @@ impl CommitsInFlight {
 
     /// The caller holds the lock.
     fn note_oldest(&self, queue: &VecDeque<CommitInFlight>) {
+        debug_assert!(
+            queue.iter().zip(queue.iter().skip(1)).all(|(before, after)| before.cts < after.cts),
+            "the queue ascends"
+        );
         let oldest = queue.front().map_or(INFINITY, |entry| entry.cts);
         if self.oldest.load(Ordering::Relaxed) != oldest {
             self.oldest.store(oldest, Ordering::Release);
@@ -181,6 +190,10 @@ impl<'g> QueuedCommit<'g> {
         let mut is_oldest = true;
         for queue in &mut queues {
             let index = queue.partition_point(|entry| entry.cts < self.cts);
+            assert_eq!(
+                queue[index].cts, self.cts,
+                "a commit in flight is in the queue of each of its groups"
+            );
             queue[index].ended = true;
             is_oldest &= index == 0;
         }
@@ -251,6 +264,11 @@ impl<'g> QueuedCommit<'g> {
         }
         for ((commits, queue), last) in self.queues.iter().zip(queues.iter()).zip(last) {
             if let Some(last) = last {
+                assert!(last >= self.cts, "a commit that leaves takes along younger ones only: {last}");
+                debug_assert!(
+                    commits.complete_up_to.load(Ordering::Acquire) < last,
+                    "LastCTS only grows: {last}"
+                );
                 commits.complete_up_to.store(last, Ordering::Release);
             }
             commits.note_oldest(queue);

@@ -106,6 +106,11 @@ impl<'c> Execution<'c> {
             stamp.finish();
             return Err(error);
         }
+        debug_assert!(
+            declared.0.iter().all(|(other, _)| *other != stamp.cts()),
+            "a timestamp is declared once: {}",
+            stamp.cts()
+        );
         declared.0.push((stamp.cts(), self.group_ids()));
         Ok(Some((Declaration { groups, entries }, stamp)))
     }
@@ -114,6 +119,7 @@ impl<'c> Execution<'c> {
     /// of the list.
     fn revoke(&self, cts: Timestamp, declaration: &Declaration) -> Result<()> {
         let Declaration { groups, entries } = declaration;
+        assert_eq!(groups.len(), entries.len(), "each durable group has its entry of the list");
         if !groups.is_empty() {
             self.context.directory.revoke(cts, groups, entries)?;
         }

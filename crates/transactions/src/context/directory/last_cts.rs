@@ -53,6 +53,7 @@ impl Directory {
 
     /// Moves `LastCTS` of a group whose states are all volatile.
     pub(crate) fn set_volatile_last_cts(&self, group: GroupId, cts: Timestamp) {
+        debug_assert!(self.last_cts(group) <= cts, "LastCTS of {group} only grows: {cts}");
         self.word(self.group_offset(group) + WORD).store(cts, Ordering::Release);
     }
 
@@ -68,6 +69,7 @@ impl Directory {
     /// Completes commits: `LastCTS` of all these groups changes at once. The caller fenced all that belongs
     /// to them.
     pub(crate) fn set_last_cts(&self, last: &[(GroupId, Timestamp)], room: ListRoom<'_>) -> Result<()> {
+        assert!(!last.is_empty(), "a commit that becomes complete has a group");
         if let [(group, cts)] = *last {
             // One word is atomic by itself. Recovery rule: versions up to the stored value count.
             self.store_last_cts(group, cts);
@@ -90,6 +92,7 @@ impl Directory {
     /// Adds the words to a publication of all that they complete.
     pub(crate) fn add_last_cts(&self, last: &[(GroupId, Timestamp)], publication: &mut Publication<'_>) {
         for &(group, cts) in last {
+            debug_assert!(self.last_cts(group) <= cts, "LastCTS of {group} only grows: {cts}");
             publication.barrier(LAST_CTS_OF_ALL_GROUPS);
             publication.set(self.group_offset(group) + WORD, cts);
         }
@@ -97,12 +100,18 @@ impl Directory {
 
     /// Stores the word, flushed but not fenced.
     fn store_last_cts(&self, group: GroupId, cts: Timestamp) {
+        debug_assert!(self.last_cts(group) <= cts, "LastCTS of {group} only grows: {cts}");
         let offset = self.group_offset(group) + WORD;
         self.word(offset).store(cts, Ordering::Release);
         self.pool.flush_word_at(offset, LAST_CTS);
     }
 
     fn set_listed(&self, last: &[(GroupId, Timestamp)], room: Reservation<'_>) -> Result<()> {
+        assert!(
+            room.bytes() >= (1 + 2 * last.len()) * WORD as usize,
+            "the list of {} groups fits its memory",
+            last.len()
+        );
         // There is one place for a list.
         let _listing = self.listing.lock();
         let place = self.extension_offset() + LIST_WORD as u64 * WORD;
@@ -134,6 +143,11 @@ impl Directory {
 
     /// The words of the list are stored and flushed.
     fn free_list(&self, place: u64, list: u64) -> Result<()> {
+        debug_assert_eq!(
+            self.word(place).load(Ordering::Acquire),
+            list,
+            "the list that is freed is the one there"
+        );
         self.pool.fence_at(LIST_GOES_AFTER_LAST_CTS);
         let mut publication = self.pool.publication();
         publication.set(place, 0);

@@ -30,6 +30,7 @@ pub(crate) struct RangeEntry {
 
 impl Directory {
     fn range_offset(&self, entry: usize) -> u64 {
+        debug_assert!(entry < INVALID_RANGES_MAX, "the list has no entry {entry}");
         self.ranges + entry as u64 * ENTRY_BYTES
     }
 
@@ -90,6 +91,7 @@ impl Directory {
 
     /// Declares a timestamp invalid for some groups, in all at once.
     pub(crate) fn declare(&self, cts: Timestamp, groups: &[GroupId], entries: &DeclaredIn) -> Result<()> {
+        assert!(cts > 0 && groups.len() == entries.len(), "each group gets its entry of the list");
         let mut publication = self.pool.publication();
         for (group, entry) in groups.iter().zip(entries) {
             let offset = self.range_offset(*entry);
@@ -105,6 +107,7 @@ impl Directory {
     /// comes along, or what is in flight when a crash comes would take it along into its invalid range. The
     /// caller fenced all that belongs to it; in no group an older commit is in flight.
     pub(crate) fn revoke(&self, cts: Timestamp, groups: &[GroupId], entries: &DeclaredIn) -> Result<()> {
+        assert_eq!(groups.len(), entries.len(), "each group has its entry of the list");
         let mut publication = self.pool.publication();
         for (&group, entry) in groups.iter().zip(entries) {
             publication.set(self.range_offset(*entry), FREE);

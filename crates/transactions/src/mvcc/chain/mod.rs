@@ -79,6 +79,12 @@ impl Unlinked {
 
     /// Adds the changes to a publication.
     pub(crate) fn add_to(&self, publication: &mut Publication<'_>) {
+        assert!(
+            self.freed.len() <= FREED_MAX && self.relinked.len() <= FREED_MAX / 2,
+            "{} versions and {} pointers do not fit a publication",
+            self.freed.len(),
+            self.relinked.len()
+        );
         self.relinked.iter().for_each(|&(word, next)| publication.set(word, next));
         self.freed.iter().for_each(|&version| publication.free(version));
     }
@@ -112,6 +118,13 @@ impl<'p> Version<'p> {
 
     /// Fills reserved memory and flushes it.
     pub(crate) fn write(pool: &Pool, offset: u64, next: u64, cts: Timestamp, value: Option<&[u8]>) {
+        assert!(
+            value.is_none_or(|value| value.len() <= STORED_BYTES_MAX),
+            "a version that is written can be opened: {:?} bytes",
+            value.map(<[u8]>::len)
+        );
+        debug_assert!(offset != 0 && offset != next, "a version does not lead to itself: {offset:#x}");
+        debug_assert!(cts > 0 && cts < INFINITY, "{cts} is no timestamp of a commit");
         let words = pool.words(offset, version_bytes(value) / 8);
         words[NEXT].store(next, Ordering::Relaxed);
         words[CTS].store(cts, Ordering::Relaxed);
@@ -157,6 +170,7 @@ impl<'p> Version<'p> {
     }
 
     pub(crate) fn value_bytes(&self) -> usize {
+        debug_assert!(self.has_value(), "a deletion at {:#x} has no length", self.offset);
         self.length() as usize
     }
 
@@ -299,6 +313,11 @@ impl<'p> Chain<'p> {
                 unlinks = false;
                 stays = Some(version);
                 if census.pruned.relinked.len() >= FREED_MAX / 2 {
+                    debug_assert!(
+                        census.pruned.relinked.is_empty() == census.pruned.freed.is_empty(),
+                        "what is unlinked is behind a version that stays: {:?}",
+                        census.pruned
+                    );
                     return Ok(census);
                 }
             } else {
@@ -320,6 +339,7 @@ impl<'p> Chain<'p> {
         }
         // From the far end, so that what is left is still a chain.
         let stays = all.len().saturating_sub(FREED_MAX);
+        debug_assert!(!all.contains(&self.head), "the first version stays");
         let last = if stays == 0 { self.head } else { all[stays - 1] };
         step(CHAIN_CUT, || publication.set(last + 8 * NEXT as u64, 0));
         all[stays..].iter().for_each(|&version| publication.free(version));

@@ -68,6 +68,10 @@ impl ObjectLayout {
     /// With as many of the slots asked for as an object can have with such values; with one for values of
     /// [`LARGE_VALUE_BYTES`], which is moved when it is written again.
     pub(crate) fn for_new(value_bytes: usize, slots: usize) -> ObjectLayout {
+        debug_assert!(
+            (VERSION_SLOTS_MIN..=VERSION_SLOTS_MAX).contains(&slots),
+            "an object has {VERSION_SLOTS_MIN} to {VERSION_SLOTS_MAX} slots, not {slots}"
+        );
         if value_bytes >= LARGE_VALUE_BYTES {
             return ObjectLayout::of_one(value_bytes);
         }
@@ -85,6 +89,10 @@ impl ObjectLayout {
     /// A layout for `versions` versions and a value of this length, at least as roomy as now if possible;
     /// None if there are more than `slots_max` versions, or more than fit an object.
     pub(crate) fn grown(self, versions: usize, value_bytes: usize, slots_max: usize) -> Option<ObjectLayout> {
+        debug_assert!(
+            versions > 0 && self.capacity.is_multiple_of(8),
+            "{self:?} grows for {versions} versions"
+        );
         let doubled = if versions > self.slots { (2 * self.slots).max(versions) } else { self.slots };
         let needed = value_bytes.next_multiple_of(8).max(self.capacity);
         let slack =
@@ -107,6 +115,11 @@ impl ObjectLayout {
 
     /// Gives what an allocation of this size has left over to the values.
     pub(crate) fn filling(self, bytes: usize) -> ObjectLayout {
+        assert!(
+            bytes >= self.bytes(),
+            "an object of {} bytes does not fit an allocation of {bytes}",
+            self.bytes()
+        );
         let value_words = ((bytes / 8).saturating_sub(HEADERS) / self.slots).saturating_sub(3);
         ObjectLayout {
             capacity: (8 * value_words).clamp(self.capacity, VALUE_BYTES_MAX.max(self.capacity)),
@@ -133,6 +146,12 @@ impl ObjectLayout {
     }
 
     fn encode(self) -> u64 {
+        assert!(
+            (1..=VERSION_SLOTS_MAX).contains(&self.slots)
+                && self.capacity <= capacity_max(self.slots)
+                && self.capacity.is_multiple_of(8),
+            "an object that is written can be opened: {self:?}"
+        );
         self.slots as u64 | (self.capacity as u64) << 32
     }
 
@@ -218,6 +237,7 @@ impl<'p> VersionedObject<'p> {
 
     /// Prepares reserved memory: no slot is used.
     pub(crate) fn initialise(pool: &'p Pool, offset: u64, layout: ObjectLayout) -> Self {
+        debug_assert!(offset != 0 && offset.is_multiple_of(8), "no object begins at {offset:#x}");
         let words = pool.words(offset, layout.words());
         words[BITMAP].store(0, Ordering::Relaxed);
         words[LAYOUT].store(layout.encode(), Ordering::Relaxed);
@@ -255,6 +275,7 @@ impl<'p> VersionedObject<'p> {
 
     #[inline]
     fn value_at(&self, slot: usize) -> usize {
+        debug_assert!(slot < self.layout.slots, "slot {slot} of {:#x} does not exist", self.offset);
         HEADERS + 2 * self.layout.slots + slot * self.layout.value_words()
     }
 
@@ -380,6 +401,7 @@ impl<'p> VersionedObject<'p> {
     pub(crate) fn free_slot(&self, census: &Census) -> Option<usize> {
         let all = if self.layout.slots == 64 { u64::MAX } else { (1 << self.layout.slots) - 1 };
         let unused = all & !self.bitmap();
+        debug_assert!(census.needed & census.dead == 0, "no slot is needed and dead: {census:?}");
         slots(if unused != 0 { unused } else { census.dead }).next()
     }
 
@@ -393,6 +415,11 @@ impl<'p> VersionedObject<'p> {
 
     /// The same before a publication that stores the bitmap and cannot survive in part.
     pub(crate) fn clear_unflushed(&self, dead: u64) {
+        debug_assert!(
+            dead & !self.bitmap() == 0,
+            "slots that are taken out of use are in use: {dead:#x} of {:#x}",
+            self.offset
+        );
         if dead != 0 {
             self.words[BITMAP].store(self.bitmap() & !dead, Ordering::Release);
         }
@@ -421,6 +448,8 @@ impl<'p> VersionedObject<'p> {
     ) {
         assert!(self.bitmap() & (1 << slot) == 0, "slot {slot} of {} is in use", self.offset);
         assert!(self.holds(value.len()), "{} bytes do not fit the object", value.len());
+        assert!(superseded != Some(slot), "a version in slot {slot} does not end itself");
+        debug_assert!(cts > 0 && cts < INFINITY, "{cts} is no timestamp of a commit");
         let header = HEADERS + 2 * slot;
         // Words side by side are one record of the journal.
         let before = superseded.filter(|superseded| superseded + 1 == slot);
@@ -447,6 +476,8 @@ impl<'p> VersionedObject<'p> {
 
     /// The end of a version's validity in a publication.
     pub(crate) fn publish_end(&self, slot: usize, dts: Timestamp, publication: &mut Publication<'_>) {
+        debug_assert!(self.bitmap() & (1 << slot) != 0, "a version that ends is in use: slot {slot}");
+        debug_assert!(self.header(slot).0 < dts, "a version ends behind its begin: slot {slot} at {dts}");
         publication.write(self.word_offset(HEADERS + 2 * slot + 1), dts);
     }
 
@@ -459,6 +490,12 @@ impl<'p> VersionedObject<'p> {
     /// are flushed as one range: on `journal` a range costs more than a word.
     pub(crate) fn write(&self, slot: usize, cts: Timestamp, value: &[u8], superseded: Option<usize>) {
         assert!(self.bitmap() & (1 << slot) == 0, "slot {slot} of {} is in use", self.offset);
+        assert!(superseded != Some(slot), "a version in slot {slot} does not end itself");
+        debug_assert!(
+            superseded.is_none_or(|superseded| self.header(superseded).0 < cts),
+            "the version that ends at {cts} began before: {superseded:?} of {:#x}",
+            self.offset
+        );
         self.fill(slot, cts, INFINITY, value);
         let header = HEADERS + 2 * slot;
         let value = (self.word_offset(self.value_at(slot)), 8 * words_to_flush(value.len()));
@@ -485,6 +522,8 @@ impl<'p> VersionedObject<'p> {
     /// A large value is flushed here already, on its way past the caches; see [`words_to_flush`].
     fn fill(&self, slot: usize, cts: Timestamp, dts: Timestamp, value: &[u8]) {
         assert!(self.holds(value.len()), "{} bytes do not fit the object", value.len());
+        debug_assert!(0 < cts && cts < dts, "a version is valid from {cts} until {dts}");
+        debug_assert!(self.bitmap() & (1 << slot) == 0, "a slot's bit is set after its version: slot {slot}");
         // CTS before DTS: see the module's argument.
         self.words[HEADERS + 2 * slot].store(cts, Ordering::Release);
         interleave::point();
@@ -506,14 +545,25 @@ impl<'p> VersionedObject<'p> {
         }
     }
 
-    /// Phase 2: ends the validity of a version. A scrub's repair: INFINITY, it was never ended.
+    /// Phase 2: ends the validity of a version.
     pub(crate) fn end(&self, slot: usize, dts: Timestamp) {
+        debug_assert!(self.bitmap() & (1 << slot) != 0, "a version that ends is in use: slot {slot}");
+        debug_assert!(self.header(slot).0 < dts, "a version ends behind its begin: slot {slot} at {dts}");
+        self.store_end(slot, dts);
+    }
+
+    fn store_end(&self, slot: usize, dts: Timestamp) {
         self.words[HEADERS + 2 * slot + 1].store(dts, Ordering::Release);
         flush_word(VERSION_END, || self.flush(HEADERS + 2 * slot + 1, 1));
     }
 
     /// Phase 3: the version in the slot counts.
     pub(crate) fn activate(&self, slot: usize) {
+        debug_assert!(slot < self.layout.slots, "slot {slot} of {:#x} does not exist", self.offset);
+        debug_assert!(
+            self.bitmap() & (1 << slot) == 0,
+            "a slot's bit is set once, after its version: slot {slot}"
+        );
         self.words[BITMAP].store(self.bitmap() | 1 << slot, Ordering::Release);
         flush_word(VERSION_BIT, || self.flush(BITMAP, 1));
     }
@@ -525,6 +575,7 @@ impl<'p> VersionedObject<'p> {
         old: Option<(&VersionedObject<'_>, &Census)>,
         new: Option<(Timestamp, &[u8])>,
     ) {
+        debug_assert_eq!(self.bitmap(), 0, "a fresh object has no versions: {:#x}", self.offset);
         let mut next = 0;
         let mut value = ValueBuffer::new();
         if let Some((old, census)) = old {
@@ -548,6 +599,7 @@ impl<'p> VersionedObject<'p> {
             self.fill(next, cts, INFINITY, value);
             next += 1;
         }
+        assert!(next <= self.layout.slots, "{next} versions do not fit {:?}", self.layout);
         let used = if next == 64 { u64::MAX } else { (1 << next) - 1 };
         self.words[BITMAP].store(used, Ordering::Release);
         let bytes = |slot| self.words[self.value_at(slot)].load(Ordering::Relaxed) as usize;
@@ -570,7 +622,8 @@ impl<'p> VersionedObject<'p> {
             if invalid.contains(cts) {
                 dead |= 1 << slot;
             } else if invalid.contains(dts) {
-                self.end(slot, INFINITY);
+                // It was never ended.
+                self.store_end(slot, INFINITY);
                 changed = true;
             }
         }
