@@ -8,6 +8,7 @@
 //!   [`entresol_tables::BatchBuilder`] convert.
 
 use crate::error::{Error, Result};
+use crate::event_time::EventTime;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
@@ -37,8 +38,8 @@ pub enum Punctuation {
     Commit,
     /// The transaction is to be aborted.
     Abort,
-    /// No tuple with an earlier event time (microseconds) follows.
-    Watermark(i64),
+    /// No tuple with an earlier event time follows.
+    Watermark(EventTime),
     /// Nothing follows.
     End,
 }

@@ -64,6 +64,7 @@
 mod boundary;
 mod element;
 mod error;
+mod event_time;
 mod execution;
 mod expression;
 mod graph;
@@ -80,6 +81,7 @@ mod windowed;
 pub use boundary::{Boundary, Merge, OnError};
 pub use element::{Batch, Element, Punctuation, Tuple};
 pub use error::{Error, Result};
+pub use event_time::EventTime;
 pub use expression::{ColumnExpression, Expression};
 pub use histogram::Latencies;
 pub use operators::accumulator::Aggregate;

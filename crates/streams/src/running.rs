@@ -1,6 +1,7 @@
 //! A running topology: its handle, its progress and its report.
 
 use crate::error::{Error, Result};
+use crate::event_time::EventTime;
 use crate::histogram::Latencies;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -18,7 +19,7 @@ pub struct Progress {
     pub(crate) future: AtomicU64,
     pub(crate) lost: AtomicU64,
     pub(crate) last_cts: AtomicU64,
-    /// The greatest event time at a commit; `i64::MIN` before the first.
+    /// Microseconds of the greatest event time at a commit; those of [`EventTime::START`] before the first.
     pub(crate) event_time_us: AtomicI64,
 }
 
@@ -44,7 +45,7 @@ pub struct ProgressSnapshot {
     /// The timestamp of the last commit, 0 before the first.
     pub last_cts: u64,
     /// The greatest event time committed, if the sources have event times.
-    pub event_time_us: Option<i64>,
+    pub event_time: Option<EventTime>,
 }
 
 impl Progress {
@@ -59,13 +60,13 @@ impl Progress {
             future: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             last_cts: AtomicU64::new(0),
-            event_time_us: AtomicI64::new(i64::MIN),
+            event_time_us: AtomicI64::new(EventTime::START.micros()),
         }
     }
 
     /// Reads the counters one after the other: not atomic.
     pub fn snapshot(&self) -> ProgressSnapshot {
-        let event_time_us = self.event_time_us.load(Ordering::Relaxed);
+        let event_time = EventTime::from_micros(self.event_time_us.load(Ordering::Relaxed));
         ProgressSnapshot {
             tuples: self.tuples.load(Ordering::Relaxed),
             transactions: self.transactions.load(Ordering::Relaxed),
@@ -76,7 +77,7 @@ impl Progress {
             future: self.future.load(Ordering::Relaxed),
             lost: self.lost.load(Ordering::Relaxed),
             last_cts: self.last_cts.load(Ordering::Relaxed),
-            event_time_us: (event_time_us != i64::MIN).then_some(event_time_us),
+            event_time: (event_time != EventTime::START).then_some(event_time),
         }
     }
 }
@@ -85,8 +86,8 @@ impl ProgressSnapshot {
     /// Returns the delay of the committed event time behind the clock (nanoseconds since the epoch), in
     /// milliseconds.
     pub fn watermark_lag_ms(&self, now_ns: u64) -> Option<u64> {
-        let now_us = i64::try_from(now_ns / 1000).unwrap_or(i64::MAX);
-        self.event_time_us.map(|time_us| now_us.saturating_sub(time_us).max(0) as u64 / 1000)
+        let now = EventTime::from_nanoseconds(now_ns);
+        self.event_time.map(|time| now.since(time).max(0) as u64 / 1000)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Windowed and grouped streams, before their aggregate.
 
+use crate::event_time::EventTime;
 use crate::graph::{WindowNode, Writer};
 use crate::operators::accumulator::{Aggregate, BoundAggregate};
 use crate::operators::to_table::ToTableOperator;
@@ -135,7 +136,7 @@ impl GroupedStream {
                 state,
                 watermarks: std::sync::Arc::clone(made.watermarks),
                 watermark: None,
-                stored_watermark: i64::MIN,
+                stored_watermark: EventTime::START,
                 progress: SourceTimes::new(made.sources),
                 schema,
             }))

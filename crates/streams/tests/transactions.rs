@@ -7,8 +7,8 @@ use crossbeam_channel::bounded;
 use entresol_memory::Durability;
 use entresol_streams::{
     Aggregate, Batch, Boundary, ChannelSink, ChannelSource, CsvSink, Element, Error as StreamError,
-    GeneratorSource, JoinKind, JsonLinesSink, OnError, Punctuation, Sink, ToTable, Topology, Trigger,
-    Tumbling, Tuple,
+    EventTime, GeneratorSource, JoinKind, JsonLinesSink, OnError, Punctuation, Sink, ToTable, Topology,
+    Trigger, Tumbling, Tuple,
 };
 use entresol_tables::{
     Catalog, Column, DataType, Error, Schema, TableDefinition, TableOptions, Value, Verify,
@@ -92,7 +92,7 @@ fn aborted_transactions_leave_nothing_anywhere() {
 #[test]
 fn watermarks_of_aborted_transactions_count_for_nothing() {
     let catalog = volatile();
-    let watermark = || Element::Punctuation(Punctuation::Watermark(20 * SECOND_US));
+    let watermark = || Element::Punctuation(Punctuation::Watermark(EventTime::from_micros(20 * SECOND_US)));
     let elements = vec![
         Element::Tuples(vec![reading(1, 1, 1.0)]),
         watermark(),

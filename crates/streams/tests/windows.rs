@@ -6,8 +6,8 @@ mod support;
 use arrow_array::{Float64Array, Int32Array, RecordBatch, TimestampMicrosecondArray};
 use entresol_memory::{MemoryBudget, MemoryConsumer, Pool, PoolOptions};
 use entresol_streams::{
-    Aggregate, Boundary, ChannelSource, Element, GeneratorSource, Merge, Punctuation, Report, Topology,
-    Tumbling, Tuple,
+    Aggregate, Boundary, ChannelSource, Element, EventTime, GeneratorSource, Merge, Punctuation, Report,
+    Topology, Tumbling, Tuple,
 };
 use entresol_tables::{Catalog, DataType, Value};
 use entresol_transactions::StateContext;
@@ -258,7 +258,9 @@ fn open_windows_can_be_queried() {
     let open = rows(&catalog, "open");
     assert_eq!(open.len(), 1);
     assert_eq!(open[0][2..4], [Value::BigInt(2), Value::Double(5.0)]);
-    sender.send(Element::Punctuation(Punctuation::Watermark(10 * SECOND_US))).unwrap();
+    sender
+        .send(Element::Punctuation(Punctuation::Watermark(EventTime::from_micros(10 * SECOND_US))))
+        .unwrap();
     sender.send(Element::Punctuation(Punctuation::Commit)).unwrap();
     wait_for(2);
     assert!(rows(&catalog, "open").is_empty());

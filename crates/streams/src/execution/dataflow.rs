@@ -8,6 +8,7 @@
 
 use crate::element::Batch;
 use crate::error::Result;
+use crate::event_time::EventTime;
 use crate::operators::{Context, Operator, Output};
 
 pub(crate) struct Dataflow {
@@ -29,8 +30,8 @@ struct DataflowNode {
 
 #[derive(Clone, Copy)]
 struct Watermarks {
-    seen: i64,
-    sent: i64,
+    seen: EventTime,
+    sent: EventTime,
 }
 
 impl Dataflow {
@@ -40,7 +41,7 @@ impl Dataflow {
 
     /// Adds the next node. Upstream nodes may have higher numbers only if they are added later.
     pub(crate) fn add(&mut self, operator: Option<Box<dyn Operator>>, inputs: Vec<usize>, after: Vec<usize>) {
-        let none = Watermarks { seen: i64::MIN, sent: i64::MIN };
+        let none = Watermarks { seen: EventTime::START, sent: EventTime::START };
         let mut before = inputs.clone();
         before.extend(after);
         self.nodes.push(DataflowNode {
@@ -74,9 +75,9 @@ impl Dataflow {
     }
 
     /// Passes a source's watermark through all operators.
-    pub(crate) fn watermark(&mut self, context: &Context<'_>, source: usize, time_us: i64) -> Result<()> {
+    pub(crate) fn watermark(&mut self, context: &Context<'_>, source: usize, time: EventTime) -> Result<()> {
         let sent = &mut self.nodes[source].watermarks.sent;
-        *sent = (*sent).max(time_us);
+        *sent = (*sent).max(time);
         self.pass(context, false)
     }
 
@@ -118,8 +119,8 @@ impl Dataflow {
         if commit {
             operator.commit(context, &mut output)?;
         }
-        if let Some(time_us) = output.watermark {
-            node.watermarks.sent = node.watermarks.sent.max(time_us);
+        if let Some(time) = output.watermark {
+            node.watermarks.sent = node.watermarks.sent.max(time);
         }
         self.send(number, output.batches);
         Ok(())

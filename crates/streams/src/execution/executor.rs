@@ -28,6 +28,7 @@
 use crate::boundary::{Boundary, Merge, OnError};
 use crate::element::{Batch, Punctuation};
 use crate::error::{Error, Result};
+use crate::event_time::EventTime;
 use crate::execution::dataflow::Dataflow;
 use crate::execution::feed::{Feed, FeedElement};
 use crate::execution::held_batches::HeldBatches;
@@ -58,7 +59,7 @@ pub(crate) struct Settings {
 #[derive(Clone)]
 enum Input {
     Batch { source: usize, batch: Batch },
-    Watermark { node: usize, time_us: i64 },
+    Watermark { node: usize, time: EventTime },
 }
 
 pub(crate) struct Executor {
@@ -87,8 +88,9 @@ pub(crate) struct Executor {
     quiet: Vec<bool>,
     windows: Vec<WindowSpan>,
     /// Start of the open window, per window operator.
-    window_starts: Vec<Option<i64>>,
-    event_time_us: i64,
+    window_starts: Vec<Option<EventTime>>,
+    /// The greatest event time of the input.
+    event_time: EventTime,
     idle_since_ns: Option<u64>,
     /// Time of the first input of the open transaction, if there is an interval of commits.
     begun_ns: Option<u64>,
@@ -126,7 +128,7 @@ impl Executor {
             feed,
             window_starts: vec![None; windows.len()],
             windows,
-            event_time_us: i64::MIN,
+            event_time: EventTime::START,
             idle_since_ns: None,
             begun_ns: None,
         }
@@ -268,23 +270,24 @@ impl Executor {
         let source = self.feed.source(source);
         if source.event_time.is_some()
             && let Ok(times) = source.times()
-            && let Some(&time_us) = times.get(tuples - 1)
+            && let Some(&micros) = times.get(tuples - 1)
         {
-            self.event_time_us = self.event_time_us.max(time_us);
+            self.event_time = self.event_time.max(EventTime::from_micros(micros));
         }
     }
 
     /// Returns the number of tuples before the first one whose event time closes a window. If that is the
     /// first of all, ends the transaction with the watermark of this tuple and returns 0.
     fn tuples_before_crossing(&mut self, source: usize, available: usize) -> Result<usize> {
-        let now_us = self.now_us();
+        let now = self.now();
         let mut at = 0;
-        while let Some(time_us) = self.first_crossing(source, &mut at, available, now_us)? {
+        while let Some(time) = self.first_crossing(source, &mut at, available, now)? {
             if at > 0 {
                 return Ok(at);
             }
             for (start, span) in self.window_starts.iter_mut().zip(&self.windows) {
-                *start = Some(start.unwrap_or(i64::MIN).max(span.start_of(span.watermark_after(time_us))));
+                let reached = span.start_of(span.watermark_after(time));
+                *start = Some(start.map_or(reached, |start| start.max(reached)));
             }
             if self.inputs.is_empty() && !self.doomed {
                 // The first tuple of a run: no window is open that it could close in this transaction.
@@ -292,7 +295,7 @@ impl Executor {
                 continue;
             }
             let lateness_us = self.windows.iter().map(|span| span.lateness_us).max().unwrap_or(0);
-            self.watermark_from(source, time_us.saturating_sub(lateness_us))?;
+            self.watermark_from(source, time.minus(lateness_us))?;
             self.commit()?;
             return Ok(0);
         }
@@ -305,33 +308,34 @@ impl Executor {
         source: usize,
         at: &mut usize,
         available: usize,
-        now_us: i64,
-    ) -> Result<Option<i64>> {
+        now: EventTime,
+    ) -> Result<Option<EventTime>> {
         let times = &self.feed.source(source).times()?[..available];
-        let closes = |time_us: i64| {
-            self.crosses(time_us) && !self.windows.iter().any(|span| span.is_future(time_us, now_us))
+        let closes = |micros: &i64| {
+            let time = EventTime::from_micros(*micros);
+            self.crosses(time) && !self.windows.iter().any(|span| span.is_future(time, now))
         };
-        let Some(found) = times[*at..].iter().position(|&time_us| closes(time_us)) else { return Ok(None) };
+        let Some(found) = times[*at..].iter().position(closes) else { return Ok(None) };
         *at += found;
-        Ok(Some(times[*at]))
+        Ok(Some(EventTime::from_micros(times[*at])))
     }
 
-    fn crosses(&self, time_us: i64) -> bool {
+    fn crosses(&self, time: EventTime) -> bool {
         let starts = self.window_starts.iter().zip(&self.windows);
-        starts.into_iter().any(|(start, span)| {
-            start.is_none_or(|start| span.start_of(span.watermark_after(time_us)) > start)
-        })
+        starts
+            .into_iter()
+            .any(|(start, span)| start.is_none_or(|start| span.start_of(span.watermark_after(time)) > start))
     }
 
     /// Applies the event time of a source's tuple as a watermark to all sources if they are merged by event
     /// time.
-    fn watermark_from(&mut self, source: usize, time_us: i64) -> Result<()> {
+    fn watermark_from(&mut self, source: usize, time: EventTime) -> Result<()> {
         let nodes: Vec<usize> = if self.feed.merges_by_event_time() {
             self.feed.live_nodes().collect()
         } else {
             vec![self.feed.source(source).node]
         };
-        nodes.into_iter().try_for_each(|node| self.input(Input::Watermark { node, time_us }))
+        nodes.into_iter().try_for_each(|node| self.input(Input::Watermark { node, time }))
     }
 
     fn punctuation(&mut self, source: usize, punctuation: Punctuation) -> Result<()> {
@@ -347,10 +351,11 @@ impl Executor {
                 self.drop_transaction();
                 Ok(())
             }
-            Punctuation::Watermark(time_us) => {
+            Punctuation::Watermark(time) => {
                 self.open_parts[source] = true;
                 let node = self.feed.source(source).node;
-                self.input(Input::Watermark { node, time_us: time_us.min(i64::MAX - 1) })
+                // The end is a punctuation of its own.
+                self.input(Input::Watermark { node, time: time.min(EventTime::END.minus(1)) })
             }
             Punctuation::End => {
                 self.feed.end(source);
@@ -383,7 +388,7 @@ impl Executor {
         // parts.
         for source in std::mem::take(&mut self.ended) {
             let node = self.feed.source(source).node;
-            self.input(Input::Watermark { node, time_us: i64::MAX })?;
+            self.input(Input::Watermark { node, time: EventTime::END })?;
             self.commit()?;
         }
         Ok(())
@@ -408,7 +413,7 @@ impl Executor {
             self.drop_transaction();
         }
         let node = self.feed.source(source).node;
-        self.input(Input::Watermark { node, time_us: i64::MAX })?;
+        self.input(Input::Watermark { node, time: EventTime::END })?;
         self.commit()
     }
 
@@ -438,20 +443,20 @@ impl Executor {
 
     fn apply(&mut self, input: &Input) -> Result<()> {
         let transaction = self.transaction()?;
-        let (counts, quiet, now_us) = (&self.counts, &self.quiet[..], self.now_us());
-        let context = Context { transaction: &transaction, counts, source: None, now_us, quiet };
+        let (counts, quiet, now) = (&self.counts, &self.quiet[..], self.now());
+        let context = Context { transaction: &transaction, counts, source: None, now, quiet };
         match input {
             Input::Batch { source, batch } => {
                 let context = Context { source: Some(*source), ..context };
                 self.dataflow.batch(&context, self.feed.source(*source).node, batch)
             }
-            Input::Watermark { node, time_us } => self.dataflow.watermark(&context, *node, *time_us),
+            Input::Watermark { node, time } => self.dataflow.watermark(&context, *node, *time),
         }
     }
 
-    /// Microseconds since the epoch.
-    fn now_us(&self) -> i64 {
-        i64::try_from(self.env().now_ns() / 1000).unwrap_or(i64::MAX)
+    /// Time of the clock.
+    fn now(&self) -> EventTime {
+        EventTime::from_nanoseconds(self.env().now_ns())
     }
 
     fn transaction(&mut self) -> Result<Arc<Transaction>> {
@@ -481,8 +486,8 @@ impl Executor {
     fn try_commit(&mut self) -> Result<()> {
         let start_ns = self.env().now_ns();
         let transaction = self.transaction()?;
-        let (counts, quiet, now_us) = (&self.counts, &self.quiet[..], self.now_us());
-        self.dataflow.commit(&Context { transaction: &transaction, counts, source: None, now_us, quiet })?;
+        let (counts, quiet, now) = (&self.counts, &self.quiet[..], self.now());
+        self.dataflow.commit(&Context { transaction: &transaction, counts, source: None, now, quiet })?;
         self.feed.write_positions(&transaction)?;
         if !transaction.vote(self.positions.state().id(), Vote::Commit)? {
             let reason =
@@ -503,7 +508,7 @@ impl Executor {
             progress.transactions.fetch_add(1, Ordering::Relaxed);
             progress.last_cts.store(commit.cts, Ordering::Relaxed);
         }
-        progress.event_time_us.store(self.event_time_us, Ordering::Relaxed);
+        progress.event_time_us.store(self.event_time.micros(), Ordering::Relaxed);
         self.inputs.clear();
         self.held.clear();
         self.begun_ns = None;

@@ -28,6 +28,7 @@ pub(crate) mod window_state;
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
+use crate::event_time::EventTime;
 use entresol_tables::{Schema, Table};
 use entresol_transactions::Transaction;
 use std::cell::Cell;
@@ -40,8 +41,8 @@ pub struct Context<'a> {
     pub(crate) counts: &'a Counts,
     /// Source of the tuples; none at the commit punctuation.
     pub(crate) source: Option<usize>,
-    /// Microseconds since the epoch, now.
-    pub(crate) now_us: i64,
+    /// Time of the clock.
+    pub(crate) now: EventTime,
     /// Per source, true if it has ended, or sent nothing for [`crate::SOURCE_IDLE_MS`].
     pub(crate) quiet: &'a [bool],
 }
@@ -79,7 +80,7 @@ impl Context<'_> {
 #[derive(Debug, Default)]
 pub struct Output {
     pub(crate) batches: Vec<Batch>,
-    pub(crate) watermark: Option<i64>,
+    pub(crate) watermark: Option<EventTime>,
 }
 
 impl Output {
@@ -91,8 +92,8 @@ impl Output {
     }
 
     /// Sends a watermark: no tuple with an earlier event time follows.
-    pub fn watermark(&mut self, time_us: i64) {
-        self.watermark = Some(time_us);
+    pub fn watermark(&mut self, time: EventTime) {
+        self.watermark = Some(time);
     }
 }
 
@@ -104,10 +105,10 @@ pub trait Operator: Send {
     /// Processes tuples from one of the inputs.
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()>;
 
-    /// Processes a watermark: no tuple with an event time before `time_us` follows on any input; `i64::MAX`
-    /// at the end.
-    fn watermark(&mut self, _context: &Context<'_>, time_us: i64, output: &mut Output) -> Result<()> {
-        output.watermark(time_us);
+    /// Processes a watermark: no tuple with an event time before `time` follows on any input;
+    /// [`EventTime::END`] at the end.
+    fn watermark(&mut self, _context: &Context<'_>, time: EventTime, output: &mut Output) -> Result<()> {
+        output.watermark(time);
         Ok(())
     }
 

@@ -16,6 +16,7 @@
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
+use crate::event_time::EventTime;
 use crate::operators::{Context, Operator, Output, current_of, extends};
 use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};
@@ -43,7 +44,7 @@ pub(crate) struct ToStream {
     pub(crate) columns: Vec<Column>,
     /// True if deletes are sent too, and tuples have the `deleted_` column.
     pub(crate) with_deletes: bool,
-    pub(crate) held_watermark: Option<i64>,
+    pub(crate) held_watermark: Option<EventTime>,
 }
 
 impl ToStream {
@@ -100,10 +101,10 @@ impl Operator for ToStream {
         Ok(())
     }
 
-    fn watermark(&mut self, _context: &Context<'_>, time_us: i64, output: &mut Output) -> Result<()> {
+    fn watermark(&mut self, _context: &Context<'_>, time: EventTime, output: &mut Output) -> Result<()> {
         match self.trigger {
-            Trigger::EachTuple => output.watermark(time_us),
-            Trigger::OnCommit => self.held_watermark = Some(time_us),
+            Trigger::EachTuple => output.watermark(time),
+            Trigger::OnCommit => self.held_watermark = Some(time),
         }
         Ok(())
     }
@@ -111,8 +112,8 @@ impl Operator for ToStream {
     fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
         if self.trigger == Trigger::OnCommit {
             output.push(self.changed(context)?);
-            if let Some(time_us) = self.held_watermark.take() {
-                output.watermark(time_us);
+            if let Some(time) = self.held_watermark.take() {
+                output.watermark(time);
             }
         }
         Ok(())

@@ -20,6 +20,7 @@
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
+use crate::event_time::EventTime;
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::window_state::{ClosedGroups, WindowState};
 use crate::operators::{Context, Operator, Output, current_of};
@@ -78,31 +79,38 @@ pub(crate) struct WindowSpan {
 
 impl WindowSpan {
     /// Returns the start of the window that contains an event time.
-    pub(crate) fn start_of(&self, time_us: i64) -> i64 {
-        time_us.div_euclid(self.size_us).saturating_mul(self.size_us)
+    pub(crate) fn start_of(&self, time: EventTime) -> EventTime {
+        time.rounded_down(self.size_us)
+    }
+
+    /// Returns the end of the window that starts at a time.
+    pub(crate) fn end_of(&self, start: EventTime) -> EventTime {
+        start.plus(self.size_us)
     }
 
     /// Returns true for an event time that is too far ahead of the clock to be believed.
-    pub(crate) fn is_future(&self, time_us: i64, now_us: i64) -> bool {
-        time_us > now_us.saturating_add(self.future_us)
+    pub(crate) fn is_future(&self, time: EventTime, now: EventTime) -> bool {
+        time > now.plus(self.future_us)
     }
 
     /// Returns the watermark after an event time was seen.
-    pub(crate) fn watermark_after(&self, time_us: i64) -> i64 {
-        time_us.saturating_sub(self.lateness_us)
+    pub(crate) fn watermark_after(&self, time: EventTime) -> EventTime {
+        time.minus(self.lateness_us)
     }
 }
 
 /// Greatest event times of the sources of an operator.
 pub(crate) struct SourceTimes {
     /// Number of a source, its greatest event time, and that as of the last commit.
-    sources: Vec<(usize, i64, i64)>,
+    sources: Vec<(usize, EventTime, EventTime)>,
 }
 
 impl SourceTimes {
     /// Times of these sources, which have sent nothing yet.
     pub(crate) fn new(sources: &[usize]) -> SourceTimes {
-        SourceTimes { sources: sources.iter().map(|source| (*source, i64::MIN, i64::MIN)).collect() }
+        SourceTimes {
+            sources: sources.iter().map(|source| (*source, EventTime::START, EventTime::START)).collect(),
+        }
     }
 
     fn is_of_several(&self) -> bool {
@@ -110,12 +118,12 @@ impl SourceTimes {
     }
 
     /// Notes an event time; returns the time up to which all sources that are not quiet have come.
-    fn advance(&mut self, context: &Context<'_>, time_us: i64) -> i64 {
-        let Some(from) = context.source.filter(|_| self.sources.len() > 1) else { return time_us };
-        let mut least = i64::MAX;
+    fn advance(&mut self, context: &Context<'_>, time: EventTime) -> EventTime {
+        let Some(from) = context.source.filter(|_| self.sources.len() > 1) else { return time };
+        let mut least = EventTime::END;
         for (source, greatest, _) in &mut self.sources {
             if *source == from {
-                *greatest = (*greatest).max(time_us);
+                *greatest = (*greatest).max(time);
             } else if context.quiet.get(*source) == Some(&true) {
                 continue;
             }
@@ -141,8 +149,8 @@ pub(crate) struct WindowAggregate {
     pub(crate) state: WindowState,
     pub(crate) watermarks: Arc<Table>,
     /// `None` if it is not loaded from the table yet.
-    pub(crate) watermark: Option<i64>,
-    pub(crate) stored_watermark: i64,
+    pub(crate) watermark: Option<EventTime>,
+    pub(crate) stored_watermark: EventTime,
     pub(crate) progress: SourceTimes,
     /// Columns of the output.
     pub(crate) schema: SchemaRef,
@@ -152,8 +160,8 @@ pub(crate) struct WindowAggregate {
 
 /// Tuples of a batch by their windows.
 struct Assigned {
-    windows: Vec<(i64, Rows)>,
-    watermark: i64,
+    windows: Vec<(EventTime, Rows)>,
+    watermark: EventTime,
     late: Vec<u32>,
     future: u64,
 }
@@ -166,15 +174,15 @@ enum Rows {
 
 impl WindowAggregate {
     /// Loads the state that is not in DRAM, and returns the watermark.
-    fn load(&mut self, context: &Context<'_>) -> Result<i64> {
+    fn load(&mut self, context: &Context<'_>) -> Result<EventTime> {
         self.state.ensure_loaded(context.transaction)?;
         if let Some(watermark) = self.watermark {
             return Ok(watermark);
         }
         let row = self.watermarks.get(context.transaction, &self.watermark_key())?;
         let watermark = match row.as_ref().and_then(|row| row.get(2)) {
-            Some(Value::Timestamp(watermark)) => *watermark,
-            _ => i64::MIN,
+            Some(Value::Timestamp(watermark)) => EventTime::from_micros(*watermark),
+            _ => EventTime::START,
         };
         self.watermark = Some(watermark);
         self.stored_watermark = watermark;
@@ -190,23 +198,24 @@ impl WindowAggregate {
     }
 
     /// Assigns tuples to windows, in order; those that are late to none.
-    fn assign(&mut self, context: &Context<'_>, times: &[i64], before: i64) -> Assigned {
+    fn assign(&mut self, context: &Context<'_>, times: &[i64], before: EventTime) -> Assigned {
         if let Some(assigned) = self.assign_to_one(context, times, before) {
             return assigned;
         }
         let mut assigned = Assigned { windows: Vec::new(), watermark: before, late: Vec::new(), future: 0 };
         let mut last = 0;
         // Of the window of the last tuple.
-        let (mut start, mut end) = (i64::MAX, i64::MIN);
-        for (row, &time_us) in times.iter().enumerate() {
-            if !(start..end).contains(&time_us) {
-                start = self.span.start_of(time_us);
-                end = start.saturating_add(self.span.size_us);
+        let (mut start, mut end) = (EventTime::END, EventTime::START);
+        for (row, &micros) in times.iter().enumerate() {
+            let time = EventTime::from_micros(micros);
+            if !(start..end).contains(&time) {
+                start = self.span.start_of(time);
+                end = self.span.end_of(start);
                 let found = assigned.windows.iter().position(|(other, _)| *other == start);
                 last = found.unwrap_or(assigned.windows.len());
             }
-            let is_future = self.span.is_future(time_us, context.now_us);
-            let reached = if is_future { i64::MIN } else { self.progress.advance(context, time_us) };
+            let is_future = self.span.is_future(time, context.now);
+            let reached = if is_future { EventTime::START } else { self.progress.advance(context, time) };
             if is_future {
                 assigned.future += 1;
             } else if end <= assigned.watermark {
@@ -227,14 +236,14 @@ impl WindowAggregate {
     }
 
     /// Assigns tuples of one source that are all of one window, and not late.
-    fn assign_to_one(&mut self, context: &Context<'_>, times: &[i64], before: i64) -> Option<Assigned> {
+    fn assign_to_one(&mut self, context: &Context<'_>, times: &[i64], before: EventTime) -> Option<Assigned> {
         if self.progress.is_of_several() {
             return None;
         }
-        let (least, greatest) = (*times.iter().min()?, *times.iter().max()?);
+        let [least, greatest] = [*times.iter().min()?, *times.iter().max()?].map(EventTime::from_micros);
         let start = self.span.start_of(least);
-        let end = start.saturating_add(self.span.size_us);
-        if greatest >= end || end <= before || self.span.is_future(greatest, context.now_us) {
+        let end = self.span.end_of(start);
+        if greatest >= end || end <= before || self.span.is_future(greatest, context.now) {
             return None;
         }
         let watermark = before.max(self.span.watermark_after(greatest));
@@ -242,10 +251,15 @@ impl WindowAggregate {
     }
 
     /// Closes the windows that end at or before the watermark and sends their results.
-    fn close_until(&mut self, context: &Context<'_>, watermark: i64, output: &mut Output) -> Result<()> {
+    fn close_until(
+        &mut self,
+        context: &Context<'_>,
+        watermark: EventTime,
+        output: &mut Output,
+    ) -> Result<()> {
         let mut closed = Vec::new();
         // A window [start, start + size) ends at or before the watermark if start < watermark - size + 1.
-        let starts_before = watermark.saturating_sub(self.span.size_us).saturating_add(1);
+        let starts_before = watermark.minus(self.span.size_us).plus(1);
         while let Some(start) = self.state.first_before(starts_before) {
             if let Some(groups) = self.state.close(context.transaction, start)? {
                 closed.push(self.results(start, groups).map_err(|error| self.failed(&error))?);
@@ -261,11 +275,11 @@ impl WindowAggregate {
     }
 
     /// Tuples of a closed window.
-    fn results(&self, start: i64, closed: ClosedGroups) -> Result<RecordBatch, ArrowError> {
+    fn results(&self, start: EventTime, closed: ClosedGroups) -> Result<RecordBatch, ArrowError> {
         let mut columns = closed.keys;
         let edge = self.schema.field(columns.len()).data_type().clone();
-        for time_us in [start, start.saturating_add(self.span.size_us)] {
-            let times = PrimitiveArray::<TimestampMicrosecondType>::from_value(time_us, closed.groups);
+        for time in [start, self.span.end_of(start)] {
+            let times = PrimitiveArray::<TimestampMicrosecondType>::from_value(time.micros(), closed.groups);
             columns.push(Arc::new(times.with_data_type(edge.clone())));
         }
         columns.extend(closed.results);
@@ -276,12 +290,12 @@ impl WindowAggregate {
     /// belong to it are late, and others are not.
     fn close_all(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
         let last = self.state.last_start();
-        self.close_until(context, i64::MAX, output)?;
+        self.close_until(context, EventTime::END, output)?;
         if let Some(start) = last {
-            let end = start.saturating_add(self.span.size_us);
+            let end = self.span.end_of(start);
             self.watermark = self.watermark.map(|watermark| watermark.max(end));
         }
-        output.watermark(i64::MAX);
+        output.watermark(EventTime::END);
         Ok(())
     }
 }
@@ -323,15 +337,15 @@ impl Operator for WindowAggregate {
         Ok(())
     }
 
-    fn watermark(&mut self, context: &Context<'_>, time_us: i64, output: &mut Output) -> Result<()> {
+    fn watermark(&mut self, context: &Context<'_>, time: EventTime, output: &mut Output) -> Result<()> {
         let before = self.load(context)?;
-        if time_us == i64::MAX {
+        if time == EventTime::END {
             return self.close_all(context, output);
         }
-        if time_us > before {
-            self.watermark = Some(time_us);
-            self.close_until(context, time_us, output)?;
-            output.watermark(self.span.start_of(time_us));
+        if time > before {
+            self.watermark = Some(time);
+            self.close_until(context, time, output)?;
+            output.watermark(self.span.start_of(time));
         }
         Ok(())
     }
@@ -341,7 +355,7 @@ impl Operator for WindowAggregate {
         self.state.write_touched(context.transaction)?;
         if watermark != self.stored_watermark {
             let mut row = self.watermark_key();
-            row.push(Value::Timestamp(watermark));
+            row.push(Value::Timestamp(watermark.micros()));
             self.watermarks.upsert(context.transaction, &row)?;
             context.transaction.vote(self.watermarks.state().id(), Vote::Commit)?;
         }

@@ -25,6 +25,7 @@
 //! DRAM. At most [`OPEN_WINDOWS_MAX`] windows; more is an error.
 
 use crate::error::{Error, Result};
+use crate::event_time::EventTime;
 use crate::operators::accumulator::{Accumulators, BoundAggregate};
 use crate::operators::group_index::GroupIndex;
 use crate::{GROUPS_IN_DRAM_MAX, OPEN_WINDOWS_MAX, UTC};
@@ -55,13 +56,13 @@ pub(crate) struct WindowState {
     schema: SchemaRef,
     /// At most [`GROUPS_IN_DRAM_MAX`], at least 1.
     groups_max: usize,
-    windows: BTreeMap<i64, OpenWindow>,
+    windows: BTreeMap<EventTime, OpenWindow>,
     /// Starts of the windows with touched groups; some may be closed since.
-    touched: Vec<i64>,
+    touched: Vec<EventTime>,
     /// Starts of the windows that differ from the last commit.
-    changed: Vec<i64>,
+    changed: Vec<EventTime>,
     /// Starts of the windows that an abort has dropped from DRAM.
-    dropped: Vec<i64>,
+    dropped: Vec<EventTime>,
     groups: usize,
     /// Bytes of the groups, and the bytes reserved for them.
     bytes: usize,
@@ -242,7 +243,7 @@ impl WindowState {
         &mut self,
         tx: &Transaction,
         mut cursor: Cursor,
-        mut f: impl FnMut(&mut WindowState, i64, &RecordBatch) -> Result<()>,
+        mut f: impl FnMut(&mut WindowState, EventTime, &RecordBatch) -> Result<()>,
     ) -> Result<()> {
         let projection: Vec<usize> = (0..self.schema.fields().len()).collect();
         let arrow = Arc::clone(&self.schema);
@@ -256,7 +257,7 @@ impl WindowState {
                 let starts = starts.ok_or_else(|| self.malformed())?.values();
                 let mut first = 0;
                 for run in starts.chunk_by(|one, next| one == next) {
-                    f(self, run[0], &batch.slice(first, run.len()))?;
+                    f(self, EventTime::from_micros(run[0]), &batch.slice(first, run.len()))?;
                     first += run.len();
                 }
             }
@@ -267,7 +268,7 @@ impl WindowState {
     }
 
     /// Adds rows of the state table to a window in DRAM.
-    fn load_rows(&mut self, start: i64, rows: &RecordBatch) -> Result<()> {
+    fn load_rows(&mut self, start: EventTime, rows: &RecordBatch) -> Result<()> {
         let groups = self.group_columns.len();
         let mut numbers = std::mem::take(&mut self.numbers);
         let keys = &rows.columns()[..groups];
@@ -286,7 +287,7 @@ impl WindowState {
     }
 
     /// Sets groups to stored accumulators.
-    fn set_groups(&mut self, start: i64, numbers: &[u32], stored: &[ArrayRef]) -> Result<()> {
+    fn set_groups(&mut self, start: EventTime, numbers: &[u32], stored: &[ArrayRef]) -> Result<()> {
         let Some(window) = self.windows.get_mut(&start) else { return Ok(()) };
         let mut columns = stored.iter();
         let mut aggregates = self.aggregates.iter().zip(&mut window.accumulators);
@@ -306,7 +307,7 @@ impl WindowState {
     }
 
     /// Adds tuples to their groups in the window that starts at `start`.
-    pub(crate) fn add(&mut self, tx: &Transaction, start: i64, tuples: &RecordBatch) -> Result<()> {
+    pub(crate) fn add(&mut self, tx: &Transaction, start: EventTime, tuples: &RecordBatch) -> Result<()> {
         let keys: Vec<ArrayRef> =
             self.group_columns.iter().map(|&column| Arc::clone(tuples.column(column))).collect();
         if keys.iter().any(|key| key.null_count() > 0) {
@@ -332,7 +333,7 @@ impl WindowState {
     fn add_numbered(
         &mut self,
         tx: &Transaction,
-        start: i64,
+        start: EventTime,
         tuples: &RecordBatch,
         keys: &[ArrayRef],
         numbers: &mut Vec<u32>,
@@ -362,7 +363,7 @@ impl WindowState {
     }
 
     /// Reads the rows of the groups of a window from a number on, as far as there are some.
-    fn look_up(&mut self, tx: &Transaction, start: i64, first: usize) -> Result<()> {
+    fn look_up(&mut self, tx: &Transaction, start: EventTime, first: usize) -> Result<()> {
         let Some(window) = self.windows.get(&start) else { return Ok(()) };
         let groups: Vec<u32> = (first as u32..window.index.len() as u32).collect();
         let keys = self.key_rows(start, &window.index, &groups)?;
@@ -389,7 +390,7 @@ impl WindowState {
     }
 
     /// Keys of the rows of these groups, in key order: the window, then the group columns.
-    fn key_rows(&self, start: i64, index: &GroupIndex, groups: &[u32]) -> Result<RecordBatch> {
+    fn key_rows(&self, start: EventTime, index: &GroupIndex, groups: &[u32]) -> Result<RecordBatch> {
         let mut columns = vec![self.starts(start, groups.len())];
         let failed = |error| self.failed(&error);
         columns.extend(index.keys(groups).map_err(failed)?);
@@ -400,9 +401,9 @@ impl WindowState {
     }
 
     /// Column `window_start` of so many rows.
-    fn starts(&self, start: i64, rows: usize) -> ArrayRef {
+    fn starts(&self, start: EventTime, rows: usize) -> ArrayRef {
         let data_type = self.schema.field(self.group_columns.len()).data_type().clone();
-        let starts = PrimitiveArray::<TimestampMicrosecondType>::from_value(start, rows);
+        let starts = PrimitiveArray::<TimestampMicrosecondType>::from_value(start.micros(), rows);
         Arc::new(starts.with_data_type(data_type))
     }
 
@@ -417,7 +418,7 @@ impl WindowState {
     }
 
     /// Counts the groups of a window again.
-    fn count(&mut self, start: i64) {
+    fn count(&mut self, start: EventTime) {
         let Some(window) = self.windows.get_mut(&start) else { return };
         let counted = (window.index.len(), window.bytes());
         self.groups = self.groups - window.counted.0 + counted.0;
@@ -452,7 +453,7 @@ impl WindowState {
         starts.into_iter().try_for_each(|start| self.write_window(tx, start))
     }
 
-    fn write_window(&mut self, tx: &Transaction, start: i64) -> Result<()> {
+    fn write_window(&mut self, tx: &Transaction, start: EventTime) -> Result<()> {
         let Some(window) = self.windows.get_mut(&start) else { return Ok(()) };
         let groups = window.take_touched();
         if groups.is_empty() {
@@ -470,17 +471,17 @@ impl WindowState {
     }
 
     /// Returns the start of the first window that starts before `end`.
-    pub(crate) fn first_before(&self, end: i64) -> Option<i64> {
+    pub(crate) fn first_before(&self, end: EventTime) -> Option<EventTime> {
         self.windows.keys().next().copied().filter(|start| *start < end)
     }
 
     /// Returns the start of the last window.
-    pub(crate) fn last_start(&self) -> Option<i64> {
+    pub(crate) fn last_start(&self) -> Option<EventTime> {
         self.windows.keys().next_back().copied()
     }
 
     /// Removes a window from DRAM and from the table; returns its groups.
-    pub(crate) fn close(&mut self, tx: &Transaction, start: i64) -> Result<Option<ClosedGroups>> {
+    pub(crate) fn close(&mut self, tx: &Transaction, start: EventTime) -> Result<Option<ClosedGroups>> {
         self.changed.push(start);
         let complete = self.windows.get(&start).is_none_or(|window| window.complete);
         if !complete {
@@ -513,7 +514,7 @@ impl WindowState {
     }
 
     /// Returns a window, which is opened if necessary.
-    fn open_window(&mut self, start: i64) -> Result<&mut OpenWindow> {
+    fn open_window(&mut self, start: EventTime) -> Result<&mut OpenWindow> {
         if self.windows.len() >= OPEN_WINDOWS_MAX && !self.windows.contains_key(&start) {
             let resource = format!("open windows of {}", self.name);
             return Err(Error::Limit { resource, max: OPEN_WINDOWS_MAX });
@@ -552,6 +553,6 @@ impl OpenWindow {
 }
 
 /// Rows of a window.
-fn prefix(start: i64) -> ScanRange {
-    ScanRange::prefix(&[Value::Timestamp(start)])
+fn prefix(start: EventTime) -> ScanRange {
+    ScanRange::prefix(&[Value::Timestamp(start.micros())])
 }
