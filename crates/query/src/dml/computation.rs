@@ -1,10 +1,11 @@
-//! Values that RETURNING and ON CONFLICT compute from rows: by expressions, or by a query if they have
-//! subqueries.
+//! Values that RETURNING, ON CONFLICT and MERGE compute from rows: by expressions, or by a query if they have
+//! subqueries. A statement with parameters, which is only prepared, has a query too: its plan has their types.
 
-use crate::dml::expressions::{Computed, Item, Scope};
+use crate::dml::expressions::{Computed, Item, Relations, Scope};
 use crate::dml::row_query::RowQuery;
 use crate::error::Result;
 use crate::parser::names::has_subquery;
+use crate::planner::parameters;
 use crate::session::core::SessionCore;
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
@@ -23,11 +24,20 @@ impl Computation {
     pub(crate) async fn new(
         session: &SessionCore,
         what: &'static str,
-        relations: &[(&str, &SchemaRef)],
+        relations: Relations<'_>,
         items: &[Item],
     ) -> Result<Computation> {
-        let scope = Scope::new(session.context.state(), relations)?;
-        let computed = scope.plan_items(what, items.iter().filter(|item| !has_subquery(&item.expr)))?;
+        let scope = Scope::new(session.context.state(), relations.named)?;
+        if items.is_empty() {
+            return Ok(Computation::Expressions(Vec::new()));
+        }
+        let mut plain = Vec::with_capacity(items.len());
+        for item in items {
+            if !has_subquery(&item.expr) && parameters::count(&item.expr)? == 0 {
+                plain.push(item);
+            }
+        }
+        let computed = scope.plan_items(what, plain.into_iter())?;
         if computed.len() == items.len() {
             return Ok(Computation::Expressions(computed));
         }

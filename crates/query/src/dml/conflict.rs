@@ -10,17 +10,15 @@
 //! Memory: the keys of all rows of the statement.
 
 use crate::dml::assignment;
+use crate::dml::clauses::{Condition, SetClause};
 use crate::dml::computation::Computation;
-use crate::dml::expressions::{Item, check_boolean};
-use crate::dml::identity;
-use crate::dml::source;
+use crate::dml::expressions::Relations;
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, table_name};
 use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
-use datafusion::arrow::array::{Array, AsArray};
-use datafusion::arrow::compute::{cast, filter_record_batch};
-use datafusion::arrow::datatypes::{DataType as ArrowType, Fields, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::compute::filter_record_batch;
+use datafusion::arrow::datatypes::{Fields, Schema as ArrowSchema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{ConflictTarget, DoUpdate, OnConflictAction, OnInsert};
 use entresol_tables::{Column, Row, Table, UniqueKey, Value, rows_to_batch};
 use entresol_transactions::Transaction;
@@ -85,9 +83,8 @@ impl Resolved {
 
 /// DO UPDATE clause.
 struct Assignments {
-    assigned: Vec<usize>,
-    values: Computation,
-    condition: Option<Computation>,
+    set: SetClause,
+    condition: Option<Condition>,
     /// Schema of the existing row followed by the excluded one.
     schema: SchemaRef,
     columns: Vec<Column>,
@@ -106,7 +103,7 @@ impl OnConflict {
         let (unique_keys, update) = match (&on.conflict_target, &on.action) {
             (target, OnConflictAction::DoNothing) => (unique_keys(table, target.as_ref())?, None),
             (Some(target), OnConflictAction::DoUpdate(update)) => {
-                let update = Assignments::new(session, table, name, update).await?;
+                let update = Box::pin(Assignments::new(session, table, name, update)).await?;
                 (unique_keys(table, Some(target))?, Some(update))
             }
             (None, OnConflictAction::DoUpdate(_)) => {
@@ -124,7 +121,10 @@ impl OnConflict {
     }
 
     fn computations(&self) -> impl Iterator<Item = &Computation> {
-        self.update.iter().flat_map(|update| [&update.values].into_iter().chain(&update.condition))
+        self.update.iter().flat_map(|update| {
+            let condition = update.condition.as_ref().map(Condition::computation);
+            [&update.set.values].into_iter().chain(condition)
+        })
     }
 
     /// Finds the rows that conflict with others, and resolves them. Writes nothing yet.
@@ -185,33 +185,18 @@ impl Assignments {
     async fn new(session: &SessionCore, table: &Table, name: &str, update: &DoUpdate) -> Result<Assignments> {
         let visible = visible_schema(table.schema(), session.zone.name());
         let relations = [(name, &visible), (EXCLUDED, &visible)];
-        let assigned = source::assigned_columns(table, &update.assignments)?;
-        let given = update.assignments.iter().map(|assignment| &assignment.value);
-        identity::check_assigned(&session.catalog, table, assigned.iter().copied().zip(given))?;
-        let mut items = Vec::with_capacity(assigned.len());
-        for (assignment, &column) in update.assignments.iter().zip(&assigned) {
-            let expr = source::assigned_value(table, column, &assignment.value)?;
-            items.push(Item { expr, name: table.schema().columns()[column].name.clone() });
-        }
-        let values = Computation::new(session, "SET", &relations, &items).await?;
-        for (field, &column) in values.fields().fields().iter().zip(&assigned) {
-            assignment::check(table.name(), &table.schema().columns()[column], field.data_type())?;
-        }
+        let relations = Relations::of(&relations);
+        let set = SetClause::new(session, table, relations, &update.assignments).await?;
         let condition = match &update.selection {
             None => None,
-            Some(condition) => {
-                let items = [Item { expr: condition.clone(), name: "condition".to_owned() }];
-                let condition = Computation::new(session, "WHERE", &relations, &items).await?;
-                check_boolean("WHERE", condition.fields().field(0).data_type())?;
-                Some(condition)
-            }
+            Some(condition) => Some(Condition::new(session, "WHERE", relations, condition).await?),
         };
         let columns = table.schema().visible_columns();
         let nullable =
             |field: &datafusion::arrow::datatypes::FieldRef| field.as_ref().clone().with_nullable(true);
         let fields: Fields = visible.fields().iter().chain(visible.fields()).map(nullable).collect();
         let columns: Vec<Column> = columns.iter().chain(columns).cloned().collect();
-        Ok(Assignments { assigned, values, condition, schema: Arc::new(ArrowSchema::new(fields)), columns })
+        Ok(Assignments { set, condition, schema: Arc::new(ArrowSchema::new(fields)), columns })
     }
 
     /// Applies DO UPDATE to the existing rows, each beside the row proposed for insertion, and adds the
@@ -234,17 +219,16 @@ impl Assignments {
         let mut batch = rows_to_batch(&self.schema, &self.columns, &both)?;
         let mut chosen: Vec<(usize, Row)> = places.iter().copied().zip(old).collect();
         if let Some(condition) = &self.condition {
-            let met = cast(condition.of(session, &batch).await?.column(0), &ArrowType::Boolean)?;
-            let met = met.as_boolean();
-            batch = filter_record_batch(&batch, met)?;
-            let mut at = 0..;
-            chosen.retain(|_| at.next().is_some_and(|at| met.is_valid(at) && met.value(at)));
+            let met = condition.of(session, &batch).await?;
+            batch = filter_record_batch(&batch, &met)?;
+            let mut met = met.values().iter();
+            chosen.retain(|_| met.next() == Some(true));
         }
-        let values = self.values.of(session, &batch).await?;
-        let new = assignment::rows(table, &self.assigned, &values, &session.zone)?;
+        let values = self.set.values.of(session, &batch).await?;
+        let new = assignment::rows(table, &self.set.assigned, &values, &session.zone)?;
         for ((place, mut row), mut values) in chosen.into_iter().zip(new) {
             resolved.keys.push(table.key_of(&row));
-            for &column in &self.assigned {
+            for &column in &self.set.assigned {
                 row[column] = std::mem::replace(&mut values[column], Value::Null);
             }
             resolved.changed.push(row);

@@ -22,7 +22,7 @@ use datafusion::logical_expr::{EmptyRelation, Expr, ExprSchemable, LogicalPlan, 
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{
-    Expr as SqlExpr, ExprWithAlias, SelectItem, SelectItemQualifiedWildcardKind,
+    Expr as SqlExpr, ExprWithAlias, SelectItem, SelectItemQualifiedWildcardKind, With,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -41,6 +41,15 @@ pub(crate) struct Computed {
     pub(crate) field: Field,
     /// True if it may give another value for each row, whatever the row contains.
     pub(crate) is_volatile: bool,
+}
+
+/// Relations whose columns expressions name.
+#[derive(Clone, Copy)]
+pub(crate) struct Relations<'r> {
+    /// Names and columns, in the order of the columns of the rows.
+    pub(crate) named: &'r [(&'r str, &'r SchemaRef)],
+    /// Common table expressions of the statement, for subqueries.
+    pub(crate) with: Option<&'r With>,
 }
 
 /// Expression with the name of its result.
@@ -86,6 +95,13 @@ pub(crate) fn returned_items(items: &[SelectItem], relations: &[(&str, &SchemaRe
         }
     }
     Ok(named)
+}
+
+impl<'r> Relations<'r> {
+    /// Relations of a statement without common table expressions.
+    pub(crate) fn of(named: &'r [(&'r str, &'r SchemaRef)]) -> Relations<'r> {
+        Relations { named, with: None }
+    }
 }
 
 impl Computed {

@@ -48,14 +48,19 @@ pub(crate) fn check_inserted(
             _ => true,
         };
         if given && identity(catalog, table, column)? == Some(Identity::Always) {
-            let name = &table.schema().columns()[column].name;
-            let message = format!(
-                "cannot insert a non-DEFAULT value into column \"{name}\": it is an identity column defined as GENERATED ALWAYS"
-            );
-            return Err(Error::coded("428C9", message));
+            return Err(given_always(table, column));
         }
     }
     Ok(())
+}
+
+/// Error of an INSERT that gives a value to a GENERATED ALWAYS column.
+pub(crate) fn given_always(table: &Table, column: usize) -> Error {
+    let name = &table.schema().columns()[column].name;
+    let message = format!(
+        "cannot insert a non-DEFAULT value into column \"{name}\": it is an identity column defined as GENERATED ALWAYS"
+    );
+    Error::coded("428C9", message)
 }
 
 /// Returns true if a projection surely ends before a place.

@@ -1,17 +1,20 @@
 //! RETURNING: values computed from the rows that a statement writes.
 
 use crate::dml::computation::Computation;
-use crate::dml::expressions::returned_items;
+use crate::dml::expressions::{Item, Relations, returned_items};
 use crate::error::Result;
+use crate::planner::parameters::{self, Types};
+use crate::postgres::number_types;
 use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
 use crate::session::result::Outcome;
 use crate::session::row_buffer::RowBuffer;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::SelectItem;
 use entresol_tables::{Column, Row, Table, rows_to_batch};
+use std::sync::Arc;
 
 /// RETURNING of one statement: its expressions, and their values for the rows so far.
 pub(crate) struct Returning {
@@ -33,10 +36,20 @@ impl Returning {
         let schema = visible_schema(table.schema(), session.zone.name());
         let relations = [(name, &schema)];
         let items = returned_items(items, &relations)?;
-        let computation = Computation::new(session, "RETURNING", &relations, &items).await?;
+        Returning::of_items(session, table, Relations::of(&relations), &items).await.map(Some)
+    }
+
+    /// Plans the items of a RETURNING over several relations, for rows that come as batches of all of them.
+    pub(crate) async fn of_items(
+        session: &SessionCore,
+        table: &Table,
+        relations: Relations<'_>,
+        items: &[Item],
+    ) -> Result<Returning> {
+        let computation = Computation::new(session, "RETURNING", relations, items).await?;
         let columns = table.schema().visible_columns().to_vec();
-        let computed = RowBuffer::new(session);
-        Ok(Some(Returning { computation, columns, schema, computed }))
+        let schema = visible_schema(table.schema(), session.zone.name());
+        Ok(Returning { computation, columns, schema, computed: RowBuffer::new(session) })
     }
 
     /// Columns of its result.
@@ -59,10 +72,22 @@ impl Returning {
         self.add_batch(session, &rows_to_batch(&self.schema, &self.columns, rows)?).await
     }
 
-    /// Adds the values of a batch of the visible columns.
+    /// Adds the values of a batch of the visible columns, or of all relations.
     pub(crate) async fn add_batch(&mut self, session: &SessionCore, batch: &RecordBatch) -> Result<()> {
         self.computed.push(self.computation.of(session, batch).await?)
     }
+}
+
+/// Columns of a RETURNING that is not run yet; adds the types of its parameters, of which there are `count`.
+pub(crate) fn described(returning: &Returning, types: &mut Types, count: usize) -> Result<SchemaRef> {
+    let Some(plan) = returning.plan() else { return Ok(returning.fields()) };
+    types.of_plan(plan)?;
+    let plan = number_types::typed(parameters::typed(plan.clone(), &types.complete(count))?)?;
+    // The first column is the number of the row.
+    let named = returning.fields();
+    let typed = plan.schema().fields().iter().skip(1).zip(named.fields());
+    let fields = typed.map(|(typed, field)| typed.as_ref().clone().with_name(field.name()));
+    Ok(Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>())))
 }
 
 /// Result of a statement, with the rows of RETURNING.

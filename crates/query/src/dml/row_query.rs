@@ -1,4 +1,4 @@
-//! Expressions with subqueries over rows in memory: RETURNING, the SET and WHERE of DO UPDATE.
+//! Expressions with subqueries over rows in memory: RETURNING, the SET and WHERE of DO UPDATE, WHEN of MERGE.
 //!
 //! The rows become relations of a query of their own, which is planned and run as any other:
 //!
@@ -11,7 +11,7 @@
 //!
 //! Memory: the rows, and the values computed from them.
 
-use crate::dml::expressions::Item;
+use crate::dml::expressions::{Item, Relations};
 use crate::dml::source::{name_relation, quoted, template_select};
 use crate::error::{Error, Result};
 use crate::parser::statement::query_statement;
@@ -57,12 +57,13 @@ impl RowQuery {
     pub(crate) async fn new(
         session: &SessionCore,
         what: &'static str,
-        relations: &[(&str, &SchemaRef)],
+        relations: Relations<'_>,
         items: &[Item],
     ) -> Result<RowQuery> {
-        let query = Box::new(query_over(relations, items)?);
+        let mut query = Box::new(query_over(relations.named, items)?);
+        query.with = relations.with.cloned();
         let relations: Vec<(String, SchemaRef)> =
-            relations.iter().map(|(name, schema)| ((*name).to_owned(), Arc::clone(schema))).collect();
+            relations.named.iter().map(|(name, schema)| ((*name).to_owned(), Arc::clone(schema))).collect();
         let none: Vec<RecordBatch> =
             relations.iter().map(|(_, schema)| RecordBatch::new_empty(Arc::clone(schema))).collect();
         let (_, plan) = planned(session, &query, &relations, &none).await?;

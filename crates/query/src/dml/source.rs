@@ -1,5 +1,5 @@
 //! Queries behind INSERT, UPDATE and DELETE: DataFusion computes the rows to write, from the statement's
-//! syntax tree.
+//! syntax tree. That of MERGE is in [`crate::dml::merge`].
 //!
 //! | statement | query | columns |
 //! | --- | --- | --- |
@@ -211,7 +211,10 @@ pub(crate) fn columns_named(table: &Table, names: &[Ident]) -> Result<Vec<usize>
 }
 
 /// Positions of the visible columns of these names, each named once.
-fn column_indexes<'n>(table: &Table, names: impl Iterator<Item = &'n ObjectName>) -> Result<Vec<usize>> {
+pub(crate) fn column_indexes<'n>(
+    table: &Table,
+    names: impl Iterator<Item = &'n ObjectName>,
+) -> Result<Vec<usize>> {
     let visible = table.schema().visible_columns();
     let mut indexes = Vec::new();
     for name in names {

@@ -1,4 +1,5 @@
-//! INSERT, UPDATE and DELETE: from the statement to the rows that are written.
+//! INSERT, UPDATE and DELETE: from the statement to the rows that are written; MERGE is in
+//! [`crate::dml::merge`].
 //!
 //! - All rows of an UPDATE or DELETE are computed before the first is written, so that a statement never sees
 //!   its own effects; new rows are written by [`crate::dml::writer`].
@@ -14,10 +15,12 @@ use crate::dml::conflict::OnConflict;
 use crate::dml::defaults;
 use crate::dml::identity;
 use crate::dml::literal_rows;
+use crate::dml::merge;
 use crate::dml::returning::{Returning, outcome};
 use crate::dml::source::{self, ChangeSource, InsertSource};
 use crate::dml::writer::TableWriter;
 use crate::error::{Error, Result};
+use crate::parser::merge::merge_query;
 use crate::parser::statement::query_statement;
 use crate::planner::query::plan_query;
 use crate::postgres::time_zones::Zone;
@@ -192,7 +195,10 @@ fn explained(catalog: &Catalog, statement: EngineStatement) -> Result<EngineStat
         Statement::Insert(insert) => source::insert(catalog, insert)?.query,
         Statement::Update(update) => Some(source::update(catalog, update)?.query),
         Statement::Delete(delete) => Some(source::delete(catalog, delete)?.query),
-        _ => return Ok(statement),
+        other => match merge_query(other) {
+            Some(merge) => Some(merge::query(catalog, &merge)?),
+            None => return Ok(statement),
+        },
     };
     let query = query.ok_or_else(|| Error::unsupported("EXPLAIN of DEFAULT VALUES"))?;
     Ok(query_statement(query))

@@ -1,4 +1,4 @@
-//! Writer of new rows: the one way of INSERT, COPY and CREATE TABLE AS into a table.
+//! Writer of new rows: the one way of INSERT, MERGE, COPY and CREATE TABLE AS into a table.
 //!
 //! ```text
 //!   batches ─▶ types ─▶ defaults ─▶ NOT NULL, checks ─▶ conflicts ─▶ RETURNING ─▶ unique keys, indexes, table
@@ -45,6 +45,8 @@ pub(crate) struct TableWriter {
     schema: SchemaRef,
     /// None for a plain table.
     rules: Option<Rules>,
+    /// True if checks or clauses see rows before the table does, as their columns store them.
+    fits: bool,
     conflict: Option<OnConflict>,
     pub(crate) returning: Option<Returning>,
     /// Number of rows written so far.
@@ -71,6 +73,7 @@ impl TableWriter {
             table: Arc::clone(table),
             given: given.to_vec(),
             schema: visible_schema(table.schema(), session.zone.name()),
+            fits: rules.is_some(),
             rules,
             conflict: None,
             returning: None,
@@ -80,7 +83,13 @@ impl TableWriter {
 
     /// The same writer for a statement with these clauses.
     pub(crate) fn with(self, conflict: Option<OnConflict>, returning: Option<Returning>) -> TableWriter {
-        TableWriter { conflict, returning, ..self }
+        let fits = self.fits || conflict.is_some() || returning.is_some();
+        TableWriter { conflict, returning, fits, ..self }
+    }
+
+    /// The same writer for a statement that returns its rows.
+    pub(crate) fn returned(self, returned: bool) -> TableWriter {
+        TableWriter { fits: self.fits || returned, ..self }
     }
 
     /// Table of the rows.
@@ -103,8 +112,8 @@ impl TableWriter {
     }
 
     /// Batch of the visible columns from arrays of the given ones, of exactly their types: with the defaults
-    /// of the others, strings as their columns store them if checks or clauses see them, and after a check of
-    /// NOT NULL.
+    /// of the others, strings as their columns store them if something sees them, and after a check of NOT
+    /// NULL.
     fn completed(&self, given: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
         let mut arrays: Vec<Option<ArrayRef>> = vec![None; self.schema.fields().len()];
         let defaults = self.rules.as_ref().map_or(Ok(Vec::new()), |rules| rules.defaults.arrays(rows))?;
@@ -112,12 +121,11 @@ impl TableWriter {
             arrays[column] = Some(array);
         }
         let columns = self.table.schema().visible_columns();
-        let sees_rows = self.rules.is_some() || self.conflict.is_some() || self.returning.is_some();
         let fields = self.schema.fields().iter().zip(columns).zip(arrays);
         let arrays = fields.map(|((field, column), array)| {
             let array = array.unwrap_or_else(|| new_null_array(field.data_type(), rows));
             // The table does it too, but later.
-            let array = if sees_rows && column.modifier.limits_text() {
+            let array = if self.fits && column.modifier.limits_text() {
                 fitted_texts(self.table.name(), column, &array)?.unwrap_or(array)
             } else {
                 array
@@ -145,6 +153,29 @@ impl TableWriter {
         self.rules.as_ref().map_or(Ok(()), |rules| rules.checks.check_batch(batch))
     }
 
+    /// Arrays of exactly the types of the given columns, or of the first of them.
+    fn converted(&self, session: &SessionCore, values: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+        let columns = self.table.schema().columns();
+        let given = self.given.iter().zip(values);
+        let given = given.map(|(&column, array)| {
+            assignment::array(self.table.name(), &columns[column], array, &session.zone)
+        });
+        given.collect()
+    }
+
+    /// Batch of the visible columns from computed values of the given ones, complete and checked, for the
+    /// caller to write.
+    pub(crate) fn checked(
+        &self,
+        session: &SessionCore,
+        values: &[ArrayRef],
+        rows: usize,
+    ) -> Result<RecordBatch> {
+        let complete = self.completed(self.converted(session, values)?, rows)?;
+        self.check_batch(&complete)?;
+        Ok(complete)
+    }
+
     /// Writes a batch whose columns are the given ones, or the first of them.
     async fn write_batch(
         &mut self,
@@ -152,13 +183,7 @@ impl TableWriter {
         tx: &Arc<Transaction>,
         batch: &RecordBatch,
     ) -> Result<()> {
-        let columns = self.table.schema().columns();
-        let given = self.given.iter().zip(batch.columns());
-        let given = given.map(|(&column, array)| {
-            assignment::array(self.table.name(), &columns[column], array, &session.zone)
-        });
-        let given = given.collect::<Result<Vec<_>>>()?;
-        let complete = self.completed(given, batch.num_rows())?;
+        let complete = self.completed(self.converted(session, batch.columns())?, batch.num_rows())?;
         if self.conflict.is_some() {
             let columns = self.table.schema().visible_columns();
             let rows = batch_to_rows(self.table.name(), columns, &complete)?;

@@ -5,12 +5,14 @@
 //! | any, for each relation that it reads | SELECT, checked where the name is resolved: [`crate::planner::schemas`] |
 //! | INSERT, COPY FROM | INSERT; UPDATE if ON CONFLICT updates; SELECT if it returns rows or looks for conflicts |
 //! | UPDATE, DELETE | UPDATE, DELETE; SELECT if it has a condition, computes or returns something |
+//! | MERGE | INSERT, UPDATE, DELETE as its actions do; SELECT unless it only inserts, whatever is there |
 //! | `nextval`, `setval` | UPDATE on the sequence; those in defaults and views are their creator's |
 //! | definitions, BACKUP, VACUUM, ANALYZE, TRUNCATE | SUPERUSER |
 
 use crate::error::Result;
 use crate::parser::command::Command;
-use crate::parser::names::{from_tables, single_table, table_name};
+use crate::parser::merge::{Action, Match, MergeStatement, merge_query};
+use crate::parser::names::{from_tables, has_column, single_table, table_name, written_table};
 use crate::parser::own::copy::{CopyStatement, Source};
 use crate::parser::sequence_calls::{Advanced, advanced_sequence};
 use crate::parser::visit::visit_expressions;
@@ -19,7 +21,7 @@ use crate::privileges::Privileges;
 use crate::session::authority::{Authority, denied};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
-    Delete, Expr, Insert, OnConflictAction, OnInsert, Statement, TableObject, Update, Visit,
+    Delete, Expr, Insert, OnConflictAction, OnInsert, Query, Statement, TableObject, Update, Visit,
 };
 use std::ops::ControlFlow;
 
@@ -35,6 +37,7 @@ pub(crate) fn authorize(authority: &Authority, command: &Command) -> Result<()> 
         Command::Insert(insert) => inserting(authority, insert),
         Command::Update(update) => updating(authority, update),
         Command::Delete(delete) => deleting(authority, delete),
+        Command::Merge(merge) => merging(authority, merge),
         Command::Prepare { command, .. } | Command::ExplainWrite { command, .. } => {
             authorize(authority, command)
         }
@@ -99,7 +102,10 @@ pub(crate) fn authorize_query(authority: &Authority, statement: &EngineStatement
             Statement::Insert(insert) => inserting(authority, insert),
             Statement::Update(update) => updating(authority, update),
             Statement::Delete(delete) => deleting(authority, delete),
-            statement => sequences(authority, statement),
+            statement => match merge_query(statement) {
+                Some(merge) => merging(authority, &merge),
+                None => sequences(authority, statement),
+            },
         },
         _ => Ok(()),
     }
@@ -134,6 +140,34 @@ fn deleting(authority: &Authority, delete: &Delete) -> Result<()> {
     let (table, _) = single_table("DELETE", from_tables(&delete.from))?;
     let reads = delete.using.is_some() || delete.selection.is_some() || delete.returning.is_some();
     authority.require(with_select(Privileges::DELETE, reads), &table)
+}
+
+fn merging(authority: &Authority, query: &Query) -> Result<()> {
+    sequences(authority, query)?;
+    let merge = MergeStatement::of(query)?;
+    let (table, _) = written_table("MERGE", merge.target)?;
+    let mut reads = merge.returning.is_some() || has_column(merge.on);
+    let mut wanted = Privileges::NONE;
+    for when in &merge.whens {
+        let computes = match &when.action {
+            Action::Update(assignments) => {
+                wanted = wanted.with(Privileges::UPDATE);
+                assignments.iter().any(|assignment| has_column(&assignment.value))
+            }
+            Action::Delete => {
+                wanted = wanted.with(Privileges::DELETE);
+                false
+            }
+            Action::Insert { .. } => {
+                wanted = wanted.with(Privileges::INSERT);
+                false
+            }
+            Action::Nothing => false,
+        };
+        // INSERT and its condition have the columns of the source only.
+        reads |= when.kind != Match::ByTarget && (computes || when.condition.is_some_and(has_column));
+    }
+    authority.require(with_select(wanted, reads), &table)
 }
 
 fn with_select(wanted: Privileges, reads: bool) -> Privileges {

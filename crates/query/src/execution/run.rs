@@ -6,6 +6,7 @@ use crate::ddl::maintenance;
 use crate::ddl::sequences;
 use crate::ddl::statements;
 use crate::ddl::vacuum;
+use crate::dml::merge;
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
 use crate::execution::authorization::{authorize, authorize_point, authorize_query};
@@ -360,6 +361,8 @@ impl Session {
             Command::Insert(insert) => dml_statements::insert(&self.core, transaction, insert).await,
             Command::Update(update) => dml_statements::update(&self.core, transaction, update).await,
             Command::Delete(delete) => dml_statements::delete(&self.core, transaction, delete).await,
+            // Large, and seldom: the futures of all other statements would have its size.
+            Command::Merge(statement) => Box::pin(merge::merge(&self.core, transaction, statement)).await,
             Command::Truncate(truncate) => {
                 Ok(maintenance::truncate(&self.core, transaction, truncate).await?.stream())
             }

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::parser::command::Command;
+use crate::parser::merge::{around, is_merge};
 use crate::parser::names::{column_name, identifier};
 use crate::parser::own::materialized::MaterializedStatement;
 use datafusion::sql::parser::{ResetStatement, Statement as EngineStatement};
@@ -78,6 +79,8 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         Statement::Insert(insert) => Command::Insert(Box::new(insert)),
         Statement::Update(update) => Command::Update(Box::new(update)),
         Statement::Delete(delete) => Command::Delete(Box::new(delete)),
+        Statement::Merge(merge) => Command::Merge(Box::new(around(merge))),
+        Statement::Query(query) if is_merge(&query) => Command::Merge(query),
         Statement::Truncate(truncate) => Command::Truncate(Box::new(truncate)),
         Statement::Analyze(analyze) => Command::Analyze(Box::new(analyze)),
         Statement::Set(set) => return classify_set(set),

@@ -10,7 +10,7 @@ use crate::parser::own::vacuum::Vacuum;
 use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
 use datafusion::sql::sqlparser::ast::{
     Analyze, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr, Insert, ObjectName, ObjectType,
-    Statement, TransactionMode, Truncate, Update,
+    Query, Statement, TransactionMode, Truncate, Update,
 };
 use std::path::PathBuf;
 
@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
+    /// MERGE, as the body of a query with its WITH.
+    Merge(Box<Query>),
     Truncate(Box<Truncate>),
     Analyze(Box<Analyze>),
     Backup(PathBuf),
@@ -121,6 +123,7 @@ impl Command {
             Command::Insert(_) => "INSERT",
             Command::Update(_) => "UPDATE",
             Command::Delete(_) => "DELETE",
+            Command::Merge(_) => "MERGE",
             Command::Truncate(_) => "TRUNCATE TABLE",
             Command::Analyze(_) => "ANALYZE",
             Command::Backup(_) => "BACKUP",
@@ -165,7 +168,11 @@ impl Command {
     pub(crate) fn writes_rows(&self) -> bool {
         matches!(
             self,
-            Command::Insert(_) | Command::Update(_) | Command::Delete(_) | Command::ExplainWrite { .. }
+            Command::Insert(_)
+                | Command::Update(_)
+                | Command::Delete(_)
+                | Command::Merge(_)
+                | Command::ExplainWrite { .. }
         )
     }
 

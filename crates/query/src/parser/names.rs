@@ -39,17 +39,25 @@ pub(crate) fn single_table<'s>(
     verb: &str,
     tables: &'s [TableWithJoins],
 ) -> Result<(String, Option<&'s Ident>)> {
-    let refused = || Error::unsupported(format!("{verb} of anything but one table"));
-    let [TableWithJoins { relation, joins }] = tables else { return Err(refused()) };
-    match relation {
-        TableFactor::Table { name, alias, args: None, version: None, .. } if joins.is_empty() => {
-            match alias {
-                Some(alias) if !alias.columns.is_empty() => Err(refused()),
-                alias => Ok((table_name(name)?, alias.as_ref().map(|alias| &alias.name))),
-            }
-        }
-        _ => Err(refused()),
+    match tables {
+        [TableWithJoins { relation, joins }] if joins.is_empty() => written_table(verb, relation),
+        _ => Err(not_one_table(verb)),
     }
+}
+
+/// Table that a statement writes, and its alias.
+pub(crate) fn written_table<'s>(verb: &str, table: &'s TableFactor) -> Result<(String, Option<&'s Ident>)> {
+    match table {
+        TableFactor::Table { name, alias, args: None, version: None, .. } => match alias {
+            Some(alias) if !alias.columns.is_empty() => Err(not_one_table(verb)),
+            alias => Ok((table_name(name)?, alias.as_ref().map(|alias| &alias.name))),
+        },
+        _ => Err(not_one_table(verb)),
+    }
+}
+
+fn not_one_table(verb: &str) -> Error {
+    Error::unsupported(format!("{verb} of anything but one table"))
 }
 
 /// Tables in the FROM of a DELETE.
@@ -87,6 +95,15 @@ pub(crate) fn has_subquery(expr: &Expr) -> bool {
         _ => ControlFlow::Continue(()),
     });
     found.is_break()
+}
+
+/// Returns true if an expression names a column, or has a subquery.
+pub(crate) fn has_column(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |part| match part {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break() || has_subquery(expr)
 }
 
 #[cfg(test)]

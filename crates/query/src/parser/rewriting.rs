@@ -6,6 +6,7 @@
 //! AS IDENTITY (options)                            the options in the order that the parser knows
 //! ALTER TABLE t RESET (history)                    ALTER TABLE t SET (history = 'off'); changes likewise
 //! SUBSCRIBE TO t ...                               SELECT * FROM subscribe('SUBSCRIBE TO t ...')
+//! MERGE ...                                        see [`crate::parser::merge`]
 //! ABORT                                            ROLLBACK
 //! ANALYZE VERBOSE                                  without VERBOSE: there is nothing to report
 //! ```
@@ -13,6 +14,7 @@
 //! A token in place of another has its place in the text, so that errors name what was written.
 
 use crate::error::Result;
+use crate::parser::merge;
 use crate::parser::own::sequence;
 use crate::parser::own::subscription::{SUBSCRIBE, Subscription};
 use crate::parser::text::tokens::{BEGINNING, is_keyword, is_word, tokenize};
@@ -31,6 +33,9 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
         rewrite_table_queries(tokens);
     }
     rewrite_subscription(tokens)?;
+    if has(tokens, Keyword::MERGE) {
+        merge::rewrite(tokens);
+    }
     if has(tokens, Keyword::IDENTITY) {
         order_identity_options(tokens)?;
     }
@@ -188,6 +193,23 @@ mod tests {
                 "CREATE TABLE t ( ä INT GENERATED ALWAYS AS IDENTITY ( INCREMENT BY 2 START WITH 5 ) , b INT )",
             ),
             ("CREATE TABLE t (a INT AS IDENTITY)", "CREATE TABLE t ( a INT AS IDENTITY )"),
+            (
+                "MERGE INTO only t * USING ONLY s ON case when a then b end WHEN MATCHED AND (1 * 2) then do nothing",
+                "MERGE INTO t USING s ON case when a then b end WHEN MATCHED AND ( 1 * 2 ) THEN UPDATE SET \"\u{1}nothing\" = NULL",
+            ),
+            (
+                "MERGE INTO t USING s ON a WHEN NOT MATCHED AND CASE WHEN matched THEN b END THEN DO NOTHING",
+                "MERGE INTO t USING s ON a WHEN NOT MATCHED AND CASE WHEN matched THEN b END THEN INSERT ( \"\u{1}nothing\" ) \
+                 VALUES ( NULL )",
+            ),
+            (
+                "WITH c AS (VALUES (1)) MERGE INTO t USING c ON a WHEN NOT MATCHED BY SOURCE THEN DO NOTHING \
+                 WHEN NOT MATCHED BY TARGET AND x THEN INSERT (a) OVERRIDING USER VALUE VALUES ((1), 2) \
+                 WHEN NOT MATCHED THEN INSERT DEFAULT VALUES RETURNING *",
+                "WITH c AS ( VALUES ( 1 ) ) MERGE INTO t USING c ON a WHEN NOT MATCHED BY SOURCE THEN UPDATE SET \
+                 \"\u{1}nothing\" = NULL WHEN NOT MATCHED BY TARGET AND x THEN INSERT ( a ) VALUES ( ( 1 ) , 2 ) \
+                 WHERE \"\u{1}overriding user\" WHEN NOT MATCHED THEN INSERT VALUES ( DEFAULT ) RETURNING *",
+            ),
         ] {
             assert_eq!(rewritten(sql), expected, "{sql}");
         }

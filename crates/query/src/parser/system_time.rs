@@ -22,7 +22,7 @@ pub(crate) const TRANSACTION: &str = "transaction";
 /// Clause in front of a time.
 const CLAUSE: [&str; 4] = ["for", "system_time", "as", "of"];
 /// Words before a relation that has no alias yet.
-const BEFORE_RELATION: [&str; 6] = ["from", "join", "only", "lateral", "into", "update"];
+const BEFORE_RELATION: [&str; 7] = ["from", "join", "only", "lateral", "into", "update", "using"];
 
 /// Times of a statement, by the places of the tables' names.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 //! expect.
 //!
 //! - EXPLAIN shows the physical plan; VERBOSE the logical ones too. Of an INSERT, UPDATE or DELETE it shows
-//!   the query that computes the rows to write.
+//!   the query that computes the rows to write, of a MERGE the join.
 //! - EXPLAIN ANALYZE runs the statement, and a writing one does write. Of a query it shows the plan with the
 //!   metrics of its operators; of a writing statement rows and time, and the plan without metrics.
 

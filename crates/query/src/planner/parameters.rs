@@ -407,6 +407,7 @@ impl Command {
             Command::Insert(insert) => count(insert.as_ref()),
             Command::Update(update) => count(update.as_ref()),
             Command::Delete(delete) => count(delete.as_ref()),
+            Command::Merge(merge) => count(merge.as_ref()),
             Command::CreateTable(create) => count(create.as_ref()),
             Command::ExplainWrite { command, .. } => command.parameters(),
             _ => Ok(0),
@@ -423,6 +424,7 @@ impl Command {
             Command::Insert(insert) => substitute(insert.as_mut(), values),
             Command::Update(update) => substitute(update.as_mut(), values),
             Command::Delete(delete) => substitute(delete.as_mut(), values),
+            Command::Merge(merge) => substitute(merge.as_mut(), values),
             Command::CreateTable(create) => substitute(create.as_mut(), values),
             Command::ExplainWrite { explain, command } => {
                 command.substitute(values)?;

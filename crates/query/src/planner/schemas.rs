@@ -7,11 +7,11 @@
 //! - two nameless ones for the changes of tables and for subscriptions ([`crate::planner::scans`]);
 //! - one for each point in time that is asked for ([`crate::planner::time_travel`]), which only that
 //!   statement sees;
-//! - a nameless one for UPDATE and DELETE, in which tables have their hidden keys; it is not listed.
+//! - a nameless one for UPDATE, DELETE and MERGE, in which tables have their hidden keys; it is not listed.
 //! - a nameless one for the texts of views, which read with the rights of their owner.
 //!
-//! A relation that is found here is read: the session's role needs SELECT on it, except by UPDATE and DELETE
-//! on their own table, which were checked before ([`Authority`](crate::session::authority::Authority)).
+//! A relation that is found here is read: the session's role needs SELECT on it, except by UPDATE, DELETE
+//! and MERGE on their own table, which were checked before ([`Authority`](crate::session::authority::Authority)).
 //!
 //! Nothing is cached here: each look-up reads the tables' catalog, so that objects created by another session
 //! are visible to the next statement.

@@ -13,14 +13,14 @@ pub enum StatementResult<R = Collected> {
     Rows(R),
     /// Rows were changed.
     Count {
-        /// INSERT, UPDATE, DELETE or CREATE TABLE AS; MOVE, for rows that were skipped.
+        /// INSERT, UPDATE, DELETE, MERGE or CREATE TABLE AS; MOVE, for rows that were skipped.
         verb: &'static str,
         /// Number of rows.
         rows: u64,
     },
     /// Rows were changed, and RETURNING computed rows from them.
     Returned {
-        /// INSERT, UPDATE or DELETE.
+        /// INSERT, UPDATE, DELETE or MERGE.
         verb: &'static str,
         /// Number of changed rows.
         rows: u64,

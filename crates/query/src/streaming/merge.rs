@@ -36,7 +36,7 @@ pub(crate) fn as_insert(catalog: &Catalog, merge: &Merge) -> Result<String> {
             return Err(refused());
         }
     }
-    if key.len() != table.schema().key().len() {
+    if key.len() != table.schema().key().len() || key.len() + assigned.len() != columns.len() {
         return Err(refused());
     }
     let quoted = |name: &str| Ident::with_quote('"', name).to_string();

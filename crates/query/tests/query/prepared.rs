@@ -77,6 +77,14 @@ async fn parameters_have_the_types_of_what_they_meet() {
         ("UPDATE meters SET power = power + $1, place = $2 WHERE id = $3", vec![Int64, Utf8, Int32]),
         ("UPDATE meters SET place = $1 WHERE power > $2", vec![Utf8, Int64]),
         ("DELETE FROM days WHERE day = $1", vec![Date32]),
+        ("UPDATE meters SET power = 1 WHERE id = 1 RETURNING power + $1, $2::date", vec![Int64, Date32]),
+        (
+            "MERGE INTO meters m USING (SELECT 1 AS id WHERE 2.5::double precision > $1) AS s ON m.id = s.id AND m.power < $2
+             WHEN MATCHED AND m.d > $3 THEN UPDATE SET place = $4, power = m.power * $5
+             WHEN NOT MATCHED AND (SELECT max(day) FROM days) = $6 THEN INSERT (id, d, place) VALUES ($7, $8, 'p')
+             RETURNING m.id = $9",
+            vec![Float64, Int64, Float64, Utf8, Int64, Date32, Int32, Float64, Int32],
+        ),
         ("DELETE FROM days WHERE price < $1 OR ok = $2", vec![DataType::Decimal128(8, 2), Boolean]),
         ("SELECT id FROM meters WHERE id = (SELECT max(id) FROM meters WHERE place = $1)", vec![Utf8]),
         ("BEGIN", vec![]),

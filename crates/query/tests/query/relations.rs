@@ -208,6 +208,7 @@ async fn a_table_with_an_owner_is_read_by_all_and_written_by_no_statement() {
         ("DELETE FROM open WHERE id = 1", "delete from"),
         ("DELETE FROM open", "delete from"),
         ("TRUNCATE open", "delete from"),
+        ("MERGE INTO open USING (SELECT 1) AS s ON true WHEN MATCHED THEN DELETE", "merge into"),
     ] {
         let error = session.execute(sql).await.unwrap_err();
         assert_eq!(error.to_string(), format!("cannot {verb} table \"open\": {refused}"), "{sql}");

@@ -27,7 +27,8 @@ mod run;
 use self::cacheability::{Cacheability, cacheability};
 use crate::dml::defaults;
 use crate::dml::literal_rows;
-use crate::dml::returning::Returning;
+use crate::dml::merge;
+use crate::dml::returning::{Returning, described};
 use crate::dml::source::{self, InsertSource};
 use crate::dml::statements as dml_statements;
 use crate::dml::writer::insert_rows;
@@ -366,7 +367,8 @@ impl Session {
             Command::Insert(insert) => {
                 let Inserting { source, spelled, short } = self.inserting(insert, &mut types, count)?;
                 let returning = insert.returning.as_deref();
-                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
+                let returned =
+                    self.returned(&source.table, &source.name, returning, &mut types, count).await?;
                 if let (Some(query), false) = (spelled, short) {
                     let query = query_statement(query);
                     types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
@@ -379,7 +381,8 @@ impl Session {
             Command::Update(update) => {
                 let source = source::update(&self.core.catalog, update)?;
                 let returning = update.returning.as_deref();
-                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
+                let returned =
+                    self.returned(&source.table, &source.name, returning, &mut types, count).await?;
                 let columns = source.assigned.iter().map(|&column| &source.table.schema().columns()[column]);
                 let values = update.assignments.iter().map(|assignment| &assignment.value);
                 types.of_assigned(values.zip(columns), &self.core.zone);
@@ -390,10 +393,15 @@ impl Session {
             Command::Delete(delete) => {
                 let source = source::delete(&self.core.catalog, delete)?;
                 let returning = delete.returning.as_deref();
-                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
+                let returned =
+                    self.returned(&source.table, &source.name, returning, &mut types, count).await?;
                 let query = query_statement(source.query);
                 types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
                 (Execution::Text, returned)
+            }
+            Command::Merge(statement) => {
+                let prepared = Box::pin(merge::prepare(&self.core, statement, &mut types, count));
+                (Execution::Text, prepared.await?)
             }
             other => (Execution::Text, self.columns_of(other)),
         };
@@ -407,12 +415,12 @@ impl Session {
         name: &str,
         returning: Option<&[SelectItem]>,
         types: &mut Types,
+        count: usize,
     ) -> Result<Option<SchemaRef>> {
         let Some(returning) = Returning::new(&self.core, table, name, returning).await? else {
             return Ok(None);
         };
-        returning.plan().map_or(Ok(()), |plan| types.of_plan(plan))?;
-        Ok(Some(returning.fields()))
+        described(&returning, types, count).map(Some)
     }
 
     /// Parts of an INSERT that are known without planning; adds the types of parameters that are assigned to

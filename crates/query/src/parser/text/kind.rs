@@ -9,7 +9,7 @@ pub enum StatementKind {
     Show,
     /// EXPLAIN.
     Explain,
-    /// INSERT, UPDATE, DELETE.
+    /// INSERT, UPDATE, DELETE, MERGE.
     Write,
     /// COPY.
     Copy,
@@ -63,7 +63,7 @@ impl StatementKind {
         // In the order of how often they come.
         if starts(&["SELECT", "VALUES", "WITH", "TABLE", ""]) {
             StatementKind::Read
-        } else if starts(&["INSERT", "UPDATE", "DELETE"]) {
+        } else if starts(&["INSERT", "UPDATE", "DELETE", "MERGE"]) {
             StatementKind::Write
         } else if starts(&["BEGIN"]) || (starts(&["START"]) && is(1, &["TRANSACTION"])) {
             StatementKind::Begin
@@ -162,6 +162,7 @@ mod tests {
             ("abort", StatementKind::Rollback),
             ("(SELECT 1)", StatementKind::Read),
             ("INSERT INTO t VALUES (1)", StatementKind::Write),
+            ("merge INTO t USING s ON a WHEN MATCHED THEN DELETE", StatementKind::Write),
             ("CREATE USER a", StatementKind::Role),
             ("grant SELECT ON t TO a", StatementKind::Role),
             ("CREATE TABLE t (a INT)", StatementKind::Definition),

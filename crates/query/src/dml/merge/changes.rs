@@ -1,0 +1,254 @@
+//! Changes of a MERGE: from the rows of the join to rows that are written.
+//!
+//! ```text
+//!   rows of the join ─▶ WHEN clauses, the first that is met ─┬─ DELETE: keys ───────────────┐
+//!                                                            ├─ UPDATE: keys, new rows ─────┼─▶ table
+//!                                                            └─ INSERT: new rows ───────────┘
+//!                                                               └─▶ RETURNING
+//! ```
+//!
+//! - Nothing is written before all rows of the join were read, so that the statement never sees its own
+//!   effects.
+//! - Deletes come first, then updates, all at once, then inserts: keys and unique values have to be distinct in
+//!   the end only.
+//!
+//! Memory: the keys and rows to write, the keys of matched rows, and the rows that RETURNING returns.
+
+use crate::dml::merge::actions::{PlannedAction, PlannedWhen, returned_schema};
+use crate::dml::merge::source::Joined;
+use crate::dml::returning::Returning;
+use crate::error::{Error, Result};
+use crate::parser::merge::Match;
+use crate::session::core::SessionCore;
+use crate::session::row_buffer::RowBuffer;
+use datafusion::arrow::array::{Array, ArrayRef, StringArray, UInt32Array};
+use datafusion::arrow::compute::{
+    concat_batches, filter, filter_record_batch, not, sort_to_indices, take, take_record_batch,
+};
+use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use entresol_structures::KeyBytes;
+use entresol_tables::{Column, Row, Table, batch_to_rows};
+use entresol_transactions::Transaction;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Changes that a MERGE makes.
+pub(crate) struct Changes {
+    table: Arc<Table>,
+    /// True if keys or entries of indexes may move, so that all updates have to be written together.
+    moves: bool,
+    /// Encoded keys of the matched rows that are changed.
+    matched: HashSet<KeyBytes>,
+    /// Keys.
+    deleted: RowBuffer,
+    /// All columns, a hidden key included; then the old keys if they may move.
+    updated: RowBuffer,
+    /// Visible columns.
+    inserted: RowBuffer,
+    pub(crate) returning: Option<Returning>,
+    /// Columns that RETURNING takes.
+    returned: SchemaRef,
+    /// Number of changed rows.
+    pub(crate) rows: u64,
+}
+
+/// Rows of a batch that one clause changed.
+struct Changed {
+    /// Places of the rows in the batch of the join.
+    places: UInt32Array,
+    /// New rows, or the old ones of DELETE.
+    rows: RecordBatch,
+    action: &'static str,
+}
+
+impl Changes {
+    pub(crate) fn new(
+        session: &SessionCore,
+        table: &Arc<Table>,
+        joined: &Joined,
+        whens: &[PlannedWhen],
+        returning: Option<Returning>,
+    ) -> Changes {
+        let is_key = |column: &usize| table.schema().key().contains(column);
+        let moves_key = whens.iter().any(|when| {
+            matches!(&when.action, PlannedAction::Update { set, .. } if set.assigned.iter().any(is_key))
+        });
+        Changes {
+            table: Arc::clone(table),
+            moves: moves_key || !table.indexes().is_empty(),
+            matched: HashSet::new(),
+            deleted: RowBuffer::new(session),
+            updated: RowBuffer::new(session),
+            inserted: RowBuffer::new(session),
+            returning,
+            returned: returned_schema(session, table, joined),
+            rows: 0,
+        }
+    }
+
+    /// Adds what the clauses do with the rows of a batch of the join.
+    pub(crate) async fn add(
+        &mut self,
+        session: &SessionCore,
+        joined: &Joined,
+        whens: &[PlannedWhen],
+        batch: &RecordBatch,
+    ) -> Result<()> {
+        let mut changed = Vec::new();
+        for kind in Match::ALL {
+            let mut places = joined.rows_of(kind, batch);
+            for when in whens.iter().filter(|when| when.kind == kind) {
+                if places.is_empty() {
+                    break;
+                }
+                let mut rows = take_record_batch(batch, &places)?;
+                let mut chosen = places.clone();
+                let mut others = UInt32Array::from(Vec::<u32>::new());
+                if let Some(condition) = &when.condition {
+                    let met = condition.of(session, &joined.seen(kind, &rows)?).await?;
+                    rows = filter_record_batch(&rows, &met)?;
+                    chosen = numbers(&filter(&places, &met)?)?;
+                    others = numbers(&filter(&places, &not(&met)?)?)?;
+                }
+                places = others;
+                if rows.num_rows() > 0
+                    && let Some(rows) = self.apply(session, joined, when, &rows).await?
+                {
+                    changed.push(Changed { places: chosen, rows, action: when.action.name() });
+                }
+            }
+        }
+        self.add_returned(session, joined, batch, &changed).await
+    }
+
+    /// Applies a clause to rows of the join; returns the rows that it changed, if RETURNING asks for them.
+    async fn apply(
+        &mut self,
+        session: &SessionCore,
+        joined: &Joined,
+        when: &PlannedWhen,
+        batch: &RecordBatch,
+    ) -> Result<Option<RecordBatch>> {
+        let rows = batch.num_rows();
+        if when.kind == Match::Matched && !matches!(when.action, PlannedAction::Nothing) {
+            self.check_once(joined.key_columns(batch))?;
+        }
+        let changed = match &when.action {
+            PlannedAction::Nothing => return Ok(None),
+            PlannedAction::Delete => {
+                self.deleted.push(batch_of(joined.key_columns(batch))?)?;
+                self.returning.is_some().then(|| joined.seen(Match::BySource, batch)).transpose()?
+            }
+            PlannedAction::Update { set, writer } => {
+                let seen = joined.seen(when.kind, batch)?;
+                let values = set.values.of(session, &seen).await?;
+                let mut new = joined.target_columns(batch).to_vec();
+                for (array, &column) in values.columns().iter().zip(&set.assigned) {
+                    new[column] = Arc::clone(array);
+                }
+                let new = writer.checked(session, &new, rows)?;
+                let mut written = new.columns().to_vec();
+                if self.table.schema().hidden_key() {
+                    written.extend(joined.key_columns(batch));
+                }
+                if self.moves {
+                    written.extend(joined.key_columns(batch));
+                }
+                self.updated.push(batch_of(written)?)?;
+                Some(new)
+            }
+            PlannedAction::Insert { values, writer } => {
+                let values = values.of(session, &joined.seen(when.kind, batch)?).await?;
+                let new = writer.checked(session, values.columns(), rows)?;
+                self.inserted.push(new.clone())?;
+                Some(new)
+            }
+        };
+        self.rows += rows as u64;
+        Ok(changed.filter(|_| self.returning.is_some()))
+    }
+
+    /// Refuses matched rows that the statement changes already.
+    fn check_once(&mut self, keys: Vec<ArrayRef>) -> Result<()> {
+        for key in key_rows(&self.table, &batch_of(keys)?)? {
+            if !self.matched.insert(self.table.encode_key(&key)?) {
+                let message = "MERGE command cannot affect row a second time: more than one row of the source matches it";
+                return Err(Error::coded("21000", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes RETURNING of the changed rows of a batch of the join, in its order.
+    async fn add_returned(
+        &mut self,
+        session: &SessionCore,
+        joined: &Joined,
+        batch: &RecordBatch,
+        changed: &[Changed],
+    ) -> Result<()> {
+        let Some(returning) = &mut self.returning else { return Ok(()) };
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let places: UInt32Array = changed.iter().flat_map(|changed| changed.places.iter()).collect();
+        let order = sort_to_indices(&places, None, None)?;
+        let actions =
+            changed.iter().flat_map(|changed| std::iter::repeat_n(changed.action, changed.rows.num_rows()));
+        let actions: ArrayRef = Arc::new(StringArray::from(actions.collect::<Vec<_>>()));
+        let target = concat_batches(&changed[0].rows.schema(), changed.iter().map(|changed| &changed.rows))?;
+        let target = take_record_batch(&target, &order)?;
+        let places = take(&places, &order, None)?;
+        let source = joined.source_columns(batch).iter().map(|array| take(array, &places, None));
+        let mut columns = source.collect::<Result<Vec<_>, _>>()?;
+        columns.extend_from_slice(target.columns());
+        columns.push(take(&actions, &order, None)?);
+        returning.add_batch(session, &RecordBatch::try_new(Arc::clone(&self.returned), columns)?).await
+    }
+
+    /// Writes all changes.
+    pub(crate) fn write(&self, tx: &Transaction) -> Result<()> {
+        for keys in self.deleted.batches() {
+            self.table.delete_batch(tx, keys)?;
+        }
+        let columns = self.table.schema().columns();
+        let of_row: Vec<usize> = (0..columns.len()).collect();
+        if self.moves {
+            let (mut keys, mut rows) = (Vec::new(), Vec::new());
+            for batch in self.updated.batches() {
+                let of_key: Vec<usize> = (columns.len()..batch.num_columns()).collect();
+                keys.extend(key_rows(&self.table, &batch.project(&of_key)?)?);
+                rows.extend(batch_to_rows(self.table.name(), columns, &batch.project(&of_row)?)?);
+            }
+            self.table.update_many(tx, &keys, &rows)?;
+        } else {
+            for batch in self.updated.batches() {
+                self.table.upsert_batch(tx, &batch.project(&of_row)?)?;
+            }
+        }
+        for batch in self.inserted.batches() {
+            self.table.append(tx, batch)?;
+        }
+        Ok(())
+    }
+}
+
+/// Keys of a batch of the key columns, in key order.
+fn key_rows(table: &Table, keys: &RecordBatch) -> Result<Vec<Row>> {
+    let schema = table.schema();
+    let columns: Vec<Column> = schema.key().iter().map(|&column| schema.columns()[column].clone()).collect();
+    Ok(batch_to_rows(table.name(), &columns, keys)?)
+}
+
+/// Batch of columns whose names do not matter.
+fn batch_of(columns: Vec<ArrayRef>) -> Result<RecordBatch> {
+    let field = |(at, array): (usize, &ArrayRef)| Field::new(at.to_string(), array.data_type().clone(), true);
+    let fields: Vec<Field> = columns.iter().enumerate().map(field).collect();
+    Ok(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)?)
+}
+
+fn numbers(array: &ArrayRef) -> Result<UInt32Array> {
+    let numbers = array.as_any().downcast_ref::<UInt32Array>().cloned();
+    numbers.ok_or_else(|| Error::Internal("a filtered array has another type".into()))
+}
