@@ -80,7 +80,7 @@ impl Random {
 fn statement(random: &mut Random) -> String {
     let feeder = |n: u64| if n == 3 { "NULL".to_owned() } else { format!("'feeder {n}'") };
     let id = random.below(60);
-    match random.below(9) {
+    match random.below(10) {
         0..=2 => {
             let (meter, kw) = (random.below(10), random.below(10_000));
             let meter = if meter == 9 { "NULL".to_owned() } else { meter.to_string() };
@@ -100,7 +100,17 @@ fn statement(random: &mut Random) -> String {
              ON CONFLICT (id) DO NOTHING",
             id + 20
         ),
-        7 => format!("UPDATE place SET town = 'town {}' WHERE meter = {}", random.below(4), random.below(8)),
+        7 => format!(
+            "MERGE INTO reading r USING (SELECT i FROM generate_series({id}, {}) AS g(i)) AS s ON r.id = s.i
+             WHEN MATCHED AND r.id % 3 = 0 THEN DELETE
+             WHEN MATCHED THEN UPDATE SET id = r.id, meter = r.id % 8, kw = r.kw + 2
+             WHEN NOT MATCHED THEN INSERT (id, meter, feeder, kw) VALUES (i, i % 9, {}, i)
+             WHEN NOT MATCHED BY SOURCE AND kw > 50 AND id % 5 = 1 THEN UPDATE SET feeder = {}",
+            id + 9,
+            feeder(random.below(4)),
+            feeder(random.below(4))
+        ),
+        8 => format!("UPDATE place SET town = 'town {}' WHERE meter = {}", random.below(4), random.below(8)),
         _ => format!("DELETE FROM place WHERE meter = {0}; INSERT INTO place VALUES ({0}, 'town 9')", random.below(8)),
     }
 }

@@ -209,6 +209,8 @@ impl Connection {
         kind: StatementKind,
         values: &[ScalarValue],
     ) -> Result<StatementOutput, Failure> {
+        // With a WITH before it, its first words are those of a query.
+        let kind = if prepared.verb() == "MERGE" { StatementKind::Write } else { kind };
         if matches!(kind, StatementKind::Definition | StatementKind::Begin) {
             // Neither can share a transaction that the server began: BEGIN may ask for another isolation.
             self.commit_implicit().await?;

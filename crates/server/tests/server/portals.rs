@@ -113,12 +113,23 @@ async fn a_portal_that_writes_is_fetched_from_and_runs_once() {
     assert_eq!(told(&raw.text("SELECT count(*) FROM t").await), expected(3..4, &["T", "C SELECT 1", "Z T"]));
     let prepared = "PREPARE i AS INSERT INTO t VALUES (4) RETURNING id; EXECUTE i";
     assert_eq!(raw.query(prepared).await, ["C PREPARE", "T", "D", "C INSERT 0 1", "Z T"]);
+    let merge = "PREPARE m AS MERGE INTO t USING (VALUES (4), (5)) AS s (id) ON t.id = s.id
+                 WHEN MATCHED AND EXISTS (SELECT * FROM t) THEN UPDATE SET id = s.id
+                 WHEN NOT MATCHED THEN INSERT VALUES ((SELECT max(id) + 1 FROM t)) RETURNING t.id, (SELECT 1 FROM t LIMIT 1);
+                 EXECUTE m";
+    assert_eq!(raw.query(merge).await, ["C PREPARE", "T", "D", "D", "C MERGE 2", "Z T"]);
+    raw.bind(
+        "g",
+        "MERGE INTO t USING t AS s ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = -s.id RETURNING t.id",
+    )
+    .await;
+    assert_eq!(shorts(&raw.text("FETCH g").await), ["T", "D", "C FETCH 1", "Z T"]);
     // A statement without rows is no cursor, and does not run again.
     raw.bind("w", "DELETE FROM t").await;
     raw.query("SAVEPOINT s").await;
     assert_eq!(raw.query("FETCH w").await, ["E ERROR 34000", "Z E"]);
     raw.query("ROLLBACK TO s").await;
-    assert_eq!(shorts(&raw.execute("w", 0).await), ["C DELETE 4", "Z T"]);
+    assert_eq!(shorts(&raw.execute("w", 0).await), ["C DELETE 5", "Z T"]);
     assert_eq!(shorts(&raw.execute("w", 0).await), ["E ERROR 55000", "Z E"]);
     drop(raw);
     served.stop().await;

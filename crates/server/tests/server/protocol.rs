@@ -13,6 +13,16 @@ async fn a_text_of_statements_is_answered_one_by_one() {
         raw.query("INSERT INTO t VALUES (1, 'a'), (2, NULL); SELECT * FROM t; UPDATE t SET name = 'x'").await;
     assert_eq!(answer, ["C INSERT 0 2", "T", "D", "D", "C SELECT 2", "C UPDATE 2", "Z I"]);
     assert_eq!(raw.query("DELETE FROM t WHERE id = 1").await, ["C DELETE 1", "Z I"]);
+    let merge = "MERGE INTO t USING (VALUES (2), (3)) AS s (id) ON t.id = s.id \
+                 WHEN MATCHED THEN UPDATE SET name = 'm' WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)";
+    assert_eq!(raw.query(&format!("{merge}; SELECT 1")).await, ["C MERGE 2", "T", "D", "C SELECT 1", "Z I"]);
+    let returning = format!("WITH c AS (SELECT 1) {merge} RETURNING merge_action(), t.*");
+    assert_eq!(raw.query(&returning).await, ["T", "D", "D", "C MERGE 2", "Z I"]);
+    let answer = raw.query(&format!("BEGIN; {merge}; ROLLBACK")).await;
+    assert_eq!(answer, ["C BEGIN", "C MERGE 2", "C ROLLBACK", "Z I"]);
+    let unmatched =
+        "MERGE INTO t USING (SELECT 2 AS id) AS s ON t.id = s.id WHEN NOT MATCHED BY SOURCE THEN DELETE";
+    assert_eq!(raw.query(unmatched).await, ["C MERGE 1", "Z I"]);
     assert_eq!(raw.query("").await, ["I", "Z I"]);
     assert_eq!(raw.query(" ; -- nothing\n").await, ["I", "Z I"]);
     assert_eq!(raw.query("SELECT 1;").await, ["T", "D", "C SELECT 1", "Z I"]);
