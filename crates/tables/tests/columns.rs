@@ -111,7 +111,7 @@ fn compare(table: &Arc<Table>, tx: &Transaction, model: &Model, random: &mut Ran
     let names = random.below(40);
     let ids: Vec<i64> = (0..2000).map(|_| random.below(60_000) as i64).collect();
     let set = Arc::new(IntegerSet::new(&ids, 1 << 20).unwrap());
-    let filters = vec![
+    let filters = [
         ColumnFilter { column: 4, condition: ColumnCondition::Between { least, greatest } },
         ColumnFilter {
             column: 2,

@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::index::{self, Index};
 use crate::schema::definition::{Retention, TableDefinition, TableLayout};
 use crate::schema::{KEY_BYTES_MAX, Schema};
-use crate::table::Table;
+use crate::table::{RowsBeside, Table};
 use entresol_memory::{Durability, Pool};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{
@@ -210,7 +210,7 @@ impl Catalog {
         let group = self.groups.take(&self.context, options.group)?;
         let mut made = Vec::new();
         let table =
-            self.make_states(name, &definition, group, &mut made).and_then(|(state, indexes, columns)| {
+            self.make_states(name, &definition, group, &mut made).and_then(|(state, (indexes, columns))| {
                 if let Some(retention) = definition.changes {
                     let placed = (definition.placement, retention);
                     let log = self.make_change_log(name, &state, placed, &mut made)?;
@@ -252,7 +252,7 @@ impl Catalog {
         definition: &TableDefinition,
         group: GroupId,
         made: &mut Vec<StateId>,
-    ) -> Result<(Arc<State>, Vec<Arc<Index>>, Option<Arc<ColumnStore>>)> {
+    ) -> Result<(Arc<State>, RowsBeside)> {
         let create =
             |width| self.context.create_state_with(StateOptions { group, width, tier: definition.placement });
         let state = create(definition.schema.key_width())?;
@@ -273,7 +273,7 @@ impl Catalog {
             made.push(state.id());
             columns = Some(ColumnStore::open(&self.context, state, &self.pages));
         }
-        Ok((state, indexes, columns))
+        Ok((state, (indexes, columns)))
     }
 
     /// Drops states without a row in the catalog.

@@ -50,6 +50,9 @@ const ROWS_PER_CHECK: usize = 256;
 /// Least number of rows that are written in the order of their keys.
 const SORTED_ROWS_MIN: usize = 64;
 
+/// Indexes and row groups of a table, beside the state of its rows.
+pub(crate) type RowsBeside = (Vec<Arc<Index>>, Option<Arc<ColumnStore>>);
+
 /// Table of a [`crate::Catalog`].
 #[derive(Debug)]
 pub struct Table {
@@ -83,7 +86,7 @@ impl Table {
         definition: TableDefinition,
         state: Arc<State>,
         group: GroupId,
-        (indexes, columns): (Vec<Arc<Index>>, Option<Arc<ColumnStore>>),
+        (indexes, columns): RowsBeside,
     ) -> Arc<Table> {
         let table = Table::build(name, definition, state, group, (indexes, columns), Arc::default());
         table.lineage.set_current(&table);
@@ -107,7 +110,7 @@ impl Table {
         definition: TableDefinition,
         state: Arc<State>,
         group: GroupId,
-        (indexes, columns): (Vec<Arc<Index>>, Option<Arc<ColumnStore>>),
+        (indexes, columns): RowsBeside,
         lineage: Arc<Lineage>,
     ) -> Arc<Table> {
         assert_eq!(definition.indexes.len(), indexes.len(), "every index of the definition is there");

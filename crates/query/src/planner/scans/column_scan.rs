@@ -3,10 +3,12 @@
 //! - A scan holds the transaction that it was planned in. What it reads is settled by its first partition, for
 //!   all of them: blocks go to the partitions in turn, rows of the delta store to the first one.
 //! - Conditions on single columns are checked on the stored values, before other columns are decoded.
+//! - Dynamic filters, such as the keys of a star join's dimensions, are taken as they are when the scan begins.
 //! - Rows come in no order.
 //! - Memory: a block per partition.
 
 use crate::error::{Error, external};
+use crate::planner::scans::access::dynamic::dynamic_filters;
 use crate::planner::yielding::Query;
 use crate::postgres::types::nullable;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -16,9 +18,13 @@ use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result as EngineResult, Statistics, assert_or_internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation,
+};
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
 };
@@ -52,6 +58,8 @@ pub(crate) struct EntresolColumnScan {
     /// Positions of the table's columns, in output order.
     projection: Vec<usize>,
     filters: Vec<ColumnFilter>,
+    /// Filters that become known before the scan begins; whoever made them applies them again.
+    dynamic: Vec<Arc<dyn PhysicalExpr>>,
     partitions: usize,
     limit: Option<usize>,
     transaction: Arc<Transaction>,
@@ -83,6 +91,7 @@ impl EntresolColumnScan {
             table,
             projection,
             filters,
+            dynamic: Vec::new(),
             partitions: 1,
             limit,
             transaction,
@@ -105,7 +114,9 @@ impl EntresolColumnScan {
             return Ok(begun);
         }
         let (projection, schema) = (self.projection.clone(), Arc::clone(&self.schema));
-        let scan = self.table.column_scan(&self.transaction, projection, schema, self.filters.clone())?;
+        let mut filters = self.filters.clone();
+        filters.extend(dynamic_filters(&self.dynamic, &self.projection));
+        let scan = self.table.column_scan(&self.transaction, projection, schema, filters)?;
         let scan =
             scan.ok_or_else(|| entresol_tables::Error::TableChanged { table: self.table.name().to_owned() })?;
         let morsels = scan.morsels();
@@ -140,6 +151,9 @@ impl DisplayAs for EntresolColumnScan {
                 )?;
                 if !filters.is_empty() {
                     write!(f, ", conditions=[{}]", filters.join(", "))?;
+                }
+                if !self.dynamic.is_empty() {
+                    write!(f, ", dynamic={}", self.dynamic.len())?;
                 }
                 if self.partitions > 1 {
                     write!(f, ", partitions={}", self.partitions)?;
@@ -181,6 +195,29 @@ impl ExecutionPlan for EntresolColumnScan {
         _options: ReplaceChildrenOptions,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
+    }
+
+    fn reset_state(self: Arc<Self>) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(EntresolColumnScan { begun: Arc::default(), ..(*self).clone() }))
+    }
+
+    /// Takes dynamic filters, which leave out blocks and rows; whoever made them applies them again.
+    fn handle_child_pushdown_result(
+        &self,
+        _phase: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _config: &ConfigOptions,
+    ) -> EngineResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let offered = result.parent_filters.iter().map(|offered| Arc::clone(&offered.filter));
+        let taken: Vec<_> =
+            offered.filter(|filter| filter.downcast_ref::<DynamicFilterPhysicalExpr>().is_some()).collect();
+        let answer = FilterPushdownPropagation::all_unsupported(result);
+        if taken.is_empty() || self.limit.is_some() {
+            return Ok(answer);
+        }
+        let dynamic = self.dynamic.iter().cloned().chain(taken).collect();
+        let scan = EntresolColumnScan { dynamic, begun: Arc::default(), ..self.clone() };
+        Ok(answer.with_updated_node(Arc::new(scan)))
     }
 
     // Required by the trait, superseded by `replace_children`.

@@ -28,6 +28,7 @@
 //! Memory: at most [`KEYS_MAX`] keys or ranges.
 
 pub(crate) mod columns;
+pub(crate) mod dynamic;
 
 use crate::postgres::time_zones::UTC;
 use datafusion::arrow::datatypes::DataType as ArrowType;

@@ -1,0 +1,93 @@
+//! Dynamic filters of a scan by columns: what a join or a sort learned before the scan began.
+//!
+//! Of a filter, the parts that compare a column with literals and the sets of keys of star joins become
+//! conditions; others are left out, since whoever made the filter applies it again.
+
+use crate::planner::star::sideways::KeySetExpr;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPhysicalExpr, Literal};
+use entresol_tables::{ColumnCondition, ColumnFilter, IntegerSet};
+use std::sync::Arc;
+
+/// Maximum span of a set of keys that is checked for each row, and not only by its bounds.
+const SET_BITS_MAX: i64 = 1 << 24;
+
+/// Conditions of dynamic filters as they are now, the most selective first; columns of expressions are those of
+/// `projection`.
+pub(crate) fn dynamic_filters(
+    filters: &[Arc<dyn PhysicalExpr>],
+    projection: &[usize],
+) -> Vec<ColumnFilter> {
+    let mut conditions = Vec::new();
+    for filter in filters {
+        if let Some(dynamic) = filter.downcast_ref::<DynamicFilterPhysicalExpr>()
+            && let Ok(current) = dynamic.current()
+        {
+            add(&current, projection, &mut conditions);
+        }
+    }
+    conditions.sort_by(|(first, _), (second, _)| first.total_cmp(second));
+    conditions.into_iter().map(|(_, condition)| condition).collect()
+}
+
+/// Adds the conditions that a conjunction comes to, each with the share of values that meet it.
+fn add(expr: &Arc<dyn PhysicalExpr>, projection: &[usize], conditions: &mut Vec<(f64, ColumnFilter)>) {
+    let table_column = |expr: &Arc<dyn PhysicalExpr>| {
+        let column = expr.downcast_ref::<Column>()?;
+        projection.get(column.index()).copied()
+    };
+    if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
+        if *binary.op() == Operator::And {
+            add(binary.left(), projection, conditions);
+            add(binary.right(), projection, conditions);
+        } else if let Some(column) = table_column(binary.left())
+            && let Some(condition) = compared(*binary.op(), binary.right())
+        {
+            conditions.push((1.0, ColumnFilter { column, condition }));
+        }
+    } else if let Some(set) = expr.downcast_ref::<KeySetExpr>() {
+        let (share, set) = match (table_column(set.column()), set.keys().bounds()) {
+            (Some(column), Some((least, greatest))) if greatest.saturating_sub(least) < SET_BITS_MAX => {
+                let keys: Vec<i64> = (least..=greatest).filter(|key| set.keys().contains(*key)).collect();
+                let share = keys.len() as f64 / (greatest - least + 1) as f64;
+                let Some(set) = IntegerSet::new(&keys, SET_BITS_MAX as u64) else { return };
+                (share, ColumnFilter { column, condition: ColumnCondition::Among(Arc::new(set)) })
+            }
+            _ => return,
+        };
+        // A set of all values between its bounds rules nothing more out than they do.
+        if share < 1.0 {
+            conditions.push((share, set));
+        }
+    } else if let Some(ScalarValue::Boolean(Some(false))) = literal(expr) {
+        // No key joins: no row of any column is wanted.
+        if let Some(&column) = projection.first() {
+            let condition = ColumnCondition::Between { least: 1, greatest: 0 };
+            conditions.push((0.0, ColumnFilter { column, condition }));
+        }
+    }
+}
+
+fn literal(expr: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
+    expr.downcast_ref::<Literal>().map(Literal::value)
+}
+
+fn compared(op: Operator, literal_expr: &Arc<dyn PhysicalExpr>) -> Option<ColumnCondition> {
+    let value = match literal(literal_expr)? {
+        ScalarValue::Int16(Some(value)) => (*value).into(),
+        ScalarValue::Int32(Some(value)) | ScalarValue::Date32(Some(value)) => (*value).into(),
+        ScalarValue::Int64(Some(value)) => *value,
+        _ => return None,
+    };
+    let (least, greatest) = match op {
+        Operator::Eq => (value, value),
+        Operator::GtEq => (value, i64::MAX),
+        Operator::Gt => (value.checked_add(1)?, i64::MAX),
+        Operator::LtEq => (i64::MIN, value),
+        Operator::Lt => (i64::MIN, value.checked_sub(1)?),
+        _ => return None,
+    };
+    Some(ColumnCondition::Between { least, greatest })
+}
