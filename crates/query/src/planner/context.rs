@@ -14,6 +14,7 @@ use crate::planner::rules::subqueries::{LiftedSubqueries, Membership};
 use crate::planner::rules::truth_tests::TruthTests;
 use crate::planner::scans::scan::BATCH_ROWS;
 use crate::planner::schemas::SessionCatalog;
+use crate::planner::star::rule::StarJoins;
 use crate::planner::views::Views;
 use crate::planner::yielding::Interruptible;
 use crate::postgres::char_padding::{BlankPadded, TruncatingCast};
@@ -76,6 +77,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     analyzer.push(Arc::new(SingleRows));
     let mut physical = PhysicalOptimizer::new().rules;
     physical.retain(|rule| !LEFT_OUT.contains(&rule.name()));
+    StarJoins::insert(&mut physical);
     let sorts = physical.iter().position(|rule| rule.name() == barriers::BEFORE).unwrap_or_default();
     physical.insert(sorts, Arc::new(Barriers));
     let mut planners = SessionStateDefaults::default_expr_planners();

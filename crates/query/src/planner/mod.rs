@@ -15,6 +15,7 @@ pub(crate) mod query;
 pub(crate) mod rules;
 pub(crate) mod scans;
 pub(crate) mod schemas;
+pub(crate) mod star;
 pub(crate) mod time_travel;
 pub(crate) mod translation;
 pub(crate) mod views;

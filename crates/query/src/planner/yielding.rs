@@ -49,7 +49,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Time that a stream computes before it yields.
-const TURN_MAX: Duration = Duration::from_millis(10);
+pub(crate) const TURN_MAX: Duration = Duration::from_millis(10);
 
 thread_local! {
     /// Start of the turn in which this thread computes rows.

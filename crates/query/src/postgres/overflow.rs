@@ -104,7 +104,7 @@ fn checked_filter(filter: &FilterExec) -> EngineResult<Option<Arc<dyn ExecutionP
     Ok(Some(Arc::new(FilterExecBuilder::from(filter).with_predicate(predicate.data).build()?)))
 }
 
-fn checked_aggregate(aggregate: &AggregateExec) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+pub(crate) fn checked_aggregate(aggregate: &AggregateExec) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
     let schema = aggregate.input_schema();
     let group = checked_group(aggregate.group_expr(), &schema)?;
     let mut changed = false;

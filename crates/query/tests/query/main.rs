@@ -13,4 +13,5 @@ mod runner;
 mod scans;
 mod sessions;
 mod short_way;
+mod star;
 mod subscriptions;

@@ -1,0 +1,228 @@
+//! Keys of dimensions as conditions on the scan of the fact.
+//!
+//! A star join reads its dimensions before it asks the fact for rows, so it knows then which keys can join. A
+//! scan of the fact may use them to leave out blocks whose minimum and maximum have none of them, or rows; rows
+//! that it does not leave out are probed as ever.
+//!
+//! The interface is DataFusion's, that of dynamic filters. When the star join is planned, [`offered`] follows
+//! filters and projections down from the fact to its scan, and calls the scan's
+//! [`ExecutionPlan::handle_child_pushdown_result`] with phase `Post` and one filter for each dimension whose
+//! key is a column of the scan. A scan that takes them:
+//!
+//! - returns an `updated_node` that holds the filters; whether it answers `Yes` or `No` makes no difference;
+//! - calls [`DynamicFilterPhysicalExpr::current`] in or after `execute`, which comes when all dimensions of this
+//!   execution are known: the condition is `false` if no key can join, else
+//!   `key >= min AND key <= max AND key IN keys of NAME`, and the literals have the type of the column;
+//! - may find the set itself by downcast of the last term to [`KeySetExpr`]: [`KeySetExpr::keys`] has a bitmap
+//!   of keys in a small range, and [`KeyMap::contains`] for all;
+//! - holds the filters through `repartitioned`, and has no limit: it would count rows that are left out.
+//!
+//! A condition is a conjunct: filters of several dimensions are to be met together.
+
+use crate::planner::star::keys::{KeyColumn, KeyMap};
+use crate::planner::star::tree::column;
+use datafusion::arrow::array::{BooleanArray, RecordBatch};
+use datafusion::arrow::buffer::BooleanBuffer;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::{Result as EngineResult, ScalarValue, internal_err};
+use datafusion::logical_expr::{ColumnarValue, Operator};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPhysicalExpr, Literal};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildFilterPushdownResult, ChildPushdownResult, FilterPushdownPhase,
+};
+use datafusion::physical_plan::projection::ProjectionExec;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Condition that a key column has a key of a dimension; NULL has none.
+#[derive(Debug, Clone)]
+pub(crate) struct KeySetExpr {
+    column: Arc<dyn PhysicalExpr>,
+    keys: Arc<KeyMap>,
+    /// Name of the dimension.
+    name: String,
+}
+
+impl KeySetExpr {
+    /// Keys of the dimension.
+    #[allow(dead_code, reason = "for scans that know blocks of keys")]
+    pub(crate) fn keys(&self) -> &Arc<KeyMap> {
+        &self.keys
+    }
+}
+
+impl PartialEq for KeySetExpr {
+    fn eq(&self, other: &KeySetExpr) -> bool {
+        Arc::ptr_eq(&self.keys, &other.keys) && self.column.eq(&other.column)
+    }
+}
+
+impl Eq for KeySetExpr {}
+
+impl Hash for KeySetExpr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.column.hash(state);
+        Arc::as_ptr(&self.keys).hash(state);
+    }
+}
+
+impl fmt::Display for KeySetExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} IN {} keys of {}", self.column, self.keys.distinct(), self.name)
+    }
+}
+
+impl PhysicalExpr for KeySetExpr {
+    fn return_field(&self, _schema: &Schema) -> EngineResult<FieldRef> {
+        Ok(Arc::new(Field::new("is_key", DataType::Boolean, false)))
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+        let values = self.column.evaluate(batch)?.into_array(batch.num_rows())?;
+        let keys = KeyColumn::of(&values)?;
+        let found = BooleanBuffer::collect_bool(batch.num_rows(), |row| {
+            keys.get(row).is_some_and(|key| self.keys.contains(key))
+        });
+        Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(found, None))))
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.column]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> EngineResult<Arc<dyn PhysicalExpr>> {
+        let column = children.pop().unwrap_or_else(|| Arc::clone(&self.column));
+        Ok(Arc::new(KeySetExpr { column, keys: Arc::clone(&self.keys), name: self.name.clone() }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Condition on a column of the fact, true until the dimension is read.
+pub(super) fn filter(name: &str, key: usize) -> Arc<DynamicFilterPhysicalExpr> {
+    let always = Arc::new(Literal::new(ScalarValue::from(true)));
+    Arc::new(DynamicFilterPhysicalExpr::new(vec![column(name, key)], always))
+}
+
+/// Makes the keys of a dimension known to its filter.
+pub(super) fn publish(
+    filter: &DynamicFilterPhysicalExpr,
+    keys: &Arc<KeyMap>,
+    data_type: &DataType,
+    name: &str,
+) -> EngineResult<()> {
+    let [key] = filter.children()[..] else {
+        return internal_err!("the filter of dimension {name} has another number of columns than one");
+    };
+    let expr: Arc<dyn PhysicalExpr> = match bounds(keys, data_type)? {
+        None => Arc::new(Literal::new(ScalarValue::from(false))),
+        Some((min, max)) => {
+            let compared = |op, bound| -> Arc<dyn PhysicalExpr> {
+                Arc::new(BinaryExpr::new(Arc::clone(key), op, Arc::new(Literal::new(bound))))
+            };
+            let both = |one, other| -> Arc<dyn PhysicalExpr> {
+                Arc::new(BinaryExpr::new(one, Operator::And, other))
+            };
+            let within = both(compared(Operator::GtEq, min), compared(Operator::LtEq, max));
+            let set = KeySetExpr { column: Arc::clone(key), keys: Arc::clone(keys), name: name.to_owned() };
+            both(within, Arc::new(set))
+        }
+    };
+    filter.update(expr)?;
+    filter.mark_complete();
+    Ok(())
+}
+
+/// Smallest and largest key as values of a type; `None` if it has no value between them.
+fn bounds(keys: &KeyMap, data_type: &DataType) -> EngineResult<Option<(ScalarValue, ScalarValue)>> {
+    let Some((min, max)) = keys.bounds() else { return Ok(None) };
+    let (least, greatest) = match data_type {
+        DataType::Int8 => (i64::from(i8::MIN), i64::from(i8::MAX)),
+        DataType::Int16 => (i64::from(i16::MIN), i64::from(i16::MAX)),
+        DataType::Int32 | DataType::Date32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        _ => (i64::MIN, i64::MAX),
+    };
+    let (min, max) = (min.max(least), max.min(greatest));
+    if min > max {
+        return Ok(None);
+    }
+    let value = |key: i64| -> EngineResult<ScalarValue> {
+        match data_type {
+            // Days are the one type that integers are not cast to; the value is within its range.
+            DataType::Date32 => Ok(ScalarValue::Date32(Some(key as i32))),
+            other => ScalarValue::Int64(Some(key)).cast_to(other),
+        }
+    };
+    Ok(Some((value(min)?, value(max)?)))
+}
+
+/// Filter on a column of a node's output.
+#[derive(Clone)]
+pub(super) struct Offer {
+    pub(super) column: usize,
+    pub(super) filter: Arc<dyn PhysicalExpr>,
+}
+
+/// Plan whose scan has taken filters; `None` if it takes none. See the [module](self).
+pub(super) fn offered(
+    plan: &Arc<dyn ExecutionPlan>,
+    offers: Vec<Offer>,
+    config: &ConfigOptions,
+) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+    if offers.is_empty() || plan.fetch().is_some() {
+        return Ok(None);
+    }
+    let below: Vec<Offer>;
+    let input = if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        let projection = filter.projection().as_ref();
+        let placed = |column: usize| projection.map_or(Some(column), |columns| columns.get(column).copied());
+        below = moved(offers, placed, filter.input())?;
+        filter.input()
+    } else if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let placed = |column: usize| {
+            let output = projection.expr().get(column)?;
+            output.expr.downcast_ref::<Column>().map(Column::index)
+        };
+        below = moved(offers, placed, projection.input())?;
+        projection.input()
+    } else if plan.children().is_empty() {
+        let parent_filters = offers
+            .into_iter()
+            .map(|offer| ChildFilterPushdownResult { filter: offer.filter, child_results: Vec::new() });
+        let result =
+            ChildPushdownResult { parent_filters: parent_filters.collect(), self_filters: Vec::new() };
+        return Ok(plan
+            .handle_child_pushdown_result(FilterPushdownPhase::Post, result, config)?
+            .updated_node);
+    } else {
+        return Ok(None);
+    };
+    let taken = offered(input, below, config)?;
+    taken.map(|input| replace_children_if_necessary(Arc::clone(plan), vec![input])).transpose()
+}
+
+/// Offers on columns of a node as offers on those of its input, as far as they are columns there.
+fn moved(
+    offers: Vec<Offer>,
+    placed: impl Fn(usize) -> Option<usize>,
+    input: &Arc<dyn ExecutionPlan>,
+) -> EngineResult<Vec<Offer>> {
+    let schema = input.schema();
+    let below = offers.into_iter().filter_map(|offer| {
+        let at = placed(offer.column)?;
+        let moved = offer.filter.with_new_children(vec![column(schema.field(at).name(), at)]);
+        Some(moved.map(|filter| Offer { column: at, filter }))
+    });
+    below.collect()
+}

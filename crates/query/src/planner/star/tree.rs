@@ -1,0 +1,169 @@
+//! Trees of inner joins, flattened: inputs, equalities between their columns, and output columns.
+//!
+//! - All columns of all inputs, in the order of inputs, are the *wide* columns. Expressions of projections
+//!   within the tree become expressions of them.
+//! - A join with another condition than one equality of integer or date columns, and any other node, is an
+//!   input. So a tree is right for what is not a star; it only has fewer joins.
+
+use crate::planner::star::keys::{is_integer, is_key_type};
+use crate::postgres::overflow::checked;
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{JoinType, NullEquality, Result as EngineResult, internal_datafusion_err};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use std::sync::Arc;
+
+/// Equality of two wide columns, perhaps cast to wider integers.
+#[derive(Debug, Clone)]
+pub(super) struct Edge {
+    pub(super) columns: [usize; 2],
+    /// Sides as they were written.
+    pub(super) sides: [Arc<dyn PhysicalExpr>; 2],
+}
+
+/// Flattened tree; see the [module](self).
+#[derive(Debug)]
+pub(super) struct JoinTree {
+    pub(super) inputs: Vec<Arc<dyn ExecutionPlan>>,
+    pub(super) edges: Vec<Edge>,
+    /// Output columns, as expressions of the wide ones.
+    pub(super) outputs: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl JoinTree {
+    /// Tree of a plan; an input alone if it is none.
+    pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> EngineResult<JoinTree> {
+        if let Some(join) = plan.downcast_ref::<HashJoinExec>()
+            && let Some(tree) = joined(join)?
+        {
+            return Ok(tree);
+        }
+        if let Some(projection) = plan.downcast_ref::<ProjectionExec>()
+            && let Some(tree) = projected(projection)?
+        {
+            return Ok(tree);
+        }
+        let fields = plan.schema().fields().clone();
+        let outputs = fields.iter().enumerate().map(|(at, field)| column(field.name(), at));
+        Ok(JoinTree { inputs: vec![Arc::clone(plan)], edges: Vec::new(), outputs: outputs.collect() })
+    }
+
+    /// Fields of the wide columns.
+    pub(super) fn fields(&self) -> Vec<FieldRef> {
+        fields(&self.inputs)
+    }
+
+    /// Input of each wide column, and position there.
+    pub(super) fn origins(&self) -> Vec<(usize, usize)> {
+        let widths = self.inputs.iter().map(|input| input.schema().fields().len()).enumerate();
+        widths.flat_map(|(input, width)| (0..width).map(move |at| (input, at))).collect()
+    }
+}
+
+fn fields(inputs: &[Arc<dyn ExecutionPlan>]) -> Vec<FieldRef> {
+    inputs.iter().flat_map(|input| input.schema().fields().to_vec()).collect()
+}
+
+pub(super) fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
+    Arc::new(Column::new(name, index))
+}
+
+/// Expression with each column replaced.
+pub(super) fn replaced(
+    expr: &Arc<dyn PhysicalExpr>,
+    mut by: impl FnMut(&Column) -> Option<Arc<dyn PhysicalExpr>>,
+) -> EngineResult<Arc<dyn PhysicalExpr>> {
+    let replaced = Arc::clone(expr).transform_down(|node| {
+        let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+        let by = by(column).ok_or_else(|| internal_datafusion_err!("a star join has no column {column}"))?;
+        // What replaces it has columns of another numbering.
+        Ok(Transformed::new(by, true, datafusion::common::tree_node::TreeNodeRecursion::Jump))
+    });
+    replaced.data()
+}
+
+/// Wide columns of an expression, without duplicates, in order.
+pub(super) fn columns_of(expr: &Arc<dyn PhysicalExpr>) -> Vec<usize> {
+    let mut columns: Vec<usize> = collect_columns(expr).iter().map(Column::index).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}
+
+fn projected(projection: &ProjectionExec) -> EngineResult<Option<JoinTree>> {
+    if projection.expr().iter().any(|column| is_volatile(&column.expr)) {
+        return Ok(None);
+    }
+    let below = JoinTree::of(projection.input())?;
+    if below.edges.is_empty() {
+        return Ok(None);
+    }
+    let schema = projection.input().schema();
+    let outputs = projection.expr().iter().map(|output| {
+        let expr = checked(Arc::clone(&output.expr), &schema)?.data;
+        replaced(&expr, |column| below.outputs.get(column.index()).cloned())
+    });
+    let outputs = outputs.collect::<EngineResult<_>>()?;
+    Ok(Some(JoinTree { outputs, ..below }))
+}
+
+fn joined(join: &HashJoinExec) -> EngineResult<Option<JoinTree>> {
+    let [(left_key, right_key)] = join.on() else { return Ok(None) };
+    if *join.join_type() != JoinType::Inner
+        || join.filter().is_some()
+        || join.null_equality() != NullEquality::NullEqualsNothing
+        || join.null_aware
+        || join.fetch().is_some()
+    {
+        return Ok(None);
+    }
+    let (left, right) = (JoinTree::of(join.left())?, JoinTree::of(join.right())?);
+    let width: usize = left.inputs.iter().map(|input| input.schema().fields().len()).sum();
+    let shift =
+        |expr: &Arc<dyn PhysicalExpr>| replaced(expr, |of| Some(column(of.name(), of.index() + width)));
+    let right_outputs = right.outputs.iter().map(shift).collect::<EngineResult<Vec<_>>>()?;
+    let side = |key: &Arc<dyn PhysicalExpr>, outputs: &[Arc<dyn PhysicalExpr>]| {
+        replaced(key, |column| outputs.get(column.index()).cloned())
+    };
+    let sides = [side(left_key, &left.outputs)?, side(right_key, &right_outputs)?];
+    let inputs: Vec<_> = left.inputs.into_iter().chain(right.inputs).collect();
+    let types: Vec<DataType> = fields(&inputs).iter().map(|field| field.data_type().clone()).collect();
+    let [Some(one), Some(other)] = [key_column(&sides[0], &types), key_column(&sides[1], &types)] else {
+        return Ok(None);
+    };
+    if types[one] != types[other] && !(is_integer(&types[one]) && is_integer(&types[other])) {
+        return Ok(None);
+    }
+    let mut edges = left.edges;
+    for edge in right.edges {
+        let [from, to] = &edge.sides;
+        edges.push(Edge { columns: edge.columns.map(|of| of + width), sides: [shift(from)?, shift(to)?] });
+    }
+    edges.push(Edge { columns: [one, other], sides });
+    let all: Vec<_> = left.outputs.into_iter().chain(right_outputs).collect();
+    let outputs = match &join.projection {
+        Some(projection) => projection.iter().map(|&at| Arc::clone(&all[at])).collect(),
+        None => all,
+    };
+    Ok(Some(JoinTree { inputs, edges, outputs }))
+}
+
+/// Column of keys behind an expression that is a column, or a widening cast of one.
+fn key_column(expr: &Arc<dyn PhysicalExpr>, types: &[DataType]) -> Option<usize> {
+    if let Some(column) = expr.downcast_ref::<Column>() {
+        return is_key_type(&types[column.index()]).then_some(column.index());
+    }
+    let cast = expr.downcast_ref::<CastExpr>()?;
+    let column = key_column(cast.expr(), types)?;
+    let width = |of: &DataType| of.primitive_width().unwrap_or_default();
+    let is_widening = is_integer(cast.cast_type())
+        && is_integer(&types[column])
+        && width(cast.cast_type()) >= width(&types[column]);
+    is_widening.then_some(column)
+}
