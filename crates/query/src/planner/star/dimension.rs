@@ -7,7 +7,7 @@
 //!   computed later, for joined rows.
 //! - Memory is reserved in the pool of the query as batches come, and for a map before it is made.
 
-use crate::planner::star::keys::{KeyColumn, KeyMap, KeyMapBuilder, KeyRange};
+use crate::planner::star::keys::{KeyColumn, KeyMap, KeyMapBuilder, KeyRange, Wanted};
 use crate::planner::star::turn::Turn;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array};
 use datafusion::arrow::compute::concat;
@@ -34,6 +34,8 @@ pub(super) struct DimensionPlan {
     pub(super) fact_key: usize,
     /// Key column of the dimension.
     pub(super) key: usize,
+    /// True if it only matters that there is a row.
+    pub(super) exists: bool,
     /// Columns of the dimension that joined rows have.
     pub(super) columns: Vec<usize>,
     /// Group keys that are computed of this dimension alone.
@@ -150,12 +152,16 @@ impl Collected {
         }
         let bytes = range.bytes(rows);
         reservation.try_grow(bytes)?;
-        let mut with_rows = !plan.columns.is_empty() || !plan.groups.is_empty();
+        let has_columns = !plan.columns.is_empty() || !plan.groups.is_empty();
+        let mut wanted = if has_columns { Wanted::Rows } else { Wanted::Matches };
+        if plan.exists {
+            wanted = Wanted::Keys;
+        }
         let keys = loop {
-            if let Some(keys) = self.map(&range, rows, with_rows, &mut turn).await? {
+            if let Some(keys) = self.map(&range, rows, wanted, &mut turn).await? {
                 break keys;
             }
-            with_rows = true;
+            wanted = Wanted::Rows;
         };
         reservation.shrink(bytes.saturating_sub(keys.bytes()));
         let groups = self.groups(plan, rows, reservation, &mut turn).await?;
@@ -167,10 +173,10 @@ impl Collected {
         &self,
         range: &KeyRange,
         rows: usize,
-        with_rows: bool,
+        wanted: Wanted,
         turn: &mut Turn,
     ) -> EngineResult<Option<KeyMap>> {
-        let mut builder = KeyMapBuilder::new(range, rows, with_rows);
+        let mut builder = KeyMapBuilder::new(range, rows, wanted);
         for part in self.parts.iter().rev() {
             if !builder.push_before(&KeyColumn::of(&part.key)?) {
                 return Ok(None);

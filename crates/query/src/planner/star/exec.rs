@@ -288,7 +288,8 @@ impl DisplayAs for StarJoinExec {
         let fact = self.inputs[0].schema();
         let dimensions = self.plan.dimensions.iter().zip(&self.inputs[1..]).map(|(plan, input)| {
             let (of_fact, schema) = (fact.field(plan.fact_key).name(), input.schema());
-            format!("{} on {of_fact} = {}", plan.name, schema.field(plan.key).name())
+            let kind = if plan.exists { "exists " } else { "" };
+            format!("{kind}{} on {of_fact} = {}", plan.name, schema.field(plan.key).name())
         });
         let dimensions: Vec<String> = dimensions.collect();
         if matches!(format, DisplayFormatType::TreeRender) {

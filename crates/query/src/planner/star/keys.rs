@@ -147,33 +147,45 @@ pub(crate) struct KeyMap {
     next: Vec<u32>,
 }
 
+/// Knowledge that is asked of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Keys alone, however many rows have them.
+    Keys,
+    /// Number of rows of a key; the rows where it is not one.
+    Matches,
+    /// Rows of a key.
+    Rows,
+}
+
 /// Maker of a [`KeyMap`]: takes the keys of a dimension from its last row to its first.
 pub(super) struct KeyMapBuilder {
     map: KeyMap,
+    wanted: Wanted,
     rows: usize,
     /// Row of the key that comes next, plus one.
     row: usize,
 }
 
 impl KeyMapBuilder {
-    /// Map of `rows` rows with keys in a range; it gives rows if `with_rows`, else it may know the keys alone.
-    pub(super) fn new(range: &KeyRange, rows: usize, with_rows: bool) -> KeyMapBuilder {
+    /// Map of `rows` rows with keys in a range.
+    pub(super) fn new(range: &KeyRange, rows: usize, wanted: Wanted) -> KeyMapBuilder {
         let (min, max) = range.bounds.unwrap_or((0, 0));
         let positions = range.positions();
         let lookup = match positions {
             Some(positions) => Lookup::Dense {
                 bits: vec![0; positions as usize / 64 + 1],
-                rows: if with_rows { vec![0; positions as usize] } else { Vec::new() },
+                rows: if wanted == Wanted::Rows { vec![0; positions as usize] } else { Vec::new() },
             },
             None => Lookup::Sparse(HashMap::with_capacity(range.keys as usize)),
         };
         let positions = positions.unwrap_or(0);
         let map = KeyMap { min, max, positions, distinct: 0, lookup, next: Vec::new() };
-        KeyMapBuilder { map, rows, row: rows }
+        KeyMapBuilder { map, wanted, rows, row: rows }
     }
 
     /// Adds the keys of the rows before those added; false if the rows of a key must be known and are not:
-    /// then the map must be built again `with_rows`.
+    /// then the map must be built again with [`Wanted::Rows`].
     pub(super) fn push_before(&mut self, column: &KeyColumn<'_>) -> bool {
         for at in (0..column.len()).rev() {
             self.row -= 1;
@@ -186,10 +198,10 @@ impl KeyMapBuilder {
                     let is_known = *word & bit != 0;
                     *word |= bit;
                     if rows.is_empty() {
-                        if is_known {
+                        if is_known && self.wanted != Wanted::Keys {
                             return false;
                         }
-                        None
+                        is_known.then_some(row)
                     } else {
                         let before = std::mem::replace(&mut rows[position], row);
                         is_known.then_some(before)
@@ -205,6 +217,7 @@ impl KeyMapBuilder {
             };
             match before {
                 None => self.map.distinct += 1,
+                Some(_) if self.wanted == Wanted::Keys => {}
                 Some(before) => {
                     if self.map.next.is_empty() {
                         self.map.next = vec![END; self.rows];

@@ -5,6 +5,7 @@
 //! - Without it, the inputs fall apart into groups that equalities connect. Each group must have one equality
 //!   with the fact, and no more equalities within than connect it: it is a dimension. A group of several
 //!   inputs, the arms of a snowflake, is joined by DataFusion's hash joins.
+//! - Semijoins with dimensions are equalities like others. One that looks into the fact makes it no star.
 
 use crate::planner::scans::scan::EntresolScan;
 use crate::planner::star::tree::{Edge, JoinTree, column, replaced};
@@ -24,6 +25,8 @@ pub(super) struct Arm {
     pub(super) input: Arc<dyn ExecutionPlan>,
     /// Key column of the fact, and that of the dimension.
     pub(super) keys: [usize; 2],
+    /// True if it only matters that there is a row.
+    pub(super) exists: bool,
 }
 
 /// Origin of a wide column.
@@ -51,6 +54,9 @@ impl Star {
         let Some(fact) = fact(tree)? else { return Ok(None) };
         let origins = tree.origins();
         let ends = |edge: &Edge| edge.columns.map(|column| origins[column].0);
+        if tree.edges.iter().any(|edge| edge.exists.is_some_and(|side| ends(edge)[side] == fact)) {
+            return Ok(None);
+        }
         let Some(groups) = groups(tree.inputs.len(), fact, tree.edges.iter().map(ends)) else {
             return Ok(None);
         };
@@ -70,16 +76,16 @@ impl Star {
                     if origins[ours].0 == fact
                         && let Some(at) = joined.columns.iter().position(|&wide| wide == theirs)
                     {
-                        keys = Some([origins[ours].1, at]);
+                        keys = Some(([origins[ours].1, at], edge.exists.is_some()));
                     }
                 }
             }
-            let Some(keys) = keys else { return Ok(None) };
+            let Some((keys, exists)) = keys else { return Ok(None) };
             for (column, &wide) in joined.columns.iter().enumerate() {
                 placed[wide] = Origin::Dimension { dimension, column };
             }
             let names: Vec<String> = group.iter().map(|&input| name(&tree.inputs[input])).collect();
-            arms.push(Arm { name: names.join("+"), input: joined.plan, keys });
+            arms.push(Arm { name: names.join("+"), input: joined.plan, keys, exists });
         }
         let (name, fact) = (name(&tree.inputs[fact]), Arc::clone(&tree.inputs[fact]));
         Ok(Some(Star { name, fact, arms, origins: placed }))
@@ -153,17 +159,21 @@ impl Joined {
                 let [one, other] = edge.columns;
                 let [from, to] = [&edge.sides[0], &edge.sides[1]];
                 match (columns.contains(&one), columns.contains(&other)) {
-                    (true, false) if joined.columns.contains(&other) => Some((from, to)),
-                    (false, true) if joined.columns.contains(&one) => Some((to, from)),
+                    (true, false) if joined.columns.contains(&other) => Some((from, to, edge.exists)),
+                    (false, true) if joined.columns.contains(&one) => Some((to, from, edge.exists)),
                     _ => None,
                 }
             });
-            let Some((new, known)) = on else { continue };
+            let Some((new, known, exists)) = on else { continue };
             let on = vec![(placed(new, &columns)?, placed(known, &joined.columns)?)];
             let (left, right) = (Arc::clone(&tree.inputs[input]), joined.plan);
-            let builder = HashJoinExecBuilder::new(left, right, on, JoinType::Inner);
+            let (kind, columns) = match exists {
+                Some(_) => (JoinType::RightSemi, joined.columns),
+                None => (JoinType::Inner, columns.into_iter().chain(joined.columns).collect()),
+            };
+            let builder = HashJoinExecBuilder::new(left, right, on, kind);
             let plan = builder.with_partition_mode(PartitionMode::CollectLeft).build_exec()?;
-            joined = Joined { plan, columns: columns.into_iter().chain(joined.columns).collect() };
+            joined = Joined { plan, columns };
         }
         Ok(joined)
     }

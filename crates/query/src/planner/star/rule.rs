@@ -86,7 +86,8 @@ fn star_join(
         let [fact_key, key] = arm.keys;
         // Groups of a plan that is not aggregated here are none of its concern.
         let groups = if aggregated.is_some() { groups } else { Vec::new() };
-        dimensions.push(Arc::new(DimensionPlan { name: arm.name, fact_key, key, columns, groups, filter }));
+        let (name, exists) = (arm.name, arm.exists);
+        dimensions.push(Arc::new(DimensionPlan { name, fact_key, key, exists, columns, groups, filter }));
         inputs.push(arm.input);
     }
     let schema = aggregate.input().schema();

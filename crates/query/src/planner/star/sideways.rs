@@ -9,7 +9,7 @@
 //! [`ExecutionPlan::handle_child_pushdown_result`] with phase `Post` and one filter for each dimension whose
 //! key is a column of the scan. A scan that takes them:
 //!
-//! - returns an `updated_node` that holds the filters; whether it answers `Yes` or `No` makes no difference;
+//! - returns an `updated_node` that holds these filters beside those that it has; whether it answers `Yes` or `No` makes no difference;
 //! - calls [`DynamicFilterPhysicalExpr::current`] in or after `execute`, which comes when all dimensions of this
 //!   execution are known: the condition is `false` if no key can join, else
 //!   `key >= min AND key <= max AND key IN keys of NAME`, and the literals have the type of the column;

@@ -229,11 +229,26 @@ fn query(random: &mut Random, star: &Star) -> String {
     let mut tables = vec!["f".to_owned()];
     let mut conditions = Vec::new();
     let mut prefixes = Vec::new();
-    for &at in &used {
+    for (number, &at) in used.iter().enumerate() {
+        let has_arm = star.arms[at] && !random.one_in(3);
+        if number > 0 && random.one_in(5) {
+            let mut within = if random.one_in(2) { format!(" AND d{at}a > 0") } else { String::new() };
+            if has_arm {
+                within += &format!(" AND d{at}.e{at} IN (SELECT eid{at} FROM e{at})");
+            }
+            conditions.push(if random.one_in(2) {
+                format!("EXISTS (SELECT 1 FROM d{at} WHERE k{at} = id{at}{within})")
+            } else {
+                format!("k{at} IN (SELECT id{at} FROM d{at} WHERE 1 = 1{within})")
+            });
+            continue;
+        }
         tables.push(format!("d{at}"));
         conditions.push(format!("k{at} = id{at}"));
         prefixes.push(format!("d{at}"));
-        if star.arms[at] && !random.one_in(3) {
+        if has_arm && random.one_in(4) {
+            conditions.push(format!("d{at}.e{at} IN (SELECT eid{at} FROM e{at})"));
+        } else if has_arm {
             tables.push(format!("e{at}"));
             conditions.push(format!("e{at}.eid{at} = d{at}.e{at}"));
             prefixes.push(format!("e{at}.e{at}"));
@@ -543,10 +558,14 @@ impl ExecutionPlan for FilteringScan {
         result: ChildPushdownResult,
         _: &ConfigOptions,
     ) -> EngineResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        assert_eq!(phase, FilterPushdownPhase::Post);
+        // DataFusion's own rules ask, too.
+        if phase == FilterPushdownPhase::Pre || result.parent_filters.is_empty() {
+            return Ok(FilterPushdownPropagation::all_unsupported(result));
+        }
+        let offered = result.parent_filters.iter().map(|offered| Arc::clone(&offered.filter));
         let scan = FilteringScan {
             inner: Arc::clone(&self.inner),
-            filters: result.parent_filters.iter().map(|offered| Arc::clone(&offered.filter)).collect(),
+            filters: self.filters.iter().cloned().chain(offered).collect(),
             returned: Arc::clone(&self.returned),
         };
         Ok(FilterPushdownPropagation::all_unsupported(result).with_updated_node(Arc::new(scan)))

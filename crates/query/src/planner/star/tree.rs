@@ -2,6 +2,8 @@
 //!
 //! - All columns of all inputs, in the order of inputs, are the *wide* columns. Expressions of projections
 //!   within the tree become expressions of them.
+//! - A semijoin is an edge, too. The input that it looks into is never flattened, and none of its columns is
+//!   an output.
 //! - A join with another condition than one equality of integer or date columns, and any other node, is an
 //!   input. So a tree is right for what is not a star; it only has fewer joins.
 
@@ -16,7 +18,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use std::sync::Arc;
 
 /// Equality of two wide columns, perhaps cast to wider integers.
@@ -25,6 +27,8 @@ pub(super) struct Edge {
     pub(super) columns: [usize; 2],
     /// Sides as they were written.
     pub(super) sides: [Arc<dyn PhysicalExpr>; 2],
+    /// Side of which it only matters that there is a row, if it is a semijoin.
+    pub(super) exists: Option<usize>,
 }
 
 /// Flattened tree; see the [module](self).
@@ -49,9 +53,19 @@ impl JoinTree {
         {
             return Ok(tree);
         }
-        let fields = plan.schema().fields().clone();
-        let outputs = fields.iter().enumerate().map(|(at, field)| column(field.name(), at));
-        Ok(JoinTree { inputs: vec![Arc::clone(plan)], edges: Vec::new(), outputs: outputs.collect() })
+        Ok(JoinTree::leaf(plan))
+    }
+
+    fn leaf(plan: &Arc<dyn ExecutionPlan>) -> JoinTree {
+        let schema = plan.schema();
+        let outputs = schema.fields().iter().enumerate().map(|(at, field)| column(field.name(), at));
+        JoinTree { inputs: vec![Arc::clone(plan)], edges: Vec::new(), outputs: outputs.collect() }
+    }
+
+    /// Tree of a plan without joins.
+    fn without_joins(plan: &Arc<dyn ExecutionPlan>) -> EngineResult<JoinTree> {
+        let tree = JoinTree::of(plan)?;
+        Ok(if tree.edges.is_empty() { tree } else { JoinTree::leaf(plan) })
     }
 
     /// Fields of the wide columns.
@@ -102,7 +116,7 @@ fn projected(projection: &ProjectionExec) -> EngineResult<Option<JoinTree>> {
     }
     let below = JoinTree::of(projection.input())?;
     if below.edges.is_empty() {
-        return Ok(None);
+        return casting(projection);
     }
     let schema = projection.input().schema();
     let outputs = projection.expr().iter().map(|output| {
@@ -113,17 +127,52 @@ fn projected(projection: &ProjectionExec) -> EngineResult<Option<JoinTree>> {
     Ok(Some(JoinTree { outputs, ..below }))
 }
 
+/// Projection that gives columns and widening casts of columns as an input without the casts: so keys are
+/// probed as they are stored.
+fn casting(projection: &ProjectionExec) -> EngineResult<Option<JoinTree>> {
+    let schema = projection.input().schema();
+    let types: Vec<DataType> = schema.fields().iter().map(|field| field.data_type().clone()).collect();
+    let exprs = projection.expr().iter().map(|output| &output.expr);
+    let is_column = |expr: &Arc<dyn PhysicalExpr>| expr.downcast_ref::<Column>().is_some();
+    if exprs.clone().all(is_column)
+        || !exprs.clone().all(|expr| is_column(expr) || key_column(expr, &types).is_some())
+    {
+        return Ok(None);
+    }
+    let mut columns: Vec<usize> = exprs.clone().flat_map(columns_of).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    let stored = columns.iter().map(|&at| {
+        let name = schema.field(at).name();
+        ProjectionExpr { expr: column(name, at), alias: name.clone() }
+    });
+    let input = ProjectionExec::try_new(stored.collect::<Vec<_>>(), Arc::clone(projection.input()))?;
+    let outputs = exprs.map(|expr| {
+        replaced(expr, |of| Some(column(of.name(), columns.iter().position(|stored| *stored == of.index())?)))
+    });
+    let outputs = outputs.collect::<EngineResult<_>>()?;
+    Ok(Some(JoinTree { inputs: vec![Arc::new(input)], edges: Vec::new(), outputs }))
+}
+
 fn joined(join: &HashJoinExec) -> EngineResult<Option<JoinTree>> {
     let [(left_key, right_key)] = join.on() else { return Ok(None) };
-    if *join.join_type() != JoinType::Inner
-        || join.filter().is_some()
+    let exists = match join.join_type() {
+        JoinType::Inner => None,
+        JoinType::RightSemi => Some(0),
+        JoinType::LeftSemi => Some(1),
+        _ => return Ok(None),
+    };
+    if join.filter().is_some()
         || join.null_equality() != NullEquality::NullEqualsNothing
         || join.null_aware
         || join.fetch().is_some()
     {
         return Ok(None);
     }
-    let (left, right) = (JoinTree::of(join.left())?, JoinTree::of(join.right())?);
+    let tree = |at: usize, plan| {
+        if exists == Some(at) { JoinTree::without_joins(plan) } else { JoinTree::of(plan) }
+    };
+    let (left, right) = (tree(0, join.left())?, tree(1, join.right())?);
     let width: usize = left.inputs.iter().map(|input| input.schema().fields().len()).sum();
     let shift =
         |expr: &Arc<dyn PhysicalExpr>| replaced(expr, |of| Some(column(of.name(), of.index() + width)));
@@ -143,10 +192,15 @@ fn joined(join: &HashJoinExec) -> EngineResult<Option<JoinTree>> {
     let mut edges = left.edges;
     for edge in right.edges {
         let [from, to] = &edge.sides;
-        edges.push(Edge { columns: edge.columns.map(|of| of + width), sides: [shift(from)?, shift(to)?] });
+        let columns = edge.columns.map(|of| of + width);
+        edges.push(Edge { columns, sides: [shift(from)?, shift(to)?], exists: edge.exists });
     }
-    edges.push(Edge { columns: [one, other], sides });
-    let all: Vec<_> = left.outputs.into_iter().chain(right_outputs).collect();
+    edges.push(Edge { columns: [one, other], sides, exists });
+    let all = match exists {
+        Some(0) => right_outputs,
+        Some(_) => left.outputs,
+        None => left.outputs.into_iter().chain(right_outputs).collect(),
+    };
     let outputs = match &join.projection {
         Some(projection) => projection.iter().map(|&at| Arc::clone(&all[at])).collect(),
         None => all,
