@@ -77,7 +77,7 @@ impl<'a> KeyColumn<'a> {
         if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
             return None;
         }
-        Some(with_typed!(self.values, keys => i64::from(keys[row])))
+        Some(with_typed!(self.values, keys => wide(keys[row])))
     }
 
     fn len(&self) -> usize {
@@ -359,15 +359,20 @@ impl KeyMap {
             Lookup::Dense { rows, .. } => {
                 let min = self.min;
                 found.extend(selection.iter().map(|at| {
-                    let key = i64::from(keys[*at as usize]);
+                    let key = wide(keys[*at as usize]);
                     rows[key.wrapping_sub(min) as u64 as usize]
                 }));
             }
             Lookup::Sparse(rows) => {
-                found.extend(selection.iter().map(|at| rows[&i64::from(keys[*at as usize])]));
+                found.extend(selection.iter().map(|at| rows[&wide(keys[*at as usize])]));
             }
         });
     }
+}
+
+#[inline(always)]
+fn wide<K: Into<i64>>(key: K) -> i64 {
+    key.into()
 }
 
 /// Returns true if the bit of a key is set. A key outside of the range reads the bit behind the last one, which
@@ -389,7 +394,7 @@ fn all_where<K: Copy + Into<i64>>(
     let mut found = 0;
     for (at, key) in keys.iter().enumerate() {
         selection[found] = at as u32;
-        found += usize::from(condition(at, (*key).into()));
+        found += usize::from(condition(at, wide(*key)));
     }
     selection.truncate(found);
 }
@@ -405,7 +410,7 @@ fn selected_where<K: Copy + Into<i64>>(
     for next in 0..selection.len() {
         let at = selection[next];
         selection[found] = at;
-        found += usize::from(condition(at as usize, keys[at as usize].into()));
+        found += usize::from(condition(at as usize, wide(keys[at as usize])));
     }
     selection.truncate(found);
 }
