@@ -22,7 +22,7 @@ use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, SchedulingType, apply_expression_roots,
 };
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time,
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, RecordOutput, Time,
 };
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
@@ -170,8 +170,7 @@ impl StarJoinExec {
             }
         }
         let finished = states.finish(plan, all)?;
-        baseline.record_output(finished.as_ref().map_or(0, RecordBatch::num_rows));
-        Ok(finished)
+        Ok(finished.map(|batch| batch.record_output(&baseline)))
     }
 
     fn probe_time(&self, partition: usize) -> Time {
@@ -241,8 +240,7 @@ impl JoinStream {
         let mut turn = Turn::begin();
         loop {
             if let Some(batch) = self.coalescer.next_completed_batch() {
-                self.baseline.record_output(batch.num_rows());
-                return Ok(Some(batch));
+                return Ok(Some(batch.record_output(&self.baseline)));
             }
             if self.is_finished {
                 return Ok(None);

@@ -21,7 +21,9 @@ const FACT_SHARE_MIN: usize = 8;
 
 /// Dimension of a star.
 pub(super) struct Arm {
+    /// Table, with a number where it is in the star several times.
     pub(super) name: String,
+    table: String,
     pub(super) input: Arc<dyn ExecutionPlan>,
     /// Key column of the fact, and that of the dimension.
     pub(super) keys: [usize; 2],
@@ -85,7 +87,13 @@ impl Star {
                 placed[wide] = Origin::Dimension { dimension, column };
             }
             let names: Vec<String> = group.iter().map(|&input| name(&tree.inputs[input])).collect();
-            arms.push(Arm { name: names.join("+"), input: joined.plan, keys, exists });
+            let mut name = names.join("+");
+            let same = arms.iter().filter(|arm: &&Arm| arm.table == name).count();
+            let table = name.clone();
+            if same > 0 {
+                name = format!("{table}_{}", same + 1);
+            }
+            arms.push(Arm { name, table, input: joined.plan, keys, exists });
         }
         let (name, fact) = (name(&tree.inputs[fact]), Arc::clone(&tree.inputs[fact]));
         Ok(Some(Star { name, fact, arms, origins: placed }))

@@ -138,3 +138,15 @@ async fn dimensions_count_as_memory_of_the_query() {
     let error = selected(&tight, sql).await.unwrap_err();
     assert!(error.contains("StarJoinExec"), "{error}");
 }
+
+#[tokio::test]
+async fn a_table_may_be_several_dimensions() {
+    let context = two_tables(20_000, 100, None);
+    let sql = "SELECT a.name, b.name AS other, count(*), min(b.id + a.id) FROM f, d a, d b \
+               WHERE k = a.id AND v = b.id AND b.id BETWEEN 7 AND 9 AND a.id <> 8 GROUP BY 1, 2";
+    let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+    let shown = displayable(plan.as_ref()).indent(false).to_string();
+    assert!(shown.contains("DataSourceExec on k = id, DataSourceExec_2 on v = id"), "{shown}");
+    let found = selected(&context, sql).await.unwrap();
+    assert_eq!(found, ["name 7|name 7|1|14", "name 9|name 9|1|18"]);
+}
