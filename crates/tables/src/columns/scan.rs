@@ -56,6 +56,14 @@ impl IntegerSet {
         Some(IntegerSet { least: *least, words, bits })
     }
 
+    /// Set of the integers from the least to the greatest whose bits are set, counted from the least; none if
+    /// there are not enough bits.
+    pub fn of_bits(least: i64, greatest: i64, bits: &[u64]) -> Option<IntegerSet> {
+        let span = greatest.checked_sub(least)?.checked_add(1)? as u64;
+        let words = bits.get(..span.div_ceil(64) as usize)?.to_vec();
+        Some(IntegerSet { least, words, bits: span })
+    }
+
     /// Tells whether a value is in the set.
     #[inline]
     pub fn contains(&self, value: i64) -> bool {

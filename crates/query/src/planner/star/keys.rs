@@ -247,7 +247,6 @@ impl KeyMap {
 
     /// Keys as bits: bit `k - min` of the words is set if there is a key `k`. `None` where the range of keys is
     /// too wide for it.
-    #[allow(dead_code, reason = "for scans that know blocks of keys")]
     pub(crate) fn bitmap(&self) -> Option<&[u64]> {
         match &self.lookup {
             Lookup::Dense { bits, .. } => Some(bits),

@@ -33,7 +33,7 @@ mod keys;
 mod matching;
 mod probe;
 pub(crate) mod rule;
-mod sideways;
+pub(crate) mod sideways;
 mod tree;
 mod turn;
 

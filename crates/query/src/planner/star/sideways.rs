@@ -50,8 +50,12 @@ pub(crate) struct KeySetExpr {
 }
 
 impl KeySetExpr {
+    /// Column of the scan.
+    pub(crate) fn column(&self) -> &Arc<dyn PhysicalExpr> {
+        &self.column
+    }
+
     /// Keys of the dimension.
-    #[allow(dead_code, reason = "for scans that know blocks of keys")]
     pub(crate) fn keys(&self) -> &Arc<KeyMap> {
         &self.keys
     }

@@ -11,15 +11,9 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPh
 use entresol_tables::{ColumnCondition, ColumnFilter, IntegerSet};
 use std::sync::Arc;
 
-/// Maximum span of a set of keys that is checked for each row, and not only by its bounds.
-const SET_BITS_MAX: i64 = 1 << 24;
-
 /// Conditions of dynamic filters as they are now, the most selective first; columns of expressions are those of
 /// `projection`.
-pub(crate) fn dynamic_filters(
-    filters: &[Arc<dyn PhysicalExpr>],
-    projection: &[usize],
-) -> Vec<ColumnFilter> {
+pub(crate) fn dynamic_filters(filters: &[Arc<dyn PhysicalExpr>], projection: &[usize]) -> Vec<ColumnFilter> {
     let mut conditions = Vec::new();
     for filter in filters {
         if let Some(dynamic) = filter.downcast_ref::<DynamicFilterPhysicalExpr>()
@@ -48,18 +42,17 @@ fn add(expr: &Arc<dyn PhysicalExpr>, projection: &[usize], conditions: &mut Vec<
             conditions.push((1.0, ColumnFilter { column, condition }));
         }
     } else if let Some(set) = expr.downcast_ref::<KeySetExpr>() {
-        let (share, set) = match (table_column(set.column()), set.keys().bounds()) {
-            (Some(column), Some((least, greatest))) if greatest.saturating_sub(least) < SET_BITS_MAX => {
-                let keys: Vec<i64> = (least..=greatest).filter(|key| set.keys().contains(*key)).collect();
-                let share = keys.len() as f64 / (greatest - least + 1) as f64;
-                let Some(set) = IntegerSet::new(&keys, SET_BITS_MAX as u64) else { return };
-                (share, ColumnFilter { column, condition: ColumnCondition::Among(Arc::new(set)) })
+        let keys = set.keys();
+        if let (Some(column), Some((least, greatest)), Some(bits)) =
+            (table_column(set.column()), keys.bounds(), keys.bitmap())
+            && let Some(set) = IntegerSet::of_bits(least, greatest, bits)
+        {
+            let share = keys.distinct() as f64 / (greatest as f64 - least as f64 + 1.0);
+            // A set of all values between its bounds rules nothing more out than they do.
+            if share < 1.0 {
+                let condition = ColumnCondition::Among(Arc::new(set));
+                conditions.push((share, ColumnFilter { column, condition }));
             }
-            _ => return,
-        };
-        // A set of all values between its bounds rules nothing more out than they do.
-        if share < 1.0 {
-            conditions.push((share, set));
         }
     } else if let Some(ScalarValue::Boolean(Some(false))) = literal(expr) {
         // No key joins: no row of any column is wanted.
