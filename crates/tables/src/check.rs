@@ -111,6 +111,9 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
     let context = catalog.context();
     let pool = context.pool();
     let _alone = context.pause_reclaiming();
+    let tables = catalog.tables();
+    let _no_merges: Vec<_> =
+        tables.iter().filter_map(|table| Some(table.columns()?.merging.lock())).collect();
     let mut report = CheckReport { replayed_bytes: pool.stats().replayed_bytes, ..CheckReport::default() };
     let file = pool.file().map(|file| file.display().to_string());
     progress("verifying the checksums of all pages");

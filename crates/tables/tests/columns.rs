@@ -5,6 +5,7 @@
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use entresol_memory::budget::MemoryBudget;
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
     BatchBuilder, Catalog, Column, ColumnCondition, ColumnFilter, DataType, Direction, Error,
@@ -453,4 +454,94 @@ fn what_a_layout_cannot_have_is_refused_by_name() {
     assert!(error.to_string().contains("table other of layout 'columns' has no index by_day"), "{error}");
     assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
     assert!(sum(&catalog.table("facts").unwrap(), &catalog.begin().unwrap()).1 == 0);
+}
+
+#[test]
+fn long_strings_are_merged_to_an_end() {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    let columns = vec![Column::new("id", DataType::Int), Column::new("text", DataType::Varchar)];
+    let mut definition = TableDefinition::plain(Schema::new(columns.clone(), &[""; 0]).unwrap());
+    definition.layout = TableLayout::Columns;
+    let table = catalog.create_table_as("texts", definition, TableOptions::default()).unwrap();
+    let mut random = Random(9);
+    for part in 0..12 {
+        let mut builder = BatchBuilder::new(&columns, 10_000);
+        for row in 0..10_000 {
+            let text = format!("{:016x}{:016x}-{row:06}", random.below(1 << 31), random.below(1 << 31));
+            builder.push(&[Value::Int(part * 10_000 + row), Value::from(text.as_str())]).unwrap();
+        }
+        let tx = catalog.begin().unwrap();
+        table.append(&tx, &builder.finish()).unwrap();
+        tx.commit(Durability::None).unwrap();
+    }
+    let mut steps = 0;
+    table
+        .merge(|_| {
+            steps += 1;
+            assert!(steps < 50, "the merge goes on for ever");
+            Ok(())
+        })
+        .unwrap();
+    let again = table.merge(|_| Ok(())).unwrap();
+    assert_eq!(again.rows, 0, "nothing is left to be merged");
+    let mut rows = 0;
+    let mut cursor = table.scan(ScanRange::full());
+    let tx = catalog.begin().unwrap();
+    while cursor.next_batch(&tx, |_| rows += 1).unwrap() {}
+    assert_eq!(rows, 120_000);
+}
+
+#[test]
+fn a_table_of_the_same_states_is_another_one() {
+    let memory = MemoryBudget::new(256 << 20).unwrap();
+    let pool = Pool::volatile(&PoolOptions { memory: Some(memory), ..PoolOptions::default() }).unwrap();
+    let catalog = open(&pool);
+    for round in 0..3_i64 {
+        let table = create(&catalog, &[]);
+        let tx = catalog.begin().unwrap();
+        table.append(&tx, &batch(round * 100_000, 5000)).unwrap();
+        tx.commit(Durability::Sync).unwrap();
+        let expected = ((round * 100_000..round * 100_000 + 5000).sum(), 5000);
+        assert_eq!(sum(&table, &catalog.begin().unwrap()), expected, "round {round}");
+        assert!(catalog.page_cache_stats().entries > 0, "pages are cached");
+        drop(table);
+        catalog.drop_table("facts").unwrap();
+        catalog.context().vacuum().unwrap();
+        assert_eq!(catalog.page_cache_stats().bytes, 0, "nothing of a dropped table is cached");
+    }
+}
+
+#[test]
+fn writers_of_row_groups_are_cut_off_by_a_new_definition() {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    let table = create(&catalog, &[]);
+    let writer = catalog.begin().unwrap();
+    table.append(&writer, &batch(0, 5000)).unwrap();
+    let no_check = None::<entresol_tables::Verify<'_, Error>>;
+    let not_null = |definition: &mut TableDefinition| {
+        definition.schema = Arc::new(definition.schema.with_changed(1, "amount", false)?);
+        Ok::<(), Error>(())
+    };
+    catalog.redefine("facts", no_check, not_null).unwrap();
+    assert!(writer.commit(Durability::None).is_err(), "its rows have NULLs");
+}
+
+#[test]
+fn negative_zero_stays_what_it_is() {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    let table = create(&catalog, &["id"]);
+    let tx = catalog.begin().unwrap();
+    for (id, reading) in [(1, -0.0), (2, 0.0), (3, 1.5)] {
+        let mut row = row(id, 17);
+        row[3] = Value::Double(reading);
+        table.insert(&tx, &row).unwrap();
+    }
+    tx.commit(Durability::None).unwrap();
+    table.merge(|_| Ok(())).unwrap();
+    let rows = table.scan(ScanRange::full()).rows(&catalog.begin().unwrap()).unwrap();
+    let Value::Double(reading) = rows[0][3] else { panic!("a reading") };
+    assert!(reading == 0.0 && reading.is_sign_negative());
 }

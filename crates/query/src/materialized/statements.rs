@@ -87,6 +87,12 @@ async fn create(session: &SessionCore, create: &CreateView) -> Result<()> {
 /// Makes the table of a view whose query there is, and fills it.
 async fn with_rows(session: &SessionCore, name: &str) -> Result<()> {
     let (view, schema) = planned(session, name).await?;
+    for (table, _) in &view.tables {
+        if session.catalog.table(table)?.has_row_groups() {
+            let what = format!("a materialized view over table {table} of layout 'columns'");
+            return Err(Error::unsupported(what));
+        }
+    }
     let definition = definition(&view, &schema)?;
     let (catalog, of) = (Arc::clone(&session.catalog), name.to_owned());
     blocking(move || {

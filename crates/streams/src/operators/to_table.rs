@@ -209,7 +209,7 @@ impl ToTableOperator {
             return Ok(());
         }
         let written = if self.insert {
-            self.table.append(context.transaction, rows)
+            self.table.append_changes(context.transaction, rows)
         } else {
             self.table.upsert_batch(context.transaction, rows)
         };

@@ -226,6 +226,10 @@ impl Catalog {
             tables.remove(old.name());
             tables.insert(new.name().to_owned(), Arc::clone(new));
         })?;
+        if let Some(columns) = old.columns() {
+            // New rows may be written there alone.
+            self.context.cut_off_writers(columns.state().id(), |_| ())?;
+        }
         self.changed();
         Ok(())
     }

@@ -67,6 +67,8 @@ enum DecodedEntry {
 pub(super) struct DamagedTable {
     /// State of its rows; none if its row in the catalog is damaged.
     pub(super) state: Option<StateId>,
+    /// State of its row groups.
+    pub(super) columns: Option<StateId>,
     pub(super) reason: String,
 }
 
@@ -96,7 +98,8 @@ fn decode_entry(
     let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let id = StateId(number(1));
     if let Some(what) = context.damaged_states().get(&id) {
-        return Ok(DecodedEntry::Damaged(DamagedTable { state: Some(id), reason: what.clone() }));
+        let columns = beside.columns.map(StateId);
+        return Ok(DecodedEntry::Damaged(DamagedTable { state: Some(id), columns, reason: what.clone() }));
     }
     let state = context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?;
     state.set_holder(&format!("table {name}"));
@@ -126,7 +129,8 @@ fn decode_entry(
         None => None,
         Some(id) => {
             if let Some(what) = context.damaged_states().get(&id) {
-                return Ok(DecodedEntry::Damaged(DamagedTable { state: Some(id), reason: what.clone() }));
+                let (columns, state, reason) = (Some(id), Some(state.id()), what.clone());
+                return Ok(DecodedEntry::Damaged(DamagedTable { state, columns, reason }));
             }
             let state = context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?;
             state.set_holder(&format!("row groups of table {name}"));
@@ -184,7 +188,9 @@ pub(super) fn load(
             Err(error) => {
                 tracing::error!(table = name, %error, "a damaged row of the catalog");
                 loaded.rows_damaged = true;
-                loaded.damaged.insert(name, DamagedTable { state: None, reason: error.to_string() });
+                loaded
+                    .damaged
+                    .insert(name, DamagedTable { state: None, columns: None, reason: error.to_string() });
             }
         }
     }

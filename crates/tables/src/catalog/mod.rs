@@ -118,7 +118,7 @@ impl Catalog {
         if rows_damaged {
             tracing::warn!("rows of the catalog are damaged: orphaned states are retained");
         } else {
-            drop_orphans(&context, &state, &tables)?;
+            drop_orphans(&context, &state, &tables, &damaged)?;
         }
         let groups = TableGroups::new(&context, tables.values().map(|table| &**table), default_group);
         Ok(Arc::new(Catalog {
@@ -389,10 +389,10 @@ impl Catalog {
         let cached = self.pages.columns();
         let mut columns = Vec::new();
         for table in self.tables() {
-            let Some(state) = table.columns().map(|columns| columns.state().id()) else { continue };
+            let Some(store) = table.columns().map(|columns| columns.number()) else { continue };
             for (at, column) in table.schema().columns().iter().enumerate() {
                 let id = columns::store::column_id(table.schema(), at);
-                if let Some((pages, bytes)) = cached.get(&(state, id)).copied() {
+                if let Some((pages, bytes)) = cached.get(&(store, id)).copied() {
                     let (table, column) = (table.name().to_owned(), column.name.clone());
                     columns.push(CachedColumn { table, column, pages, bytes });
                 }
@@ -485,6 +485,7 @@ fn drop_orphans(
     context: &Arc<StateContext>,
     catalog: &Arc<State>,
     tables: &BTreeMap<String, Arc<Table>>,
+    damaged: &BTreeMap<String, DamagedTable>,
 ) -> Result<()> {
     let of_table = |table: &Arc<Table>| {
         let indexes: Vec<StateId> = table.indexes().iter().map(|index| index.state_id()).collect();
@@ -494,10 +495,12 @@ fn drop_orphans(
     };
     let states: Vec<StateId> =
         tables.values().flat_map(of_table).chain(std::iter::once(catalog.id())).collect();
-    let known: HashSet<StateId> = states.iter().copied().collect();
+    let mut known: HashSet<StateId> = states.iter().copied().collect();
     if known.len() != states.len() {
         return Err(Error::corrupt("catalog", "two tables share a state"));
     }
+    // Where one half of a table is damaged, the other one stays.
+    known.extend(damaged.values().flat_map(|table| [table.state, table.columns]).flatten());
     for state in context.states() {
         if !known.contains(&state.id()) {
             tracing::info!(state = state.id().0, "dropping an orphaned state");

@@ -1,7 +1,9 @@
 //! Cache of column pages and summaries in DRAM, one for all tables of a catalog.
 //!
-//! Pages are written once and their numbers never used again, so a cached page stays right for ever: a
-//! transaction sees it if it sees its row group. The cache takes at most a quarter of the memory budget, out of
+//! Pages are written once, and their numbers not used again while a store is open, so a cached page stays right
+//! for ever: a transaction sees it if it sees its row group. Each open store has a number of its own, since
+//! numbers of states are used again; time travel goes around the cache, since it may see row groups of earlier
+//! runs. The cache takes at most a quarter of the memory budget, out of
 //! which it reserves what it has ([`MemoryConsumer::ColumnPages`]); what does not fit is read and not cached.
 //!
 //! Replacement: a clock. A page has a second chance if it was used since the hand came by. Cost of a look-up:
@@ -10,7 +12,6 @@
 use crate::columns::group::{GroupSummary, column_of};
 use crate::columns::page::ColumnPage;
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
-use entresol_transactions::StateId;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,8 +20,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Share of the memory budget that the cache takes at most, as a divisor.
 const BUDGET_SHARE: u64 = 4;
 
-/// Column state and key of an entry.
-pub(crate) type CacheKey = (StateId, [u8; 8]);
+/// Number of an open column store; see [`StoreNumber::next`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StoreNumber(u64);
+
+impl StoreNumber {
+    /// Number that no other store of the process has.
+    pub(crate) fn next() -> StoreNumber {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        StoreNumber(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Column store and key of an entry.
+pub(crate) type CacheKey = (StoreNumber, [u8; 8]);
 
 /// Cached object.
 #[derive(Debug, Clone)]
@@ -156,23 +169,30 @@ impl PageCache {
     }
 
     /// Removes the objects of a row group, which no new transaction sees.
-    pub(crate) fn forget(&self, state: StateId, group: u32) {
+    pub(crate) fn forget(&self, store: StoreNumber, group: u32) {
         let mut entries = self.entries.lock();
         let gone: Vec<CacheKey> = entries
             .by_key
             .keys()
-            .filter(|(of, key)| *of == state && super::group::group_of(key) == group)
+            .filter(|(of, key)| *of == store && super::group::group_of(key) == group)
             .copied()
             .collect();
         gone.iter().for_each(|key| entries.remove(key));
     }
 
-    /// Pages and bytes of each column of a column state.
-    pub(crate) fn columns(&self) -> BTreeMap<(StateId, u16), (u64, u64)> {
-        let mut columns: BTreeMap<(StateId, u16), (u64, u64)> = BTreeMap::new();
-        for ((state, key), entry) in &self.entries.lock().by_key {
+    /// Removes the objects of a store that is closed.
+    pub(crate) fn forget_store(&self, store: StoreNumber) {
+        let mut entries = self.entries.lock();
+        let gone: Vec<CacheKey> = entries.by_key.keys().filter(|(of, _)| *of == store).copied().collect();
+        gone.iter().for_each(|key| entries.remove(key));
+    }
+
+    /// Pages and bytes of each column of a column store.
+    pub(crate) fn columns(&self) -> BTreeMap<(StoreNumber, u16), (u64, u64)> {
+        let mut columns: BTreeMap<(StoreNumber, u16), (u64, u64)> = BTreeMap::new();
+        for ((store, key), entry) in &self.entries.lock().by_key {
             if let (Cached::Page(_), Some(column)) = (&entry.cached, column_of(key)) {
-                let (pages, bytes) = columns.entry((*state, column)).or_default();
+                let (pages, bytes) = columns.entry((*store, column)).or_default();
                 (*pages, *bytes) = (*pages + 1, *bytes + entry.cached.memory_bytes());
             }
         }
@@ -232,7 +252,7 @@ mod tests {
     }
 
     fn key(group: u32) -> CacheKey {
-        (StateId(1), super::super::group::EntryKind::Summary.key(group))
+        (StoreNumber(0), super::super::group::EntryKind::Summary.key(group))
     }
 
     #[test]
@@ -248,7 +268,7 @@ mod tests {
         let used = budget.usage().consumers[MemoryConsumer::ColumnPages as usize].used_bytes;
         assert_eq!(used, stats.bytes);
         assert_eq!(stats.hits, 1000);
-        cache.forget(StateId(1), 0);
+        cache.forget(StoreNumber(0), 0);
         assert!(cache.get(&key(0)).is_none());
         cache.put(key(2000), summary(100_000));
         assert!(cache.get(&key(2000)).is_none(), "larger than the cache");

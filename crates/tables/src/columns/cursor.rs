@@ -3,7 +3,7 @@
 //! Row groups that the range reaches are opened when the cursor comes to them, so of row groups that do not
 //! overlap only one is open at a time. Memory: [`STEP_ROWS`] rows of each open one.
 
-use crate::columns::group::{RowGroup, RowSet};
+use crate::columns::group::{GroupSummary, RowGroup, RowSet};
 use crate::columns::page::BLOCK_ROWS;
 use crate::columns::store::ColumnStore;
 use crate::encoding::row::EncodedValues;
@@ -32,6 +32,7 @@ pub(crate) struct GroupCursor {
 #[derive(Debug)]
 struct OpenGroup {
     group: RowGroup,
+    summary: Arc<GroupSummary>,
     deleted: Option<RowSet>,
     /// Next step, and the end: steps of [`STEP_ROWS`] rows are counted in the direction.
     step: usize,
@@ -120,8 +121,10 @@ impl GroupCursor {
             let group = self.closed.pop().expect("it was looked at");
             let deleted = self.store.deleted(tx, &group)?;
             let first_step = self.first_step(tx, &group)?;
+            let summary = self.store.summary(tx, group.number)?;
             let mut opened = OpenGroup {
                 group,
+                summary,
                 deleted,
                 step: first_step,
                 keys: Vec::new(),
@@ -180,6 +183,19 @@ impl OpenGroup {
         &self.keys[self.at]
     }
 
+    /// Tells whether all rows of a block lie behind the range, in the direction of the cursor.
+    fn is_behind(&self, cursor: &GroupCursor, block: usize) -> bool {
+        let keys = &self.summary.block_keys;
+        match (cursor.direction, &cursor.range.lower, &cursor.range.upper) {
+            (Direction::Forward, _, Bound::Included(upper)) => keys[block] > *upper,
+            (Direction::Forward, _, Bound::Excluded(upper)) => keys[block] >= *upper,
+            (Direction::Backward, Bound::Included(lower) | Bound::Excluded(lower), _) => {
+                keys.get(block + 1).is_some_and(|next| next <= lower)
+            }
+            _ => false,
+        }
+    }
+
     /// Decodes the next step that has rows; false if there is none.
     fn load(&mut self, cursor: &GroupCursor, tx: &Transaction, of: (&str, &Schema)) -> Result<bool> {
         let rows = self.group.rows as usize;
@@ -205,6 +221,9 @@ impl OpenGroup {
                 selected.reverse();
             }
             let block = step / steps_of_block;
+            if self.is_behind(cursor, block) {
+                return Ok(false);
+            }
             let (keys, values) = cursor.store.encoded_rows(tx, of, &self.group, (block, &selected))?;
             let wanted = |key: &KeyBytes| is_within(&cursor.range, key);
             let Some(from) = keys.iter().position(wanted) else { continue };

@@ -18,7 +18,7 @@ use crate::batch::decode::StoredRows;
 use crate::columns::group::{GROUP_ROWS, RowGroup, RowSet};
 use crate::columns::page::BLOCK_ROWS;
 use crate::columns::scan::whole_schema;
-use crate::columns::store::ColumnStore;
+use crate::columns::store::{ColumnStore, PAGE_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::table::Table;
 use crate::table::stored::TOMBSTONE;
@@ -196,7 +196,7 @@ impl Table {
     fn compact(&self, columns: &Arc<ColumnStore>, stats: &mut MergeStats) -> Result<bool> {
         let tx = columns.begin()?;
         self.check_readable(&tx)?;
-        let chosen = chosen_for_compaction(columns.groups(&tx)?);
+        let chosen = self.chosen_for_compaction(columns, &tx)?;
         if chosen.is_empty() {
             return Ok(false);
         }
@@ -206,7 +206,11 @@ impl Table {
         } else {
             self.rows_in_order(columns, &tx, &chosen)?
         };
-        columns.write_rows(&tx, self.named_schema(), &pieces)?;
+        let written = columns.write_rows(&tx, self.named_schema(), &pieces)?;
+        if written >= chosen.len().max(2) {
+            // Encoded together they are not fewer.
+            return Ok(false);
+        }
         chosen.iter().try_for_each(|group| columns.remove_group(&tx, group))?;
         match tx.commit(Durability::None).map_err(Error::from) {
             Ok(_) => {}
@@ -274,22 +278,29 @@ impl Table {
         }
         Ok(pieces.into_iter().map(|batch| batch.columns().to_vec()).collect())
     }
-}
 
-/// Row groups to be merged into one, in key order: small ones that are neighbours, or one that is mostly
-/// deleted.
-fn chosen_for_compaction(mut groups: Vec<RowGroup>) -> Vec<RowGroup> {
-    groups.retain(|group| group.live_rows() < FULL_ROWS);
-    groups.sort_by(|a, b| a.first.cmp(&b.first));
-    let mut rows = 0;
-    let fits = |group: &&RowGroup| {
-        rows += group.live_rows();
-        rows <= GROUP_ROWS as u64
-    };
-    let chosen: Vec<RowGroup> = groups.iter().take_while(fits).cloned().collect();
-    if chosen.len() >= 2 {
-        return chosen;
+    /// Row groups to be merged into one, in the order of their first keys: as many small ones as one can hold,
+    /// or one that is mostly deleted.
+    fn chosen_for_compaction(&self, columns: &ColumnStore, tx: &Transaction) -> Result<Vec<RowGroup>> {
+        let mut groups = columns.groups(tx)?;
+        groups.retain(|group| group.live_rows() < FULL_ROWS);
+        groups.sort_by(|a, b| a.first.cmp(&b.first));
+        let (mut rows, mut chosen) = (0, Vec::new());
+        let mut column_bytes: BTreeMap<u16, usize> = BTreeMap::new();
+        for group in &groups {
+            rows += group.live_rows();
+            for column in &columns.summary(tx, group.number)?.columns {
+                *column_bytes.entry(column.column).or_default() += column.bytes as usize;
+            }
+            if rows > GROUP_ROWS as u64 || column_bytes.values().any(|bytes| *bytes > PAGE_BYTES_MAX) {
+                break;
+            }
+            chosen.push(group.clone());
+        }
+        if chosen.len() >= 2 {
+            return Ok(chosen);
+        }
+        let is_mostly_deleted = |group: &RowGroup| group.live_rows() * 2 < u64::from(group.rows);
+        Ok(groups.into_iter().filter(is_mostly_deleted).take(1).collect())
     }
-    let is_mostly_deleted = |group: &RowGroup| group.live_rows() * 2 < u64::from(group.rows);
-    groups.into_iter().filter(is_mostly_deleted).take(1).collect()
 }

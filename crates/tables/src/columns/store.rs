@@ -3,7 +3,7 @@
 use crate::batch::builder::ColumnBuilder;
 use crate::batch::encode::encode_keys_only;
 use crate::batch::{ColumnArray, arrow_schema};
-use crate::columns::cache::{Cached, PageCache};
+use crate::columns::cache::{Cached, PageCache, StoreNumber};
 use crate::columns::group::{
     ColumnSummary, EntryKind, GROUP_ROWS, GroupSummary, RowGroup, RowSet, directory_range, group_of,
 };
@@ -22,7 +22,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Column id of the hidden key, which has none.
 const HIDDEN_KEY_ID: u16 = u16::MAX;
 /// Bytes that a page should have at most; one row may need more.
-const PAGE_BYTES_MAX: usize = 2 << 20;
+pub(crate) const PAGE_BYTES_MAX: usize = 2 << 20;
+/// Number of rows that was not counted yet.
+const UNKNOWN: u64 = u64::MAX;
+/// Bytes of the pages of a row group above which it is not small, however few its rows.
+const SMALL_BYTES_MAX: u64 = 256 << 10;
 /// Zone of TIMESTAMPTZ, which does not matter for values.
 const UTC: &str = "UTC";
 
@@ -40,6 +44,7 @@ pub(crate) fn stored_keys(table: &str, schema: &Schema, key_arrays: &[ArrayRef])
 
 /// Row groups of a table; see the [module](self).
 pub(crate) struct ColumnStore {
+    number: StoreNumber,
     context: Arc<StateContext>,
     state: Arc<State>,
     cache: Arc<PageCache>,
@@ -61,6 +66,12 @@ impl std::fmt::Debug for ColumnStore {
     }
 }
 
+impl Drop for ColumnStore {
+    fn drop(&mut self) {
+        self.cache.forget_store(self.number);
+    }
+}
+
 impl ColumnStore {
     /// Store over a column state.
     pub(crate) fn open(
@@ -70,15 +81,32 @@ impl ColumnStore {
     ) -> Arc<ColumnStore> {
         let (next_group, merging) = (Mutex::new(None), Mutex::new(()));
         Arc::new(ColumnStore {
+            number: StoreNumber::next(),
             context: Arc::clone(context),
             state,
             cache: Arc::clone(cache),
             next_group,
             merging,
-            rows: AtomicU64::new(0),
+            rows: AtomicU64::new(UNKNOWN),
             small: AtomicU64::new(0),
             merged_until: AtomicU64::new(0),
         })
+    }
+
+    /// Number of the store in the cache.
+    pub(crate) fn number(&self) -> StoreNumber {
+        self.number
+    }
+
+    /// Cached object with this key; none in time travel.
+    fn cached(&self, tx: &Transaction, key: [u8; 8]) -> Option<Cached> {
+        if tx.as_of().is_some() { None } else { self.cache.get(&(self.number, key)) }
+    }
+
+    fn put_cached(&self, tx: &Transaction, key: [u8; 8], cached: Cached) {
+        if tx.as_of().is_none() {
+            self.cache.put((self.number, key), cached);
+        }
     }
 
     /// State of the entries.
@@ -93,7 +121,17 @@ impl ColumnStore {
 
     /// Number of rows, as of the last time that the directory was read.
     pub(crate) fn estimated_rows(&self) -> u64 {
-        self.rows.load(Ordering::Relaxed)
+        if self.rows.load(Ordering::Relaxed) == UNKNOWN {
+            // An estimate that cannot be made is that of an empty table; reading it will say why.
+            let counted = self.begin().and_then(|tx| self.groups(&tx).map(drop));
+            if let Err(error) = counted {
+                tracing::debug!(%error, "cannot count the rows of row groups");
+            }
+        }
+        match self.rows.load(Ordering::Relaxed) {
+            UNKNOWN => 0,
+            rows => rows,
+        }
     }
 
     /// Number of row groups of at most one block, as of the last time that the directory was read.
@@ -130,34 +168,37 @@ impl ColumnStore {
         if let Some(group) = damaged {
             return Err(self.damaged(group, "its directory entry is damaged"));
         }
-        self.rows.store(groups.iter().map(RowGroup::live_rows).sum(), Ordering::Relaxed);
-        let small = groups.iter().filter(|group| group.rows as usize <= BLOCK_ROWS).count();
-        self.small.store(small as u64, Ordering::Relaxed);
+        if tx.as_of().is_none() {
+            self.rows.store(groups.iter().map(RowGroup::live_rows).sum(), Ordering::Relaxed);
+            let is_small =
+                |group: &&RowGroup| group.rows as usize <= BLOCK_ROWS && group.bytes <= SMALL_BYTES_MAX;
+            self.small.store(groups.iter().filter(is_small).count() as u64, Ordering::Relaxed);
+        }
         Ok(groups)
     }
 
     /// Summary of a row group that the transaction sees.
     pub(crate) fn summary(&self, tx: &Transaction, group: u32) -> Result<Arc<GroupSummary>> {
         let key = EntryKind::Summary.key(group);
-        if let Some(Cached::Summary(summary)) = self.cache.get(&(self.state.id(), key)) {
+        if let Some(Cached::Summary(summary)) = self.cached(tx, key) {
             return Ok(summary);
         }
         let read = tx.read(&self.state, &key, GroupSummary::from_bytes)?.flatten();
         let summary = Arc::new(read.ok_or_else(|| self.damaged(group, "its summary is damaged"))?);
-        self.cache.put((self.state.id(), key), Cached::Summary(Arc::clone(&summary)));
+        self.put_cached(tx, key, Cached::Summary(Arc::clone(&summary)));
         Ok(summary)
     }
 
     /// Page of a column of a row group that the transaction sees.
     pub(crate) fn page(&self, tx: &Transaction, group: u32, column: u16) -> Result<Arc<ColumnPage>> {
         let key = EntryKind::Page { column }.key(group);
-        if let Some(Cached::Page(page)) = self.cache.get(&(self.state.id(), key)) {
+        if let Some(Cached::Page(page)) = self.cached(tx, key) {
             return Ok(page);
         }
         let read = tx.read(&self.state, &key, ColumnPage::open)?.flatten();
         let damaged = || self.damaged(group, &format!("the page of column {column} is damaged"));
         let page = Arc::new(read.ok_or_else(damaged)?);
-        self.cache.put((self.state.id(), key), Cached::Page(Arc::clone(&page)));
+        self.put_cached(tx, key, Cached::Page(Arc::clone(&page)));
         Ok(page)
     }
 
@@ -240,23 +281,22 @@ impl ColumnStore {
     }
 
     /// Writes rows as a row group, or as several if one could not hold them: arrays of all columns, one after
-    /// another, whose rows are in key order. Returns the bytes of their pages.
+    /// another, whose rows are in key order. Returns the number of row groups.
     pub(crate) fn write_rows(
         &self,
         tx: &Transaction,
         of: (&str, &Schema),
         pieces: &[Vec<ArrayRef>],
-    ) -> Result<u64> {
+    ) -> Result<usize> {
         let rows: usize = pieces.iter().map(|piece| rows_of(piece)).sum();
         if rows == 0 {
             return Ok(0);
         }
         if rows <= GROUP_ROWS {
             let pages = encoded_pages(tx, of, pieces)?;
-            let bytes: usize = pages.iter().map(Vec::len).sum();
             if rows == 1 || pages.iter().all(|page| page.len() <= PAGE_BYTES_MAX) {
                 self.write_group(tx, of, pieces, &pages)?;
-                return Ok(bytes as u64);
+                return Ok(1);
             }
         }
         let half = if rows > GROUP_ROWS { GROUP_ROWS } else { rows / 2 };
@@ -316,7 +356,7 @@ impl ColumnStore {
 
     /// Removes the pages of a row group from the cache.
     pub(crate) fn forget(&self, group: u32) {
-        self.cache.forget(self.state.id(), group);
+        self.cache.forget(self.number, group);
     }
 }
 

@@ -59,12 +59,22 @@ impl Table {
         }
         if let Some(columns) = self.columns()
             && self.schema().hidden_key()
+            && batch.num_columns() < self.schema().columns().len()
             && batch.num_rows() >= ROW_GROUP_ROWS_MIN
         {
             let arrays = self.complete_batch(batch)?;
             check_rows(self.name(), self.schema(), &arrays)?;
             return self
                 .atomically(tx, true, || columns.write_rows(tx, self.named_schema(), &[arrays]).map(drop));
+        }
+        self.in_parts(tx, batch, |part| self.insert_encoded(tx, &self.encode_batch(part)?))
+    }
+
+    /// As [`Table::append`], for writers whose rows are read again as changes of the transaction
+    /// ([`Table::changes`]): they are written row by row, whatever the layout.
+    pub fn append_changes(&self, tx: &Transaction, batch: &RecordBatch) -> Result<()> {
+        if let Some(current) = self.writer(tx)? {
+            return current.append_changes(tx, batch);
         }
         self.in_parts(tx, batch, |part| self.insert_encoded(tx, &self.encode_batch(part)?))
     }

@@ -5,7 +5,7 @@
 //! - Conditions on single columns are checked on the stored values, before other columns are decoded.
 //! - Dynamic filters, such as the keys of a star join's dimensions, are taken as they are when the scan begins.
 //! - Rows come in no order.
-//! - Memory: a block per partition.
+//! - Memory: a block per partition; the rows of the delta store, if the transaction has written some.
 
 use crate::error::{Error, external};
 use crate::planner::scans::access::dynamic::dynamic_filters;
@@ -49,6 +49,8 @@ const PARTITION_ROWS_MIN: u64 = 32 << 10;
 struct Begun {
     scan: ColumnScan,
     morsels: Vec<ColumnMorsel>,
+    /// Rows of the delta store, if the transaction has written some, which it may change before they are read.
+    delta: Option<Vec<RecordBatch>>,
 }
 
 /// Column scan operator; see the [module](self).
@@ -120,7 +122,15 @@ impl EntresolColumnScan {
         let scan =
             scan.ok_or_else(|| entresol_tables::Error::TableChanged { table: self.table.name().to_owned() })?;
         let morsels = scan.morsels();
-        Ok(self.begun.get_or_init(|| Begun { scan, morsels }))
+        let mut delta = None;
+        if self.transaction.written_states().contains(&self.table.state().id()) {
+            let (mut reader, mut batches) = (scan.delta(), Vec::new());
+            while let Some(batch) = reader.next(&self.transaction)? {
+                batches.push(batch);
+            }
+            delta = Some(batches);
+        }
+        Ok(self.begun.get_or_init(|| Begun { scan, morsels, delta }))
     }
 }
 
@@ -242,6 +252,7 @@ impl ExecutionPlan for EntresolColumnScan {
             scan: self.clone(),
             next_morsel: partition,
             delta: None,
+            next_delta: 0,
             is_delta_read: partition > 0,
             rows_left: self.limit.unwrap_or(usize::MAX),
             batch_rows: context.session_config().batch_size().max(1),
@@ -302,6 +313,8 @@ struct Reader {
     scan: EntresolColumnScan,
     next_morsel: usize,
     delta: Option<DeltaReader>,
+    /// Next of the batches that were read when the scan began.
+    next_delta: usize,
     is_delta_read: bool,
     /// Maximum number of rows still to be returned.
     rows_left: usize,
@@ -333,8 +346,12 @@ impl Reader {
             let skipped = begun.scan.stats().blocks_skipped.load(Ordering::Relaxed) as usize;
             self.blocks_skipped.add(skipped.saturating_sub(self.blocks_skipped.value()));
         }
-        let delta = self.delta.get_or_insert_with(|| begun.scan.delta());
-        let batch = delta.next(transaction)?;
+        let batch = if let Some(batches) = &begun.delta {
+            self.next_delta += 1;
+            batches.get(self.next_delta - 1).cloned()
+        } else {
+            self.delta.get_or_insert_with(|| begun.scan.delta()).next(transaction)?
+        };
         self.is_delta_read = batch.is_none();
         Ok(Some(batch))
     }

@@ -326,8 +326,12 @@ fn scaled(doubles: &[f64], is_valid: impl Fn(usize) -> bool) -> Option<(u8, Vec<
 fn scale(value: f64, exponent: u8) -> Option<i64> {
     let power = 10_f64.powi(exponent.into());
     let integer = (value * power).round();
-    let is_exact = integer.abs() <= EXACT_MAX as f64 && (integer / power).to_bits() == value.to_bits();
-    is_exact.then_some(integer as i64)
+    if integer.is_nan() || integer.abs() > EXACT_MAX as f64 {
+        return None;
+    }
+    // As it will be decoded: -0.0 is no integer.
+    let integer = integer as i64;
+    ((integer as f64 / power).to_bits() == value.to_bits()).then_some(integer)
 }
 
 impl ColumnPage {

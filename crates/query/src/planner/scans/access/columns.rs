@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// Digits of the decimals that have 64 bits.
+const SHORT_DIGITS: u8 = 18;
 /// Maximum span of a set of integers.
 const SET_BITS_MAX: u64 = 1 << 24;
 
@@ -58,6 +60,8 @@ fn condition(data_type: DataType, constraint: Constraint) -> Option<ColumnCondit
                 above && below
             })),
         }),
+        // Decimals of more than 64 bits do not meet conditions on integers.
+        DataType::Decimal { precision, .. } if precision > SHORT_DIGITS && !is_short(&constraint) => None,
         _ => match constraint {
             Constraint::Values(values) => among(&values),
             Constraint::Interval(lower, upper) => {
@@ -71,15 +75,21 @@ fn condition(data_type: DataType, constraint: Constraint) -> Option<ColumnCondit
                     Bound::Included(value) => integer(value)?,
                     Bound::Excluded(value) => integer(value)? - 1,
                 };
-                // Decimals of more than 64 bits do not meet conditions on integers.
-                let is_wide = matches!(data_type, DataType::Decimal { precision, .. } if precision > 18);
-                let is_open = matches!(lower, Bound::Unbounded) || matches!(upper, Bound::Unbounded);
-                if is_wide && is_open {
-                    return None;
-                }
                 Some(between(least, greatest))
             }
         },
+    }
+}
+
+/// Tells whether all values and both bounds are there and have 64 bits.
+fn is_short(constraint: &Constraint) -> bool {
+    let fits = |value: &Value| integer(value).is_some_and(|value| i64::try_from(value).is_ok());
+    match constraint {
+        Constraint::Values(values) => values.iter().all(fits),
+        Constraint::Interval(lower, upper) => [lower, upper].into_iter().all(|bound| match bound {
+            Bound::Included(value) | Bound::Excluded(value) => fits(value),
+            Bound::Unbounded => false,
+        }),
     }
 }
 
