@@ -321,3 +321,23 @@ fn views_are_computed_in_utc_and_follow_tables_that_are_emptied() {
     drop(session);
     database.close().unwrap();
 }
+
+#[test]
+fn tables_by_column_are_refused_and_nothing_is_left() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute("CREATE TABLE facts (id INT, kw INT) WITH (layout = 'columns')").unwrap();
+    session.execute("CREATE TABLE plain (id INT PRIMARY KEY, kw INT)").unwrap();
+    let create = |table: &str| {
+        format!("CREATE MATERIALIZED VIEW totals AS SELECT id, sum(kw) AS kw FROM {table} GROUP BY id")
+    };
+    let error = session.execute(&create("facts")).unwrap_err().to_string();
+    assert!(error.contains("a materialized view over table facts of layout 'columns'"), "{error}");
+    session.execute(&create("plain")).unwrap();
+    session.execute("INSERT INTO plain VALUES (1, 2); INSERT INTO facts VALUES (1, 2)").unwrap();
+    check(&mut session, &["totals"], "over a table by row");
+    session.execute("VACUUM facts").unwrap();
+    session.query("SELECT * FROM facts").unwrap();
+    let cached = "SELECT \"column\", pages, bytes > 0 FROM entresol.cache WHERE \"table\" = 'facts'";
+    assert_eq!(rows(&mut session, cached), ["id 1 true", "kw 1 true"]);
+}

@@ -347,12 +347,12 @@ impl Catalog {
     /// invisible, and in younger columns they have the values that all rows had then.
     pub fn keep_history(&self, table: &str, kept: Retention) -> Result<()> {
         let _changing = self.changing.lock();
-        let table = self.table(table)?;
+        let (table, retention) = (self.table(table)?, kept.time());
         if let Some(columns) = table.columns() {
             // First: what a version of a row needs is there as long as the version.
-            self.context.keep_history(columns.state().id(), kept.time())?;
+            self.context.keep_history(columns.state().id(), retention)?;
         }
-        self.context.keep_history(table.state().id(), kept.time())?;
+        self.context.keep_history(table.state().id(), retention)?;
         self.context.pool().sync()?;
         Ok(())
     }

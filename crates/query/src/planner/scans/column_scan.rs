@@ -60,7 +60,7 @@ pub(crate) struct EntresolColumnScan {
     /// Positions of the table's columns, in output order.
     projection: Vec<usize>,
     filters: Vec<ColumnFilter>,
-    /// Filters that become known before the scan begins; whoever made them applies them again.
+    /// Filters that become known before the scan begins; the operator that made them applies them again.
     dynamic: Vec<Arc<dyn PhysicalExpr>>,
     partitions: usize,
     limit: Option<usize>,
@@ -211,7 +211,7 @@ impl ExecutionPlan for EntresolColumnScan {
         Ok(Arc::new(EntresolColumnScan { begun: Arc::default(), ..(*self).clone() }))
     }
 
-    /// Takes dynamic filters, which leave out blocks and rows; whoever made them applies them again.
+    /// Takes dynamic filters, which leave out blocks and rows; the operator that made them applies them again.
     fn handle_child_pushdown_result(
         &self,
         _phase: FilterPushdownPhase,

@@ -1,7 +1,7 @@
 //! Dynamic filters of a scan by columns: what a join or a sort learned before the scan began.
 //!
 //! Of a filter, the parts that compare a column with literals and the sets of keys of star joins become
-//! conditions; others are left out, since whoever made the filter applies it again.
+//! conditions; others are left out, since the operator that made the filter applies it again.
 
 use crate::planner::star::sideways::KeySetExpr;
 use datafusion::common::ScalarValue;
