@@ -122,16 +122,18 @@ pub(crate) fn checked_aggregate(aggregate: &AggregateExec) -> EngineResult<Optio
         changed |= rebuilt.is_some();
         functions.push(rebuilt.map_or_else(|| Arc::clone(function), Arc::new));
     }
+    let mut filters = aggregate.filter_expr().to_vec();
+    let mut filters_changed = false;
+    for filter in filters.iter_mut().flatten() {
+        let checked = checked(Arc::clone(filter), &schema)?;
+        filters_changed |= checked.transformed;
+        *filter = checked.data;
+    }
+    let group = group.or_else(|| filters_changed.then(|| aggregate.group_expr().clone()));
     Ok(match group {
         Some(group) => {
-            let rebuilt = AggregateExec::try_new(
-                *aggregate.mode(),
-                group,
-                functions,
-                aggregate.filter_expr().to_vec(),
-                Arc::clone(aggregate.input()),
-                schema,
-            )?;
+            let (mode, input) = (*aggregate.mode(), Arc::clone(aggregate.input()));
+            let rebuilt = AggregateExec::try_new(mode, group, functions, filters, input, schema)?;
             Some(Arc::new(rebuilt.with_limit_options(aggregate.limit_options())))
         }
         None if changed => Some(Arc::new(aggregate.with_new_aggr_exprs(functions))),
