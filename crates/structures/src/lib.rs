@@ -89,6 +89,7 @@ pub use leaf::LEAF_BYTES;
 #[cfg(feature = "mutants")]
 pub use points::POINTS;
 pub use range::{Range, Scan};
+pub use simd::with_wide_vectors;
 
 /// Result of [`OrderedIndex::insert`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

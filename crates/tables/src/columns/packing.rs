@@ -3,10 +3,13 @@
 //! A chunk is [`CHUNK_VALUES`] values. Value `p` of it lies in lane `p % 32`, as the `p / 32`-th of the lane; a
 //! lane packs its 32 values one after another into as many 32-bit words as a value has bits; word `w` of all
 //! lanes is stored together. So consecutive values come from consecutive words by the same shifts, and
-//! compilers turn the loop over lanes into vector instructions (the layout of Afroozeh and Boncz, "The
+//! compilers turn the loop over lanes into vector instructions, those of AVX2 where the processor has them
+//! (the layout of Afroozeh and Boncz, "The
 //! FastLanes Compression Layout", PVLDB 16 (9), 2023, with one width of lane).
 //!
 //! Values of more than 32 bits are packed twice: their low halves with 32 bits, then their high halves.
+
+use entresol_structures::with_wide_vectors;
 
 /// Number of values of a chunk; the last one is filled up with zeros.
 pub(crate) const CHUNK_VALUES: usize = 1024;
@@ -98,7 +101,7 @@ fn half_at(words: &[u32], bits: usize, at: usize) -> u64 {
 }
 
 /// Unpacks a chunk of `BITS`-bit values.
-#[inline]
+#[inline(always)]
 fn unpack_lanes<const BITS: usize>(words: &[u32], out: &mut [u32; CHUNK_VALUES]) {
     let mask = mask(BITS) as u32;
     for number in 0..LANE_VALUES {
@@ -132,7 +135,9 @@ fn unpack_chunk(words: &[u32], bits: u32, out: &mut [u32; CHUNK_VALUES]) {
         out.fill(0);
         return;
     }
-    by_width!(bits, words, out, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32)
+    with_wide_vectors(
+        || by_width!(bits, words, out, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32),
+    )
 }
 
 #[cfg(test)]

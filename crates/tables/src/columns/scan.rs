@@ -11,7 +11,7 @@
 use crate::batch::arrow_schema;
 use crate::batch::decode::StoredRows;
 use crate::columns::group::{GroupSummary, RowGroup, RowSet};
-use crate::columns::page::{BLOCK_ROWS, ColumnPage, PageKind};
+use crate::columns::page::{BLOCK_ROWS, Block, ColumnPage, PageKind};
 use crate::columns::store::{ColumnStore, column_id};
 use crate::error::Result;
 use crate::table::Table;
@@ -402,16 +402,6 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
     let summary = page.blocks()[block];
     let validity = page.validity(block);
     let is_valid = |row: u32| validity.as_ref().is_none_or(|valid| valid.value(row as usize));
-    let narrowed = |before: Selection, is_met: &dyn Fn(usize) -> bool| {
-        let is_left = |row: &u32| is_valid(*row) && is_met(*row as usize);
-        Selection::Rows(match before {
-            Selection::All => (0..summary.rows as u32).filter(is_left).collect(),
-            Selection::Rows(mut rows) => {
-                rows.retain(is_left);
-                rows
-            }
-        })
-    };
     match (page.kind(), condition) {
         (PageKind::Integers, ColumnCondition::Between { least, greatest }) => {
             if *greatest < summary.least || *least > summary.greatest {
@@ -422,11 +412,16 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
             }
             if matches!(before, Selection::All) {
                 let mut rows = page.select_between(block, *least, *greatest);
-                rows.retain(|row| is_valid(*row));
+                if summary.nulls > 0 {
+                    rows.retain(|row| is_valid(*row));
+                }
                 return Selection::Rows(rows);
             }
-            let values = page.decoded(block);
-            narrowed(before, &|row| (*least..=*greatest).contains(&values[row]))
+            let (values, width) = (page.decoded(block), greatest.wrapping_sub(*least) as u64);
+            if least > greatest {
+                return Selection::Rows(Vec::new());
+            }
+            narrowed(before, &summary, is_valid, |row| values[row].wrapping_sub(*least) as u64 <= width)
         }
         (PageKind::Integers, ColumnCondition::Among(set)) => {
             let (least, greatest) = set.bounds();
@@ -434,7 +429,7 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
                 return Selection::Rows(Vec::new());
             }
             let values = page.decoded(block);
-            narrowed(before, &|row| set.contains(values[row]))
+            narrowed(before, &summary, is_valid, |row| set.contains(values[row]))
         }
         (PageKind::Dictionary, ColumnCondition::Texts(is_met)) => {
             let Some(dictionary) = page.dictionary() else { return before };
@@ -445,21 +440,47 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
                 return Selection::Rows(Vec::new());
             }
             let codes = page.decoded(block);
-            narrowed(before, &|row| is_met[codes[row] as usize])
+            narrowed(before, &summary, is_valid, |row| is_met[codes[row] as usize])
         }
         (PageKind::Texts, ColumnCondition::Texts(is_met)) => {
             let texts = page.block_texts(block);
-            narrowed(before, &|row| is_met(texts.value(row)))
+            narrowed(before, &summary, is_valid, |row| is_met(texts.value(row)))
         }
         (PageKind::Wide, condition) => {
             let values = page.block_wide(block);
-            narrowed(before, &|row| {
+            narrowed(before, &summary, is_valid, |row| {
                 i64::try_from(values[row]).is_ok_and(|value| condition.is_met_by_integer(value))
             })
         }
         // Conditions are made for the type of their column.
-        _ => narrowed(before, &|_| false),
+        _ => narrowed(before, &summary, is_valid, |_| false),
     }
+}
+
+/// Rows that are left of those before.
+#[inline]
+fn narrowed(
+    before: Selection,
+    summary: &Block,
+    is_valid: impl Fn(u32) -> bool,
+    is_met: impl Fn(usize) -> bool,
+) -> Selection {
+    let mut rows = match before {
+        Selection::All => (0..summary.rows as u32).collect(),
+        Selection::Rows(rows) => rows,
+    };
+    // Without branches: most conditions are met by some of the rows.
+    let mut count = 0;
+    for at in 0..rows.len() {
+        let row = rows[at];
+        rows[count] = row;
+        count += usize::from(is_met(row as usize));
+    }
+    rows.truncate(count);
+    if summary.nulls > 0 {
+        rows.retain(|row| is_valid(*row));
+    }
+    Selection::Rows(rows)
 }
 
 /// Reader of the rows of a delta store that meet the filters of a scan.

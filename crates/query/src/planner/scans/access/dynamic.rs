@@ -9,6 +9,7 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPhysicalExpr, Literal};
 use entresol_tables::{ColumnCondition, ColumnFilter, IntegerSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Conditions of dynamic filters as they are now, the most selective first; columns of expressions are those of
@@ -22,8 +23,29 @@ pub(crate) fn dynamic_filters(filters: &[Arc<dyn PhysicalExpr>], projection: &[u
             add(&current, projection, &mut conditions);
         }
     }
+    let mut conditions = joined(conditions);
     conditions.sort_by(|(first, _), (second, _)| first.total_cmp(second));
     conditions.into_iter().map(|(_, condition)| condition).collect()
+}
+
+/// Conditions with at most one interval per column, and none where there is a set, which has bounds of its own.
+fn joined(conditions: Vec<(f64, ColumnFilter)>) -> Vec<(f64, ColumnFilter)> {
+    let (mut intervals, mut others): (BTreeMap<usize, (i64, i64)>, Vec<_>) = (BTreeMap::new(), Vec::new());
+    for (share, filter) in conditions {
+        if let ColumnCondition::Between { least, greatest } = filter.condition {
+            let (low, high) = intervals.entry(filter.column).or_insert((i64::MIN, i64::MAX));
+            (*low, *high) = ((*low).max(least), (*high).min(greatest));
+        } else {
+            others.push((share, filter));
+        }
+    }
+    let has_set = |column: usize| others.iter().any(|(_, filter)| filter.column == column);
+    let is_empty = |(least, greatest): &(i64, i64)| least > greatest;
+    intervals.retain(|column, interval| is_empty(interval) || !has_set(*column));
+    others.extend(intervals.into_iter().map(|(column, (least, greatest))| {
+        (1.0, ColumnFilter { column, condition: ColumnCondition::Between { least, greatest } })
+    }));
+    others
 }
 
 /// Adds the conditions that a conjunction comes to, each with the share of values that meet it.
