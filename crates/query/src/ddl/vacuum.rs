@@ -71,7 +71,7 @@ fn tables(catalog: &Catalog, names: &[String]) -> Result<Vec<Arc<Table>>> {
 /// Merges the rows of a table into row groups, if it has them.
 fn merge(table: &Arc<Table>, stop: &AtomicBool) -> Result<()> {
     let mut told = Instant::now();
-    let stats = table.merge(|stats| {
+    let merged = table.merge(|stats| {
         if stop.load(Ordering::Acquire) {
             return Err(entresol_transactions::Error::Busy("the statement was cancelled").into());
         }
@@ -80,7 +80,12 @@ fn merge(table: &Arc<Table>, stop: &AtomicBool) -> Result<()> {
             tracing::info!(table = table.name(), ?stats, "merge in progress");
         }
         Ok(())
-    })?;
+    });
+    let stats = match merged {
+        // It was dropped meanwhile: there is nothing to merge.
+        Err(_) if table.state().is_dropped() => return Ok(()),
+        merged => merged?,
+    };
     if table.has_row_groups() {
         tracing::info!(table = table.name(), ?stats, "merge completed");
     }
