@@ -53,7 +53,8 @@ fn commit(catalog: &Catalog, table: &Arc<Table>, before: &[Row], after: &[Row]) 
     tx.commit(Durability::Sync).unwrap();
 }
 
-/// Each commit is followed by a merge: the second marks rows as deleted, the third makes one row group of two.
+/// Each commit is followed by a merge: the second marks rows as deleted, the third makes one row group of two. In
+/// the end the table is dropped.
 fn history(pool: &Arc<Pool>) {
     let catalog = open(pool).unwrap();
     let mut definition = TableDefinition::plain(Schema::new(columns(), &["id"]).unwrap());
@@ -63,11 +64,18 @@ fn history(pool: &Arc<Pool>) {
         commit(&catalog, &table, &pair[0], &pair[1]);
         table.merge(|_| Ok(())).unwrap();
     }
+    drop(table);
+    catalog.drop_table("t").unwrap();
+}
+
+fn check_all(catalog: &Arc<Catalog>) -> Result<(), String> {
+    let problems = check(catalog, |_| {}).map_err(text)?.problems;
+    if problems.is_empty() { Ok(()) } else { Err(format!("{problems:?}")) }
 }
 
 fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     let catalog = open(pool)?;
-    let Ok(table) = catalog.table("t") else { return Ok(()) };
+    let Ok(table) = catalog.table("t") else { return check_all(&catalog) };
     let tx = catalog.begin().map_err(text)?;
     let rows = table.scan(ScanRange::full()).rows(&tx).map_err(text)?;
     if !states().contains(&rows) {
@@ -99,8 +107,7 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
         return Err("the row that was written is not there".to_owned());
     }
     drop(tx);
-    let problems = check(&catalog, |_| {}).map_err(text)?.problems;
-    if problems.is_empty() { Ok(()) } else { Err(format!("{problems:?}")) }
+    check_all(&catalog)
 }
 
 #[test]

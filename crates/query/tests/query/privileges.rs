@@ -139,27 +139,6 @@ async fn what_was_not_granted_is_refused_wherever_it_stands() {
         "UPDATE b SET y = (SELECT max(x) FROM c)",
         "DELETE FROM a",
         "DELETE FROM a WHERE x = 1",
-        "MERGE INTO b USING c ON b.x = c.x WHEN MATCHED THEN DELETE",
-        "MERGE INTO b USING (SELECT * FROM c) AS q ON b.x = q.x WHEN MATCHED THEN DELETE",
-        "WITH q AS (SELECT * FROM c) MERGE INTO b USING q ON b.x = q.x WHEN MATCHED THEN DELETE",
-        "MERGE INTO b USING a ON b.x = a.x WHEN MATCHED AND EXISTS (SELECT * FROM c) THEN DELETE",
-        "MERGE INTO b USING a ON b.x = a.x WHEN MATCHED THEN UPDATE SET y = (SELECT max(x) FROM c)",
-        "MERGE INTO b USING a ON b.x = a.x WHEN NOT MATCHED THEN INSERT VALUES (1, (SELECT max(x) FROM c))",
-        "MERGE INTO b USING a ON b.x = a.x WHEN MATCHED THEN DO NOTHING RETURNING (SELECT max(x) FROM c)",
-        "MERGE INTO b USING a ON b.x = a.x WHEN MATCHED THEN UPDATE SET y = nextval('other')",
-        "MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN UPDATE SET y = 1",
-        "MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN DELETE",
-        "MERGE INTO a USING b ON a.x = b.x WHEN NOT MATCHED THEN INSERT VALUES (b.x)",
-        "MERGE INTO c USING b ON c.x = b.x WHEN MATCHED THEN DO NOTHING",
-        "MERGE INTO i USING a ON i.x = a.x WHEN NOT MATCHED THEN INSERT VALUES (a.x)",
-        "MERGE INTO i USING a ON false WHEN NOT MATCHED THEN INSERT VALUES (a.x) RETURNING i.x",
-        "MERGE INTO i USING a ON false WHEN NOT MATCHED THEN INSERT VALUES (a.x) WHEN MATCHED THEN DELETE",
-        "MERGE INTO u USING a ON u.x = a.x WHEN MATCHED THEN UPDATE SET y = 1",
-        "MERGE INTO u USING a ON true WHEN MATCHED AND y = 1 THEN DELETE",
-        "MERGE INTO u USING a ON true WHEN MATCHED THEN UPDATE SET y = u.y",
-        "EXPLAIN MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN DELETE",
-        "EXPLAIN ANALYZE WITH q AS (SELECT 1) MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN DELETE",
-        "PREPARE p AS MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN DELETE",
         "EXPLAIN ANALYZE DELETE FROM a",
         "EXPLAIN DELETE FROM a",
         "EXPLAIN SELECT * FROM c",
@@ -203,6 +182,37 @@ async fn what_was_not_granted_is_refused_wherever_it_stands() {
     for schema in ["keyed", "owned", "as of 1"] {
         let found = code(&mut session, &format!("SELECT * FROM \"\u{1}{schema}\".c")).await;
         assert_eq!(found, "42602", "{schema}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merge_needs_the_privileges_of_all_that_it_reads_and_may_do() {
+    let database = TestDatabase::journal();
+    let mut session = session(&database).await;
+    for sql in [
+        "MERGE INTO b USING c ON b.x = c.x WHEN MATCHED THEN DELETE",
+        "MERGE INTO b USING (SELECT * FROM c) AS q ON b.x = q.x WHEN MATCHED THEN DELETE",
+        "WITH q AS (SELECT * FROM c) MERGE INTO b USING q ON b.x = q.x WHEN MATCHED THEN DELETE",
+        "MERGE INTO b USING a ON b.x = a.x WHEN MATCHED AND EXISTS (SELECT * FROM c) THEN DELETE",
+        "MERGE INTO b USING a ON b.x = a.x WHEN MATCHED THEN UPDATE SET y = (SELECT max(x) FROM c)",
+        "MERGE INTO b USING a ON b.x = a.x WHEN NOT MATCHED THEN INSERT VALUES (1, (SELECT max(x) FROM c))",
+        "MERGE INTO b USING a ON b.x = a.x WHEN MATCHED THEN DO NOTHING RETURNING (SELECT max(x) FROM c)",
+        "MERGE INTO b USING a ON b.x = a.x WHEN MATCHED THEN UPDATE SET y = nextval('other')",
+        "MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN UPDATE SET y = 1",
+        "MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN DELETE",
+        "MERGE INTO a USING b ON a.x = b.x WHEN NOT MATCHED THEN INSERT VALUES (b.x)",
+        "MERGE INTO c USING b ON c.x = b.x WHEN MATCHED THEN DO NOTHING",
+        "MERGE INTO i USING a ON i.x = a.x WHEN NOT MATCHED THEN INSERT VALUES (a.x)",
+        "MERGE INTO i USING a ON false WHEN NOT MATCHED THEN INSERT VALUES (a.x) RETURNING i.x",
+        "MERGE INTO i USING a ON false WHEN NOT MATCHED THEN INSERT VALUES (a.x) WHEN MATCHED THEN DELETE",
+        "MERGE INTO u USING a ON u.x = a.x WHEN MATCHED THEN UPDATE SET y = 1",
+        "MERGE INTO u USING a ON true WHEN MATCHED AND y = 1 THEN DELETE",
+        "MERGE INTO u USING a ON true WHEN MATCHED THEN UPDATE SET y = u.y",
+        "EXPLAIN MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN DELETE",
+        "EXPLAIN ANALYZE WITH q AS (SELECT 1) MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN DELETE",
+        "PREPARE p AS MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN DELETE",
+    ] {
+        assert_eq!(code(&mut session, sql).await, "42501", "{sql}");
     }
 }
 

@@ -199,7 +199,7 @@ fn execute(dir: &Path, sql: &str) {
     database.close().unwrap();
 }
 
-/// What a kill while tables take their names leaves: some of the old ones renamed, and of the new ones.
+/// Tables as a kill while they take their names leaves them: some of the old ones renamed, some new ones there.
 #[test]
 fn a_killed_change_of_names_is_ended_by_the_next_load() {
     let dir = tempfile::tempdir().unwrap();

@@ -42,35 +42,6 @@ struct OpenGroup {
     at: usize,
 }
 
-fn is_within(range: &KeyRange, key: &[u8]) -> bool {
-    let above = match &range.lower {
-        Bound::Unbounded => true,
-        Bound::Included(lower) => key >= &lower[..],
-        Bound::Excluded(lower) => key > &lower[..],
-    };
-    let below = match &range.upper {
-        Bound::Unbounded => true,
-        Bound::Included(upper) => key <= &upper[..],
-        Bound::Excluded(upper) => key < &upper[..],
-    };
-    above && below
-}
-
-/// Tells whether keys between two ones may be in a range.
-fn overlaps(range: &KeyRange, first: &[u8], last: &[u8]) -> bool {
-    let begins = match &range.upper {
-        Bound::Unbounded => true,
-        Bound::Included(upper) => first <= &upper[..],
-        Bound::Excluded(upper) => first < &upper[..],
-    };
-    let ends = match &range.lower {
-        Bound::Unbounded => true,
-        Bound::Included(lower) => last >= &lower[..],
-        Bound::Excluded(lower) => last > &lower[..],
-    };
-    begins && ends
-}
-
 impl GroupCursor {
     /// Cursor over the rows in a range that the transaction sees.
     pub(crate) fn new(
@@ -89,7 +60,7 @@ impl GroupCursor {
         range: KeyRange,
         direction: Direction,
     ) -> GroupCursor {
-        closed.retain(|group| overlaps(&range, &group.first, &group.last));
+        closed.retain(|group| range.reaches(&group.first) && range.begins_before(&group.last));
         match direction {
             Direction::Forward => closed.sort_by(|a, b| b.first.cmp(&a.first)),
             Direction::Backward => closed.sort_by(|a, b| a.last.cmp(&b.last)),
@@ -225,7 +196,7 @@ impl OpenGroup {
                 return Ok(false);
             }
             let (keys, values) = cursor.store.encoded_rows(tx, of, &self.group, (block, &selected))?;
-            let wanted = |key: &KeyBytes| is_within(&cursor.range, key);
+            let wanted = |key: &KeyBytes| cursor.range.contains(key);
             let Some(from) = keys.iter().position(wanted) else { continue };
             let to = keys.iter().rposition(wanted).map_or(from, |last| last + 1);
             (self.keys, self.values, self.at) = (keys, values, from);

@@ -67,7 +67,7 @@ impl Table {
             return self
                 .atomically(tx, true, || columns.write_rows(tx, self.named_schema(), &[arrays]).map(drop));
         }
-        self.in_parts(tx, batch, |part| self.insert_encoded(tx, &self.encode_batch(part)?))
+        self.append_changes(tx, batch)
     }
 
     /// As [`Table::append`], for writers whose rows are read again as changes of the transaction

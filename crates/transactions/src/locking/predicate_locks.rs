@@ -151,8 +151,7 @@ impl PredicateLock {
 
     fn has(&self, state: StateId, key: &[u8]) -> bool {
         self.states.get(&state).is_some_and(|locked| {
-            locked.keys.has(key)
-                || locked.ranges.iter().any(|range| range.begins_before(key) && range.reaches(key))
+            locked.keys.has(key) || locked.ranges.iter().any(|range| range.contains(key))
         })
     }
 

@@ -62,14 +62,19 @@ impl KeyRange {
         KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded }
     }
 
-    /// Tells whether a key does not lie before the range. Bounds and key are normalised.
-    pub(crate) fn begins_before(&self, key: &[u8]) -> bool {
+    /// Tells whether a key does not lie before the range. Bounds and key have the width of the state's keys.
+    pub fn begins_before(&self, key: &[u8]) -> bool {
         behind(key, as_slice(&self.lower))
     }
 
-    /// Tells whether a key does not lie behind the range. Bounds and key are normalised.
-    pub(crate) fn reaches(&self, key: &[u8]) -> bool {
+    /// Tells whether a key does not lie behind the range. Bounds and key have the width of the state's keys.
+    pub fn reaches(&self, key: &[u8]) -> bool {
         within(key, as_slice(&self.upper))
+    }
+
+    /// Tells whether a key lies in the range. Bounds and key have the width of the state's keys.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.begins_before(key) && self.reaches(key)
     }
 }
 

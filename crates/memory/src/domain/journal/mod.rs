@@ -84,7 +84,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use writing::append::{Appender, BUFFER_BYTES_MAX};
 use writing::commit::Rounds;
 use writing::frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX};
-use writing::log::Log;
+use writing::log::{Log, LogHeader};
 use writing::slots::SlotSupply;
 use writing::stage::JournalId;
 
@@ -263,6 +263,20 @@ impl JournalParts {
         let replacement = self.options.page_replacement;
         Residency::new(memory, &self.mapping, self.extent_bytes, &self.pool_path, replacement)
     }
+
+    /// Checksums of the pool's pages, brought to the position from which the journal is replayed.
+    fn checksums(&self, header: &LogHeader, dirty: &DirtyPages, env: &Env) -> Result<Checksums> {
+        let parts = ChecksumParts {
+            path: &self.pool_path.with_file_name(CHECKSUMS_FILE),
+            uuid: header.uuid,
+            pool_file: self.pool_file.clone(),
+            pool_path: &self.pool_path,
+            position: header.replay_lsn,
+            replayed: dirty.marked(self.mapping.mapped_bytes()),
+            capacity_bytes: self.mapping.capacity_bytes(),
+        };
+        Checksums::open_or_create(parts, env)
+    }
 }
 
 impl Journal {
@@ -320,16 +334,7 @@ impl Journal {
             recovered.end_lsn >= log.header.replay_lsn,
             "the journal goes on behind its replay position: {recovered:?}"
         );
-        let checksum_parts = ChecksumParts {
-            path: &parts.pool_path.with_file_name(CHECKSUMS_FILE),
-            uuid: log.header.uuid,
-            pool_file: parts.pool_file.clone(),
-            pool_path: &parts.pool_path,
-            position: log.header.replay_lsn,
-            replayed: dirty.marked(parts.mapping.mapped_bytes()),
-            capacity_bytes: parts.mapping.capacity_bytes(),
-        };
-        let checksums = Checksums::open_or_create(checksum_parts, env)?;
+        let checksums = parts.checksums(&log.header, &dirty, env)?;
         let pages_file = env
             .files()
             .open(&parts.pool_path, OpenMode::OpenDirect)

@@ -1,9 +1,9 @@
 //! Physical optimizer rule that plans star joins.
 //!
-//! It looks at each aggregation of rows over a tree of joins. Where the tree is a star, its joins become one
-//! [`StarJoinExec`]; where the aggregation is partial and its groups are made of columns of dimensions, that
-//! takes the aggregation, too. It comes before the rule that distributes and sorts the inputs of operators, so
-//! the fact is never distributed for a join.
+//! Where an aggregation reads a tree of joins that is a star, its joins become one [`StarJoinExec`]; where the
+//! aggregation is partial and its groups are made of columns of dimensions, that takes the aggregation, too. The
+//! rule comes before the one that distributes and sorts the inputs of operators, so the fact is never distributed
+//! for a join.
 
 use crate::planner::rules::barriers;
 use crate::planner::star::aggregate::{AggregatePlan, Arguments, GroupKey};

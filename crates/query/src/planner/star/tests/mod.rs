@@ -4,7 +4,6 @@
 
 mod random;
 mod scans;
-mod speed;
 
 use crate::planner::star::exec::StarJoinExec;
 use crate::planner::star::rule::StarJoins;
