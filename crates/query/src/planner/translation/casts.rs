@@ -14,26 +14,26 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 /// Gives distinct names to calls, keys and items of a SELECT that differ only in casts.
-pub(super) fn tell_apart(query: &mut Query) {
+pub(super) fn tell_apart(query: &mut Query, is_nested: bool) {
     let keys = match query.order_by.as_mut().map(|order| &mut order.kind) {
         Some(OrderByKind::Expressions(keys)) => keys.as_mut_slice(),
         _ => &mut [],
     };
-    tell_apart_in(&mut query.body, keys);
+    tell_apart_in(&mut query.body, keys, is_nested);
 }
 
-fn tell_apart_in(body: &mut SetExpr, keys: &mut [OrderByExpr]) {
+fn tell_apart_in(body: &mut SetExpr, keys: &mut [OrderByExpr], is_nested: bool) {
     match body {
-        SetExpr::Select(select) => tell_apart_items(select, keys),
+        SetExpr::Select(select) => tell_apart_items(select, keys, is_nested),
         SetExpr::SetOperation { left, right, .. } => {
-            tell_apart_in(left, &mut []);
-            tell_apart_in(right, &mut []);
+            tell_apart_in(left, &mut [], is_nested);
+            tell_apart_in(right, &mut [], is_nested);
         }
         _ => {}
     }
 }
 
-fn tell_apart_items(select: &mut Select, keys: &mut [OrderByExpr]) {
+fn tell_apart_items(select: &mut Select, keys: &mut [OrderByExpr], is_nested: bool) {
     let cast = visit_expressions(&*select, |expr| match expr {
         Expr::Cast { .. } => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
@@ -77,7 +77,7 @@ fn tell_apart_items(select: &mut Select, keys: &mut [OrderByExpr]) {
     if wrapped.is_empty() {
         return;
     }
-    name_items(&mut select.projection);
+    name_items(&mut select.projection, is_nested);
     let mut apart = |expr: &mut Expr| {
         if let Some(&times) = wrapped.get(&expr.to_string()) {
             rename(expr, times);

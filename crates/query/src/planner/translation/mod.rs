@@ -76,7 +76,7 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
             if let Statement::Query(query) = statement.as_mut() {
                 shown(&mut query.body);
             }
-            let visited = walk_mut(statement, &mut Spelling);
+            let visited = walk_mut(statement, &mut Spelling::default());
             debug_assert!(visited.is_continue());
         }
         EngineStatement::Explain(explain) => translate(&mut explain.statement),
@@ -86,7 +86,7 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
 
 /// Rewrites an expression.
 pub(crate) fn translate_expr(expr: &mut Expr) {
-    let visited = walk_mut(expr, &mut Spelling);
+    let visited = walk_mut(expr, &mut Spelling::default());
     debug_assert!(visited.is_continue());
 }
 
@@ -126,22 +126,32 @@ fn shown_item(item: &mut SelectItem) {
     *item = SelectItem::ExprWithAlias { expr: call, alias };
 }
 
-struct Spelling;
+#[derive(Default)]
+struct Spelling {
+    /// Number of queries around.
+    depth: usize,
+}
 
 impl VisitorMut for Spelling {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
         order_items(query);
         join_using::mark_order(query);
         set_apart(&mut query.body, false);
-        tell_apart(query);
+        tell_apart(query, self.depth > 1);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
         ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         join_using::mark(select);
-        name_items(&mut select.projection);
+        name_items(&mut select.projection, self.depth > 1);
         ControlFlow::Continue(())
     }
 

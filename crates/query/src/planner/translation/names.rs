@@ -10,7 +10,8 @@ use crate::parser::names::identifier;
 use crate::parser::visit::visit_expressions;
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, DataType as SqlType, Expr, FunctionArguments, Ident, ObjectName, OrderByKind, Query,
-    SelectItem, SetExpr, SetOperator, TimezoneInfo, TrimWhereField, Value as Literal,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, SetOperator, TimezoneInfo, TrimWhereField,
+    Value as Literal,
 };
 use std::ops::ControlFlow;
 
@@ -127,11 +128,50 @@ fn is_end(name: &str, of: &str) -> bool {
     of.strip_suffix(name).is_some_and(|before| before.ends_with('.'))
 }
 
-/// Names items that have no name, and makes equal names distinct.
-pub(super) fn name_items(projection: &mut [SelectItem]) {
-    let wild = projection
-        .iter()
-        .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
+/// Wildcards of a SELECT list.
+struct Wildcards {
+    has_all: bool,
+    /// Relations of which all columns are listed.
+    of: Vec<String>,
+    /// True if the SELECT is a subquery, whose columns other queries name.
+    is_nested: bool,
+}
+
+impl Wildcards {
+    fn of(projection: &[SelectItem], is_nested: bool) -> Wildcards {
+        let relation = |item: &SelectItem| match item {
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                last_part(name)
+            }
+            _ => None,
+        };
+        let of = projection.iter().filter_map(relation).collect();
+        let has_all = projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
+        Wildcards { has_all, of, is_nested }
+    }
+
+    /// Tells whether a column is, or must be taken to be, among theirs. A column without a relation's name beside
+    /// `t.*` in a subquery is not: it can be named only if it is another's.
+    fn have_column(&self, expr: &Expr) -> bool {
+        let relation = match expr {
+            Expr::CompoundIdentifier(parts) => parts.iter().rev().nth(1).map(identifier),
+            _ => None,
+        };
+        match relation {
+            Some(relation) => self.has_all || self.of.contains(&relation),
+            None => self.has_all || !self.of.is_empty() && !self.is_nested,
+        }
+    }
+
+    /// Tells whether the name of an expression is taken to be one of theirs.
+    fn have_name(&self) -> bool {
+        !self.is_nested && (self.has_all || !self.of.is_empty())
+    }
+}
+
+/// Names items that have no name, and makes equal names distinct; `is_nested` tells that the SELECT is a subquery.
+pub(super) fn name_items(projection: &mut [SelectItem], is_nested: bool) {
+    let wildcards = Wildcards::of(projection, is_nested);
     let mut taken: Vec<String> = projection.iter().filter_map(own_name).collect();
     let aliases = projection.iter().filter_map(|item| match item {
         SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
@@ -143,16 +183,17 @@ pub(super) fn name_items(projection: &mut [SelectItem]) {
     for item in projection {
         let (name, repeats) = match (own_name(item), &*item) {
             (Some(name), item) => {
-                let (shown, is_column) = match item {
-                    SelectItem::UnnamedExpr(expr) => (expr.to_string().replace("pg_catalog.", ""), true),
+                let (shown, is_repeated) = match item {
+                    SelectItem::UnnamedExpr(expr) => {
+                        (expr.to_string().replace("pg_catalog.", ""), wildcards.have_column(expr))
+                    }
                     _ => (name.clone(), false),
                 };
                 // `id` may be the column that `t.id` is.
                 let same = |other: &String| *other == shown || is_end(other, &shown) || is_end(&shown, other);
                 let repeated = written.iter().filter(|other| same(other)).count();
                 written.push(shown);
-                // A column beside `t.*` occurs twice.
-                let repeats = repeated + usize::from(wild && is_column);
+                let repeats = repeated + usize::from(is_repeated);
                 if repeats == 0 {
                     continue;
                 }
@@ -160,7 +201,8 @@ pub(super) fn name_items(projection: &mut [SelectItem]) {
             }
             (None, SelectItem::UnnamedExpr(expr)) => {
                 let name = column_name(expr);
-                let repeats = taken.iter().filter(|other| **other == name).count() + usize::from(wild);
+                let repeats =
+                    taken.iter().filter(|other| **other == name).count() + usize::from(wildcards.have_name());
                 taken.push(name.clone());
                 (name, repeats)
             }
