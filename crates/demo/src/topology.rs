@@ -20,8 +20,8 @@ use super::sinks::{AlarmSink, ClosedSink, CommittedSink, Reporter, StreamName};
 use super::sources;
 use crate::error::Result;
 use entresol::streams::{
-    Aggregate, Boundary, JoinKind, Merge, Report, Running, Stream, ToTable, Topology, TopologyBuilder,
-    Trigger, Tumbling, Tuple,
+    Aggregate, Boundary, JoinKind, Merge, Report, Running, Stream, TimeWindow, ToTable, Topology,
+    TopologyBuilder, Trigger, Tuple,
 };
 use entresol::tables::{Column, DataType, Value};
 use entresol::{Database, Durability};
@@ -141,17 +141,18 @@ impl Topologies {
 
 /// Stream 1: readings to `meter` and `household`. Returns the ends of the closed windows.
 fn household_query(readings: &Stream) -> Stream {
-    let per_meter = readings.window(Tumbling::new("time", WINDOW)).group_by(&["feeder", "meter"]).aggregate(
-        &[
-            Aggregate::count().named("readings"),
-            Aggregate::count_of("kw").named("measured"),
-            Aggregate::avg("kw").named("mean_kw"),
-            Aggregate::max("kw").named("max_kw"),
-            Aggregate::min("voltage").named("min_voltage"),
-            Aggregate::max("voltage").named("max_voltage"),
-        ],
-        "meter_open",
-    );
+    let per_meter =
+        readings.window(TimeWindow::tumbling("time", WINDOW)).group_by(&["feeder", "meter"]).aggregate(
+            &[
+                Aggregate::count().named("readings"),
+                Aggregate::count_of("kw").named("measured"),
+                Aggregate::avg("kw").named("mean_kw"),
+                Aggregate::max("kw").named("max_kw"),
+                Aggregate::min("voltage").named("min_voltage"),
+                Aggregate::max("voltage").named("max_voltage"),
+            ],
+            "meter_open",
+        );
     per_meter
         .select(&[
             "meter",
@@ -168,7 +169,7 @@ fn household_query(readings: &Stream) -> Stream {
     let per_feeder = per_meter
         .select(&["feeder", "window_start", "readings", "mean_kw", "min_voltage", "max_voltage"])
         .rename("window_start", "metered_at")
-        .window(Tumbling::new("metered_at", WINDOW))
+        .window(TimeWindow::tumbling("metered_at", WINDOW))
         .group_by(&["feeder"])
         .aggregate(
             &[
@@ -199,7 +200,7 @@ fn household_query(readings: &Stream) -> Stream {
 /// Stream 2: readings to `infrastructure` and `latest`.
 fn infrastructure_query(readings: &Stream) {
     let windows = readings
-        .window(Tumbling::new("time", WINDOW))
+        .window(TimeWindow::tumbling("time", WINDOW))
         .group_by(&["asset", "quantity"])
         .aggregate(
             &[

@@ -212,6 +212,39 @@ impl Random {
     }
 }
 
+/// Windows that overlap or leave gaps, and how many minutes each starts after another and lasts.
+const WINDOWS: [(&str, &str, i64, i64); 5] = [
+    ("hop 1", "HOP(reading, at, INTERVAL '20 minutes', INTERVAL '1 hour')", 20, 60),
+    ("hop 2", "HOP(reading, at, INTERVAL '7 minutes', INTERVAL '30 minutes')", 7, 30),
+    ("hop 3", "HOP(reading, at, INTERVAL '1 hour', INTERVAL '25 minutes')", 60, 25),
+    ("cumulate 1", "CUMULATE(reading, at, INTERVAL '30 minutes', INTERVAL '3 hours')", 30, 180),
+    ("cumulate 2", "CUMULATE(reading, at, INTERVAL '1 hour', INTERVAL '1 hour')", 60, 60),
+];
+
+/// Creates a table of all windows that may have a reading.
+fn create_windows(session: &mut Session) {
+    session
+        .execute("CREATE TABLE windows (name VARCHAR, window_start TIMESTAMP, window_end TIMESTAMP)")
+        .unwrap();
+    let edges = "SELECT CAST(floor(extract(epoch FROM min(at)) / 60) AS BIGINT), CAST(extract(epoch FROM max(at)) / 60 AS BIGINT) FROM readings";
+    let edges: Vec<i64> = rows(session, edges)[0].iter().map(|text| text.parse().unwrap()).collect();
+    let at = |minutes: &str| format!("TIMESTAMP '1970-01-01 00:00:00' + ({minutes}) * INTERVAL '1 minute'");
+    for (name, _, every, size) in WINDOWS {
+        let starts_every = if name.starts_with("hop") { every } else { size };
+        let (first, last) = ((edges[0] - size).div_euclid(starts_every), edges[1] / starts_every + 1);
+        let ends = if name.starts_with("hop") { 1..=1 } else { 1..=size / every };
+        for end in ends {
+            let length = if name.starts_with("hop") { size } else { end * every };
+            let (start, end) =
+                (at(&format!("i * {starts_every}")), at(&format!("i * {starts_every} + {length}")));
+            let insert = format!(
+                "INSERT INTO windows SELECT '{name}', {start}, {end} FROM generate_series({first}, {last}) g(i)"
+            );
+            session.execute(&insert).unwrap();
+        }
+    }
+}
+
 /// Query over windows of random size, groups, aggregates and conditions: over a source, and over the table of
 /// all of its rows.
 fn random_query(random: &mut Random) -> (String, String) {
@@ -254,14 +287,22 @@ fn random_query(random: &mut Random) -> (String, String) {
     let keys: String = groups.iter().map(|group| format!(", {group}")).collect();
     let of = |window: &str, from: &str, group: &str| {
         let columns = columns.join(", ");
-        format!(
-            "SELECT {window} AS w, {columns} FROM {from} WHERE {condition} GROUP BY {group}{keys}{having}"
-        )
+        format!("SELECT {window}, {columns} FROM {from} WHERE {condition} GROUP BY {group}{keys}{having}")
     };
+    if random.below(2) == 0 {
+        let (name, windows, ..) = WINDOWS[random.below(WINDOWS.len())];
+        let all = format!(
+            "(SELECT r.*, window_start, window_end FROM readings r JOIN windows w
+                ON w.name = '{name}' AND r.at >= window_start AND r.at < window_end) reading"
+        );
+        let both = "window_start, window_end";
+        let shown = random.one(&[both, "window_end"]);
+        return (of(shown, windows, both), of(shown, &all, both));
+    }
     let window = format!("date_trunc('{truncated}', at)");
     (
-        of("window_start", &format!("TUMBLE(reading, at, INTERVAL '{size}')"), "window_start"),
-        of(&window, "readings", &window),
+        of("window_start AS w", &format!("TUMBLE(reading, at, INTERVAL '{size}')"), "window_start"),
+        of(&format!("{window} AS w"), "readings", &window),
     )
 }
 
@@ -284,6 +325,7 @@ fn random_topologies_equal_their_queries() {
         .unwrap();
     session.execute("CREATE TOPOLOGY everything AS (INSERT INTO readings SELECT * FROM reading)").unwrap();
     wait_for_end(&mut session, "everything");
+    create_windows(&mut session);
     for _ in 0..topologies {
         let (of_stream, of_table) = random_query(&mut random);
         let commit = random.one(&["EVERY 1 ROW", "EVERY 37 ROWS", "EVERY 5000 ROWS", "ON WINDOW CLOSE"]);
@@ -387,10 +429,27 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         ),
         ("INSERT INTO t SELECT meter, kw FROM reading WHERE kw > (SELECT max(kw) FROM t)", "subquery"),
         ("INSERT INTO t SELECT a, 1.0 FROM TUMBLE(timeless, a, INTERVAL '1 hour')", "not a timestamp"),
-        ("INSERT INTO t SELECT meter, kw FROM HOP(reading, at, INTERVAL '1 hour')", "HOP windows"),
         ("INSERT INTO t SELECT meter, kw FROM reading EMIT CHANGES", "EMIT CHANGES"),
         ("INSERT INTO t SELECT meter, kw FROM reading ON CONFLICT (meter) DO NOTHING", "DO NOTHING"),
         ("INSERT INTO t SELECT meter, 1.5 FROM CHANGES(keyless)", "table keyless logs no changes"),
+        (
+            "INSERT INTO t SELECT meter, count(*) FROM CUMULATE(reading, at, INTERVAL '1 hour', INTERVAL '1 day')
+                GROUP BY meter, window_start",
+            "GROUP BY window_end of CUMULATE(stream, time, step, size)",
+        ),
+        (
+            "INSERT INTO t SELECT meter, kw FROM CUMULATE(reading, at, INTERVAL '7 hours', INTERVAL '1 day')",
+            "CUMULATE: the size 86400000000 us is no multiple of the step 25200000000 us",
+        ),
+        (
+            "INSERT INTO t SELECT meter, kw FROM HOP(reading, at, INTERVAL '1 microsecond', INTERVAL '1 day')",
+            "HOP: a time is in 86400000000 windows, more than 10000",
+        ),
+        (
+            "INSERT INTO t SELECT meter, kw FROM HOP(reading, at, INTERVAL '1 hour')",
+            "expected HOP(stream, time column, INTERVAL 'slide', INTERVAL 'size')",
+        ),
+        ("INSERT INTO t SELECT meter, kw FROM SESSION(reading, at, INTERVAL '1 hour')", "SESSION windows"),
         ("INSERT INTO t SELECT meter, random() FROM reading", "random() in a step"),
         ("INSERT INTO t SELECT meter, kw FROM reading WHERE at < now()", "now() in a step"),
         (
@@ -530,6 +589,86 @@ fn windows_over_windows_of_other_sizes_lose_nothing() {
 }
 
 /// Lines with CR, in quotes over several lines, and a header alone.
+/// Each of the windows that contain a row counts it, and so do windows over those windows.
+#[test]
+fn overlapping_windows_are_grouped_again() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE SOURCE numbers (at TIMESTAMP NOT NULL, n INT NOT NULL, WATERMARK FOR at AS at - INTERVAL '5 seconds')
+                 WITH (connector = 'generator', rows = 3000, step = '1 second');
+             CREATE TABLE hops (at TIMESTAMP PRIMARY KEY, until TIMESTAMP, groups BIGINT, n BIGINT);
+             CREATE TABLE all_rows (at TIMESTAMP, starts TIMESTAMP, PRIMARY KEY (at, starts));
+             CREATE TABLE steps (at TIMESTAMP, until TIMESTAMP, groups BIGINT, n BIGINT, PRIMARY KEY (at, until));
+             CREATE TOPOLOGY overlapping COMMIT EVERY 13 ROWS WITH (durability = 'none') AS (
+                 CREATE STREAM hop AS SELECT window_start, window_end, n % 4 AS part, count(*) AS n
+                     FROM HOP(numbers, at, INTERVAL '10 seconds', INTERVAL '30 seconds')
+                     GROUP BY window_start, window_end, n % 4;
+                 INSERT INTO hops SELECT window_start, window_end, count(*), sum(n) FROM hop
+                     GROUP BY window_start, window_end;
+                 INSERT INTO all_rows SELECT at, window_start
+                     FROM HOP(numbers, at, INTERVAL '10 seconds', INTERVAL '30 seconds');
+                 CREATE STREAM step AS SELECT window_start, window_end, n % 4 AS part, count(*) AS n
+                     FROM CUMULATE(numbers, at, INTERVAL '10 seconds', INTERVAL '30 seconds')
+                     GROUP BY window_start, window_end, n % 4;
+                 INSERT INTO steps SELECT window_start, window_end, count(*), sum(n) FROM step
+                     GROUP BY window_start, window_end)",
+        )
+        .unwrap();
+    wait_for_end(&mut session, "overlapping");
+    assert_eq!(rows(&mut session, "SELECT late FROM entresol.topologies")[0], ["0"]);
+    assert_eq!(
+        rows(&mut session, "SELECT count(*), sum(n)::bigint, max(until - at) FROM hops")[0][..2],
+        ["302", "9000"]
+    );
+    let differ =
+        "SELECT count(*) FROM hops h JOIN (SELECT starts, count(*) AS n FROM all_rows GROUP BY starts) a
+        ON a.starts = h.at AND a.n = h.n";
+    assert_eq!(rows(&mut session, differ)[0], ["302"]);
+    // A row in the first ten seconds of a window counts in three, the next one in two.
+    assert_eq!(rows(&mut session, "SELECT count(*), sum(n)::bigint FROM steps")[0], ["300", "6000"]);
+    let lengths = "SELECT (extract(epoch FROM until) - extract(epoch FROM at))::int AS s, min(n), max(n)
+        FROM steps GROUP BY 1 ORDER BY 1";
+    assert_eq!(rows(&mut session, lengths), [["10", "10", "10"], ["20", "20", "20"], ["30", "30", "30"]]);
+}
+
+#[test]
+fn a_late_row_is_stored_once_and_counts_where_its_windows_are_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "at,id\n2026-01-01 00:00:10,1\n2026-01-01 00:01:10,2\n2026-01-01 00:00:50,3\n");
+    append(&path, "2026-01-01 00:10:00,4\n2026-01-01 00:00:20,5\n");
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE lines (at TIMESTAMP NOT NULL, id INT NOT NULL, WATERMARK FOR at AS at)
+                 WITH (connector = 'file', path = '{}');
+             CREATE TABLE counts (at TIMESTAMP PRIMARY KEY, lines BIGINT);
+             CREATE TOPOLOGY counting AS (
+                 INSERT INTO counts SELECT window_start, count(*)
+                     FROM HOP(lines, at, INTERVAL '1 minute', INTERVAL '2 minutes') GROUP BY window_start
+                     EMIT ON WINDOW CLOSE LATE ROWS INTO late_lines)",
+            path.display()
+        ))
+        .unwrap();
+    wait_for_end(&mut session, "counting");
+    // Row 3 comes when the window until 00:01 is closed, and counts in that until 00:02.
+    assert_eq!(
+        rows(&mut session, "SELECT at::text, lines FROM counts ORDER BY at"),
+        [
+            ["2025-12-31 23:59:00", "1"],
+            ["2026-01-01 00:00:00", "3"],
+            ["2026-01-01 00:01:00", "1"],
+            ["2026-01-01 00:09:00", "1"],
+            ["2026-01-01 00:10:00", "1"]
+        ]
+    );
+    assert_eq!(rows(&mut session, "SELECT id FROM late_lines ORDER BY id"), [["3"], ["5"]]);
+    assert_eq!(rows(&mut session, "SELECT late FROM entresol.topologies"), [["2"]]);
+}
+
 #[test]
 fn a_growing_file_is_read_record_by_record() {
     let directory = tempfile::tempdir().unwrap();

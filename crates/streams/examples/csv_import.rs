@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{DomainChoice, Pool, PoolOptions};
-use entresol_streams::{Aggregate, Boundary, CsvSource, DateFormat, Topology, Tumbling};
+use entresol_streams::{Aggregate, Boundary, CsvSource, DateFormat, TimeWindow, Topology};
 use entresol_tables::{Catalog, Column, DataType, Value};
 use entresol_transactions::StateContext;
 use std::fmt::Write;
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .timestamp_of("at", "Date", "Time");
     topology
         .source("file", source)
-        .window(Tumbling::new("at", Duration::from_secs(3600)))
+        .window(TimeWindow::tumbling("at", Duration::from_secs(3600)))
         .aggregate(&[Aggregate::count(), Aggregate::avg("Power"), Aggregate::max("Voltage")], "open_hours")
         .to_table("hours");
     let start = Instant::now();

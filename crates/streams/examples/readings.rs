@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_streams::{Aggregate, Boundary, GeneratorSource, ToTable, Topology, Tumbling};
+use entresol_streams::{Aggregate, Boundary, GeneratorSource, TimeWindow, ToTable, Topology};
 use entresol_tables::{Catalog, Column, DataType, ScanRange, Value};
 use entresol_transactions::StateContext;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     let stream = topology.source("readings", source);
     stream
-        .window(Tumbling::new("at", Duration::from_secs(60)))
+        .window(TimeWindow::tumbling("at", Duration::from_secs(60)))
         .group_by(&["meter"])
         .aggregate(&[Aggregate::count(), Aggregate::sum("power"), Aggregate::max("power")], "open_windows")
         .to_table("windows");

@@ -8,7 +8,7 @@
 use crate::error::Result;
 use crate::operators::Operator;
 use crate::operators::to_stream::Trigger;
-use crate::operators::window_aggregate::WindowSpan;
+use crate::operators::window::WindowSpan;
 use crate::sources::Source;
 use entresol_tables::{Catalog, Column, Schema, Table};
 use std::collections::BTreeMap;

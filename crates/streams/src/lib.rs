@@ -36,7 +36,7 @@
 //! # use entresol_memory::{Pool, PoolOptions};
 //! # use entresol_transactions::StateContext;
 //! use std::time::Duration;
-//! use entresol_streams::{Aggregate, Boundary, GeneratorSource, Topology, Tumbling};
+//! use entresol_streams::{Aggregate, Boundary, GeneratorSource, Topology, TimeWindow};
 //! use entresol_tables::{Catalog, Column, DataType, ScanRange, Value};
 //!
 //! # let pool = Pool::volatile(&PoolOptions::default())?;
@@ -48,7 +48,7 @@
 //! let topology = Topology::builder("metering", &catalog).boundary(Boundary::Every(10));
 //! let hourly = topology
 //!     .source("readings", readings)
-//!     .window(Tumbling::new("at", Duration::from_secs(50)))
+//!     .window(TimeWindow::tumbling("at", Duration::from_secs(50)))
 //!     .group_by(&["meter"])
 //!     .aggregate(&[Aggregate::count()], "open_windows");
 //! hourly.to_table("windows");
@@ -88,7 +88,7 @@ pub use operators::accumulator::Aggregate;
 pub use operators::lookup_join::JoinKind;
 pub use operators::to_stream::Trigger;
 pub use operators::to_table::ToTable;
-pub use operators::window_aggregate::Tumbling;
+pub use operators::window::{TimeWindow, WindowKind};
 pub use operators::{Context, Operator, Output};
 pub use positions::{POSITIONS_TABLE, WATERMARKS_TABLE, remove_state};
 pub use running::{Progress, ProgressSnapshot, Report, Running};

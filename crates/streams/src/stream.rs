@@ -10,15 +10,16 @@ use crate::execution::held_batches::HeldBatches;
 use crate::expression::{ColumnExpression, Expression, TuplePredicate};
 use crate::graph::{Graph, NodeKind, OperatorArguments, Writer};
 use crate::operators::Operator;
+use crate::operators::assign_windows::AssignWindows;
 use crate::operators::filter::Filter;
 use crate::operators::lookup_join::{JoinKind, LookupJoin};
 use crate::operators::map::{Map, Projection};
 use crate::operators::sink::SinkOperator;
 use crate::operators::to_table::{ToTable, ToTableOperator};
 use crate::operators::union::Union;
-use crate::operators::window_aggregate::Tumbling;
+use crate::operators::window::TimeWindow;
 use crate::sinks::Sink;
-use crate::windowed::WindowedStream;
+use crate::windowed::{WINDOW_END, WINDOW_START, WindowedStream, edge_type_of};
 use entresol_tables::{BatchBuilder, Catalog, Column, DataType, Schema, Value, arrow_schema};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -197,8 +198,35 @@ impl Stream {
         union
     }
 
+    /// Copies each tuple for each window that contains its event time, and adds the columns `window_start` and
+    /// `window_end`. A tuple without an event time comes once, with NULL in both.
+    pub fn assign_windows(&self, window: &TimeWindow) -> Stream {
+        match self.windows_of(window) {
+            Ok(stream) => stream,
+            Err(reason) => {
+                self.report(format!("windows over {}: {reason}", window.time));
+                self.clone()
+            }
+        }
+    }
+
+    fn windows_of(&self, window: &TimeWindow) -> std::result::Result<Stream, String> {
+        let span = window.span()?;
+        let time_column = self.column(&window.time).ok_or("the stream has no such column")?;
+        let time = &self.columns[time_column];
+        let edge_type = edge_type_of(time.data_type).ok_or("the column is not a TIMESTAMP")?;
+        if let Some(name) = [WINDOW_START, WINDOW_END].iter().find(|name| self.column(name).is_some()) {
+            return Err(format!("the stream has a column {name} already"));
+        }
+        let edge = |name: &str| Column { nullable: time.nullable, ..Column::new(name, edge_type) };
+        let edges = [WINDOW_START, WINDOW_END].map(edge);
+        let columns: Vec<Column> = self.columns.iter().cloned().chain(edges).collect();
+        let (name, schema) = (self.name("windows"), arrow_schema(&columns, UTC));
+        Ok(self.add(columns.into(), move |_| Ok(Box::new(AssignWindows { name, time_column, span, schema }))))
+    }
+
     /// Assigns the tuples to windows of event time.
-    pub fn window(&self, window: Tumbling) -> WindowedStream {
+    pub fn window(&self, window: TimeWindow) -> WindowedStream {
         WindowedStream { stream: self.clone(), window }
     }
 

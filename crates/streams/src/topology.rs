@@ -8,7 +8,7 @@ use crate::execution::feed::{Feed, FeedSource};
 use crate::graph::{Graph, GraphSource, Listener, NodeKind, OperatorArguments};
 use crate::operators::abort_when::AbortWhen;
 use crate::operators::to_stream::{ToStream, Trigger};
-use crate::operators::window_aggregate::WindowSpan;
+use crate::operators::window::WindowSpan;
 use crate::positions;
 use crate::running::{Report, Running};
 use crate::sources::Source;

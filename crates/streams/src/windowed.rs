@@ -4,7 +4,8 @@ use crate::event_time::EventTime;
 use crate::graph::{WindowNode, Writer};
 use crate::operators::accumulator::{Aggregate, BoundAggregate};
 use crate::operators::to_table::ToTableOperator;
-use crate::operators::window_aggregate::{SourceTimes, Tumbling, WindowAggregate, WindowSpan};
+use crate::operators::window::{TimeWindow, WindowKind};
+use crate::operators::window_aggregate::{SourceTimes, WindowAggregate};
 use crate::operators::window_state::WindowState;
 use crate::stream::Stream;
 use crate::{GROUPS_IN_DRAM_MAX, UTC};
@@ -16,18 +17,27 @@ pub(crate) const WINDOW_START: &str = "window_start";
 /// Column with a window's end.
 pub(crate) const WINDOW_END: &str = "window_end";
 
+/// Type of the edges of windows over times of a type; none if it is no type of times.
+pub(crate) fn edge_type_of(time: DataType) -> Option<DataType> {
+    match time {
+        DataType::TimestampTz => Some(DataType::TimestampTz),
+        DataType::Timestamp | DataType::BigInt => Some(DataType::Timestamp),
+        _ => None,
+    }
+}
+
 /// Stream of windows.
 #[derive(Clone)]
 pub struct WindowedStream {
     pub(crate) stream: Stream,
-    pub(crate) window: Tumbling,
+    pub(crate) window: TimeWindow,
 }
 
 /// Stream of windows with groups.
 #[derive(Clone)]
 pub struct GroupedStream {
     stream: Stream,
-    window: Tumbling,
+    window: TimeWindow,
     groups: Vec<String>,
     groups_in_dram: usize,
     /// Table of late tuples, and the columns that it gets: the first ones, by these names.
@@ -67,7 +77,7 @@ impl GroupedStream {
     /// and the results; its key is the group columns and `window_start`. Open windows are in the table
     /// `state_table`, which only this operator may write.
     pub fn aggregate(self, aggregates: &[Aggregate], state_table: &str) -> Stream {
-        match self.resolve(aggregates, state_table) {
+        match self.assigned().resolve(aggregates, state_table) {
             Ok(stream) => stream,
             Err(reason) => {
                 self.stream.report(format!("aggregate with state {state_table}: {reason}"));
@@ -76,17 +86,29 @@ impl GroupedStream {
         }
     }
 
+    /// Itself, with the windows of each tuple in a column if they overlap.
+    fn assigned(&self) -> GroupedStream {
+        let mut assigned = self.clone();
+        let edge = match self.window.kind {
+            WindowKind::Tumbling { .. } => return assigned,
+            _ if self.window.edge.is_some() => return assigned,
+            WindowKind::Hopping { .. } => WINDOW_START,
+            WindowKind::Cumulating { .. } => WINDOW_END,
+        };
+        assigned.stream = self.stream.assign_windows(&self.window);
+        assigned.window = self.window.clone().assigned_by(edge, false);
+        assigned
+    }
+
     fn resolve(&self, aggregates: &[Aggregate], state_table: &str) -> Result<Stream, String> {
         let stream = &self.stream;
         let place =
             |name: &str| stream.column(name).ok_or_else(|| format!("the stream has no column {name}"));
         let time_column = place(&self.window.time)?;
-        let edge = match stream.columns[time_column].data_type {
-            DataType::TimestampTz => DataType::TimestampTz,
-            DataType::Timestamp | DataType::BigInt => DataType::Timestamp,
-            _ => return Err(format!("the event time column {} is not a TIMESTAMP", self.window.time)),
-        };
-        let span = self.span()?;
+        let edge = edge_type_of(stream.columns[time_column].data_type)
+            .ok_or_else(|| format!("the event time column {} is not a TIMESTAMP", self.window.time))?;
+        let span = self.window.span()?;
+        let edge_column = self.window.edge.as_deref().map(place).transpose()?;
         let group_columns: Vec<usize> =
             self.groups.iter().map(|name| place(name)).collect::<Result<_, _>>()?;
         let bound: Vec<BoundAggregate> = aggregates
@@ -132,6 +154,7 @@ impl GroupedStream {
                 name,
                 topology: made.topology.to_owned(),
                 time_column,
+                edge_column,
                 span,
                 state,
                 watermarks: std::sync::Arc::clone(made.watermarks),
@@ -150,18 +173,6 @@ impl GroupedStream {
         }
         drop(graph);
         Ok(results)
-    }
-
-    fn span(&self) -> Result<WindowSpan, String> {
-        let micros = |duration: std::time::Duration| i64::try_from(duration.as_micros()).ok();
-        // What is longer than time itself is no limit.
-        let future_us = micros(self.window.future_limit).unwrap_or(i64::MAX);
-        match (micros(self.window.size), micros(self.window.lateness)) {
-            (Some(size_us), Some(lateness_us)) if size_us > 0 => {
-                Ok(WindowSpan { size_us, lateness_us, future_us })
-            }
-            _ => Err("the window size must be from 1 microsecond to 292,000 years".to_owned()),
-        }
     }
 
     /// Plans the state table, or checks the existing one.

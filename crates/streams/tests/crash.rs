@@ -5,7 +5,7 @@ mod support;
 
 use entresol_memory::Pool;
 use entresol_memory::crash::{CrashOptions, check};
-use entresol_streams::{Aggregate, Boundary, GeneratorSource, ToTable, Topology, Trigger, Tumbling, Tuple};
+use entresol_streams::{Aggregate, Boundary, GeneratorSource, TimeWindow, ToTable, Topology, Trigger, Tuple};
 use entresol_tables::{Catalog, Value};
 use entresol_transactions::StateContext;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn run(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
     let aggregates =
         [Aggregate::count(), Aggregate::sum("power"), Aggregate::min("power"), Aggregate::max("power")];
     readings
-        .window(Tumbling::new("at", Duration::from_secs(8)))
+        .window(TimeWindow::tumbling("at", Duration::from_secs(8)))
         .group_by(&["meter"])
         .aggregate(&aggregates, "open")
         .to_table(ToTable::insert("windows"));

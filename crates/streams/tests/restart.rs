@@ -5,8 +5,8 @@ mod support;
 
 use entresol_memory::Durability;
 use entresol_streams::{
-    Aggregate, Boundary, ChannelSink, CsvSource, Element, Error, GeneratorSource, POSITIONS_TABLE, ToTable,
-    Topology, TopologyBuilder, Trigger, Tumbling, Tuple,
+    Aggregate, Boundary, ChannelSink, CsvSource, Element, Error, GeneratorSource, POSITIONS_TABLE,
+    TimeWindow, ToTable, Topology, TopologyBuilder, Trigger, Tuple,
 };
 use entresol_tables::{Catalog, Value};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn metering(catalog: &Arc<Catalog>, seed: u64, boundary: Boundary, readings: u64
         (n < readings).then(|| random_reading(seed, n, 7, 20))
     });
     let readings = topology.source("readings", source);
-    let window = Tumbling::new("at", Duration::from_secs(30)).lateness(Duration::from_secs(10));
+    let window = TimeWindow::tumbling("at", Duration::from_secs(30)).lateness(Duration::from_secs(10));
     let aggregates =
         [Aggregate::count(), Aggregate::sum("power"), Aggregate::min("power"), Aggregate::max("power")];
     readings
@@ -94,7 +94,7 @@ fn exactly_once_over_errors_in_the_middle_of_transactions() {
         // Fails in the middle of a batch, behind the operators that have already written into the
         // transaction.
         let readings = topology.source("readings", source);
-        let window = Tumbling::new("at", Duration::from_secs(30)).lateness(Duration::from_secs(10));
+        let window = TimeWindow::tumbling("at", Duration::from_secs(30)).lateness(Duration::from_secs(10));
         let aggregates =
             [Aggregate::count(), Aggregate::sum("power"), Aggregate::min("power"), Aggregate::max("power")];
         readings

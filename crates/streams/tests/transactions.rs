@@ -7,8 +7,8 @@ use crossbeam_channel::bounded;
 use entresol_memory::Durability;
 use entresol_streams::{
     Aggregate, Batch, Boundary, ChannelSink, ChannelSource, CsvSink, Element, Error as StreamError,
-    EventTime, GeneratorSource, JoinKind, JsonLinesSink, OnError, Punctuation, Sink, ToTable, Topology,
-    Trigger, Tumbling, Tuple,
+    EventTime, GeneratorSource, JoinKind, JsonLinesSink, OnError, Punctuation, Sink, TimeWindow, ToTable,
+    Topology, Trigger, Tuple,
 };
 use entresol_tables::{
     Catalog, Column, DataType, Error, Schema, TableDefinition, TableOptions, Value, Verify,
@@ -36,7 +36,7 @@ fn run_punctuated(catalog: &Arc<Catalog>, elements: Vec<Element>) -> (entresol_s
     let readings = topology.source("s", ChannelSource::new(reading_columns(), receiver));
     let aggregates =
         [Aggregate::count(), Aggregate::sum("power"), Aggregate::min("power"), Aggregate::max("power")];
-    let window = Tumbling::new("at", Duration::from_secs(10));
+    let window = TimeWindow::tumbling("at", Duration::from_secs(10));
     readings.window(window).group_by(&["meter"]).aggregate(&aggregates, "open").to_table("windows");
     readings.to_table(ToTable::upsert("latest").key(&["meter"]));
     readings.sink(ChannelSink::new(out));
@@ -569,7 +569,7 @@ fn a_refused_topology_leaves_no_table() {
     let source = GeneratorSource::new(reading_columns(), |_| None);
     let counted = topology
         .source("s", source)
-        .window(Tumbling::new("at", Duration::from_secs(1)))
+        .window(TimeWindow::tumbling("at", Duration::from_secs(1)))
         .group_by(&["meter"])
         .aggregate(&[Aggregate::count()], "open_windows");
     counted.to_table(ToTable::upsert("counted"));
@@ -630,7 +630,7 @@ fn a_state_belongs_to_its_topology() {
     let build = |name: &str| {
         let topology = Topology::builder(name, &catalog);
         let source = GeneratorSource::new(reading_columns(), |n| (n < 3).then(|| reading(1, n as i64, 1.0)));
-        let window = Tumbling::new("at", Duration::from_secs(10));
+        let window = TimeWindow::tumbling("at", Duration::from_secs(10));
         topology
             .source("s", source)
             .window(window)

@@ -7,7 +7,7 @@ use arrow_array::{Float64Array, Int32Array, RecordBatch, TimestampMicrosecondArr
 use entresol_memory::{MemoryBudget, MemoryConsumer, Pool, PoolOptions};
 use entresol_streams::{
     Aggregate, Boundary, ChannelSource, Element, EventTime, GeneratorSource, Merge, Punctuation, Report,
-    Topology, Tumbling, Tuple,
+    TimeWindow, Topology, Tuple,
 };
 use entresol_tables::{Catalog, DataType, Value};
 use entresol_transactions::StateContext;
@@ -28,7 +28,8 @@ fn run(
 ) -> Report {
     let topology = Topology::builder("t", catalog).boundary(boundary);
     let source = GeneratorSource::new(reading_columns(), move |n| readings.get(n as usize).cloned());
-    let window = Tumbling::new("at", Duration::from_secs(size_s)).lateness(Duration::from_secs(lateness_s));
+    let window =
+        TimeWindow::tumbling("at", Duration::from_secs(size_s)).lateness(Duration::from_secs(lateness_s));
     topology
         .source("readings", source)
         .window(window)
@@ -83,7 +84,7 @@ fn a_small_cache_changes_nothing() {
             dropped = until;
             topology
                 .source("readings", ChannelSource::new(reading_columns(), receiver))
-                .window(Tumbling::new("at", Duration::from_secs(20)).lateness(Duration::from_secs(60)))
+                .window(TimeWindow::tumbling("at", Duration::from_secs(20)).lateness(Duration::from_secs(60)))
                 .group_by(&["meter"])
                 .groups_in_dram(groups)
                 .aggregate(&aggregates(), "open")
@@ -130,7 +131,8 @@ fn windows_that_do_not_fit_the_memory_budget_wait_in_their_table() {
     let all = budget.try_reserve(MemoryConsumer::Queries, budget.free_bytes()).unwrap();
     let topology = Topology::builder("u", &catalog);
     let source = GeneratorSource::new(reading_columns(), |n| (n < 10).then(|| reading(1, n as i64, 1.0)));
-    let windows = topology.source("readings", source).window(Tumbling::new("at", Duration::from_secs(20)));
+    let windows =
+        topology.source("readings", source).window(TimeWindow::tumbling("at", Duration::from_secs(20)));
     windows.group_by(&["meter"]).aggregate(&aggregates(), "open2").to_table("windows2");
     let error = topology.build().unwrap().run().unwrap_err().to_string();
     assert!(error.contains("stream state need 64KiB more") && error.contains("queries"), "{error}");
@@ -158,7 +160,8 @@ fn a_long_window_is_one_transaction() {
     let run = || {
         let topology = Topology::builder("t", &catalog).boundary(Boundary::PerWindow);
         let source = GeneratorSource::batches(columns.clone(), generate.clone());
-        let windows = topology.source("s", source).window(Tumbling::new("at", Duration::from_secs(10)));
+        let windows =
+            topology.source("s", source).window(TimeWindow::tumbling("at", Duration::from_secs(10)));
         windows.aggregate(&[Aggregate::count()], "open").to_table("windows");
         topology.build().unwrap().run()
     };
@@ -193,7 +196,8 @@ fn windows_over_moments_are_moments() {
     let readings = [reading(1, 0, 2.0), reading(1, 9, 3.0), reading(1, 10, 4.0)];
     let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(2));
     let source = GeneratorSource::new(columns, move |n| readings.get(n as usize).cloned());
-    let windows = topology.source("readings", source).window(Tumbling::new("at", Duration::from_secs(10)));
+    let windows =
+        topology.source("readings", source).window(TimeWindow::tumbling("at", Duration::from_secs(10)));
     windows.group_by(&["meter"]).aggregate(&aggregates(), "open").to_table("windows");
     topology.build().unwrap().run().unwrap();
     for (table, column) in [("windows", "window_start"), ("windows", "window_end"), ("open", "window_start")]
@@ -241,7 +245,7 @@ fn open_windows_can_be_queried() {
     let topology = Topology::builder("t", &catalog).boundary(Boundary::Punctuated);
     topology
         .source("readings", ChannelSource::new(reading_columns(), receiver))
-        .window(Tumbling::new("at", Duration::from_secs(10)))
+        .window(TimeWindow::tumbling("at", Duration::from_secs(10)))
         .group_by(&["meter"])
         .aggregate(&aggregates(), "open")
         .to_table("windows");
@@ -279,7 +283,7 @@ fn two_sources_by_event_time() {
         })
     };
     let all = topology.source("even", half(0)).union(&topology.source("odd", half(1)));
-    all.window(Tumbling::new("at", Duration::from_secs(10)))
+    all.window(TimeWindow::tumbling("at", Duration::from_secs(10)))
         .aggregate(&[Aggregate::count()], "open")
         .to_table("windows");
     let report = topology.build().unwrap().run().unwrap();
@@ -298,7 +302,7 @@ fn mistakes_are_reported_by_build() {
         make(&topology, stream);
         topology.build().err().unwrap().to_string()
     };
-    let window = |column: &str| Tumbling::new(column, Duration::from_secs(1));
+    let window = |column: &str| TimeWindow::tumbling(column, Duration::from_secs(1));
     let error = build(&|_, s| s.window(window("nope")).aggregate(&[Aggregate::count()], "o").to_table("w"));
     assert_eq!(error, "topology t: aggregate with state o: the stream has no column nope");
     let error = build(&|_, s| s.window(window("at")).aggregate(&[Aggregate::sum("at")], "o").to_table("w"));
@@ -330,7 +334,7 @@ fn a_window_waits_for_the_slower_of_two_sources() {
     };
     let both = topology.source("fast", source(1, 1)).union(&topology.source("slow", source(2, 3)));
     let (out, closed) = crossbeam_channel::unbounded();
-    both.window(Tumbling::new("at", Duration::from_secs(10)))
+    both.window(TimeWindow::tumbling("at", Duration::from_secs(10)))
         .group_by(&["meter"])
         .aggregate(&[Aggregate::count()], "open")
         .sink(entresol_streams::ChannelSink::new(out));

@@ -14,7 +14,7 @@ use entresol::arrow::array::{
 };
 use entresol::arrow::datatypes::{Float64Type, Int32Type};
 use entresol::streams::{
-    Aggregate, Boundary, ColumnExpression, GeneratorSource, Stream, ToTable, Topology, Tumbling,
+    Aggregate, Boundary, ColumnExpression, GeneratorSource, Stream, TimeWindow, ToTable, Topology,
 };
 use entresol::tables::arrow_schema;
 use entresol::{Column, DataType, Database, Durability, Options, ScanRange, Value};
@@ -176,7 +176,7 @@ fn into_table(stream: &Stream, work: Work) -> fn(&[Vec<Value>], u64) -> bool {
                 let power = rows.column(2).as_primitive::<Float64Type>();
                 Ok(Arc::new(BooleanArray::from_unary(power, |power| power >= 0.0)))
             });
-            let windows = measured.window(Tumbling::new("at", WINDOW));
+            let windows = measured.window(TimeWindow::tumbling("at", WINDOW));
             windows.group_by(&["meter"]).aggregate(&aggregates, "open_windows").to_table("written");
             |rows, tuples| {
                 let counts = rows.iter().map(|row| if let Value::BigInt(count) = row[3] { count } else { 0 });

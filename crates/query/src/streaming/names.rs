@@ -3,7 +3,8 @@
 //! | FROM | relation |
 //! | --- | --- |
 //! | `s` | source or stream, if there is one of the name, else a table |
-//! | `TUMBLE(s, time, INTERVAL '...')` | its columns, `window_start` and `window_end` |
+//! | `TUMBLE(s, time, size)` | its columns, `window_start` and `window_end` |
+//! | `HOP(s, time, slide, size)`, `CUMULATE(s, time, step, size)` | the same, with each row in several windows |
 //! | `CHANGES(t) [FOR EACH {ROW | COMMIT}]` | rows that a step before it writes into table `t`: each, or the last of each key at the commit; else the logged changes of `t`, with the rows before, in transactions of their own |
 
 use crate::error::{Error, Result};
@@ -17,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, Value as Literal, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use entresol_streams::{TimeWindow, WindowKind};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -31,10 +33,11 @@ const CHANGES_EACH_ROW: &str = "changes_each_row";
 pub(crate) enum Reference {
     /// Source or stream of this name.
     Named(String),
-    Tumble {
+    /// Windows over a source or stream.
+    Windows {
         of: String,
         time: String,
-        size: Duration,
+        kind: WindowKind,
     },
     Changes {
         table: String,
@@ -147,31 +150,45 @@ impl<F: FnMut(&str) -> bool> Names<F> {
             })
             .collect();
         match called {
-            "tumble" => {
-                let [Expr::Identifier(of), Expr::Identifier(time), size] = args.as_slice() else {
-                    return Err(wrong("TUMBLE(stream, time column, INTERVAL '...')"));
-                };
-                let (of, time) = (identifier(of), identifier(time));
-                if !(self.is_stream)(&of) {
-                    return Err(Error::coded("42P01", format!("source or stream \"{of}\" does not exist")));
-                }
-                let size = interval_of(size).ok_or_else(|| wrong("TUMBLE(…, INTERVAL '...')"))?;
-                let size = interval("TUMBLE", &size)?;
-                if size.as_micros() == 0 {
-                    return Err(Error::coded("22023", "the size of a window must be at least a microsecond"));
-                }
-                Ok(Some((Reference::Tumble { of: of.clone(), time, size }, of)))
-            }
+            "tumble" | "hop" | "cumulate" => self.windows(called, &args).map(Some),
             "changes" | CHANGES_EACH_ROW => {
                 let [Expr::Identifier(table)] = args.as_slice() else { return Err(wrong("CHANGES(table)")) };
                 let (table, each_row) = (identifier(table), called == CHANGES_EACH_ROW);
                 Ok(Some((Reference::Changes { table: table.clone(), each_row }, table)))
             }
-            "hop" | "session" | "cumulate" => {
-                Err(Error::unsupported(format!("{} windows", called.to_uppercase())))
-            }
+            "session" => Err(Error::unsupported("SESSION windows")),
             _ => Ok(None),
         }
+    }
+
+    /// Relation of a window function, and the name that it has without an alias.
+    fn windows(&mut self, called: &str, args: &[&Expr]) -> Result<(Reference, String)> {
+        let function = called.to_uppercase();
+        let expected = match called {
+            "tumble" => "TUMBLE(stream, time column, INTERVAL 'size')",
+            "hop" => "HOP(stream, time column, INTERVAL 'slide', INTERVAL 'size')",
+            _ => "CUMULATE(stream, time column, INTERVAL 'step', INTERVAL 'size')",
+        };
+        let [Expr::Identifier(of), Expr::Identifier(time), intervals @ ..] = args else {
+            return Err(wrong(expected));
+        };
+        let (of, time) = (identifier(of), identifier(time));
+        if !(self.is_stream)(&of) {
+            return Err(Error::coded("42P01", format!("source or stream \"{of}\" does not exist")));
+        }
+        let durations = intervals.iter().map(|expr| {
+            let text = interval_of(expr).ok_or_else(|| wrong(expected))?;
+            interval(&function, &text)
+        });
+        let kind = match (called, durations.collect::<Result<Vec<Duration>>>()?.as_slice()) {
+            ("tumble", &[size]) => WindowKind::Tumbling { size },
+            ("hop", &[slide, size]) => WindowKind::Hopping { slide, size },
+            ("cumulate", &[step, size]) => WindowKind::Cumulating { step, size },
+            _ => return Err(wrong(expected)),
+        };
+        let checked = TimeWindow::of_kind(&time, kind).check();
+        checked.map_err(|reason| Error::coded("22023", format!("{function}: {reason}")))?;
+        Ok((Reference::Windows { of: of.clone(), time, kind }, of))
     }
 }
 

@@ -10,12 +10,13 @@ use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::names::Reference;
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
-use crate::streaming::windows::{Windows, tumble};
+use crate::streaming::windows::{Windows, assign_windows};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, Projection, TableScan};
 use entresol_streams::{
-    ColumnExpression, Error as StreamError, Expression, JoinKind, Stream, ToTable, TopologyBuilder, Trigger,
+    ColumnExpression, Error as StreamError, Expression, JoinKind, Stream, TimeWindow, ToTable,
+    TopologyBuilder, Trigger,
 };
 use entresol_tables::{Catalog, Column, Table, arrow_type};
 use std::collections::BTreeMap;
@@ -167,23 +168,24 @@ impl<'t> Translator<'t> {
                 let trigger = if *each_row { Trigger::EachTuple } else { Trigger::OnCommit };
                 Ok(Flow { stream: self.builder.to_stream(table, trigger), windows: None, event_time: None })
             }
-            Reference::Tumble { of, time, size } => {
+            Reference::Windows { of, time, kind } => {
                 let flow = self.named_flow(of)?;
                 let column = flow.stream.column(time);
                 let column = column
                     .ok_or_else(|| Error::coded("42703", format!("column \"{time}\" does not exist")))?;
                 let (lateness, future_limit) = match (flow.event_time, flow.windows) {
                     (Some(at), _) if at.column == column => (at.lateness, at.future_limit),
-                    (_, Some(windows)) if windows.start == column => (Duration::ZERO, windows.future_limit),
+                    (_, Some(windows)) if windows.start == Some(column) => {
+                        (Duration::ZERO, windows.future_limit)
+                    }
                     _ => {
                         return Err(Error::unsupported(format!(
                             "windows over \"{time}\" of \"{of}\", which has no watermark: declare WATERMARK FOR {time} AS … in CREATE SOURCE"
                         )));
                     }
                 };
-                let windows =
-                    Windows { time: column, start: 0, end: None, size: *size, lateness, future_limit };
-                Ok(tumble(&flow, column, windows))
+                let window = TimeWindow::of_kind(time, *kind).lateness(lateness).future_limit(future_limit);
+                Ok(assign_windows(&flow, column, &window))
             }
         }
     }
@@ -238,7 +240,7 @@ impl<'t> Translator<'t> {
         }
         let place = |index: usize| places.get(&index).copied();
         let windows = flow.windows.and_then(|windows| {
-            let (time, start) = (place(windows.time)?, place(windows.start)?);
+            let (time, start) = (place(windows.time)?, windows.start.and_then(place));
             Some(Windows { time, start, end: windows.end.and_then(place), ..windows })
         });
         let event_time = flow.event_time.and_then(|at| Some(EventTime { column: place(at.column)?, ..at }));

@@ -242,14 +242,14 @@ impl Planner<'_> {
     fn register(&mut self, relation: &str, reference: &Reference, is_condition: bool) -> Result<()> {
         let columns = match reference {
             Reference::Named(name) => self.columns(name)?,
-            Reference::Tumble { of, time, .. } => {
+            Reference::Windows { of, time, .. } => {
                 let mut columns = self.columns(of)?;
                 let data_type = columns.iter().find(|column| column.name == *time);
                 let data_type = data_type.map(|column| column.data_type).ok_or_else(|| {
                     Error::coded("42703", format!("column \"{time}\" of \"{of}\" does not exist"))
                 })?;
                 if !matches!(data_type, DataType::Timestamp | DataType::TimestampTz) {
-                    let message = format!("TUMBLE: column \"{time}\" is {data_type}, not a timestamp");
+                    let message = format!("windows: column \"{time}\" is {data_type}, not a timestamp");
                     return Err(Error::coded("42804", message));
                 }
                 for edge in [WINDOW_START, WINDOW_END] {

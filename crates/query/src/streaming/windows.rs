@@ -1,33 +1,59 @@
-//! Windows and their aggregates: `TUMBLE` in FROM, GROUP BY of its edges.
+//! Windows and their aggregates: `TUMBLE`, `HOP` and `CUMULATE` in FROM, GROUP BY of their edges.
 
 use crate::error::{Error, Result};
 use crate::postgres::types::column_type;
 use crate::streaming::expressions::Columns;
 use crate::streaming::operators::{Computed, Flow, Translator, storage};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch};
-use datafusion::arrow::datatypes::{Decimal128Type, Int64Type, TimestampMicrosecondType};
+use datafusion::arrow::datatypes::{Decimal128Type, Int64Type};
 use datafusion::logical_expr::expr::{AggregateFunction, Case};
 use datafusion::logical_expr::{Aggregate as AggregatePlan, Expr, lit};
-use entresol_streams::{Aggregate, ColumnExpression, Expression, Tumbling};
+use entresol_streams::{Aggregate, ColumnExpression, Expression, TimeWindow, WindowKind};
 use entresol_tables::{Column, DataType};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Columns that TUMBLE adds.
+/// Columns that windows add.
 pub(crate) const WINDOW_START: &str = "window_start";
 pub(crate) const WINDOW_END: &str = "window_end";
 /// Event time among the columns that an aggregate reads.
 const TIME: &str = "event_time";
+/// Edge of its window among the columns that an aggregate reads.
+const EDGE: &str = "window_edge";
 
 /// Windows of a stream: the columns of their edges, and of the event time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Windows {
     pub(crate) time: usize,
-    pub(crate) start: usize,
+    pub(crate) start: Option<usize>,
     pub(crate) end: Option<usize>,
-    pub(crate) size: Duration,
+    pub(crate) kind: WindowKind,
     pub(crate) lateness: Duration,
     pub(crate) future_limit: Duration,
+    /// True if the rows are results of the windows, whose time is the start.
+    pub(crate) is_of_results: bool,
+}
+
+impl Windows {
+    /// Column that says which of several windows a row is of: of cumulating ones the end, since several have one
+    /// start. None where the time says it.
+    fn edge(&self) -> Option<usize> {
+        match self.kind {
+            WindowKind::Tumbling { .. } => None,
+            WindowKind::Hopping { .. } => self.start,
+            WindowKind::Cumulating { .. } => self.end,
+        }
+    }
+
+    /// Tells whether rows that are equal in a column are of one window.
+    fn is_edge(&self, column: usize) -> bool {
+        let is_of = |edge: Option<usize>| edge == Some(column);
+        match self.kind {
+            WindowKind::Tumbling { .. } => is_of(self.start) || is_of(self.end),
+            WindowKind::Hopping { .. } => self.start.is_some() && (is_of(self.start) || is_of(self.end)),
+            WindowKind::Cumulating { .. } => is_of(self.end),
+        }
+    }
 }
 
 /// Aggregates of the streams that an aggregate of SQL needs, and how its result comes from theirs.
@@ -38,27 +64,19 @@ struct Results {
     data_type: DataType,
 }
 
-/// Stream with the edges of the windows of each tuple.
-pub(crate) fn tumble(flow: &Flow, time: usize, windows: Windows) -> Flow {
-    let columns = flow.stream.columns().to_vec();
-    let edge = Column::new(WINDOW_START, columns[time].data_type).not_null();
-    let size_us = i64::try_from(windows.size.as_micros()).unwrap_or(i64::MAX);
-    let mut projected: Vec<Computed> = Vec::with_capacity(columns.len() + 2);
-    for (at, column) in columns.iter().enumerate() {
-        projected.push((column.clone(), Box::new(ColumnExpression(at))));
-    }
-    for (name, after_us) in [(WINDOW_START, 0), (WINDOW_END, size_us)] {
-        let edge_of = move |rows: &RecordBatch| -> Result<ArrayRef, String> {
-            let times = rows.column(time).as_primitive::<TimestampMicrosecondType>();
-            let start = |time_us: i64| time_us.div_euclid(size_us).saturating_mul(size_us);
-            let edges =
-                times.unary::<_, TimestampMicrosecondType>(|time| start(time).saturating_add(after_us));
-            Ok(Arc::new(edges.with_data_type(times.data_type().clone())))
-        };
-        projected.push((Column { name: name.to_owned(), ..edge.clone() }, Box::new(edge_of)));
-    }
-    let windows = Windows { start: columns.len(), end: Some(columns.len() + 1), ..windows };
-    Flow { stream: flow.stream.project(projected), windows: Some(windows), event_time: flow.event_time }
+/// Stream with each row once for each of its windows, and their edges.
+pub(crate) fn assign_windows(flow: &Flow, time: usize, window: &TimeWindow) -> Flow {
+    let columns = flow.stream.columns().len();
+    let windows = Windows {
+        time,
+        start: Some(columns),
+        end: Some(columns + 1),
+        kind: window.kind,
+        lateness: window.lateness,
+        future_limit: window.future_limit,
+        is_of_results: false,
+    };
+    Flow { stream: flow.stream.assign_windows(window), windows: Some(windows), event_time: flow.event_time }
 }
 
 impl Translator<'_> {
@@ -70,12 +88,7 @@ impl Translator<'_> {
         state_table: &str,
         late_table: Option<&str>,
     ) -> Result<Flow> {
-        let no_window = || {
-            Error::unsupported(
-                "an aggregate over a stream without end: GROUP BY window_start of TUMBLE(stream, time, interval)",
-            )
-        };
-        let windows = flow.windows.ok_or_else(no_window)?;
+        let windows = flow.windows.ok_or_else(|| no_window(None))?;
         let planned = plan.input.schema();
         let stored = storage(flow.stream.columns());
         let columns = Columns { planned, stored: &stored };
@@ -83,10 +96,10 @@ impl Translator<'_> {
             Expr::Column(column) => planned.index_of_column(column).ok(),
             _ => None,
         };
-        let is_start = |expr: &Expr| index_of(expr) == Some(windows.start);
-        let is_end = |expr: &Expr| windows.end.is_some_and(|end| index_of(expr) == Some(end));
-        if !plan.group_expr.iter().any(|expr| is_start(expr) || is_end(expr)) {
-            return Err(no_window());
+        let is_start = |expr: &Expr| index_of(expr).is_some_and(|index| windows.start == Some(index));
+        let is_end = |expr: &Expr| index_of(expr).is_some_and(|index| windows.end == Some(index));
+        if !plan.group_expr.iter().any(|expr| index_of(expr).is_some_and(|index| windows.is_edge(index))) {
+            return Err(no_window(Some(windows.kind)));
         }
         // What the aggregate reads: its groups, its arguments, the event time.
         let mut read: Vec<Computed> = Vec::new();
@@ -107,9 +120,15 @@ impl Translator<'_> {
         let time = flow.stream.columns()[windows.time].clone();
         let time_name = free_name(TIME, &read);
         read.push((Column { name: time_name.clone(), ..time }, Box::new(ColumnExpression(windows.time))));
-        let window = Tumbling::new(&time_name, windows.size)
+        let mut window = TimeWindow::of_kind(&time_name, windows.kind)
             .lateness(windows.lateness)
             .future_limit(windows.future_limit);
+        if let Some(edge) = windows.edge() {
+            let column = flow.stream.columns()[edge].clone();
+            let name = free_name(EDGE, &read);
+            window = window.assigned_by(&name, windows.is_of_results);
+            read.push((Column { name, ..column }, Box::new(ColumnExpression(edge))));
+        }
         let names: Vec<&str> = groups.iter().map(String::as_str).collect();
         let aggregates: Vec<Aggregate> =
             results.iter().flat_map(|results| results.aggregates.iter().cloned()).collect();
@@ -143,8 +162,14 @@ impl Translator<'_> {
             from += results.aggregates.len();
         }
         let stream = all.project(projected);
-        let windows =
-            start.map(|start| Windows { time: start, start, end, lateness: Duration::ZERO, ..windows });
+        let windows = start.map(|time| Windows {
+            time,
+            start,
+            end,
+            lateness: Duration::ZERO,
+            is_of_results: true,
+            ..windows
+        });
         Ok(Flow { stream, windows, event_time: None })
     }
 
@@ -254,13 +279,23 @@ impl Results {
 fn late_columns(flow: &Flow, windows: Windows, read: &mut Vec<Computed>) -> Vec<Column> {
     let mut columns = Vec::new();
     for (at, column) in flow.stream.columns().iter().enumerate() {
-        if at != windows.start && Some(at) != windows.end {
+        if Some(at) != windows.start && Some(at) != windows.end {
             let name = format!("late {at}");
             read.push((Column { name, ..column.clone() }, Box::new(ColumnExpression(at))));
             columns.push(column.clone());
         }
     }
     columns
+}
+
+/// Refusal of an aggregate that is not over windows.
+fn no_window(kind: Option<WindowKind>) -> Error {
+    let (edge, of) = match kind {
+        None | Some(WindowKind::Tumbling { .. }) => (WINDOW_START, "TUMBLE(stream, time, interval)"),
+        Some(WindowKind::Hopping { .. }) => (WINDOW_START, "HOP(stream, time, slide, size)"),
+        Some(WindowKind::Cumulating { .. }) => (WINDOW_END, "CUMULATE(stream, time, step, size)"),
+    };
+    Error::unsupported(format!("an aggregate over a stream without end: GROUP BY {edge} of {of}"))
 }
 
 /// CASE WHEN filter THEN value END.

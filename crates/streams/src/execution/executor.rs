@@ -33,7 +33,7 @@ use crate::execution::dataflow::Dataflow;
 use crate::execution::feed::{Feed, FeedElement};
 use crate::execution::held_batches::HeldBatches;
 use crate::histogram::Histogram;
-use crate::operators::window_aggregate::WindowSpan;
+use crate::operators::window::WindowSpan;
 use crate::operators::{Context, Counts};
 use crate::running::{Progress, Report};
 use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, SOURCE_IDLE_MS};
@@ -286,7 +286,7 @@ impl Executor {
                 return Ok(at);
             }
             for (start, span) in self.window_starts.iter_mut().zip(&self.windows) {
-                let reached = span.start_of(span.watermark_after(time));
+                let reached = span.first_open(span.watermark_after(time));
                 *start = Some(start.map_or(reached, |start| start.max(reached)));
             }
             if self.inputs.is_empty() && !self.doomed {
@@ -322,9 +322,9 @@ impl Executor {
 
     fn crosses(&self, time: EventTime) -> bool {
         let starts = self.window_starts.iter().zip(&self.windows);
-        starts
-            .into_iter()
-            .any(|(start, span)| start.is_none_or(|start| span.start_of(span.watermark_after(time)) > start))
+        starts.into_iter().any(|(start, span)| {
+            start.is_none_or(|start| span.first_open(span.watermark_after(time)) > start)
+        })
     }
 
     /// Applies the event time of a source's tuple as a watermark to all sources if they are merged by event

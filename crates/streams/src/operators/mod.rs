@@ -15,6 +15,7 @@
 
 pub(crate) mod abort_when;
 pub(crate) mod accumulator;
+pub(crate) mod assign_windows;
 pub(crate) mod filter;
 pub(crate) mod group_index;
 pub(crate) mod lookup_join;
@@ -23,6 +24,7 @@ pub(crate) mod sink;
 pub(crate) mod to_stream;
 pub(crate) mod to_table;
 pub(crate) mod union;
+pub(crate) mod window;
 pub(crate) mod window_aggregate;
 pub(crate) mod window_state;
 

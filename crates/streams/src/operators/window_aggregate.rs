@@ -1,14 +1,16 @@
-//! Tumbling event-time windows with aggregates per group.
+//! Event-time windows with aggregates per group.
 //!
-//! - The window of a tuple starts at its event time rounded down to a multiple of the size (since the epoch).
+//! - The window of a tuple is the tumbling window that contains its event time, or the one that its columns say
+//!   ([`super::assign_windows`]); windows are known by their anchors ([`super::window`]).
 //! - The operator's watermark is the greater of (event time - lateness) and the watermark punctuations from
 //!   upstream, where the event time is the least, over the sources, of the greatest one that each has sent: a
 //!   slower source loses nothing. Sources that have ended, or send nothing for a while, do not count. It
 //!   never decreases. A window is closed once the watermark has reached its end.
 //! - An event time further ahead of the clock than the window's limit moves no watermark: one wrong clock must
 //!   not close the windows of all others. Its tuple is counted, and waits in its window.
-//! - A tuple whose window is closed is late: it is counted, and dropped or stored in a table. Whether a tuple is late depends on
-//!   the tuples before it only, not on batches or transaction boundaries.
+//! - A tuple whose window is closed is late: it is counted, and dropped or stored in a table; if it has several
+//!   windows, once. Whether a tuple is late depends on the tuples before it only, not on batches or transaction
+//!   boundaries.
 //! - The watermark that it sends is the start of the oldest window that may be open: what is sent later is not
 //!   earlier.
 //! - A closed window sends one tuple per group: group columns, window_start, window_end, results; windows in
@@ -22,6 +24,7 @@ use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::to_table::ToTableOperator;
+use crate::operators::window::WindowSpan;
 use crate::operators::window_state::{ClosedGroups, WindowState};
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::types::TimestampMicrosecondType;
@@ -31,73 +34,8 @@ use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
 use entresol_tables::{Table, Value};
 use entresol_transactions::Vote;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// A tumbling window over event time.
-#[derive(Debug, Clone)]
-pub struct Tumbling {
-    /// Event time column: TIMESTAMP, or BIGINT in microseconds.
-    pub time: String,
-    /// Window size.
-    pub size: Duration,
-    /// Allowed lateness: a tuple that is behind the greatest event time by no more than this is not late.
-    pub lateness: Duration,
-    /// Maximum time ahead of the clock of an event time that moves the watermark.
-    pub future_limit: Duration,
-}
-
-/// Default of [`Tumbling::future_limit`].
-const FUTURE_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
-
-impl Tumbling {
-    /// Windows of `size`, without lateness.
-    pub fn new(time: &str, size: Duration) -> Tumbling {
-        Tumbling { time: time.to_owned(), size, lateness: Duration::ZERO, future_limit: FUTURE_LIMIT }
-    }
-
-    /// Sets how far ahead of the clock an event time may be to move the watermark; the default is a day.
-    pub fn future_limit(mut self, future_limit: Duration) -> Tumbling {
-        self.future_limit = future_limit;
-        self
-    }
-
-    /// Sets the allowed lateness of tuples out of order.
-    pub fn lateness(mut self, lateness: Duration) -> Tumbling {
-        self.lateness = lateness;
-        self
-    }
-}
-
-/// Size and lateness in microseconds.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WindowSpan {
-    pub(crate) size_us: i64,
-    pub(crate) lateness_us: i64,
-    pub(crate) future_us: i64,
-}
-
-impl WindowSpan {
-    /// Returns the start of the window that contains an event time.
-    pub(crate) fn start_of(&self, time: EventTime) -> EventTime {
-        time.rounded_down(self.size_us)
-    }
-
-    /// Returns the end of the window that starts at a time.
-    pub(crate) fn end_of(&self, start: EventTime) -> EventTime {
-        start.plus(self.size_us)
-    }
-
-    /// Returns true for an event time that is too far ahead of the clock to be believed.
-    pub(crate) fn is_future(&self, time: EventTime, now: EventTime) -> bool {
-        time > now.plus(self.future_us)
-    }
-
-    /// Returns the watermark after an event time was seen.
-    pub(crate) fn watermark_after(&self, time: EventTime) -> EventTime {
-        time.minus(self.lateness_us)
-    }
-}
 
 /// Greatest event times of the sources of an operator.
 pub(crate) struct SourceTimes {
@@ -145,6 +83,8 @@ pub(crate) struct WindowAggregate {
     pub(crate) name: String,
     pub(crate) topology: String,
     pub(crate) time_column: usize,
+    /// Column with an edge of each tuple's window; without one the windows are tumbling.
+    pub(crate) edge_column: Option<usize>,
     pub(crate) span: WindowSpan,
     pub(crate) state: WindowState,
     pub(crate) watermarks: Arc<Table>,
@@ -198,32 +138,47 @@ impl WindowAggregate {
     }
 
     /// Assigns tuples to windows, in order; those that are late to none.
-    fn assign(&mut self, context: &Context<'_>, times: &[i64], before: EventTime) -> Assigned {
-        if let Some(assigned) = self.assign_to_one(context, times, before) {
+    fn assign(
+        &mut self,
+        context: &Context<'_>,
+        times: &[i64],
+        edges: Option<&[i64]>,
+        before: EventTime,
+    ) -> Assigned {
+        if edges.is_none()
+            && let Some(assigned) = self.assign_to_one(context, times, before)
+        {
             return assigned;
         }
         let mut assigned = Assigned { windows: Vec::new(), watermark: before, late: Vec::new(), future: 0 };
+        let mut places: HashMap<EventTime, usize> = HashMap::new();
         let mut last = 0;
         // Of the window of the last tuple.
-        let (mut start, mut end) = (EventTime::END, EventTime::START);
+        let (mut anchor, mut end) = (EventTime::END, EventTime::START);
         for (row, &micros) in times.iter().enumerate() {
             let time = EventTime::from_micros(micros);
-            if !(start..end).contains(&time) {
-                start = self.span.start_of(time);
-                end = self.span.end_of(start);
-                let found = assigned.windows.iter().position(|(other, _)| *other == start);
-                last = found.unwrap_or(assigned.windows.len());
+            let next = match edges {
+                Some(edges) => self.span.anchor_at(EventTime::from_micros(edges[row])),
+                None if (anchor..end).contains(&time) => anchor,
+                None => self.span.first_anchor(time),
+            };
+            if next != anchor {
+                (anchor, end) = (next, self.span.closes_at(next));
+                last = places.get(&anchor).copied().unwrap_or(assigned.windows.len());
             }
             let is_future = self.span.is_future(time, context.now);
             let reached = if is_future { EventTime::START } else { self.progress.advance(context, time) };
             if is_future {
-                assigned.future += 1;
+                assigned.future += u64::from(self.span.is_first(anchor, time));
             } else if end <= assigned.watermark {
-                assigned.late.push(row as u32);
+                if self.span.is_first(anchor, time) {
+                    assigned.late.push(row as u32);
+                }
                 continue;
             }
             if last == assigned.windows.len() {
-                assigned.windows.push((start, Rows::Listed(Vec::new())));
+                places.insert(anchor, last);
+                assigned.windows.push((anchor, Rows::Listed(Vec::new())));
             }
             if let Rows::Listed(rows) = &mut assigned.windows[last].1 {
                 rows.push(row as u32);
@@ -241,13 +196,13 @@ impl WindowAggregate {
             return None;
         }
         let [least, greatest] = [*times.iter().min()?, *times.iter().max()?].map(EventTime::from_micros);
-        let start = self.span.start_of(least);
-        let end = self.span.end_of(start);
+        let anchor = self.span.first_anchor(least);
+        let end = self.span.closes_at(anchor);
         if greatest >= end || end <= before || self.span.is_future(greatest, context.now) {
             return None;
         }
         let watermark = before.max(self.span.watermark_after(greatest));
-        Some(Assigned { windows: vec![(start, Rows::All)], watermark, late: Vec::new(), future: 0 })
+        Some(Assigned { windows: vec![(anchor, Rows::All)], watermark, late: Vec::new(), future: 0 })
     }
 
     /// Closes the windows that end at or before the watermark and sends their results.
@@ -258,11 +213,10 @@ impl WindowAggregate {
         output: &mut Output,
     ) -> Result<()> {
         let mut closed = Vec::new();
-        // A window [start, start + size) ends at or before the watermark if start < watermark - size + 1.
-        let starts_before = watermark.minus(self.span.size_us).plus(1);
-        while let Some(start) = self.state.first_before(starts_before) {
-            if let Some(groups) = self.state.close(context.transaction, start)? {
-                closed.push(self.results(start, groups).map_err(|error| self.failed(&error))?);
+        let anchors_before = self.span.closed_before(watermark);
+        while let Some(anchor) = self.state.first_before(anchors_before) {
+            if let Some(groups) = self.state.close(context.transaction, anchor)? {
+                closed.push(self.results(anchor, groups).map_err(|error| self.failed(&error))?);
             }
         }
         let batch = match closed.len() {
@@ -275,10 +229,10 @@ impl WindowAggregate {
     }
 
     /// Tuples of a closed window.
-    fn results(&self, start: EventTime, closed: ClosedGroups) -> Result<RecordBatch, ArrowError> {
+    fn results(&self, anchor: EventTime, closed: ClosedGroups) -> Result<RecordBatch, ArrowError> {
         let mut columns = closed.keys;
         let edge = self.schema.field(columns.len()).data_type().clone();
-        for time in [start, self.span.end_of(start)] {
+        for time in [self.span.start_of(anchor), self.span.end_of(anchor)] {
             let times = PrimitiveArray::<TimestampMicrosecondType>::from_value(time.micros(), closed.groups);
             columns.push(Arc::new(times.with_data_type(edge.clone())));
         }
@@ -291,8 +245,8 @@ impl WindowAggregate {
     fn close_all(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
         let last = self.state.last_start();
         self.close_until(context, EventTime::END, output)?;
-        if let Some(start) = last {
-            let end = self.span.end_of(start);
+        if let Some(anchor) = last {
+            let end = self.span.closes_at(anchor);
             self.watermark = self.watermark.map(|watermark| watermark.max(end));
         }
         output.watermark(EventTime::END);
@@ -307,17 +261,20 @@ impl Operator for WindowAggregate {
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         let before = self.load(context)?;
-        let times = batch.times(self.time_column).ok_or_else(|| Error::Tuple {
-            operator: self.name.clone(),
-            reason: "an event time is NULL".to_owned(),
-        })?;
-        let assigned = self.assign(context, times, before);
-        for (start, rows) in assigned.windows {
+        let times_of = |column: usize| {
+            let reason = || "an event time is NULL".to_owned();
+            let times = batch.times(column);
+            times.ok_or_else(|| Error::Tuple { operator: self.name.clone(), reason: reason() })
+        };
+        let times = times_of(self.time_column)?;
+        let edges = self.edge_column.map(times_of).transpose()?;
+        let assigned = self.assign(context, times, edges, before);
+        for (anchor, rows) in assigned.windows {
             let tuples = match rows {
                 Rows::All => batch.rows().clone(),
                 Rows::Listed(rows) => select(batch.rows(), rows).map_err(|error| self.failed(&error))?,
             };
-            self.state.add(context.transaction, start, &tuples)?;
+            self.state.add(context.transaction, anchor, &tuples)?;
         }
         context.count_late(assigned.late.len() as u64);
         if let Some(late) = self.late.as_mut().filter(|_| !assigned.late.is_empty()) {
@@ -332,7 +289,7 @@ impl Operator for WindowAggregate {
         if watermark > before {
             self.watermark = Some(watermark);
             self.close_until(context, watermark, output)?;
-            output.watermark(self.span.start_of(watermark));
+            output.watermark(self.span.watermark_of_results(watermark));
         }
         Ok(())
     }
@@ -345,7 +302,7 @@ impl Operator for WindowAggregate {
         if time > before {
             self.watermark = Some(time);
             self.close_until(context, time, output)?;
-            output.watermark(self.span.start_of(time));
+            output.watermark(self.span.watermark_of_results(time));
         }
         Ok(())
     }

@@ -1,0 +1,101 @@
+//! Assigns windows: each tuple comes once for each window that contains its event time, with the edges of it.
+//!
+//! Copies of a tuple stand one after another, in the order of their windows. A tuple without an event time comes once,
+//! without edges.
+
+use crate::element::Batch;
+use crate::error::{Error, Result};
+use crate::event_time::EventTime;
+use crate::operators::window::WindowSpan;
+use crate::operators::{Context, Operator, Output};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch, UInt32Array};
+use arrow_schema::{ArrowError, DataType, SchemaRef};
+use arrow_select::take::take_record_batch;
+use std::sync::Arc;
+
+/// Tuples of the output that are sent together; one tuple may have more copies.
+const BATCH_ROWS: usize = 8192;
+
+pub(crate) struct AssignWindows {
+    pub(crate) name: String,
+    pub(crate) time_column: usize,
+    pub(crate) span: WindowSpan,
+    /// Columns of the input, `window_start` and `window_end`.
+    pub(crate) schema: SchemaRef,
+}
+
+/// Rows of a batch with their windows.
+#[derive(Default)]
+struct Copies {
+    rows: Vec<u32>,
+    starts: Vec<Option<i64>>,
+    ends: Vec<Option<i64>>,
+}
+
+impl AssignWindows {
+    fn batch_of(&self, batch: &RecordBatch, copies: Copies) -> Result<RecordBatch, ArrowError> {
+        let is_whole =
+            copies.rows.len() == batch.num_rows() && copies.rows.is_sorted_by(|one, next| one < next);
+        let rows = match is_whole {
+            true => batch.clone(),
+            false => take_record_batch(batch, &UInt32Array::from(copies.rows))?,
+        };
+        let edge_type = self.schema.field(rows.num_columns()).data_type();
+        let edges = |times: Vec<Option<i64>>| -> ArrayRef {
+            let edges: PrimitiveArray<TimestampMicrosecondType> = times.into_iter().collect();
+            Arc::new(edges.with_data_type(edge_type.clone()))
+        };
+        let mut columns = rows.columns().to_vec();
+        columns.extend([edges(copies.starts), edges(copies.ends)]);
+        RecordBatch::try_new(Arc::clone(&self.schema), columns)
+    }
+
+    /// Times of the tuples; NULL where they have none.
+    fn times(&self, batch: &RecordBatch) -> Result<Vec<Option<i64>>> {
+        let column = batch.column(self.time_column);
+        match column.data_type() {
+            DataType::Int64 => Ok(column.as_primitive::<Int64Type>().iter().collect()),
+            DataType::Timestamp(..) => Ok(column.as_primitive::<TimestampMicrosecondType>().iter().collect()),
+            other => Err(Error::Tuple {
+                operator: self.name.clone(),
+                reason: format!("event times of type {other}"),
+            }),
+        }
+    }
+}
+
+impl Operator for AssignWindows {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
+        let rows = batch.rows();
+        let failed =
+            |error: ArrowError| Error::Tuple { operator: self.name.clone(), reason: error.to_string() };
+        let mut copies = Copies::default();
+        for (row, time) in self.times(rows)?.into_iter().enumerate() {
+            let Some(time) = time.map(EventTime::from_micros) else {
+                copies.rows.push(row as u32);
+                copies.starts.push(None);
+                copies.ends.push(None);
+                continue;
+            };
+            for anchor in self.span.anchors(time) {
+                copies.rows.push(row as u32);
+                copies.starts.push(Some(self.span.start_of(anchor).micros()));
+                copies.ends.push(Some(self.span.end_of(anchor).micros()));
+            }
+            if copies.rows.len() >= BATCH_ROWS {
+                let full = std::mem::take(&mut copies);
+                output.push(self.batch_of(rows, full).map_err(failed)?.into());
+            }
+        }
+        if !copies.rows.is_empty() {
+            output.push(self.batch_of(rows, copies).map_err(failed)?.into());
+        }
+        Ok(())
+    }
+}
