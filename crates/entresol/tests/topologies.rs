@@ -430,7 +430,6 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         ("INSERT INTO t SELECT meter, kw FROM reading WHERE kw > (SELECT max(kw) FROM t)", "subquery"),
         ("INSERT INTO t SELECT a, 1.0 FROM TUMBLE(timeless, a, INTERVAL '1 hour')", "not a timestamp"),
         ("INSERT INTO t SELECT meter, kw FROM reading EMIT CHANGES", "EMIT CHANGES"),
-        ("INSERT INTO t SELECT meter, kw FROM reading ON CONFLICT (meter) DO NOTHING", "DO NOTHING"),
         ("INSERT INTO t SELECT meter, 1.5 FROM CHANGES(keyless)", "table keyless logs no changes"),
         (
             "INSERT INTO t SELECT meter, count(*) FROM CUMULATE(reading, at, INTERVAL '1 hour', INTERVAL '1 day')
@@ -469,11 +468,39 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         ),
         ("ABORT WHEN 1 > 2", "ABORT WHEN of anything but CHANGES"),
         ("ABORT WHEN (SELECT count(*) FROM CHANGES(t)) > 1", "which no step of this topology writes"),
-        ("DELETE FROM t WHERE meter = 1", "step DELETE"),
+        ("DELETE FROM t WHERE meter = 1", "DELETE in a step, other than"),
+        ("DELETE FROM t USING reading r WHERE t.kw = r.kw", "DELETE in a step, other than"),
         (
-            "MERGE INTO t USING reading r ON t.meter = r.meter WHEN MATCHED THEN UPDATE SET kw = t.kw + r.kw
-                WHEN NOT MATCHED THEN INSERT VALUES (r.meter, r.kw)",
-            "MERGE in a step",
+            "MERGE INTO t USING reading r ON t.kw = r.kw WHEN MATCHED THEN DELETE",
+            "ON all columns of the table's key",
+        ),
+        (
+            "MERGE INTO t USING reading r ON t.meter = r.meter AND t.kw > 0 WHEN MATCHED THEN DELETE",
+            "ON all columns of the table's key",
+        ),
+        (
+            "MERGE INTO t USING reading r ON t.meter = r.meter WHEN MATCHED THEN UPDATE SET meter = 1",
+            "UPDATE of column \"meter\" in a step, which is in the key of table t",
+        ),
+        (
+            "MERGE INTO t USING reading r ON t.meter = r.meter WHEN NOT MATCHED BY SOURCE THEN DELETE",
+            "a stream has no end",
+        ),
+        (
+            "MERGE INTO t USING reading r ON t.meter = r.meter WHEN MATCHED THEN UPDATE SET kw = (SELECT 1.0)",
+            "a subquery in a step",
+        ),
+        (
+            "INSERT INTO t SELECT meter, kw FROM reading ON CONFLICT (kw) DO NOTHING",
+            "ON CONFLICT in a step on other columns than those of the table's key",
+        ),
+        (
+            "INSERT INTO t SELECT meter, kw FROM reading ON CONFLICT (meter) DO UPDATE SET watts = 1",
+            "column \"watts\" of relation \"t\" does not exist",
+        ),
+        (
+            "INSERT INTO t (kw) SELECT kw FROM reading ON CONFLICT (meter) DO NOTHING",
+            "without column \"meter\" of its key",
         ),
         ("INSERT INTO t SELECT meter, kw FROM CHANGES(t)", "writes the table whose changes it reads"),
         ("INSERT INTO other SELECT meter, kw FROM CHANGES(t)", "table t logs no changes"),
@@ -506,7 +533,7 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 6);
+    assert_eq!(examples.len(), 7);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -530,6 +557,9 @@ fn the_introduction_runs() {
         rows(&mut session, "SELECT id, what, amount FROM movement ORDER BY cts, id"),
         [["1", "insert", "100"], ["2", "insert", "50"], ["1", "update", "-30"], ["3", "insert", "7"]]
     );
+    session.execute(examples[6]).unwrap();
+    wait_for_end(&mut session, "counting");
+    assert_eq!(rows(&mut session, "SELECT count(*), sum(readings)::bigint FROM seen"), [["40", "20000"]]);
 }
 
 #[test]
@@ -667,6 +697,97 @@ fn a_late_row_is_stored_once_and_counts_where_its_windows_are_open() {
     );
     assert_eq!(rows(&mut session, "SELECT id FROM late_lines ORDER BY id"), [["3"], ["5"]]);
     assert_eq!(rows(&mut session, "SELECT late FROM entresol.topologies"), [["2"]]);
+}
+
+/// Orders of a file, one of which may take back what another one did just before.
+const ORDERS: &str = "MERGE INTO stock t USING orders s ON t.k = s.k
+    WHEN MATCHED AND s.kind = 'end' THEN DELETE
+    WHEN MATCHED AND t.v > 500 THEN DO NOTHING
+    WHEN MATCHED THEN UPDATE SET v = t.v + s.v, n = n + 1
+    WHEN NOT MATCHED AND s.kind <> 'end' THEN INSERT (k, n, v) VALUES (k, 1, v)";
+
+#[test]
+fn rows_are_changed_by_what_they_are_one_after_another() {
+    let directory = tempfile::tempdir().unwrap();
+    for (seed, commit) in
+        [(1, "EACH ROW"), (2, "EVERY 7 ROWS"), (3, "EVERY 1000 ROWS"), (4, "EVERY 5000 ROWS")]
+    {
+        let mut random = Random(seed);
+        let path = directory.path().join(format!("orders {seed}.csv"));
+        let (mut lines, mut stock) = ("k,kind,v\n".to_owned(), std::collections::BTreeMap::new());
+        let (mut counts, mut first) = (std::collections::BTreeMap::new(), std::collections::BTreeMap::new());
+        for _ in 0..3000 {
+            let (k, v) = (random.below(40) as i64, random.below(100) as i64);
+            let kind = if random.below(6) == 0 { "end" } else { "more" };
+            lines.push_str(&format!("{k},{kind},{v}\n"));
+            let known: Option<(i64, i64)> = stock.get(&k).copied();
+            match known {
+                Some(_) if kind == "end" => drop(stock.remove(&k)),
+                Some((_, all)) if all > 500 => {}
+                Some((n, all)) => drop(stock.insert(k, (n + 1, all + v))),
+                None if kind == "end" => {}
+                None => drop(stock.insert(k, (1, v))),
+            }
+            let count: &mut (i64, i64) = counts.entry(k).or_insert((0, v));
+            *count = (count.0 + 1, count.1.max(v));
+            first.entry(k).or_insert(v);
+        }
+        append(&path, &lines);
+        let database = Database::volatile(Options::default()).unwrap();
+        let mut session = database.session().unwrap();
+        session
+            .execute(&format!(
+                "CREATE SOURCE orders (k INT NOT NULL, kind VARCHAR, v INT) WITH (connector = 'file', path = '{}');
+                 CREATE TABLE stock (k INT PRIMARY KEY, v INT, n BIGINT);
+                 CREATE TABLE counts (k INT PRIMARY KEY, n INT, most INT);
+                 CREATE TABLE firsts (k INT PRIMARY KEY, v INT);
+                 CREATE TABLE open (k INT PRIMARY KEY, v INT);
+                 CREATE TABLE ended (k INT, v INT);
+                 CREATE TOPOLOGY counting COMMIT {commit} WITH (durability = 'none') AS ({ORDERS};
+                     INSERT INTO counts AS c SELECT k, 1, v FROM orders ON CONFLICT (k)
+                         DO UPDATE SET n = c.n + EXCLUDED.n, most = greatest(c.most, EXCLUDED.most);
+                     INSERT INTO firsts SELECT k, v FROM orders ON CONFLICT (k) DO NOTHING;
+                     INSERT INTO open SELECT k, v FROM orders WHERE kind <> 'end'
+                         ON CONFLICT (k) DO UPDATE SET v = EXCLUDED.v WHERE open.v < EXCLUDED.v;
+                     DELETE FROM open o USING orders s WHERE s.k = o.k AND s.kind = 'end' AND o.v >= 0)",
+                path.display()
+            ))
+            .unwrap();
+        wait_for_end(&mut session, "counting");
+        let texts = |rows: Vec<[i64; 3]>| -> Vec<Vec<String>> {
+            rows.iter().map(|row| row.iter().map(i64::to_string).collect()).collect()
+        };
+        let wanted = stock.iter().map(|(k, (n, v))| [*k, *v, *n]).collect();
+        assert_eq!(rows(&mut session, "SELECT k, v, n FROM stock ORDER BY k"), texts(wanted), "{commit}");
+        let wanted = counts.iter().map(|(k, (n, most))| [*k, *n, *most]).collect();
+        assert_eq!(rows(&mut session, "SELECT k, n, most FROM counts ORDER BY k"), texts(wanted), "{commit}");
+        let wanted = first.iter().map(|(k, v)| [*k, *v, 0]).collect();
+        assert_eq!(rows(&mut session, "SELECT k, v, 0 FROM firsts ORDER BY k"), texts(wanted), "{commit}");
+        let open: i64 = rows(&mut session, "SELECT count(*) FROM open")[0][0].parse().unwrap();
+        assert!((1..=40).contains(&open), "{open} of 40 are open");
+        let plan = rows(&mut session, "EXPLAIN TOPOLOGY counting");
+        assert!(plan.iter().any(|line| line[0].contains("change rows of stock by key")), "{plan:?}");
+        assert!(database.check(|_| {}).unwrap().problems.is_empty());
+    }
+}
+
+#[test]
+fn values_are_computed_for_rows_that_change() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE SOURCE numbers (n INT NOT NULL) WITH (connector = 'generator', rows = 100, n.cardinality = 10);
+             CREATE TABLE shares (n INT PRIMARY KEY, share INT);
+             CREATE TOPOLOGY dividing COMMIT EVERY 9 ROWS AS (
+                 MERGE INTO shares s USING numbers i ON i.n = s.n
+                     WHEN MATCHED AND i.n <> 0 AND s.share < 1000 THEN UPDATE SET share = s.share + 100 / i.n
+                     WHEN NOT MATCHED THEN INSERT (share, n) VALUES (0, i.n))",
+        )
+        .unwrap();
+    wait_for_end(&mut session, "dividing");
+    assert_eq!(rows(&mut session, "SELECT count(*), sum((share = 0)::int)::int FROM shares"), [["10", "1"]]);
+    assert_eq!(rows(&mut session, "SELECT share FROM shares WHERE n = 0"), [["0"]]);
 }
 
 #[test]

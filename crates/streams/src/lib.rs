@@ -86,6 +86,7 @@ pub use expression::{ColumnExpression, Expression};
 pub use histogram::Latencies;
 pub use operators::accumulator::Aggregate;
 pub use operators::lookup_join::JoinKind;
+pub use operators::merge_into::MergeInto;
 pub use operators::to_stream::Trigger;
 pub use operators::to_table::ToTable;
 pub use operators::window::{TimeWindow, WindowKind};

@@ -14,6 +14,7 @@ use crate::operators::assign_windows::AssignWindows;
 use crate::operators::filter::Filter;
 use crate::operators::lookup_join::{JoinKind, LookupJoin};
 use crate::operators::map::{Map, Projection};
+use crate::operators::merge_into::{MergeInto, MergeIntoOperator};
 use crate::operators::sink::SinkOperator;
 use crate::operators::to_table::{ToTable, ToTableOperator};
 use crate::operators::union::Union;
@@ -239,6 +240,49 @@ impl Stream {
     /// Adds all columns of such a row, as [`Stream::lookup_join`] adds those that are not of its key.
     pub fn lookup_join_all(&self, table: &str, on: &[&str], kind: JoinKind) -> Stream {
         self.look_up(table, on, kind, true)
+    }
+
+    /// Changes rows of a table by expressions over the columns of the stream and then all visible columns of the table:
+    /// of the row with the tuple's key, NULL if there is none. Tuples take effect in their order. Writes are those of the
+    /// topology's transaction, as of [`Stream::to_table`].
+    pub fn merge_into(&self, merge: MergeInto) {
+        if let Err(reason) = self.try_merge_into(merge) {
+            self.report(reason);
+        }
+    }
+
+    fn try_merge_into(&self, merge: MergeInto) -> std::result::Result<(), String> {
+        let MergeInto { table, on, action, values } = merge;
+        let schema = self.graph.borrow().schema(&self.catalog, &table);
+        let schema = schema.ok_or_else(|| format!("merge: there is no table {table}"))?;
+        let names: Vec<&str> = on.iter().map(String::as_str).collect();
+        self.check_join(&table, &schema, &names)?;
+        let visible = schema.visible_columns();
+        if values.len() != visible.len() {
+            return Err(format!(
+                "merge: {} values for the {} columns of table {table}",
+                values.len(),
+                visible.len()
+            ));
+        }
+        let on: Vec<usize> = names.iter().filter_map(|name| self.column(name)).collect();
+        let nullable = |column: &Column| Column { nullable: true, ..column.clone() };
+        let written: Vec<Column> = visible.iter().map(nullable).collect();
+        let numbered = |(at, column): (usize, &Column)| Column { name: format!("{at}"), ..column.clone() };
+        let joined: Vec<Column> = self.columns.iter().chain(&written).enumerate().map(numbered).collect();
+        let (joined, schema) = (arrow_schema(&joined, UTC), arrow_schema(&written, UTC));
+        let (name, target) = (format!("MERGE INTO {table}"), table.clone());
+        let added = self.add(Rc::clone(&self.columns), move |made| {
+            let table = made.catalog.table(&target)?;
+            let added = (0..table.schema().visible_columns().len()).collect();
+            let (kind, lookup_name) = (JoinKind::Left, name.clone());
+            let lookup = LookupJoin { name: lookup_name, table, on, added, kind, schema: joined };
+            let write = ToTableOperator::new(made, name.clone(), &target, written, false)?;
+            let write = ToTableOperator { emits: made.emits, ..write };
+            Ok(Box::new(MergeIntoOperator { name, lookup, action, values, schema, write }))
+        });
+        self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });
+        Ok(())
     }
 
     fn look_up(&self, table: &str, on: &[&str], kind: JoinKind, with_key: bool) -> Stream {

@@ -15,7 +15,7 @@ use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, Projection, TableScan};
 use entresol_streams::{
-    ColumnExpression, Error as StreamError, Expression, JoinKind, Stream, TimeWindow, ToTable,
+    ColumnExpression, Error as StreamError, Expression, JoinKind, MergeInto, Stream, TimeWindow, ToTable,
     TopologyBuilder, Trigger,
 };
 use entresol_tables::{Catalog, Column, Table, arrow_type};
@@ -33,6 +33,17 @@ pub(crate) struct Flow {
 
 /// Column of a projection, and its expression.
 pub(crate) type Computed = (Column, Box<dyn Expression>);
+
+/// Stream that is joined with a table by its key.
+struct Keyed {
+    flow: Flow,
+    /// Its columns, and behind them those of `on`: the key.
+    stream: Stream,
+    on: Vec<String>,
+    /// Number of columns before the key.
+    left: usize,
+    table: Arc<Table>,
+}
 
 /// Types of the arrays of columns.
 pub(crate) fn storage(columns: &[Column]) -> Vec<ArrowType> {
@@ -79,17 +90,64 @@ impl<'t> Translator<'t> {
             return Ok(());
         }
         self.aggregates = false;
-        let flow = self.node(&step.plan)?;
+        let flow = match &step.target {
+            Target::Merge { table } => self.merge(&step.plan, table).map(|()| None),
+            _ => self.node(&step.plan).map(Some),
+        }?;
         if !self.aggregates && (step.late_table.is_some() || step.state_table.is_some()) {
             return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
         }
-        match &step.target {
-            Target::Stream(name) => {
-                self.flows.insert(name.clone(), flow);
+        match (&step.target, flow) {
+            (Target::Stream(name), Some(flow)) => drop(self.flows.insert(name.clone(), flow)),
+            (Target::Insert { table, columns, upserts }, Some(flow)) => {
+                insert(&flow, table, columns, *upserts)
             }
-            Target::Insert { table, columns, upserts } => insert(&flow, table, columns, *upserts),
-            Target::Abort { .. } => {}
+            _ => {}
         }
+        Ok(())
+    }
+
+    /// Changes the rows of a table as a query says, which joins a stream with the table by its key.
+    fn merge(&mut self, plan: &LogicalPlan, table: &Arc<Table>) -> Result<()> {
+        let LogicalPlan::Projection(projection) = plan else { return Err(by_key()) };
+        let LogicalPlan::Join(join) = projection.input.as_ref() else { return Err(by_key()) };
+        let keyed = self.keyed(join)?;
+        if join.filter.is_some() || keyed.table.name() != table.name() {
+            return Err(by_key());
+        }
+        // The columns of the join among those of the stream, its copy of the key, and the table.
+        let width = keyed.stream.columns().len();
+        let visible = table.schema().visible_columns();
+        let joined: Vec<usize> = (0..keyed.left).chain(width..width + visible.len()).collect();
+        let columns: Vec<Column> =
+            keyed.stream.columns()[..keyed.left].iter().chain(visible).cloned().collect();
+        let stored = storage(&columns);
+        let columns = Columns { planned: &join.schema, stored: &stored };
+        let compute = |expr: &Expr, result: &ArrowType| -> Result<Box<dyn Expression>> {
+            let (mut expression, joined) =
+                (columns.expression(&self.planned.state, expr, result)?, joined.clone());
+            Ok(Box::new(move |rows: &RecordBatch| -> Result<ArrayRef, String> {
+                expression.evaluate(&rows.project(&joined).map_err(|error| error.to_string())?)
+            }))
+        };
+        let [action, values @ ..] = projection.expr.as_slice() else { return Err(by_key()) };
+        let values = values.iter().zip(projection.schema.fields().iter().skip(1)).zip(visible);
+        let values = values.map(|((expr, field), column)| {
+            let (mut value, column) = (compute(expr, field.data_type())?, column.clone());
+            let name = table.name().to_owned();
+            let assigned = move |rows: &RecordBatch| -> Result<ArrayRef, String> {
+                let value = value.evaluate(rows)?;
+                let array = assignment::array(&name, &column, &value, &Zone::utc());
+                array.map_err(|error| error.to_string())
+            };
+            Ok(Box::new(assigned) as Box<dyn Expression>)
+        });
+        keyed.stream.merge_into(MergeInto {
+            table: table.name().to_owned(),
+            on: keyed.on.clone(),
+            action: compute(action, &ArrowType::Int32)?,
+            values: values.collect::<Result<_>>()?,
+        });
         Ok(())
     }
 
@@ -247,16 +305,9 @@ impl<'t> Translator<'t> {
         Ok(Flow { stream: flow.stream.project(projected), windows, event_time })
     }
 
-    /// Join of a stream with a table by its key.
-    fn join(&mut self, join: &Join) -> Result<Flow> {
-        let kind = match join.join_type {
-            JoinType::Inner => JoinKind::Inner,
-            JoinType::Left => JoinKind::Left,
-            other => return Err(Error::unsupported(format!("{other} JOIN in a step"))),
-        };
-        let by_key =
-            "a join in a step, other than of a stream with a table ON all columns of the table's key";
-        let table = table_of(&join.right).ok_or_else(|| Error::unsupported(by_key))?;
+    /// Stream of the left side of a join with a table by its key, with a copy of the key behind its columns.
+    fn keyed(&mut self, join: &Join) -> Result<Keyed> {
+        let table = table_of(&join.right).ok_or_else(by_key)?;
         let table = self.catalog.table(&table)?;
         let schema = table.schema();
         let flow = self.node(&join.left)?;
@@ -272,8 +323,7 @@ impl<'t> Translator<'t> {
         for &key in schema.key() {
             let key = &schema.columns()[key];
             let is_key = |expr: &Expr| matches!(expr, Expr::Column(column) if column.name == key.name);
-            let found = join.on.iter().find(|(_, right)| is_key(right));
-            let (left, _) = found.ok_or_else(|| Error::unsupported(by_key))?;
+            let (left, _) = join.on.iter().find(|(_, right)| is_key(right)).ok_or_else(by_key)?;
             let name = format!("key_{}", key.name);
             let column = Column { name: name.clone(), nullable: true, ..key.clone() };
             let expression =
@@ -282,15 +332,27 @@ impl<'t> Translator<'t> {
             on.push(name);
         }
         if join.on.len() != on.len() {
-            return Err(Error::unsupported(by_key));
+            return Err(by_key());
         }
+        let (stream, left) = (flow.stream.project(read), left.len());
+        Ok(Keyed { flow, stream, on, left, table })
+    }
+
+    /// Join of a stream with a table by its key.
+    fn join(&mut self, join: &Join) -> Result<Flow> {
+        let kind = match join.join_type {
+            JoinType::Inner => JoinKind::Inner,
+            JoinType::Left => JoinKind::Left,
+            other => return Err(Error::unsupported(format!("{other} JOIN in a step"))),
+        };
+        let Keyed { flow, stream, on, left, table } = self.keyed(join)?;
         let on: Vec<&str> = on.iter().map(String::as_str).collect();
-        let joined = flow.stream.project(read).lookup_join_all(table.name(), &on, kind);
-        let right = left.len() + on.len();
-        let both = (0..left.len()).chain(right..joined.columns().len());
+        let joined = stream.lookup_join_all(table.name(), &on, kind);
+        let right = left + on.len();
+        let both = (0..left).chain(right..joined.columns().len());
         let fields = join.schema.fields();
         if fields.len() != joined.columns().len() - on.len() {
-            return Err(Error::unsupported(by_key));
+            return Err(by_key());
         }
         let projected = both.zip(fields).map(|(from, field)| {
             let column = Column { name: field.name().clone(), ..joined.columns()[from].clone() };
@@ -309,6 +371,13 @@ impl<'t> Translator<'t> {
             Some(_) => Err(Error::unsupported("a LEFT JOIN in a step ON more than the table's key")),
         }
     }
+}
+
+/// Refusal of a join that is not by the key of a table.
+fn by_key() -> Error {
+    Error::unsupported(
+        "a join in a step, other than of a stream with a table ON all columns of the table's key",
+    )
 }
 
 /// Error of a condition: what may succeed again, or with other definitions of tables, stays what it is.

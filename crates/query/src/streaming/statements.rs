@@ -189,7 +189,7 @@ fn relations_of(planned: &PlannedTopology) -> UsedRelations {
     let rejects = planned.sources.values().filter_map(|source| source.rejects.clone());
     let mut written: Vec<String> = rejects.collect();
     for step in &planned.steps {
-        if let Target::Insert { table, .. } = &step.target {
+        if let Target::Insert { table, .. } | Target::Merge { table } = &step.target {
             written.push(table.name().to_owned());
         }
         written.extend(step.late_table.clone());
@@ -264,6 +264,7 @@ async fn explain_topology(session: &SessionCore, name: &str) -> Result<Statement
             Target::Insert { table, upserts, .. } => {
                 format!("  {} {}", if *upserts { "upsert into" } else { "insert into" }, table.name())
             }
+            Target::Merge { table } => format!("  change rows of {} by key", table.name()),
             Target::Abort { text, .. } => format!("  {text}"),
         });
         let plan = step.plan.display_indent().to_string();

@@ -3,7 +3,7 @@
 use crate::ddl::stored_topologies;
 use crate::dml::assignment;
 use crate::error::{Error, Result};
-use crate::parser::names::{identifier, table_name};
+use crate::parser::names::table_name;
 use crate::parser::own::streaming::{
     CreateTopology, StreamingStatement, options_of, parenthesised, with_parser,
 };
@@ -17,7 +17,7 @@ use crate::session::core::SessionCore;
 use crate::streaming::conditions::ChangedRows;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::expressions;
-use crate::streaming::merge::as_insert;
+use crate::streaming::merge::{replaces_rows, row_changes};
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
 use crate::streaming::options::StreamOptions;
 use crate::streaming::utc::UtcCatalog;
@@ -34,10 +34,7 @@ use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, ConflictTarget, Expr, Insert, OnConflictAction, OnInsert, Statement,
-    TableObject,
-};
+use datafusion::sql::sqlparser::ast::{Insert, OnInsert, Statement, TableObject};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_tables::{Column, DataType, Table, arrow_schema};
 use std::collections::BTreeMap;
@@ -71,6 +68,9 @@ pub(crate) enum Target {
         /// True if rows with the key of another replace it.
         upserts: bool,
     },
+    /// Rows of the table are changed as the first column of the query says: one of the actions of
+    /// [`entresol_streams::MergeInto`]. The others are their values.
+    Merge { table: Arc<Table> },
     /// Condition on the changes of these tables, by its text.
     Abort { text: String, changed: Vec<ChangedRows> },
 }
@@ -96,11 +96,11 @@ pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Resu
     Ok(PlannedTopology { state: planner.context.state(), sources: planner.sources, steps })
 }
 
-/// Table that a step writes: the name behind INSERT INTO or MERGE INTO.
+/// Table that a step writes: the name behind INSERT INTO, MERGE INTO or DELETE FROM.
 fn written_table(tokens: &[TokenWithSpan]) -> Option<String> {
     let [verb, into, rest @ ..] = tokens else { return None };
-    let writes =
-        ["insert", "merge"].iter().any(|word| is_word(&verb.token, word)) && is_word(&into.token, "into");
+    let begins = |words: [&str; 2]| is_word(&verb.token, words[0]) && is_word(&into.token, words[1]);
+    let writes = begins(["insert", "into"]) || begins(["merge", "into"]) || begins(["delete", "from"]);
     let [first, second, third, ..] = rest else { return None };
     let name = if second.token == Token::Period { third } else { first };
     match &name.token {
@@ -159,8 +159,14 @@ impl Planner<'_> {
     async fn step(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
         let StepText { mut statement, condition, stream, state_table, late_table } = parse_step(tokens)?;
         self.changed.clear();
-        if let Some(Statement::Merge(merge)) = statement::inner(&statement) {
-            statement = statement::query_of(&as_insert(&self.session.catalog, merge)?)?;
+        let mut changed_table = None;
+        if stream.is_none()
+            && condition.is_none()
+            && let Some(tree) = statement::inner(&statement)
+            && let Some(changes) = row_changes(&self.session.catalog, tree)?
+        {
+            changed_table = Some(changes.table);
+            statement = changes.statement;
         }
         let Some(tree) = statement::inner_mut(&mut statement) else {
             return Err(Error::unsupported("a step that is no statement"));
@@ -187,6 +193,9 @@ impl Planner<'_> {
             (Statement::Query(query), None) if let Some(text) = condition => {
                 check_condition(&references)?;
                 (query.clone(), Target::Abort { text, changed: self.changed.clone() })
+            }
+            (Statement::Query(query), None) if let Some(table) = changed_table => {
+                (query.clone(), Target::Merge { table })
             }
             (Statement::Insert(insert), None) => {
                 let (table, columns, upserts) = insert_target(&catalog.table(&into(insert)?)?, insert)?;
@@ -288,8 +297,17 @@ impl Planner<'_> {
 
     /// Checks that the rows of a query can be assigned to their columns.
     fn check_target(&self, target: &Target, plan: &LogicalPlan) -> Result<()> {
-        let Target::Insert { table, columns, .. } = target else { return Ok(()) };
         let fields = plan.schema().fields();
+        let (table, columns) = match target {
+            Target::Insert { table, columns, .. } => (table, columns),
+            Target::Merge { table } => {
+                let columns = table.schema().visible_columns();
+                return fields.iter().skip(1).zip(columns).try_for_each(|(field, column)| {
+                    assignment::check(table.name(), column, field.data_type())
+                });
+            }
+            Target::Stream(_) | Target::Abort { .. } => return Ok(()),
+        };
         if fields.len() != columns.len() {
             let message = format!(
                 "INSERT INTO {} has {} columns, its query has {}",
@@ -372,46 +390,10 @@ fn insert_target(table: &Arc<Table>, insert: &Insert) -> Result<(Arc<Table>, Vec
     };
     let upserts = match &insert.on {
         None => false,
-        Some(OnInsert::OnConflict(conflict)) => {
-            let key: Vec<&str> = table.schema().key_names().collect();
-            let on_key = match &conflict.conflict_target {
-                Some(ConflictTarget::Columns(names)) => {
-                    let names: Vec<String> = names.iter().map(identifier).collect();
-                    names.len() == key.len() && names.iter().all(|name| key.contains(&name.as_str()))
-                }
-                _ => false,
-            };
-            let OnConflictAction::DoUpdate(update) = &conflict.action else {
-                return Err(Error::unsupported("ON CONFLICT DO NOTHING in a step"));
-            };
-            let all_set = columns.len() == visible.len()
-                && visible.iter().all(|column| {
-                    key.contains(&column.name.as_str())
-                        || update.assignments.iter().any(|assignment| sets_excluded(assignment, &column.name))
-                });
-            if !on_key || update.selection.is_some() || !all_set {
-                return Err(Error::unsupported(
-                    "ON CONFLICT in a step other than (key) DO UPDATE SET every other column = EXCLUDED.column",
-                ));
-            }
-            true
-        }
+        Some(OnInsert::OnConflict(conflict)) => replaces_rows(table, insert, conflict)?,
         Some(_) => return Err(Error::unsupported("ON DUPLICATE KEY")),
     };
     Ok((Arc::clone(table), columns, upserts))
-}
-
-/// Returns true for `column = EXCLUDED.column`.
-fn sets_excluded(assignment: &Assignment, column: &str) -> bool {
-    let AssignmentTarget::ColumnName(name) = &assignment.target else { return false };
-    let target = crate::parser::names::column_name(name).is_ok_and(|name| name == column);
-    let excluded = match &assignment.value {
-        Expr::CompoundIdentifier(parts) => {
-            matches!(parts.as_slice(), [table, name] if identifier(table) == "excluded" && identifier(name) == column)
-        }
-        _ => false,
-    };
-    target && excluded
 }
 
 /// Parses a step: its query or statement, without the clauses that only streams have.

@@ -20,6 +20,7 @@ pub(crate) mod filter;
 pub(crate) mod group_index;
 pub(crate) mod lookup_join;
 pub(crate) mod map;
+pub(crate) mod merge_into;
 pub(crate) mod sink;
 pub(crate) mod to_stream;
 pub(crate) mod to_table;

@@ -233,6 +233,26 @@ impl ToTableOperator {
         Ok(())
     }
 
+    /// Writes rows, or deletes those that are marked, and sends them where changes are read. No mark is none.
+    pub(crate) fn write_changes(
+        &self,
+        context: &Context<'_>,
+        rows: RecordBatch,
+        deletes: Vec<bool>,
+        output: &mut Output,
+    ) -> Result<()> {
+        if deletes.is_empty() {
+            self.write(context, &rows)?;
+        } else {
+            self.write_and_delete(context, &rows, &deletes)?;
+        }
+        if self.emits {
+            let changes = self.changes(&rows, deletes);
+            output.push(changes.map_err(|error| self.refused(error.to_string()))?.into());
+        }
+        Ok(())
+    }
+
     fn refused(&self, reason: String) -> Error {
         Error::Tuple { operator: self.name.clone(), reason }
     }
@@ -276,16 +296,7 @@ impl Operator for ToTableOperator {
                 deletes.iter().map(|delete| delete == Some(true)).collect()
             }
         };
-        if deletes.is_empty() {
-            self.write(context, &rows)?;
-        } else {
-            self.write_and_delete(context, &rows, &deletes)?;
-        }
-        if self.emits {
-            let changes = self.changes(&rows, deletes);
-            output.push(changes.map_err(|error| self.refused(error.to_string()))?.into());
-        }
-        Ok(())
+        self.write_changes(context, rows, deletes, output)
     }
 
     fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
