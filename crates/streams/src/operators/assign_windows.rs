@@ -38,10 +38,8 @@ impl AssignWindows {
     fn batch_of(&self, batch: &RecordBatch, copies: Copies) -> Result<RecordBatch, ArrowError> {
         let is_whole =
             copies.rows.len() == batch.num_rows() && copies.rows.is_sorted_by(|one, next| one < next);
-        let rows = match is_whole {
-            true => batch.clone(),
-            false => take_record_batch(batch, &UInt32Array::from(copies.rows))?,
-        };
+        let rows =
+            if is_whole { batch.clone() } else { take_record_batch(batch, &UInt32Array::from(copies.rows))? };
         let edge_type = self.schema.field(rows.num_columns()).data_type();
         let edges = |times: Vec<Option<i64>>| -> ArrayRef {
             let edges: PrimitiveArray<TimestampMicrosecondType> = times.into_iter().collect();
