@@ -2,6 +2,9 @@
 //! the database is opened; what they cannot do is refused by name.
 #![allow(clippy::unwrap_used)]
 
+#[path = "topologies/files.rs"]
+mod files;
+
 use entresol::arrow::util::display::array_value_to_string;
 use entresol::{Database, Options, Session};
 use std::io::Write;

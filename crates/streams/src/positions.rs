@@ -1,6 +1,7 @@
 //! Tables in which topologies store their durable state besides operator state.
 //!
 //! `streams_positions`: per topology and source the position after the last committed tuple.
+//! `streams_splits`: the same per split of a source that has splits, with the checksum of its head.
 //! `streams_watermarks`: per topology and window operator (named by its state table) the watermark.
 //!
 //! A position is written in the transaction of its tuples' effects, after a check that the stored one is the
@@ -8,16 +9,19 @@
 //! twice.
 
 use crate::error::{Error, Result};
-use crate::sources::Position;
+use crate::sources::{Head, Position, Split, SplitPosition};
 use entresol_memory::Durability;
 use entresol_tables::{
     Catalog, Column, DataType, Row, ScanRange, Schema, Table, TableDefinition, TableOptions, Value, Verify,
 };
-use entresol_transactions::Transaction;
+use entresol_transactions::{Transaction, Vote};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The table of source positions.
 pub const POSITIONS_TABLE: &str = "streams_positions";
+/// The table of positions in splits.
+pub const SPLITS_TABLE: &str = "streams_splits";
 /// The table of watermarks.
 pub const WATERMARKS_TABLE: &str = "streams_watermarks";
 
@@ -41,6 +45,23 @@ pub(crate) fn open_tables(catalog: &Catalog) -> Result<(Arc<Table>, Arc<Table>)>
         open_owned(catalog, POSITIONS_TABLE, positions, None, TableOptions::default())?,
         open_owned(catalog, WATERMARKS_TABLE, watermarks, None, TableOptions::default())?,
     ))
+}
+
+/// Creates the table of positions in splits if it is missing.
+pub(crate) fn open_splits_table(catalog: &Catalog) -> Result<Arc<Table>> {
+    let bigint = |name: &str| Column::new(name, DataType::BigInt).not_null();
+    let varchar = |name: &str| Column::new(name, DataType::Varchar).not_null();
+    let columns = vec![
+        varchar("topology"),
+        varchar("source"),
+        varchar("split"),
+        bigint("position"),
+        bigint("line"),
+        bigint("head_bytes"),
+        bigint("head_checksum"),
+    ];
+    let schema = Schema::new(columns, &["topology", "source", "split"])?;
+    open_owned(catalog, SPLITS_TABLE, schema, None, TableOptions::default())
 }
 
 /// Creates a table that only a topology writes, or only topologies, if it is missing; takes over one that has
@@ -75,7 +96,7 @@ pub(crate) fn open_owned(
 /// Removes what a topology has stored: its positions and watermarks, and the tables that are its state. It
 /// must not run.
 pub fn remove_state(catalog: &Catalog, topology: &str) -> Result<()> {
-    for name in [POSITIONS_TABLE, WATERMARKS_TABLE] {
+    for name in [POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE] {
         let Ok(table) = catalog.table(name) else { continue };
         let tx = catalog.begin()?;
         let rows = table.scan(ScanRange::prefix(&[Value::from(topology)])).rows(&tx)?;
@@ -191,4 +212,80 @@ impl StoredPosition {
     pub(crate) fn aborted(&mut self) {
         self.written = None;
     }
+}
+
+/// Positions in the splits of a source.
+pub(crate) struct StoredSplits {
+    table: Arc<Table>,
+    topology: String,
+    source: String,
+    /// Positions that changed since the last commit.
+    changed: BTreeMap<Arc<str>, SplitPosition>,
+}
+
+impl StoredSplits {
+    pub(crate) fn new(table: &Arc<Table>, topology: &str, source: &str) -> StoredSplits {
+        StoredSplits {
+            table: Arc::clone(table),
+            topology: topology.to_owned(),
+            source: source.to_owned(),
+            changed: BTreeMap::new(),
+        }
+    }
+
+    /// Reads the positions that an earlier run stored.
+    pub(crate) fn read(&self, tx: &Transaction) -> Result<Vec<SplitPosition>> {
+        let of = [Value::from(self.topology.as_str()), Value::from(self.source.as_str())];
+        let rows = self.table.scan(ScanRange::prefix(&of)).rows(tx)?;
+        rows.iter().map(|row| split_of(row).ok_or_else(|| self.malformed())).collect()
+    }
+
+    fn malformed(&self) -> Error {
+        Error::InvalidTopology {
+            topology: self.topology.clone(),
+            reason: format!("table {SPLITS_TABLE} has a malformed row for source {}", self.source),
+        }
+    }
+
+    /// Notes the position behind the tuples of a split that were consumed.
+    pub(crate) fn moved(&mut self, split: &Split, position: Position) {
+        let moved = SplitPosition { split: split.clone(), position };
+        self.changed.insert(Arc::clone(&split.name), moved);
+    }
+
+    /// Returns true if a position has changed since the last commit.
+    pub(crate) fn has_moved(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Writes the changed positions into the transaction, and votes for them.
+    pub(crate) fn write(&self, tx: &Transaction) -> Result<()> {
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        for SplitPosition { split, position } in self.changed.values() {
+            let numbers = [position.offset, position.line, split.head.bytes, u64::from(split.head.checksum)];
+            let names = [self.topology.as_str(), self.source.as_str(), &split.name].map(Value::from);
+            let numbers = numbers.map(|number| Value::BigInt(number.cast_signed()));
+            self.table.upsert(tx, &names.into_iter().chain(numbers).collect::<Row>())?;
+        }
+        tx.vote(self.table.state().id(), Vote::Commit)?;
+        Ok(())
+    }
+
+    /// Called after the transaction has committed.
+    pub(crate) fn committed(&mut self) {
+        self.changed.clear();
+    }
+}
+
+fn split_of(row: &[Value]) -> Option<SplitPosition> {
+    let number = |at: usize| match row.get(at) {
+        Some(Value::BigInt(number)) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    let Some(Value::Varchar(name)) = row.get(2) else { return None };
+    let head = Head { bytes: number(5)?, checksum: u32::try_from(number(6)?).ok()? };
+    let split = Split { name: Arc::from(&**name), head };
+    Some(SplitPosition { split, position: Position { offset: number(3)?, line: number(4)? } })
 }

@@ -300,7 +300,20 @@ impl TopologyBuilder {
         for source in std::mem::take(&mut graph.sources) {
             let stored = positions::StoredPosition::open(positions, &tx, &self.name, &source.name)?;
             let rejects = source.rejects_table.as_ref().map(|table| self.catalog.table(table)).transpose()?;
-            sources.push(FeedSource::new(source, stored, self.settings.boundary.batch_tuples(), rejects));
+            let mut splits = None;
+            if source.source.has_splits() {
+                let table = positions::open_splits_table(&self.catalog)?;
+                let of_source = positions::StoredSplits::new(&table, &self.name, &source.name);
+                let stored = of_source.read(&*self.catalog.begin()?)?;
+                splits = Some((of_source, stored));
+            }
+            sources.push(FeedSource::new(
+                source,
+                stored,
+                splits,
+                self.settings.boundary.batch_tuples(),
+                rejects,
+            ));
         }
         Ok(Feed::new(sources, self.settings.merge))
     }

@@ -2,20 +2,20 @@
 //!
 //! | connector | options |
 //! | --- | --- |
-//! | `file` | `path`; `delimiter` (comma), `null` (a string that means NULL), `tail` (`true`: waits for more lines), `rejects` (table of bad lines) |
+//! | `file` | `path`, `*` and `?` in the file's name for several; `tail` (`true`: waits for more lines and files), `rejects` (table of bad lines); of CSV `delimiter` (comma), `null` (a string that means NULL) |
 //! | `generator` | `rows` (without end), `rows_per_second`, `start`, `step` (event time between rows, a second), `<column>.cardinality`, `<column>.max` |
 //!
-//! All: `future_limit` (a day): an event time further ahead of the clock closes no window.
+//! FORMAT PLAIN ENCODE CSV is the default of files, beside JSON. All: `future_limit` (a day): an event time further ahead of the clock closes no window.
 
 use crate::ddl::table_definition::declared_column;
 use crate::error::{Error, Result};
 use crate::parser::names::identifier;
-use crate::parser::own::streaming::CreateSource;
+use crate::parser::own::streaming::{CreateSource, Encoding};
 use crate::streaming::names::interval_of;
 use crate::streaming::options::{StreamOptions, interval, invalid};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, TimestampMicrosecondArray};
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
-use entresol_streams::{ChangesSource, CsvSource, GeneratorSource, PacedSource, Source, TailSource};
+use entresol_streams::{ChangesSource, FileFormat, FilesSource, GeneratorSource, PacedSource, Source};
 use entresol_tables::{
     Catalog, Column, ColumnBuilder, DataType, Error as TableError, Table, Value, arrow_schema, change_columns,
 };
@@ -58,8 +58,7 @@ enum Connector {
     },
     File {
         path: PathBuf,
-        delimiter: u8,
-        null: String,
+        format: FileFormat,
         tails: bool,
     },
     Generator(Generator),
@@ -104,7 +103,10 @@ impl SourceDefinition {
         };
         let rejects = options.take("rejects");
         let connector = match options.require("connector")?.as_str() {
-            "file" => Connector::file(&mut options)?,
+            "file" => Connector::file(&mut options, create.encoding)?,
+            "generator" if create.encoding.is_some() => {
+                return Err(Error::coded("22023", "FORMAT of a source with the connector \"generator\""));
+            }
             "generator" => Connector::Generator(Generator::new(&columns, &mut options)?),
             other => {
                 let message = format!("connector \"{other}\" does not exist; there are file and generator");
@@ -140,9 +142,9 @@ impl SourceDefinition {
     pub(crate) fn source(&self) -> Box<dyn Source> {
         match &self.connector {
             Connector::Changes { catalog, table } => Box::new(ChangesSource::new(catalog, table)),
-            Connector::File { path, delimiter, null, tails } => {
-                let csv = CsvSource::new(path, self.columns.clone()).separator(*delimiter).null(null);
-                if *tails { Box::new(TailSource::new(path, csv)) } else { Box::new(csv) }
+            Connector::File { path, format, tails } => {
+                let files = FilesSource::new(path, self.columns.clone(), format.clone());
+                Box::new(if *tails { files.tail() } else { files })
             }
             Connector::Generator(generator) => {
                 let rate = generator.rows_per_second;
@@ -185,16 +187,30 @@ fn event_time(
 }
 
 impl Connector {
-    fn file(options: &mut StreamOptions) -> Result<Connector> {
-        let delimiter = options.take("delimiter").unwrap_or_else(|| ",".to_owned());
-        let [delimiter] = delimiter.as_bytes() else { return Err(invalid("delimiter", &delimiter)) };
+    fn file(options: &mut StreamOptions, encoding: Option<Encoding>) -> Result<Connector> {
+        let path = PathBuf::from(options.require("path")?);
+        let folder = path.parent().and_then(|folder| folder.to_str()).unwrap_or_default();
+        if folder.contains(['*', '?']) {
+            return Err(Error::unsupported(format!(
+                "wildcards in the folder {folder}: only in the file's name"
+            )));
+        }
         Ok(Connector::File {
-            path: PathBuf::from(options.require("path")?),
-            delimiter: *delimiter,
-            null: options.take("null").unwrap_or_default(),
+            path,
+            format: file_format(options, encoding)?,
             tails: options.parsed("tail")?.unwrap_or(false),
         })
     }
+}
+
+/// Format of lines. The options of CSV are left if it is another.
+fn file_format(options: &mut StreamOptions, encoding: Option<Encoding>) -> Result<FileFormat> {
+    if encoding == Some(Encoding::Json) {
+        return Ok(FileFormat::Json);
+    }
+    let delimiter = options.take("delimiter").unwrap_or_else(|| ",".to_owned());
+    let [separator] = delimiter.as_bytes() else { return Err(invalid("delimiter", &delimiter)) };
+    Ok(FileFormat::Csv { separator: *separator, null: options.take("null").unwrap_or_default() })
 }
 
 impl Generator {

@@ -11,8 +11,8 @@ use crate::boundary::Merge;
 use crate::element::{Batch, Punctuation};
 use crate::error::{Error, Result};
 use crate::graph::GraphSource;
-use crate::positions::{SourceProgress, StoredPosition};
-use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch};
+use crate::positions::{SourceProgress, StoredPosition, StoredSplits};
+use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch, Split, SplitPosition};
 use arrow_array::Array;
 use arrow_schema::SchemaRef;
 use entresol_tables::{Table, Value, arrow_schema};
@@ -42,6 +42,8 @@ pub(crate) struct FeedSource {
     pub(crate) event_time: Option<usize>,
     stored: StoredPosition,
     progress: SourceProgress,
+    /// Positions in its splits, and those that an earlier run stored; none if it has no splits.
+    splits: Option<(StoredSplits, Vec<SplitPosition>)>,
     pending: Option<Pending>,
     /// Arrow types of its columns.
     schema: SchemaRef,
@@ -60,6 +62,7 @@ struct Pending {
     positions: Positions,
     rejects: std::iter::Peekable<std::vec::IntoIter<Reject>>,
     end: Position,
+    split: Option<Split>,
     consumed: usize,
 }
 
@@ -85,6 +88,7 @@ impl FeedSource {
     pub(crate) fn new(
         source: GraphSource,
         stored: StoredPosition,
+        splits: Option<(StoredSplits, Vec<SplitPosition>)>,
         batch_tuples: usize,
         rejects_table: Option<Arc<Table>>,
     ) -> FeedSource {
@@ -97,6 +101,7 @@ impl FeedSource {
             event_time: source.event_time,
             progress: stored.stored().unwrap_or_default(),
             stored,
+            splits,
             pending: None,
             schema: arrow_schema(&source.columns, UTC),
             rejects: Vec::new(),
@@ -106,7 +111,24 @@ impl FeedSource {
     }
 
     fn open(&mut self) -> Result<()> {
-        self.source.open(self.stored.stored().map(|stored| stored.position))
+        let from = self.stored.stored().map(|stored| stored.position);
+        match &mut self.splits {
+            None => self.source.open(from),
+            Some((_, stored)) => self.source.open_splits(from, &std::mem::take(stored)),
+        }
+    }
+
+    /// Notes the position behind what was consumed.
+    fn moved(&mut self, split: Option<&Split>, position: Position) {
+        self.progress.position = position;
+        if let (Some((splits, _)), Some(split)) = (&mut self.splits, split) {
+            splits.moved(split, position);
+        }
+    }
+
+    fn has_moved(&self) -> bool {
+        self.stored.stored().unwrap_or_default() != self.progress
+            || self.splits.as_ref().is_some_and(|(splits, _)| splits.has_moved())
     }
 
     /// Fills the buffer of a source with tuples; returns the other element if there is one instead.
@@ -125,7 +147,7 @@ impl FeedSource {
                 }
             };
             if let Err(reason) = self.check(&batch) {
-                self.progress.position = batch.end;
+                self.moved(batch.split.as_ref(), batch.end);
                 return Ok(Some(self.invalid(number, reason)));
             }
             let mut pending = Pending {
@@ -133,11 +155,12 @@ impl FeedSource {
                 positions: batch.positions,
                 rejects: batch.rejects.into_iter().peekable(),
                 end: batch.end,
+                split: batch.split,
                 consumed: 0,
             };
             if pending.batch.is_empty() {
                 self.skip_rejects(&mut pending);
-                self.progress.position = pending.end;
+                self.moved(pending.split.as_ref(), pending.end);
                 return Ok(Some(FeedElement::Idle));
             }
             self.pending = Some(pending);
@@ -234,11 +257,11 @@ impl FeedSource {
         self.progress.tuples += tuples as u64;
         self.skip_rejects(&mut pending);
         if pending.consumed == pending.batch.len() {
-            self.progress.position = pending.end;
+            self.moved(pending.split.as_ref(), pending.end);
             return Some(taken);
         }
         if pending.consumed > 0 {
-            self.progress.position = pending.positions.after(pending.consumed - 1);
+            self.moved(pending.split.as_ref(), pending.positions.after(pending.consumed - 1));
         }
         self.pending = Some(pending);
         Some(taken)
@@ -360,7 +383,7 @@ impl Feed {
 
     /// Returns true if a position has advanced since the last commit.
     pub(crate) fn has_moved(&self) -> bool {
-        self.sources.iter().any(|source| source.stored.stored().unwrap_or_default() != source.progress)
+        self.sources.iter().any(FeedSource::has_moved)
     }
 
     /// Writes all source positions into the transaction.
@@ -368,6 +391,9 @@ impl Feed {
         for source in &mut self.sources {
             if source.stored.stored().is_none() && source.progress == SourceProgress::default() {
                 continue;
+            }
+            if let Some((splits, _)) = &source.splits {
+                splits.write(tx)?;
             }
             source.stored.write(tx, source.progress)?;
             source.write_rejects(tx)?;
@@ -380,6 +406,9 @@ impl Feed {
         let mut rejected = 0;
         for source in &mut self.sources {
             source.stored.committed();
+            if let Some((splits, _)) = &mut source.splits {
+                splits.committed();
+            }
             if !source.rejects.is_empty() {
                 rejected += source.rejects.len() as u64;
                 source.source.rejected(&source.rejects)?;

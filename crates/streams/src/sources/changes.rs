@@ -120,6 +120,6 @@ impl Source for ChangesSource {
         }
         let end = positions[positions.len() - 1];
         let (tuples, positions) = (builder.finish()?, Positions::Listed(positions));
-        Ok(Next::Batch(SourceBatch { tuples, positions, rejects: Vec::new(), end }))
+        Ok(Next::Batch(SourceBatch { tuples, positions, rejects: Vec::new(), end, split: None }))
     }
 }

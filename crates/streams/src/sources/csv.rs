@@ -50,8 +50,25 @@ pub(crate) struct CsvFormat {
     /// Column, date field, time field.
     pub(crate) timestamps: Vec<(String, String, String)>,
     pub(crate) mapper: Option<Mapper>,
-    /// True if a record at the end of the file may be incomplete.
-    pub(crate) grows: bool,
+    /// End of the lines that are there, of a file that grows: a record in open quotes at this end is not there
+    /// yet.
+    pub(crate) growing_end: Option<u64>,
+}
+
+impl CsvFormat {
+    /// Fields between commas, found by their names.
+    pub(crate) fn new(path: &Path, columns: Vec<Column>) -> CsvFormat {
+        CsvFormat {
+            path: path.to_owned(),
+            columns,
+            separator: b',',
+            null: String::new(),
+            date_format: DateFormat::YearMonthDay,
+            timestamps: Vec::new(),
+            mapper: None,
+            growing_end: None,
+        }
+    }
 }
 
 /// A CSV file with a header line.
@@ -65,16 +82,7 @@ pub struct CsvSource {
 impl CsvSource {
     /// Creates a source of tuples with these columns, each found in the header line by its name.
     pub fn new(path: impl AsRef<Path>, columns: Vec<Column>) -> CsvSource {
-        let format = CsvFormat {
-            path: path.as_ref().to_owned(),
-            columns,
-            separator: b',',
-            null: String::new(),
-            date_format: DateFormat::YearMonthDay,
-            timestamps: Vec::new(),
-            mapper: None,
-            grows: false,
-        };
+        let format = CsvFormat::new(path.as_ref(), columns);
         CsvSource { format, rejects: None, batches: None, reader: None }
     }
 
@@ -109,12 +117,6 @@ impl CsvSource {
         mapper: impl Fn(&Record<'_>, &mut Tuple) -> Result<(), String> + Send + Sync + 'static,
     ) -> CsvSource {
         self.format.mapper = Some(Arc::new(mapper));
-        self
-    }
-
-    /// Sets that the file grows: a record in open quotes at its end is not there yet.
-    pub(crate) fn growing(mut self) -> CsvSource {
-        self.format.grows = true;
         self
     }
 

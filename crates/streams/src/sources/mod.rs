@@ -9,15 +9,18 @@ pub(crate) mod changes;
 pub(crate) mod channel;
 pub(crate) mod csv;
 pub(crate) mod csv_reader;
+pub(crate) mod files;
 pub(crate) mod generator;
+pub(crate) mod json;
+pub(crate) mod json_reader;
 pub(crate) mod paced;
 pub(crate) mod rejects;
-pub(crate) mod tail;
 
 use crate::element::Punctuation;
 use crate::error::Result;
 use arrow_array::RecordBatch;
 use entresol_tables::Column;
+use std::sync::Arc;
 
 /// Position in a source; its meaning is private to the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,6 +29,33 @@ pub struct Position {
     pub offset: u64,
     /// Line number, for messages; 0 where there are no lines.
     pub line: u64,
+}
+
+/// Part of a source that has positions of its own, such as a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Split {
+    /// Name, unique in its source.
+    pub name: Arc<str>,
+    /// Beginning of its content, by which another of the same name is noticed.
+    pub head: Head,
+}
+
+/// Checksum of the first bytes of a split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Head {
+    /// Number of bytes; 0 if nothing is known.
+    pub bytes: u64,
+    /// Checksum of these bytes.
+    pub checksum: u32,
+}
+
+/// Position in a split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitPosition {
+    /// The split.
+    pub split: Split,
+    /// Position behind the last committed tuple of it.
+    pub position: Position,
 }
 
 /// Record that is not a valid tuple.
@@ -74,6 +104,8 @@ pub struct SourceBatch {
     pub rejects: Vec<Reject>,
     /// The position after the batch, rejects included.
     pub end: Position,
+    /// Split of the tuples, in which their positions are; none of a source without splits.
+    pub split: Option<Split>,
 }
 
 impl SourceBatch {
@@ -85,6 +117,7 @@ impl SourceBatch {
             positions: Positions::Counted { first: position + 1 },
             rejects: Vec::new(),
             end,
+            split: None,
         }
     }
 }
@@ -112,6 +145,17 @@ pub trait Source: Send {
     /// Starts after a position that it returned in an earlier run; `None`: at the beginning.
     fn open(&mut self, from: Option<Position>) -> Result<()>;
 
+    /// Returns true if its batches have splits.
+    fn has_splits(&self) -> bool {
+        false
+    }
+
+    /// Starts after the positions that it returned for its splits in earlier runs; `from` is the one of a
+    /// source without splits that had this name before.
+    fn open_splits(&mut self, from: Option<Position>, _splits: &[SplitPosition]) -> Result<()> {
+        self.open(from)
+    }
+
     /// Returns at most `tuples_max` tuples. Blocks for a few milliseconds at most.
     fn next(&mut self, tuples_max: usize) -> Result<Next>;
 
@@ -128,6 +172,14 @@ impl Source for Box<dyn Source> {
 
     fn open(&mut self, from: Option<Position>) -> Result<()> {
         (**self).open(from)
+    }
+
+    fn has_splits(&self) -> bool {
+        (**self).has_splits()
+    }
+
+    fn open_splits(&mut self, from: Option<Position>, splits: &[SplitPosition]) -> Result<()> {
+        (**self).open_splits(from, splits)
     }
 
     fn next(&mut self, tuples_max: usize) -> Result<Next> {

@@ -1,7 +1,7 @@
 //! A source that is slowed down to a rate.
 
 use crate::error::Result;
-use crate::sources::{Next, Position, Reject, Source};
+use crate::sources::{Next, Position, Reject, Source, SplitPosition};
 use entresol_tables::Column;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,15 @@ impl Source for PacedSource {
     fn open(&mut self, from: Option<Position>) -> Result<()> {
         (self.since, self.tuples) = (None, 0);
         self.source.open(from)
+    }
+
+    fn has_splits(&self) -> bool {
+        self.source.has_splits()
+    }
+
+    fn open_splits(&mut self, from: Option<Position>, splits: &[SplitPosition]) -> Result<()> {
+        (self.since, self.tuples) = (None, 0);
+        self.source.open_splits(from, splits)
     }
 
     fn next(&mut self, tuples_max: usize) -> Result<Next> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! CREATE SOURCE [IF NOT EXISTS] name (column type [NOT NULL], ..., WATERMARK FOR column AS column [- INTERVAL '...'])
-//!     WITH (connector = 'file' | 'generator', option = value, ...) [FORMAT PLAIN ENCODE CSV]
+//!     WITH (connector = 'file' | 'generator', option = value, ...) [FORMAT PLAIN ENCODE {CSV | JSON}]
 //! DROP SOURCE [IF EXISTS] name
 //! CREATE TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}] [ON ERROR {STOP | ABORT}]
 //!     [WITH (option = value, ...)] AS ( step {; step} [;] )
@@ -58,8 +58,18 @@ pub(crate) struct CreateSource {
     /// Event time column, and the expression of the watermark.
     pub(crate) watermark: Option<(String, Expr)>,
     pub(crate) options: Vec<StreamOption>,
+    /// Encoding behind FORMAT PLAIN, if it is there.
+    pub(crate) encoding: Option<Encoding>,
     /// The statement itself.
     pub(crate) text: String,
+}
+
+/// Encoding of rows outside of the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Csv,
+    /// A JSON object on each line.
+    Json,
 }
 
 /// CREATE TOPOLOGY.
@@ -196,18 +206,28 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
     let (options, rest) = with_options(rest)?;
     let words: Vec<&Token> = rest.iter().map(|token| &token.token).collect();
     let mut words = Words(&words);
-    if words.word("format") {
-        if !words.phrase(&["plain", "encode"]) {
-            return Err(Error::unsupported("FORMAT other than PLAIN"));
-        }
-        if !words.word("csv") {
-            return Err(Error::unsupported("ENCODE other than CSV"));
-        }
-    }
+    let encoding = encoding(&mut words)?;
     words.end()?;
     let text = String::new();
-    let create = CreateSource { name, if_not_exists, columns, watermark, options, text };
+    let create = CreateSource { name, if_not_exists, columns, watermark, options, encoding, text };
     Ok(StreamingStatement::CreateSource(Box::new(create)))
+}
+
+/// Takes FORMAT PLAIN ENCODE, if it is next.
+fn encoding(words: &mut Words<'_>) -> Result<Option<Encoding>> {
+    if !words.word("format") {
+        return Ok(None);
+    }
+    if !words.phrase(&["plain", "encode"]) {
+        return Err(Error::unsupported("FORMAT other than PLAIN"));
+    }
+    if words.word("csv") {
+        Ok(Some(Encoding::Csv))
+    } else if words.word("json") {
+        Ok(Some(Encoding::Json))
+    } else {
+        Err(Error::unsupported("ENCODE other than CSV and JSON"))
+    }
 }
 
 fn create_topology(
@@ -418,6 +438,7 @@ mod tests {
         assert_eq!((create.name.as_str(), create.columns.len(), create.if_not_exists), ("s", 2, true));
         assert_eq!(create.watermark.unwrap().0, "at");
         assert_eq!(create.options[2], ("v.max".to_owned(), "7".to_owned()));
+        assert_eq!(create.encoding, Some(Encoding::Csv));
     }
 
     #[test]
@@ -426,6 +447,11 @@ mod tests {
             ("CREATE SOURCE s", "syntax error at end of input"),
             ("CREATE SOURCE s () WITH (connector = 'file')", "has no columns"),
             ("CREATE SOURCE s (a INT) WITH (a = 1, a = 2)", "option \"a\" specified more than once"),
+            ("CREATE SOURCE s (a INT) WITH (a = 1) FORMAT UPSERT ENCODE JSON", "FORMAT other than PLAIN"),
+            (
+                "CREATE SOURCE s (a INT) WITH (a = 1) FORMAT PLAIN ENCODE AVRO",
+                "ENCODE other than CSV and JSON",
+            ),
             ("CREATE TOPOLOGY t AS ()", "has no steps"),
             ("CREATE TOPOLOGY t COMMIT EVERY 0 ROWS AS (INSERT INTO a SELECT 1)", "at least 1"),
             ("CREATE TOPOLOGY t ON ERROR SKIP ROW AS (INSERT INTO a SELECT 1)", "ON ERROR other than"),

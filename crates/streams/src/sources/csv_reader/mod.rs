@@ -13,7 +13,8 @@ use crate::element::Tuple;
 use crate::error::{Error, Result};
 use crate::sources::csv::{CsvFormat, RECORD_FIELDS_MAX, parse_day, parse_field};
 use crate::sources::{Position, Positions, Reject, SourceBatch};
-use bounded::{BoundedFile, RECORD_BYTES_MAX};
+use bounded::BoundedFile;
+pub(crate) use bounded::RECORD_BYTES_MAX;
 use csv::ByteRecord;
 use entresol_tables::calendar::{MICROS_PER_DAY, parse_time};
 use entresol_tables::{BatchBuilder, DataType, Value};
@@ -65,13 +66,19 @@ pub(crate) struct CsvReader {
 impl CsvReader {
     /// Opens the file, reads its header and seeks to the position.
     pub(crate) fn open(format: CsvFormat, from: Option<Position>) -> Result<CsvReader> {
+        let file = File::open(&format.path).map_err(|source| Error::io(&format.path, source))?;
+        CsvReader::new(format, file, from)
+    }
+
+    /// Reader of a file that was opened, at its beginning.
+    pub(crate) fn new(format: CsvFormat, file: File, from: Option<Position>) -> Result<CsvReader> {
         let path = &format.path;
-        let file = File::open(path).map_err(|source| Error::io(path, source))?;
-        let file_bytes = file.metadata().map_err(|source| Error::io(path, source))?.len();
+        let there = file.metadata().map_err(|source| Error::io(path, source))?.len();
+        let file_bytes = format.growing_end.map_or(there, |end| end.min(there));
         let mut reader = csv::ReaderBuilder::new()
             .delimiter(format.separator)
             .flexible(true)
-            .from_reader(BoundedFile::new(file));
+            .from_reader(BoundedFile::new(file, file_bytes));
         let header = reader.byte_headers().map_err(|error| csv_error(&format, error))?.clone();
         let header: Vec<String> = header
             .iter()
@@ -126,7 +133,7 @@ impl CsvReader {
             }
         }
         let tuples = self.builder.finish();
-        Ok(SourceBatch { tuples, positions: Positions::Listed(positions), rejects, end })
+        Ok(SourceBatch { tuples, positions: Positions::Listed(positions), rejects, end, split: None })
     }
 
     fn next_record(&mut self, start: Position) -> Result<RecordResult> {
@@ -134,7 +141,7 @@ impl CsvReader {
         match self.reader.read_byte_record(&mut self.record) {
             Ok(false) => Ok(RecordResult::End),
             Ok(true)
-                if self.format.grows
+                if self.format.growing_end.is_some()
                     && self.position().offset == self.file_bytes
                     && self.is_open_at_end(start)? =>
             {

@@ -28,7 +28,7 @@ fn format(directory: &TempDir, text: &[u8], columns: Vec<Column>) -> CsvFormat {
         date_format: DateFormat::YearMonthDay,
         timestamps: Vec::new(),
         mapper: None,
-        grows: false,
+        growing_end: None,
     }
 }
 
