@@ -4,6 +4,8 @@
 
 #[path = "topologies/files.rs"]
 mod files;
+#[path = "topologies/tcp.rs"]
+mod tcp;
 
 use entresol::arrow::util::display::array_value_to_string;
 use entresol::{Database, Options, Session};
@@ -513,7 +515,7 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         assert!(error.contains(expected), "{steps}: {error}");
     }
     for (sql, expected) in [
-        ("CREATE SOURCE s (a INT) WITH (connector = 'kafka')", "there are file and generator"),
+        ("CREATE SOURCE s (a INT) WITH (connector = 'kafka')", "there are file, tcp and generator"),
         (
             "CREATE SOURCE s (a INT) WITH (connector = 'generator', speed = 3)",
             "unrecognized option \"speed\"",

@@ -104,6 +104,7 @@ pub use sources::csv_reader::Record;
 pub use sources::files::{FILES_MAX, FileFormat, FilesSource};
 pub use sources::generator::GeneratorSource;
 pub use sources::paced::PacedSource;
+pub use sources::tcp::{CONNECTIONS_MAX, QUEUE_BATCHES_MAX, TcpEndpoint, TcpSource};
 pub use sources::{Head, Next, Position, Positions, Reject, Source, SourceBatch, Split, SplitPosition};
 pub use stream::Stream;
 pub use topology::{Topology, TopologyBuilder};

@@ -3,9 +3,10 @@
 //! | connector | options |
 //! | --- | --- |
 //! | `file` | `path`, `*` and `?` in the file's name for several; `tail` (`true`: waits for more lines and files), `rejects` (table of bad lines); of CSV `delimiter` (comma), `null` (a string that means NULL) |
+//! | `tcp` | `listen` or `connect` (`host:port`); `retry` (interval between connections that are made), `rejects`, and the format as of files |
 //! | `generator` | `rows` (without end), `rows_per_second`, `start`, `step` (event time between rows, a second), `<column>.cardinality`, `<column>.max` |
 //!
-//! FORMAT PLAIN ENCODE CSV is the default of files, beside JSON. All: `future_limit` (a day): an event time further ahead of the clock closes no window.
+//! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON. All: `future_limit` (a day): an event time further ahead of the clock closes no window.
 
 use crate::ddl::table_definition::declared_column;
 use crate::error::{Error, Result};
@@ -15,7 +16,9 @@ use crate::streaming::names::interval_of;
 use crate::streaming::options::{StreamOptions, interval, invalid};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, TimestampMicrosecondArray};
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
-use entresol_streams::{ChangesSource, FileFormat, FilesSource, GeneratorSource, PacedSource, Source};
+use entresol_streams::{
+    ChangesSource, FileFormat, FilesSource, GeneratorSource, PacedSource, Source, TcpEndpoint, TcpSource,
+};
 use entresol_tables::{
     Catalog, Column, ColumnBuilder, DataType, Error as TableError, Table, Value, arrow_schema, change_columns,
 };
@@ -61,6 +64,10 @@ enum Connector {
         format: FileFormat,
         tails: bool,
     },
+    Tcp {
+        endpoint: TcpEndpoint,
+        format: FileFormat,
+    },
     Generator(Generator),
 }
 
@@ -104,12 +111,14 @@ impl SourceDefinition {
         let rejects = options.take("rejects");
         let connector = match options.require("connector")?.as_str() {
             "file" => Connector::file(&mut options, create.encoding)?,
+            "tcp" => Connector::tcp(&mut options, create.encoding)?,
             "generator" if create.encoding.is_some() => {
                 return Err(Error::coded("22023", "FORMAT of a source with the connector \"generator\""));
             }
             "generator" => Connector::Generator(Generator::new(&columns, &mut options)?),
             other => {
-                let message = format!("connector \"{other}\" does not exist; there are file and generator");
+                let message =
+                    format!("connector \"{other}\" does not exist; there are file, tcp and generator");
                 return Err(Error::coded("22023", message));
             }
         };
@@ -145,6 +154,9 @@ impl SourceDefinition {
             Connector::File { path, format, tails } => {
                 let files = FilesSource::new(path, self.columns.clone(), format.clone());
                 Box::new(if *tails { files.tail() } else { files })
+            }
+            Connector::Tcp { endpoint, format } => {
+                Box::new(TcpSource::new(endpoint.clone(), self.columns.clone(), format.clone()))
             }
             Connector::Generator(generator) => {
                 let rate = generator.rows_per_second;
@@ -200,6 +212,19 @@ impl Connector {
             format: file_format(options, encoding)?,
             tails: options.parsed("tail")?.unwrap_or(false),
         })
+    }
+
+    fn tcp(options: &mut StreamOptions, encoding: Option<Encoding>) -> Result<Connector> {
+        let endpoint = match (options.take("listen"), options.take("connect")) {
+            (Some(address), None) => TcpEndpoint::Listen(address),
+            (None, Some(address)) => TcpEndpoint::Connect { address, retry: options.interval("retry")? },
+            _ => {
+                let message =
+                    "a source with the connector \"tcp\" needs the option \"listen\" or \"connect\"";
+                return Err(Error::coded("22023", message));
+            }
+        };
+        Ok(Connector::Tcp { endpoint, format: file_format(options, encoding)? })
     }
 }
 

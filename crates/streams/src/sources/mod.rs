@@ -13,8 +13,10 @@ pub(crate) mod files;
 pub(crate) mod generator;
 pub(crate) mod json;
 pub(crate) mod json_reader;
+pub(crate) mod lines;
 pub(crate) mod paced;
 pub(crate) mod rejects;
+pub(crate) mod tcp;
 
 use crate::element::Punctuation;
 use crate::error::Result;
