@@ -4,6 +4,8 @@
 
 #[path = "topologies/files.rs"]
 mod files;
+#[path = "topologies/sinks.rs"]
+mod sinks;
 #[path = "topologies/tcp.rs"]
 mod tcp;
 

@@ -10,6 +10,7 @@ use crate::operators::Operator;
 use crate::operators::to_stream::Trigger;
 use crate::operators::window::WindowSpan;
 use crate::sources::Source;
+use entresol_memory::Durability;
 use entresol_tables::{Catalog, Column, Schema, Table};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -20,6 +21,8 @@ pub(crate) struct OperatorArguments<'a> {
     pub(crate) topology: &'a str,
     pub(crate) catalog: &'a Catalog,
     pub(crate) watermarks: &'a Arc<Table>,
+    /// Durability of the topology's commits.
+    pub(crate) durability: Durability,
     /// True if a TO_STREAM reads each tuple of the node's TO_TABLE.
     pub(crate) emits: bool,
     /// Numbers of the sources whose tuples reach the node.

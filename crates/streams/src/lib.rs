@@ -18,7 +18,8 @@
 //! - Exactly once: a source that can be read again from a position contributes every tuple once to the
 //!   tables, whatever crashes, stops, conflicts and aborts occur.
 //! - A punctuation reaches every operator once, after all operators before it.
-//! - External sinks see committed tuples only, at most once.
+//! - External sinks see committed tuples only, at most once; a file has each exactly once
+//!   ([`Stream::file_sink`]), a connection at least once ([`Stream::tcp_sink`]).
 //! - Operator state is stored in tables; DRAM only caches it.
 //!
 //! # Crash
@@ -72,6 +73,7 @@ mod histogram;
 mod operators;
 mod positions;
 mod running;
+mod sink_lengths;
 mod sinks;
 mod sources;
 mod stream;
@@ -93,6 +95,7 @@ pub use operators::window::{TimeWindow, WindowKind};
 pub use operators::{Context, Operator, Output};
 pub use positions::{POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state};
 pub use running::{Progress, ProgressSnapshot, Report, Running};
+pub use sink_lengths::{SINKS_TABLE, forget_sinks};
 pub use sinks::Sink;
 pub use sinks::channel::ChannelSink;
 pub use sinks::csv::CsvSink;

@@ -9,6 +9,7 @@
 //! twice.
 
 use crate::error::{Error, Result};
+use crate::sink_lengths::SINKS_TABLE;
 use crate::sources::{Head, Position, Split, SplitPosition};
 use entresol_memory::Durability;
 use entresol_tables::{
@@ -96,7 +97,7 @@ pub(crate) fn open_owned(
 /// Removes what a topology has stored: its positions and watermarks, and the tables that are its state. It
 /// must not run.
 pub fn remove_state(catalog: &Catalog, topology: &str) -> Result<()> {
-    for name in [POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE] {
+    for name in [POSITIONS_TABLE, SPLITS_TABLE, SINKS_TABLE, WATERMARKS_TABLE] {
         let Ok(table) = catalog.table(name) else { continue };
         let tx = catalog.begin()?;
         let rows = table.scan(ScanRange::prefix(&[Value::from(topology)])).rows(&tx)?;

@@ -11,18 +11,24 @@ use crate::expression::{ColumnExpression, Expression, TuplePredicate};
 use crate::graph::{Graph, NodeKind, OperatorArguments, Writer};
 use crate::operators::Operator;
 use crate::operators::assign_windows::AssignWindows;
+use crate::operators::file_sink::FileSinkOperator;
 use crate::operators::filter::Filter;
 use crate::operators::lookup_join::{JoinKind, LookupJoin};
 use crate::operators::map::{Map, Projection};
 use crate::operators::merge_into::{MergeInto, MergeIntoOperator};
 use crate::operators::sink::SinkOperator;
+use crate::operators::tcp_sink::TcpSinkOperator;
 use crate::operators::to_table::{ToTable, ToTableOperator};
 use crate::operators::union::Union;
 use crate::operators::window::TimeWindow;
+use crate::sink_lengths::StoredLength;
 use crate::sinks::Sink;
+use crate::sinks::encoding::RowEncoder;
+use crate::sources::files::FileFormat;
 use crate::windowed::{WINDOW_END, WINDOW_START, WindowedStream, edge_type_of};
 use entresol_tables::{BatchBuilder, Catalog, Column, DataType, Schema, Value, arrow_schema};
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -372,6 +378,29 @@ impl Stream {
             sink.open(&columns)?;
             let memory = HeldBatches::new(made.catalog.context().pool().memory());
             Ok(Box::new(SinkOperator::new(name, sink, memory)))
+        });
+    }
+
+    /// Appends the tuples to a file, each exactly once: its length is stored in the transaction, and what a crash
+    /// left behind it is removed. CSV has a header line if the file was empty.
+    pub fn file_sink(&self, path: impl AsRef<Path>, format: FileFormat) {
+        let (name, path) = (self.name("file sink"), path.as_ref().to_owned());
+        let encoder = RowEncoder::new(format, &self.columns);
+        self.add(Rc::clone(&self.columns), move |made| {
+            let stored = StoredLength::new(made.catalog, made.topology, &path)?;
+            let memory = HeldBatches::new(made.catalog.context().pool().memory());
+            Ok(Box::new(FileSinkOperator::new(name, path, encoder, made.durability, stored, memory)))
+        });
+    }
+
+    /// Sends the tuples as lines to a TCP address, `host:port`, each at least once: before the commit. CSV has
+    /// no header line.
+    pub fn tcp_sink(&self, address: &str, format: FileFormat) {
+        let (name, address) = (self.name("tcp sink"), address.to_owned());
+        let encoder = RowEncoder::new(format, &self.columns);
+        self.add(Rc::clone(&self.columns), move |made| {
+            let memory = HeldBatches::new(made.catalog.context().pool().memory());
+            Ok(Box::new(TcpSinkOperator::new(name, address, encoder, memory)))
         });
     }
 

@@ -340,6 +340,7 @@ impl TopologyBuilder {
                     topology: &self.name,
                     catalog: &self.catalog,
                     watermarks,
+                    durability: self.settings.durability,
                     emits: listened[number],
                     sources: &sources[number],
                 })?),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! TABLE t                                          SELECT * FROM t
-//! SHOW TOPOLOGIES, SHOW SOURCES                    SELECT * FROM entresol.topologies, entresol.sources
+//! SHOW TOPOLOGIES, SHOW SOURCES, SHOW SINKS        SELECT * FROM entresol.topologies, entresol.sources, entresol.sinks
 //! AS IDENTITY (options)                            the options in the order that the parser knows
 //! ALTER TABLE t RESET (history)                    ALTER TABLE t SET (history = 'off'); changes likewise
 //! SUBSCRIBE TO t ...                               SELECT * FROM subscribe('SUBSCRIBE TO t ...')
@@ -74,7 +74,7 @@ fn rewrite_beginning(tokens: &mut Vec<TokenWithSpan>) {
         }
     } else if is(tokens.first(), "show")
         && let [_, relation] = tokens.as_slice()
-        && ["topologies", "sources"].iter().any(|word| is(Some(relation), word))
+        && ["topologies", "sources", "sinks"].iter().any(|word| is(Some(relation), word))
     {
         let (span, relation) = (relation.span, relation.token.clone());
         let schema = Token::make_word(SYSTEM_SCHEMA, None);
@@ -186,6 +186,7 @@ mod tests {
             ("ALTER TABLE public.t RESET (history)", "ALTER TABLE public . t SET ( history = 'off' )"),
             ("TABLE t", "SELECT * FROM t"),
             ("SHOW topologies", "SELECT * FROM entresol . topologies"),
+            ("SHOW SINKS", "SELECT * FROM entresol . SINKS"),
             ("(TABLE t) UNION TABLE u", "( SELECT * FROM t ) UNION SELECT * FROM u"),
             ("CREATE TABLE t (a INT)", "CREATE TABLE t ( a INT )"),
             (

@@ -36,6 +36,8 @@ pub(crate) struct UsedRelations {
     pub(crate) changes: Vec<String>,
     /// Tables that it writes.
     pub(crate) written: Vec<String>,
+    /// Target outside of the database, if it is a sink.
+    pub(crate) sink: Option<String>,
 }
 
 enum State {
@@ -53,6 +55,8 @@ pub(crate) struct TopologyStatus {
     pub(crate) state: &'static str,
     pub(crate) progress: Option<ProgressSnapshot>,
     pub(crate) error: Option<String>,
+    /// Target of a sink.
+    pub(crate) sink: Option<String>,
 }
 
 impl fmt::Debug for Topologies {
@@ -214,7 +218,8 @@ impl Topologies {
                 State::Failed(error) => ("failed", Some(error.clone())),
             };
             let progress = entry.progress.as_ref().map(|progress| progress.snapshot());
-            TopologyStatus { name: name.clone(), state, progress, error }
+            let sink = entry.relations.sink.clone();
+            TopologyStatus { name: name.clone(), state, progress, error, sink }
         };
         entries.iter_mut().map(status).collect()
     }

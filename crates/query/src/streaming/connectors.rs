@@ -229,7 +229,7 @@ impl Connector {
 }
 
 /// Format of lines. The options of CSV are left if it is another.
-fn file_format(options: &mut StreamOptions, encoding: Option<Encoding>) -> Result<FileFormat> {
+pub(crate) fn file_format(options: &mut StreamOptions, encoding: Option<Encoding>) -> Result<FileFormat> {
     if encoding == Some(Encoding::Json) {
         return Ok(FileFormat::Json);
     }

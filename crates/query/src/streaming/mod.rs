@@ -17,6 +17,7 @@ pub(crate) mod merge;
 pub(crate) mod names;
 pub(crate) mod operators;
 pub(crate) mod options;
+pub(crate) mod sinks;
 pub(crate) mod statements;
 pub(crate) mod steps;
 pub(crate) mod utc;

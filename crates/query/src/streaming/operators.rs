@@ -102,6 +102,7 @@ impl<'t> Translator<'t> {
             (Target::Insert { table, columns, upserts }, Some(flow)) => {
                 insert(&flow, table, columns, *upserts)
             }
+            (Target::Sink(sink), Some(flow)) => sink.attach(&named(&flow.stream, &step.plan)?),
             _ => {}
         }
         Ok(())

@@ -7,7 +7,9 @@
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
 use crate::parser::command::Command;
-use crate::parser::own::streaming::{CommitBoundary, CreateSource, CreateTopology, StreamingStatement};
+use crate::parser::own::streaming::{
+    CommitBoundary, CreateSource, CreateTopology, StreamingStatement, TopologyKind,
+};
 use crate::parser::statement::parse_one;
 use crate::planner::explain;
 use crate::schema_names::STREAMS_CATALOG;
@@ -19,6 +21,7 @@ use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::names::{Reference, STREAMS_SCHEMA};
 use crate::streaming::operators::translate;
 use crate::streaming::options::{StreamOptions, interval, invalid};
+use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{self, PlannedTopology, Target};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
@@ -47,10 +50,12 @@ pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -
             drop_source(session, name, *if_exists).await?;
         }
         StreamingStatement::CreateTopology(create) => create_topology(session, create).await?,
-        StreamingStatement::AlterTopology { name, pauses } => alter(session, name, *pauses).await?,
+        StreamingStatement::AlterTopology { name, kind, pauses } => {
+            alter(session, name, *kind, *pauses).await?;
+        }
         StreamingStatement::Explain(name) => return explain_topology(session, name).await,
-        StreamingStatement::DropTopology { name, if_exists } => {
-            drop_topology(session, name, *if_exists).await?;
+        StreamingStatement::DropTopology { name, kind, if_exists } => {
+            drop_topology(session, name, *kind, *if_exists).await?;
         }
     }
     Ok(StatementResult::Done { verb })
@@ -88,7 +93,7 @@ async fn drop_source(session: &SessionCore, name: &str, if_exists: bool) -> Resu
 
 async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Result<()> {
     let topologies = &session.options.topologies;
-    if topologies.has(&create.name) || stored(session, &create.name).is_ok() {
+    if topologies.has(&create.name) || stored(session, &create.name, TopologyKind::Topology).is_ok() {
         if create.if_not_exists {
             return Ok(());
         }
@@ -115,6 +120,9 @@ async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> 
     let (catalog, create) = (Arc::clone(&session.catalog), create.clone());
     let topologies = session.options.topologies.clone();
     blocking(move || {
+        if is_new && create.sink.is_some() {
+            entresol_streams::forget_sinks(&catalog, &create.name).map_err(stream_error)?;
+        }
         let topology = build(&catalog, &create, &planned, durability)?;
         if is_new {
             let stored =
@@ -188,7 +196,11 @@ fn relations_of(planned: &PlannedTopology) -> UsedRelations {
     let mut relations: Vec<String> = planned.sources.keys().cloned().collect();
     let rejects = planned.sources.values().filter_map(|source| source.rejects.clone());
     let mut written: Vec<String> = rejects.collect();
+    let mut sink = None;
     for step in &planned.steps {
+        if let Target::Sink(definition) = &step.target {
+            sink = Some(definition.describe());
+        }
         if let Target::Insert { table, .. } | Target::Merge { table } = &step.target {
             written.push(table.name().to_owned());
         }
@@ -211,11 +223,11 @@ fn relations_of(planned: &PlannedTopology) -> UsedRelations {
     relations.sort_unstable();
     relations.dedup();
     let logged = planned.sources.values().filter_map(|source| source.logged_table());
-    UsedRelations { all: relations, changes: logged.map(str::to_owned).collect(), written }
+    UsedRelations { all: relations, changes: logged.map(str::to_owned).collect(), written, sink }
 }
 
-async fn alter(session: &SessionCore, name: &str, pauses: bool) -> Result<()> {
-    let mut stored = stored(session, name)?;
+async fn alter(session: &SessionCore, name: &str, kind: TopologyKind, pauses: bool) -> Result<()> {
+    let mut stored = stored(session, name, kind)?;
     let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
     if pauses {
         let name = name.to_owned();
@@ -236,11 +248,11 @@ async fn alter(session: &SessionCore, name: &str, pauses: bool) -> Result<()> {
     blocking(move || stored_topologies::put_topology(&catalog, &stored)).await?
 }
 
-async fn drop_topology(session: &SessionCore, name: &str, if_exists: bool) -> Result<()> {
-    match stored(session, name) {
-        Err(_) if if_exists => return Ok(()),
-        stored => stored?,
-    };
+async fn drop_topology(session: &SessionCore, name: &str, kind: TopologyKind, if_exists: bool) -> Result<()> {
+    if if_exists && all_stored(session)?.iter().all(|stored| stored.name != name) {
+        return Ok(());
+    }
+    stored(session, name, kind)?;
     let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
     let name = name.to_owned();
     blocking(move || {
@@ -255,7 +267,7 @@ async fn drop_topology(session: &SessionCore, name: &str, if_exists: bool) -> Re
 
 /// Steps of a topology with their plans.
 async fn explain_topology(session: &SessionCore, name: &str) -> Result<StatementResult> {
-    let create = parse(&stored(session, name)?.text)?;
+    let create = parse(&stored(session, name, TopologyKind::Topology)?.text)?;
     let planned = steps::plan(session, &create).await?;
     let mut lines = vec![format!("Topology {name}, {}", boundaries_text(&create.boundaries))];
     for step in &planned.steps {
@@ -265,6 +277,7 @@ async fn explain_topology(session: &SessionCore, name: &str) -> Result<Statement
                 format!("  {} {}", if *upserts { "upsert into" } else { "insert into" }, table.name())
             }
             Target::Merge { table } => format!("  change rows of {} by key", table.name()),
+            Target::Sink(sink) => format!("  sink into {}", sink.describe()),
             Target::Abort { text, .. } => format!("  {text}"),
         });
         let plan = step.plan.display_indent().to_string();
@@ -289,10 +302,20 @@ fn boundaries_text(boundaries: &[CommitBoundary]) -> String {
     format!("commit {}", texts.join(" or "))
 }
 
-fn stored(session: &SessionCore, name: &str) -> Result<StoredTopology> {
-    let mut all = stored_topologies::topologies(&session.catalog)?.into_iter();
-    let found = all.find(|stored| stored.name == name);
-    found.ok_or_else(|| Error::coded("42704", format!("topology \"{name}\" does not exist")))
+fn all_stored(session: &SessionCore) -> Result<Vec<StoredTopology>> {
+    stored_topologies::topologies(&session.catalog)
+}
+
+/// Stored topology of this name. A sink is one too; a statement about sinks takes no other.
+fn stored(session: &SessionCore, name: &str, kind: TopologyKind) -> Result<StoredTopology> {
+    let is_sink = kind == TopologyKind::Sink;
+    let noun = if is_sink { "sink" } else { "topology" };
+    let found = all_stored(session)?.into_iter().find(|stored| stored.name == name);
+    let found = found.ok_or_else(|| Error::coded("42704", format!("{noun} \"{name}\" does not exist")))?;
+    if is_sink && parse(&found.text)?.sink.is_none() {
+        return Err(Error::coded("42809", format!("\"{name}\" is not a sink")));
+    }
+    Ok(found)
 }
 
 fn parse(text: &str) -> Result<CreateTopology> {
@@ -313,10 +336,18 @@ pub(crate) async fn start_all(session: &SessionCore) -> Result<()> {
     for stored in stored_topologies::topologies(&session.catalog)? {
         if let Err(error) = start_stored(session, topologies, &stored).await {
             tracing::error!(topology = stored.name, %error, "a topology cannot start");
-            topologies.note(&stored.name, Some(error.to_string()), UsedRelations::default());
+            let relations = UsedRelations { sink: sink_of(&stored), ..UsedRelations::default() };
+            topologies.note(&stored.name, Some(error.to_string()), relations);
         }
     }
     Ok(())
+}
+
+/// Target of a stored sink, which may have failed to start.
+fn sink_of(stored: &StoredTopology) -> Option<String> {
+    let create = parse(&stored.text).ok()?;
+    let definition = SinkDefinition::new(&create.name, &create.sink?).ok()?;
+    Some(definition.describe())
 }
 
 async fn start_stored(session: &SessionCore, topologies: &Topologies, stored: &StoredTopology) -> Result<()> {

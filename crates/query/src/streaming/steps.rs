@@ -8,7 +8,7 @@ use crate::parser::own::streaming::{
     CreateTopology, StreamingStatement, options_of, parenthesised, with_parser,
 };
 use crate::parser::statement::{self, statement_of};
-use crate::parser::text::tokens::is_word;
+use crate::parser::text::tokens::{BEGINNING, is_word, tokenize};
 use crate::planner::query::logical_plan;
 use crate::postgres::time_zones::UTC;
 use crate::postgres::types::column_type;
@@ -20,6 +20,7 @@ use crate::streaming::expressions;
 use crate::streaming::merge::{replaces_rows, row_changes};
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
 use crate::streaming::options::StreamOptions;
+use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::utc::UtcCatalog;
 use crate::streaming::windows::{WINDOW_END, WINDOW_START};
 use datafusion::catalog::{
@@ -34,7 +35,7 @@ use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{Insert, OnInsert, Statement, TableObject};
+use datafusion::sql::sqlparser::ast::{Ident, Insert, OnInsert, Statement, TableObject};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_tables::{Column, DataType, Table, arrow_schema};
 use std::collections::BTreeMap;
@@ -71,6 +72,8 @@ pub(crate) enum Target {
     /// Rows of the table are changed as the first column of the query says: one of the actions of
     /// [`entresol_streams::MergeInto`]. The others are their values.
     Merge { table: Arc<Table> },
+    /// Rows leave the database.
+    Sink(SinkDefinition),
     /// Condition on the changes of these tables, by its text.
     Abort { text: String, changed: Vec<ChangedRows> },
 }
@@ -90,7 +93,12 @@ pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Resu
     let mut planner = Planner::new(session)?;
     planner.written = create.steps.iter().filter_map(|tokens| written_table(tokens)).collect();
     let mut steps = Vec::with_capacity(create.steps.len());
-    for tokens in &create.steps {
+    let mut of_sink = None;
+    if let Some(sink) = &create.sink {
+        planner.sink = Some(SinkDefinition::new(&create.name, sink)?);
+        of_sink = sink.from.as_ref().map(|from| planner.rows_of(from)).transpose()?;
+    }
+    for tokens in create.steps.iter().chain(&of_sink) {
         steps.push(planner.step(tokens.clone()).await?);
     }
     Ok(PlannedTopology { state: planner.context.state(), sources: planner.sources, steps })
@@ -122,6 +130,8 @@ struct Planner<'s> {
     changed: Vec<ChangedRows>,
     /// Tables that the steps write.
     written: Vec<String>,
+    /// Sink of the query that is the only step.
+    sink: Option<SinkDefinition>,
 }
 
 /// Name of the source of the logged changes of a table.
@@ -153,7 +163,20 @@ impl Planner<'_> {
             streams: BTreeMap::new(),
             changed: Vec::new(),
             written: Vec::new(),
+            sink: None,
         })
+    }
+
+    /// Query of all rows of a source, or of the changes of a table.
+    fn rows_of(&mut self, relation: &str) -> Result<Vec<TokenWithSpan>> {
+        let quoted = Ident::with_quote('"', relation);
+        let is_source = self.source(relation)?;
+        if !is_source {
+            // An error says that there is no such relation.
+            self.session.catalog.table(relation)?;
+        }
+        let from = if is_source { quoted.to_string() } else { format!("CHANGES({quoted})") };
+        tokenize(&format!("SELECT * FROM {from}"), BEGINNING)
     }
 
     async fn step(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
@@ -190,6 +213,12 @@ impl Planner<'_> {
         }
         let (query, target) = match (tree, stream) {
             (Statement::Query(query), Some(name)) => (query.clone(), Target::Stream(name)),
+            (Statement::Query(query), None) if let Some(sink) = self.sink.take() => {
+                (query.clone(), Target::Sink(sink))
+            }
+            (_, _) if self.sink.is_some() => {
+                return Err(Error::unsupported("a sink AS anything but a query"));
+            }
             (Statement::Query(query), None) if let Some(text) = condition => {
                 check_condition(&references)?;
                 (query.clone(), Target::Abort { text, changed: self.changed.clone() })
@@ -306,6 +335,7 @@ impl Planner<'_> {
                     assignment::check(table.name(), column, field.data_type())
                 });
             }
+            Target::Sink(_) => return columns_of("sink", plan).map(drop),
             Target::Stream(_) | Target::Abort { .. } => return Ok(()),
         };
         if fields.len() != columns.len() {

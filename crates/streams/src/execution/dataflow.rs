@@ -68,6 +68,11 @@ impl Dataflow {
         }
     }
 
+    /// Opens all operators.
+    pub(crate) fn open(&mut self) -> Result<()> {
+        self.nodes.iter_mut().filter_map(|node| node.operator.as_mut()).try_for_each(|node| node.open())
+    }
+
     /// Passes tuples of a source through all operators.
     pub(crate) fn batch(&mut self, context: &Context<'_>, source: usize, batch: &Batch) -> Result<()> {
         self.send(source, vec![batch.clone()]);

@@ -150,7 +150,7 @@ impl Executor {
     pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<Report> {
         let start_ns = self.env().now_ns();
         self.heard_ns.fill(start_ns);
-        let result = self.feed.open().and_then(|()| self.run_until(stop));
+        let result = self.dataflow.open().and_then(|()| self.feed.open()).and_then(|()| self.run_until(stop));
         if let Err(error) = result {
             tracing::error!(topology = self.topology, %error, "topology failed");
             self.abort_transaction();

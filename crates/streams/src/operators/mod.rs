@@ -16,12 +16,14 @@
 pub(crate) mod abort_when;
 pub(crate) mod accumulator;
 pub(crate) mod assign_windows;
+pub(crate) mod file_sink;
 pub(crate) mod filter;
 pub(crate) mod group_index;
 pub(crate) mod lookup_join;
 pub(crate) mod map;
 pub(crate) mod merge_into;
 pub(crate) mod sink;
+pub(crate) mod tcp_sink;
 pub(crate) mod to_stream;
 pub(crate) mod to_table;
 pub(crate) mod union;
@@ -104,6 +106,11 @@ impl Output {
 pub trait Operator: Send {
     /// Its name in errors.
     fn name(&self) -> &str;
+
+    /// Called first, in the topology's thread.
+    fn open(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// Processes tuples from one of the inputs.
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()>;

@@ -3,10 +3,12 @@
 //! A sink is called after the transaction of its tuples has committed, in order, never for an aborted one. A
 //! crash right after a commit may lose that transaction's tuples outside: at most once. So may an error of
 //! the sink; the topology goes on, and calls it again for the next transaction. See
-//! [`crate::operators`] for the operators before it.
+//! [`crate::operators`] for the operators before it, and for those that write a file or a connection within the
+//! transaction.
 
 pub(crate) mod channel;
 pub(crate) mod csv;
+pub(crate) mod encoding;
 pub(crate) mod json_lines;
 
 use crate::element::Batch;

@@ -10,6 +10,7 @@
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
 //! | `entresol.sources` | `name`, `definition`; one per source |
+//! | `entresol.sinks` | `name`, `state`, `target`, `tuples`, `commits`, `bytes_written`, `rows_written`, `error`; one per sink; bytes and rows of files |
 //! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `watermark_lag_ms`, `last_commit`, `error`; one per topology |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it |
 
@@ -31,13 +32,14 @@ use entresol_tables::{CachedColumn, Catalog, Table};
 use std::sync::Arc;
 
 /// The names of the system tables.
-pub(crate) const TABLES: [&str; 10] = [
+pub(crate) const TABLES: [&str; 11] = [
     "cache",
     "database",
     "history",
     "memory",
     "placement",
     "pool",
+    "sinks",
     "sources",
     "tables",
     "topologies",
@@ -54,6 +56,7 @@ pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn 
         "memory" => memory(catalog)?,
         "placement" => placement(catalog)?,
         "pool" => pool(catalog)?,
+        "sinks" => streams::sinks(&source.topologies, catalog)?,
         "sources" => streams::sources(catalog)?,
         "tables" => tables(catalog)?,
         "topologies" => streams::topologies(&source.topologies, catalog)?,

@@ -6,8 +6,10 @@
 //! DROP SOURCE [IF EXISTS] name
 //! CREATE TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}] [ON ERROR {STOP | ABORT}]
 //!     [WITH (option = value, ...)] AS ( step {; step} [;] )
-//! ALTER TOPOLOGY name {PAUSE | RESUME}
-//! DROP TOPOLOGY [IF EXISTS] name
+//! CREATE SINK [IF NOT EXISTS] name {FROM relation | AS query} WITH (connector = 'file' | 'tcp', option = value, ...)
+//!     [FORMAT PLAIN ENCODE {CSV | JSON}]
+//! ALTER {TOPOLOGY | SINK} name {PAUSE | RESUME}
+//! DROP {TOPOLOGY | SINK} [IF EXISTS] name
 //! EXPLAIN TOPOLOGY name
 //!
 //! boundary: EACH ROW | EVERY n ROWS | EVERY [INTERVAL] '...' | ON WINDOW CLOSE | WITH SOURCE
@@ -39,10 +41,12 @@ pub(crate) enum StreamingStatement {
     CreateTopology(Box<CreateTopology>),
     AlterTopology {
         name: String,
+        kind: TopologyKind,
         pauses: bool,
     },
     DropTopology {
         name: String,
+        kind: TopologyKind,
         if_exists: bool,
     },
     /// EXPLAIN TOPOLOGY.
@@ -72,7 +76,14 @@ pub(crate) enum Encoding {
     Json,
 }
 
-/// CREATE TOPOLOGY.
+/// Kind of a topology, as its statements name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TopologyKind {
+    Topology,
+    Sink,
+}
+
+/// CREATE TOPOLOGY, or CREATE SINK: a topology of one step.
 #[derive(Debug, Clone)]
 pub(crate) struct CreateTopology {
     pub(crate) name: String,
@@ -82,8 +93,19 @@ pub(crate) struct CreateTopology {
     pub(crate) options: Vec<StreamOption>,
     /// Tokens of each step.
     pub(crate) steps: Vec<Vec<TokenWithSpan>>,
+    /// Clauses of a sink, of whose rows the step is the query.
+    pub(crate) sink: Option<SinkClause>,
     /// The statement itself.
     pub(crate) text: String,
+}
+
+/// Clauses of CREATE SINK.
+#[derive(Debug, Clone)]
+pub(crate) struct SinkClause {
+    /// Relation behind FROM: the sink has its rows, or changes.
+    pub(crate) from: Option<String>,
+    pub(crate) options: Vec<StreamOption>,
+    pub(crate) encoding: Option<Encoding>,
 }
 
 /// Boundary of transactions.
@@ -103,8 +125,11 @@ impl StreamingStatement {
         match self {
             StreamingStatement::CreateSource(_) => "CREATE SOURCE",
             StreamingStatement::DropSource { .. } => "DROP SOURCE",
+            StreamingStatement::CreateTopology(create) if create.sink.is_some() => "CREATE SINK",
             StreamingStatement::CreateTopology(_) => "CREATE TOPOLOGY",
+            StreamingStatement::AlterTopology { kind: TopologyKind::Sink, .. } => "ALTER SINK",
             StreamingStatement::AlterTopology { .. } => "ALTER TOPOLOGY",
+            StreamingStatement::DropTopology { kind: TopologyKind::Sink, .. } => "DROP SINK",
             StreamingStatement::DropTopology { .. } => "DROP TOPOLOGY",
             StreamingStatement::Explain(_) => "EXPLAIN",
         }
@@ -123,7 +148,7 @@ impl StreamingStatement {
 /// Returns true for the first words of such a statement.
 pub(crate) fn is_streaming(tokens: &[TokenWithSpan]) -> bool {
     let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
-    is(1, "source") || is(1, "topology")
+    ["source", "topology", "sink"].iter().any(|word| is(1, word))
 }
 
 /// Parses the tokens of a statement for which [`is_streaming`] is true.
@@ -142,17 +167,18 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
         words.expect("drop")?;
     }
     let is_source = words.word("source");
-    if !is_source {
+    let kind = if words.word("sink") { TopologyKind::Sink } else { TopologyKind::Topology };
+    if !is_source && kind == TopologyKind::Topology {
         words.expect("topology")?;
     }
     if creates {
         let if_not_exists = words.phrase(&["if", "not", "exists"]);
         let name = words.folded()?;
         let rest = &tokens[tokens.len() - words.0.len()..];
-        return if is_source {
-            create_source(name, if_not_exists, rest)
-        } else {
-            create_topology(name, if_not_exists, rest)
+        return match kind {
+            TopologyKind::Sink => create_sink(name, if_not_exists, rest),
+            TopologyKind::Topology if is_source => create_source(name, if_not_exists, rest),
+            TopologyKind::Topology => create_topology(name, if_not_exists, rest),
         };
     }
     if alters {
@@ -162,10 +188,10 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
         let name = words.folded()?;
         let pauses = words.word("pause");
         if !pauses && !words.word("resume") {
-            return Err(Error::unsupported("ALTER TOPOLOGY other than PAUSE and RESUME"));
+            return Err(Error::unsupported("ALTER of a topology or sink other than PAUSE and RESUME"));
         }
         words.end()?;
-        return Ok(StreamingStatement::AlterTopology { name, pauses });
+        return Ok(StreamingStatement::AlterTopology { name, kind, pauses });
     }
     let if_exists = words.phrase(&["if", "exists"]);
     let name = words.folded()?;
@@ -174,7 +200,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
     Ok(if is_source {
         StreamingStatement::DropSource { name, if_exists }
     } else {
-        StreamingStatement::DropTopology { name, if_exists }
+        StreamingStatement::DropTopology { name, kind, if_exists }
     })
 }
 
@@ -272,8 +298,60 @@ fn create_topology(
         return Err(Error::coded("42601", format!("topology \"{name}\" has no steps")));
     }
     let text = String::new();
-    let create = CreateTopology { name, if_not_exists, boundaries, aborts_on_error, options, steps, text };
+    let sink = None;
+    let create =
+        CreateTopology { name, if_not_exists, boundaries, aborts_on_error, options, steps, sink, text };
     Ok(StreamingStatement::CreateTopology(Box::new(create)))
+}
+
+fn create_sink(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
+    let all: Vec<&Token> = tokens.iter().map(|token| &token.token).collect();
+    let mut words = Words(&all);
+    let (mut from, mut steps) = (None, Vec::new());
+    if words.word("from") {
+        from = Some(words.folded()?);
+    } else {
+        words.expect("as")?;
+        let query = &tokens[tokens.len() - words.0.len()..];
+        let is_with = |at: &usize| {
+            is_word(&query[*at].token, "with")
+                && query.get(at + 1).is_some_and(|next| next.token == Token::LParen)
+                && depth_at(query, *at) == 0
+        };
+        let with = (0..query.len()).find(is_with).ok_or_else(|| {
+            Error::Syntax(format!(
+                "syntax error: CREATE SINK {name} AS query: expected WITH (connector = ...)"
+            ))
+        })?;
+        steps.push(query[..with].to_vec());
+        words = Words(&all[all.len() - query.len() + with..]);
+    }
+    let (options, rest) = with_options(&tokens[tokens.len() - words.0.len()..])?;
+    let mut words = Words(&all[all.len() - rest.len()..]);
+    let encoding = encoding(&mut words)?;
+    words.end()?;
+    let (options, of_sink) = options.into_iter().partition(|(option, _)| option == "durability");
+    let create = CreateTopology {
+        name,
+        if_not_exists,
+        boundaries: Vec::new(),
+        aborts_on_error: false,
+        options,
+        steps,
+        sink: Some(SinkClause { from, options: of_sink, encoding }),
+        text: String::new(),
+    };
+    Ok(StreamingStatement::CreateTopology(Box::new(create)))
+}
+
+/// Number of parentheses that are open before a token.
+fn depth_at(tokens: &[TokenWithSpan], at: usize) -> i32 {
+    let depth = |token: &TokenWithSpan| match token.token {
+        Token::LParen => 1,
+        Token::RParen => -1,
+        _ => 0,
+    };
+    tokens[..at].iter().map(depth).sum()
 }
 
 fn boundary(words: &mut Words<'_>) -> Result<CommitBoundary> {
@@ -442,6 +520,21 @@ mod tests {
     }
 
     #[test]
+    fn a_sink_is_a_topology_of_one_step() {
+        let sql = "CREATE SINK IF NOT EXISTS S AS WITH w AS (SELECT 1 FROM t WITH (a)) SELECT * FROM w \
+                   WITH (connector = 'file', path = 'a.csv', durability = 'none') FORMAT PLAIN ENCODE JSON";
+        let StreamingStatement::CreateTopology(create) = one(sql).unwrap() else { panic!("{sql}") };
+        let sink = create.sink.unwrap();
+        assert_eq!((create.name.as_str(), create.steps.len(), create.if_not_exists), ("s", 1, true));
+        assert_eq!((sink.from, sink.encoding), (None, Some(Encoding::Json)));
+        assert_eq!((create.options.len(), sink.options.len()), (1, 2));
+        let sql = "CREATE SINK s FROM \"T\" WITH (connector = 'file')";
+        let StreamingStatement::CreateTopology(create) = one(sql).unwrap() else { panic!("{sql}") };
+        assert_eq!(create.sink.unwrap().from.as_deref(), Some("T"));
+        assert!(create.steps.is_empty());
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (sql, expected) in [
             ("CREATE SOURCE s", "syntax error at end of input"),
@@ -456,6 +549,9 @@ mod tests {
             ("CREATE TOPOLOGY t COMMIT EVERY 0 ROWS AS (INSERT INTO a SELECT 1)", "at least 1"),
             ("CREATE TOPOLOGY t ON ERROR SKIP ROW AS (INSERT INTO a SELECT 1)", "ON ERROR other than"),
             ("ALTER TOPOLOGY t STOP", "other than PAUSE and RESUME"),
+            ("ALTER SINK t STOP", "other than PAUSE and RESUME"),
+            ("CREATE SINK s AS SELECT 1", "expected WITH (connector = ...)"),
+            ("CREATE SINK s SELECT 1", "syntax error at or near \"SELECT\""),
             ("DROP TOPOLOGY t u", "syntax error at or near \"u\""),
         ] {
             let error = one(sql).unwrap_err().to_string();
