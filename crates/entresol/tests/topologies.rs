@@ -6,6 +6,8 @@
 mod files;
 #[path = "topologies/sinks.rs"]
 mod sinks;
+#[path = "topologies/status.rs"]
+mod status;
 #[path = "topologies/tcp.rs"]
 mod tcp;
 

@@ -94,7 +94,7 @@ pub use operators::to_table::ToTable;
 pub use operators::window::{TimeWindow, WindowKind};
 pub use operators::{Context, Operator, Output};
 pub use positions::{POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state};
-pub use running::{Progress, ProgressSnapshot, Report, Running};
+pub use running::{OperatorProgress, Progress, ProgressSnapshot, Report, Running};
 pub use sink_lengths::{SINKS_TABLE, forget_sinks};
 pub use sinks::Sink;
 pub use sinks::channel::ChannelSink;

@@ -21,6 +21,65 @@ pub struct Progress {
     pub(crate) last_cts: AtomicU64,
     /// Microseconds of the greatest event time at a commit; those of [`EventTime::START`] before the first.
     pub(crate) event_time_us: AtomicI64,
+    pub(crate) rate: Rate,
+    /// By the numbers of the nodes.
+    pub(crate) operators: Box<[OperatorCounts]>,
+}
+
+/// Counters of an operator or a source.
+#[derive(Debug)]
+pub(crate) struct OperatorCounts {
+    name: String,
+    tuples_in: AtomicU64,
+    tuples_out: AtomicU64,
+}
+
+impl OperatorCounts {
+    pub(crate) fn add(&self, tuples_in: u64, tuples_out: u64) {
+        self.tuples_in.fetch_add(tuples_in, Ordering::Relaxed);
+        self.tuples_out.fetch_add(tuples_out, Ordering::Relaxed);
+    }
+}
+
+/// Tuples of an operator or a source, of committed transactions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorProgress {
+    /// Its name.
+    pub name: String,
+    /// Tuples that it received; 0 of a source.
+    pub tuples_in: u64,
+    /// Tuples that it sent on.
+    pub tuples_out: u64,
+}
+
+/// Rate of committed tuples, measured over about [`RATE_WINDOW_NS`].
+#[derive(Debug, Default)]
+pub(crate) struct Rate {
+    /// Begin of the window, and the tuples by then.
+    since_ns: AtomicU64,
+    since_tuples: AtomicU64,
+    tuples_per_s: AtomicU64,
+}
+
+/// Time over which a rate is measured.
+const RATE_WINDOW_NS: u64 = 1_000_000_000;
+
+impl Rate {
+    /// Begins a window if the last one is over; called by the topology's thread only.
+    pub(crate) fn note(&self, now_ns: u64, tuples: u64) {
+        let since_ns = self.since_ns.load(Ordering::Relaxed);
+        let elapsed_ns = now_ns.saturating_sub(since_ns);
+        if since_ns > 0 && elapsed_ns < RATE_WINDOW_NS {
+            return;
+        }
+        if since_ns > 0 {
+            let new = tuples.saturating_sub(self.since_tuples.load(Ordering::Relaxed));
+            let per_s = u128::from(new) * 1_000_000_000 / u128::from(elapsed_ns);
+            self.tuples_per_s.store(u64::try_from(per_s).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+        self.since_tuples.store(tuples, Ordering::Relaxed);
+        self.since_ns.store(now_ns, Ordering::Relaxed);
+    }
 }
 
 /// Snapshot of the counters.
@@ -46,10 +105,13 @@ pub struct ProgressSnapshot {
     pub last_cts: u64,
     /// The greatest event time committed, if the sources have event times.
     pub event_time: Option<EventTime>,
+    /// Input tuples of committed transactions per second, over the last second or so.
+    pub tuples_per_s: u64,
 }
 
 impl Progress {
-    pub(crate) fn new() -> Progress {
+    /// Counters of a topology with nodes of these names.
+    pub(crate) fn new(names: Vec<String>) -> Progress {
         Progress {
             tuples: AtomicU64::new(0),
             transactions: AtomicU64::new(0),
@@ -61,7 +123,26 @@ impl Progress {
             lost: AtomicU64::new(0),
             last_cts: AtomicU64::new(0),
             event_time_us: AtomicI64::new(EventTime::START.micros()),
+            rate: Rate::default(),
+            operators: names
+                .into_iter()
+                .map(|name| OperatorCounts {
+                    name,
+                    tuples_in: AtomicU64::new(0),
+                    tuples_out: AtomicU64::new(0),
+                })
+                .collect(),
         }
+    }
+
+    /// Reads the counters of all operators and sources, in the order in which they were added.
+    pub fn operators(&self) -> Vec<OperatorProgress> {
+        let read = |counts: &OperatorCounts| OperatorProgress {
+            name: counts.name.clone(),
+            tuples_in: counts.tuples_in.load(Ordering::Relaxed),
+            tuples_out: counts.tuples_out.load(Ordering::Relaxed),
+        };
+        self.operators.iter().map(read).collect()
     }
 
     /// Reads the counters one after the other: not atomic.
@@ -78,6 +159,7 @@ impl Progress {
             lost: self.lost.load(Ordering::Relaxed),
             last_cts: self.last_cts.load(Ordering::Relaxed),
             event_time: (event_time != EventTime::START).then_some(event_time),
+            tuples_per_s: self.rate.tuples_per_s.load(Ordering::Relaxed),
         }
     }
 }
@@ -151,5 +233,25 @@ impl Running {
     /// Waits for the end.
     pub fn join(self) -> Result<Report> {
         self.thread.join().unwrap_or(Err(Error::Panicked { topology: self.topology }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_last_second() {
+        let rate = Rate::default();
+        let per_s = |now_ms: u64, tuples| {
+            rate.note(now_ms * 1_000_000, tuples);
+            rate.tuples_per_s.load(Ordering::Relaxed)
+        };
+        assert_eq!(per_s(5_000, 100), 0);
+        assert_eq!(per_s(5_500, 600), 0);
+        assert_eq!(per_s(6_000, 1_100), 1_000);
+        assert_eq!(per_s(6_900, 1_200), 1_000);
+        assert_eq!(per_s(8_000, 1_300), 100);
+        assert_eq!(per_s(9_500, 1_300), 0);
     }
 }

@@ -6,6 +6,7 @@
 //! [`query_memory`]: crate::query_memory
 
 use crate::error::{Error, Result};
+use crate::planner::describe;
 use crate::planner::explain;
 use crate::planner::join_using;
 use crate::planner::limits;
@@ -36,6 +37,7 @@ pub(crate) async fn logical_plan(
     state: &SessionState,
     mut statement: EngineStatement,
 ) -> Result<LogicalPlan> {
+    describe::resolve(&session.catalog, &mut statement)?;
     translation::translate(&mut statement);
     numbers::type_exponents(&mut statement);
     time_travel::resolve(state, &session.catalog, &mut statement).await?;

@@ -1,7 +1,7 @@
 //! The topologies of a database while it is open: those that run, and what became of the others.
 
 use crate::session::materialized::MaintainedView;
-use entresol_streams::{Progress, ProgressSnapshot, Running, Topology};
+use entresol_streams::{OperatorProgress, Progress, ProgressSnapshot, Running, Topology};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -57,6 +57,9 @@ pub(crate) struct TopologyStatus {
     pub(crate) error: Option<String>,
     /// Target of a sink.
     pub(crate) sink: Option<String>,
+    /// Relations that it reads or writes.
+    pub(crate) relations: Vec<String>,
+    pub(crate) operators: Vec<OperatorProgress>,
 }
 
 impl fmt::Debug for Topologies {
@@ -218,8 +221,15 @@ impl Topologies {
                 State::Failed(error) => ("failed", Some(error.clone())),
             };
             let progress = entry.progress.as_ref().map(|progress| progress.snapshot());
-            let sink = entry.relations.sink.clone();
-            TopologyStatus { name: name.clone(), state, progress, error, sink }
+            TopologyStatus {
+                name: name.clone(),
+                state,
+                progress,
+                error,
+                sink: entry.relations.sink.clone(),
+                relations: entry.relations.all.clone(),
+                operators: entry.progress.as_ref().map(|progress| progress.operators()).unwrap_or_default(),
+            }
         };
         entries.iter_mut().map(status).collect()
     }

@@ -4,9 +4,7 @@ use crate::ddl::stored_topologies;
 use crate::dml::assignment;
 use crate::error::{Error, Result};
 use crate::parser::names::table_name;
-use crate::parser::own::streaming::{
-    CreateTopology, StreamingStatement, options_of, parenthesised, with_parser,
-};
+use crate::parser::own::streaming::{CreateTopology, options_of, parenthesised, with_parser};
 use crate::parser::statement::{self, statement_of};
 use crate::parser::text::tokens::{BEGINNING, is_word, tokenize};
 use crate::planner::query::logical_plan;
@@ -375,14 +373,8 @@ pub(crate) fn columns_of(name: &str, plan: &LogicalPlan) -> Result<Vec<Column>> 
 
 /// Parses the stored statement of a source.
 pub(crate) fn parse_source(text: &str) -> Result<SourceDefinition> {
-    use crate::parser::command::Command;
-    match statement::parse_one(text)? {
-        Some(Command::Streaming(statement)) => match *statement {
-            StreamingStatement::CreateSource(create) => SourceDefinition::new(&create),
-            _ => Err(Error::Internal(format!("{text} is no source"))),
-        },
-        _ => Err(Error::Internal(format!("{text} is no source"))),
-    }
+    let create = statement::created_source(text);
+    SourceDefinition::new(&create.ok_or_else(|| Error::Internal(format!("{text} is no source")))?)
 }
 
 fn into(insert: &Insert) -> Result<String> {

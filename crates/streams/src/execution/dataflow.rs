@@ -10,6 +10,7 @@ use crate::element::Batch;
 use crate::error::Result;
 use crate::event_time::EventTime;
 use crate::operators::{Context, Operator, Output};
+use crate::running::OperatorCounts;
 
 pub(crate) struct Dataflow {
     nodes: Vec<DataflowNode>,
@@ -26,6 +27,9 @@ struct DataflowNode {
     watermarks: Watermarks,
     /// Watermarks at the begin of the transaction.
     committed: Watermarks,
+    /// Tuples received and sent in the transaction.
+    tuples_in: u64,
+    tuples_out: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -51,6 +55,8 @@ impl Dataflow {
             inbox: Vec::new(),
             watermarks: none,
             committed: none,
+            tuples_in: 0,
+            tuples_out: 0,
         });
         if self.nodes.len() == self.order.len() {
             self.invert_inputs();
@@ -113,6 +119,7 @@ impl Dataflow {
         let node = &mut self.nodes[number];
         let mut output = Output::default();
         for batch in std::mem::take(&mut node.inbox) {
+            node.tuples_in += batch.len() as u64;
             operator.batch(context, &batch, &mut output)?;
         }
         if let Some(least) = least
@@ -135,17 +142,27 @@ impl Dataflow {
         if batches.is_empty() {
             return;
         }
+        self.nodes[from].tuples_out += batches.iter().map(|batch| batch.len() as u64).sum::<u64>();
         for at in 0..self.nodes[from].consumers.len() {
             let consumer = self.nodes[from].consumers[at];
             self.nodes[consumer].inbox.extend(batches.iter().cloned());
         }
     }
 
-    /// Tells all operators that the transaction has committed; returns the number of its tuples that sinks did
-    /// not get.
-    pub(crate) fn committed(&mut self) -> Result<u64> {
-        for node in &mut self.nodes {
+    /// Names of the operators by their numbers; none of sources.
+    pub(crate) fn names(&self) -> Vec<Option<String>> {
+        self.nodes
+            .iter()
+            .map(|node| node.operator.as_ref().map(|operator| operator.name().to_owned()))
+            .collect()
+    }
+
+    /// Tells all operators that the transaction has committed, and counts their tuples; returns the number of its
+    /// tuples that sinks did not get.
+    pub(crate) fn committed(&mut self, counts: &[OperatorCounts]) -> Result<u64> {
+        for (node, counts) in self.nodes.iter_mut().zip(counts) {
             node.committed = node.watermarks;
+            counts.add(std::mem::take(&mut node.tuples_in), std::mem::take(&mut node.tuples_out));
         }
         let mut lost = 0;
         for operator in self.nodes.iter_mut().filter_map(|node| node.operator.as_mut()) {
@@ -164,6 +181,7 @@ impl Dataflow {
     pub(crate) fn aborted(&mut self) {
         for node in &mut self.nodes {
             node.inbox.clear();
+            (node.tuples_in, node.tuples_out) = (0, 0);
             node.watermarks = node.committed;
             if let Some(operator) = &mut node.operator {
                 operator.aborted();

@@ -107,6 +107,8 @@ impl Executor {
         positions: Arc<Table>,
     ) -> Executor {
         let held = HeldBatches::new(catalog.context().pool().memory());
+        let names = dataflow.names().into_iter().enumerate();
+        let names = names.map(|(node, name)| name.unwrap_or_else(|| feed.name_of(node))).collect();
         Executor {
             topology,
             catalog,
@@ -114,7 +116,7 @@ impl Executor {
             dataflow,
             positions,
             counts: Counts::default(),
-            progress: Arc::new(Progress::new()),
+            progress: Arc::new(Progress::new(names)),
             latencies: Histogram::new(),
             transaction: None,
             inputs: Vec::new(),
@@ -417,8 +419,13 @@ impl Executor {
         self.commit()
     }
 
+    fn note_rate(&self) {
+        self.progress.rate.note(self.env().now_ns(), self.progress.tuples.load(Ordering::Relaxed));
+    }
+
     fn idle(&mut self) -> Result<()> {
         self.commit_if_due()?;
+        self.note_rate();
         let now_ns = self.env().now_ns();
         let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
         let waited = now_ns.saturating_sub(since_ns) >= IDLE_COMMIT_MS * 1_000_000;
@@ -515,8 +522,9 @@ impl Executor {
         self.retries = 0;
         let rejected = self.feed.committed()?;
         self.progress.rejected.fetch_add(rejected, Ordering::Relaxed);
-        let lost = self.dataflow.committed()?;
+        let lost = self.dataflow.committed(&self.progress.operators)?;
         self.progress.lost.fetch_add(lost, Ordering::Relaxed);
+        self.note_rate();
         Ok(())
     }
 

@@ -278,6 +278,12 @@ impl Feed {
         self.sources.iter_mut().try_for_each(FeedSource::open)
     }
 
+    /// Name of the source at a node.
+    pub(crate) fn name_of(&self, node: usize) -> String {
+        let found = self.sources.iter().find(|source| source.node == node);
+        found.map_or_else(String::new, |source| format!("source {}", source.name))
+    }
+
     pub(crate) fn source(&self, number: usize) -> &FeedSource {
         &self.sources[number]
     }

@@ -1,13 +1,18 @@
 //! System tables of streams.
 
+use crate::parser::statement::created_source;
 use crate::schema_names::SOURCES_TABLE;
 use crate::session::topologies::{Topologies, TopologyStatus};
-use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
+use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result as EngineResult;
-use entresol_streams::{ProgressSnapshot, SINKS_TABLE};
+use entresol_streams::{OperatorProgress, POSITIONS_TABLE, ProgressSnapshot, SINKS_TABLE, WATERMARKS_TABLE};
 use entresol_tables::{Catalog, ScanRange, Value};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Watermarks from the year 10000 on say that all sources have ended.
+const WATERMARK_END_US: i64 = 253_402_300_800_000_000;
 
 /// The topologies, with their counters.
 pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineResult<RecordBatch> {
@@ -20,7 +25,15 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
         Arc::new(numbers.collect::<Int64Array>())
     };
     let now_ns = catalog.context().pool().env().now_ns();
-    let columns: [(&str, ArrayRef); 11] = [
+    let watermarks = watermarks(catalog)?;
+    let watermarks = all.iter().map(|status| watermarks.get(&status.name).copied());
+    let watermarks: ArrayRef = Arc::new(watermarks.collect::<TimestampMicrosecondArray>());
+    let rates = all.iter().map(|status| {
+        let rate = status.progress.as_ref().map(|progress| progress.tuples_per_s.cast_signed());
+        if status.state == "running" { rate } else { None }
+    });
+    let rates: ArrayRef = Arc::new(rates.collect::<Int64Array>());
+    let columns: [(&str, ArrayRef); 13] = [
         ("name", text(&|status| Some(status.name.clone()))),
         ("state", text(&|status| Some(status.state.to_owned()))),
         ("tuples", number(&|progress| Some(progress.tuples))),
@@ -29,6 +42,8 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
         ("retries", number(&|progress| Some(progress.retries))),
         ("late", number(&|progress| Some(progress.late))),
         ("rejected", number(&|progress| Some(progress.rejected))),
+        ("tuples_per_second", rates),
+        ("watermark", watermarks),
         ("watermark_lag_ms", number(&|progress| progress.watermark_lag_ms(now_ns))),
         ("last_commit", number(&|progress| Some(progress.last_cts).filter(|cts| *cts > 0))),
         ("error", text(&|status| status.error.clone())),
@@ -36,6 +51,43 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
     let nullable =
         |(name, column): (&'static str, ArrayRef)| (name, column, !matches!(name, "name" | "state"));
     Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
+}
+
+/// Least watermark of the windows of each topology, as of its last commit; none once its sources have ended.
+fn watermarks(catalog: &Catalog) -> EngineResult<BTreeMap<String, i64>> {
+    let mut least: BTreeMap<String, i64> = BTreeMap::new();
+    for row in stored_rows(catalog, WATERMARKS_TABLE)? {
+        if let (Some(Value::Varchar(topology)), Some(Value::Timestamp(time_us))) = (row.first(), row.get(2))
+            && *time_us < WATERMARK_END_US
+        {
+            let known = least.entry(topology.to_string()).or_insert(*time_us);
+            *known = (*known).min(*time_us);
+        }
+    }
+    Ok(least)
+}
+
+/// The operators and sources of the topologies that have run, with their counters.
+pub(super) fn operators(topologies: &Topologies) -> EngineResult<RecordBatch> {
+    let all = topologies.statuses();
+    let rows: Vec<(&str, usize, &OperatorProgress)> = all
+        .iter()
+        .flat_map(|status| {
+            let numbered = status.operators.iter().enumerate();
+            numbered.map(|(number, operator)| (status.name.as_str(), number, operator))
+        })
+        .collect();
+    let number = |of: &dyn Fn(&OperatorProgress) -> u64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|(.., operator)| of(operator).cast_signed())))
+    };
+    let columns: [(&str, ArrayRef); 5] = [
+        ("topology", Arc::new(StringArray::from_iter_values(rows.iter().map(|(topology, ..)| *topology)))),
+        ("number", Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, number, _)| *number as i64)))),
+        ("operator", Arc::new(StringArray::from_iter_values(rows.iter().map(|(.., row)| row.name.as_str())))),
+        ("tuples_in", number(&|operator| operator.tuples_in)),
+        ("tuples_out", number(&|operator| operator.tuples_out)),
+    ];
+    Ok(RecordBatch::try_from_iter(columns)?)
 }
 
 /// The sinks, with what they wrote.
@@ -84,15 +136,74 @@ fn stored_rows(catalog: &Catalog, table: &str) -> EngineResult<Vec<Vec<Value>>> 
     table.scan(ScanRange::full()).rows(&transaction).map_err(crate::error::external)
 }
 
-/// The sources, as they were created.
-pub(super) fn sources(catalog: &Catalog) -> EngineResult<RecordBatch> {
-    let rows = stored_rows(catalog, SOURCES_TABLE)?;
-    let column = |at: usize| -> ArrayRef {
-        let text = |row: &Vec<Value>| match row.get(at) {
+/// Source, and a topology that reads it.
+struct SourceUse<'s> {
+    name: String,
+    definition: String,
+    topology: Option<&'s TopologyStatus>,
+    /// Tuples and bad records over all runs.
+    progress: Option<[i64; 2]>,
+}
+
+/// The sources: one row for each topology that reads one, or one without.
+pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let all = topologies.statuses();
+    let stored = stored_rows(catalog, POSITIONS_TABLE)?;
+    let mut uses: Vec<SourceUse<'_>> = Vec::new();
+    for row in stored_rows(catalog, SOURCES_TABLE)? {
+        let text = |at: usize| match row.get(at) {
             Some(Value::Varchar(text)) => text.to_string(),
             _ => String::new(),
         };
-        Arc::new(StringArray::from_iter_values(rows.iter().map(text)))
+        let (name, definition) = (text(0), text(1));
+        let readers: Vec<&TopologyStatus> =
+            all.iter().filter(|status| status.relations.contains(&name)).collect();
+        if readers.is_empty() {
+            uses.push(SourceUse { name, definition, topology: None, progress: None });
+            continue;
+        }
+        for reader in readers {
+            let key = [Value::from(reader.name.as_str()), Value::from(name.as_str())];
+            let position = stored.iter().find(|row| row.starts_with(&key));
+            let progress = position.and_then(|row| match row.get(4..6) {
+                Some([Value::BigInt(tuples), Value::BigInt(rejected)]) => Some([*tuples, *rejected]),
+                _ => None,
+            });
+            let (name, definition) = (name.clone(), definition.clone());
+            uses.push(SourceUse { name, definition, topology: Some(reader), progress });
+        }
+    }
+    sources_batch(&uses, catalog.context().pool().env().now_ns())
+}
+
+fn sources_batch(uses: &[SourceUse<'_>], now_ns: u64) -> EngineResult<RecordBatch> {
+    let text = |of: &dyn Fn(&SourceUse<'_>) -> Option<String>| -> ArrayRef {
+        Arc::new(uses.iter().map(of).collect::<StringArray>())
     };
-    Ok(RecordBatch::try_from_iter([("name", column(0)), ("definition", column(1))])?)
+    let number = |of: &dyn Fn(&SourceUse<'_>) -> Option<i64>| -> ArrayRef {
+        Arc::new(uses.iter().map(of).collect::<Int64Array>())
+    };
+    let lag =
+        |of: &SourceUse<'_>| of.topology?.progress.as_ref()?.watermark_lag_ms(now_ns).map(u64::cast_signed);
+    let columns: [(&str, ArrayRef); 9] = [
+        ("name", text(&|of| Some(of.name.clone()))),
+        ("connector", text(&|of| connector_of(&of.definition))),
+        ("topology", text(&|of| of.topology.map(|topology| topology.name.clone()))),
+        ("state", text(&|of| of.topology.map(|topology| topology.state.to_owned()))),
+        ("tuples", number(&|of| of.progress.map(|[tuples, _]| tuples))),
+        ("rejected", number(&|of| of.progress.map(|[_, rejected]| rejected))),
+        ("watermark_lag_ms", number(&lag)),
+        ("error", text(&|of| of.topology.and_then(|topology| topology.error.clone()))),
+        ("definition", text(&|of| Some(of.definition.clone()))),
+    ];
+    let nullable =
+        |(name, column): (&'static str, ArrayRef)| (name, column, !matches!(name, "name" | "definition"));
+    Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
+}
+
+/// Connector of a source, from its statement.
+fn connector_of(definition: &str) -> Option<String> {
+    let create = created_source(definition)?;
+    let option = create.options.into_iter().find(|(name, _)| name == "connector");
+    option.map(|(_, connector)| connector)
 }

@@ -9,9 +9,10 @@
 //! | `entresol.placement` | `pool`, `domain`, `device_node`, `processors`, `piece_bytes`, `writes_at_once`, `calibrated`; one per pool |
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
-//! | `entresol.sources` | `name`, `definition`; one per source |
+//! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`; one per operator and source of a topology that has run |
+//! | `entresol.sources` | `name`, `connector`, `topology`, `state`, `tuples`, `rejected`, `watermark_lag_ms`, `error`, `definition`; one per source and topology that reads it |
 //! | `entresol.sinks` | `name`, `state`, `target`, `tuples`, `commits`, `bytes_written`, `rows_written`, `error`; one per sink; bytes and rows of files |
-//! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `watermark_lag_ms`, `last_commit`, `error`; one per topology |
+//! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `tuples_per_second`, `watermark`, `watermark_lag_ms`, `last_commit`, `error`; one per topology |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it |
 
 use crate::catalog::rows::history;
@@ -32,11 +33,12 @@ use entresol_tables::{CachedColumn, Catalog, Table};
 use std::sync::Arc;
 
 /// The names of the system tables.
-pub(crate) const TABLES: [&str; 11] = [
+pub(crate) const TABLES: [&str; 12] = [
     "cache",
     "database",
     "history",
     "memory",
+    "operators",
     "placement",
     "pool",
     "sinks",
@@ -54,10 +56,11 @@ pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn 
         "database" => database(catalog)?,
         "history" => history::bounds(catalog)?,
         "memory" => memory(catalog)?,
+        "operators" => streams::operators(&source.topologies)?,
         "placement" => placement(catalog)?,
         "pool" => pool(catalog)?,
         "sinks" => streams::sinks(&source.topologies, catalog)?,
-        "sources" => streams::sources(catalog)?,
+        "sources" => streams::sources(&source.topologies, catalog)?,
         "tables" => tables(catalog)?,
         "topologies" => streams::topologies(&source.topologies, catalog)?,
         "vacuum" => vacuum::progress(catalog, &source.sessions)?,

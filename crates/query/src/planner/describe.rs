@@ -1,0 +1,54 @@
+//! DESCRIBE of what is no relation: a source, with its columns; a topology or sink, with its operators.
+
+use crate::error::Result;
+use crate::parser::names::identifier;
+use crate::parser::statement::{created_source, statement_of};
+use crate::parser::text::tokens::{BEGINNING, tokenize};
+use crate::schema_names::{SOURCES_TABLE, SYSTEM_SCHEMA, TOPOLOGIES_TABLE};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{ColumnDef, ColumnOption, ObjectNamePart, Statement, Value as Literal};
+use entresol_tables::{Catalog, Value};
+
+/// Replaces DESCRIBE of a source, topology or sink by a query. A relation of the name comes first.
+pub(crate) fn resolve(catalog: &Catalog, statement: &mut EngineStatement) -> Result<()> {
+    let EngineStatement::Statement(inner) = &*statement else { return Ok(()) };
+    let Statement::ExplainTable { table_name, .. } = inner.as_ref() else { return Ok(()) };
+    let [ObjectNamePart::Identifier(ident)] = table_name.0.as_slice() else { return Ok(()) };
+    let name = identifier(ident);
+    if catalog.relation_kind(&name).is_some() {
+        return Ok(());
+    }
+    let quoted = Literal::SingleQuotedString(name.clone());
+    let query = match definition(catalog, SOURCES_TABLE, &name)?.as_deref().and_then(created_source) {
+        Some(create) => {
+            let rows: Vec<String> = create.columns.iter().map(row).collect();
+            let columns = "column_name, data_type, is_nullable";
+            format!("SELECT {columns} FROM (VALUES {}) d ({columns})", rows.join(", "))
+        }
+        None if definition(catalog, TOPOLOGIES_TABLE, &name)?.is_some() => format!(
+            "SELECT operator, tuples_in, tuples_out FROM {SYSTEM_SCHEMA}.operators WHERE topology = {quoted} ORDER BY number"
+        ),
+        None => return Ok(()),
+    };
+    *statement = statement_of(tokenize(&query, BEGINNING)?)?;
+    Ok(())
+}
+
+/// Row of a column, as a list of literals.
+fn row(column: &ColumnDef) -> String {
+    let is_required = column.options.iter().any(|option| matches!(option.option, ColumnOption::NotNull));
+    let literals = [identifier(&column.name), column.data_type.to_string()].map(Literal::SingleQuotedString);
+    let [name, data_type] = literals;
+    format!("({name}, {data_type}, '{}')", if is_required { "NO" } else { "YES" })
+}
+
+/// Stored statement of an object.
+fn definition(catalog: &Catalog, table: &str, name: &str) -> Result<Option<String>> {
+    let Ok(table) = catalog.table(table) else { return Ok(None) };
+    let transaction = catalog.begin()?;
+    let row = table.get(&transaction, &[Value::from(name)])?;
+    Ok(row.and_then(|row| match row.get(1) {
+        Some(Value::Varchar(text)) => Some(text.to_string()),
+        _ => None,
+    }))
+}
