@@ -121,6 +121,8 @@ pub const RETRIES_MAX: u32 = 16;
 pub const GROUPS_IN_DRAM_MAX: usize = 1 << 18;
 /// Maximum of open windows of one window operator.
 pub const OPEN_WINDOWS_MAX: usize = 1 << 16;
+/// Maximum of open sessions of one session operator; all are in DRAM, as far as the memory budget allows.
+pub const SESSIONS_OPEN_MAX: usize = 1 << 24;
 /// Maximum of bad records that wait for a commit; more make the topology commit early.
 pub const REJECTS_PENDING_MAX: usize = 4096;
 /// A partly filled transaction of `Boundary::Every` is committed if no tuple arrives for this long.

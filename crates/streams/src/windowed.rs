@@ -1,10 +1,12 @@
 //! Windowed and grouped streams, before their aggregate.
 
-use crate::event_time::EventTime;
 use crate::graph::{WindowNode, Writer};
 use crate::operators::accumulator::{Aggregate, BoundAggregate};
+use crate::operators::session_aggregate::SessionAggregate;
+use crate::operators::session_state::SessionState;
+use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
-use crate::operators::window::{TimeWindow, WindowKind};
+use crate::operators::window::{TimeWindow, WindowKind, WindowTimes};
 use crate::operators::window_aggregate::{SourceTimes, WindowAggregate};
 use crate::operators::window_state::WindowState;
 use crate::stream::Stream;
@@ -90,7 +92,7 @@ impl GroupedStream {
     fn assigned(&self) -> GroupedStream {
         let mut assigned = self.clone();
         let edge = match self.window.kind {
-            WindowKind::Tumbling { .. } => return assigned,
+            WindowKind::Tumbling { .. } | WindowKind::Session { .. } => return assigned,
             _ if self.window.edge.is_some() => return assigned,
             WindowKind::Hopping { .. } => WINDOW_START,
             WindowKind::Cumulating { .. } => WINDOW_END,
@@ -107,7 +109,7 @@ impl GroupedStream {
         let time_column = place(&self.window.time)?;
         let edge = edge_type_of(stream.columns[time_column].data_type)
             .ok_or_else(|| format!("the event time column {} is not a TIMESTAMP", self.window.time))?;
-        let span = self.window.span()?;
+        let times = self.window.times()?;
         let edge_column = self.window.edge.as_deref().map(place).transpose()?;
         let group_columns: Vec<usize> =
             self.groups.iter().map(|name| place(name)).collect::<Result<_, _>>()?;
@@ -118,7 +120,7 @@ impl GroupedStream {
         if bound.is_empty() {
             return Err("the list of aggregates is empty".to_owned());
         }
-        self.plan_state(state_table, edge, &group_columns, &bound)?;
+        self.plan_state(state_table, times, edge, &group_columns, &bound)?;
 
         let mut columns: Vec<Column> =
             group_columns.iter().map(|&column| stream.columns[column].clone().not_null()).collect();
@@ -138,37 +140,58 @@ impl GroupedStream {
         let schema = arrow_schema(&columns, UTC);
         let mut results = stream.add(columns.into(), move |made| {
             let name = format!("window {table}");
-            let state = WindowState::new(
-                name.clone(),
-                made.catalog.table(&table)?,
-                bound,
-                group_columns,
-                groups_in_dram,
-                made.catalog.context().pool().memory(),
-            );
+            let (state_table, memory) = (made.catalog.table(&table)?, made.catalog.context().pool().memory());
             let late = late.map(|(table, columns)| {
                 ToTableOperator::new(made, format!("late tuples of {name}"), &table, columns, true)
             });
-            Ok(Box::new(WindowAggregate {
-                late: late.transpose()?,
-                name,
-                topology: made.topology.to_owned(),
-                time_column,
-                edge_column,
-                span,
-                state,
-                watermarks: std::sync::Arc::clone(made.watermarks),
-                watermark: None,
-                stored_watermark: EventTime::START,
-                progress: SourceTimes::new(made.sources),
-                schema,
-            }))
+            let late = late.transpose()?;
+            let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
+            let progress = SourceTimes::new(made.sources);
+            Ok(match times {
+                WindowTimes::Windows(span) => {
+                    let state = WindowState::new(
+                        name.clone(),
+                        state_table,
+                        bound,
+                        group_columns,
+                        groups_in_dram,
+                        memory,
+                    );
+                    Box::new(WindowAggregate {
+                        name,
+                        time_column,
+                        edge_column,
+                        span,
+                        state,
+                        watermark,
+                        progress,
+                        schema,
+                        late,
+                    })
+                }
+                WindowTimes::Sessions(span) => {
+                    let (gap_us, named) = (span.gap_us, name.clone());
+                    let state = SessionState::new(named, state_table, bound, group_columns, gap_us, memory)?;
+                    Box::new(SessionAggregate {
+                        name,
+                        time_column,
+                        span,
+                        state,
+                        watermark,
+                        progress,
+                        schema,
+                        late,
+                    })
+                }
+            })
         });
         let key: Vec<String> = self.groups.iter().cloned().chain([WINDOW_START.to_owned()]).collect();
         results.key = Some(Rc::from(key));
         let mut graph = stream.graph.borrow_mut();
         graph.writers.push(Writer { table: state_table.to_owned(), node: results.node, is_to_table: false });
-        if stream.from_sources {
+        if stream.from_sources
+            && let WindowTimes::Windows(span) = times
+        {
             graph.windows.push(WindowNode { span, time: self.window.time.clone() });
         }
         drop(graph);
@@ -179,6 +202,7 @@ impl GroupedStream {
     fn plan_state(
         &self,
         table: &str,
+        times: WindowTimes,
         edge: DataType,
         group_columns: &[usize],
         bound: &[BoundAggregate],
@@ -187,10 +211,17 @@ impl GroupedStream {
         let mut columns: Vec<Column> =
             group_columns.iter().map(|&column| stream.columns[column].clone().not_null()).collect();
         columns.push(Column::new(WINDOW_START, edge).not_null());
+        let groups = self.groups.iter().map(String::as_str);
+        let key: Vec<&str> = match times {
+            // The window first: closing one is a scan of a key prefix.
+            WindowTimes::Windows(_) => std::iter::once(WINDOW_START).chain(groups).collect(),
+            // The group first: reading its sessions again is one.
+            WindowTimes::Sessions(_) => {
+                columns.push(Column::new(WINDOW_END, edge).not_null());
+                groups.chain([WINDOW_START]).collect()
+            }
+        };
         columns.extend(bound.iter().flat_map(BoundAggregate::state_columns));
-        // The window first: closing one is a scan of a key prefix.
-        let key: Vec<&str> =
-            std::iter::once(WINDOW_START).chain(self.groups.iter().map(String::as_str)).collect();
         let schema = Schema::new(columns, &key).map_err(|error| error.to_string())?;
         let mut graph = stream.graph.borrow_mut();
         if graph.writers.iter().any(|writer| writer.table == table) {

@@ -5,6 +5,7 @@
 //! | `s` | source or stream, if there is one of the name, else a table |
 //! | `TUMBLE(s, time, size)` | its columns, `window_start` and `window_end` |
 //! | `HOP(s, time, slide, size)`, `CUMULATE(s, time, step, size)` | the same, with each row in several windows |
+//! | `SESSION(s, time, gap)` | the same; rows of a group less than a gap apart are of one window |
 //! | `CHANGES(t) [FOR EACH {ROW | COMMIT}]` | rows that a step before it writes into table `t`: each, or the last of each key at the commit; else the logged changes of `t`, with the rows before, in transactions of their own |
 
 use crate::error::{Error, Result};
@@ -150,13 +151,12 @@ impl<F: FnMut(&str) -> bool> Names<F> {
             })
             .collect();
         match called {
-            "tumble" | "hop" | "cumulate" => self.windows(called, &args).map(Some),
+            "tumble" | "hop" | "cumulate" | "session" => self.windows(called, &args).map(Some),
             "changes" | CHANGES_EACH_ROW => {
                 let [Expr::Identifier(table)] = args.as_slice() else { return Err(wrong("CHANGES(table)")) };
                 let (table, each_row) = (identifier(table), called == CHANGES_EACH_ROW);
                 Ok(Some((Reference::Changes { table: table.clone(), each_row }, table)))
             }
-            "session" => Err(Error::unsupported("SESSION windows")),
             _ => Ok(None),
         }
     }
@@ -167,6 +167,7 @@ impl<F: FnMut(&str) -> bool> Names<F> {
         let expected = match called {
             "tumble" => "TUMBLE(stream, time column, INTERVAL 'size')",
             "hop" => "HOP(stream, time column, INTERVAL 'slide', INTERVAL 'size')",
+            "session" => "SESSION(stream, time column, INTERVAL 'gap')",
             _ => "CUMULATE(stream, time column, INTERVAL 'step', INTERVAL 'size')",
         };
         let [Expr::Identifier(of), Expr::Identifier(time), intervals @ ..] = args else {
@@ -183,6 +184,7 @@ impl<F: FnMut(&str) -> bool> Names<F> {
         let kind = match (called, durations.collect::<Result<Vec<Duration>>>()?.as_slice()) {
             ("tumble", &[size]) => WindowKind::Tumbling { size },
             ("hop", &[slide, size]) => WindowKind::Hopping { slide, size },
+            ("session", &[gap]) => WindowKind::Session { gap },
             ("cumulate", &[step, size]) => WindowKind::Cumulating { step, size },
             _ => return Err(wrong(expected)),
         };

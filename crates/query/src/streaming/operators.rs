@@ -10,13 +10,13 @@ use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::names::Reference;
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
-use crate::streaming::windows::{Windows, assign_windows};
+use crate::streaming::windows::{Windows, assign_windows, open_sessions};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, Projection, TableScan};
 use entresol_streams::{
     ColumnExpression, Error as StreamError, Expression, JoinKind, MergeInto, Stream, TimeWindow, ToTable,
-    TopologyBuilder, Trigger,
+    TopologyBuilder, Trigger, WindowKind,
 };
 use entresol_tables::{Catalog, Column, Table, arrow_type};
 use std::collections::BTreeMap;
@@ -97,6 +97,7 @@ impl<'t> Translator<'t> {
         if !self.aggregates && (step.late_table.is_some() || step.state_table.is_some()) {
             return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
         }
+        flow.as_ref().map_or(Ok(()), Flow::check_closed)?;
         match (&step.target, flow) {
             (Target::Stream(name), Some(flow)) => drop(self.flows.insert(name.clone(), flow)),
             (Target::Insert { table, columns, upserts }, Some(flow)) => {
@@ -113,6 +114,7 @@ impl<'t> Translator<'t> {
         let LogicalPlan::Projection(projection) = plan else { return Err(by_key()) };
         let LogicalPlan::Join(join) = projection.input.as_ref() else { return Err(by_key()) };
         let keyed = self.keyed(join)?;
+        keyed.flow.check_closed()?;
         if join.filter.is_some() || keyed.table.name() != table.name() {
             return Err(by_key());
         }
@@ -174,6 +176,7 @@ impl<'t> Translator<'t> {
                 let mut all: Option<Stream> = None;
                 for input in inputs.by_ref() {
                     let flow = self.node(input)?;
+                    flow.check_closed()?;
                     let stream = named(&flow.stream, plan)?;
                     all = Some(match all {
                         Some(all) => all.union(&stream),
@@ -244,7 +247,10 @@ impl<'t> Translator<'t> {
                     }
                 };
                 let window = TimeWindow::of_kind(time, *kind).lateness(lateness).future_limit(future_limit);
-                Ok(assign_windows(&flow, column, &window))
+                match kind {
+                    WindowKind::Session { .. } => Ok(open_sessions(&flow, column, &window)),
+                    _ => Ok(assign_windows(&flow, column, &window)),
+                }
             }
         }
     }
@@ -269,6 +275,7 @@ impl<'t> Translator<'t> {
     }
 
     fn filter(&self, flow: Flow, input: &LogicalPlan, predicate: &Expr) -> Result<Flow> {
+        flow.check_edges([predicate], input.schema())?;
         let stored = storage(flow.stream.columns());
         let columns = Columns { planned: input.schema(), stored: &stored };
         let predicate = columns.expression(&self.planned.state, predicate, &ArrowType::Boolean)?;
@@ -284,11 +291,15 @@ impl<'t> Translator<'t> {
         let mut places: BTreeMap<usize, usize> = BTreeMap::new();
         for (expr, field) in projection.expr.iter().zip(projection.schema.fields()) {
             if let Some(index) = plain_column(expr, &columns) {
+                if places.contains_key(&index) {
+                    flow.check_edges([expr], columns.planned)?;
+                }
                 places.entry(index).or_insert(projected.len());
                 let column = Column { name: field.name().clone(), ..flow.stream.columns()[index].clone() };
                 projected.push((column, Box::new(ColumnExpression(index))));
                 continue;
             }
+            flow.check_edges([expr], columns.planned)?;
             let data_type = column_type(field.data_type()).ok_or_else(|| {
                 let (name, found) = (field.name(), field.data_type());
                 Error::unsupported(format!("column \"{name}\" of type {found} in a stream"))
@@ -302,6 +313,10 @@ impl<'t> Translator<'t> {
             let (time, start) = (place(windows.time)?, windows.start.and_then(place));
             Some(Windows { time, start, end: windows.end.and_then(place), ..windows })
         });
+        if windows.is_none() {
+            // Without its time a session has no aggregate.
+            flow.check_edges(&projection.expr, columns.planned)?;
+        }
         let event_time = flow.event_time.and_then(|at| Some(EventTime { column: place(at.column)?, ..at }));
         Ok(Flow { stream: flow.stream.project(projected), windows, event_time })
     }
@@ -312,6 +327,7 @@ impl<'t> Translator<'t> {
         let table = self.catalog.table(&table)?;
         let schema = table.schema();
         let flow = self.node(&join.left)?;
+        flow.check_edges(join.on.iter().map(|(left, _)| left), join.left.schema())?;
         let left = flow.stream.columns().to_vec();
         let stored = storage(&left);
         let columns = Columns { planned: join.left.schema(), stored: &stored };
@@ -364,6 +380,7 @@ impl<'t> Translator<'t> {
         match &join.filter {
             None => Ok(joined),
             Some(filter) if kind == JoinKind::Inner => {
+                joined.check_edges([filter], &join.schema)?;
                 let stored = storage(joined.stream.columns());
                 let columns = Columns { planned: &join.schema, stored: &stored };
                 let filter = columns.expression(&self.planned.state, filter, &ArrowType::Boolean)?;

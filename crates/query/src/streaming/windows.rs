@@ -1,11 +1,15 @@
-//! Windows and their aggregates: `TUMBLE`, `HOP` and `CUMULATE` in FROM, GROUP BY of their edges.
+//! Windows and their aggregates: `TUMBLE`, `HOP`, `CUMULATE` and `SESSION` in FROM, GROUP BY of their edges.
+//!
+//! The edges of a session are not known before its aggregate: until then their columns stand for them, NULL in each
+//! row, and nothing but GROUP BY may read them.
 
 use crate::error::{Error, Result};
 use crate::postgres::types::column_type;
 use crate::streaming::expressions::Columns;
 use crate::streaming::operators::{Computed, Flow, Translator, storage};
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch, new_null_array};
 use datafusion::arrow::datatypes::{Decimal128Type, Int64Type};
+use datafusion::common::DFSchema;
 use datafusion::logical_expr::expr::{AggregateFunction, Case};
 use datafusion::logical_expr::{Aggregate as AggregatePlan, Expr, lit};
 use entresol_streams::{Aggregate, ColumnExpression, Expression, TimeWindow, WindowKind};
@@ -39,7 +43,7 @@ impl Windows {
     /// start. None where the time says it.
     fn edge(&self) -> Option<usize> {
         match self.kind {
-            WindowKind::Tumbling { .. } => None,
+            WindowKind::Tumbling { .. } | WindowKind::Session { .. } => None,
             WindowKind::Hopping { .. } => self.start,
             WindowKind::Cumulating { .. } => self.end,
         }
@@ -49,11 +53,47 @@ impl Windows {
     fn is_edge(&self, column: usize) -> bool {
         let is_of = |edge: Option<usize>| edge == Some(column);
         match self.kind {
-            WindowKind::Tumbling { .. } => is_of(self.start) || is_of(self.end),
+            WindowKind::Tumbling { .. } | WindowKind::Session { .. } => is_of(self.start) || is_of(self.end),
             WindowKind::Hopping { .. } => self.start.is_some() && (is_of(self.start) || is_of(self.end)),
             WindowKind::Cumulating { .. } => is_of(self.end),
         }
     }
+
+    /// Tells whether the columns of the edges have no values yet: those of sessions before their aggregate.
+    pub(crate) fn are_open(&self) -> bool {
+        matches!(self.kind, WindowKind::Session { .. })
+    }
+}
+
+impl Flow {
+    /// Refuses sessions whose edges would be read before they are known.
+    pub(crate) fn check_closed(&self) -> Result<()> {
+        let is_open = |windows: Windows| windows.are_open() && windows.start.or(windows.end).is_some();
+        if self.windows.is_some_and(is_open) { Err(open_session()) } else { Ok(()) }
+    }
+
+    /// Refuses expressions that read the edges of sessions before they are known.
+    pub(crate) fn check_edges<'e>(
+        &self,
+        expressions: impl IntoIterator<Item = &'e Expr>,
+        schema: &DFSchema,
+    ) -> Result<()> {
+        let Some(windows) = self.windows.filter(Windows::are_open) else { return Ok(()) };
+        for expression in expressions {
+            let mut read =
+                expression.column_refs().into_iter().filter_map(|c| schema.index_of_column(c).ok());
+            if read.any(|column| [windows.start, windows.end].contains(&Some(column))) {
+                return Err(open_session());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open_session() -> Error {
+    Error::unsupported(
+        "an edge of SESSION(stream, time, gap) other than in GROUP BY: it is known when the window closes",
+    )
 }
 
 /// Aggregates of the streams that an aggregate of SQL needs, and how its result comes from theirs.
@@ -79,6 +119,31 @@ pub(crate) fn assign_windows(flow: &Flow, time: usize, window: &TimeWindow) -> F
     Flow { stream: flow.stream.assign_windows(window), windows: Some(windows), event_time: flow.event_time }
 }
 
+/// Stream with columns for the edges of its sessions, which its aggregate will know.
+pub(crate) fn open_sessions(flow: &Flow, time: usize, window: &TimeWindow) -> Flow {
+    let columns = flow.stream.columns();
+    let mut projected: Vec<Computed> = Vec::with_capacity(columns.len() + 2);
+    for (at, column) in columns.iter().enumerate() {
+        projected.push((column.clone(), Box::new(ColumnExpression(at))));
+    }
+    for name in [WINDOW_START, WINDOW_END] {
+        let column = Column { name: name.to_owned(), nullable: true, ..columns[time].clone() };
+        let data_type = storage(std::slice::from_ref(&column)).swap_remove(0);
+        let unknown = move |rows: &RecordBatch| Ok(new_null_array(&data_type, rows.num_rows()));
+        projected.push((column, Box::new(unknown)));
+    }
+    let windows = Windows {
+        time,
+        start: Some(columns.len()),
+        end: Some(columns.len() + 1),
+        kind: window.kind,
+        lateness: window.lateness,
+        future_limit: window.future_limit,
+        is_of_results: false,
+    };
+    Flow { stream: flow.stream.project(projected), windows: Some(windows), event_time: flow.event_time }
+}
+
 impl Translator<'_> {
     /// Aggregate of windows.
     pub(crate) fn aggregate(
@@ -101,6 +166,8 @@ impl Translator<'_> {
         if !plan.group_expr.iter().any(|expr| index_of(expr).is_some_and(|index| windows.is_edge(index))) {
             return Err(no_window(Some(windows.kind)));
         }
+        let computed = plan.group_expr.iter().filter(|expr| !is_start(expr) && !is_end(expr));
+        flow.check_edges(computed.chain(&plan.aggr_expr), planned)?;
         // What the aggregate reads: its groups, its arguments, the event time.
         let mut read: Vec<Computed> = Vec::new();
         let late = late_table.map(|table| (table, late_columns(flow, windows, &mut read)));
@@ -162,7 +229,7 @@ impl Translator<'_> {
             from += results.aggregates.len();
         }
         let stream = all.project(projected);
-        let windows = start.map(|time| Windows {
+        let windows = start.filter(|_| !windows.are_open()).map(|time| Windows {
             time,
             start,
             end,
@@ -174,7 +241,7 @@ impl Translator<'_> {
     }
 
     /// Column of an expression's values.
-    fn typed_column(&self, name: &str, expr: &Expr, schema: &datafusion::common::DFSchema) -> Result<Column> {
+    fn typed_column(&self, name: &str, expr: &Expr, schema: &DFSchema) -> Result<Column> {
         use datafusion::logical_expr::ExprSchemable;
         let found = expr.get_type(schema)?;
         let data_type = column_type(&found)
@@ -293,6 +360,7 @@ fn no_window(kind: Option<WindowKind>) -> Error {
     let (edge, of) = match kind {
         None | Some(WindowKind::Tumbling { .. }) => (WINDOW_START, "TUMBLE(stream, time, interval)"),
         Some(WindowKind::Hopping { .. }) => (WINDOW_START, "HOP(stream, time, slide, size)"),
+        Some(WindowKind::Session { .. }) => (WINDOW_START, "SESSION(stream, time, gap)"),
         Some(WindowKind::Cumulating { .. }) => (WINDOW_END, "CUMULATE(stream, time, step, size)"),
     };
     Error::unsupported(format!("an aggregate over a stream without end: GROUP BY {edge} of {of}"))

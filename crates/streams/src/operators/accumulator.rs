@@ -242,8 +242,7 @@ impl BoundAggregate {
             }
             (Accumulators::Doubles(extremes), Some(array)) => {
                 self.each_double(array, groups, |group, value| {
-                    let order = |a: &f64, b: &f64| normalize_double(*a).total_cmp(&normalize_double(*b));
-                    self.replace(&mut extremes[group], value, order);
+                    self.replace(&mut extremes[group], value, order_of_doubles);
                 })?;
             }
             (Accumulators::Texts(extremes), Some(array)) => {
@@ -258,6 +257,39 @@ impl BoundAggregate {
                 }
             }
             (_, None) => unreachable!("only count has no column"),
+        }
+        Ok(())
+    }
+
+    /// Adds the values of one group to another; the first one keeps them.
+    pub(crate) fn merge(&self, accumulators: &mut Accumulators, from: u32, to: u32) -> Result<(), String> {
+        let (from, to) = (from as usize, to as usize);
+        match accumulators {
+            Accumulators::Count(counts) => counts[to] += counts[from],
+            Accumulators::Sums { sums, counts } => {
+                let sum = sums[to].checked_add(sums[from]).filter(|sum| self.holds(*sum));
+                sums[to] = sum.ok_or_else(|| format!("{} overflows", self.name))?;
+                counts[to] += counts[from];
+            }
+            Accumulators::DoubleSums { sums, counts } => {
+                sums[to] += sums[from];
+                counts[to] += counts[from];
+            }
+            Accumulators::Numbers(extremes) => {
+                if let Some(value) = extremes[from] {
+                    self.replace(&mut extremes[to], value, |a, b| a.cmp(b));
+                }
+            }
+            Accumulators::Doubles(extremes) => {
+                if let Some(value) = extremes[from] {
+                    self.replace(&mut extremes[to], value, order_of_doubles);
+                }
+            }
+            Accumulators::Texts(extremes) => {
+                if let Some(text) = extremes[from].clone() {
+                    self.replace(&mut extremes[to], text, |a, b| a.cmp(b));
+                }
+            }
         }
         Ok(())
     }
@@ -436,6 +468,11 @@ impl BoundAggregate {
     }
 }
 
+/// Order in which zeros are equal and NaN is the greatest.
+fn order_of_doubles(a: &f64, b: &f64) -> Ordering {
+    normalize_double(*a).total_cmp(&normalize_double(*b))
+}
+
 /// Calls `f` with the group and the value of each row that is not NULL.
 fn each<T: ArrowPrimitiveType, V>(
     array: &PrimitiveArray<T>,
@@ -496,6 +533,19 @@ impl Accumulators {
             Accumulators::Numbers(extremes) => extremes.resize(groups, None),
             Accumulators::Doubles(extremes) => extremes.resize(groups, None),
             Accumulators::Texts(extremes) => extremes.resize(groups, None),
+        }
+    }
+
+    /// Makes a group one without values.
+    pub(crate) fn clear(&mut self, group: u32) {
+        let group = group as usize;
+        match self {
+            Accumulators::Count(counts) => counts[group] = 0,
+            Accumulators::Sums { sums, counts } => (sums[group], counts[group]) = (0, 0),
+            Accumulators::DoubleSums { sums, counts } => (sums[group], counts[group]) = (0.0, 0),
+            Accumulators::Numbers(extremes) => extremes[group] = None,
+            Accumulators::Doubles(extremes) => extremes[group] = None,
+            Accumulators::Texts(extremes) => extremes[group] = None,
         }
     }
 

@@ -205,7 +205,7 @@ fn number_each<T: ArrowPrimitiveType>(
 }
 
 /// Array in which equal doubles have equal bits.
-fn normalized(array: &ArrayRef) -> ArrayRef {
+pub(crate) fn normalized(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         ArrowType::Float64 => {
             Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(normalize_double))

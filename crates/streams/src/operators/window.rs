@@ -6,7 +6,10 @@
 //! | hopping | multiples of the slide | each time size / slide times |
 //! | cumulating | multiples of the size; one ends after each step of it | each time in those that end after it |
 //!
-//! A window is known by its *anchor*: its start, or of a cumulating window the start of its last step, since several
+//! | sessions | a time, of each group its own | times less than the gap apart |
+//!
+//! Sessions depend on the tuples ([`super::session_state`]); the others are known from a time alone.
+//! Such a window is known by its *anchor*: its start, or of a cumulating window the start of its last step, since several
 //! have one start.
 
 use crate::event_time::EventTime;
@@ -36,6 +39,11 @@ pub enum WindowKind {
         step: Duration,
         /// Time from a start to the next one, a multiple of the step.
         size: Duration,
+    },
+    /// Per group, windows that last as long as its tuples follow one another.
+    Session {
+        /// Time between two tuples of different sessions, and from the last tuple of one to its end.
+        gap: Duration,
     },
 }
 
@@ -86,6 +94,11 @@ impl TimeWindow {
         TimeWindow::new(time, WindowKind::Cumulating { step, size })
     }
 
+    /// Sessions: each group's tuples less than `gap` apart, without lateness.
+    pub fn session(time: &str, gap: Duration) -> TimeWindow {
+        TimeWindow::new(time, WindowKind::Session { gap })
+    }
+
     /// Windows of a kind, without lateness.
     pub fn of_kind(time: &str, kind: WindowKind) -> TimeWindow {
         TimeWindow::new(time, kind)
@@ -114,16 +127,26 @@ impl TimeWindow {
 
     /// Checks the sizes; an error says which is wrong.
     pub fn check(&self) -> Result<(), String> {
-        self.span().map(drop)
+        self.times().map(drop)
+    }
+
+    /// Times of the windows in microseconds; an error says which duration is wrong.
+    pub(crate) fn times(&self) -> Result<WindowTimes, String> {
+        match self.kind {
+            WindowKind::Session { gap } => Ok(WindowTimes::Sessions(SessionSpan {
+                gap_us: size_us(gap).ok_or_else(wrong_size)?,
+                lateness_us: limit_us(self.lateness),
+                future_us: limit_us(self.future_limit),
+            })),
+            _ => self.span().map(WindowTimes::Windows),
+        }
     }
 
     /// Spans in microseconds; an error says which duration is wrong.
     pub(crate) fn span(&self) -> Result<WindowSpan, String> {
-        let micros = |duration: Duration| i64::try_from(duration.as_micros()).ok().filter(|us| *us > 0);
-        let wrong = "the sizes of windows must be from 1 microsecond to 292,000 years".to_owned();
-        let both = |one: Duration, other: Duration| Some((micros(one)?, micros(other)?));
+        let both = |one: Duration, other: Duration| Some((size_us(one)?, size_us(other)?));
         let (every_us, length_us, aligned_us) = match self.kind {
-            WindowKind::Tumbling { size } => micros(size).map(|size| (size, size, size)),
+            WindowKind::Tumbling { size } => size_us(size).map(|size| (size, size, size)),
             WindowKind::Hopping { slide, size } => {
                 both(slide, size).map(|(slide, size)| (slide, size, slide))
             }
@@ -133,25 +156,57 @@ impl TimeWindow {
                 }
                 sizes => sizes.map(|(step, size)| (step, step, size)),
             },
+            WindowKind::Session { .. } => {
+                return Err("the session of a tuple is not known before all of it is there".to_owned());
+            }
         }
-        .ok_or(wrong)?;
+        .ok_or_else(wrong_size)?;
         let copies = length_us.max(aligned_us) / every_us;
         if copies > WINDOWS_OF_A_TIME_MAX {
             return Err(format!("a time is in {copies} windows, more than {WINDOWS_OF_A_TIME_MAX}"));
         }
-        // What is longer than time itself is no limit.
-        let limit = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Ok(WindowSpan {
             every_us,
             length_us,
             aligned_us,
             closes_us: if self.is_of_results { every_us } else { length_us },
-            lateness_us: limit(self.lateness),
-            future_us: limit(self.future_limit),
+            lateness_us: limit_us(self.lateness),
+            future_us: limit_us(self.future_limit),
             has_edges_of_ends: matches!(self.kind, WindowKind::Cumulating { .. }),
             is_of_results: self.is_of_results,
         })
     }
+}
+
+/// Microseconds of a size, which has one at least.
+fn size_us(duration: Duration) -> Option<i64> {
+    i64::try_from(duration.as_micros()).ok().filter(|us| *us > 0)
+}
+
+/// Microseconds of a limit: one that is longer than time itself is none.
+fn limit_us(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn wrong_size() -> String {
+    "the sizes of windows must be from 1 microsecond to 292,000 years".to_owned()
+}
+
+/// Times of windows of either sort.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WindowTimes {
+    /// Windows that are known from a time.
+    Windows(WindowSpan),
+    /// Sessions, which depend on the tuples.
+    Sessions(SessionSpan),
+}
+
+/// Times of sessions in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionSpan {
+    pub(crate) gap_us: i64,
+    pub(crate) lateness_us: i64,
+    pub(crate) future_us: i64,
 }
 
 /// Times of windows in microseconds.

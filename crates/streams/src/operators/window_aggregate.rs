@@ -23,6 +23,7 @@
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
+use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::window::WindowSpan;
 use crate::operators::window_state::{ClosedGroups, WindowState};
@@ -32,7 +33,6 @@ use arrow_array::{PrimitiveArray, RecordBatch, UInt32Array};
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
-use entresol_tables::{Table, Value};
 use entresol_transactions::Vote;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,12 +51,12 @@ impl SourceTimes {
         }
     }
 
-    fn is_of_several(&self) -> bool {
+    pub(crate) fn is_of_several(&self) -> bool {
         self.sources.len() > 1
     }
 
     /// Notes an event time; returns the time up to which all sources that are not quiet have come.
-    fn advance(&mut self, context: &Context<'_>, time: EventTime) -> EventTime {
+    pub(crate) fn advance(&mut self, context: &Context<'_>, time: EventTime) -> EventTime {
         let Some(from) = context.source.filter(|_| self.sources.len() > 1) else { return time };
         let mut least = EventTime::END;
         for (source, greatest, _) in &mut self.sources {
@@ -70,27 +70,23 @@ impl SourceTimes {
         least
     }
 
-    fn committed(&mut self) {
+    pub(crate) fn committed(&mut self) {
         self.sources.iter_mut().for_each(|(_, greatest, committed)| *committed = *greatest);
     }
 
-    fn aborted(&mut self) {
+    pub(crate) fn aborted(&mut self) {
         self.sources.iter_mut().for_each(|(_, greatest, committed)| *greatest = *committed);
     }
 }
 
 pub(crate) struct WindowAggregate {
     pub(crate) name: String,
-    pub(crate) topology: String,
     pub(crate) time_column: usize,
     /// Column with an edge of each tuple's window; without one the windows are tumbling.
     pub(crate) edge_column: Option<usize>,
     pub(crate) span: WindowSpan,
     pub(crate) state: WindowState,
-    pub(crate) watermarks: Arc<Table>,
-    /// `None` if it is not loaded from the table yet.
-    pub(crate) watermark: Option<EventTime>,
-    pub(crate) stored_watermark: EventTime,
+    pub(crate) watermark: StoredWatermark,
     pub(crate) progress: SourceTimes,
     /// Columns of the output.
     pub(crate) schema: SchemaRef,
@@ -116,21 +112,7 @@ impl WindowAggregate {
     /// Loads the state that is not in DRAM, and returns the watermark.
     fn load(&mut self, context: &Context<'_>) -> Result<EventTime> {
         self.state.ensure_loaded(context.transaction)?;
-        if let Some(watermark) = self.watermark {
-            return Ok(watermark);
-        }
-        let row = self.watermarks.get(context.transaction, &self.watermark_key())?;
-        let watermark = match row.as_ref().and_then(|row| row.get(2)) {
-            Some(Value::Timestamp(watermark)) => EventTime::from_micros(*watermark),
-            _ => EventTime::START,
-        };
-        self.watermark = Some(watermark);
-        self.stored_watermark = watermark;
-        Ok(watermark)
-    }
-
-    fn watermark_key(&self) -> Vec<Value> {
-        vec![Value::from(self.topology.as_str()), Value::from(self.state.table.name())]
+        self.watermark.load(context.transaction)
     }
 
     fn failed(&self, error: &ArrowError) -> Error {
@@ -246,8 +228,7 @@ impl WindowAggregate {
         let last = self.state.last_start();
         self.close_until(context, EventTime::END, output)?;
         if let Some(anchor) = last {
-            let end = self.span.closes_at(anchor);
-            self.watermark = self.watermark.map(|watermark| watermark.max(end));
+            self.watermark.raise(self.span.closes_at(anchor));
         }
         output.watermark(EventTime::END);
         Ok(())
@@ -277,17 +258,13 @@ impl Operator for WindowAggregate {
             self.state.add(context.transaction, anchor, &tuples)?;
         }
         context.count_late(assigned.late.len() as u64);
-        if let Some(late) = self.late.as_mut().filter(|_| !assigned.late.is_empty()) {
-            let columns: Vec<usize> = (0..late.columns.len()).collect();
-            let tuples = select(batch.rows(), assigned.late).and_then(|tuples| tuples.project(&columns));
-            let failed =
-                |error: ArrowError| Error::Tuple { operator: self.name.clone(), reason: error.to_string() };
-            late.batch(context, &tuples.map_err(failed)?.into(), &mut Output::default())?;
+        if let Some(late) = &mut self.late {
+            store_late(&self.name, late, context, batch, assigned.late)?;
         }
         context.count_future(assigned.future);
         let watermark = assigned.watermark;
         if watermark > before {
-            self.watermark = Some(watermark);
+            self.watermark.raise(watermark);
             self.close_until(context, watermark, output)?;
             output.watermark(self.span.watermark_of_results(watermark));
         }
@@ -300,7 +277,7 @@ impl Operator for WindowAggregate {
             return self.close_all(context, output);
         }
         if time > before {
-            self.watermark = Some(time);
+            self.watermark.raise(time);
             self.close_until(context, time, output)?;
             output.watermark(self.span.watermark_of_results(time));
         }
@@ -308,20 +285,15 @@ impl Operator for WindowAggregate {
     }
 
     fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
-        let watermark = self.load(context)?;
+        self.load(context)?;
         self.state.write_touched(context.transaction)?;
-        if watermark != self.stored_watermark {
-            let mut row = self.watermark_key();
-            row.push(Value::Timestamp(watermark.micros()));
-            self.watermarks.upsert(context.transaction, &row)?;
-            context.transaction.vote(self.watermarks.state().id(), Vote::Commit)?;
-        }
+        self.watermark.write(context.transaction)?;
         context.transaction.vote(self.state.table.state().id(), Vote::Commit)?;
         self.late.as_mut().map_or(Ok(()), |late| late.commit(context, output))
     }
 
     fn committed(&mut self) -> Result<()> {
-        self.stored_watermark = self.watermark.unwrap_or(self.stored_watermark);
+        self.watermark.committed();
         self.progress.committed();
         self.state.committed();
         Ok(())
@@ -334,13 +306,31 @@ impl Operator for WindowAggregate {
 
     fn aborted(&mut self) {
         self.state.aborted();
-        self.watermark = None;
+        self.watermark.aborted();
         self.progress.aborted();
     }
 }
 
+/// Stores late rows of a batch in their table.
+pub(crate) fn store_late(
+    operator: &str,
+    late: &mut ToTableOperator,
+    context: &Context<'_>,
+    batch: &Batch,
+    rows: Vec<u32>,
+) -> Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let columns: Vec<usize> = (0..late.columns.len()).collect();
+    let tuples = select(batch.rows(), rows).and_then(|tuples| tuples.project(&columns));
+    let failed =
+        |error: ArrowError| Error::Tuple { operator: operator.to_owned(), reason: error.to_string() };
+    late.batch(context, &tuples.map_err(failed)?.into(), &mut Output::default())
+}
+
 /// Rows of a batch, copied only if they are not one after the other.
-fn select(batch: &RecordBatch, rows: Vec<u32>) -> Result<RecordBatch, ArrowError> {
+pub(crate) fn select(batch: &RecordBatch, rows: Vec<u32>) -> Result<RecordBatch, ArrowError> {
     let first = rows.first().map_or(0, |&first| first as usize);
     if rows.last().is_some_and(|&last| last as usize - first + 1 == rows.len()) {
         return Ok(batch.slice(first, rows.len()));

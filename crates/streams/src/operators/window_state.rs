@@ -242,29 +242,22 @@ impl WindowState {
     fn read(
         &mut self,
         tx: &Transaction,
-        mut cursor: Cursor,
+        cursor: Cursor,
         mut f: impl FnMut(&mut WindowState, EventTime, &RecordBatch) -> Result<()>,
     ) -> Result<()> {
-        let projection: Vec<usize> = (0..self.schema.fields().len()).collect();
-        let arrow = Arc::clone(&self.schema);
-        let mut rows = StoredRows::new(self.table.name(), self.table.schema(), &projection, arrow, LOAD_ROWS);
-        loop {
-            let more = cursor.next_stored(tx, &mut rows, usize::MAX)?;
-            if rows.is_batch(LOAD_ROWS) || !more {
-                let batch = rows.finish()?;
-                let starts = batch.column(self.group_columns.len());
-                let starts = starts.as_primitive_opt::<TimestampMicrosecondType>();
-                let starts = starts.ok_or_else(|| self.malformed())?.values();
-                let mut first = 0;
-                for run in starts.chunk_by(|one, next| one == next) {
-                    f(self, EventTime::from_micros(run[0]), &batch.slice(first, run.len()))?;
-                    first += run.len();
-                }
+        let table = Arc::clone(&self.table);
+        let schema = Arc::clone(&self.schema);
+        read_batches(&table, &schema, tx, cursor, |batch| {
+            let starts = batch.column(self.group_columns.len());
+            let starts = starts.as_primitive_opt::<TimestampMicrosecondType>();
+            let starts = starts.ok_or_else(|| self.malformed())?.values();
+            let mut first = 0;
+            for run in starts.chunk_by(|one, next| one == next) {
+                f(self, EventTime::from_micros(run[0]), &batch.slice(first, run.len()))?;
+                first += run.len();
             }
-            if !more {
-                return Ok(());
-            }
-        }
+            Ok(())
+        })
     }
 
     /// Adds rows of the state table to a window in DRAM.
@@ -549,6 +542,27 @@ impl OpenWindow {
             return Ok(());
         }
         self.index.number(keys, numbers)
+    }
+}
+
+/// Calls `f` with the rows of a state table, some thousands at a time.
+pub(crate) fn read_batches(
+    table: &Table,
+    schema: &SchemaRef,
+    tx: &Transaction,
+    mut cursor: Cursor,
+    mut f: impl FnMut(&RecordBatch) -> Result<()>,
+) -> Result<()> {
+    let projection: Vec<usize> = (0..schema.fields().len()).collect();
+    let mut rows = StoredRows::new(table.name(), table.schema(), &projection, Arc::clone(schema), LOAD_ROWS);
+    loop {
+        let more = cursor.next_stored(tx, &mut rows, usize::MAX)?;
+        if rows.is_batch(LOAD_ROWS) || !more {
+            f(&rows.finish()?)?;
+        }
+        if !more {
+            return Ok(());
+        }
     }
 }
 
