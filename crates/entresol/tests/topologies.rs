@@ -2,6 +2,8 @@
 //! the database is opened; what they cannot do is refused by name.
 #![allow(clippy::unwrap_used)]
 
+#[path = "topologies/aggregates.rs"]
+mod aggregates;
 #[path = "topologies/files.rs"]
 mod files;
 #[path = "topologies/sessions.rs"]
@@ -286,7 +288,7 @@ fn random_query(random: &mut Random) -> (String, String) {
         .filter(|_| random.below(4) == 0)
         .collect();
     groups.truncate(3);
-    const AGGREGATES: [&str; 12] = [
+    const AGGREGATES: [&str; 25] = [
         "count(*)",
         "count(kw)",
         "sum(meter)",
@@ -299,6 +301,19 @@ fn random_query(random: &mut Random) -> (String, String) {
         "sum(meter * 2) FILTER (WHERE feeder <> 'feeder 1')",
         "max(meter) - min(meter)",
         "min(CASE WHEN kw > 50 THEN meter END)",
+        "count(DISTINCT meter)",
+        "sum(DISTINCT meter) FILTER (WHERE kw > 10)",
+        "round(stddev(kw)::numeric, 6)",
+        "round(var_pop(meter)::numeric, 6)",
+        "round(corr(kw, meter)::numeric, 6)",
+        "median(cost)",
+        "bool_and(kw > 20) FILTER (WHERE meter > 5)",
+        "bit_xor(meter)",
+        "first_value(kw ORDER BY at)",
+        "last_value(feeder ORDER BY kw DESC)",
+        "approx_distinct(feeder)",
+        "round(avg(DISTINCT meter)::numeric, 6)",
+        "round(regr_slope(kw, meter)::numeric, 6)",
     ];
     let aggregates: Vec<&str> = (0..1 + random.below(4)).map(|_| random.one(&AGGREGATES)).collect();
     let condition = random.one(&[

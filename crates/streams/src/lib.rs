@@ -87,6 +87,7 @@ pub use event_time::EventTime;
 pub use expression::{ColumnExpression, Expression};
 pub use histogram::Latencies;
 pub use operators::accumulator::Aggregate;
+pub use operators::group_states::{AggregateFunction, GroupState};
 pub use operators::lookup_join::JoinKind;
 pub use operators::merge_into::MergeInto;
 pub use operators::to_stream::Trigger;

@@ -10,6 +10,7 @@
 //! A step is planned as a query over a relation that has the columns of its source, with the functions, types
 //! and coercions of any query; its nodes become operators. What cannot run on a stream is refused by name.
 
+pub(crate) mod aggregates;
 pub(crate) mod conditions;
 pub(crate) mod connectors;
 pub(crate) mod expressions;

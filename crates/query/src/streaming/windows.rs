@@ -5,13 +5,14 @@
 
 use crate::error::{Error, Result};
 use crate::postgres::types::column_type;
+use crate::streaming::aggregates::{SharedFunction, engine_function};
 use crate::streaming::expressions::Columns;
 use crate::streaming::operators::{Computed, Flow, Translator, storage};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch, new_null_array};
 use datafusion::arrow::datatypes::{Decimal128Type, Int64Type};
 use datafusion::common::DFSchema;
-use datafusion::logical_expr::expr::{AggregateFunction, Case};
-use datafusion::logical_expr::{Aggregate as AggregatePlan, Expr, lit};
+use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, Case};
+use datafusion::logical_expr::{Aggregate as AggregatePlan, AggregateUDF, Expr, lit};
 use entresol_streams::{Aggregate, ColumnExpression, Expression, TimeWindow, WindowKind};
 use entresol_tables::{Column, DataType};
 use std::sync::Arc;
@@ -265,17 +266,18 @@ impl Translator<'_> {
         let Expr::AggregateFunction(AggregateFunction { func, params }) = inner else {
             return Err(Error::unsupported(format!("{expr} in an aggregate of a stream")));
         };
-        if params.distinct || !params.order_by.is_empty() {
-            return Err(Error::unsupported(format!("DISTINCT or ORDER BY in {} of a stream", func.name())));
-        }
         let name = func.name().to_owned();
+        let is_built_in = matches!(name.as_str(), "count" | "sum" | "min" | "max" | "avg");
+        if !is_built_in || params.distinct || !params.order_by.is_empty() || params.args.len() > 1 {
+            return self.engine_results(func, params, data_type, columns, read, names);
+        }
         let argument = match (params.args.as_slice(), &params.filter) {
             ([], None) => None,
             ([Expr::Literal(value, _)], None) if name == "count" && !value.is_null() => None,
             ([], Some(filter)) => Some(when(filter, lit(1_i64))),
             ([argument], Some(filter)) => Some(when(filter, argument.clone())),
             ([argument], None) => Some(argument.clone()),
-            _ => return Err(Error::unsupported(format!("{name} of several arguments in a stream"))),
+            _ => return Err(Error::Internal(format!("{name} of several arguments"))),
         };
         let Some(argument) = argument else {
             if name != "count" {
@@ -306,6 +308,32 @@ impl Translator<'_> {
             _ => return Err(Error::unsupported(format!("aggregate {name} of {of_type} in a stream"))),
         };
         Ok(Results { aggregates, mean, data_type })
+    }
+
+    /// Aggregate that DataFusion's function computes, whose arguments are added to what is read.
+    fn engine_results(
+        &self,
+        function: &Arc<AggregateUDF>,
+        called: &AggregateFunctionParams,
+        data_type: DataType,
+        columns: &Columns<'_>,
+        read: &mut Vec<Computed>,
+        names: &mut Vec<String>,
+    ) -> Result<Results> {
+        let (function, arguments) = engine_function(function, called, columns, data_type)?;
+        let mut of: Vec<String> = Vec::with_capacity(arguments.len());
+        for argument in &arguments {
+            let name = free_name(&name_of(argument, "value"), read);
+            let column = self.typed_column(&name, argument, columns.planned)?;
+            let stored = storage(std::slice::from_ref(&column)).swap_remove(0);
+            read.push((column, Box::new(columns.expression(&self.planned.state, argument, &stored)?)));
+            of.push(name);
+        }
+        let argument = arguments.first().map_or_else(|| "value".to_owned(), |first| name_of(first, "value"));
+        let called = free_result(&format!("{}_{argument}", function.name()), names);
+        let of: Vec<&str> = of.iter().map(String::as_str).collect();
+        let aggregate = Aggregate::function(Arc::new(SharedFunction(Arc::new(function))), &of).named(&called);
+        Ok(Results { aggregates: vec![aggregate], mean: None, data_type })
     }
 }
 

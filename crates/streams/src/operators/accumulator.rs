@@ -9,10 +9,13 @@
 //! | avg | all of these | DOUBLE | `<name>_sum` (integers as DECIMAL(38,0)) and `<name>_count` |
 //! | min, max | any type | the same type | the value |
 //!
+//! | a function | its columns | its own | its own, behind `<name>_` ([`super::group_states`]) |
+//!
 //! NULL values are ignored; every aggregate but count is NULL if there was no other value. Storing and
 //! loading returns the same accumulators, so results do not depend on restarts.
 
 use crate::UTC;
+use crate::operators::group_states::{AggregateFunction, GroupStates};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
@@ -27,26 +30,47 @@ use entresol_tables::{Column, DataType, arrow_type, decimal, normalize_double};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// An aggregate over a column: [`Aggregate::sum`] and its siblings.
+/// An aggregate over columns: [`Aggregate::sum`] and its siblings.
 #[derive(Debug, Clone)]
 pub struct Aggregate {
     kind: AggregateKind,
-    column: Option<String>,
+    columns: Vec<String>,
     name: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum AggregateKind {
     Count,
     Sum,
     Avg,
     Min,
     Max,
+    /// A function from outside.
+    Function(Arc<dyn AggregateFunction>),
+}
+
+impl AggregateKind {
+    fn name(&self) -> &'static str {
+        match self {
+            AggregateKind::Count => "count",
+            AggregateKind::Sum => "sum",
+            AggregateKind::Avg => "avg",
+            AggregateKind::Min => "min",
+            AggregateKind::Max => "max",
+            AggregateKind::Function(_) => "function",
+        }
+    }
 }
 
 impl Aggregate {
     fn new(kind: AggregateKind, column: Option<&str>) -> Aggregate {
-        Aggregate { kind, column: column.map(str::to_owned), name: None }
+        Aggregate { kind, columns: column.into_iter().map(str::to_owned).collect(), name: None }
+    }
+
+    /// A function of another engine over columns; result column `function_<columns>`, unless it is named.
+    pub fn function(function: Arc<dyn AggregateFunction>, columns: &[&str]) -> Aggregate {
+        let columns = columns.iter().map(|&column| column.to_owned()).collect();
+        Aggregate { kind: AggregateKind::Function(function), columns, name: None }
     }
 
     /// The number of tuples; result column `count`.
@@ -87,14 +111,12 @@ impl Aggregate {
 
     /// Binds the aggregate to a stream's columns.
     pub(crate) fn resolve(&self, columns: &[Column]) -> Result<BoundAggregate, String> {
-        let index = match &self.column {
-            None => None,
-            Some(name) => {
-                let found = columns.iter().position(|column| column.name == *name);
-                Some(found.ok_or_else(|| format!("the stream has no column {name}"))?)
-            }
+        let place = |name: &String| {
+            let found = columns.iter().position(|column| column.name == *name);
+            found.ok_or_else(|| format!("the stream has no column {name}"))
         };
-        let data_type = index.map_or(DataType::BigInt, |index| columns[index].data_type);
+        let places = self.columns.iter().map(place).collect::<Result<Vec<usize>, String>>()?;
+        let data_type = places.first().map_or(DataType::BigInt, |&place| columns[place].data_type);
         let adds = matches!(
             data_type,
             DataType::SmallInt
@@ -104,20 +126,22 @@ impl Aggregate {
                 | DataType::Double
                 | DataType::Decimal { .. }
         );
+        let called = self.kind.name();
         if matches!(self.kind, AggregateKind::Sum | AggregateKind::Avg) && !adds {
-            return Err(format!("{:?} is not defined for {data_type} columns", self.kind).to_lowercase());
+            return Err(format!("{called} is not defined for {data_type} columns").to_lowercase());
         }
-        let prefix = format!("{:?}", self.kind).to_lowercase();
-        let default = self.column.as_ref().map_or(prefix.clone(), |column| format!("{prefix}_{column}"));
-        Ok(BoundAggregate { kind: self.kind, index, data_type, name: self.name.clone().unwrap_or(default) })
+        let words = std::iter::once(called).chain(self.columns.iter().map(String::as_str));
+        let default = words.collect::<Vec<&str>>().join("_");
+        let name = self.name.clone().unwrap_or(default);
+        Ok(BoundAggregate { kind: self.kind.clone(), columns: places, data_type, name })
     }
 }
 
-/// Aggregate bound to its column's index and type.
+/// Aggregate bound to its columns' indexes, and the type of the first one.
 #[derive(Debug, Clone)]
 pub(crate) struct BoundAggregate {
     kind: AggregateKind,
-    index: Option<usize>,
+    columns: Vec<usize>,
     data_type: DataType,
     name: String,
 }
@@ -139,25 +163,33 @@ pub(crate) enum Accumulators {
     Numbers(Vec<Option<i128>>),
     Doubles(Vec<Option<f64>>),
     Texts(Vec<Option<Box<str>>>),
+    States(GroupStates),
 }
 
 impl BoundAggregate {
     /// Returns the column of results.
     pub(crate) fn result_column(&self) -> Column {
-        let data_type = match self.kind {
+        let data_type = match &self.kind {
+            AggregateKind::Function(function) => function.result_type(),
             AggregateKind::Count => DataType::BigInt,
             AggregateKind::Sum => self.sum_type(),
             AggregateKind::Avg => DataType::Double,
             AggregateKind::Min | AggregateKind::Max => self.data_type,
         };
         let column = Column::new(self.name.clone(), data_type);
-        if self.kind == AggregateKind::Count { column.not_null() } else { column }
+        if matches!(self.kind, AggregateKind::Count) { column.not_null() } else { column }
     }
 
     /// Returns the columns of the state table.
     pub(crate) fn state_columns(&self) -> Vec<Column> {
-        if self.kind != AggregateKind::Avg {
-            return vec![self.result_column()];
+        match &self.kind {
+            AggregateKind::Avg => (),
+            AggregateKind::Function(function) => {
+                let behind =
+                    |column: Column| Column { name: format!("{}_{}", self.name, column.name), ..column };
+                return function.state_columns().into_iter().map(behind).collect();
+            }
+            _ => return vec![self.result_column()],
         }
         let sum_type = match self.data_type {
             DataType::SmallInt | DataType::Int | DataType::BigInt => {
@@ -171,9 +203,13 @@ impl BoundAggregate {
         ]
     }
 
-    /// Index of the column that it aggregates; none if it counts tuples.
-    pub(crate) fn column(&self) -> Option<usize> {
-        self.index
+    /// Indexes of the columns that it aggregates; none if it counts tuples.
+    pub(crate) fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
+    fn is_avg(&self) -> bool {
+        matches!(self.kind, AggregateKind::Avg)
     }
 
     fn sum_type(&self) -> DataType {
@@ -187,7 +223,8 @@ impl BoundAggregate {
 
     /// Accumulators of no group.
     pub(crate) fn accumulators(&self) -> Accumulators {
-        match (self.kind, self.data_type) {
+        match (&self.kind, self.data_type) {
+            (AggregateKind::Function(function), _) => Accumulators::States(GroupStates::new(function)),
             (AggregateKind::Count, _) => Accumulators::Count(Vec::new()),
             (AggregateKind::Min | AggregateKind::Max, data_type) => match data_type {
                 DataType::Varchar => Accumulators::Texts(Vec::new()),
@@ -201,15 +238,16 @@ impl BoundAggregate {
         }
     }
 
-    /// Adds values to the groups with these numbers: those of the column, one for each number. After an error
+    /// Adds values to the groups with these numbers: those of the columns, one for each number. After an error
     /// some of them are added.
     pub(crate) fn add(
         &self,
         accumulators: &mut Accumulators,
         groups: &[u32],
-        column: Option<&ArrayRef>,
+        columns: &[ArrayRef],
     ) -> Result<(), String> {
-        match (accumulators, column) {
+        match (accumulators, columns.first()) {
+            (Accumulators::States(states), _) => states.add(groups, columns)?,
             (Accumulators::Count(counts), None) => {
                 groups.iter().for_each(|&group| counts[group as usize] += 1);
             }
@@ -265,6 +303,7 @@ impl BoundAggregate {
     pub(crate) fn merge(&self, accumulators: &mut Accumulators, from: u32, to: u32) -> Result<(), String> {
         let (from, to) = (from as usize, to as usize);
         match accumulators {
+            Accumulators::States(states) => states.merge(from, to)?,
             Accumulators::Count(counts) => counts[to] += counts[from],
             Accumulators::Sums { sums, counts } => {
                 let sum = sums[to].checked_add(sums[from]).filter(|sum| self.holds(*sum));
@@ -295,7 +334,7 @@ impl BoundAggregate {
     }
 
     fn is_better(&self, order: Ordering) -> bool {
-        order == if self.kind == AggregateKind::Min { Ordering::Less } else { Ordering::Greater }
+        order == if matches!(self.kind, AggregateKind::Min) { Ordering::Less } else { Ordering::Greater }
     }
 
     fn replace<T>(&self, extreme: &mut Option<T>, value: T, order: impl Fn(&T, &T) -> Ordering) {
@@ -342,7 +381,7 @@ impl BoundAggregate {
 
     /// Returns true if a sum is in the range of its column.
     fn holds(&self, sum: i128) -> bool {
-        match (self.kind, self.data_type) {
+        match (&self.kind, self.data_type) {
             (AggregateKind::Sum, DataType::SmallInt | DataType::Int | DataType::BigInt) => {
                 i64::try_from(sum).is_ok()
             }
@@ -355,13 +394,17 @@ impl BoundAggregate {
     }
 
     /// Arrays of the state columns of these groups.
-    pub(crate) fn store(&self, accumulators: &Accumulators, groups: &[u32]) -> Vec<ArrayRef> {
+    pub(crate) fn store(
+        &self,
+        accumulators: &mut Accumulators,
+        groups: &[u32],
+    ) -> Result<Vec<ArrayRef>, String> {
         let of = |group: &u32| *group as usize;
         let sums: ArrayRef = match accumulators {
+            Accumulators::States(states) => return states.store(groups),
             Accumulators::Count(counts) => {
-                return vec![Arc::new(Int64Array::from_iter_values(
-                    groups.iter().map(|group| counts[of(group)]),
-                ))];
+                let counts = groups.iter().map(|group| counts[of(group)]);
+                return Ok(vec![Arc::new(Int64Array::from_iter_values(counts))]);
             }
             Accumulators::DoubleSums { sums, counts } => Arc::new(Float64Array::from_iter(
                 groups.iter().map(of).map(|group| (counts[group] > 0).then_some(sums[group])),
@@ -388,13 +431,11 @@ impl BoundAggregate {
             }
         };
         match accumulators {
-            Accumulators::Sums { counts, .. } | Accumulators::DoubleSums { counts, .. }
-                if self.kind == AggregateKind::Avg =>
-            {
+            Accumulators::Sums { counts, .. } | Accumulators::DoubleSums { counts, .. } if self.is_avg() => {
                 let counts = groups.iter().map(|group| counts[of(group)]);
-                vec![sums, Arc::new(Int64Array::from_iter_values(counts))]
+                Ok(vec![sums, Arc::new(Int64Array::from_iter_values(counts))])
             }
-            _ => vec![sums],
+            _ => Ok(vec![sums]),
         }
     }
 
@@ -406,7 +447,12 @@ impl BoundAggregate {
         groups: &[u32],
         columns: &mut std::slice::Iter<'_, ArrayRef>,
     ) -> bool {
-        let (Some(first), is_avg) = (columns.next(), self.kind == AggregateKind::Avg) else { return false };
+        if let Accumulators::States(states) = accumulators {
+            let stored =
+                columns.by_ref().take(self.state_columns().len()).cloned().collect::<Vec<ArrayRef>>();
+            return states.load(groups, &stored).is_ok();
+        }
+        let (Some(first), is_avg) = (columns.next(), self.is_avg()) else { return false };
         // Without a count of its own, a sum that is not NULL is of some value.
         let stored_counts = if is_avg { columns.next() } else { None };
         if is_avg && stored_counts.is_none_or(|counts| *counts.data_type() != ArrowType::Int64) {
@@ -421,6 +467,7 @@ impl BoundAggregate {
             }
         };
         match accumulators {
+            Accumulators::States(_) => false,
             Accumulators::Count(counts) => {
                 self.each_number(first, groups, |group, value| counts[group] = value as i64).is_ok()
             }
@@ -449,22 +496,28 @@ impl BoundAggregate {
     }
 
     /// Array of the results of these groups.
-    pub(crate) fn results(&self, accumulators: &Accumulators, groups: &[u32]) -> ArrayRef {
+    pub(crate) fn results(
+        &self,
+        accumulators: &mut Accumulators,
+        groups: &[u32],
+    ) -> Result<ArrayRef, String> {
         let scale = if let DataType::Decimal { scale, .. } = self.data_type { scale } else { 0 };
         let of = |group: &u32| *group as usize;
-        match (self.kind, accumulators) {
-            (AggregateKind::Avg, Accumulators::DoubleSums { sums, counts }) => {
-                let mean = |group| (counts[group] > 0).then(|| sums[group] / counts[group] as f64);
-                Arc::new(groups.iter().map(of).map(mean).collect::<Float64Array>())
+        let means: Float64Array = match accumulators {
+            Accumulators::States(states) => return states.results(groups),
+            Accumulators::DoubleSums { sums, counts } if self.is_avg() => {
+                let mean = |group: usize| (counts[group] > 0).then(|| sums[group] / counts[group] as f64);
+                groups.iter().map(of).map(mean).collect()
             }
-            (AggregateKind::Avg, Accumulators::Sums { sums, counts }) => {
-                let mean = |group| {
+            Accumulators::Sums { sums, counts } if self.is_avg() => {
+                let mean = |group: usize| {
                     (counts[group] > 0).then(|| decimal::to_double(sums[group], scale) / counts[group] as f64)
                 };
-                Arc::new(groups.iter().map(of).map(mean).collect::<Float64Array>())
+                groups.iter().map(of).map(mean).collect()
             }
-            _ => self.store(accumulators, groups).swap_remove(0),
-        }
+            _ => return Ok(self.store(accumulators, groups)?.swap_remove(0)),
+        };
+        Ok(Arc::new(means))
     }
 }
 
@@ -533,6 +586,7 @@ impl Accumulators {
             Accumulators::Numbers(extremes) => extremes.resize(groups, None),
             Accumulators::Doubles(extremes) => extremes.resize(groups, None),
             Accumulators::Texts(extremes) => extremes.resize(groups, None),
+            Accumulators::States(states) => states.resize(groups),
         }
     }
 
@@ -546,6 +600,7 @@ impl Accumulators {
             Accumulators::Numbers(extremes) => extremes[group] = None,
             Accumulators::Doubles(extremes) => extremes[group] = None,
             Accumulators::Texts(extremes) => extremes[group] = None,
+            Accumulators::States(states) => states.clear(group),
         }
     }
 
@@ -558,7 +613,13 @@ impl Accumulators {
             Accumulators::Numbers(_) => size_of::<Option<i128>>(),
             Accumulators::Doubles(_) => size_of::<Option<f64>>(),
             Accumulators::Texts(_) => size_of::<Option<Box<str>>>(),
+            Accumulators::States(_) => size_of::<usize>() * 2,
         }
+    }
+
+    /// Bytes that groups have beside these.
+    pub(crate) fn extra_bytes(&self) -> usize {
+        if let Accumulators::States(states) = self { states.bytes() } else { 0 }
     }
 }
 
@@ -583,14 +644,14 @@ mod tests {
         let mut batch = BatchBuilder::new(&columns(), values.len());
         for value in values {
             let mut tuple = vec![Value::Null; 5];
-            tuple[bound.column().unwrap_or(0)] = value.clone();
+            tuple[bound.columns().first().copied().unwrap_or(0)] = value.clone();
             batch.push(&tuple).unwrap();
         }
         let batch = batch.finish();
         let mut accumulators = bound.accumulators();
         accumulators.resize(3);
-        let column = bound.column().map(|column| batch.column(column));
-        bound.add(&mut accumulators, &vec![1; values.len()], column)?;
+        let columns: Vec<ArrayRef> = bound.columns().iter().map(|&at| Arc::clone(batch.column(at))).collect();
+        bound.add(&mut accumulators, &vec![1; values.len()], &columns)?;
         Ok((bound, accumulators))
     }
 
@@ -626,9 +687,9 @@ mod tests {
             (Aggregate::avg("m"), &[Value::Null], Value::Null),
         ];
         for (aggregate, values, expected) in cases {
-            let (bound, accumulators) = run(&aggregate, values).unwrap();
-            assert_eq!(value(&bound.results(&accumulators, &[1])), expected, "{aggregate:?}");
-            let stored = bound.store(&accumulators, &[1]);
+            let (bound, mut accumulators) = run(&aggregate, values).unwrap();
+            assert_eq!(value(&bound.results(&mut accumulators, &[1]).unwrap()), expected, "{aggregate:?}");
+            let stored = bound.store(&mut accumulators, &[1]).unwrap();
             let columns = bound.state_columns();
             assert_eq!(stored.len(), columns.len());
             for (array, column) in stored.iter().zip(&columns) {
@@ -637,7 +698,8 @@ mod tests {
             let mut loaded = bound.accumulators();
             loaded.resize(5);
             assert!(bound.load(&mut loaded, &[4], &mut stored.iter()));
-            assert_eq!(value(&bound.results(&loaded, &[4])), expected, "{aggregate:?} after a restart");
+            let results = bound.results(&mut loaded, &[4]).unwrap();
+            assert_eq!(value(&results), expected, "{aggregate:?} after a restart");
         }
     }
 
@@ -649,7 +711,7 @@ mod tests {
         let text: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
         let mut accumulators = bound.accumulators();
         accumulators.resize(1);
-        let error = bound.add(&mut accumulators, &[0], Some(&text)).unwrap_err();
+        let error = bound.add(&mut accumulators, &[0], &[text]).unwrap_err();
         assert_eq!(error, "sum_i: expected BIGINT, found an array of Utf8");
         let no_sum = Aggregate::sum("t").resolve(&columns()).err().unwrap();
         assert_eq!(no_sum, "sum is not defined for varchar columns");
@@ -659,8 +721,8 @@ mod tests {
     fn negative_zero_is_zero_and_nan_the_greatest() {
         let values = [0.0, -0.0, f64::NAN, f64::INFINITY].map(Value::Double);
         let extreme = |aggregate: Aggregate| {
-            let (bound, accumulators) = run(&aggregate, &values).unwrap();
-            value(&bound.results(&accumulators, &[1]))
+            let (bound, mut accumulators) = run(&aggregate, &values).unwrap();
+            value(&bound.results(&mut accumulators, &[1]).unwrap())
         };
         assert_eq!(extreme(Aggregate::min("d")), Value::Double(0.0));
         assert_eq!(extreme(Aggregate::max("d")), Value::Double(f64::NAN));

@@ -19,6 +19,7 @@ pub(crate) mod assign_windows;
 pub(crate) mod file_sink;
 pub(crate) mod filter;
 pub(crate) mod group_index;
+pub(crate) mod group_states;
 pub(crate) mod lookup_join;
 pub(crate) mod map;
 pub(crate) mod merge_into;

@@ -25,7 +25,7 @@ use crate::event_time::EventTime;
 use crate::operators::accumulator::{Accumulators, BoundAggregate};
 use crate::operators::group_index::normalized;
 use crate::operators::window_aggregate::select;
-use crate::operators::window_state::read_batches;
+use crate::operators::window_state::{columns_of, read_batches};
 use crate::{SESSIONS_OPEN_MAX, UTC};
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
@@ -310,14 +310,21 @@ impl SessionState {
         size_of::<Session>() + 2 * key.len() + ENTRY_BYTES + 2 * accumulators
     }
 
-    /// Reserves memory for another session.
+    /// Bytes to be reserved: of the sessions, and of what their functions hold.
+    fn reserved(&self) -> u64 {
+        let extra: usize = self.accumulators.iter().map(Accumulators::extra_bytes).sum();
+        (self.bytes + extra).next_multiple_of(RESERVED_BYTES_STEP) as u64
+    }
+
+    /// Reserves memory for so many bytes more.
     fn reserve(&mut self, more: usize) -> Result<()> {
         self.bytes += more;
+        let wanted = self.reserved();
         let Some(memory) = &mut self.memory else { return Ok(()) };
-        if self.bytes as u64 <= memory.bytes() {
+        if wanted <= memory.bytes() {
             return Ok(());
         }
-        memory.try_resize(self.bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64).map_err(|limit| {
+        memory.try_resize(wanted).map_err(|limit| {
             self.bytes -= more;
             entresol_transactions::Error::Memory(limit.into()).into()
         })
@@ -332,8 +339,8 @@ impl SessionState {
         self.accumulators.iter_mut().for_each(|accumulators| accumulators.clear(slot));
         self.free.push(slot);
         self.bytes -= self.session_bytes(&key);
+        let wanted = self.reserved();
         if let Some(memory) = &mut self.memory {
-            let wanted = self.bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
             memory.shrink(memory.bytes().saturating_sub(wanted));
         }
     }
@@ -357,8 +364,7 @@ impl SessionState {
 
     /// Keys of the groups of tuples.
     pub(crate) fn keys(&self, tuples: &RecordBatch) -> Result<GroupKeys> {
-        let columns: Vec<ArrayRef> =
-            self.group_columns.iter().map(|&column| Arc::clone(tuples.column(column))).collect();
+        let columns = columns_of(tuples, &self.group_columns);
         if columns.iter().any(|key| key.null_count() > 0) {
             let reason = "NULL in a group column; filter such tuples out, or map NULL to a value";
             return Err(self.failed_as(reason.to_owned()));
@@ -448,11 +454,11 @@ impl SessionState {
         }
         let tuples = select(tuples, rows).map_err(|error| self.failed(&error))?;
         for (aggregate, accumulators) in self.aggregates.iter().zip(&mut self.accumulators) {
-            let column = aggregate.column().map(|column| tuples.column(column));
-            let added = aggregate.add(accumulators, &slots, column);
+            let columns = columns_of(&tuples, aggregate.columns());
+            let added = aggregate.add(accumulators, &slots, &columns);
             added.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?;
         }
-        Ok(())
+        self.reserve(0)
     }
 
     /// Start of the first open session.
@@ -493,9 +499,11 @@ impl SessionState {
         if closed.is_empty() {
             return Ok(None);
         }
-        let results = self.aggregates.iter().zip(&self.accumulators);
-        let results =
-            results.map(|(aggregate, accumulators)| aggregate.results(accumulators, &closed)).collect();
+        let results = self.aggregates.iter().zip(&mut self.accumulators);
+        let results = results.map(|(aggregate, accumulators)| aggregate.results(accumulators, &closed));
+        let results = results.collect::<Result<Vec<ArrayRef>, String>>();
+        let results = results.map_err(|reason| self.failed_as(reason))?;
+        let of = |slot: &u32| &self.sessions[*slot as usize];
         let sessions = ClosedSessions {
             keys: self.group_arrays(closed.iter().map(|slot| &of(slot).key))?,
             starts: self.edges(closed.iter().map(|slot| of(slot).start)),
@@ -531,8 +539,10 @@ impl SessionState {
         let mut columns = self.group_arrays(touched.iter().map(|slot| &of(slot).key))?;
         columns.push(self.edges(touched.iter().map(|slot| of(slot).start)));
         columns.push(self.edges(touched.iter().map(|slot| of(slot).end)));
-        let stores = self.aggregates.iter().zip(&self.accumulators);
-        columns.extend(stores.flat_map(|(aggregate, accumulators)| aggregate.store(accumulators, &touched)));
+        let stores = self.aggregates.iter().zip(&mut self.accumulators);
+        let stores = stores.map(|(aggregate, accumulators)| aggregate.store(accumulators, &touched));
+        let stores = stores.collect::<Result<Vec<_>, String>>();
+        columns.extend(stores.map_err(|reason| self.failed_as(reason))?.concat());
         let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns);
         self.table.upsert_batch(tx, &rows.map_err(|error| self.failed(&error))?)?;
         for slot in touched {

@@ -106,8 +106,9 @@ impl OpenWindow {
     /// extra.
     fn bytes(&self) -> usize {
         let accumulators: usize = self.accumulators.iter().map(Accumulators::group_bytes).sum();
+        let extra: usize = self.accumulators.iter().map(Accumulators::extra_bytes).sum();
         let group = size_of::<GroupFlags>() + 2 * size_of::<u32>() + accumulators;
-        2 * group * self.index.len() + self.index.bytes()
+        2 * group * self.index.len() + self.index.bytes() + extra
     }
 
     /// Makes room for the accumulators of all numbered groups.
@@ -301,8 +302,7 @@ impl WindowState {
 
     /// Adds tuples to their groups in the window that starts at `start`.
     pub(crate) fn add(&mut self, tx: &Transaction, start: EventTime, tuples: &RecordBatch) -> Result<()> {
-        let keys: Vec<ArrayRef> =
-            self.group_columns.iter().map(|&column| Arc::clone(tuples.column(column))).collect();
+        let keys = columns_of(tuples, &self.group_columns);
         if keys.iter().any(|key| key.null_count() > 0) {
             let reason = "NULL in a group column; filter such tuples out, or map NULL to a value".to_owned();
             return Err(Error::Tuple { operator: self.name.clone(), reason });
@@ -348,8 +348,8 @@ impl WindowState {
         }
         let Some(window) = self.windows.get_mut(&start) else { return Ok(()) };
         for (aggregate, accumulators) in self.aggregates.iter().zip(&mut window.accumulators) {
-            let column = aggregate.column().map(|column| tuples.column(column));
-            let added = aggregate.add(accumulators, numbers, column);
+            let columns = columns_of(tuples, aggregate.columns());
+            let added = aggregate.add(accumulators, numbers, &columns);
             added.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?;
         }
         Ok(())
@@ -453,9 +453,10 @@ impl WindowState {
             return Ok(());
         }
         let keys = window.index.keys(&groups);
-        let stores = self.aggregates.iter().zip(&window.accumulators);
-        let stores: Vec<ArrayRef> =
-            stores.flat_map(|(aggregate, accumulators)| aggregate.store(accumulators, &groups)).collect();
+        let stores = self.aggregates.iter().zip(&mut window.accumulators);
+        let stores = stores.map(|(aggregate, accumulators)| aggregate.store(accumulators, &groups));
+        let stores = stores.collect::<Result<Vec<_>, String>>();
+        let stores = stores.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?.concat();
         let mut columns = keys.map_err(|error| self.failed(&error))?;
         columns.push(self.starts(start, groups.len()));
         columns.extend(stores);
@@ -497,11 +498,12 @@ impl WindowState {
             self.table.delete_batch(tx, &self.key_rows(start, &window.index, &stored)?)?;
         }
         self.groups_expected = order.len();
-        let results = self.aggregates.iter().zip(&window.accumulators);
+        let results = self.aggregates.iter().zip(&mut window.accumulators);
         let results = results.map(|(aggregate, accumulators)| aggregate.results(accumulators, &order));
+        let results = results.collect::<Result<Vec<ArrayRef>, String>>();
         Ok(Some(ClosedGroups {
             keys: window.index.keys(&order).map_err(|error| self.failed(&error))?,
-            results: results.collect(),
+            results: results.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?,
             groups: order.len(),
         }))
     }
@@ -564,6 +566,11 @@ pub(crate) fn read_batches(
             return Ok(());
         }
     }
+}
+
+/// Columns of a batch.
+pub(crate) fn columns_of(batch: &RecordBatch, columns: &[usize]) -> Vec<ArrayRef> {
+    columns.iter().map(|&column| Arc::clone(batch.column(column))).collect()
 }
 
 /// Rows of a window.
