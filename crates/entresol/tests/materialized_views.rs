@@ -36,7 +36,7 @@ const TABLES: &str = "
     INSERT INTO place SELECT i, 'town ' || (i % 3) FROM generate_series(0, 7) g(i)";
 
 /// Views of all kinds: by key, by group, of the whole, joined, over each other.
-const VIEWS: [(&str, &str); 9] = [
+const VIEWS: [(&str, &str); 13] = [
     ("high", "SELECT id, meter, kw * 2 AS twice FROM reading WHERE kw > 50"),
     (
         "by_feeder",
@@ -53,6 +53,18 @@ const VIEWS: [(&str, &str); 9] = [
         "SELECT p.town, count(r.id) AS n FROM place p LEFT JOIN reading r ON p.meter = r.meter GROUP BY p.town",
     ),
     ("over", "SELECT n, count(*) AS feeders FROM by_feeder GROUP BY n"),
+    (
+        "sums",
+        "SELECT meter, feeder AS fed, count(*) AS n, count(kw) AS measured, sum(kw) AS kw, avg(kw) AS mean, sum(id) AS ids,
+            count(*) FILTER (WHERE kw > 30) AS high FROM reading GROUP BY meter, feeder",
+    ),
+    (
+        "many",
+        "SELECT sum(kw * 2) + 1 AS kw, upper(r.feeder) || '!' AS fed FROM (SELECT * FROM reading WHERE id > 2) r
+            WHERE meter <> 3 GROUP BY upper(r.feeder) || '!' HAVING count(*) > 2 AND sum(kw) > 10",
+    ),
+    ("over_sums", "SELECT measured, sum(n) AS n, avg(ids) AS ids FROM sums WHERE fed IS NOT NULL GROUP BY measured"),
+    ("days", "SELECT date_trunc('minute', at) AS minute, count(*) AS n FROM reading GROUP BY 1"),
     ("top", "SELECT id, kw FROM reading ORDER BY kw DESC NULLS LAST, id LIMIT 5"),
     (
         "missing",
@@ -113,6 +125,55 @@ fn statement(random: &mut Random) -> String {
         8 => format!("UPDATE place SET town = 'town {}' WHERE meter = {}", random.below(4), random.below(8)),
         _ => format!("DELETE FROM place WHERE meter = {0}; INSERT INTO place VALUES ({0}, 'town 9')", random.below(8)),
     }
+}
+
+/// Views of counts and sums have a state, and go without one where a row cannot be taken back.
+#[test]
+fn counts_and_sums_have_a_state() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute(TABLES).unwrap();
+    make_views(&mut session);
+    let states = "SELECT table_name FROM information_schema.tables WHERE table_name LIKE '%\\_state'";
+    let expected = ["days_state", "many_state", "over_state", "over_sums_state", "sums_state", "total_state"];
+    assert_eq!(rows(&mut session, states), expected);
+    for refused in
+        ["DELETE FROM sums_state", "DROP TABLE sums_state", "ALTER TABLE sums_state ADD COLUMN a INT"]
+    {
+        let error = session.execute(refused).unwrap_err().to_string();
+        assert!(error.contains("the state of materialized view sums"), "{refused}: {error}");
+    }
+    session.execute("DROP MATERIALIZED VIEW over_sums; DROP MATERIALIZED VIEW sums").unwrap();
+    assert_eq!(rows(&mut session, states), ["days_state", "many_state", "over_state", "total_state"]);
+    session.execute("CREATE TABLE sums_state (a INT)").unwrap();
+    let error =
+        session.execute("CREATE MATERIALIZED VIEW sums AS SELECT count(*) AS n FROM place").unwrap_err();
+    assert!(error.to_string().contains("sums_state"), "{error}");
+    session
+        .execute("DROP TABLE sums_state; CREATE MATERIALIZED VIEW sums AS SELECT count(*) AS n FROM place")
+        .unwrap();
+    assert_eq!(rows(&mut session, "SELECT n FROM sums"), ["8"]);
+}
+
+#[test]
+fn groups_with_long_keys_and_sums_out_of_range() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE word (id INT PRIMARY KEY, text VARCHAR, n NUMERIC(38,0));
+             CREATE MATERIALIZED VIEW words AS SELECT text, count(*) AS many, sum(n) AS n FROM word GROUP BY text;
+             INSERT INTO word SELECT i, repeat('long ', 100 + i % 3 * 200) || i % 2, i FROM generate_series(1, 60) g(i);
+             UPDATE word SET text = repeat('long ', 500) || '1', n = 5 WHERE id < 30;
+             DELETE FROM word WHERE id % 5 = 0",
+        )
+        .unwrap();
+    check(&mut session, &["words"], "after long texts");
+    let high = "9".repeat(38);
+    session.execute(&format!("INSERT INTO word VALUES (100, 'high', {high})")).unwrap();
+    let error = session.execute("INSERT INTO word VALUES (101, 'high', 1)").unwrap_err().to_string();
+    assert!(error.contains("out of range"), "{error}");
+    check(&mut session, &["words"], "after a sum out of range");
 }
 
 #[test]

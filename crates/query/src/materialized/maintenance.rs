@@ -1,6 +1,7 @@
 //! Maintenance of materialized views: the difference between what they hold and what their queries give.
 
 use super::GUARDS_TABLE;
+use super::incremental::IncrementalView;
 use super::keys::key_columns;
 use crate::dml::assignment;
 use crate::error::{Error, Result};
@@ -9,7 +10,7 @@ use crate::planner::scans::provider::EntresolTable;
 use crate::schema_names::{CATALOG, KEYED_SCHEMA};
 use crate::session::core::SessionCore;
 use crate::session::materialized::{
-    MaintainedView, MaintenanceRequest, MaintenanceWork, held_by, query_view,
+    MaintainedView, MaintainsRows, MaintenanceRequest, MaintenanceWork, held_by, query_view, state_table,
 };
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -19,7 +20,7 @@ use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility, lit};
 use datafusion::sql::sqlparser::ast::Ident;
 use entresol_memory::Durability;
-use entresol_tables::{Row, Table, Value, rows_to_batch};
+use entresol_tables::{Catalog, Row, Table, Value, rows_to_batch};
 use entresol_transactions::Transaction;
 use futures::FutureExt;
 use std::collections::hash_map::DefaultHasher;
@@ -30,7 +31,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Parts of a view's keys that have guards of their own.
-const GUARDS: u64 = 64;
+pub(super) const GUARDS: u64 = 64;
 /// Guard of a view that says that it was filled.
 const FILLED: u64 = GUARDS;
 /// Attempts to fill a view, and the wait between them.
@@ -38,6 +39,14 @@ const ATTEMPTS_MAX: u32 = 64;
 const ATTEMPT_WAIT: Duration = Duration::from_millis(2);
 /// Values of a column from which on the whole view is computed.
 const VALUES_MAX: usize = 2000;
+
+/// View whose query is planned.
+pub(crate) struct PlannedView {
+    pub(crate) name: String,
+    /// As those of [`MaintainedView`].
+    pub(crate) tables: Vec<(String, Vec<(usize, String)>)>,
+    pub(crate) incremental: Option<IncrementalView>,
+}
 
 /// Rows of a view that may change.
 enum Affected {
@@ -60,19 +69,24 @@ pub(crate) async fn start(session: SessionCore) -> Result<()> {
     }
     let (sender, requests) = mpsc::channel();
     let context = Arc::clone(session.catalog.context());
+    let catalog = Arc::clone(&session.catalog);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::coded("58030", format!("materialized views: {error}")))?;
     let work = move || serve(&session, &requests, &runtime);
     let thread = std::thread::Builder::new().name("entresol views".to_owned()).spawn(work);
     let thread = thread.map_err(|error| Error::coded("58030", format!("materialized views: {error}")))?;
-    views.serve(sender, thread);
+    views.serve(catalog, sender, thread);
     context.set_before_commit(Arc::new(views));
     Ok(())
 }
 
 /// Maintains a view from now on; fills it if it was not filled, or reads tables that are empty again.
 async fn resume(session: &SessionCore, name: &str) -> Result<()> {
-    let (view, _) = planned(session, name).await?;
+    let (mut view, _) = planned(session, name).await?;
+    if session.catalog.table(&state_table(name)).is_err() {
+        // It was created by a version that had no state.
+        view.incremental = None;
+    }
     let is_filled = match session.catalog.table(GUARDS_TABLE) {
         Ok(guards) => {
             let mark = guard_row(name, FILLED);
@@ -95,7 +109,7 @@ fn serve(
     for request in requests {
         let work = async {
             match &request.work {
-                MaintenanceWork::Maintain(transaction) => maintain(session, transaction).await,
+                MaintenanceWork::Maintain(transaction, first) => maintain(session, transaction, *first).await,
                 MaintenanceWork::Fill(name) => fill(session, name).await,
             }
         };
@@ -108,23 +122,28 @@ fn serve(
 }
 
 /// Makes writers of the tables of a view maintain it from now on.
-pub(crate) fn watch(session: &SessionCore, view: MaintainedView) -> Result<()> {
+pub(crate) fn watch(session: &SessionCore, view: PlannedView) -> Result<()> {
     for (table, _) in &view.tables {
         session.catalog.context().watch(session.catalog.table(table)?.state());
     }
-    session.options.materialized.add(view);
+    let PlannedView { name, tables, incremental } = view;
+    let incremental = incremental.map(|incremental| Arc::new(incremental) as Arc<dyn MaintainsRows>);
+    session.options.materialized.add(MaintainedView { name, tables, incremental });
     Ok(())
 }
 
 /// Plans the query of a view: the tables that it reads, its columns that are theirs, and all of its columns.
-pub(crate) async fn planned(session: &SessionCore, name: &str) -> Result<(MaintainedView, SchemaRef)> {
+pub(crate) async fn planned(session: &SessionCore, name: &str) -> Result<(PlannedView, SchemaRef)> {
     let transaction = session.catalog.begin()?;
     let _bound = session.bind(&transaction);
     let frame = computed(session, name).await?;
     check(frame.logical_plan())?;
     let tables = key_columns(frame.logical_plan())?.into_iter().collect();
     let schema = Arc::new(frame.schema().as_arrow().clone());
-    Ok((MaintainedView { name: name.to_owned(), tables }, schema))
+    let (state, plan) = frame.into_parts();
+    let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+    let incremental = IncrementalView::new(&session.catalog, name, &state, &plan)?;
+    Ok((PlannedView { name: name.to_owned(), tables, incremental }, schema))
 }
 
 /// Refuses queries whose rows depend on more than tables.
@@ -161,16 +180,20 @@ async fn computed(session: &SessionCore, name: &str) -> Result<DataFrame> {
     query::plan_query(session, statement).await
 }
 
-/// Maintains all views that depend on what a transaction has written, in it.
-async fn maintain(session: &SessionCore, transaction: &Arc<Transaction>) -> Result<()> {
+/// Maintains the views from a number on that depend on what a transaction has written, in it.
+async fn maintain(session: &SessionCore, transaction: &Arc<Transaction>, first: usize) -> Result<()> {
     let _bound = session.bind(transaction);
-    for view in session.options.materialized.all() {
+    for view in session.options.materialized.all().iter().skip(first) {
         if session.catalog.table(&view.name).is_err() {
             // It is being dropped.
             continue;
         }
+        if let Some(incremental) = &view.incremental {
+            incremental.maintain(transaction)?;
+            continue;
+        }
         let mut affected: Option<Affected> = None;
-        let has_guards = has_guards(&view);
+        let has_guards = has_guards(view);
         for (name, columns) in &view.tables {
             let table = session.catalog.table(name)?;
             let changed = table.changed_rows(transaction)?;
@@ -182,7 +205,7 @@ async fn maintain(session: &SessionCore, transaction: &Arc<Transaction>) -> Resu
                 Some(_) => Affected::All,
                 None => affected_by(&table, columns, &changed)?,
             });
-            guard(session, transaction, &view, has_guards.then_some((&*table, columns)), &changed)?;
+            guard(session, transaction, view, has_guards.then_some((&*table, columns)), &changed)?;
         }
         if let Some(affected) = affected {
             replace(session, transaction, &view.name, affected).await?;
@@ -248,7 +271,7 @@ fn guard(
             }
         }
     }
-    write_guards(session, transaction, &view.name, guards)
+    write_guards(&session.catalog, transaction, &view.name, guards)
 }
 
 /// Row of a guard.
@@ -256,13 +279,14 @@ fn guard_row(name: &str, guard: u64) -> Row {
     vec![Value::from(name), Value::BigInt(guard as i64)]
 }
 
-fn write_guards(
-    session: &SessionCore,
+/// Writes guards of a view.
+pub(super) fn write_guards(
+    catalog: &Catalog,
     transaction: &Transaction,
     name: &str,
     guards: BTreeSet<u64>,
 ) -> Result<()> {
-    let table = session.catalog.table(GUARDS_TABLE)?;
+    let table = catalog.table(GUARDS_TABLE)?;
     let rows: Vec<Row> = guards.into_iter().map(|guard| guard_row(name, guard)).collect();
     Ok(table.upsert_many(transaction, &rows)?)
 }
@@ -274,12 +298,16 @@ async fn fill(session: &SessionCore, name: &str) -> Result<()> {
         let transaction = session.catalog.begin()?;
         let stored = {
             let _bound = session.bind(&transaction);
-            write_guards(session, &transaction, name, (0..GUARDS).chain([FILLED]).collect())?;
-            replace(session, &transaction, name, Affected::All).await
+            write_guards(&session.catalog, &transaction, name, (0..GUARDS).chain([FILLED]).collect())?;
+            let view = session.options.materialized.all().iter().find(|view| view.name == name).cloned();
+            match view.and_then(|view| view.incremental) {
+                Some(incremental) => incremental.fill(&transaction),
+                None => replace(session, &transaction, name, Affected::All).await.map(drop),
+            }
         };
         // Views over it are maintained here, too: its commit must not wait for this thread.
         let maintained = match stored {
-            Ok(_) => maintain(session, &transaction).await,
+            Ok(()) => maintain(session, &transaction, 0).await,
             Err(error) => Err(error),
         };
         let committed =

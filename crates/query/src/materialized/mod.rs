@@ -16,9 +16,12 @@
 //! - Views over materialized views are maintained behind those, in the order of their creation.
 //!
 //! # Cost
+//! Views of counts and sums over one table are changed by what the transaction changed ([`incremental`]), on its own
+//! thread. For others:
 //! A commit runs the query for the keys that it changed, where the view has columns that are plain columns of
 //! the changed table ([`keys`]); else it runs the whole query. One thread maintains all views.
 
+pub(crate) mod incremental;
 pub(crate) mod keys;
 pub(crate) mod maintenance;
 pub(crate) mod statements;

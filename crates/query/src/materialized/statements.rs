@@ -4,7 +4,7 @@
 //! leaves a view without a table, or a table that the next open completes when it is refreshed.
 
 use super::GUARDS_TABLE;
-use super::maintenance::{planned, watch};
+use super::maintenance::{PlannedView, planned, watch};
 use crate::ddl::{table_definition, views};
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
@@ -12,7 +12,7 @@ use crate::parser::own::materialized::MaterializedStatement;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized::{
-    GUARDS_OWNER, MaintainedView, MaintenanceWork, held_by, owner_of, query_view,
+    GUARDS_OWNER, MaintenanceWork, held_by, owner_of, query_view, state_owner_of, state_table,
 };
 use crate::session::result::StatementResult;
 use datafusion::arrow::datatypes::Schema as ArrowSchema;
@@ -94,9 +94,19 @@ async fn with_rows(session: &SessionCore, name: &str) -> Result<()> {
         }
     }
     let definition = definition(&view, &schema)?;
+    let state =
+        view.incremental.as_ref().map(|view| view.state_definition(state_owner_of(name))).transpose()?;
     let (catalog, of) = (Arc::clone(&session.catalog), name.to_owned());
     blocking(move || {
         guards(&catalog)?;
+        if let Some(state) = state {
+            let name = state_table(&of);
+            if has_state(&catalog, &of) {
+                // Of a creation that a crash cut short.
+                catalog.drop_relations(&[(RelationKind::Table, name.as_str())], false)?;
+            }
+            catalog.create_table_as(&name, state, TableOptions::default())?;
+        }
         catalog.create_table_as(&of, definition, TableOptions::default())
     })
     .await??;
@@ -115,8 +125,14 @@ async fn with_rows(session: &SessionCore, name: &str) -> Result<()> {
     fill(session, name).await
 }
 
+/// Tells whether there is a table with the state of a view.
+fn has_state(catalog: &Catalog, name: &str) -> bool {
+    let table = catalog.table(&state_table(name));
+    table.is_ok_and(|table| table.definition().owner == Some(state_owner_of(name)))
+}
+
 /// Definition of the table of a view: with an index on the columns by which rows are found.
-fn definition(view: &MaintainedView, schema: &ArrowSchema) -> Result<TableDefinition> {
+fn definition(view: &PlannedView, schema: &ArrowSchema) -> Result<TableDefinition> {
     let mut definition = TableDefinition::plain(table_definition::derived_schema(schema)?);
     definition.owner = Some(owner_of(&view.name));
     let mut indexed: Vec<Vec<usize>> = Vec::new();
@@ -186,7 +202,11 @@ async fn remove(session: &SessionCore, name: &str) -> Result<()> {
     let catalog = Arc::clone(&session.catalog);
     blocking(move || {
         let query = query_view(&name);
-        let relations = [(RelationKind::Table, name.as_str()), (RelationKind::View, query.as_str())];
+        let state = state_table(&name);
+        let mut relations = vec![(RelationKind::Table, name.as_str()), (RelationKind::View, query.as_str())];
+        if has_state(&catalog, &name) {
+            relations.push((RelationKind::Table, state.as_str()));
+        }
         let there: Vec<_> =
             relations.into_iter().filter(|(kind, name)| catalog.relation_kind(name) == Some(*kind)).collect();
         catalog.drop_relations(&there, false)?;

@@ -15,7 +15,7 @@ const TURN_MAX: Duration = Duration::from_millis(10);
 pub(crate) fn commit_waits(transaction: &Transaction, durability: Durability) -> bool {
     let syncs =
         durability == Durability::Sync && transaction.context().pool().domain() == DomainKind::Journal;
-    syncs || transaction.has_watched_writes()
+    syncs || transaction.has_long_maintenance()
 }
 
 /// Commits the writes of a statement that began then. It yields once before, so that it can be cancelled.

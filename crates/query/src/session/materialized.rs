@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use entresol_tables::{Catalog, RelationKind, Table};
 use entresol_transactions::{BeforeCommit, Transaction};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::fmt;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -14,12 +14,27 @@ const QUERY_SUFFIX: &str = "_query";
 /// Prefix of the owner of the tables.
 const OWNER_PREFIX: &str = "materialized view ";
 
+/// Suffix of the table with the state of an incremental view.
+const STATE_SUFFIX: &str = "_state";
+/// Prefix of the owner of that table.
+const STATE_OWNER_PREFIX: &str = "the state of materialized view ";
+
 /// Owner of the table of the guards.
 pub(crate) const GUARDS_OWNER: &str = "the materialized views";
 
 /// Name of the view with the query of a materialized view.
 pub(crate) fn query_view(name: &str) -> String {
     format!("{name}{QUERY_SUFFIX}")
+}
+
+/// Name of the table with the state of a materialized view.
+pub(crate) fn state_table(name: &str) -> String {
+    format!("{name}{STATE_SUFFIX}")
+}
+
+/// Owner of that table.
+pub(crate) fn state_owner_of(name: &str) -> String {
+    format!("{STATE_OWNER_PREFIX}{name}")
 }
 
 /// Owner of the table of a materialized view.
@@ -38,8 +53,10 @@ pub(crate) fn check_ordinary(table: &Table) -> Result<()> {
         let message = format!("{view} is a materialized view: use DROP MATERIALIZED VIEW {view}");
         return Err(Error::coded("42809", message));
     }
-    if table.definition().owner.as_deref() == Some(GUARDS_OWNER) {
-        let message = format!("table {} belongs to {GUARDS_OWNER}", table.name());
+    let owner = table.definition().owner.as_deref();
+    if let Some(owner) = owner.filter(|owner| *owner == GUARDS_OWNER || owner.starts_with(STATE_OWNER_PREFIX))
+    {
+        let message = format!("table {} belongs to {owner}", table.name());
         return Err(Error::coded("42501", message));
     }
     Ok(())
@@ -66,6 +83,15 @@ pub(crate) fn check_dependents(catalog: &Catalog, kind: RelationKind, name: &str
     }
 }
 
+/// Maintenance of a view by what changed, without a query.
+pub(crate) trait MaintainsRows: fmt::Debug + Send + Sync {
+    /// Changes the view by what the transaction has changed so far, in it.
+    fn maintain(&self, transaction: &Transaction) -> Result<()>;
+
+    /// Stores all rows of the view anew.
+    fn fill(&self, transaction: &Transaction) -> Result<()>;
+}
+
 /// Materialized view that is maintained.
 #[derive(Debug, Clone)]
 pub(crate) struct MaintainedView {
@@ -73,12 +99,23 @@ pub(crate) struct MaintainedView {
     /// Tables that it reads. Of each the columns of the view that are plain columns of it: place in the view,
     /// and name in the table.
     pub(crate) tables: Vec<(String, Vec<(usize, String)>)>,
+    /// None if it is maintained by its query.
+    pub(crate) incremental: Option<Arc<dyn MaintainsRows>>,
+}
+
+impl MaintainedView {
+    /// Tells whether a transaction has written a table that the view reads.
+    fn is_written(&self, catalog: &Catalog, transaction: &Transaction) -> bool {
+        let writes =
+            |name: &str| catalog.table(name).is_ok_and(|table| transaction.has_writes_of(table.state().id()));
+        self.tables.iter().any(|(name, _)| writes(name))
+    }
 }
 
 /// Work of the thread that maintains the views.
 pub(crate) enum MaintenanceWork {
-    /// Maintain what depends on the writes of a transaction, in it.
-    Maintain(Arc<Transaction>),
+    /// Maintain the views from a number on that depend on the writes of a transaction, in it.
+    Maintain(Arc<Transaction>, usize),
     /// Compute a view anew, in a transaction of its own.
     Fill(String),
 }
@@ -96,7 +133,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[derive(Clone, Default)]
 pub struct MaterializedViews {
     /// In the order of their creation.
-    views: Arc<Mutex<Vec<MaintainedView>>>,
+    views: Arc<Mutex<Arc<Vec<MaintainedView>>>>,
+    /// None before they are served, and after they are stopped.
+    catalog: Arc<RwLock<Option<Arc<Catalog>>>>,
     /// Requests to the thread that maintains them; it ends when this is gone.
     requests: Arc<Mutex<Option<mpsc::Sender<MaintenanceRequest>>>>,
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
@@ -117,20 +156,26 @@ impl MaterializedViews {
     }
 
     pub(crate) fn add(&self, view: MaintainedView) {
-        self.views.lock().push(view);
+        Arc::make_mut(&mut self.views.lock()).push(view);
     }
 
     pub(crate) fn remove(&self, name: &str) {
-        self.views.lock().retain(|view| view.name != name);
+        Arc::make_mut(&mut self.views.lock()).retain(|view| view.name != name);
     }
 
     /// All views, in the order of their creation.
-    pub(crate) fn all(&self) -> Vec<MaintainedView> {
-        self.views.lock().clone()
+    pub(crate) fn all(&self) -> Arc<Vec<MaintainedView>> {
+        Arc::clone(&self.views.lock())
     }
 
     /// Passes transactions to a thread from now on.
-    pub(crate) fn serve(&self, requests: mpsc::Sender<MaintenanceRequest>, thread: JoinHandle<()>) {
+    pub(crate) fn serve(
+        &self,
+        catalog: Arc<Catalog>,
+        requests: mpsc::Sender<MaintenanceRequest>,
+        thread: JoinHandle<()>,
+    ) {
+        *self.catalog.write() = Some(catalog);
         *self.requests.lock() = Some(requests);
         *self.thread.lock() = Some(thread);
     }
@@ -166,6 +211,30 @@ impl MaterializedViews {
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that maintains materialized views panicked");
         }
+        // The catalog's context has these views.
+        *self.catalog.write() = None;
+        *self.views.lock() = Arc::default();
+    }
+}
+
+impl MaterializedViews {
+    /// Maintains what depends on the writes of a transaction, in it: here as far as that needs no query.
+    fn maintain(&self, transaction: &Arc<Transaction>) -> Result<()> {
+        let ask = |first: usize| {
+            let work = MaintenanceWork::Maintain(Arc::clone(transaction), first);
+            self.ask(work, || Ok(transaction.check_running()?))
+        };
+        let Some(catalog) = self.catalog.read().clone() else { return ask(0) };
+        for (number, view) in self.all().iter().enumerate() {
+            if catalog.table(&view.name).is_err() || !view.is_written(&catalog, transaction) {
+                continue;
+            }
+            match &view.incremental {
+                Some(incremental) => incremental.maintain(transaction)?,
+                None => return ask(number),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -174,13 +243,29 @@ impl BeforeCommit for MaterializedViews {
         &self,
         transaction: &Arc<Transaction>,
     ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let work = MaintenanceWork::Maintain(Arc::clone(transaction));
-        match self.ask(work, || Ok(transaction.check_running()?)) {
+        match self.maintain(transaction) {
             Ok(()) => Ok(()),
             Err(Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error))) => {
                 Err(Box::new(error))
             }
             Err(error) => Err(Box::new(error)),
         }
+    }
+
+    fn may_take_long(&self, transaction: &Transaction) -> bool {
+        let Some(catalog) = self.catalog.read().clone() else { return true };
+        let views = self.all();
+        // Views that are written by the maintenance, on the way.
+        let mut written: Vec<&str> = Vec::new();
+        for view in views.iter() {
+            let reads_written = view.tables.iter().any(|(name, _)| written.contains(&name.as_str()));
+            if reads_written || view.is_written(&catalog, transaction) {
+                if view.incremental.is_none() {
+                    return true;
+                }
+                written.push(&view.name);
+            }
+        }
+        false
     }
 }

@@ -438,11 +438,12 @@ impl Table {
         }
         let mut complete = Vec::with_capacity(columns);
         complete.extend_from_slice(&row[..columns - 1]);
-        complete.push(Value::BigInt(self.next_rowid()?));
+        complete.push(Value::BigInt(self.new_row_number()?));
         Ok(Cow::Owned(complete))
     }
 
-    fn next_rowid(&self) -> Result<i64> {
+    /// Row number for a new row of a table with a hidden key; each is given once while the table is open.
+    pub fn new_row_number(&self) -> Result<i64> {
         Ok(self.next_rowids(1)?.start)
     }
 

@@ -20,6 +20,11 @@ pub trait BeforeCommit: Send + Sync {
         &self,
         transaction: &Arc<Transaction>,
     ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+    /// Tells whether the work for a transaction may take longer than its own writes.
+    fn may_take_long(&self, _transaction: &Transaction) -> bool {
+        true
+    }
 }
 
 /// Work of a context.
@@ -57,8 +62,15 @@ impl Transaction {
         work.before_commit(&this).map_err(Error::from_maintenance)
     }
 
-    /// Returns true if its commit has work to do first, which may take long.
-    pub fn has_watched_writes(&self) -> bool {
+    /// Returns true if its commit has work to do first that may take long.
+    pub fn has_long_maintenance(&self) -> bool {
+        let work =
+            self.has_watched_writes().then(|| self.context().maintenance.work.read().clone()).flatten();
+        work.is_some_and(|work| work.may_take_long(self))
+    }
+
+    /// Returns true if it wrote a watched state.
+    fn has_watched_writes(&self) -> bool {
         if !self.context().maintenance.has_watched.load(Ordering::Acquire) {
             return false;
         }

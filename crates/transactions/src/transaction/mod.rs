@@ -711,6 +711,11 @@ impl Transaction {
         writes.keys.iter().map(|(key, value)| (key.clone(), value.map(<[u8]>::to_vec))).collect()
     }
 
+    /// Tells whether the transaction wrote the state.
+    pub fn has_writes_of(&self, state: StateId) -> bool {
+        self.pending.read().writes.states.get(&state).is_some_and(|writes| !writes.keys.is_empty())
+    }
+
     /// The states that the transaction wrote.
     pub fn written_states(&self) -> Vec<StateId> {
         let pending = self.pending.read();
