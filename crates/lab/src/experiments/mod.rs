@@ -17,6 +17,8 @@ mod journal_commit;
 #[cfg(feature = "database")]
 mod load_rate;
 mod lsm;
+#[cfg(feature = "database")]
+mod mview_cost;
 mod page_replacement;
 mod protocols;
 mod race_kv;
@@ -80,6 +82,12 @@ pub const ALL: &[Experiment] = &[
         name: "load-rate",
         about: "rows loaded by COPY, beside DuckDB; batches appended; INSERT ... SELECT",
         run: load_rate::run,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "mview-cost",
+        about: "an update of one row without materialized views, beside one, three and ten",
+        run: mview_cost::run,
     },
     #[cfg(feature = "database")]
     Experiment {
