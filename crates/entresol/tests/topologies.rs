@@ -6,6 +6,8 @@
 mod aggregates;
 #[path = "topologies/files.rs"]
 mod files;
+#[path = "topologies/joins.rs"]
+mod joins;
 #[path = "topologies/sessions.rs"]
 mod sessions;
 #[path = "topologies/sinks.rs"]
@@ -612,7 +614,7 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 8);
+    assert_eq!(examples.len(), 9);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -642,6 +644,11 @@ fn the_introduction_runs() {
     session.execute(examples[7]).unwrap();
     wait_for_end(&mut session, "counting");
     assert_eq!(rows(&mut session, "SELECT count(*), sum(readings)::bigint FROM seen"), [["40", "20000"]]);
+    session.execute(examples[8]).unwrap();
+    wait_for_end(&mut session, "costs");
+    let costs = "SELECT count(DISTINCT at), count(*) > 20000, bool_and(price_at <= at) FROM cost";
+    assert_eq!(rows(&mut session, costs), [["20000", "true", "true"]]);
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM costs_open"), [["0"]]);
 }
 
 #[test]

@@ -79,6 +79,13 @@ impl Batch {
         times.map(|times| &times[..])
     }
 
+    /// Times of such a column with NULLs.
+    pub(crate) fn nullable_times(&self, index: usize) -> Option<Vec<Option<i64>>> {
+        let column = self.column(index);
+        let times = column.as_primitive_opt::<TimestampMicrosecondType>().map(|times| times.iter().collect());
+        times.or_else(|| column.as_primitive_opt::<Int64Type>().map(|times| times.iter().collect()))
+    }
+
     /// Number of tuples.
     pub fn len(&self) -> usize {
         self.rows.num_rows()

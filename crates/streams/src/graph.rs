@@ -27,6 +27,8 @@ pub(crate) struct OperatorArguments<'a> {
     pub(crate) emits: bool,
     /// Numbers of the sources whose tuples reach the node.
     pub(crate) sources: &'a [usize],
+    /// The same per input.
+    pub(crate) sources_of_inputs: &'a [&'a [usize]],
 }
 
 pub(crate) type OperatorFactory = Box<dyn FnOnce(&OperatorArguments<'_>) -> Result<Box<dyn Operator>>>;

@@ -29,7 +29,7 @@
 //!
 //! # Limits
 //!
-//! [`BATCH_TUPLES`], [`GROUPS_IN_DRAM_MAX`] and [`OPEN_WINDOWS_MAX`] per window operator,
+//! [`BATCH_TUPLES`], [`GROUPS_IN_DRAM_MAX`] and [`OPEN_WINDOWS_MAX`] per window operator, [`JOIN_ROWS_MAX`] per join,
 //! [`READ_AHEAD_BATCHES_MAX`] per CSV source, [`REJECTS_PENDING_MAX`], the memory budget (input held for
 //! replay), and the write set bound of the transactions.
 //!
@@ -70,6 +70,7 @@ mod execution;
 mod expression;
 mod graph;
 mod histogram;
+mod join;
 mod operators;
 mod positions;
 mod running;
@@ -86,6 +87,7 @@ pub use error::{Error, Result};
 pub use event_time::EventTime;
 pub use expression::{ColumnExpression, Expression};
 pub use histogram::Latencies;
+pub use join::{JoinSide, StreamJoin, WindowEdge};
 pub use operators::accumulator::Aggregate;
 pub use operators::group_states::{AggregateFunction, GroupState};
 pub use operators::lookup_join::JoinKind;
@@ -124,6 +126,8 @@ pub const GROUPS_IN_DRAM_MAX: usize = 1 << 18;
 pub const OPEN_WINDOWS_MAX: usize = 1 << 16;
 /// Maximum of open sessions of one session operator; all are in DRAM, as far as the memory budget allows.
 pub const SESSIONS_OPEN_MAX: usize = 1 << 24;
+/// Maximum of rows that one join of streams keeps.
+pub const JOIN_ROWS_MAX: usize = 1 << 24;
 /// Maximum of bad records that wait for a commit; more make the topology commit early.
 pub const REJECTS_PENDING_MAX: usize = 4096;
 /// A partly filled transaction of `Boundary::Every` is committed if no tuple arrives for this long.

@@ -2,7 +2,8 @@
 //!
 //! `streams_positions`: per topology and source the position after the last committed tuple.
 //! `streams_splits`: the same per split of a source that has splits, with the checksum of its head.
-//! `streams_watermarks`: per topology and window operator (named by its state table) the watermark.
+//! `streams_watermarks`: per topology and window operator (named by its state table) the watermark; of a join one per
+//! side.
 //!
 //! A position is written in the transaction of its tuples' effects, after a check that the stored one is the
 //! one that this run read or wrote last: if the same topology ran twice at once, neither could count tuples

@@ -73,6 +73,22 @@ impl Stream {
         Stream { node, columns, key: None, ..self.clone() }
     }
 
+    /// Plans the state table of an operator, or checks the existing one.
+    pub(crate) fn plan_state(&self, table: &str, schema: Schema) -> Result<(), String> {
+        let mut graph = self.graph.borrow_mut();
+        if graph.writers.iter().any(|writer| writer.table == table) {
+            return Err("the state table is written by another operator".to_owned());
+        }
+        match graph.schema(&self.catalog, table) {
+            Some(existing) if *existing != schema => Err("the table exists with other columns".to_owned()),
+            Some(_) => Ok(()),
+            None => {
+                graph.planned.insert(table.to_owned(), schema);
+                Ok(())
+            }
+        }
+    }
+
     fn same_key(mut self, of: &Stream) -> Stream {
         self.key = of.key.clone();
         self

@@ -334,6 +334,8 @@ impl TopologyBuilder {
             .collect();
         let mut dataflow = Dataflow::new(order);
         for (number, node) in graph.nodes.into_iter().enumerate() {
+            let sources_of_inputs: Vec<&[usize]> =
+                node.inputs.iter().map(|&input| &sources[input][..]).collect();
             let operator = match node.kind {
                 NodeKind::Source => None,
                 NodeKind::Operator(make) => Some(make(&OperatorArguments {
@@ -343,6 +345,7 @@ impl TopologyBuilder {
                     durability: self.settings.durability,
                     emits: listened[number],
                     sources: &sources[number],
+                    sources_of_inputs: &sources_of_inputs,
                 })?),
             };
             dataflow.add(operator, node.inputs, node.after);

@@ -223,17 +223,6 @@ impl GroupedStream {
         };
         columns.extend(bound.iter().flat_map(BoundAggregate::state_columns));
         let schema = Schema::new(columns, &key).map_err(|error| error.to_string())?;
-        let mut graph = stream.graph.borrow_mut();
-        if graph.writers.iter().any(|writer| writer.table == table) {
-            return Err("the state table is written by another operator".to_owned());
-        }
-        match graph.schema(&stream.catalog, table) {
-            Some(existing) if *existing != schema => Err("the table exists with other columns".to_owned()),
-            Some(_) => Ok(()),
-            None => {
-                graph.planned.insert(table.to_owned(), schema);
-                Ok(())
-            }
-        }
+        stream.plan_state(table, schema)
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod aggregates;
 pub(crate) mod conditions;
 pub(crate) mod connectors;
 pub(crate) mod expressions;
+pub(crate) mod joins;
 pub(crate) mod merge;
 pub(crate) mod names;
 pub(crate) mod operators;

@@ -21,7 +21,6 @@ use entresol_streams::{
 use entresol_tables::{Catalog, Column, Table, arrow_type};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Stream with what is known of its times.
 #[derive(Clone)]
@@ -62,6 +61,8 @@ pub(crate) struct Translator<'t> {
     step: Option<&'t PlannedStep>,
     /// True if the current step has an aggregate.
     aggregates: bool,
+    /// True if the current step joins streams.
+    pub(crate) joins: bool,
 }
 
 /// Adds the operators of all steps to a topology.
@@ -72,8 +73,17 @@ pub(crate) fn translate(
     planned: &PlannedTopology,
 ) -> Result<()> {
     let flows = BTreeMap::new();
-    let mut translator =
-        Translator { topology, catalog, builder, planned, flows, states: 0, step: None, aggregates: false };
+    let mut translator = Translator {
+        topology,
+        catalog,
+        builder,
+        planned,
+        flows,
+        states: 0,
+        step: None,
+        aggregates: false,
+        joins: false,
+    };
     planned.steps.iter().try_for_each(|step| translator.step(step))
 }
 
@@ -89,12 +99,17 @@ impl<'t> Translator<'t> {
             });
             return Ok(());
         }
-        self.aggregates = false;
+        (self.aggregates, self.joins) = (false, false);
         let flow = match &step.target {
             Target::Merge { table } => self.merge(&step.plan, table).map(|()| None),
             _ => self.node(&step.plan).map(Some),
         }?;
-        if !self.aggregates && (step.late_table.is_some() || step.state_table.is_some()) {
+        if self.joins && step.late_table.is_some() {
+            return Err(Error::unsupported(
+                "LATE ROWS INTO of a step that joins streams, whose late rows are counted and dropped",
+            ));
+        }
+        if !(self.aggregates || self.joins) && (step.late_table.is_some() || step.state_table.is_some()) {
             return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
         }
         flow.as_ref().map_or(Ok(()), Flow::check_closed)?;
@@ -154,10 +169,13 @@ impl<'t> Translator<'t> {
         Ok(())
     }
 
-    fn node(&mut self, plan: &LogicalPlan) -> Result<Flow> {
+    pub(crate) fn node(&mut self, plan: &LogicalPlan) -> Result<Flow> {
         match plan {
             LogicalPlan::TableScan(scan) => self.scan(scan),
             LogicalPlan::SubqueryAlias(alias) => self.node(&alias.input),
+            LogicalPlan::Filter(filter) if let Some(join) = stream_join(&filter.input) => {
+                self.join_streams(join, Some(&filter.predicate))
+            }
             LogicalPlan::Filter(filter) => {
                 let flow = self.node(&filter.input)?;
                 self.filter(flow, &filter.input, &filter.predicate)
@@ -200,8 +218,8 @@ impl<'t> Translator<'t> {
         }
     }
 
-    /// Table of the open windows of the next aggregate.
-    fn state_table(&mut self) -> String {
+    /// Table of the state of the next aggregate or join.
+    pub(crate) fn state_table(&mut self) -> String {
         self.states += 1;
         let named = self.step.and_then(|step| step.state_table.clone());
         named.unwrap_or_else(|| match self.states {
@@ -238,7 +256,7 @@ impl<'t> Translator<'t> {
                 let (lateness, future_limit) = match (flow.event_time, flow.windows) {
                     (Some(at), _) if at.column == column => (at.lateness, at.future_limit),
                     (_, Some(windows)) if windows.start == Some(column) => {
-                        (Duration::ZERO, windows.future_limit)
+                        (windows.lateness, windows.future_limit)
                     }
                     _ => {
                         return Err(Error::unsupported(format!(
@@ -355,8 +373,11 @@ impl<'t> Translator<'t> {
         Ok(Keyed { flow, stream, on, left, table })
     }
 
-    /// Join of a stream with a table by its key.
+    /// Join of a stream with another, or with a table by its key.
     fn join(&mut self, join: &Join) -> Result<Flow> {
+        if table_of(&join.right).is_none() {
+            return self.join_streams(join, None);
+        }
         let kind = match join.join_type {
             JoinType::Inner => JoinKind::Inner,
             JoinType::Left => JoinKind::Left,
@@ -412,6 +433,16 @@ fn plain_column(expr: &Expr, columns: &Columns<'_>) -> Option<usize> {
     match expr {
         Expr::Column(column) => columns.planned.index_of_column(column).ok(),
         Expr::Alias(alias) => plain_column(&alias.expr, columns),
+        _ => None,
+    }
+}
+
+/// Inner join of two streams, whose condition may be in WHERE too.
+fn stream_join(plan: &LogicalPlan) -> Option<&Join> {
+    match plan {
+        LogicalPlan::Join(join) => {
+            Some(join).filter(|join| join.join_type == JoinType::Inner && table_of(&join.right).is_none())
+        }
         _ => None,
     }
 }

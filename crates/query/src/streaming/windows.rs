@@ -51,7 +51,7 @@ impl Windows {
     }
 
     /// Tells whether rows that are equal in a column are of one window.
-    fn is_edge(&self, column: usize) -> bool {
+    pub(crate) fn is_edge(&self, column: usize) -> bool {
         let is_of = |edge: Option<usize>| edge == Some(column);
         match self.kind {
             WindowKind::Tumbling { .. } | WindowKind::Session { .. } => is_of(self.start) || is_of(self.end),

@@ -15,6 +15,8 @@ use crate::running::OperatorCounts;
 pub(crate) struct Dataflow {
     nodes: Vec<DataflowNode>,
     order: Vec<usize>,
+    /// Inputs of the nodes, until all are added.
+    inputs: Vec<Vec<usize>>,
 }
 
 struct DataflowNode {
@@ -22,8 +24,10 @@ struct DataflowNode {
     operator: Option<Box<dyn Operator>>,
     /// Upstream nodes, whose watermarks count.
     before: Vec<usize>,
-    consumers: Vec<usize>,
-    inbox: Vec<Batch>,
+    /// Nodes that it sends tuples to, and which of their inputs it is.
+    consumers: Vec<(usize, usize)>,
+    /// Tuples, and the input that they came from.
+    inbox: Vec<(usize, Batch)>,
     watermarks: Watermarks,
     /// Watermarks at the begin of the transaction.
     committed: Watermarks,
@@ -32,44 +36,46 @@ struct DataflowNode {
     tuples_out: u64,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Watermarks {
     seen: EventTime,
     sent: EventTime,
+    /// Per input, where there are several.
+    of_inputs: Vec<EventTime>,
 }
 
 impl Dataflow {
     pub(crate) fn new(order: Vec<usize>) -> Dataflow {
-        Dataflow { nodes: Vec::with_capacity(order.len()), order }
+        Dataflow { nodes: Vec::with_capacity(order.len()), order, inputs: Vec::new() }
     }
 
     /// Adds the next node. Upstream nodes may have higher numbers only if they are added later.
     pub(crate) fn add(&mut self, operator: Option<Box<dyn Operator>>, inputs: Vec<usize>, after: Vec<usize>) {
-        let none = Watermarks { seen: EventTime::START, sent: EventTime::START };
-        let mut before = inputs.clone();
+        let of_inputs = if inputs.len() > 1 { vec![EventTime::START; inputs.len()] } else { Vec::new() };
+        let none = Watermarks { seen: EventTime::START, sent: EventTime::START, of_inputs };
+        self.inputs.push(inputs.clone());
+        let mut before = inputs;
         before.extend(after);
         self.nodes.push(DataflowNode {
             operator,
             before,
-            consumers: inputs,
+            consumers: Vec::new(),
             inbox: Vec::new(),
-            watermarks: none,
+            watermarks: none.clone(),
             committed: none,
             tuples_in: 0,
             tuples_out: 0,
         });
         if self.nodes.len() == self.order.len() {
-            self.invert_inputs();
+            self.connect();
         }
     }
 
-    /// Turns lists of inputs into lists of consumers, once all nodes are added.
-    fn invert_inputs(&mut self) {
-        let inputs: Vec<Vec<usize>> =
-            self.nodes.iter_mut().map(|node| std::mem::take(&mut node.consumers)).collect();
-        for (node, inputs) in inputs.iter().enumerate() {
-            for &input in inputs {
-                self.nodes[input].consumers.push(node);
+    /// Connects nodes with their consumers, once all are added.
+    fn connect(&mut self) {
+        for (node, inputs) in std::mem::take(&mut self.inputs).into_iter().enumerate() {
+            for (number, input) in inputs.into_iter().enumerate() {
+                self.nodes[input].consumers.push((node, number));
             }
         }
     }
@@ -118,10 +124,19 @@ impl Dataflow {
         let least = self.nodes[number].before.iter().map(|&before| self.nodes[before].watermarks.sent).min();
         let node = &mut self.nodes[number];
         let mut output = Output::default();
-        for batch in std::mem::take(&mut node.inbox) {
+        for (input, batch) in std::mem::take(&mut node.inbox) {
             node.tuples_in += batch.len() as u64;
-            operator.batch(context, &batch, &mut output)?;
+            operator.batch(&Context { input, ..*context }, &batch, &mut output)?;
         }
+        for input in 0..self.nodes[number].watermarks.of_inputs.len() {
+            let sent = self.nodes[self.nodes[number].before[input]].watermarks.sent;
+            let seen = &mut self.nodes[number].watermarks.of_inputs[input];
+            if sent > *seen {
+                *seen = sent;
+                operator.input_watermark(&Context { input, ..*context }, sent, &mut output)?;
+            }
+        }
+        let node = &mut self.nodes[number];
         if let Some(least) = least
             && least > node.watermarks.seen
         {
@@ -144,8 +159,8 @@ impl Dataflow {
         }
         self.nodes[from].tuples_out += batches.iter().map(|batch| batch.len() as u64).sum::<u64>();
         for at in 0..self.nodes[from].consumers.len() {
-            let consumer = self.nodes[from].consumers[at];
-            self.nodes[consumer].inbox.extend(batches.iter().cloned());
+            let (consumer, input) = self.nodes[from].consumers[at];
+            self.nodes[consumer].inbox.extend(batches.iter().map(|batch| (input, batch.clone())));
         }
     }
 
@@ -161,7 +176,7 @@ impl Dataflow {
     /// tuples that sinks did not get.
     pub(crate) fn committed(&mut self, counts: &[OperatorCounts]) -> Result<u64> {
         for (node, counts) in self.nodes.iter_mut().zip(counts) {
-            node.committed = node.watermarks;
+            node.committed.clone_from(&node.watermarks);
             counts.add(std::mem::take(&mut node.tuples_in), std::mem::take(&mut node.tuples_out));
         }
         let mut lost = 0;
@@ -182,7 +197,7 @@ impl Dataflow {
         for node in &mut self.nodes {
             node.inbox.clear();
             (node.tuples_in, node.tuples_out) = (0, 0);
-            node.watermarks = node.committed;
+            node.watermarks.clone_from(&node.committed);
             if let Some(operator) = &mut node.operator {
                 operator.aborted();
             }

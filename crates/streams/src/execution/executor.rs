@@ -451,7 +451,7 @@ impl Executor {
     fn apply(&mut self, input: &Input) -> Result<()> {
         let transaction = self.transaction()?;
         let (counts, quiet, now) = (&self.counts, &self.quiet[..], self.now());
-        let context = Context { transaction: &transaction, counts, source: None, now, quiet };
+        let context = Context { transaction: &transaction, counts, source: None, input: 0, now, quiet };
         match input {
             Input::Batch { source, batch } => {
                 let context = Context { source: Some(*source), ..context };
@@ -494,7 +494,14 @@ impl Executor {
         let start_ns = self.env().now_ns();
         let transaction = self.transaction()?;
         let (counts, quiet, now) = (&self.counts, &self.quiet[..], self.now());
-        self.dataflow.commit(&Context { transaction: &transaction, counts, source: None, now, quiet })?;
+        self.dataflow.commit(&Context {
+            transaction: &transaction,
+            counts,
+            source: None,
+            input: 0,
+            now,
+            quiet,
+        })?;
         self.feed.write_positions(&transaction)?;
         if !transaction.vote(self.positions.state().id(), Vote::Commit)? {
             let reason =

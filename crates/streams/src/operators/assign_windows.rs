@@ -8,10 +8,9 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::window::WindowSpan;
 use crate::operators::{Context, Operator, Output};
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch, UInt32Array};
-use arrow_schema::{ArrowError, DataType, SchemaRef};
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, UInt32Array};
+use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::take::take_record_batch;
 use std::sync::Arc;
 
@@ -49,19 +48,6 @@ impl AssignWindows {
         columns.extend([edges(copies.starts), edges(copies.ends)]);
         RecordBatch::try_new(Arc::clone(&self.schema), columns)
     }
-
-    /// Times of the tuples; NULL where they have none.
-    fn times(&self, batch: &RecordBatch) -> Result<Vec<Option<i64>>> {
-        let column = batch.column(self.time_column);
-        match column.data_type() {
-            DataType::Int64 => Ok(column.as_primitive::<Int64Type>().iter().collect()),
-            DataType::Timestamp(..) => Ok(column.as_primitive::<TimestampMicrosecondType>().iter().collect()),
-            other => Err(Error::Tuple {
-                operator: self.name.clone(),
-                reason: format!("event times of type {other}"),
-            }),
-        }
-    }
 }
 
 impl Operator for AssignWindows {
@@ -74,7 +60,11 @@ impl Operator for AssignWindows {
         let failed =
             |error: ArrowError| Error::Tuple { operator: self.name.clone(), reason: error.to_string() };
         let mut copies = Copies::default();
-        for (row, time) in self.times(rows)?.into_iter().enumerate() {
+        let times = batch.nullable_times(self.time_column).ok_or_else(|| Error::Tuple {
+            operator: self.name.clone(),
+            reason: "event times of another type than TIMESTAMP".to_owned(),
+        })?;
+        for (row, time) in times.into_iter().enumerate() {
             let Some(time) = time.map(EventTime::from_micros) else {
                 copies.rows.push(row as u32);
                 copies.starts.push(None);

@@ -20,6 +20,7 @@ pub(crate) mod file_sink;
 pub(crate) mod filter;
 pub(crate) mod group_index;
 pub(crate) mod group_states;
+pub(crate) mod join_state;
 pub(crate) mod lookup_join;
 pub(crate) mod map;
 pub(crate) mod merge_into;
@@ -27,6 +28,7 @@ pub(crate) mod session_aggregate;
 pub(crate) mod session_state;
 pub(crate) mod sink;
 pub(crate) mod stored_watermark;
+pub(crate) mod stream_join;
 pub(crate) mod tcp_sink;
 pub(crate) mod to_stream;
 pub(crate) mod to_table;
@@ -50,6 +52,8 @@ pub struct Context<'a> {
     pub(crate) counts: &'a Counts,
     /// Source of the tuples; none at the commit punctuation.
     pub(crate) source: Option<usize>,
+    /// Number of the input, of an operator with several.
+    pub(crate) input: usize,
     /// Time of the clock.
     pub(crate) now: EventTime,
     /// Per source, true if it has ended, or sent nothing for [`crate::SOURCE_IDLE_MS`].
@@ -123,6 +127,12 @@ pub trait Operator: Send {
     /// [`EventTime::END`] at the end.
     fn watermark(&mut self, _context: &Context<'_>, time: EventTime, output: &mut Output) -> Result<()> {
         output.watermark(time);
+        Ok(())
+    }
+
+    /// Processes a watermark of one of several inputs, which [`Context`] has; [`Operator::watermark`] gets the least of
+    /// all.
+    fn input_watermark(&mut self, _: &Context<'_>, _: EventTime, _: &mut Output) -> Result<()> {
         Ok(())
     }
 

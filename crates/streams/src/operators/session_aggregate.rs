@@ -18,7 +18,7 @@ use crate::event_time::EventTime;
 use crate::operators::session_state::SessionState;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
-use crate::operators::window::SessionSpan;
+use crate::operators::window::{SessionSpan, watermark_after};
 use crate::operators::window_aggregate::{SourceTimes, store_late};
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::RecordBatch;
@@ -87,7 +87,7 @@ impl Operator for SessionAggregate {
                 continue;
             }
             if !is_future {
-                watermark = watermark.max(reached.minus(self.span.lateness_us));
+                watermark = watermark.max(watermark_after(reached, self.span.lateness_us));
             }
         }
         self.state.add_pending(batch.rows())?;

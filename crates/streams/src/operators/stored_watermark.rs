@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 pub(crate) struct StoredWatermark {
     table: Arc<Table>,
-    /// Names of the topology and of the operator's state table.
+    /// Names of the topology and of the operator's state table, of a join with the side.
     key: [Value; 2],
     /// `None` if it is not loaded from the table yet.
     current: Option<EventTime>,
@@ -17,10 +17,10 @@ pub(crate) struct StoredWatermark {
 }
 
 impl StoredWatermark {
-    pub(crate) fn new(table: &Arc<Table>, topology: &str, state_table: &str) -> StoredWatermark {
+    pub(crate) fn new(table: &Arc<Table>, topology: &str, operator: &str) -> StoredWatermark {
         StoredWatermark {
             table: Arc::clone(table),
-            key: [topology, state_table].map(Value::from),
+            key: [topology, operator].map(Value::from),
             current: None,
             stored: EventTime::START,
         }
@@ -41,6 +41,11 @@ impl StoredWatermark {
         Ok(watermark)
     }
 
+    /// Watermark in DRAM, after it was loaded.
+    pub(crate) fn current(&self) -> EventTime {
+        self.current.unwrap_or(self.stored)
+    }
+
     /// Moves the watermark forward, after it was loaded.
     pub(crate) fn raise(&mut self, to: EventTime) {
         self.current = self.current.map(|watermark| watermark.max(to));
@@ -50,8 +55,8 @@ impl StoredWatermark {
     pub(crate) fn write(&mut self, tx: &Transaction) -> Result<()> {
         let watermark = self.load(tx)?;
         if watermark != self.stored {
-            let [topology, state_table] = self.key.clone();
-            self.table.upsert(tx, &[topology, state_table, Value::Timestamp(watermark.micros())])?;
+            let [topology, operator] = self.key.clone();
+            self.table.upsert(tx, &[topology, operator, Value::Timestamp(watermark.micros())])?;
             tx.vote(self.table.state().id(), Vote::Commit)?;
         }
         Ok(())

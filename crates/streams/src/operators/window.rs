@@ -110,7 +110,8 @@ impl TimeWindow {
         self
     }
 
-    /// Sets the allowed lateness of tuples out of order.
+    /// Sets the allowed lateness of tuples out of order. With [`Duration::MAX`] only watermark punctuations close
+    /// windows.
     pub fn lateness(mut self, lateness: Duration) -> TimeWindow {
         self.lateness = lateness;
         self
@@ -201,6 +202,14 @@ pub(crate) enum WindowTimes {
     Sessions(SessionSpan),
 }
 
+/// Watermark after an event time was seen: none if tuples may be late without end.
+pub(crate) fn watermark_after(time: EventTime, lateness_us: i64) -> EventTime {
+    if lateness_us == i64::MAX {
+        return EventTime::START;
+    }
+    time.minus(lateness_us)
+}
+
 /// Times of sessions in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionSpan {
@@ -254,6 +263,11 @@ impl WindowSpan {
         if self.has_edges_of_ends { edge.minus(self.length_us) } else { edge }
     }
 
+    /// Anchor of the window with this end.
+    pub(crate) fn anchor_of_end(&self, end: EventTime) -> EventTime {
+        end.minus(self.length_us)
+    }
+
     /// Start of a window.
     #[inline]
     pub(crate) fn start_of(&self, anchor: EventTime) -> EventTime {
@@ -303,7 +317,7 @@ impl WindowSpan {
 
     /// Watermark after an event time was seen.
     pub(crate) fn watermark_after(&self, time: EventTime) -> EventTime {
-        time.minus(self.lateness_us)
+        watermark_after(time, self.lateness_us)
     }
 }
 

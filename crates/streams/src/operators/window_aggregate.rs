@@ -77,6 +77,13 @@ impl SourceTimes {
     pub(crate) fn aborted(&mut self) {
         self.sources.iter_mut().for_each(|(_, greatest, committed)| *greatest = *committed);
     }
+
+    /// Tells whether nothing is waited for: there are sources, and all are quiet.
+    pub(crate) fn are_quiet(&self, context: &Context<'_>) -> bool {
+        let is_quiet =
+            |source: usize| context.source != Some(source) && context.quiet.get(source) == Some(&true);
+        !self.sources.is_empty() && self.sources.iter().all(|(source, ..)| is_quiet(*source))
+    }
 }
 
 pub(crate) struct WindowAggregate {

@@ -40,7 +40,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bytes that are reserved at a time.
-const RESERVED_BYTES_STEP: usize = 64 << 10;
+pub(crate) const RESERVED_BYTES_STEP: usize = 64 << 10;
 /// Rows of the state table that are read together.
 const LOAD_ROWS: usize = 8192;
 /// Touched groups of a window are sorted by themselves if they are fewer than this part of it.

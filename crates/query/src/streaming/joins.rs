@@ -1,0 +1,412 @@
+//! Joins of two streams: by equal keys, and within some time of each other.
+//!
+//! | condition | partners |
+//! | --- | --- |
+//! | a lower and an upper bound of the difference of both event times | rows so near to each other |
+//! | equal edges of windows of one kind | rows of the same window |
+//!
+//! Bounds are found in the conjuncts of the condition, and only decide which rows are compared and how long they are
+//! buffered: the condition itself is asked for each pair. So a bound may be wider than what is written, as that of a month.
+
+use crate::error::{Error, Result};
+use crate::streaming::connectors::EventTime;
+use crate::streaming::expressions::Columns;
+use crate::streaming::operators::{Flow, Translator, storage};
+use crate::streaming::windows::Windows;
+use datafusion::arrow::datatypes::{DataType as ArrowType, TimeUnit};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::logical_expr::expr::Between;
+use datafusion::logical_expr::utils::{conjunction, find_valid_equijoin_key_pair, split_conjunction};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Join, JoinType, LogicalPlan, Operator};
+use entresol_streams::{ColumnExpression, Expression, JoinKind, JoinSide, StreamJoin, WindowEdge};
+use entresol_tables::Column;
+use std::time::Duration;
+
+const MICROSECOND_NS: i128 = 1_000;
+const DAY_NS: i128 = 24 * 60 * 60 * 1_000_000_000;
+/// Days of a month, at least and at most.
+const MONTH_DAYS: (i128, i128) = (28, 31);
+
+/// Side of a join: its stream, its plan, and the event time of its rows.
+struct Side<'p> {
+    flow: Flow,
+    plan: &'p LogicalPlan,
+    time: Option<EventTime>,
+}
+
+/// Sum of times and a number of nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct TimeSum {
+    /// Factors of the left and the right event time.
+    times: [i128; 2],
+    /// Least and greatest nanoseconds.
+    ns: (i128, i128),
+}
+
+/// Bounds of the right event time minus the left one, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bounds {
+    least: Option<i128>,
+    greatest: Option<i128>,
+}
+
+impl Translator<'_> {
+    /// Join of two streams; `predicate` is a condition on its rows.
+    pub(crate) fn join_streams(&mut self, join: &Join, predicate: Option<&Expr>) -> Result<Flow> {
+        let kind = match join.join_type {
+            JoinType::Inner => JoinKind::Inner,
+            JoinType::Left | JoinType::Right => JoinKind::Left,
+            JoinType::Full => {
+                return Err(Error::unsupported(
+                    "FULL JOIN of two streams in a step: rows without partner are sent of one side only, by LEFT or RIGHT JOIN",
+                ));
+            }
+            other => return Err(Error::unsupported(format!("{other} JOIN of two streams in a step"))),
+        };
+        let left = side(self.node(&join.left)?, &join.left);
+        let right = side(self.node(&join.right)?, &join.right);
+        left.flow.check_closed()?;
+        right.flow.check_closed()?;
+        let is_swapped = join.join_type == JoinType::Right;
+        let (first, second) = if is_swapped { (right, left) } else { (left, right) };
+        let planned = first.plan.schema().join(second.plan.schema())?;
+        // All that must hold of a pair, besides the equalities of the join.
+        let mut conjuncts: Vec<&Expr> = join.filter.iter().flat_map(split_conjunction).collect();
+        conjuncts.extend(predicate.iter().flat_map(|predicate| split_conjunction(predicate)));
+        let mut equal: Vec<(Expr, Expr)> = join.on.clone();
+        if is_swapped {
+            equal = equal.into_iter().map(|(left, right)| (right, left)).collect();
+        }
+        for conjunct in &conjuncts {
+            equal.extend(equality(conjunct, &first, &second)?);
+        }
+        let edges = window_pair(&equal, &first, &second)?;
+        if let Some((at, ..)) = edges {
+            equal.remove(at);
+        }
+        let bounds_us = match edges {
+            Some(_) => (0, 0),
+            None => time_bounds(&conjuncts, &equal, &first, &second, &planned)?,
+        };
+        let columns: Vec<Column> =
+            first.flow.stream.columns().iter().chain(second.flow.stream.columns()).cloned().collect();
+        let stored = storage(&columns);
+        let condition = conjunction(conjuncts.into_iter().cloned()).map(|condition| {
+            let columns = Columns { planned: &planned, stored: &stored };
+            columns.expression(&self.planned.state, &condition, &ArrowType::Boolean)
+        });
+        let condition = condition.transpose()?.map(|condition| Box::new(condition) as Box<dyn Expression>);
+        let (of_first, of_second) = self.keys(&equal, &first, &second)?;
+        let joined = StreamJoin {
+            kind,
+            state_table: self.state_table(),
+            left: join_side(&first, edges.map(|(_, first, _)| first), of_first)?,
+            right: join_side(&second, edges.map(|(_, _, second)| second), of_second)?,
+            bounds_us,
+            condition,
+        };
+        self.joins = true;
+        let stream = first.flow.stream.join(&second.flow.stream, joined);
+        // In the order of the plan.
+        let (width, behind) = (first.flow.stream.columns().len(), second.flow.stream.columns().len());
+        let before = if is_swapped { behind } else { 0 };
+        let order =
+            (0..width + behind).map(|at| if is_swapped { (at + width) % (width + behind) } else { at });
+        let projected = order.zip(join.schema.fields()).map(|(from, field)| {
+            let column = Column { name: field.name().clone(), ..stream.columns()[from].clone() };
+            let expression: Box<dyn Expression> = Box::new(ColumnExpression(from));
+            (column, expression)
+        });
+        let stream = stream.project(projected.collect());
+        // Rows that had to wait come behind later ones: the watermark of the join says what is complete.
+        let (lateness, future_limit) = (Duration::MAX, Duration::MAX);
+        let windows = first.flow.windows.filter(|windows| !windows.are_open()).map(|windows| Windows {
+            time: before + windows.time,
+            start: windows.start.map(|start| before + start),
+            end: windows.end.map(|end| before + end),
+            lateness,
+            future_limit,
+            ..windows
+        });
+        let event_time = first.flow.event_time;
+        let event_time =
+            event_time.map(|at| EventTime { column: before + at.column, lateness, future_limit });
+        Ok(Flow { stream, windows, event_time })
+    }
+
+    /// Expressions of the keys of both sides.
+    fn keys(
+        &self,
+        equal: &[(Expr, Expr)],
+        first: &Side<'_>,
+        second: &Side<'_>,
+    ) -> Result<(KeyExpressions, KeyExpressions)> {
+        let mut keys = (KeyExpressions::new(), KeyExpressions::new());
+        for (left, right) in equal {
+            let (of_left, of_right) =
+                (left.get_type(first.plan.schema())?, right.get_type(second.plan.schema())?);
+            if of_left != of_right {
+                let message =
+                    format!("a join of streams ON {left} = {right}, of types {of_left} and {of_right}");
+                return Err(Error::unsupported(message));
+            }
+            for (side, expr, keys) in [(first, left, &mut keys.0), (second, right, &mut keys.1)] {
+                let stored = storage(side.flow.stream.columns());
+                let columns = Columns { planned: side.plan.schema(), stored: &stored };
+                keys.push(Box::new(columns.expression(&self.planned.state, expr, &of_left)?));
+            }
+        }
+        Ok(keys)
+    }
+}
+
+type KeyExpressions = Vec<Box<dyn Expression>>;
+
+/// Side of a join. The event time of results of windows is their start.
+fn side(flow: Flow, plan: &LogicalPlan) -> Side<'_> {
+    let of_results = flow.windows.filter(|windows| windows.is_of_results).map(|windows| EventTime {
+        column: windows.time,
+        lateness: windows.lateness,
+        future_limit: windows.future_limit,
+    });
+    Side { time: flow.event_time.or(of_results), flow, plan }
+}
+
+fn join_side(side: &Side<'_>, edge: Option<WindowEdge>, keys: KeyExpressions) -> Result<JoinSide> {
+    let of_windows = side.flow.windows.filter(|_| edge.is_some()).map(|windows| EventTime {
+        column: windows.time,
+        lateness: windows.lateness,
+        future_limit: windows.future_limit,
+    });
+    let time = of_windows.or(side.time).ok_or_else(no_time)?;
+    let (lateness, future_limit) = (time.lateness, time.future_limit);
+    Ok(JoinSide { keys, time: time.column, edge, lateness, future_limit })
+}
+
+/// Expressions of both sides that a conjunct says are equal.
+fn equality(conjunct: &Expr, first: &Side<'_>, second: &Side<'_>) -> Result<Option<(Expr, Expr)>> {
+    match conjunct {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
+            Ok(find_valid_equijoin_key_pair(left, right, first.plan.schema(), second.plan.schema())?)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Equality of edges of windows among others: its place and both edges.
+fn window_pair(
+    equal: &[(Expr, Expr)],
+    first: &Side<'_>,
+    second: &Side<'_>,
+) -> Result<Option<(usize, WindowEdge, WindowEdge)>> {
+    let (Some(left), Some(right)) = (first.flow.windows, second.flow.windows) else { return Ok(None) };
+    let column = |side: &Side<'_>, expr: &Expr| match expr {
+        Expr::Column(column) => side.plan.schema().index_of_column(column).ok(),
+        _ => None,
+    };
+    for (at, (of_left, of_right)) in equal.iter().enumerate() {
+        let (Some(of_left), Some(of_right)) = (column(first, of_left), column(second, of_right)) else {
+            continue;
+        };
+        let are_starts = left.start == Some(of_left) && right.start == Some(of_right);
+        let are_ends = left.end == Some(of_left) && right.end == Some(of_right);
+        if !(are_starts || are_ends) || !left.is_edge(of_left) || !right.is_edge(of_right) {
+            continue;
+        }
+        if left.kind != right.kind {
+            return Err(Error::unsupported("a join of windows of different kinds or sizes in a step"));
+        }
+        let edge = |windows: Windows, column: usize| WindowEdge {
+            column,
+            is_end: are_ends,
+            kind: windows.kind,
+            is_of_results: windows.is_of_results,
+        };
+        return Ok(Some((at, edge(left, of_left), edge(right, of_right))));
+    }
+    Ok(None)
+}
+
+/// Bounds of the second event time minus the first one, in microseconds.
+fn time_bounds(
+    conjuncts: &[&Expr],
+    equal: &[(Expr, Expr)],
+    first: &Side<'_>,
+    second: &Side<'_>,
+    planned: &DFSchema,
+) -> Result<(i64, i64)> {
+    let (Some(left), Some(right)) = (first.time, second.time) else {
+        return Err(if first.flow.windows.is_some() && second.flow.windows.is_some() {
+            unbounded("")
+        } else {
+            no_time()
+        });
+    };
+    let places = [left.column, first.flow.stream.columns().len() + right.column];
+    let mut bounds = Bounds::default();
+    for conjunct in conjuncts {
+        bounds.add(conjunct, &places, planned);
+    }
+    for (left, right) in equal {
+        bounds.compare(left, Operator::Eq, right, &places, planned);
+    }
+    let (least, greatest) = match (bounds.least, bounds.greatest) {
+        (Some(least), Some(greatest)) => (least, greatest),
+        (Some(_), None) => return Err(unbounded(", with a lower bound only")),
+        (None, Some(_)) => return Err(unbounded(", with an upper bound only")),
+        (None, None) => return Err(unbounded("")),
+    };
+    let micros = |ns: i128| i64::try_from(ns).ok();
+    let least = micros(least.div_euclid(MICROSECOND_NS));
+    let greatest = micros(greatest.div_euclid(MICROSECOND_NS) + 1);
+    match least.zip(greatest) {
+        Some((least, greatest)) if least <= greatest => Ok((least, greatest)),
+        _ => {
+            Err(Error::unsupported("a join of two streams in a step whose bounds in time exclude each other"))
+        }
+    }
+}
+
+impl Bounds {
+    /// Adds what a conjunct says.
+    fn add(&mut self, conjunct: &Expr, places: &[usize; 2], planned: &DFSchema) {
+        match conjunct {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                self.compare(left, *op, right, places, planned);
+            }
+            Expr::Between(Between { expr, negated: false, low, high }) => {
+                self.compare(expr, Operator::GtEq, low, places, planned);
+                self.compare(expr, Operator::LtEq, high, places, planned);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds what a comparison says.
+    fn compare(
+        &mut self,
+        left: &Expr,
+        operator: Operator,
+        right: &Expr,
+        places: &[usize; 2],
+        planned: &DFSchema,
+    ) {
+        let sum = |expr: &Expr| TimeSum::of(expr, places, planned);
+        let Some(difference) = sum(left).zip(sum(right)).map(|(left, right)| left.plus(right.negated()))
+        else {
+            return;
+        };
+        // right - left + ns, compared with zero.
+        let (difference, operator) = match difference.times {
+            [-1, 1] => (difference, Some(operator)),
+            [1, -1] => (difference.negated(), operator.swap()),
+            _ => return,
+        };
+        let (is_least, is_greatest) = match operator {
+            Some(Operator::Eq) => (true, true),
+            Some(Operator::Gt | Operator::GtEq) => (true, false),
+            Some(Operator::Lt | Operator::LtEq) => (false, true),
+            _ => return,
+        };
+        if is_least {
+            let least = -difference.ns.1;
+            self.least = Some(self.least.map_or(least, |other| other.max(least)));
+        }
+        if is_greatest {
+            let greatest = -difference.ns.0;
+            self.greatest = Some(self.greatest.map_or(greatest, |other| other.min(greatest)));
+        }
+    }
+}
+
+impl TimeSum {
+    fn constant(least: i128, greatest: i128) -> TimeSum {
+        TimeSum { times: [0, 0], ns: (least.min(greatest), least.max(greatest)) }
+    }
+
+    /// Sum that an expression over the columns of both sides is, whose event times are at two places.
+    fn of(expr: &Expr, places: &[usize; 2], planned: &DFSchema) -> Option<TimeSum> {
+        let of = |expr: &Expr| TimeSum::of(expr, places, planned);
+        match expr {
+            Expr::Alias(alias) => of(&alias.expr),
+            Expr::Column(column) => {
+                let index = planned.index_of_column(column).ok()?;
+                let side = places.iter().position(|place| *place == index)?;
+                Some(TimeSum { times: [i128::from(side == 0), i128::from(side == 1)], ns: (0, 0) })
+            }
+            Expr::Cast(cast) if keeps_times(cast.field.data_type()) => of(&cast.expr),
+            Expr::Literal(value, _) => {
+                let (least, greatest) = nanoseconds(value)?;
+                Some(TimeSum::constant(least, greatest))
+            }
+            Expr::Negative(expr) => of(expr).map(TimeSum::negated),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus, right }) => {
+                Some(of(left)?.plus(of(right)?))
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Minus, right }) => {
+                Some(of(left)?.plus(of(right)?.negated()))
+            }
+            // By these, intervals are compared.
+            Expr::ScalarFunction(function)
+                if matches!(function.func.name(), "interval_extent" | "interval_of_duration") =>
+            {
+                of(function.args.first()?)
+            }
+            _ => None,
+        }
+    }
+
+    fn negated(self) -> TimeSum {
+        TimeSum { times: self.times.map(|times| -times), ns: (-self.ns.1, -self.ns.0) }
+    }
+
+    fn plus(self, other: TimeSum) -> TimeSum {
+        let times = [self.times[0] + other.times[0], self.times[1] + other.times[1]];
+        TimeSum { times, ns: (self.ns.0 + other.ns.0, self.ns.1 + other.ns.1) }
+    }
+}
+
+/// Tells whether a cast to a type keeps microseconds.
+fn keeps_times(to: &ArrowType) -> bool {
+    use TimeUnit::{Microsecond, Nanosecond};
+    matches!(
+        to,
+        ArrowType::Timestamp(Microsecond | Nanosecond, _)
+            | ArrowType::Duration(Microsecond | Nanosecond)
+            | ArrowType::Interval(_)
+    )
+}
+
+/// Nanoseconds that an interval may be, at least and at most.
+fn nanoseconds(value: &ScalarValue) -> Option<(i128, i128)> {
+    let exact = |ns: i128| Some((ns, ns));
+    match value {
+        ScalarValue::IntervalMonthDayNano(Some(interval)) => {
+            let (months, rest) = (i128::from(interval.months), i128::from(interval.days) * DAY_NS);
+            let rest = rest + i128::from(interval.nanoseconds);
+            Some((months * MONTH_DAYS.0 * DAY_NS + rest, months * MONTH_DAYS.1 * DAY_NS + rest))
+        }
+        ScalarValue::IntervalDayTime(Some(interval)) => {
+            exact(i128::from(interval.days) * DAY_NS + i128::from(interval.milliseconds) * 1_000_000)
+        }
+        ScalarValue::DurationMicrosecond(Some(micros)) => exact(i128::from(*micros) * MICROSECOND_NS),
+        ScalarValue::DurationNanosecond(Some(nanos)) => exact(i128::from(*nanos)),
+        // The extent of an interval.
+        ScalarValue::Decimal128(Some(nanos), _, 0) => exact(*nanos),
+        _ => None,
+    }
+}
+
+/// Refusal of a join without a bound in time.
+fn unbounded(what: &str) -> Error {
+    Error::unsupported(format!(
+        "a join of two streams without end{what}: bound the time between both, as in ON … AND b.at BETWEEN a.at - INTERVAL '1 minute' AND a.at + INTERVAL '1 minute', or join windows of both ON equal window_start"
+    ))
+}
+
+/// Refusal of a join with a stream without event time.
+fn no_time() -> Error {
+    Error::unsupported(
+        "a join of two streams in a step, of which one has no event time: declare WATERMARK FOR … in CREATE SOURCE, and keep that column, or GROUP BY the window_start of windows",
+    )
+}

@@ -1,0 +1,175 @@
+//! Joins of two streams, bounded in time.
+
+use crate::UTC;
+use crate::expression::Expression;
+use crate::graph::{OperatorArguments, Writer};
+use crate::operators::join_state::{JoinKeys, JoinState, LEFT, RIGHT};
+use crate::operators::lookup_join::JoinKind;
+use crate::operators::stored_watermark::StoredWatermark;
+use crate::operators::stream_join::{JoinTimes, StreamJoinOperator};
+use crate::operators::window::{TimeWindow, WindowKind, WindowSpan};
+use crate::operators::window_aggregate::SourceTimes;
+use crate::stream::Stream;
+use crate::windowed::edge_type_of;
+use entresol_tables::{Column, DataType, Schema, arrow_schema};
+use std::time::Duration;
+
+/// Join of two streams by equal keys, within some time of each other.
+pub struct StreamJoin {
+    /// Treatment of left tuples without partner.
+    pub kind: JoinKind,
+    /// Table of the tuples that are buffered, which only this operator may write.
+    pub state_table: String,
+    /// Side of the stream that [`Stream::join`] is called on.
+    pub left: JoinSide,
+    /// Side of the other stream.
+    pub right: JoinSide,
+    /// Least and greatest difference of the times of partners, right minus left, in microseconds. The times are those
+    /// of the windows' edges if the sides have some.
+    pub bounds_us: (i64, i64),
+    /// Condition over the columns of the left and then of the right stream; a partner is one for which it is true.
+    pub condition: Option<Box<dyn Expression>>,
+}
+
+/// Side of a join of two streams.
+pub struct JoinSide {
+    /// Expressions over the columns of the stream that equal those of the other side, of the same types.
+    pub keys: Vec<Box<dyn Expression>>,
+    /// Column of the event time: TIMESTAMP, or BIGINT in microseconds.
+    pub time: usize,
+    /// Windows that are joined, instead of times; of the same kind on both sides.
+    pub edge: Option<WindowEdge>,
+    /// Allowed lateness: a tuple that is behind the greatest event time by no more than this is not late. With
+    /// [`Duration::MAX`] only watermark punctuations make tuples late.
+    pub lateness: Duration,
+    /// Maximum time ahead of the clock of an event time that moves the watermark.
+    pub future_limit: Duration,
+}
+
+/// Edge of windows that is equal on both sides of a join.
+#[derive(Debug, Clone, Copy)]
+pub struct WindowEdge {
+    /// Its column: the start or the end, of cumulating windows the end.
+    pub column: usize,
+    /// True if it is the end.
+    pub is_end: bool,
+    /// Kind of the windows.
+    pub kind: WindowKind,
+    /// True if the tuples are results of the windows, whose time is the start.
+    pub is_of_results: bool,
+}
+
+impl JoinSide {
+    /// Windows of which the join time of a row is an edge; of event times those of a microsecond, the least there are.
+    fn span(&self) -> Result<WindowSpan, String> {
+        let kind = self.edge.map(|edge| edge.kind);
+        let kind = kind.unwrap_or(WindowKind::Tumbling { size: Duration::from_micros(1) });
+        let mut window =
+            TimeWindow::of_kind("", kind).lateness(self.lateness).future_limit(self.future_limit);
+        window.is_of_results = self.edge.is_some_and(|edge| edge.is_of_results);
+        window.span()
+    }
+
+    fn check(&self, stream: &Stream) -> Result<(), String> {
+        for index in [Some(self.time), self.edge.map(|edge| edge.column)].into_iter().flatten() {
+            let column = stream.columns.get(index).ok_or_else(|| format!("there is no column {index}"))?;
+            edge_type_of(column.data_type)
+                .ok_or_else(|| format!("column {} is no time: {}", column.name, column.data_type))?;
+        }
+        Ok(())
+    }
+}
+
+impl Stream {
+    /// Joins the tuples of both streams: the columns of this stream, then those of the other. A tuple is buffered until the
+    /// watermark of the other side says that no partner comes any more; late ones are counted and dropped.
+    pub fn join(&self, other: &Stream, join: StreamJoin) -> Stream {
+        let table = join.state_table.clone();
+        match self.try_join(other, join) {
+            Ok(stream) => stream,
+            Err(reason) => {
+                self.report(format!("join with state {table}: {reason}"));
+                self.clone()
+            }
+        }
+    }
+
+    fn try_join(&self, other: &Stream, join: StreamJoin) -> Result<Stream, String> {
+        let StreamJoin { kind, state_table, left, right, bounds_us, condition } = join;
+        left.check(self)?;
+        right.check(other)?;
+        let windows = |side: &JoinSide| side.edge.map(|edge| (edge.kind, edge.is_end));
+        if windows(&left) != windows(&right) || left.keys.len() != right.keys.len() {
+            return Err("the sides have different windows or numbers of keys".to_owned());
+        }
+        if bounds_us.0 > bounds_us.1 || (left.edge.is_some() && bounds_us != (0, 0)) {
+            return Err(format!("partners within {} to {} us of each other", bounds_us.0, bounds_us.1));
+        }
+        let spans = [left.span()?, right.span()?];
+        self.plan_state(&state_table, self.joined_state(other)?)?;
+        let added = other.columns.iter().cloned().map(|column| match kind {
+            JoinKind::Inner => column,
+            JoinKind::Left => Column { nullable: true, ..column },
+        });
+        let columns: Vec<Column> = self.columns.iter().cloned().chain(added).collect();
+        let (schema, table, width) = (arrow_schema(&columns, UTC), state_table.clone(), self.columns.len());
+        let mut joined = self.add(columns.into(), move |made| {
+            let name = format!("join {table}");
+            let columns = [(left.time, left.edge), (right.time, right.edge)];
+            let times = |side: usize| times(made, &table, side, columns[side], spans[side]);
+            let times = [times(LEFT), times(RIGHT)];
+            let memory = made.catalog.context().pool().memory();
+            let keys = JoinKeys::new(left.keys, right.keys);
+            let state = JoinState::new(name.clone(), made.catalog.table(&table)?, width, keys, memory)?;
+            Ok(Box::new(StreamJoinOperator { name, kind, times, bounds_us, condition, state, schema }))
+        });
+        let mut graph = self.graph.borrow_mut();
+        graph.nodes[joined.node].inputs = vec![self.node, other.node];
+        graph.writers.push(Writer { table: state_table, node: joined.node, is_to_table: false });
+        drop(graph);
+        joined.from_sources = false;
+        Ok(joined)
+    }
+
+    /// Schema of the table of buffered tuples.
+    fn joined_state(&self, other: &Stream) -> Result<Schema, String> {
+        let mut columns = vec![
+            Column::new("side", DataType::SmallInt).not_null(),
+            Column::new("at", DataType::Timestamp).not_null(),
+            Column::new("number", DataType::BigInt).not_null(),
+            Column::new("matched", DataType::Boolean).not_null(),
+        ];
+        for (side, stream) in [("left", self), ("right", other)] {
+            for column in stream.columns.iter() {
+                let base = format!("{side}_{}", column.name);
+                let numbered = (2..).map(|number| format!("{base}_{number}"));
+                let is_free = |name: &String| !columns.iter().any(|column| column.name == *name);
+                let name = std::iter::once(base.clone()).chain(numbered).find(is_free);
+                columns
+                    .push(Column { nullable: true, ..Column::new(name.unwrap_or(base), column.data_type) });
+            }
+        }
+        Schema::new(columns, &["side", "at", "number"]).map_err(|error| error.to_string())
+    }
+}
+
+/// Times of a side whose rows are from one of the inputs of an operator.
+fn times(
+    made: &OperatorArguments<'_>,
+    table: &str,
+    side: usize,
+    (time, edge): (usize, Option<WindowEdge>),
+    span: WindowSpan,
+) -> JoinTimes {
+    let operator = format!("{table} {}", if side == LEFT { "left" } else { "right" });
+    let is_by_start = !edge.is_some_and(|edge| matches!(edge.kind, WindowKind::Cumulating { .. }));
+    JoinTimes {
+        time,
+        join_time: edge.map_or(time, |edge| edge.column),
+        span,
+        is_end: is_by_start && edge.is_some_and(|edge| edge.is_end),
+        progress: SourceTimes::new(made.sources_of_inputs.get(side).copied().unwrap_or_default()),
+        watermark: StoredWatermark::new(made.watermarks, made.topology, &operator),
+        ended: (false, false),
+    }
+}
