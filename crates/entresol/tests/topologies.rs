@@ -8,6 +8,8 @@ mod aggregates;
 mod files;
 #[path = "topologies/joins.rs"]
 mod joins;
+#[path = "topologies/nexmark.rs"]
+mod nexmark;
 #[path = "topologies/sessions.rs"]
 mod sessions;
 #[path = "topologies/sinks.rs"]
@@ -591,7 +593,7 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         assert!(error.contains(expected), "{steps}: {error}");
     }
     for (sql, expected) in [
-        ("CREATE SOURCE s (a INT) WITH (connector = 'kafka')", "there are file, tcp and generator"),
+        ("CREATE SOURCE s (a INT) WITH (connector = 'kafka')", "there are file, tcp, generator and nexmark"),
         (
             "CREATE SOURCE s (a INT) WITH (connector = 'generator', speed = 3)",
             "unrecognized option \"speed\"",
@@ -629,11 +631,12 @@ fn the_introduction_runs() {
     assert_eq!(rows(&mut session, alarms), [["true", "0"]]);
     session.execute(examples[2]).unwrap();
     session.execute(examples[3]).unwrap();
+    session.execute(examples[4]).unwrap();
     wait_for_end(&mut session, "stays");
     assert_eq!(rows(&mut session, "SELECT sum(readings)::bigint FROM stay")[0], ["20000"]);
-    session.execute(examples[4]).unwrap();
     session.execute(examples[5]).unwrap();
     session.execute(examples[6]).unwrap();
+    session.execute(examples[7]).unwrap();
     wait_for(&mut session, "SELECT count(*) FROM movement", "4");
     let balance = "SELECT owner, accounts, amount::bigint FROM owner_balance ORDER BY owner";
     assert_eq!(rows(&mut session, balance), [["Ada", "2", "77"], ["Alan", "1", "50"]]);
@@ -641,7 +644,7 @@ fn the_introduction_runs() {
         rows(&mut session, "SELECT id, what, amount FROM movement ORDER BY cts, id"),
         [["1", "insert", "100"], ["2", "insert", "50"], ["1", "update", "-30"], ["3", "insert", "7"]]
     );
-    session.execute(examples[7]).unwrap();
+    session.execute(examples[8]).unwrap();
     wait_for_end(&mut session, "counting");
     assert_eq!(rows(&mut session, "SELECT count(*), sum(readings)::bigint FROM seen"), [["40", "20000"]]);
     session.execute(examples[8]).unwrap();

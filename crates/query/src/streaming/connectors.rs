@@ -5,6 +5,7 @@
 //! | `file` | `path`, `*` and `?` in the file's name for several; `tail` (`true`: waits for more lines and files), `rejects` (table of bad lines); of CSV `delimiter` (comma), `null` (a string that means NULL) |
 //! | `tcp` | `listen` or `connect` (`host:port`); `retry` (interval between connections that are made), `rejects`, and the format as of files |
 //! | `generator` | `rows` (without end), `rows_per_second`, `start`, `step` (event time between rows, a second), `<column>.cardinality`, `<column>.max` |
+//! | `nexmark` | `entity` (`person`, `auction`, `bid`), `events` of all entities (without end), `rows_per_second`, `start`, `events_per_second` (of event time, 10,000), `seed` |
 //!
 //! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON. All: `future_limit` (a day): an event time further ahead of the clock closes no window.
 
@@ -17,7 +18,8 @@ use crate::streaming::options::{StreamOptions, interval, invalid};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, TimestampMicrosecondArray};
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use entresol_streams::{
-    ChangesSource, FileFormat, FilesSource, GeneratorSource, PacedSource, Source, TcpEndpoint, TcpSource,
+    ChangesSource, FileFormat, FilesSource, GeneratorSource, Nexmark, NexmarkEntity, PacedSource, Source,
+    TcpEndpoint, TcpSource, mixed,
 };
 use entresol_tables::{
     Catalog, Column, ColumnBuilder, DataType, Error as TableError, Table, Value, arrow_schema, change_columns,
@@ -28,10 +30,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const FUTURE_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+/// 2026-01-01 00:00:00 in microseconds.
+const START_US: i64 = 1_767_225_600_000_000;
 const STEP: Duration = Duration::from_secs(1);
 /// Distinct values of a generated column, and the end of generated doubles.
 const CARDINALITY: u64 = 100;
 const MAX: f64 = 100.0;
+const NEXMARK_EVENTS_PER_SECOND_MAX: u64 = 1_000_000_000;
 const UTC: &str = "UTC";
 
 /// Source as it was created.
@@ -69,6 +74,10 @@ enum Connector {
         format: FileFormat,
     },
     Generator(Generator),
+    Nexmark {
+        events: Nexmark,
+        rows_per_second: Option<u64>,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -112,13 +121,16 @@ impl SourceDefinition {
         let connector = match options.require("connector")?.as_str() {
             "file" => Connector::file(&mut options, create.encoding)?,
             "tcp" => Connector::tcp(&mut options, create.encoding)?,
-            "generator" if create.encoding.is_some() => {
-                return Err(Error::coded("22023", "FORMAT of a source with the connector \"generator\""));
+            computed @ ("generator" | "nexmark") if create.encoding.is_some() => {
+                let message = format!("FORMAT of a source with the connector \"{computed}\"");
+                return Err(Error::coded("22023", message));
             }
             "generator" => Connector::Generator(Generator::new(&columns, &mut options)?),
+            "nexmark" => Connector::nexmark(&columns, &mut options)?,
             other => {
-                let message =
-                    format!("connector \"{other}\" does not exist; there are file, tcp and generator");
+                let message = format!(
+                    "connector \"{other}\" does not exist; there are file, tcp, generator and nexmark"
+                );
                 return Err(Error::coded("22023", message));
             }
         };
@@ -159,14 +171,39 @@ impl SourceDefinition {
                 Box::new(TcpSource::new(endpoint.clone(), self.columns.clone(), format.clone()))
             }
             Connector::Generator(generator) => {
-                let rate = generator.rows_per_second;
-                let source = generator.clone().source(&self.columns);
-                match rate {
-                    Some(rate) => Box::new(PacedSource::new(source, rate)),
-                    None => source,
-                }
+                paced(generator.clone().source(&self.columns), generator.rows_per_second)
+            }
+            Connector::Nexmark { events, rows_per_second } => {
+                let source = events.source(&self.columns).expect("columns were checked when it was created");
+                paced(source, *rows_per_second)
             }
         }
+    }
+}
+
+/// Source at a rate, if there is one.
+fn paced(source: Box<dyn Source>, rows_per_second: Option<u64>) -> Box<dyn Source> {
+    match rows_per_second {
+        Some(rate) => Box::new(PacedSource::new(source, rate)),
+        None => source,
+    }
+}
+
+/// Rate of the option `rows_per_second`.
+fn rows_per_second(options: &mut StreamOptions) -> Result<Option<u64>> {
+    let rate = options.parsed("rows_per_second")?;
+    if rate == Some(0) {
+        return Err(invalid("rows_per_second", "0"));
+    }
+    Ok(rate)
+}
+
+/// Microseconds of the option `start`, a timestamp.
+fn start_us(options: &mut StreamOptions) -> Result<Option<i64>> {
+    let Some(start) = options.take("start") else { return Ok(None) };
+    match Column::new("start", DataType::Timestamp).parse(&start) {
+        Ok(Value::Timestamp(start_us)) => Ok(Some(start_us)),
+        _ => Err(invalid("start", &start)),
     }
 }
 
@@ -226,6 +263,27 @@ impl Connector {
         };
         Ok(Connector::Tcp { endpoint, format: file_format(options, encoding)? })
     }
+
+    fn nexmark(columns: &[Column], options: &mut StreamOptions) -> Result<Connector> {
+        let entity: NexmarkEntity =
+            options.require("entity")?.parse().map_err(|message: String| Error::coded("22023", message))?;
+        let mut events = Nexmark::new(entity);
+        events.events = options.parsed("events")?.unwrap_or(events.events);
+        events.start_us = start_us(options)?.unwrap_or(events.start_us);
+        events.seed = options.parsed("seed")?.unwrap_or(events.seed);
+        let per_second = options.parsed("events_per_second")?.unwrap_or(events.events_per_second);
+        if !(1..=NEXMARK_EVENTS_PER_SECOND_MAX).contains(&per_second) {
+            return Err(invalid("events_per_second", &per_second.to_string()));
+        }
+        events.events_per_second = per_second;
+        if let Err(message) = events.source(columns) {
+            let known = entity.columns();
+            let is_known = |column: &Column| known.iter().any(|known| known.name == column.name);
+            let code = if columns.iter().all(is_known) { "42804" } else { "42703" };
+            return Err(Error::coded(code, message));
+        }
+        Ok(Connector::Nexmark { events, rows_per_second: rows_per_second(options)? })
+    }
 }
 
 /// Format of lines. The options of CSV are left if it is another.
@@ -240,21 +298,15 @@ pub(crate) fn file_format(options: &mut StreamOptions, encoding: Option<Encoding
 
 impl Generator {
     fn new(columns: &[Column], options: &mut StreamOptions) -> Result<Generator> {
-        let start = options.take("start").unwrap_or_else(|| "2026-01-01 00:00:00".to_owned());
-        let at = Column::new("start", DataType::Timestamp).parse(&start);
-        let Ok(Value::Timestamp(start_us)) = at else { return Err(invalid("start", &start)) };
         let step = options.interval("step")?.unwrap_or(STEP);
         let mut generator = Generator {
             rows: options.parsed("rows")?.unwrap_or(u64::MAX),
-            rows_per_second: options.parsed("rows_per_second")?,
-            start_us,
+            rows_per_second: rows_per_second(options)?,
+            start_us: start_us(options)?.unwrap_or(START_US),
             step_us: i64::try_from(step.as_micros()).unwrap_or(i64::MAX),
             cardinalities: Vec::new(),
             maxima: Vec::new(),
         };
-        if generator.rows_per_second == Some(0) {
-            return Err(invalid("rows_per_second", "0"));
-        }
         for column in columns {
             let cardinality = options.parsed(&format!("{}.cardinality", column.name))?.unwrap_or(CARDINALITY);
             if cardinality == 0 {
@@ -338,12 +390,4 @@ impl Generator {
 /// Part of one: from 0 to below 1.
 fn part(random: u64) -> f64 {
     (random >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-/// SplitMix64: the same for the same row, whenever it is generated.
-fn mixed(n: u64) -> u64 {
-    let mut z = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }

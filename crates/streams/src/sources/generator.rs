@@ -6,6 +6,15 @@ use crate::sources::{Next, Position, Source, SourceBatch};
 use arrow_array::RecordBatch;
 use entresol_tables::{BatchBuilder, Column};
 
+/// Mixes the bits of a number, as SplitMix64 does: the same random number for the same position.
+#[inline]
+pub fn mixed(n: u64) -> u64 {
+    let mut z = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
 /// Tuples by position.
 pub struct GeneratorSource<F> {
     columns: Vec<Column>,

@@ -14,6 +14,7 @@ pub(crate) mod generator;
 pub(crate) mod json;
 pub(crate) mod json_reader;
 pub(crate) mod lines;
+pub(crate) mod nexmark;
 pub(crate) mod paced;
 pub(crate) mod rejects;
 pub(crate) mod tcp;
