@@ -4,6 +4,8 @@
 
 #[path = "topologies/aggregates.rs"]
 mod aggregates;
+#[path = "topologies/examples.rs"]
+mod examples;
 #[path = "topologies/files.rs"]
 mod files;
 #[path = "topologies/joins.rs"]
