@@ -185,7 +185,7 @@ CREATE TOPOLOGY q16 AS (
 CREATE TABLE auction_statistics (
     auction BIGINT, day TIMESTAMP,
     bids BIGINT, rank1_bids BIGINT, rank2_bids BIGINT, rank3_bids BIGINT,
-    least BIGINT, most BIGINT, mean DOUBLE, total BIGINT,
+    least BIGINT, most BIGINT, mean DECIMAL(23, 3), total BIGINT,
     PRIMARY KEY (auction, day)
 );
 CREATE TOPOLOGY q17 AS (
