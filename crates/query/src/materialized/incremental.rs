@@ -669,10 +669,10 @@ fn pass(steps: &[Step], batch: RecordBatch) -> Result<Passed> {
         match step {
             Step::Filter(predicate) => {
                 let condition = one(predicate, &passed.batch)?;
-                let kept = truths(&condition);
-                passed.batch = filter_record_batch(&passed.batch, &kept)?;
-                let mut kept = kept.values().iter();
-                passed.numbers.retain(|_| kept.next().unwrap_or(false));
+                let selection = truths(&condition);
+                passed.batch = filter_record_batch(&passed.batch, &selection)?;
+                let mut selected = selection.values().iter();
+                passed.numbers.retain(|_| selected.next().unwrap_or(false));
             }
             Step::Project { exprs, schema } => {
                 let options = RecordBatchOptions::new().with_row_count(Some(passed.batch.num_rows()));
