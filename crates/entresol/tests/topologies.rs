@@ -618,7 +618,7 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 9);
+    assert_eq!(examples.len(), 10);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -649,7 +649,7 @@ fn the_introduction_runs() {
     session.execute(examples[8]).unwrap();
     wait_for_end(&mut session, "counting");
     assert_eq!(rows(&mut session, "SELECT count(*), sum(readings)::bigint FROM seen"), [["40", "20000"]]);
-    session.execute(examples[8]).unwrap();
+    session.execute(examples[9]).unwrap();
     wait_for_end(&mut session, "costs");
     let costs = "SELECT count(DISTINCT at), count(*) > 20000, bool_and(price_at <= at) FROM cost";
     assert_eq!(rows(&mut session, costs), [["20000", "true", "true"]]);
