@@ -28,3 +28,5 @@ pub(crate) const STREAMS_CATALOG: &str = "\u{1}streams";
 pub(crate) const SOURCES_TABLE: &str = "streams_sources";
 /// Table in which the topologies are stored.
 pub(crate) const TOPOLOGIES_TABLE: &str = "streams_topologies";
+/// Table of the state tables that topologies with other steps have no use for.
+pub(crate) const UNUSED_STATE_TABLE: &str = "streams_unused_state";

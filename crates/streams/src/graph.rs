@@ -86,6 +86,8 @@ pub(crate) struct Graph {
     pub(crate) windows: Vec<WindowNode>,
     /// Tables to be created.
     pub(crate) planned: BTreeMap<String, Schema>,
+    /// State tables that count as not there.
+    pub(crate) removed: Vec<String>,
     pub(crate) mistake: Option<String>,
 }
 
@@ -103,8 +105,10 @@ impl Graph {
     /// Returns the schema of a table that exists or will be created.
     pub(crate) fn schema(&self, catalog: &Catalog, table: &str) -> Option<Arc<Schema>> {
         match catalog.table(table) {
-            Ok(table) => Some(Arc::clone(table.schema())),
-            Err(_) => self.planned.get(table).cloned().map(Arc::new),
+            Ok(found) if self.removed.iter().all(|removed| removed != table) => {
+                Some(Arc::clone(found.schema()))
+            }
+            _ => self.planned.get(table).cloned().map(Arc::new),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::stream_join::{JoinTimes, StreamJoinOperator};
 use crate::operators::window::{TimeWindow, WindowKind, WindowSpan};
 use crate::operators::window_aggregate::SourceTimes;
+use crate::positions::JOIN_SIDES;
 use crate::stream::Stream;
 use crate::windowed::edge_type_of;
 use entresol_tables::{Column, DataType, Schema, arrow_schema};
@@ -161,7 +162,7 @@ fn times(
     (time, edge): (usize, Option<WindowEdge>),
     span: WindowSpan,
 ) -> JoinTimes {
-    let operator = format!("{table} {}", if side == LEFT { "left" } else { "right" });
+    let operator = format!("{table}{}", JOIN_SIDES[usize::from(side != LEFT)]);
     let is_by_start = !edge.is_some_and(|edge| matches!(edge.kind, WindowKind::Cumulating { .. }));
     JoinTimes {
         time,

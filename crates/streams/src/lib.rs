@@ -96,7 +96,9 @@ pub use operators::to_stream::Trigger;
 pub use operators::to_table::ToTable;
 pub use operators::window::{TimeWindow, WindowKind};
 pub use operators::{Context, Operator, Output};
-pub use positions::{POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state};
+pub use positions::{
+    POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, state_tables,
+};
 pub use running::{OperatorProgress, Progress, ProgressSnapshot, Report, Running};
 pub use sink_lengths::{SINKS_TABLE, forget_sinks};
 pub use sinks::Sink;

@@ -24,6 +24,8 @@ use std::sync::Arc;
 pub const POSITIONS_TABLE: &str = "streams_positions";
 /// The table of positions in splits.
 pub const SPLITS_TABLE: &str = "streams_splits";
+/// Ends of the names under which a join stores the watermarks of its sides, behind its state table.
+pub(crate) const JOIN_SIDES: [&str; 2] = [" left", " right"];
 /// The table of watermarks.
 pub const WATERMARKS_TABLE: &str = "streams_watermarks";
 
@@ -98,19 +100,58 @@ pub(crate) fn open_owned(
 /// Removes what a topology has stored: its positions and watermarks, and the tables that are its state. It
 /// must not run.
 pub fn remove_state(catalog: &Catalog, topology: &str) -> Result<()> {
-    for name in [POSITIONS_TABLE, SPLITS_TABLE, SINKS_TABLE, WATERMARKS_TABLE] {
-        let Ok(table) = catalog.table(name) else { continue };
-        let tx = catalog.begin()?;
-        let rows = table.scan(ScanRange::prefix(&[Value::from(topology)])).rows(&tx)?;
-        let keys: Vec<Row> = rows.iter().map(|row| table.key_of(row)).collect();
-        table.delete_many(&tx, &keys)?;
-        tx.commit(Durability::Sync)?;
+    for table in [POSITIONS_TABLE, SPLITS_TABLE, SINKS_TABLE, WATERMARKS_TABLE] {
+        remove_rows(catalog, table, topology, |_| true)?;
     }
+    remove_tables(catalog, topology, |_| true)
+}
+
+/// Removes what a topology with other steps has no use for: the state in these tables, with its watermarks, and
+/// the positions of all sources but these. It must not run. To repeat it changes nothing.
+pub fn remove_unused_state(
+    catalog: &Catalog,
+    topology: &str,
+    states: &[String],
+    sources: &[String],
+) -> Result<()> {
+    let is_of_state = |operator: &str| {
+        states.iter().any(|state| JOIN_SIDES.iter().any(|side| operator == format!("{state}{side}")))
+            || states.iter().any(|state| operator == state)
+    };
+    remove_rows(catalog, WATERMARKS_TABLE, topology, is_of_state)?;
+    for table in [POSITIONS_TABLE, SPLITS_TABLE] {
+        remove_rows(catalog, table, topology, |source| sources.iter().all(|used| used != source))?;
+    }
+    remove_tables(catalog, topology, |table| states.iter().any(|state| state == table))
+}
+
+/// Tables that are state of a topology.
+pub fn state_tables(catalog: &Catalog, topology: &str) -> Vec<String> {
     let owner = format!("topology {topology}");
-    for table in catalog.tables() {
-        if table.definition().owner.as_ref() == Some(&owner) {
-            catalog.drop_table(table.name())?;
-        }
+    let is_own = |table: &Arc<Table>| table.definition().owner.as_ref() == Some(&owner);
+    catalog.tables().iter().filter(|table| is_own(table)).map(|table| table.name().to_owned()).collect()
+}
+
+/// Removes the rows of a topology whose second column is one of these.
+fn remove_rows(
+    catalog: &Catalog,
+    table: &str,
+    topology: &str,
+    is_removed: impl Fn(&str) -> bool,
+) -> Result<()> {
+    let Ok(table) = catalog.table(table) else { return Ok(()) };
+    let tx = catalog.begin()?;
+    let rows = table.scan(ScanRange::prefix(&[Value::from(topology)])).rows(&tx)?;
+    let is_removed = |row: &&Row| matches!(row.get(1), Some(Value::Varchar(second)) if is_removed(second));
+    let keys: Vec<Row> = rows.iter().filter(is_removed).map(|row| table.key_of(row)).collect();
+    table.delete_many(&tx, &keys)?;
+    tx.commit(Durability::Sync)?;
+    Ok(())
+}
+
+fn remove_tables(catalog: &Catalog, topology: &str, is_removed: impl Fn(&str) -> bool) -> Result<()> {
+    for table in state_tables(catalog, topology).iter().filter(|table| is_removed(table)) {
+        catalog.drop_table(table)?;
     }
     Ok(())
 }

@@ -111,6 +111,13 @@ impl TopologyBuilder {
         self
     }
 
+    /// Sets state tables that will be removed before this topology is built: it is checked as if they were not
+    /// there. For operators that are added from here on.
+    pub fn without_state(self, tables: &[String]) -> TopologyBuilder {
+        self.graph.borrow_mut().removed.extend_from_slice(tables);
+        self
+    }
+
     /// Adds a source. Its name is the key of its stored position.
     pub fn source(&self, name: &str, source: impl Source + 'static) -> Stream {
         let columns: Rc<[Column]> = source.columns().into();
@@ -208,8 +215,13 @@ impl TopologyBuilder {
         Stream { graph, catalog, node, columns, key: None, from_sources }
     }
 
-    /// Checks the topology, creates the missing tables, and reads the positions of the sources.
-    pub fn build(self) -> Result<Topology> {
+    /// Checks the topology; creates and reads nothing.
+    pub fn check(self) -> Result<()> {
+        self.checked().map(drop)
+    }
+
+    /// Graph of the topology with the order of its nodes and the windows that bound transactions.
+    fn checked(&self) -> Result<(Graph, Vec<usize>, Vec<WindowSpan>)> {
         let mut graph = self.graph.take();
         let invalid = |reason: String| Error::InvalidTopology { topology: self.name.clone(), reason };
         if let Some(mistake) = graph.mistake.take() {
@@ -218,6 +230,12 @@ impl TopologyBuilder {
         graph.connect_listeners().map_err(invalid)?;
         let order = graph.order().map_err(invalid)?;
         let spans = self.check_boundary(&mut graph).map_err(invalid)?;
+        Ok((graph, order, spans))
+    }
+
+    /// Checks the topology, creates the missing tables, and reads the positions of the sources.
+    pub fn build(self) -> Result<Topology> {
+        let (graph, order, spans) = self.checked()?;
         let mut created = Vec::new();
         match self.assemble(graph, order, &mut created) {
             Ok((feed, dataflow, positions)) => {

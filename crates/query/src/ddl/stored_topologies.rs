@@ -1,8 +1,8 @@
 //! Stored definitions of sources and topologies: their statements, in two tables that only the database
-//! writes.
+//! writes. In a third are the state tables that a topology with other steps has no use for, until they are removed.
 
 use crate::error::{Error, Result};
-use crate::schema_names::{SOURCES_TABLE, TOPOLOGIES_TABLE};
+use crate::schema_names::{SOURCES_TABLE, TOPOLOGIES_TABLE, UNUSED_STATE_TABLE};
 use entresol_memory::Durability;
 use entresol_tables::{
     Catalog, Column, DataType, ROW_BYTES_MAX, ScanRange, Schema, Table, TableDefinition, TableOptions, Value,
@@ -21,17 +21,24 @@ pub(crate) struct StoredTopology {
     pub(crate) is_paused: bool,
 }
 
-/// Table of the definitions; it is created if it is missing.
+impl StoredTopology {
+    fn row(&self) -> [Value; 3] {
+        [Value::from(self.name.as_str()), Value::from(self.text.as_str()), Value::Boolean(self.is_paused)]
+    }
+}
+
+/// One of the tables; it is created if it is missing.
 fn open(catalog: &Catalog, name: &str) -> Result<Arc<Table>> {
     let varchar = |name: &str| Column::new(name, DataType::Varchar).not_null();
-    let mut columns = vec![varchar("name"), varchar("definition")];
-    if name == TOPOLOGIES_TABLE {
-        columns.push(Column::new("paused", DataType::Boolean).not_null());
-    }
-    let definition = TableDefinition {
-        owner: Some(OWNER.to_owned()),
-        ..TableDefinition::plain(Schema::new(columns, &["name"])?)
+    let paused = Column::new("paused", DataType::Boolean).not_null();
+    let schema = match name {
+        TOPOLOGIES_TABLE => Schema::new(vec![varchar("name"), varchar("definition"), paused], &["name"]),
+        UNUSED_STATE_TABLE => {
+            Schema::new(vec![varchar("topology"), varchar("state_table")], &["topology", "state_table"])
+        }
+        _ => Schema::new(vec![varchar("name"), varchar("definition")], &["name"]),
     };
+    let definition = TableDefinition { owner: Some(OWNER.to_owned()), ..TableDefinition::plain(schema?) };
     let options = TableOptions { if_not_exists: true, ..TableOptions::default() };
     Ok(catalog.create_table_as(name, definition, options)?)
 }
@@ -92,12 +99,42 @@ pub(crate) fn remove_source(catalog: &Catalog, name: &str) -> Result<()> {
 }
 
 pub(crate) fn put_topology(catalog: &Catalog, topology: &StoredTopology) -> Result<()> {
-    let row = [
-        Value::from(topology.name.as_str()),
-        Value::from(topology.text.as_str()),
-        Value::Boolean(topology.is_paused),
-    ];
-    put(catalog, TOPOLOGIES_TABLE, &row, &topology.text)
+    put(catalog, TOPOLOGIES_TABLE, &topology.row(), &topology.text)
+}
+
+/// Stores a topology with other steps, and notes the state tables that it has no use for: both or nothing.
+pub(crate) fn replace_topology(
+    catalog: &Catalog,
+    topology: &StoredTopology,
+    unused: &[String],
+) -> Result<()> {
+    check_length(&topology.text)?;
+    let (topologies, states) = (open(catalog, TOPOLOGIES_TABLE)?, open(catalog, UNUSED_STATE_TABLE)?);
+    let transaction = catalog.begin()?;
+    topologies.upsert(&transaction, &topology.row())?;
+    for state in unused {
+        states.upsert(&transaction, &[Value::from(topology.name.as_str()), Value::from(state.as_str())])?;
+    }
+    transaction.commit(Durability::Sync)?;
+    Ok(())
+}
+
+/// State tables that a topology has no use for and that may still be there.
+pub(crate) fn unused_state(catalog: &Catalog, topology: &str) -> Result<Vec<String>> {
+    let rows = rows(catalog, UNUSED_STATE_TABLE)?;
+    let own = rows.iter().filter(|row| row.first() == Some(&Value::from(topology)));
+    Ok(own.map(|row| text(row.get(1))).collect())
+}
+
+/// Notes that these state tables of a topology are gone.
+pub(crate) fn removed_state(catalog: &Catalog, topology: &str, removed: &[String]) -> Result<()> {
+    let states = open(catalog, UNUSED_STATE_TABLE)?;
+    let transaction = catalog.begin()?;
+    for state in removed {
+        states.delete(&transaction, &[Value::from(topology), Value::from(state.as_str())])?;
+    }
+    transaction.commit(Durability::Sync)?;
+    Ok(())
 }
 
 /// All topologies, by name.

@@ -12,7 +12,9 @@ use crate::planner::query;
 use crate::planner::translation;
 use crate::planner::views;
 use crate::postgres::types::column_type;
-use crate::schema_names::{CHANGES_SCHEMA, SOURCES_TABLE, SUBSCRIPTIONS_SCHEMA, TOPOLOGIES_TABLE};
+use crate::schema_names::{
+    CHANGES_SCHEMA, SOURCES_TABLE, SUBSCRIPTIONS_SCHEMA, TOPOLOGIES_TABLE, UNUSED_STATE_TABLE,
+};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized;
@@ -118,7 +120,7 @@ fn type_name(data_type: &ArrowType) -> String {
 
 /// Refuses to drop what topologies are stored in: their definitions, and the state of one that exists.
 fn check_state(session: &SessionCore, name: &str) -> Result<()> {
-    if name == SOURCES_TABLE || name == TOPOLOGIES_TABLE {
+    if [SOURCES_TABLE, TOPOLOGIES_TABLE, UNUSED_STATE_TABLE].contains(&name) {
         return Err(Error::coded("42501", format!("cannot drop table {name}: topologies are stored in it")));
     }
     let Ok(table) = session.catalog.table(name) else { return Ok(()) };

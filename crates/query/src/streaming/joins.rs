@@ -17,9 +17,12 @@ use datafusion::arrow::datatypes::{DataType as ArrowType, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::expr::Between;
 use datafusion::logical_expr::utils::{conjunction, find_valid_equijoin_key_pair, split_conjunction};
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Join, JoinType, LogicalPlan, Operator};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan, Operator,
+};
 use entresol_streams::{ColumnExpression, Expression, JoinKind, JoinSide, StreamJoin, WindowEdge};
 use entresol_tables::Column;
+use std::sync::Arc;
 use std::time::Duration;
 
 const MICROSECOND_NS: i128 = 1_000;
@@ -97,9 +100,10 @@ impl Translator<'_> {
         });
         let condition = condition.transpose()?.map(|condition| Box::new(condition) as Box<dyn Expression>);
         let (of_first, of_second) = self.keys(&equal, &first, &second)?;
+        let state_table = self.state_table(&filtered(join, predicate)?);
         let joined = StreamJoin {
             kind,
-            state_table: self.state_table(),
+            state_table,
             left: join_side(&first, edges.map(|(_, first, _)| first), of_first)?,
             right: join_side(&second, edges.map(|(_, _, second)| second), of_second)?,
             bounds_us,
@@ -158,6 +162,13 @@ impl Translator<'_> {
         }
         Ok(keys)
     }
+}
+
+/// Plan of a join whose pairs pass a condition too.
+fn filtered(join: &Join, predicate: Option<&Expr>) -> Result<LogicalPlan> {
+    let join = LogicalPlan::Join(join.clone());
+    let Some(predicate) = predicate else { return Ok(join) };
+    Ok(LogicalPlan::Filter(Filter::try_new(predicate.clone(), Arc::new(join))?))
 }
 
 type KeyExpressions = Vec<Box<dyn Expression>>;

@@ -49,14 +49,23 @@ pub(crate) fn storage(columns: &[Column]) -> Vec<ArrowType> {
     columns.iter().map(|column| arrow_type(column.data_type, "UTC")).collect()
 }
 
+/// State of an operator: its table, and a text that says what it is computed from and by, down to the sources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlannedState {
+    pub(crate) table: String,
+    meaning: String,
+}
+
 pub(crate) struct Translator<'t> {
     pub(crate) topology: &'t str,
     pub(crate) catalog: &'t Catalog,
     pub(crate) builder: &'t TopologyBuilder,
     pub(crate) planned: &'t PlannedTopology,
     flows: BTreeMap<String, Flow>,
-    /// Number of state tables so far.
-    states: usize,
+    /// States so far.
+    states: Vec<PlannedState>,
+    /// What the streams of the steps so far mean, and what the steps write into tables.
+    meanings: BTreeMap<String, String>,
     /// References of the current step.
     step: Option<&'t PlannedStep>,
     /// True if the current step has an aggregate.
@@ -65,26 +74,27 @@ pub(crate) struct Translator<'t> {
     pub(crate) joins: bool,
 }
 
-/// Adds the operators of all steps to a topology.
+/// Adds the operators of all steps to a topology; returns their states.
 pub(crate) fn translate(
     topology: &str,
     catalog: &Catalog,
     builder: &TopologyBuilder,
     planned: &PlannedTopology,
-) -> Result<()> {
-    let flows = BTreeMap::new();
+) -> Result<Vec<PlannedState>> {
     let mut translator = Translator {
         topology,
         catalog,
         builder,
         planned,
-        flows,
-        states: 0,
+        flows: BTreeMap::new(),
+        states: Vec::new(),
+        meanings: BTreeMap::new(),
         step: None,
         aggregates: false,
         joins: false,
     };
-    planned.steps.iter().try_for_each(|step| translator.step(step))
+    planned.steps.iter().try_for_each(|step| translator.step(step))?;
+    Ok(translator.states)
 }
 
 impl<'t> Translator<'t> {
@@ -113,6 +123,7 @@ impl<'t> Translator<'t> {
             return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
         }
         flow.as_ref().map_or(Ok(()), Flow::check_closed)?;
+        self.note_meaning(step);
         match (&step.target, flow) {
             (Target::Stream(name), Some(flow)) => drop(self.flows.insert(name.clone(), flow)),
             (Target::Insert { table, columns, upserts }, Some(flow)) => {
@@ -184,7 +195,7 @@ impl<'t> Translator<'t> {
             LogicalPlan::Aggregate(aggregate) => {
                 let flow = self.node(&aggregate.input)?;
                 self.aggregates = true;
-                let state_table = self.state_table();
+                let state_table = self.state_table(plan);
                 let late_table = self.step.and_then(|step| step.late_table.as_deref());
                 self.aggregate(&flow, aggregate, &state_table, late_table)
             }
@@ -218,14 +229,41 @@ impl<'t> Translator<'t> {
         }
     }
 
-    /// Table of the state of the next aggregate or join.
-    pub(crate) fn state_table(&mut self) -> String {
-        self.states += 1;
+    /// Table of the state of the next aggregate or join, which this plan describes.
+    pub(crate) fn state_table(&mut self, plan: &LogicalPlan) -> String {
         let named = self.step.and_then(|step| step.state_table.clone());
-        named.unwrap_or_else(|| match self.states {
-            1 => format!("{}_open", self.topology),
-            number => format!("{}_open_{number}", self.topology),
-        })
+        let table = named.unwrap_or_else(|| match self.states.len() {
+            0 => format!("{}_open", self.topology),
+            before => format!("{}_open_{}", self.topology, before + 1),
+        });
+        let meaning = self.meaning(plan);
+        self.states.push(PlannedState { table: table.clone(), meaning });
+        table
+    }
+
+    /// Text of a plan of the current step, with what it reads.
+    fn meaning(&self, plan: &LogicalPlan) -> String {
+        let mut meaning = plan.display_indent_schema().to_string();
+        for (name, reference) in self.step.iter().flat_map(|step| &step.references) {
+            let read = match reference {
+                Reference::Named(of) | Reference::Windows { of, .. } => of,
+                Reference::Changes { table, .. } => table,
+            };
+            let before = self.meanings.get(read).map_or("", String::as_str);
+            meaning += &format!("\n{name} is {reference:?} of ({before})");
+        }
+        meaning
+    }
+
+    fn note_meaning(&mut self, step: &PlannedStep) {
+        let meaning = self.meaning(&step.plan);
+        let name = match &step.target {
+            Target::Stream(name) => name.clone(),
+            Target::Insert { table, .. } | Target::Merge { table } => table.name().to_owned(),
+            Target::Sink(_) | Target::Abort { .. } => return,
+        };
+        let before = self.meanings.entry(name).or_default();
+        *before += &meaning;
     }
 
     fn scan(&mut self, scan: &TableScan) -> Result<Flow> {

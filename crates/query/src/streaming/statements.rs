@@ -6,11 +6,9 @@
 
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
-use crate::parser::command::Command;
 use crate::parser::own::streaming::{
     CommitBoundary, CreateSource, CreateTopology, StreamingStatement, TopologyKind,
 };
-use crate::parser::statement::parse_one;
 use crate::planner::explain;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::session::commit::blocking;
@@ -18,24 +16,12 @@ use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
 use crate::session::topologies::{Topologies, UsedRelations};
 use crate::streaming::connectors::SourceDefinition;
-use crate::streaming::names::{Reference, STREAMS_SCHEMA};
-use crate::streaming::operators::translate;
-use crate::streaming::options::{StreamOptions, interval, invalid};
+use crate::streaming::names::STREAMS_SCHEMA;
+use crate::streaming::replacement;
 use crate::streaming::sinks::SinkDefinition;
-use crate::streaming::steps::{self, PlannedTopology, Target};
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::logical_expr::LogicalPlan;
-use entresol_memory::Durability;
-use entresol_streams::{Boundary, Error as StreamError, Merge, OnError, Topology, TopologyBuilder};
-use entresol_tables::Catalog;
+use crate::streaming::starting::{INTERVAL_DEFAULT, ROWS_DEFAULT, parse, relations_of, start, stream_error};
+use crate::streaming::steps::{self, Target};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Boundary of topologies without COMMIT.
-const ROWS_DEFAULT: usize = 1000;
-const INTERVAL_DEFAULT: Duration = Duration::from_millis(100);
-/// Rows of a transaction that is ended by its interval alone.
-const ROWS_OF_INTERVAL: usize = 1 << 20;
 
 /// Runs a statement of streams.
 pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -> Result<StatementResult> {
@@ -50,6 +36,11 @@ pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -
             drop_source(session, name, *if_exists).await?;
         }
         StreamingStatement::CreateTopology(create) => create_topology(session, create).await?,
+        StreamingStatement::AlterSteps { name, text } => {
+            let stored = stored(session, name, TopologyKind::Topology)?;
+            let text = replacement::with_steps_of(&stored.text, text)?;
+            replacement::replace(session, stored, text, false).await?;
+        }
         StreamingStatement::AlterTopology { name, kind, pauses } => {
             alter(session, name, *kind, *pauses).await?;
         }
@@ -93,137 +84,17 @@ async fn drop_source(session: &SessionCore, name: &str, if_exists: bool) -> Resu
 
 async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Result<()> {
     let topologies = &session.options.topologies;
-    if topologies.has(&create.name) || stored(session, &create.name, TopologyKind::Topology).is_ok() {
+    let found = stored(session, &create.name, TopologyKind::Topology);
+    if topologies.has(&create.name) || found.is_ok() {
         if create.if_not_exists {
             return Ok(());
+        }
+        if create.replaces {
+            return replacement::replace(session, found?, create.text.clone(), true).await;
         }
         return Err(Error::coded("42710", format!("topology \"{}\" already exists", create.name)));
     }
     start(session, create, true).await
-}
-
-/// Plans, builds and starts a topology; stores its statement before that if it is new.
-async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> Result<()> {
-    if is_new {
-        stored_topologies::check_length(&create.text)?;
-    }
-    let planned = steps::plan(session, create).await?;
-    let relations = relations_of(&planned);
-    let views = session.options.materialized.all();
-    if let Some(cycle) = session.options.topologies.cycle(&create.name, &relations, &views) {
-        let message =
-            format!("topology \"{}\" would read what it causes: {}", create.name, cycle.join(" → "));
-        return Err(Error::coded("42P17", message));
-    }
-    // The session's own setting would be forgotten when the database is opened again.
-    let durability = session.options.durability;
-    let (catalog, create) = (Arc::clone(&session.catalog), create.clone());
-    let topologies = session.options.topologies.clone();
-    blocking(move || {
-        if is_new && create.sink.is_some() {
-            entresol_streams::forget_sinks(&catalog, &create.name).map_err(stream_error)?;
-        }
-        let topology = build(&catalog, &create, &planned, durability)?;
-        if is_new {
-            let stored =
-                StoredTopology { name: create.name.clone(), text: create.text.clone(), is_paused: false };
-            stored_topologies::put_topology(&catalog, &stored)?;
-        }
-        let started = topologies.start(&create.name, topology, relations).map_err(stream_error);
-        if is_new && started.is_err() {
-            stored_topologies::remove_topology(&catalog, &create.name)?;
-        }
-        started
-    })
-    .await?
-}
-
-fn build(
-    catalog: &Arc<Catalog>,
-    create: &CreateTopology,
-    planned: &PlannedTopology,
-    durability: Durability,
-) -> Result<Topology> {
-    let mut options = StreamOptions::new(format!("topology \"{}\"", create.name), &create.options);
-    let durability = match options.take("durability") {
-        None => durability,
-        Some(text) => text.parse().map_err(|_| invalid("durability", &text))?,
-    };
-    let merge = match options.take("merge").as_deref() {
-        None | Some("arrival") => Merge::RoundRobin,
-        Some("event_time") => Merge::EventTime,
-        Some(other) => return Err(invalid("merge", other)),
-    };
-    options.end()?;
-    let on_error = if create.aborts_on_error { OnError::Abort } else { OnError::Stop };
-    let builder =
-        Topology::builder(&create.name, catalog).durability(durability).on_error(on_error).merge(merge);
-    let builder = bounded(builder, &create.boundaries)?;
-    translate(&create.name, catalog, &builder, planned)?;
-    builder.build().map_err(stream_error)
-}
-
-/// Sets the boundary of the transactions.
-fn bounded(builder: TopologyBuilder, boundaries: &[CommitBoundary]) -> Result<TopologyBuilder> {
-    if boundaries.is_empty() {
-        return Ok(builder.boundary(Boundary::Every(ROWS_DEFAULT)).commit_interval(INTERVAL_DEFAULT));
-    }
-    let (mut boundary, mut commit_interval) = (None, None);
-    for clause in boundaries {
-        let wanted = match clause {
-            CommitBoundary::Interval(text) => {
-                commit_interval = Some(interval("COMMIT EVERY", text)?);
-                continue;
-            }
-            CommitBoundary::EachRow => Boundary::EachTuple,
-            CommitBoundary::Rows(rows) => Boundary::Every(*rows),
-            CommitBoundary::WindowClose => Boundary::PerWindow,
-            CommitBoundary::Source => Boundary::Punctuated,
-        };
-        if boundary.replace(wanted).is_some() {
-            return Err(Error::unsupported("COMMIT boundaries other than one, OR EVERY interval"));
-        }
-    }
-    let builder = builder.boundary(boundary.unwrap_or(Boundary::Every(ROWS_OF_INTERVAL)));
-    Ok(match commit_interval {
-        Some(commit_interval) => builder.commit_interval(commit_interval),
-        None => builder,
-    })
-}
-
-/// Sources and tables that a topology reads and writes.
-fn relations_of(planned: &PlannedTopology) -> UsedRelations {
-    let mut relations: Vec<String> = planned.sources.keys().cloned().collect();
-    let rejects = planned.sources.values().filter_map(|source| source.rejects.clone());
-    let mut written: Vec<String> = rejects.collect();
-    let mut sink = None;
-    for step in &planned.steps {
-        if let Target::Sink(definition) = &step.target {
-            sink = Some(definition.describe());
-        }
-        if let Target::Insert { table, .. } | Target::Merge { table } = &step.target {
-            written.push(table.name().to_owned());
-        }
-        written.extend(step.late_table.clone());
-        relations.extend(step.references.values().filter_map(|reference| match reference {
-            Reference::Changes { table, .. } => Some(table.clone()),
-            _ => None,
-        }));
-        // The visitor fails never.
-        let _ = step.plan.apply_with_subqueries(|node| {
-            if let LogicalPlan::TableScan(scan) = node
-                && scan.table_name.catalog() != Some(STREAMS_CATALOG)
-            {
-                relations.push(scan.table_name.table().to_owned());
-            }
-            Ok(TreeNodeRecursion::Continue)
-        });
-    }
-    relations.extend(written.iter().cloned());
-    relations.sort_unstable();
-    relations.dedup();
-    let logged = planned.sources.values().filter_map(|source| source.logged_table());
-    UsedRelations { all: relations, changes: logged.map(str::to_owned).collect(), written, sink }
 }
 
 async fn alter(session: &SessionCore, name: &str, kind: TopologyKind, pauses: bool) -> Result<()> {
@@ -259,6 +130,8 @@ async fn drop_topology(session: &SessionCore, name: &str, kind: TopologyKind, if
         topologies.pause(&name);
         stored_topologies::remove_topology(&catalog, &name)?;
         entresol_streams::remove_state(&catalog, &name).map_err(stream_error)?;
+        let unused = stored_topologies::unused_state(&catalog, &name)?;
+        stored_topologies::removed_state(&catalog, &name, &unused)?;
         topologies.remove(&name);
         Ok(())
     })
@@ -318,16 +191,6 @@ fn stored(session: &SessionCore, name: &str, kind: TopologyKind) -> Result<Store
     Ok(found)
 }
 
-fn parse(text: &str) -> Result<CreateTopology> {
-    match parse_one(text)? {
-        Some(Command::Streaming(statement)) => match *statement {
-            StreamingStatement::CreateTopology(create) => Ok(*create),
-            _ => Err(Error::Internal(format!("{text} is no topology"))),
-        },
-        _ => Err(Error::Internal(format!("{text} is no topology"))),
-    }
-}
-
 /// Starts the topologies of a database that is opened, those that are paused apart. One that cannot start is
 /// shown as failed, with the reason.
 pub(crate) async fn start_all(session: &SessionCore) -> Result<()> {
@@ -358,14 +221,4 @@ async fn start_stored(session: &SessionCore, topologies: &Topologies, stored: &S
     let planned = steps::plan(session, &create).await?;
     topologies.note(&stored.name, None, relations_of(&planned));
     Ok(())
-}
-
-/// Error of the streams as one of a statement.
-fn stream_error(error: StreamError) -> Error {
-    match error {
-        StreamError::Tables(error) => error.into(),
-        StreamError::Transactions(error) => error.into(),
-        StreamError::Io { .. } | StreamError::File { .. } => Error::coded("58030", error.to_string()),
-        error => Error::coded("22023", error.to_string()),
-    }
 }

@@ -4,8 +4,9 @@
 //! CREATE SOURCE [IF NOT EXISTS] name (column type [NOT NULL], ..., WATERMARK FOR column AS column [- INTERVAL '...'])
 //!     WITH (connector = 'file' | 'generator', option = value, ...) [FORMAT PLAIN ENCODE {CSV | JSON}]
 //! DROP SOURCE [IF EXISTS] name
-//! CREATE TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}] [ON ERROR {STOP | ABORT}]
+//! CREATE [OR REPLACE] TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}] [ON ERROR {STOP | ABORT}]
 //!     [WITH (option = value, ...)] AS ( step {; step} [;] )
+//! ALTER TOPOLOGY name AS ( step {; step} [;] )
 //! CREATE SINK [IF NOT EXISTS] name {FROM relation | AS query} WITH (connector = 'file' | 'tcp', option = value, ...)
 //!     [FORMAT PLAIN ENCODE {CSV | JSON}]
 //! ALTER {TOPOLOGY | SINK} name {PAUSE | RESUME}
@@ -43,6 +44,12 @@ pub(crate) enum StreamingStatement {
         name: String,
         kind: TopologyKind,
         pauses: bool,
+    },
+    /// ALTER TOPOLOGY ... AS.
+    AlterSteps {
+        name: String,
+        /// The statement itself.
+        text: String,
     },
     DropTopology {
         name: String,
@@ -88,6 +95,8 @@ pub(crate) enum TopologyKind {
 pub(crate) struct CreateTopology {
     pub(crate) name: String,
     pub(crate) if_not_exists: bool,
+    /// OR REPLACE.
+    pub(crate) replaces: bool,
     pub(crate) boundaries: Vec<CommitBoundary>,
     pub(crate) aborts_on_error: bool,
     pub(crate) options: Vec<StreamOption>,
@@ -128,7 +137,9 @@ impl StreamingStatement {
             StreamingStatement::CreateTopology(create) if create.sink.is_some() => "CREATE SINK",
             StreamingStatement::CreateTopology(_) => "CREATE TOPOLOGY",
             StreamingStatement::AlterTopology { kind: TopologyKind::Sink, .. } => "ALTER SINK",
-            StreamingStatement::AlterTopology { .. } => "ALTER TOPOLOGY",
+            StreamingStatement::AlterTopology { .. } | StreamingStatement::AlterSteps { .. } => {
+                "ALTER TOPOLOGY"
+            }
             StreamingStatement::DropTopology { kind: TopologyKind::Sink, .. } => "DROP SINK",
             StreamingStatement::DropTopology { .. } => "DROP TOPOLOGY",
             StreamingStatement::Explain(_) => "EXPLAIN",
@@ -140,6 +151,7 @@ impl StreamingStatement {
         match self {
             StreamingStatement::CreateSource(create) => sql.clone_into(&mut create.text),
             StreamingStatement::CreateTopology(create) => sql.clone_into(&mut create.text),
+            StreamingStatement::AlterSteps { text, .. } => sql.clone_into(text),
             _ => {}
         }
     }
@@ -148,7 +160,8 @@ impl StreamingStatement {
 /// Returns true for the first words of such a statement.
 pub(crate) fn is_streaming(tokens: &[TokenWithSpan]) -> bool {
     let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
-    ["source", "topology", "sink"].iter().any(|word| is(1, word))
+    let kind = if is(1, "or") && is(2, "replace") { 3 } else { 1 };
+    ["source", "topology", "sink"].iter().any(|word| is(kind, word))
 }
 
 /// Parses the tokens of a statement for which [`is_streaming`] is true.
@@ -166,10 +179,14 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
     if !creates && !alters {
         words.expect("drop")?;
     }
+    let replaces = creates && words.phrase(&["or", "replace"]);
     let is_source = words.word("source");
     let kind = if words.word("sink") { TopologyKind::Sink } else { TopologyKind::Topology };
     if !is_source && kind == TopologyKind::Topology {
         words.expect("topology")?;
+    }
+    if replaces && (is_source || kind == TopologyKind::Sink) {
+        return Err(Error::unsupported("OR REPLACE of a source or sink: drop it and create it again"));
     }
     if creates {
         let if_not_exists = words.phrase(&["if", "not", "exists"]);
@@ -178,7 +195,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
         return match kind {
             TopologyKind::Sink => create_sink(name, if_not_exists, rest),
             TopologyKind::Topology if is_source => create_source(name, if_not_exists, rest),
-            TopologyKind::Topology => create_topology(name, if_not_exists, rest),
+            TopologyKind::Topology => create_topology(name, (if_not_exists, replaces), rest),
         };
     }
     if alters {
@@ -186,9 +203,15 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
             return Err(Error::unsupported("ALTER SOURCE: drop it and create it again"));
         }
         let name = words.folded()?;
+        if kind == TopologyKind::Topology && words.word("as") {
+            // Its steps are parsed with the other clauses.
+            return Ok(StreamingStatement::AlterSteps { name, text: String::new() });
+        }
         let pauses = words.word("pause");
         if !pauses && !words.word("resume") {
-            return Err(Error::unsupported("ALTER of a topology or sink other than PAUSE and RESUME"));
+            return Err(Error::unsupported(
+                "ALTER of a topology other than PAUSE, RESUME and AS (steps), of a sink other than PAUSE and RESUME",
+            ));
         }
         words.end()?;
         return Ok(StreamingStatement::AlterTopology { name, kind, pauses });
@@ -258,9 +281,14 @@ fn encoding(words: &mut Words<'_>) -> Result<Option<Encoding>> {
 
 fn create_topology(
     name: String,
-    if_not_exists: bool,
+    (if_not_exists, replaces): (bool, bool),
     tokens: &[TokenWithSpan],
 ) -> Result<StreamingStatement> {
+    if if_not_exists && replaces {
+        return Err(Error::Syntax(
+            "syntax error: CREATE TOPOLOGY with both OR REPLACE and IF NOT EXISTS".to_owned(),
+        ));
+    }
     let all: Vec<&Token> = tokens.iter().map(|token| &token.token).collect();
     let mut words = Words(&all);
     let mut boundaries = Vec::new();
@@ -299,8 +327,17 @@ fn create_topology(
     }
     let text = String::new();
     let sink = None;
-    let create =
-        CreateTopology { name, if_not_exists, boundaries, aborts_on_error, options, steps, sink, text };
+    let create = CreateTopology {
+        name,
+        if_not_exists,
+        replaces,
+        boundaries,
+        aborts_on_error,
+        options,
+        steps,
+        sink,
+        text,
+    };
     Ok(StreamingStatement::CreateTopology(Box::new(create)))
 }
 
@@ -334,6 +371,7 @@ fn create_sink(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> R
     let create = CreateTopology {
         name,
         if_not_exists,
+        replaces: false,
         boundaries: Vec::new(),
         aborts_on_error: false,
         options,
@@ -548,7 +586,12 @@ mod tests {
             ("CREATE TOPOLOGY t AS ()", "has no steps"),
             ("CREATE TOPOLOGY t COMMIT EVERY 0 ROWS AS (INSERT INTO a SELECT 1)", "at least 1"),
             ("CREATE TOPOLOGY t ON ERROR SKIP ROW AS (INSERT INTO a SELECT 1)", "ON ERROR other than"),
-            ("ALTER TOPOLOGY t STOP", "other than PAUSE and RESUME"),
+            ("ALTER TOPOLOGY t STOP", "other than PAUSE, RESUME and AS (steps)"),
+            ("CREATE OR REPLACE SINK s FROM t WITH (connector = 'file')", "OR REPLACE of a source or sink"),
+            (
+                "CREATE OR REPLACE TOPOLOGY IF NOT EXISTS t AS (INSERT INTO a SELECT 1)",
+                "OR REPLACE and IF NOT EXISTS",
+            ),
             ("ALTER SINK t STOP", "other than PAUSE and RESUME"),
             ("CREATE SINK s AS SELECT 1", "expected WITH (connector = ...)"),
             ("CREATE SINK s SELECT 1", "syntax error at or near \"SELECT\""),

@@ -1,0 +1,138 @@
+//! Other steps for a topology that exists.
+//!
+//! An aggregate or join over a stream has its state in a table. It goes on with it if what it computes is the
+//! same in the new steps, down to the sources; else the table is of no use and is removed. ALTER TOPOLOGY
+//! refuses to remove any, CREATE OR REPLACE TOPOLOGY says which it removes. A source that both have is read on
+//! from where it was.
+//!
+//! All that can be refused is refused while the old steps run. Then they end with their transaction, and the
+//! new statement is stored together with the names of the tables to remove: a crash at any point leaves the
+//! old topology, or the new one, which removes them before it starts.
+
+use crate::ddl::stored_topologies::{self, StoredTopology};
+use crate::error::{Error, Result};
+use crate::parser::text::lexer::{Lexer, TokenKind};
+use crate::session::commit::blocking;
+use crate::session::core::SessionCore;
+use crate::streaming::operators::PlannedState;
+use crate::streaming::starting::{check_cycle, operators, parse, relations_of, start, stream_error};
+use crate::streaming::steps;
+use std::sync::Arc;
+
+/// Statement of a topology with the steps of an ALTER TOPOLOGY name AS (steps).
+pub(crate) fn with_steps_of(stored: &str, alter: &str) -> Result<String> {
+    let (Some(clauses), Some(steps)) = (steps_at(stored), steps_at(alter)) else {
+        return Err(Error::Internal(format!("{stored} or {alter} has no steps")));
+    };
+    Ok(format!("{}{}", &stored[..clauses], &alter[steps..]))
+}
+
+/// Where AS stands, outside of parentheses.
+fn steps_at(sql: &str) -> Option<usize> {
+    let mut lexer = Lexer::default();
+    let mut depth = 0_usize;
+    while let Some(token) = lexer.next(sql) {
+        match token.kind {
+            TokenKind::Symbol(b'(') => depth += 1,
+            TokenKind::Symbol(b')') => depth = depth.saturating_sub(1),
+            TokenKind::Word if depth == 0 && sql[token.start..token.end].eq_ignore_ascii_case("as") => {
+                return Some(token.start);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Replaces a topology by one with another statement. State that is of no use to it is removed if `removes`,
+/// else it is refused.
+pub(crate) async fn replace(
+    session: &SessionCore,
+    stored: StoredTopology,
+    text: String,
+    removes: bool,
+) -> Result<()> {
+    stored_topologies::check_length(&text)?;
+    let create = parse(&text)?;
+    let planned = steps::plan(session, &create).await?;
+    check_cycle(session, &create.name, &relations_of(&planned))?;
+    let (catalog, durability) = (Arc::clone(&session.catalog), session.options.durability);
+    let (_, states) = operators(&catalog, &create, &planned, durability, &[])?;
+    let unused = unused_states(session, &stored, &states).await;
+    let (builder, _) = operators(&catalog, &create, &planned, durability, &unused)?;
+    builder.check().map_err(stream_error)?;
+    if !removes && !unused.is_empty() {
+        return Err(would_remove(&create.name, &unused));
+    }
+    let topologies = session.options.topologies.clone();
+    let is_paused = stored.is_paused;
+    let replaced = StoredTopology { text, ..stored };
+    let removed = unused.clone();
+    blocking(move || {
+        topologies.pause(&replaced.name);
+        stored_topologies::replace_topology(&catalog, &replaced, &removed)
+    })
+    .await??;
+    if !unused.is_empty() {
+        session.notice(format!(
+            "topology \"{}\" begins without the state in {}: its steps are others",
+            create.name,
+            unused.join(", ")
+        ));
+    }
+    if is_paused {
+        session.options.topologies.note(&create.name, None, relations_of(&planned));
+        return Ok(());
+    }
+    let started = start(session, &create, false).await;
+    if let Err(error) = &started {
+        session.options.topologies.note(&create.name, Some(error.to_string()), relations_of(&planned));
+    }
+    started
+}
+
+/// State tables of a topology that no operator with these states goes on with.
+async fn unused_states(
+    session: &SessionCore,
+    stored: &StoredTopology,
+    states: &[PlannedState],
+) -> Vec<String> {
+    // If the old steps can no longer be planned, nothing is known of their states.
+    let before = stored_states(session, stored).await.unwrap_or_default();
+    let goes_on = |table: &String| {
+        let is_of = |state: &&PlannedState| state.table == *table;
+        before.iter().find(is_of).is_some_and(|state| states.contains(state))
+    };
+    let mut unused = entresol_streams::state_tables(&session.catalog, &stored.name);
+    unused.retain(|table| !goes_on(table));
+    unused
+}
+
+async fn stored_states(session: &SessionCore, stored: &StoredTopology) -> Result<Vec<PlannedState>> {
+    let create = parse(&stored.text)?;
+    let planned = steps::plan(session, &create).await?;
+    Ok(operators(&session.catalog, &create, &planned, session.options.durability, &[])?.1)
+}
+
+fn would_remove(name: &str, unused: &[String]) -> Error {
+    let tables = unused.join(", ");
+    let message = format!(
+        "the new steps of topology \"{name}\" cannot go on with its state in {tables}: what it was computed from or by is not \
+         among them; CREATE OR REPLACE TOPOLOGY begins without it"
+    );
+    Error::coded("55000", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steps_are_replaced_and_the_clauses_stay() {
+        let stored = "CREATE TOPOLOGY \"as\" COMMIT EACH ROW /* as */ WITH (durability = 'as') AS (INSERT INTO a SELECT x AS y FROM s)";
+        let alter = "ALTER TOPOLOGY \"as\" as (INSERT INTO b SELECT 1 FROM s)";
+        let expected = "CREATE TOPOLOGY \"as\" COMMIT EACH ROW /* as */ WITH (durability = 'as') as (INSERT INTO b SELECT 1 FROM s)";
+        assert_eq!(with_steps_of(stored, alter).unwrap(), expected);
+        assert!(with_steps_of("CREATE TOPOLOGY t (a AS b)", alter).is_err());
+    }
+}
