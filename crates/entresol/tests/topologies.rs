@@ -18,6 +18,8 @@ mod replacement;
 mod sessions;
 #[path = "topologies/sinks.rs"]
 mod sinks;
+#[path = "topologies/skipping.rs"]
+mod skipping;
 #[path = "topologies/status.rs"]
 mod status;
 #[path = "topologies/tcp.rs"]

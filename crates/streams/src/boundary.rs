@@ -36,6 +36,9 @@ pub enum OnError {
     Stop,
     /// The transaction is aborted and counted; the topology continues after it.
     Abort,
+    /// The tuple is left out by the operator that cannot process it, and counted. Operators that process each
+    /// tuple alone can: filters, projections, look-ups, TO_TABLE and MERGE; an error of another stops the topology.
+    Skip,
 }
 
 /// Order in which the tuples of several sources are processed.

@@ -6,6 +6,7 @@
 //! - The first error is stored and returned by `build`, so that the builder's calls can be chained.
 
 use crate::error::Result;
+use crate::execution::rejects_table;
 use crate::operators::Operator;
 use crate::operators::to_stream::Trigger;
 use crate::operators::window::WindowSpan;
@@ -109,6 +110,15 @@ impl Graph {
                 Some(Arc::clone(found.schema()))
             }
             _ => self.planned.get(table).cloned().map(Arc::new),
+        }
+    }
+
+    /// Plans a table of bad records, or checks the existing one.
+    pub(crate) fn plan_rejects(&mut self, catalog: &Catalog, table: &str) {
+        match (self.schema(catalog, table), rejects_table::schema()) {
+            (None, Ok(schema)) => drop(self.planned.insert(table.to_owned(), schema)),
+            (Some(found), Ok(schema)) if found.visible_columns() == schema.visible_columns() => {}
+            _ => self.report(format!("table {table} has not the columns source, line, reason and record")),
         }
     }
 

@@ -113,22 +113,12 @@ impl Stream {
     /// Stores the records of a source that are no tuples in a table, in the transaction of the tuples around
     /// them: `source`, `line`, `reason`, `record`. Only on the stream that a source returned.
     pub fn rejects_into(self, table: &str) -> Stream {
-        let columns = vec![
-            Column::new("source", DataType::Varchar).not_null(),
-            Column::new("line", DataType::BigInt).not_null(),
-            Column::new("reason", DataType::Varchar).not_null(),
-            Column::new("record", DataType::Varchar).not_null(),
-        ];
         let mut graph = self.graph.borrow_mut();
         match graph.sources.iter_mut().find(|source| source.node == self.node) {
             Some(source) => source.rejects_table = Some(table.to_owned()),
             None => graph.report("rejects_into must be called on the stream of a source"),
         }
-        match (graph.schema(&self.catalog, table), Schema::new(columns, &[] as &[&str])) {
-            (None, Ok(schema)) => drop(graph.planned.insert(table.to_owned(), schema)),
-            (Some(found), Ok(schema)) if found.visible_columns() == schema.visible_columns() => {}
-            _ => graph.report(format!("table {table} has not the columns source, line, reason and record")),
-        }
+        graph.plan_rejects(&self.catalog, table);
         drop(graph);
         self
     }

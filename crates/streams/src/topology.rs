@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::execution::dataflow::Dataflow;
 use crate::execution::executor::{Executor, Settings};
 use crate::execution::feed::{Feed, FeedSource};
+use crate::execution::skipped::SkippedTuples;
 use crate::graph::{Graph, GraphSource, Listener, NodeKind, OperatorArguments};
 use crate::operators::abort_when::AbortWhen;
 use crate::operators::to_stream::{ToStream, Trigger};
@@ -27,6 +28,8 @@ pub struct TopologyBuilder {
     name: String,
     catalog: Arc<Catalog>,
     graph: Rc<RefCell<Graph>>,
+    /// Table of the tuples that operators leave out.
+    skipped_table: Option<String>,
     group: Option<GroupId>,
     settings: Settings,
 }
@@ -44,6 +47,7 @@ impl Topology {
             catalog: Arc::clone(catalog),
             graph: Rc::default(),
             group: None,
+            skipped_table: None,
             settings: Settings {
                 durability: Durability::Sync,
                 boundary: Boundary::Every(1000),
@@ -96,6 +100,14 @@ impl TopologyBuilder {
     /// Sets the reaction to tuples that cannot be processed; the default is `Stop`.
     pub fn on_error(mut self, on_error: OnError) -> TopologyBuilder {
         self.settings.on_error = on_error;
+        self
+    }
+
+    /// Stores the tuples that operators leave out ([`OnError::Skip`]) in a table, in the transaction of those around
+    /// them: `source` (the operator), `line` (0), `reason`, `record`.
+    pub fn skipped_into(mut self, table: &str) -> TopologyBuilder {
+        self.skipped_table = Some(table.to_owned());
+        self.graph.borrow_mut().plan_rejects(&self.catalog, table);
         self
     }
 
@@ -350,7 +362,9 @@ impl TopologyBuilder {
                 each.any(|listener| graph.nodes[listener.node].inputs.contains(&node))
             })
             .collect();
-        let mut dataflow = Dataflow::new(order);
+        let skipped_table = self.skipped_table.as_ref().map(|table| self.catalog.table(table)).transpose()?;
+        let skips = self.settings.on_error == OnError::Skip;
+        let mut dataflow = Dataflow::new(order, skips.then(|| SkippedTuples::new(skipped_table)));
         for (number, node) in graph.nodes.into_iter().enumerate() {
             let sources_of_inputs: Vec<&[usize]> =
                 node.inputs.iter().map(|&input| &sources[input][..]).collect();

@@ -55,7 +55,7 @@ pub(crate) async fn replace(
     stored_topologies::check_length(&text)?;
     let create = parse(&text)?;
     let planned = steps::plan(session, &create).await?;
-    check_cycle(session, &create.name, &relations_of(&planned))?;
+    check_cycle(session, &create.name, &relations_of(&create, &planned))?;
     let (catalog, durability) = (Arc::clone(&session.catalog), session.options.durability);
     let (_, states) = operators(&catalog, &create, &planned, durability, &[])?;
     let unused = unused_states(session, &stored, &states).await;
@@ -81,12 +81,16 @@ pub(crate) async fn replace(
         ));
     }
     if is_paused {
-        session.options.topologies.note(&create.name, None, relations_of(&planned));
+        session.options.topologies.note(&create.name, None, relations_of(&create, &planned));
         return Ok(());
     }
     let started = start(session, &create, false).await;
     if let Err(error) = &started {
-        session.options.topologies.note(&create.name, Some(error.to_string()), relations_of(&planned));
+        session.options.topologies.note(
+            &create.name,
+            Some(error.to_string()),
+            relations_of(&create, &planned),
+        );
     }
     started
 }

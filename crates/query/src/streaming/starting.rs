@@ -11,7 +11,7 @@
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
 use crate::parser::command::Command;
-use crate::parser::own::streaming::{CommitBoundary, CreateTopology, StreamingStatement};
+use crate::parser::own::streaming::{CommitBoundary, CreateTopology, ErrorClause, StreamingStatement};
 use crate::parser::statement::parse_one;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::session::commit::blocking;
@@ -41,7 +41,7 @@ pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new
         stored_topologies::check_length(&create.text)?;
     }
     let planned = steps::plan(session, create).await?;
-    let relations = relations_of(&planned);
+    let relations = relations_of(create, &planned);
     check_cycle(session, &create.name, &relations)?;
     // The session's own setting would be forgotten when the database is opened again.
     let durability = session.options.durability;
@@ -103,13 +103,20 @@ pub(crate) fn operators(
         Some(other) => return Err(invalid("merge", other)),
     };
     options.end()?;
-    let on_error = if create.aborts_on_error { OnError::Abort } else { OnError::Stop };
+    let on_error = match create.on_error {
+        ErrorClause::Stop => OnError::Stop,
+        ErrorClause::Abort => OnError::Abort,
+        ErrorClause::Skip(_) => OnError::Skip,
+    };
     let builder = Topology::builder(&create.name, catalog)
         .durability(durability)
         .on_error(on_error)
         .merge(merge)
         .without_state(removed);
-    let builder = bounded(builder, &create.boundaries)?;
+    let mut builder = bounded(builder, &create.boundaries)?;
+    if let ErrorClause::Skip(Some(table)) = &create.on_error {
+        builder = builder.skipped_into(table);
+    }
     let states = translate(&create.name, catalog, &builder, planned)?;
     Ok((builder, states))
 }
@@ -143,10 +150,14 @@ fn bounded(builder: TopologyBuilder, boundaries: &[CommitBoundary]) -> Result<To
 }
 
 /// Sources and tables that a topology reads and writes.
-pub(crate) fn relations_of(planned: &PlannedTopology) -> UsedRelations {
+pub(crate) fn relations_of(create: &CreateTopology, planned: &PlannedTopology) -> UsedRelations {
+    let skipped = match &create.on_error {
+        ErrorClause::Skip(table) => table.clone(),
+        _ => None,
+    };
     let mut relations: Vec<String> = planned.sources.keys().cloned().collect();
     let rejects = planned.sources.values().filter_map(|source| source.rejects.clone());
-    let mut written: Vec<String> = rejects.collect();
+    let mut written: Vec<String> = rejects.chain(skipped).collect();
     let mut sink = None;
     for step in &planned.steps {
         if let Target::Sink(definition) = &step.target {

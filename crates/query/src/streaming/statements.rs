@@ -219,6 +219,6 @@ async fn start_stored(session: &SessionCore, topologies: &Topologies, stored: &S
         return start(session, &create, false).await;
     }
     let planned = steps::plan(session, &create).await?;
-    topologies.note(&stored.name, None, relations_of(&planned));
+    topologies.note(&stored.name, None, relations_of(&create, &planned));
     Ok(())
 }

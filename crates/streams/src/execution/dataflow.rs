@@ -9,14 +9,18 @@
 use crate::element::Batch;
 use crate::error::Result;
 use crate::event_time::EventTime;
+use crate::execution::skipped::SkippedTuples;
 use crate::operators::{Context, Operator, Output};
 use crate::running::OperatorCounts;
+use entresol_transactions::Transaction;
 
 pub(crate) struct Dataflow {
     nodes: Vec<DataflowNode>,
     order: Vec<usize>,
     /// Inputs of the nodes, until all are added.
     inputs: Vec<Vec<usize>>,
+    /// Tuples that operators left out, if they may.
+    skipped: Option<SkippedTuples>,
 }
 
 struct DataflowNode {
@@ -45,8 +49,8 @@ struct Watermarks {
 }
 
 impl Dataflow {
-    pub(crate) fn new(order: Vec<usize>) -> Dataflow {
-        Dataflow { nodes: Vec::with_capacity(order.len()), order, inputs: Vec::new() }
+    pub(crate) fn new(order: Vec<usize>, skipped: Option<SkippedTuples>) -> Dataflow {
+        Dataflow { nodes: Vec::with_capacity(order.len()), order, inputs: Vec::new(), skipped }
     }
 
     /// Adds the next node. Upstream nodes may have higher numbers only if they are added later.
@@ -103,6 +107,11 @@ impl Dataflow {
         self.pass(context, true)
     }
 
+    /// Stores the tuples that were left out in the transaction.
+    pub(crate) fn write_skipped(&self, transaction: &Transaction) -> Result<()> {
+        self.skipped.as_ref().map_or(Ok(()), |skipped| skipped.write(transaction))
+    }
+
     fn pass(&mut self, context: &Context<'_>, commit: bool) -> Result<()> {
         for at in 0..self.order.len() {
             let number = self.order[at];
@@ -126,7 +135,13 @@ impl Dataflow {
         let mut output = Output::default();
         for (input, batch) in std::mem::take(&mut node.inbox) {
             node.tuples_in += batch.len() as u64;
-            operator.batch(&Context { input, ..*context }, &batch, &mut output)?;
+            let context = Context { input, ..*context };
+            match &mut self.skipped {
+                Some(skipped) if operator.takes_each_tuple_alone() => {
+                    skipped.batch(operator, &context, batch, &mut output)?;
+                }
+                _ => operator.batch(&context, &batch, &mut output)?,
+            }
         }
         for input in 0..self.nodes[number].watermarks.of_inputs.len() {
             let sent = self.nodes[self.nodes[number].before[input]].watermarks.sent;
@@ -172,6 +187,11 @@ impl Dataflow {
             .collect()
     }
 
+    /// Number of tuples that were left out in the committed transaction.
+    pub(crate) fn take_skipped(&mut self) -> u64 {
+        self.skipped.as_mut().map_or(0, SkippedTuples::take)
+    }
+
     /// Tells all operators that the transaction has committed, and counts their tuples; returns the number of its
     /// tuples that sinks did not get.
     pub(crate) fn committed(&mut self, counts: &[OperatorCounts]) -> Result<u64> {
@@ -194,6 +214,7 @@ impl Dataflow {
 
     /// Tells all operators that the transaction was aborted.
     pub(crate) fn aborted(&mut self) {
+        self.take_skipped();
         for node in &mut self.nodes {
             node.inbox.clear();
             (node.tuples_in, node.tuples_out) = (0, 0);

@@ -502,6 +502,7 @@ impl Executor {
             now,
             quiet,
         })?;
+        self.dataflow.write_skipped(&transaction)?;
         self.feed.write_positions(&transaction)?;
         if !transaction.vote(self.positions.state().id(), Vote::Commit)? {
             let reason =
@@ -527,7 +528,7 @@ impl Executor {
         self.held.clear();
         self.begun_ns = None;
         self.retries = 0;
-        let rejected = self.feed.committed()?;
+        let rejected = self.feed.committed()? + self.dataflow.take_skipped();
         self.progress.rejected.fetch_add(rejected, Ordering::Relaxed);
         let lost = self.dataflow.committed(&self.progress.operators)?;
         self.progress.lost.fetch_add(lost, Ordering::Relaxed);

@@ -10,24 +10,18 @@ use crate::UTC;
 use crate::boundary::Merge;
 use crate::element::{Batch, Punctuation};
 use crate::error::{Error, Result};
+use crate::execution::rejects_table;
 use crate::graph::GraphSource;
 use crate::positions::{SourceProgress, StoredPosition, StoredSplits};
 use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch, Split, SplitPosition};
 use arrow_array::Array;
 use arrow_schema::SchemaRef;
-use entresol_tables::{Table, Value, arrow_schema};
-use entresol_transactions::{Transaction, Vote};
+use entresol_tables::{Table, arrow_schema};
+use entresol_transactions::Transaction;
 use std::sync::Arc;
 
 /// Maximum of tuples of a batch that a source returns, however many were asked for.
 const BATCH_TUPLES_MAX: usize = 1 << 20;
-/// Bytes of a bad record in its table; the rest is left out.
-const REJECT_BYTES_MAX: usize = 4096;
-
-/// Beginning of a text, as far as a row has room.
-fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(REJECT_BYTES_MAX)]
-}
 
 pub(crate) struct Feed {
     sources: Vec<FeedSource>,
@@ -218,19 +212,8 @@ impl FeedSource {
         let Some(table) = self.rejects_table.as_ref().filter(|_| !self.rejects.is_empty()) else {
             return Ok(());
         };
-        let dropped = || entresol_tables::Error::NoSuchTable { table: table.name().to_owned() };
-        let table = table.current().ok_or_else(dropped)?;
-        let row = |reject: &Reject| {
-            vec![
-                Value::from(self.name.as_str()),
-                Value::BigInt(reject.line.cast_signed()),
-                Value::from(reject.reason.as_str()),
-                Value::from(shortened(&reject.raw)),
-            ]
-        };
-        table.insert_many(tx, &self.rejects.iter().map(row).collect::<Vec<_>>())?;
-        tx.vote(table.state().id(), Vote::Commit)?;
-        Ok(())
+        let row = |reject: &Reject| rejects_table::row(&self.name, reject.line, &reject.reason, &reject.raw);
+        rejects_table::write(table, tx, &self.rejects.iter().map(row).collect::<Vec<_>>())
     }
 
     /// Number of tuples that are not consumed.

@@ -5,3 +5,5 @@ pub(crate) mod dataflow;
 pub(crate) mod executor;
 pub(crate) mod feed;
 pub(crate) mod held_batches;
+pub(crate) mod rejects_table;
+pub(crate) mod skipped;

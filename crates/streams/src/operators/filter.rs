@@ -25,6 +25,10 @@ impl Operator for Filter {
         &self.name
     }
 
+    fn takes_each_tuple_alone(&self) -> bool {
+        true
+    }
+
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         let passes = evaluate(&self.name, &mut *self.predicate, batch.rows())?;
         let refused = |reason| Error::Tuple { operator: self.name.clone(), reason };

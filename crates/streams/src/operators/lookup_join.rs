@@ -42,6 +42,10 @@ impl Operator for LookupJoin {
         &self.name
     }
 
+    fn takes_each_tuple_alone(&self) -> bool {
+        true
+    }
+
     fn redefined(&mut self) -> Result<()> {
         self.table = current_of(&self.name, &self.table, extends)?;
         Ok(())

@@ -22,6 +22,10 @@ impl Operator for Projection {
         &self.name
     }
 
+    fn takes_each_tuple_alone(&self) -> bool {
+        true
+    }
+
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         let rows = batch.rows();
         let name = &self.name;
@@ -63,6 +67,10 @@ impl<F: FnMut(&[Value]) -> Result<Option<Tuple>, String> + Send> Map<F> {
 impl<F: FnMut(&[Value]) -> Result<Option<Tuple>, String> + Send> Operator for Map<F> {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn takes_each_tuple_alone(&self) -> bool {
+        true
     }
 
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {

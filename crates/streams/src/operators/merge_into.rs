@@ -114,6 +114,10 @@ impl Operator for MergeIntoOperator {
         &self.name
     }
 
+    fn takes_each_tuple_alone(&self) -> bool {
+        true
+    }
+
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         let rounds = self.rounds(batch.rows()).map_err(|error| self.refused(&error))?;
         rounds.into_iter().try_for_each(|rows| self.merge(context, rows, output))

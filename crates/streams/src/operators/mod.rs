@@ -123,6 +123,11 @@ pub trait Operator: Send {
     /// Processes tuples from one of the inputs.
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()>;
 
+    /// Returns true if a batch may be cut anywhere, and one that failed has left nothing but writes in the transaction.
+    fn takes_each_tuple_alone(&self) -> bool {
+        false
+    }
+
     /// Processes a watermark: no tuple with an event time before `time` follows on any input;
     /// [`EventTime::END`] at the end.
     fn watermark(&mut self, _context: &Context<'_>, time: EventTime, output: &mut Output) -> Result<()> {

@@ -283,6 +283,10 @@ impl Operator for ToTableOperator {
         &self.name
     }
 
+    fn takes_each_tuple_alone(&self) -> bool {
+        true
+    }
+
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         let rows = self.mapping.rows(batch).map_err(|reason| self.refused(reason))?;
         let deletes: Vec<bool> = match &mut self.delete_when {

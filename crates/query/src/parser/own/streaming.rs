@@ -4,7 +4,7 @@
 //! CREATE SOURCE [IF NOT EXISTS] name (column type [NOT NULL], ..., WATERMARK FOR column AS column [- INTERVAL '...'])
 //!     WITH (connector = 'file' | 'generator', option = value, ...) [FORMAT PLAIN ENCODE {CSV | JSON}]
 //! DROP SOURCE [IF EXISTS] name
-//! CREATE [OR REPLACE] TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}] [ON ERROR {STOP | ABORT}]
+//! CREATE [OR REPLACE] TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}] [ON ERROR {STOP | ABORT | SKIP ROW [INTO table]}]
 //!     [WITH (option = value, ...)] AS ( step {; step} [;] )
 //! ALTER TOPOLOGY name AS ( step {; step} [;] )
 //! CREATE SINK [IF NOT EXISTS] name {FROM relation | AS query} WITH (connector = 'file' | 'tcp', option = value, ...)
@@ -98,7 +98,7 @@ pub(crate) struct CreateTopology {
     /// OR REPLACE.
     pub(crate) replaces: bool,
     pub(crate) boundaries: Vec<CommitBoundary>,
-    pub(crate) aborts_on_error: bool,
+    pub(crate) on_error: ErrorClause,
     pub(crate) options: Vec<StreamOption>,
     /// Tokens of each step.
     pub(crate) steps: Vec<Vec<TokenWithSpan>>,
@@ -106,6 +106,16 @@ pub(crate) struct CreateTopology {
     pub(crate) sink: Option<SinkClause>,
     /// The statement itself.
     pub(crate) text: String,
+}
+
+/// ON ERROR of a topology.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum ErrorClause {
+    #[default]
+    Stop,
+    Abort,
+    /// SKIP ROW, with the table behind INTO.
+    Skip(Option<String>),
 }
 
 /// Clauses of CREATE SINK.
@@ -301,16 +311,7 @@ fn create_topology(
     if words.phrase(&["isolation", "level"]) {
         return Err(Error::unsupported("ISOLATION LEVEL of a topology: its transactions read snapshots"));
     }
-    let mut aborts_on_error = false;
-    if words.phrase(&["on", "error"]) {
-        aborts_on_error = words.word("abort");
-        if !aborts_on_error && !words.word("stop") {
-            return Err(Error::unsupported("ON ERROR other than STOP and ABORT"));
-        }
-        if words.word("into") {
-            return Err(Error::unsupported("ON ERROR … INTO a table"));
-        }
-    }
+    let on_error = if words.phrase(&["on", "error"]) { error_clause(&mut words)? } else { ErrorClause::Stop };
     let (options, rest) = with_options(&tokens[tokens.len() - words.0.len()..])?;
     let [as_word, rest @ ..] = rest else { return Err(Words(&[]).unexpected()) };
     if !is_word(&as_word.token, "as") {
@@ -327,18 +328,27 @@ fn create_topology(
     }
     let text = String::new();
     let sink = None;
-    let create = CreateTopology {
-        name,
-        if_not_exists,
-        replaces,
-        boundaries,
-        aborts_on_error,
-        options,
-        steps,
-        sink,
-        text,
-    };
+    let create =
+        CreateTopology { name, if_not_exists, replaces, boundaries, on_error, options, steps, sink, text };
     Ok(StreamingStatement::CreateTopology(Box::new(create)))
+}
+
+fn error_clause(words: &mut Words<'_>) -> Result<ErrorClause> {
+    if words.phrase(&["skip", "row"]) {
+        let table = if words.word("into") { Some(words.folded()?) } else { None };
+        return Ok(ErrorClause::Skip(table));
+    }
+    let clause = if words.word("abort") {
+        ErrorClause::Abort
+    } else if words.word("stop") {
+        ErrorClause::Stop
+    } else {
+        return Err(Error::unsupported("ON ERROR other than STOP, ABORT and SKIP ROW"));
+    };
+    if words.word("into") {
+        return Err(Error::unsupported("ON ERROR STOP or ABORT INTO a table: SKIP ROW has one"));
+    }
+    Ok(clause)
 }
 
 fn create_sink(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
@@ -373,7 +383,7 @@ fn create_sink(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> R
         if_not_exists,
         replaces: false,
         boundaries: Vec::new(),
-        aborts_on_error: false,
+        on_error: ErrorClause::Stop,
         options,
         steps,
         sink: Some(SinkClause { from, options: of_sink, encoding }),
@@ -540,7 +550,7 @@ mod tests {
             create.boundaries,
             [CommitBoundary::Rows(10), CommitBoundary::Interval("5 ms".to_owned())]
         );
-        assert_eq!((create.steps.len(), create.aborts_on_error), (2, true));
+        assert_eq!((create.steps.len(), create.on_error), (2, ErrorClause::Abort));
         assert_eq!(create.options, [("durability".to_owned(), "none".to_owned())]);
         assert_eq!(create.text, sql);
     }
@@ -585,7 +595,8 @@ mod tests {
             ),
             ("CREATE TOPOLOGY t AS ()", "has no steps"),
             ("CREATE TOPOLOGY t COMMIT EVERY 0 ROWS AS (INSERT INTO a SELECT 1)", "at least 1"),
-            ("CREATE TOPOLOGY t ON ERROR SKIP ROW AS (INSERT INTO a SELECT 1)", "ON ERROR other than"),
+            ("CREATE TOPOLOGY t ON ERROR SKIP AS (INSERT INTO a SELECT 1)", "ON ERROR other than"),
+            ("CREATE TOPOLOGY t ON ERROR ABORT INTO b AS (INSERT INTO a SELECT 1)", "ABORT INTO a table"),
             ("ALTER TOPOLOGY t STOP", "other than PAUSE, RESUME and AS (steps)"),
             ("CREATE OR REPLACE SINK s FROM t WITH (connector = 'file')", "OR REPLACE of a source or sink"),
             (
