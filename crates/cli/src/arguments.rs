@@ -16,6 +16,7 @@ const EXAMPLES: &str = "Examples:
   entresol shell ./db -c 'SELECT 1 + 1'            one statement
   entresol shell ./db --format csv -f query.sql    statements from a file, results as CSV
   entresol serve ./db                              for psql and PostgreSQL drivers
+  entresol top postgresql://127.0.0.1:5432         what its topologies do, refreshed
   entresol ssb generate --sf 1 --out ./ssb-1       the Star Schema Benchmark: tables, ...
   entresol ssb load ./ssb-1 --dir ./db             ... a database of them, ...
   entresol ssb run --dir ./db                      ... and its queries
@@ -38,6 +39,8 @@ pub enum Command {
     Shell(ShellArguments),
     /// Serve a database on the PostgreSQL wire: psql, drivers and tools connect to it.
     Serve(Box<ServeArguments>),
+    /// Watch topologies: rates, lag, watermarks, late and rejected rows, errors.
+    Top(TopArguments),
     /// Make, change and list the roles that may connect to a served database.
     #[command(subcommand)]
     Role(RoleCommand),
@@ -351,6 +354,29 @@ pub struct RoleNameArguments {
 pub struct RoleListArguments {
     /// Directory of the database.
     pub dir: PathBuf,
+}
+
+/// Arguments of `entresol top`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  entresol top postgresql://anna:secret@db.example:5432
+  entresol top ./db
+  entresol top postgresql://127.0.0.1 --once | grep failed
+A directory is opened, so no other process may have it open, and its topologies run meanwhile. The connection is not
+encrypted. At a terminal, q leaves.")]
+pub struct TopArguments {
+    /// Served database as postgresql://USER:PASSWORD@HOST:PORT, or the directory of one that is not open.
+    #[arg(value_name = "URL|DIR")]
+    pub target: String,
+    /// Seconds between two pages.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub interval: f64,
+    /// Print one page and leave, as without a terminal.
+    #[arg(long)]
+    pub once: bool,
+    /// Memory and devices of the database in a directory.
+    #[command(flatten)]
+    pub storage: StorageArguments,
 }
 
 /// Arguments of `entresol check`.

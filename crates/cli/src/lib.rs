@@ -1,5 +1,5 @@
 //! The command line of Entresol: `entresol shell`, `entresol demo`, `entresol ssb`, `entresol serve`, and the
-//! tools `role`, `check`, `info` and `backup`.
+//! tools `top`, `role`, `check`, `info` and `backup`.
 //!
 //! - Results go to standard output; progress, notices and errors to standard error.
 //! - Exit status: 0 on success, 1 on an error (its message is the last line on standard error), 2 on wrong
@@ -14,6 +14,7 @@ pub mod serve;
 pub mod shell;
 pub mod ssb;
 pub mod tools;
+pub mod top;
 
 use arguments::{Arguments, Command, DemoCommand};
 use clap::Parser;
@@ -39,6 +40,7 @@ pub fn run() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Shell(arguments) => shell::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),
+        Command::Top(arguments) => top::run(arguments),
         Command::Role(command) => serve::role::run(command),
         Command::Check(arguments) => tools::check::run(arguments),
         Command::Info(arguments) => tools::info::run(arguments),

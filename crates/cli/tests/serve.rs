@@ -271,3 +271,69 @@ fn a_topology_survives_kills_of_its_server() {
     assert!(server.child.wait().unwrap().success());
     assert!(succeed(&["check", db]).contains("no problems"));
 }
+
+/// `entresol top` on a server, in a directory, at a terminal, and with wrong targets.
+#[test]
+fn top_shows_what_topologies_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let db = db.to_str().unwrap();
+    let server = Served::start(db, &[]);
+    let created = server.query(
+        "CREATE SOURCE reading (at TIMESTAMP NOT NULL, meter INT NOT NULL, WATERMARK FOR at AS at)
+             WITH (connector = 'generator', rows_per_second = 5000, step = '1 second', meter.cardinality = 10);
+         CREATE TABLE hours (hour TIMESTAMP PRIMARY KEY, readings BIGINT);
+         CREATE TABLE quotients (at TIMESTAMP PRIMARY KEY, quotient BIGINT);
+         CREATE TOPOLOGY metering COMMIT EVERY 500 ROWS AS (
+             INSERT INTO hours SELECT window_start, count(*) FROM TUMBLE(reading, at, INTERVAL '1 hour')
+                 GROUP BY window_start);
+         CREATE TOPOLOGY broken AS (INSERT INTO quotients SELECT at, 1 / meter FROM reading)",
+    );
+    assert!(contains(&created, "CREATE TOPOLOGY"), "{}", String::from_utf8_lossy(&created));
+    let url = format!("postgresql://{}", server.address());
+    let begin = Instant::now();
+    while !contains(
+        &server.query("SELECT 'commits ' || (commits > 1) FROM entresol.topologies"),
+        "commits true",
+    ) || !contains(&server.query("SELECT state FROM entresol.topologies"), "failed")
+    {
+        assert!(begin.elapsed() < PATIENCE);
+    }
+    let page = succeed(&["top", &url]);
+    assert!(page.starts_with(&format!("{url}: topologies: 1 running, 1 failed; ")), "{page}");
+    for expected in ["broken: ", "division by zero", "window metering_open", "generator", "metering  running"] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    // At a terminal it goes on until q.
+    let program = env!("CARGO_BIN_EXE_entresol");
+    let mut terminal = Command::new("script")
+        .args(["-qec", &format!("{program} top {url} --interval 0.1"), "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut keys, mut screen) = (terminal.stdin.take().unwrap(), terminal.stdout.take().unwrap());
+    let mut drawn = Vec::new();
+    while String::from_utf8_lossy(&drawn).matches("1 running").count() < 3 {
+        let mut some = [0; 4096];
+        let read = screen.read(&mut some).unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&drawn));
+        drawn.extend_from_slice(&some[..read]);
+    }
+    keys.write_all(b"q").unwrap();
+    screen.read_to_end(&mut drawn).unwrap();
+    assert!(terminal.wait().unwrap().success());
+    for (arguments, expected) in [
+        (["top", db, "--once"], "if it is served, give its address"),
+        (["top", "nowhere", "--once"], "nowhere: expected the directory of a database, or postgresql://"),
+        (["top", "postgresql://127.0.0.1:1", "--once"], "postgresql://127.0.0.1:1: error connecting"),
+        (["top", &url, "--interval=0"], "--interval 0: expected seconds, more than 0"),
+    ] {
+        let output = entresol(&arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
+    }
+    drop(server);
+    let page = succeed(&["top", db]);
+    assert!(page.contains("metering  running") && page.contains("broken"), "{page}");
+}

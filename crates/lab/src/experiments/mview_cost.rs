@@ -74,7 +74,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
 }
 
 fn prepare(session: &mut Session, rows: u64) -> Result<(), Error> {
-    session.execute("CREATE TABLE reading (id INT PRIMARY KEY, meter INT, kw DECIMAL(8,2))")?;
+    session.execute("CREATE TABLE reading (id INT PRIMARY KEY, meter INT, kw BIGINT)")?;
     session.execute(&format!(
         "INSERT INTO reading SELECT i, i % {GROUPS}, i % 100 FROM generate_series(0, {}) g(i)",
         rows - 1
@@ -87,7 +87,7 @@ fn update(session: &mut Session, rows: u64, updates: u64) -> Result<f64, Error> 
     let mut us = Vec::new();
     for number in 0..updates {
         let id = number * 7919 % rows;
-        let statement = format!("UPDATE reading SET kw = {}.25 WHERE id = {id}", number % 90);
+        let statement = format!("UPDATE reading SET kw = {} WHERE id = {id}", number % 90);
         let begin = Instant::now();
         session.execute(&statement)?;
         us.push(begin.elapsed().as_secs_f64() * 1e6);
