@@ -16,7 +16,7 @@ use entresol_memory::Durability;
 use entresol_tables::{
     Catalog, Column, DataType, Row, ScanRange, Schema, Table, TableDefinition, TableOptions, Value, Verify,
 };
-use entresol_transactions::{Transaction, Vote};
+use entresol_transactions::Transaction;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -312,7 +312,7 @@ impl StoredSplits {
             let numbers = numbers.map(|number| Value::BigInt(number.cast_signed()));
             self.table.upsert(tx, &names.into_iter().chain(numbers).collect::<Row>())?;
         }
-        tx.vote(self.table.state().id(), Vote::Commit)?;
+        self.table.vote_commit(tx)?;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::positions::open_owned;
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Column, DataType, Row, ScanRange, Schema, Table, TableOptions, Value};
-use entresol_transactions::{StateContext, Transaction, Vote};
+use entresol_transactions::{StateContext, Transaction};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl StoredLength {
     /// Writes a length into the transaction, and votes for it.
     pub(crate) fn write(&self, transaction: &Transaction, length: SinkLength) -> Result<()> {
         self.upsert(transaction, length)?;
-        transaction.vote(self.table.state().id(), Vote::Commit)?;
+        self.table.vote_commit(transaction)?;
         Ok(())
     }
 

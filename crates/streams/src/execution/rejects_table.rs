@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use entresol_tables::{Column, DataType, Row, Schema, Table, Value};
-use entresol_transactions::{Transaction, Vote};
+use entresol_transactions::Transaction;
 use std::sync::Arc;
 
 /// Bytes of a reason or record in the table; the rest is left out.
@@ -26,6 +26,6 @@ pub(crate) fn write(table: &Arc<Table>, transaction: &Transaction, rows: &[Row])
     let dropped = || entresol_tables::Error::NoSuchTable { table: table.name().to_owned() };
     let table = table.current().ok_or_else(dropped)?;
     table.insert_many(transaction, rows)?;
-    transaction.vote(table.state().id(), Vote::Commit)?;
+    table.vote_commit(transaction)?;
     Ok(())
 }

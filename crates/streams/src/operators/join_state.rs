@@ -40,7 +40,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::take::take_record_batch;
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use entresol_tables::{ScanRange, Table, arrow_schema};
-use entresol_transactions::{Transaction, Vote};
+use entresol_transactions::Transaction;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
@@ -372,7 +372,7 @@ impl JoinState {
                 self.table.upsert_batch(tx, &self.stored_rows(side, positions)?)?;
             }
         }
-        tx.vote(self.table.state().id(), Vote::Commit)?;
+        self.table.vote_commit(tx)?;
         Ok(())
     }
 

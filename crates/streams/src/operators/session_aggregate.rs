@@ -23,7 +23,6 @@ use crate::operators::window_aggregate::{SourceTimes, store_late};
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use entresol_transactions::Vote;
 
 pub(crate) struct SessionAggregate {
     pub(crate) name: String,
@@ -120,7 +119,7 @@ impl Operator for SessionAggregate {
         self.load(context)?;
         self.state.write_touched(context.transaction)?;
         self.watermark.write(context.transaction)?;
-        context.transaction.vote(self.state.table.state().id(), Vote::Commit)?;
+        self.state.table.vote_commit(context.transaction)?;
         self.late.as_mut().map_or(Ok(()), |late| late.commit(context, output))
     }
 

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::event_time::EventTime;
 use entresol_tables::{Table, Value};
-use entresol_transactions::{Transaction, Vote};
+use entresol_transactions::Transaction;
 use std::sync::Arc;
 
 pub(crate) struct StoredWatermark {
@@ -57,7 +57,7 @@ impl StoredWatermark {
         if watermark != self.stored {
             let [topology, operator] = self.key.clone();
             self.table.upsert(tx, &[topology, operator, Value::Timestamp(watermark.micros())])?;
-            tx.vote(self.table.state().id(), Vote::Commit)?;
+            self.table.vote_commit(tx)?;
         }
         Ok(())
     }

@@ -20,7 +20,6 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions
 use arrow_schema::{ArrowError, DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef};
 use arrow_select::nullif::nullif;
 use entresol_tables::{Column, DataType, Schema, Table, Value, arrow_schema};
-use entresol_transactions::Vote;
 use std::sync::Arc;
 
 /// Reason for which a table cannot be written by a stream.
@@ -304,7 +303,7 @@ impl Operator for ToTableOperator {
     }
 
     fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
-        context.transaction.vote(self.table.state().id(), Vote::Commit)?;
+        self.table.vote_commit(context.transaction)?;
         Ok(())
     }
 

@@ -33,7 +33,6 @@ use arrow_array::{PrimitiveArray, RecordBatch, UInt32Array};
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
-use entresol_transactions::Vote;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -295,7 +294,7 @@ impl Operator for WindowAggregate {
         self.load(context)?;
         self.state.write_touched(context.transaction)?;
         self.watermark.write(context.transaction)?;
-        context.transaction.vote(self.state.table.state().id(), Vote::Commit)?;
+        self.state.table.vote_commit(context.transaction)?;
         self.late.as_mut().map_or(Ok(()), |late| late.commit(context, output))
     }
 

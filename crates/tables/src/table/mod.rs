@@ -39,7 +39,7 @@ use crate::table::stored::TOMBSTONE;
 use crate::value::{Row, Value};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use entresol_structures::KeyBytes;
-use entresol_transactions::{GroupId, HistoryBounds, KeyRange, State, Tier, Transaction};
+use entresol_transactions::{GroupId, HistoryBounds, KeyRange, State, Tier, Transaction, Vote};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -171,6 +171,15 @@ impl Table {
     /// State of its rows.
     pub fn state(&self) -> &Arc<State> {
         &self.state
+    }
+
+    /// Votes for the commit of what a transaction wrote into the table and its indexes
+    /// ([`Transaction::vote`]).
+    pub fn vote_commit(&self, tx: &Transaction) -> Result<bool> {
+        for index in &self.indexes {
+            tx.vote(index.state_id(), Vote::Commit)?;
+        }
+        Ok(tx.vote(self.state.id(), Vote::Commit)?)
     }
 
     /// Group of the state.
