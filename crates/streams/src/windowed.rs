@@ -79,13 +79,19 @@ impl GroupedStream {
     /// and the results; its key is the group columns and `window_start`. Open windows are in the table
     /// `state_table`, which only this operator may write.
     pub fn aggregate(self, aggregates: &[Aggregate], state_table: &str) -> Stream {
-        match self.assigned().resolve(aggregates, state_table) {
+        match self.try_aggregate(aggregates, state_table) {
             Ok(stream) => stream,
             Err(reason) => {
-                self.stream.report(format!("aggregate with state {state_table}: {reason}"));
+                self.stream.report(reason);
                 self.stream
             }
         }
+    }
+
+    /// Same as [`GroupedStream::aggregate`]; returns the reason why it cannot be, which building would report.
+    pub fn try_aggregate(&self, aggregates: &[Aggregate], state_table: &str) -> Result<Stream, String> {
+        let resolved = self.assigned().resolve(aggregates, state_table);
+        resolved.map_err(|reason| format!("aggregate with state {state_table}: {reason}"))
     }
 
     /// Itself, with the windows of each tuple in a column if they overlap.

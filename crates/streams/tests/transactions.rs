@@ -131,7 +131,7 @@ fn a_transaction_with_a_bad_tuple_is_dropped_whole() {
 
 #[test]
 fn inserting_a_key_twice_stops_or_aborts_as_told() {
-    for on_error in [OnError::Stop, OnError::Abort] {
+    for on_error in [OnError::Stop, OnError::Abort, OnError::Skip] {
         let catalog = volatile();
         let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(2)).on_error(on_error);
         let source = GeneratorSource::new(reading_columns(), |n| {
@@ -152,6 +152,11 @@ fn inserting_a_key_twice_stops_or_aborts_as_told() {
             OnError::Abort => {
                 assert_eq!(result.unwrap().aborts, 1);
                 assert_eq!(meters, [1, 2, 4, 5].map(Value::Int));
+            }
+            OnError::Skip => {
+                let report = result.unwrap();
+                assert_eq!((report.aborts, report.rejected_rows), (0, 1));
+                assert_eq!(meters, [1, 2, 3, 4, 5].map(Value::Int));
             }
         }
     }

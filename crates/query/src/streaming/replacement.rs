@@ -57,7 +57,8 @@ pub(crate) async fn replace(
     let planned = steps::plan(session, &create).await?;
     check_cycle(session, &create.name, &relations_of(&create, &planned))?;
     let (catalog, durability) = (Arc::clone(&session.catalog), session.options.durability);
-    let (_, states) = operators(&catalog, &create, &planned, durability, &[])?;
+    let before = entresol_streams::state_tables(&catalog, &create.name);
+    let (_, states) = operators(&catalog, &create, &planned, durability, &before)?;
     let unused = unused_states(session, &stored, &states).await;
     let (builder, _) = operators(&catalog, &create, &planned, durability, &unused)?;
     builder.check().map_err(stream_error)?;
@@ -115,7 +116,8 @@ async fn unused_states(
 async fn stored_states(session: &SessionCore, stored: &StoredTopology) -> Result<Vec<PlannedState>> {
     let create = parse(&stored.text)?;
     let planned = steps::plan(session, &create).await?;
-    Ok(operators(&session.catalog, &create, &planned, session.options.durability, &[])?.1)
+    let tables = entresol_streams::state_tables(&session.catalog, &stored.name);
+    Ok(operators(&session.catalog, &create, &planned, session.options.durability, &tables)?.1)
 }
 
 fn would_remove(name: &str, unused: &[String]) -> Error {

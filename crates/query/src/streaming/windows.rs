@@ -204,7 +204,11 @@ impl Translator<'_> {
         if let Some((table, columns)) = late {
             grouped = grouped.late_into(table, columns);
         }
-        let all = grouped.aggregate(&aggregates, state_table);
+        // Groups alone are what DISTINCT is.
+        let aggregates = if aggregates.is_empty() { vec![Aggregate::count()] } else { aggregates };
+        let all = grouped
+            .try_aggregate(&aggregates, state_table)
+            .map_err(|reason| Error::coded("22023", format!("topology {}: {reason}", self.topology)))?;
         // Groups, the edges of the window, results: in the order of the plan.
         let mut projected: Vec<Computed> = Vec::new();
         let mut at_group = 0;
