@@ -301,7 +301,8 @@ fn top_shows_what_topologies_do() {
     }
     let page = succeed(&["top", &url]);
     assert!(page.starts_with(&format!("{url}: topologies: 1 running, 1 failed; ")), "{page}");
-    for expected in ["broken: ", "division by zero", "window metering_open", "generator", "metering  running"] {
+    for expected in ["broken: ", "division by zero", "window metering_open", "generator", "metering  running"]
+    {
         assert!(page.contains(expected), "{expected}: {page}");
     }
     // At a terminal it goes on until q.

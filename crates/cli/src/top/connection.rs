@@ -18,7 +18,7 @@ pub(super) type TextRow = Vec<String>;
 /// Database that answers queries.
 pub(super) enum Connection {
     Opened { database: Box<Database>, session: Box<Session> },
-    Served { runtime: Runtime, client: Client, url: String },
+    Served { runtime: Runtime, client: Box<Client>, url: String },
 }
 
 impl Connection {
@@ -62,7 +62,7 @@ impl Connection {
             Ok::<Client, tokio_postgres::Error>(client)
         });
         let client = connected.map_err(|error| refused(&error))?;
-        Ok(Connection::Served { runtime, client, url: url.to_owned() })
+        Ok(Connection::Served { runtime, client: Box::new(client), url: url.to_owned() })
     }
 
     /// Rows of a query.

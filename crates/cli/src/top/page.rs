@@ -160,7 +160,7 @@ fn grouped(number: &str) -> String {
     let mut text = String::with_capacity(number.len() + digits / 3);
     for (at, digit) in number.chars().enumerate() {
         let behind = number.len() - at;
-        if at > number.len() - digits && behind % 3 == 0 {
+        if at > number.len() - digits && behind.is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
