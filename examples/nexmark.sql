@@ -1,14 +1,25 @@
 -- NEXMark: an auction house, and the questions that its benchmark asks of a stream of bids.
 --
 -- Each question is a topology, named as the benchmark numbers it, and the table that it writes.
--- All of them run at once, each over all bids; SHOW TOPOLOGIES says how far they are.
--- Left out are joins of two streams (q3, q4, q6, q8, q9, q20), and the log in files (q10), which is a sink.
+-- All of them run at once, each over all of its events; SHOW TOPOLOGIES says how far they are.
+-- Left out are joins of all bids with their auctions (q4, q6, q9, q20), which have no bound in time, and the log in files
+-- (q10), which is a sink.
 
 CREATE SOURCE bid (
     auction BIGINT NOT NULL, bidder BIGINT NOT NULL, price BIGINT NOT NULL,
     channel VARCHAR NOT NULL, url VARCHAR NOT NULL, date_time TIMESTAMP NOT NULL, extra VARCHAR NOT NULL,
     WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds'
 ) WITH (connector = 'nexmark', entity = 'bid', events = 1000000);
+
+CREATE SOURCE auction (
+    id BIGINT NOT NULL, seller BIGINT NOT NULL, category BIGINT NOT NULL, date_time TIMESTAMP NOT NULL,
+    WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds'
+) WITH (connector = 'nexmark', entity = 'auction', events = 1000000);
+
+CREATE SOURCE person (
+    id BIGINT NOT NULL, name VARCHAR NOT NULL, city VARCHAR NOT NULL, state VARCHAR NOT NULL, date_time TIMESTAMP NOT NULL,
+    WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds'
+) WITH (connector = 'nexmark', entity = 'person', events = 1000000);
 
 -- q0: every bid, as it comes.
 CREATE TABLE passed_bid (auction BIGINT, bidder BIGINT, price BIGINT, date_time TIMESTAMP, extra VARCHAR);
@@ -26,6 +37,18 @@ CREATE TOPOLOGY q1 AS (
 CREATE TABLE chosen_bid (auction BIGINT, price BIGINT);
 CREATE TOPOLOGY q2 AS (
     INSERT INTO chosen_bid SELECT auction, price FROM bid WHERE auction % 123 = 0
+);
+
+-- q3: who sells things of a category in three states. A person may sign in after the first auction: people and auctions are
+-- tables, and a view joins them, in the commits of the topology.
+CREATE TABLE seller (id BIGINT PRIMARY KEY, name VARCHAR, city VARCHAR, state VARCHAR);
+CREATE TABLE offer (id BIGINT PRIMARY KEY, seller BIGINT);
+CREATE INDEX offer_by_seller ON offer (seller);
+CREATE MATERIALIZED VIEW local_offer AS
+    SELECT o.id AS auction, s.id AS seller, s.name, s.city, s.state FROM offer o JOIN seller s ON s.id = o.seller;
+CREATE TOPOLOGY q3 COMMIT EVERY 10000 ROWS OR EVERY INTERVAL '100 milliseconds' AS (
+    INSERT INTO seller SELECT id, name, city, state FROM person WHERE state IN ('OR', 'ID', 'CA');
+    INSERT INTO offer SELECT id, seller FROM auction WHERE category = 10
 );
 
 -- q5: the auction with the most bids of the last ten seconds, every two seconds; of several, the one that is older.
@@ -51,6 +74,21 @@ CREATE TOPOLOGY q7 AS (
             first_value(date_time ORDER BY price DESC, date_time)
         FROM TUMBLE(bid, date_time, INTERVAL '10 seconds')
         GROUP BY window_start
+);
+
+-- q8: who opened an auction within the ten seconds in which he signed in.
+CREATE TABLE new_seller (id BIGINT, name VARCHAR, window_start TIMESTAMP, PRIMARY KEY (id, window_start));
+CREATE TOPOLOGY q8 AS (
+    CREATE STREAM new_person AS
+        SELECT id, name, window_start, window_end FROM TUMBLE(person, date_time, INTERVAL '10 seconds')
+        GROUP BY id, name, window_start, window_end;
+    CREATE STREAM selling AS
+        SELECT seller, window_start, window_end FROM TUMBLE(auction, date_time, INTERVAL '10 seconds')
+        GROUP BY seller, window_start, window_end;
+    INSERT INTO new_seller
+        SELECT p.id, p.name, p.window_start
+        FROM new_person p JOIN selling a
+            ON a.seller = p.id AND a.window_start = p.window_start AND a.window_end = p.window_end
 );
 
 -- q11: how often a person bids without a pause of ten seconds.

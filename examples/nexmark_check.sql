@@ -1,4 +1,4 @@
--- The questions of nexmark.sql asked again, as queries over a table of all bids. When all topologies have ended, each view
+-- The questions of nexmark.sql asked again, as queries over tables of all events. When all topologies have ended, each view
 -- here has the rows of the table (or view) whose name it begins with:
 --
 --     SELECT * FROM hot_auction EXCEPT SELECT * FROM hot_auction_expected;
@@ -10,6 +10,11 @@ CREATE TOPOLOGY all_bids AS (
     INSERT INTO bids SELECT date_time, auction, bidder, price, channel, url, extra FROM bid
 );
 
+CREATE TABLE auctions (date_time TIMESTAMP PRIMARY KEY, id BIGINT, seller BIGINT, category BIGINT);
+CREATE TABLE people (date_time TIMESTAMP PRIMARY KEY, id BIGINT, name VARCHAR, city VARCHAR, state VARCHAR);
+CREATE TOPOLOGY all_auctions AS (INSERT INTO auctions SELECT date_time, id, seller, category FROM auction);
+CREATE TOPOLOGY all_people AS (INSERT INTO people SELECT date_time, id, name, city, state FROM person);
+
 -- q0
 CREATE VIEW passed_bid_expected AS SELECT auction, bidder, price, date_time, extra FROM bids;
 
@@ -19,6 +24,11 @@ CREATE VIEW euro_bid_expected AS
 
 -- q2
 CREATE VIEW chosen_bid_expected AS SELECT auction, price FROM bids WHERE auction / 123 * 123 = auction;
+
+-- q3
+CREATE VIEW local_offer_expected AS
+    SELECT a.id AS auction, p.id AS seller, p.name, p.city, p.state FROM auctions a JOIN people p ON p.id = a.seller
+    WHERE a.category = 10 AND (p.state = 'OR' OR p.state = 'ID' OR p.state = 'CA');
 
 -- q5
 CREATE VIEW hot_auction_expected AS
@@ -38,6 +48,13 @@ CREATE VIEW highest_bid_expected AS
         FROM (SELECT *, date_bin(INTERVAL '10 seconds', date_time, TIMESTAMP '1970-01-01 00:00:00') AS window_start
             FROM bids) binned) ranked
     WHERE place = 1;
+
+-- q8
+CREATE VIEW new_seller_expected AS
+    SELECT DISTINCT p.id, p.name, date_bin(INTERVAL '10 seconds', p.date_time, TIMESTAMP '1970-01-01 00:00:00') AS window_start
+    FROM people p JOIN auctions a ON a.seller = p.id
+        AND date_bin(INTERVAL '10 seconds', a.date_time, TIMESTAMP '1970-01-01 00:00:00')
+            = date_bin(INTERVAL '10 seconds', p.date_time, TIMESTAMP '1970-01-01 00:00:00');
 
 -- q11
 CREATE VIEW bidding_session_expected AS

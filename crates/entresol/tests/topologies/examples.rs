@@ -8,12 +8,14 @@ const NEXMARK: &str = include_str!("../../../../examples/nexmark.sql");
 /// All bids in a table, and a view of the rows that each target has.
 const CHECK: &str = include_str!("../../../../examples/nexmark_check.sql");
 /// Topologies and their targets.
-const NEXMARK_TARGETS: [(&str, &str); 16] = [
+const NEXMARK_TARGETS: [(&str, &str); 18] = [
     ("q0", "passed_bid"),
     ("q1", "euro_bid"),
     ("q2", "chosen_bid"),
+    ("q3", "local_offer"),
     ("q5", "hot_auction"),
     ("q7", "highest_bid"),
+    ("q8", "new_seller"),
     ("q11", "bidding_session"),
     ("q12", "bidder_activity"),
     ("q13", "enriched_bid"),
@@ -47,9 +49,11 @@ fn compare(session: &mut Session, topology: &str, target: &str, batch: &str) {
     }
 }
 
-/// Waits for the end of all topologies, and compares each target with the query over all bids.
+/// Waits for the end of all topologies, and compares each target with the query over all events.
 fn check_nexmark(session: &mut Session, events: u64) {
-    wait_for_end(session, "all_bids");
+    for all in ["all_bids", "all_auctions", "all_people"] {
+        wait_for_end(session, all);
+    }
     let bids = (events / 50 * 46).to_string();
     assert_eq!(rows(session, "SELECT count(*) FROM bids")[0], [bids]);
     for (topology, target) in NEXMARK_TARGETS {

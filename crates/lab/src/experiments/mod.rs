@@ -19,6 +19,8 @@ mod load_rate;
 mod lsm;
 #[cfg(feature = "database")]
 mod mview_cost;
+#[cfg(feature = "database")]
+mod nexmark;
 mod page_replacement;
 mod protocols;
 mod race_kv;
@@ -88,6 +90,12 @@ pub const ALL: &[Experiment] = &[
         name: "mview-cost",
         about: "an update of one row without materialized views, beside one, three and ten",
         run: mview_cost::run,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "nexmark",
+        about: "the queries of NEXMark as topologies in SQL: rates of each, compared with batch queries",
+        run: nexmark::run,
     },
     #[cfg(feature = "database")]
     Experiment {
