@@ -53,6 +53,13 @@ mod table;
 mod value;
 mod view;
 
+/// Parts of the page cache of tables by column.
+pub mod caching {
+    pub use crate::columns::cache::frames::{ColumnUse, Frames};
+    pub use crate::columns::cache::page_key::{ColumnKey, PageKey, StoreNumber};
+    pub use crate::columns::cache::policy::{CachePolicy, ReplacementPolicy};
+}
+
 pub use batch::builder::ColumnBuilder;
 pub use batch::decode::StoredRows;
 pub use batch::encode::fitted_texts;
@@ -65,6 +72,8 @@ pub use changes::{
     CHANGE_TYPE, COMMIT_CTS, ChangeBatchBuilder, ChangeKind, OLD_PREFIX, RowChange, change_columns,
 };
 pub use check::{CheckReport, HistoryReport, Problem, TableReport, check};
+pub use columns::cache::frames::ColumnUse;
+pub use columns::cache::policy::{CachePolicy, ParseCachePolicyError};
 pub use columns::cache::{CachedColumn, PageCacheStats};
 pub use columns::merge::MergeStats;
 pub use columns::merger::Merger;

@@ -32,6 +32,8 @@
 //! One `Table` per table, at most [`TABLES_MAX`].
 
 use crate::columns;
+use crate::columns::cache::page_key::ColumnKey;
+use crate::columns::cache::policy::CachePolicy;
 use crate::columns::cache::{CachedColumn, PageCache, PageCacheStats};
 use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
@@ -384,7 +386,17 @@ impl Catalog {
         self.pages.stats()
     }
 
-    /// Columns of tables with row groups of which pages are in DRAM, by table and column.
+    /// Sets the replacement policy of the cache of column pages; pages that are cached stay.
+    pub fn set_cache_policy(&self, policy: CachePolicy) {
+        self.pages.set_policy(policy);
+    }
+
+    /// Replacement policy of the cache of column pages.
+    pub fn cache_policy(&self) -> CachePolicy {
+        self.pages.policy()
+    }
+
+    /// Columns of tables with row groups of which pages were read, by table and column.
     pub fn cached_columns(&self) -> Vec<CachedColumn> {
         let cached = self.pages.columns();
         let mut columns = Vec::new();
@@ -392,9 +404,9 @@ impl Catalog {
             let Some(store) = table.columns().map(|columns| columns.number()) else { continue };
             for (at, column) in table.schema().columns().iter().enumerate() {
                 let id = columns::store::column_id(table.schema(), at);
-                if let Some((pages, bytes)) = cached.get(&(store, id)).copied() {
+                if let Some(counts) = cached.get(&ColumnKey { store, column: id }).copied() {
                     let (table, column) = (table.name().to_owned(), column.name.clone());
-                    columns.push(CachedColumn { table, column, pages, bytes });
+                    columns.push(CachedColumn { table, column, counts });
                 }
             }
         }

@@ -60,12 +60,6 @@ pub(crate) fn group_of(key: &[u8]) -> u32 {
     key.get(1..5).map_or(0, |bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// Column id of the entry of a page.
-pub(crate) fn column_of(key: &[u8; 8]) -> Option<u16> {
-    let page = EntryKind::Page { column: 0 }.code();
-    (key[0] == page).then(|| u16::from_be_bytes([key[5], key[6]]))
-}
-
 /// Keys of the directory.
 pub(crate) fn directory_range() -> KeyRange {
     let end = EntryKind::Deleted.key(0);

@@ -3,7 +3,8 @@
 use crate::batch::builder::ColumnBuilder;
 use crate::batch::encode::encode_keys_only;
 use crate::batch::{ColumnArray, arrow_schema};
-use crate::columns::cache::{Cached, PageCache, StoreNumber};
+use crate::columns::cache::page_key::{PageKey, StoreNumber};
+use crate::columns::cache::{Cached, PageCache};
 use crate::columns::group::{
     ColumnSummary, EntryKind, GROUP_ROWS, GroupSummary, RowGroup, RowSet, directory_range, group_of,
 };
@@ -99,13 +100,13 @@ impl ColumnStore {
     }
 
     /// Cached object with this key; none in time travel.
-    fn cached(&self, tx: &Transaction, key: [u8; 8]) -> Option<Cached> {
-        if tx.as_of().is_some() { None } else { self.cache.get(&(self.number, key)) }
+    fn cached(&self, tx: &Transaction, key: &PageKey) -> Option<Cached> {
+        if tx.as_of().is_some() { None } else { self.cache.get(key) }
     }
 
-    fn put_cached(&self, tx: &Transaction, key: [u8; 8], cached: Cached) {
+    fn put_cached(&self, tx: &Transaction, key: PageKey, cached: Cached) {
         if tx.as_of().is_none() {
-            self.cache.put((self.number, key), cached);
+            self.cache.put(key, cached);
         }
     }
 
@@ -179,26 +180,27 @@ impl ColumnStore {
 
     /// Summary of a row group that the transaction sees.
     pub(crate) fn summary(&self, tx: &Transaction, group: u32) -> Result<Arc<GroupSummary>> {
-        let key = EntryKind::Summary.key(group);
-        if let Some(Cached::Summary(summary)) = self.cached(tx, key) {
+        let (key, cache_key) = (EntryKind::Summary.key(group), PageKey::of_summary(self.number, group));
+        if let Some(Cached::Summary(summary)) = self.cached(tx, &cache_key) {
             return Ok(summary);
         }
         let read = tx.read(&self.state, &key, GroupSummary::from_bytes)?.flatten();
         let summary = Arc::new(read.ok_or_else(|| self.damaged(group, "its summary is damaged"))?);
-        self.put_cached(tx, key, Cached::Summary(Arc::clone(&summary)));
+        self.put_cached(tx, cache_key, Cached::Summary(Arc::clone(&summary)));
         Ok(summary)
     }
 
     /// Page of a column of a row group that the transaction sees.
     pub(crate) fn page(&self, tx: &Transaction, group: u32, column: u16) -> Result<Arc<ColumnPage>> {
-        let key = EntryKind::Page { column }.key(group);
-        if let Some(Cached::Page(page)) = self.cached(tx, key) {
+        let cache_key = PageKey::of_page(self.number, column, group);
+        if let Some(Cached::Page(page)) = self.cached(tx, &cache_key) {
             return Ok(page);
         }
+        let key = EntryKind::Page { column }.key(group);
         let read = tx.read(&self.state, &key, ColumnPage::open)?.flatten();
         let damaged = || self.damaged(group, &format!("the page of column {column} is damaged"));
         let page = Arc::new(read.ok_or_else(damaged)?);
-        self.put_cached(tx, key, Cached::Page(Arc::clone(&page)));
+        self.put_cached(tx, cache_key, Cached::Page(Arc::clone(&page)));
         Ok(page)
     }
 

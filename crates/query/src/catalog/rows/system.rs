@@ -91,8 +91,8 @@ fn cache(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let columns: [(&str, ArrayRef); 4] = [
         ("table", text(&|column| column.table.clone())),
         ("column", text(&|column| column.column.clone())),
-        ("pages", number(&|column| column.pages)),
-        ("bytes", number(&|column| column.bytes)),
+        ("pages", number(&|column| column.counts.pages)),
+        ("bytes", number(&|column| column.counts.bytes)),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }
