@@ -53,11 +53,16 @@ mod table;
 mod value;
 mod view;
 
-/// Parts of the page cache of tables by column.
+/// Parts of the page cache of tables by column: policies, the model of proportional caching and its programs.
 pub mod caching {
+    pub use crate::columns::cache::advisor::{PIPELINES_MAX, ShareAdvisor, advise};
     pub use crate::columns::cache::frames::{ColumnUse, Frames};
+    pub use crate::columns::cache::model::{
+        Bandwidths, Division, Pipeline, Proportions, Share, Shares, Workload,
+    };
     pub use crate::columns::cache::page_key::{ColumnKey, PageKey, StoreNumber};
-    pub use crate::columns::cache::policy::{CachePolicy, ReplacementPolicy};
+    pub use crate::columns::cache::policy::{CacheGoal, CachePolicy, ReplacementPolicy};
+    pub use crate::columns::cache::program::{least_memory, least_time};
 }
 
 pub use batch::builder::ColumnBuilder;
@@ -73,12 +78,13 @@ pub use changes::{
 };
 pub use check::{CheckReport, HistoryReport, Problem, TableReport, check};
 pub use columns::cache::frames::ColumnUse;
-pub use columns::cache::policy::{CachePolicy, ParseCachePolicyError};
+pub use columns::cache::policy::{CacheGoal, CachePolicy, ParseCachePolicyError};
 pub use columns::cache::{CachedColumn, PageCacheStats};
 pub use columns::merge::MergeStats;
 pub use columns::merger::Merger;
 pub use columns::scan::{
-    ColumnCondition, ColumnFilter, ColumnMorsel, ColumnScan, ColumnScanStats, DeltaReader, IntegerSet,
+    BlockClock, ColumnCondition, ColumnFilter, ColumnMorsel, ColumnScan, ColumnScanStats, DeltaReader,
+    IntegerSet,
 };
 pub use entresol_transactions::{Direction, KeyRange};
 pub use error::{Error, Result};

@@ -8,7 +8,7 @@ use arrow_array::types::Int64Type;
 use entresol_memory::budget::MemoryBudget;
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
-    BatchBuilder, Catalog, Column, ColumnCondition, ColumnFilter, DataType, Direction, Error,
+    BatchBuilder, CachePolicy, Catalog, Column, ColumnCondition, ColumnFilter, DataType, Direction, Error,
     IndexDefinition, IntegerSet, Retention, Row, ScanRange, Schema, Table, TableDefinition, TableLayout,
     TableOptions, Value, arrow_schema, batch_to_rows, check,
 };
@@ -510,6 +510,43 @@ fn a_table_of_the_same_states_is_another_one() {
         catalog.context().vacuum().unwrap();
         assert_eq!(catalog.page_cache_stats().bytes, 0, "nothing of a dropped table is cached");
     }
+}
+
+#[test]
+fn a_scan_looks_a_page_up_once_and_columns_get_their_shares() {
+    let memory = MemoryBudget::new(256 << 20).unwrap();
+    let pool = Pool::volatile(&PoolOptions { memory: Some(memory), ..PoolOptions::default() }).unwrap();
+    let catalog = open(&pool);
+    let table = create(&catalog, &[]);
+    for part in 0..4 {
+        let tx = catalog.begin().unwrap();
+        table.append(&tx, &batch(part * 40_000, 40_000)).unwrap();
+        tx.commit(Durability::Sync).unwrap();
+    }
+    let expected = ((0..160_000).sum(), 160_000);
+    let id = |catalog: &Catalog| {
+        let columns = catalog.cached_columns();
+        columns.into_iter().find(|column| column.column == "id")
+    };
+    assert_eq!(sum(&table, &catalog.begin().unwrap()), expected);
+    let cold = id(&catalog).unwrap().counts;
+    assert_eq!((cold.hits, cold.misses, cold.pages), (0, 4, 4), "one look-up a page");
+    for policy in CachePolicy::ALL {
+        catalog.set_cache_policy(policy);
+        assert_eq!(catalog.cache_policy(), policy);
+        assert_eq!(sum(&table, &catalog.begin().unwrap()), expected, "{policy}");
+    }
+    let warm = id(&catalog).unwrap().counts;
+    assert_eq!((warm.hits, warm.misses), (24, 4), "pages stay when the policy changes");
+    // The default is proportional; its thread follows.
+    let began = std::time::Instant::now();
+    while id(&catalog).unwrap().share.is_none() {
+        assert!(began.elapsed().as_secs() < 30, "no share");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let share = id(&catalog).unwrap().share.unwrap();
+    assert!((0.0..=1.0).contains(&share.proportion) && share.gain_seconds >= 0.0, "{share:?}");
+    assert_eq!(sum(&table, &catalog.begin().unwrap()), expected);
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Catalog {
             None => create_root(&context)?,
         };
         state.set_holder("the catalog");
-        let pages = PageCache::new(context.pool().memory());
+        let pages = PageCache::new(context.pool().memory(), Some(context.pool().env()));
         let LoadedCatalog { tables, damaged, relations, rows_damaged } = load(&context, &pages, &state)?;
         if rows_damaged {
             tracing::warn!("rows of the catalog are damaged: orphaned states are retained");
@@ -404,9 +404,9 @@ impl Catalog {
             let Some(store) = table.columns().map(|columns| columns.number()) else { continue };
             for (at, column) in table.schema().columns().iter().enumerate() {
                 let id = columns::store::column_id(table.schema(), at);
-                if let Some(counts) = cached.get(&ColumnKey { store, column: id }).copied() {
+                if let Some((counts, share)) = cached.get(&ColumnKey { store, column: id }).copied() {
                     let (table, column) = (table.name().to_owned(), column.name.clone());
-                    columns.push(CachedColumn { table, column, counts });
+                    columns.push(CachedColumn { table, column, counts, share });
                 }
             }
         }

@@ -23,6 +23,7 @@ pub(crate) mod merge;
 pub(crate) mod merger;
 pub(crate) mod packing;
 pub(crate) mod page;
+pub(crate) mod pipeline;
 pub(crate) mod scan;
 pub(crate) mod store;
 pub(crate) mod texts;

@@ -6,13 +6,17 @@
 //!   the rows that are left.
 //! - Rows of the delta store come from a reader of their own ([`DeltaReader`]).
 //! - Rows come in no order. Blocks may be read by several threads.
-//! - Memory: one block; the places of the rows that the delta store overrides, a bit per row of their groups.
+//! - A page is looked up once by a scan, which retains it until all blocks of its row group are read
+//!   ([`crate::columns::pipeline`]); so a page that is not cached is loaded once.
+//! - Memory: one block; the pages of the row groups that are being read, as far as the memory of queries has room
+//!   for them; the places of the rows that the delta store overrides, a bit per row of their groups.
 
 use crate::batch::arrow_schema;
 use crate::batch::decode::StoredRows;
 use crate::columns::group::{GroupSummary, RowGroup, RowSet};
 use crate::columns::page::{BLOCK_ROWS, Block, ColumnPage, PageKind};
-use crate::columns::store::{ColumnStore, column_id};
+use crate::columns::pipeline::PipelineMeter;
+use crate::columns::store::{ColumnStore, PageOfColumn, column_id};
 use crate::error::Result;
 use crate::table::Table;
 use crate::table::row_view::RowView;
@@ -22,10 +26,12 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use entresol_structures::KeyBytes;
 use entresol_transactions::{KeyRange, State, Transaction};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Number of rows of a batch of the delta store.
 const DELTA_BATCH_ROWS: usize = 8192;
@@ -182,6 +188,13 @@ pub struct ColumnScan {
     filters: Vec<ColumnFilter>,
     groups: Vec<ScannedGroup>,
     stats: ColumnScanStats,
+    meter: PipelineMeter,
+}
+
+/// Clock of one reader of a scan: time between two blocks is time that its consumer processes the first one.
+#[derive(Debug, Default)]
+pub struct BlockClock {
+    returned_at: Option<Instant>,
 }
 
 /// Rows of a block that are left.
@@ -229,7 +242,10 @@ impl Table {
             }
             scanned.push(ScannedGroup { group, summary, hidden });
         }
+        let blocks = scanned.iter().map(|scanned| (scanned.group.rows as usize).div_ceil(BLOCK_ROWS) as u32);
+        let meter = PipelineMeter::new(columns, tx, blocks.collect());
         Ok(Some(ColumnScan {
+            meter,
             table: Arc::clone(self),
             columns: Arc::clone(columns),
             projection,
@@ -296,6 +312,7 @@ impl ColumnScan {
             let blocks = rows.div_ceil(BLOCK_ROWS);
             if self.filters.iter().any(|filter| self.rules_out(scanned, filter)) {
                 self.stats.blocks_skipped.fetch_add(blocks as u64, Ordering::Relaxed);
+                self.meter.skip_group(at);
                 continue;
             }
             morsels.extend((0..blocks).map(|block| ColumnMorsel {
@@ -319,8 +336,57 @@ impl ColumnScan {
         }
     }
 
+    /// Clock for a reader that reads one block after another.
+    pub fn clock(&self) -> BlockClock {
+        self.meter.add_reader();
+        BlockClock::default()
+    }
+
     /// Reads a block; none if no row of it meets the filters.
     pub fn read(&self, tx: &Transaction, morsel: ColumnMorsel) -> Result<Option<RecordBatch>> {
+        self.read_timed(tx, morsel, &mut BlockClock::default())
+    }
+
+    /// As [`ColumnScan::read`], by a reader with a clock: proportional caching learns from it how fast the pipeline
+    /// of the scan is.
+    pub fn read_timed(
+        &self,
+        tx: &Transaction,
+        morsel: ColumnMorsel,
+        clock: &mut BlockClock,
+    ) -> Result<Option<RecordBatch>> {
+        let began = Instant::now();
+        let consumed = clock.returned_at.map_or(Duration::ZERO, |at| began.saturating_duration_since(at));
+        let waited = Cell::new(Duration::ZERO);
+        let batch = self.read_block(tx, morsel, &waited);
+        let ended = Instant::now();
+        let decoded = ended.saturating_duration_since(began).saturating_sub(waited.get());
+        self.meter.note_block(morsel.group as usize, consumed + decoded);
+        clock.returned_at = Some(ended);
+        batch
+    }
+
+    /// Page of a row group; `waited` grows by the time that loading it took.
+    fn page(
+        &self,
+        tx: &Transaction,
+        group: usize,
+        column: u16,
+        waited: &Cell<Duration>,
+    ) -> Result<Arc<ColumnPage>> {
+        self.meter.page(group, column, || {
+            let (page, wait) = self.columns.page_and_wait(tx, self.groups[group].group.number, column)?;
+            waited.set(waited.get() + wait);
+            Ok(page)
+        })
+    }
+
+    fn read_block(
+        &self,
+        tx: &Transaction,
+        morsel: ColumnMorsel,
+        waited: &Cell<Duration>,
+    ) -> Result<Option<RecordBatch>> {
         let scanned = &self.groups[morsel.group as usize];
         let (block, rows) = (morsel.block as usize, morsel.rows as usize);
         let mut selection = Selection::All;
@@ -330,7 +396,7 @@ impl ColumnScan {
                 // All rows have the same value, which meets the filter.
                 continue;
             }
-            let page = self.columns.page(tx, scanned.group.number, id)?;
+            let page = self.page(tx, morsel.group as usize, id, waited)?;
             selection = selected(&page, block, &filter.condition, selection);
             if matches!(&selection, Selection::Rows(rows) if rows.is_empty()) {
                 self.stats.blocks_skipped.fetch_add(1, Ordering::Relaxed);
@@ -357,7 +423,8 @@ impl ColumnScan {
         if count == 0 {
             return Ok(None);
         }
-        let arrays = self.arrays(tx, scanned, (block, selection), count)?;
+        let page = |column| self.page(tx, morsel.group as usize, column, waited);
+        let arrays = self.arrays((tx, &page), scanned, (block, selection), count)?;
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.arrow), arrays, &options);
         Ok(Some(batch.map_err(|error| {
@@ -367,14 +434,19 @@ impl ColumnScan {
 
     fn arrays(
         &self,
-        tx: &Transaction,
+        pages: (&Transaction, PageOfColumn<'_>),
         scanned: &ScannedGroup,
         of_block: (usize, Option<&[u32]>),
         count: usize,
     ) -> Result<Vec<ArrayRef>> {
         let schema = self.table.schema();
-        let arrays =
-            self.columns.arrays_as(tx, schema, &scanned.group, of_block, (&self.projection, &self.arrow))?;
+        let arrays = self.columns.arrays_as(
+            pages,
+            schema,
+            &scanned.group,
+            of_block,
+            (&self.projection, &self.arrow),
+        )?;
         debug_assert!(arrays.iter().all(|array| array.len() == count), "every row has a value");
         Ok(arrays)
     }

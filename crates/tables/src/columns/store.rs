@@ -19,6 +19,7 @@ use entresol_transactions::{State, StateContext, Transaction};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Column id of the hidden key, which has none.
 const HIDDEN_KEY_ID: u16 = u16::MAX;
@@ -42,6 +43,9 @@ pub(crate) fn stored_keys(table: &str, schema: &Schema, key_arrays: &[ArrayRef])
     keys.iter_mut().for_each(|bytes| key::pad(bytes, schema.key_width()));
     Ok(keys)
 }
+
+/// Page of a column of a row group, by the column's id.
+pub(crate) type PageOfColumn<'p> = &'p dyn Fn(u16) -> Result<Arc<ColumnPage>>;
 
 /// Row groups of a table; see the [module](self).
 pub(crate) struct ColumnStore {
@@ -108,6 +112,11 @@ impl ColumnStore {
         if tx.as_of().is_none() {
             self.cache.put(key, cached);
         }
+    }
+
+    /// Cache of the pages.
+    pub(crate) fn cache(&self) -> &Arc<PageCache> {
+        &self.cache
     }
 
     /// State of the entries.
@@ -192,16 +201,30 @@ impl ColumnStore {
 
     /// Page of a column of a row group that the transaction sees.
     pub(crate) fn page(&self, tx: &Transaction, group: u32, column: u16) -> Result<Arc<ColumnPage>> {
+        self.page_and_wait(tx, group, column).map(|(page, _)| page)
+    }
+
+    /// As [`ColumnStore::page`], with the time that loading it took.
+    pub(crate) fn page_and_wait(
+        &self,
+        tx: &Transaction,
+        group: u32,
+        column: u16,
+    ) -> Result<(Arc<ColumnPage>, Duration)> {
         let cache_key = PageKey::of_page(self.number, column, group);
         if let Some(Cached::Page(page)) = self.cached(tx, &cache_key) {
-            return Ok(page);
+            return Ok((page, Duration::ZERO));
         }
         let key = EntryKind::Page { column }.key(group);
-        let read = tx.read(&self.state, &key, ColumnPage::open)?.flatten();
+        let load = || tx.read(&self.state, &key, ColumnPage::open).map(Option::flatten);
+        let bytes_of = |read: &std::result::Result<Option<ColumnPage>, _>| {
+            read.as_ref().ok().and_then(Option::as_ref).map_or(0, |page| page.memory_bytes() as u64)
+        };
+        let (read, waited) = self.cache.loads().load(load, bytes_of);
         let damaged = || self.damaged(group, &format!("the page of column {column} is damaged"));
-        let page = Arc::new(read.ok_or_else(damaged)?);
+        let page = Arc::new(read?.ok_or_else(damaged)?);
         self.put_cached(tx, cache_key, Cached::Page(Arc::clone(&page)));
-        Ok(page)
+        Ok((page, waited))
     }
 
     /// Deleted rows of a row group; none if there are none.
@@ -229,13 +252,14 @@ impl ColumnStore {
     ) -> Result<Vec<ArrayRef>> {
         let projected: Vec<Column> = columns.iter().map(|&column| schema.columns()[column].clone()).collect();
         let arrow = arrow_schema(&projected, UTC);
-        self.arrays_as(tx, schema, group, of_block, (columns, &arrow))
+        let page = |column| self.page(tx, group.number, column);
+        self.arrays_as((tx, &page), schema, group, of_block, (columns, &arrow))
     }
 
-    /// As [`ColumnStore::arrays`], of the types of an Arrow schema.
+    /// As [`ColumnStore::arrays`], of the types of an Arrow schema, from pages that `page` returns.
     pub(crate) fn arrays_as(
         &self,
-        tx: &Transaction,
+        (tx, page): (&Transaction, PageOfColumn<'_>),
         schema: &Schema,
         group: &RowGroup,
         (block, selection): (usize, Option<&[u32]>),
@@ -251,7 +275,7 @@ impl ColumnStore {
                 (0..rows).for_each(|_| builder.push(schema.missing(column)));
                 return Ok(builder.finish());
             }
-            let page = self.page(tx, group.number, id)?;
+            let page = page(id)?;
             if page.rows() != group.rows as usize {
                 return Err(self.damaged(group.number, "a page with another number of rows"));
             }

@@ -1,5 +1,6 @@
 //! Cached objects within a number of bytes, replaced by a policy.
 
+use super::model::Shares;
 use super::page_key::{ColumnKey, PageKey};
 use super::policy::{CachePolicy, ReplacementPolicy};
 use entresol_memory::budget::MemoryReservation;
@@ -39,6 +40,20 @@ impl<V: Clone> Frames<V> {
     pub fn set_policy(&mut self, policy: CachePolicy) {
         self.policy = policy.start();
         self.pages.iter().for_each(|(page, (_, bytes))| self.policy.insert(*page, *bytes));
+    }
+
+    /// Sets the shares of columns, for a policy that has such.
+    pub fn set_shares(&mut self, shares: &Shares) {
+        self.policy.set_shares(shares);
+    }
+
+    /// Removes objects that the policy does not need, as long as all take more than `bytes_max`.
+    pub fn shrink_to(&mut self, bytes_max: u64) {
+        while self.bytes > bytes_max
+            && let Some(page) = self.policy.surplus()
+        {
+            self.release(&page);
+        }
     }
 
     /// Object with this key, which counts as a use.
@@ -117,7 +132,6 @@ impl<V: Clone> Frames<V> {
     }
 
     /// Objects, in no order.
-    #[cfg(test)]
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.pages.values().map(|(value, _)| value)
     }

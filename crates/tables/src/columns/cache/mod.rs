@@ -6,30 +6,40 @@
 //! runs. The cache takes at most a quarter of the memory budget, out of
 //! which it reserves what it has ([`MemoryConsumer::ColumnPages`]); what does not fit is read and not cached.
 //!
-//! Replacement is up to a [`policy::ReplacementPolicy`]. Cost of a look-up: one lock, one hash, and what the policy
-//! notes.
+//! Replacement is up to a [`ReplacementPolicy`] ([`policy`]); proportional caching has its shares from a thread
+//! ([`tuner`]) that solves a linear program ([`program`]) over the last pipelines ([`advisor`], [`model`]). Cost
+//! of a look-up: one lock, one hash, and what the policy notes.
 
+pub(crate) mod advisor;
 pub(crate) mod frames;
 mod frequency;
+mod loads;
+pub(crate) mod model;
 pub(crate) mod page_key;
 pub(crate) mod policy;
+pub(crate) mod program;
+mod proportional;
 mod queue;
 mod recency;
 mod s3_fifo;
-#[cfg(test)]
-mod tests;
+mod tuner;
 mod two_queues;
 
 use crate::columns::group::GroupSummary;
 use crate::columns::page::ColumnPage;
+use advisor::ShareAdvisor;
+use entresol_memory::Env;
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer};
 use frames::{ColumnUse, Frames};
+use loads::LoadMeter;
+use model::{Pipeline, Share, Shares};
 use page_key::{ColumnKey, PageKey, StoreNumber};
 use parking_lot::Mutex;
 use policy::CachePolicy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tuner::Tuner;
 
 /// Share of the memory budget that the cache takes at most, as a divisor.
 const BUDGET_SHARE: u64 = 4;
@@ -63,6 +73,8 @@ pub struct CachedColumn {
     pub column: String,
     /// Pages, bytes, hits and misses.
     pub counts: ColumnUse,
+    /// Share that proportional caching gives the column, once it is known.
+    pub share: Option<Share>,
 }
 
 /// Statistics of a [`PageCache`].
@@ -84,11 +96,17 @@ pub struct PageCacheStats {
 struct Pages {
     frames: Frames<Cached>,
     policy: CachePolicy,
+    shares: Shares,
+    /// Bytes that shares and summaries need, where the goal is the least memory.
+    needed_bytes: Option<u64>,
 }
 
 /// Cache of column pages; see the [module](self).
 pub(crate) struct PageCache {
     pages: Mutex<Pages>,
+    advisor: Mutex<ShareAdvisor>,
+    loads: LoadMeter,
+    tuner: Tuner,
     budget: Option<Arc<MemoryBudget>>,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -101,13 +119,22 @@ impl std::fmt::Debug for PageCache {
 }
 
 impl PageCache {
-    /// Empty cache within a memory budget; without one it caches nothing.
-    pub(crate) fn new(budget: Option<&Arc<MemoryBudget>>) -> Arc<PageCache> {
+    /// Empty cache within a memory budget; without one it caches nothing. Without an environment, or with a
+    /// simulated one, it has no thread, and proportional caching no shares.
+    pub(crate) fn new(budget: Option<&Arc<MemoryBudget>>, env: Option<&Env>) -> Arc<PageCache> {
         let policy = CachePolicy::default();
         let reserved = budget.map(|budget| budget.empty(MemoryConsumer::ColumnPages));
-        let pages = Pages { frames: Frames::new(policy, reserved), policy };
+        let pages = Pages {
+            frames: Frames::new(policy, reserved),
+            policy,
+            shares: Shares::new(),
+            needed_bytes: None,
+        };
         Arc::new(PageCache {
             pages: Mutex::new(pages),
+            advisor: Mutex::default(),
+            loads: LoadMeter::default(),
+            tuner: Tuner::new(env.filter(|env| !env.is_simulated())),
             budget: budget.cloned(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -118,6 +145,8 @@ impl PageCache {
     pub(crate) fn set_policy(&self, policy: CachePolicy) {
         let mut pages = self.pages.lock();
         pages.policy = policy;
+        pages.shares.clear();
+        pages.needed_bytes = None;
         pages.frames.set_policy(policy);
     }
 
@@ -128,6 +157,16 @@ impl PageCache {
 
     fn max_bytes(&self) -> u64 {
         self.budget.as_ref().map_or(0, |budget| budget.max_bytes() / BUDGET_SHARE)
+    }
+
+    /// Memory budget of the cache.
+    pub(crate) fn budget(&self) -> Option<&Arc<MemoryBudget>> {
+        self.budget.as_ref()
+    }
+
+    /// Meter of loads from the pool.
+    pub(crate) fn loads(&self) -> &LoadMeter {
+        &self.loads
     }
 
     /// Object with this key.
@@ -142,7 +181,53 @@ impl PageCache {
     pub(crate) fn put(&self, key: PageKey, cached: Cached) {
         let (bytes, max_bytes) = (cached.memory_bytes(), self.max_bytes());
         let mut pages = self.pages.lock();
+        let needed = pages.needed_bytes.filter(|_| !key.column.is_of_summaries());
+        let max_bytes = needed.map_or(max_bytes, |needed| needed.min(max_bytes));
         pages.frames.put(key, cached, bytes, max_bytes);
+    }
+
+    /// Notes a pipeline, or what is known better of a running one by now; see [`ShareAdvisor::observe`].
+    pub(crate) fn observe(self: &Arc<PageCache>, number: u64, pipeline: Pipeline) {
+        if self.policy().goal().is_some() && self.max_bytes() > 0 {
+            self.advisor.lock().observe(number, pipeline);
+            self.tuner.wake(self);
+        }
+    }
+
+    /// Gives columns the shares that suit the last pipelines.
+    fn tune(&self) {
+        let Some(goal) = self.policy().goal() else { return };
+        let sample: Vec<Cached> =
+            self.pages.lock().frames.values().take(loads::SAMPLE_PAGES).cloned().collect();
+        let Some(bandwidths) = self.loads.bandwidths(&sample) else { return };
+        let workload = self.advisor.lock().workload(bandwidths);
+        let Some(workload) = workload else { return };
+        let summaries = self.summary_bytes();
+        let budget_bytes = self.max_bytes().saturating_sub(summaries);
+        let Some(shares) = advisor::advise(&workload, budget_bytes, goal) else {
+            tracing::debug!("no shares of the page cache were found; those before stay");
+            return;
+        };
+        let mut pages = self.pages.lock();
+        if pages.policy.goal() != Some(goal) {
+            return;
+        }
+        if goal != policy::CacheGoal::LeastTime {
+            let of_shares: u64 = shares.values().map(|share| share.bytes).sum();
+            pages.needed_bytes = Some(of_shares + summaries);
+        }
+        if tuner::has_changed(&pages.shares, &shares) {
+            pages.frames.set_shares(&shares);
+        }
+        pages.shares = shares;
+        let needed_bytes = pages.needed_bytes.unwrap_or(u64::MAX);
+        pages.frames.shrink_to(needed_bytes);
+    }
+
+    fn summary_bytes(&self) -> u64 {
+        let pages = self.pages.lock();
+        let of_summaries = pages.frames.columns().iter().filter(|(column, _)| column.is_of_summaries());
+        of_summaries.map(|(_, counts)| counts.bytes).sum()
     }
 
     /// Removes the objects of a row group, which no new transaction sees.
@@ -152,14 +237,20 @@ impl PageCache {
 
     /// Removes the objects of a store that is closed.
     pub(crate) fn forget_store(&self, store: StoreNumber) {
+        self.advisor.lock().forget_store(store);
         let mut pages = self.pages.lock();
         pages.frames.remove_if(|page| page.column.store == store);
         pages.frames.forget_columns(|column| column.store == store);
+        pages.shares.retain(|column, _| column.store != store);
     }
 
-    /// Use by column.
-    pub(crate) fn columns(&self) -> BTreeMap<ColumnKey, ColumnUse> {
-        self.pages.lock().frames.columns().clone()
+    /// Use by column, with the share of each.
+    pub(crate) fn columns(&self) -> BTreeMap<ColumnKey, (ColumnUse, Option<Share>)> {
+        let pages = self.pages.lock();
+        let of_frames = pages.frames.columns().iter();
+        let with_share =
+            of_frames.map(|(column, counts)| (*column, (*counts, pages.shares.get(column).copied())));
+        with_share.collect()
     }
 
     /// Statistics since the catalog was opened.
@@ -174,3 +265,6 @@ impl PageCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

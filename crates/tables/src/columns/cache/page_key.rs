@@ -26,6 +26,13 @@ pub struct ColumnKey {
 /// Id under which summaries of row groups are cached; no column has it.
 const SUMMARIES: u16 = u16::MAX - 1;
 
+impl ColumnKey {
+    /// Returns true for the summaries of a store's row groups, which are no column.
+    pub(crate) fn is_of_summaries(&self) -> bool {
+        self.column == SUMMARIES
+    }
+}
+
 /// Page of a column of a row group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageKey {

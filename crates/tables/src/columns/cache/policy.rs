@@ -7,9 +7,12 @@
 //! | `lfu` | the page that was used least often, pages that came back included | |
 //! | `2q` | pages used once, unless they come back soon after they went | Johnson and Shasha 1994 |
 //! | `s3-fifo` | pages of a small queue that were not used again | Yang and others 2023 |
+//! | `hpcache` | pages beyond the share of their column that speeds up the last queries | Nicholson and others 2022 |
 
 use super::frequency::LeastFrequent;
+use super::model::Shares;
 use super::page_key::PageKey;
+use super::proportional::Proportional;
 use super::recency::{LeastRecent, MostRecent};
 use super::s3_fifo::S3Fifo;
 use super::two_queues::TwoQueues;
@@ -36,10 +39,31 @@ pub trait ReplacementPolicy: Send + fmt::Debug {
 
     /// Forgets a page that is no longer cached.
     fn remove(&mut self, page: &PageKey);
+
+    /// Sets the shares of columns, for a policy that has such.
+    fn set_shares(&mut self, _shares: &Shares) {}
+
+    /// Chooses a page that need not be cached at all, and forgets it.
+    fn surplus(&mut self) -> Option<PageKey> {
+        None
+    }
+}
+
+/// Goal of proportional caching.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CacheGoal {
+    /// Least time of the last queries within the budget.
+    #[default]
+    LeastTime,
+    /// Least memory with which they take at most so many percent longer than with the whole budget.
+    LeastMemory {
+        /// Percent.
+        slowdown_percent: u16,
+    },
 }
 
 /// Replacement policy of the cache of column pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CachePolicy {
     /// Least recently used.
     Lru,
@@ -50,14 +74,27 @@ pub enum CachePolicy {
     /// 2Q.
     TwoQueues,
     /// S3-FIFO.
-    #[default]
     S3Fifo,
+    /// HPCache: proportional caching.
+    Proportional(CacheGoal),
+}
+
+impl Default for CachePolicy {
+    fn default() -> CachePolicy {
+        CachePolicy::Proportional(CacheGoal::LeastTime)
+    }
 }
 
 impl CachePolicy {
-    /// All policies.
-    pub const ALL: [CachePolicy; 5] =
-        [CachePolicy::Lru, CachePolicy::Mru, CachePolicy::Lfu, CachePolicy::TwoQueues, CachePolicy::S3Fifo];
+    /// All policies, the proportional one with its default goal.
+    pub const ALL: [CachePolicy; 6] = [
+        CachePolicy::Lru,
+        CachePolicy::Mru,
+        CachePolicy::Lfu,
+        CachePolicy::TwoQueues,
+        CachePolicy::S3Fifo,
+        CachePolicy::Proportional(CacheGoal::LeastTime),
+    ];
 
     /// Empty policy of this kind.
     pub fn start(self) -> Box<dyn ReplacementPolicy> {
@@ -67,7 +104,13 @@ impl CachePolicy {
             CachePolicy::Lfu => Box::new(LeastFrequent::default()),
             CachePolicy::TwoQueues => Box::new(TwoQueues::default()),
             CachePolicy::S3Fifo => Box::new(S3Fifo::default()),
+            CachePolicy::Proportional(_) => Box::new(Proportional::default()),
         }
+    }
+
+    /// Goal of proportional caching, if it is chosen.
+    pub fn goal(self) -> Option<CacheGoal> {
+        if let CachePolicy::Proportional(goal) = self { Some(goal) } else { None }
     }
 }
 
@@ -79,21 +122,33 @@ impl fmt::Display for CachePolicy {
             CachePolicy::Lfu => "lfu",
             CachePolicy::TwoQueues => "2q",
             CachePolicy::S3Fifo => "s3-fifo",
+            CachePolicy::Proportional(CacheGoal::LeastTime) => "hpcache",
+            CachePolicy::Proportional(CacheGoal::LeastMemory { slowdown_percent }) => {
+                return write!(f, "hpcache:{slowdown_percent}%");
+            }
         })
     }
 }
 
 /// Error of a policy's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a policy of the page cache: use lru, mru, lfu, 2q or s3-fifo")]
+#[error(
+    "'{0}' is not a policy of the page cache: use lru, mru, lfu, 2q, s3-fifo, hpcache, or hpcache:10% for the least \
+     memory with which queries are at most 10% slower"
+)]
 pub struct ParseCachePolicyError(String);
 
 impl FromStr for CachePolicy {
     type Err = ParseCachePolicyError;
 
     fn from_str(text: &str) -> Result<CachePolicy, ParseCachePolicyError> {
-        let named = CachePolicy::ALL.into_iter().find(|policy| policy.to_string() == text);
-        named.ok_or_else(|| ParseCachePolicyError(text.to_owned()))
+        let invalid = || ParseCachePolicyError(text.to_owned());
+        if let Some(policy) = CachePolicy::ALL.into_iter().find(|policy| policy.to_string() == text) {
+            return Ok(policy);
+        }
+        let percent = text.strip_prefix("hpcache:").and_then(|text| text.strip_suffix('%'));
+        let slowdown_percent = percent.and_then(|text| text.parse().ok()).ok_or_else(invalid)?;
+        Ok(CachePolicy::Proportional(CacheGoal::LeastMemory { slowdown_percent }))
     }
 }
 
@@ -103,10 +158,13 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for policy in CachePolicy::ALL {
+        let least_memory = CachePolicy::Proportional(CacheGoal::LeastMemory { slowdown_percent: 10 });
+        for policy in CachePolicy::ALL.into_iter().chain([least_memory]) {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
         let refused = |text: &str| text.parse::<CachePolicy>().unwrap_err().to_string();
         assert!(refused("clock").starts_with("'clock' is not a policy of the page cache"));
+        refused("hpcache:10");
+        refused("hpcache:-1%");
     }
 }

@@ -69,6 +69,11 @@ impl PageQueue {
         self.remove(&page).map(|bytes| (page, bytes))
     }
 
+    /// Removes all pages, in order.
+    pub(super) fn drain(&mut self) -> Vec<(PageKey, u64)> {
+        std::iter::from_fn(|| self.pop_first()).collect()
+    }
+
     /// Removes the first pages until the others take so many bytes at most.
     pub(super) fn shrink_to(&mut self, bytes_max: u64) {
         while self.bytes > bytes_max && self.pop_first().is_some() {}

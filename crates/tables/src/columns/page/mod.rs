@@ -358,6 +358,12 @@ impl ColumnPage {
         Some(ColumnPage { words, kind, rows, blocks, dictionary })
     }
 
+    /// Reads all words once; returns their bytes.
+    pub(crate) fn read_through(&self) -> usize {
+        std::hint::black_box(self.words.iter().fold(0_u32, |sum, word| sum.wrapping_add(*word)));
+        4 * self.words.len()
+    }
+
     /// Bytes that it takes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let dictionary = self.dictionary.as_ref().map_or(0, Dictionary::memory_bytes);

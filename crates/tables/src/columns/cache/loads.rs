@@ -1,0 +1,70 @@
+//! Meter of the bandwidths that proportional caching computes with.
+//!
+//! Storage: bytes of loads by the time in which at least one was in flight, so loads side by side count as one
+//! faster one. Memory: reading some cached pages from the first word to the last.
+
+use super::Cached;
+use super::model::Bandwidths;
+use parking_lot::Mutex;
+use std::time::{Duration, Instant};
+
+/// Cached pages that are read to measure the bandwidth of memory.
+pub(super) const SAMPLE_PAGES: usize = 16;
+/// Bytes after which earlier loads count half.
+const HALVED_BYTES: u64 = 256 << 20;
+
+/// Meter of loads; see the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct LoadMeter(Mutex<Loads>);
+
+#[derive(Debug, Default)]
+struct Loads {
+    in_flight: u32,
+    since: Option<Instant>,
+    bytes: u64,
+    busy: Duration,
+}
+
+impl LoadMeter {
+    /// Runs a load and notes the bytes that `bytes_of` says of its result. Returns the time that it took, too.
+    pub(crate) fn load<T>(&self, load: impl FnOnce() -> T, bytes_of: impl Fn(&T) -> u64) -> (T, Duration) {
+        let began = Instant::now();
+        {
+            let mut loads = self.0.lock();
+            loads.in_flight += 1;
+            loads.since.get_or_insert(began);
+        }
+        let loaded = load();
+        let ended = Instant::now();
+        let mut loads = self.0.lock();
+        loads.in_flight -= 1;
+        loads.bytes += bytes_of(&loaded);
+        let since = loads.since.replace(ended).unwrap_or(began);
+        loads.busy += ended.saturating_duration_since(since);
+        if loads.in_flight == 0 {
+            loads.since = None;
+        }
+        if loads.bytes > HALVED_BYTES {
+            loads.bytes /= 2;
+            loads.busy /= 2;
+        }
+        (loaded, ended.saturating_duration_since(began))
+    }
+
+    /// Bandwidths; none before the first load. Memory is at least as fast as storage.
+    pub(super) fn bandwidths(&self, sample: &[Cached]) -> Option<Bandwidths> {
+        let storage = {
+            let loads = self.0.lock();
+            let seconds = loads.busy.as_secs_f64();
+            (loads.bytes > 0 && seconds > 0.0).then_some(loads.bytes as f64 / seconds)?
+        };
+        let began = Instant::now();
+        let bytes = sample.iter().map(|cached| match cached {
+            Cached::Page(page) => page.read_through(),
+            Cached::Summary(_) => 0,
+        });
+        let (bytes, seconds) = (bytes.sum::<usize>(), began.elapsed().as_secs_f64());
+        let memory = if bytes > 0 && seconds > 0.0 { bytes as f64 / seconds } else { storage };
+        Some(Bandwidths { storage, memory: memory.max(storage) })
+    }
+}
