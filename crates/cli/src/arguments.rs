@@ -2,7 +2,7 @@
 
 use crate::shell::output::Format;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use entresol::{Durability, MemorySize, Options};
+use entresol::{CachePolicy, Durability, MemorySize, Options};
 use entresol_demo::SmartMeteringArguments;
 use entresol_ssb::SsbCommand;
 use std::net::SocketAddr;
@@ -72,6 +72,10 @@ pub struct StorageArguments {
     /// 25%.
     #[arg(long, value_name = "SIZE", default_value = "50%")]
     pub memory_max: MemorySize,
+    /// Pages of tables by column that stay in memory: lru, mru, lfu, 2q, s3-fifo, hpcache; hpcache:10% for the least
+    /// memory with which queries are at most 10% slower.
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    pub cache_policy: CachePolicy,
     /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it
     /// with every open.
     #[arg(long, value_name = "DIR")]
@@ -92,6 +96,7 @@ impl StorageArguments {
     pub fn options(&self) -> Options {
         Options {
             memory_max: self.memory_max,
+            cache_policy: self.cache_policy,
             disk_directory: self.disk_dir.clone(),
             near_device: self.near_device,
             starts_topologies: !self.no_topologies,

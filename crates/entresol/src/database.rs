@@ -114,6 +114,7 @@ impl Database {
         }
         let context = StateContext::open_or_create_beside(pool, disk.transpose()?, options.concurrency)?;
         let catalog = Catalog::open_or_create(context)?;
+        catalog.set_cache_policy(options.cache_policy);
         let threads = options.threads();
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(threads).thread_name("entresol query").enable_all();

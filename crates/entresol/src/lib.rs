@@ -61,8 +61,8 @@ pub use entresol_query::{
 };
 pub use entresol_streams::{Topology, TopologyBuilder};
 pub use entresol_tables::{
-    Catalog, CheckReport, Column, Cursor, DataType, Row, RowView, ScanRange, Schema, Table, TableOptions,
-    Value,
+    CacheGoal, CachePolicy, Catalog, CheckReport, Column, Cursor, DataType, Row, RowView, ScanRange, Schema,
+    Table, TableOptions, Value,
 };
 pub use entresol_transactions::Transaction;
 

@@ -5,6 +5,7 @@ use entresol_memory::budget::{MemoryBudget, MemorySize};
 use entresol_memory::placement::Writing;
 use entresol_memory::profile::Profile;
 use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolOptions};
+use entresol_tables::CachePolicy;
 use entresol_transactions::ContextOptions;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct Options {
     /// Bytes of it that all running queries may take together; queries that need more spill to temporary
     /// files or fail.
     pub query_memory_bytes_max: usize,
+    /// Replacement policy of the cache of tables by column.
+    pub cache_policy: CachePolicy,
     /// Threads for queries; as many as the machine has cores if `None`.
     pub worker_threads: Option<usize>,
     /// Concurrency control: the protocol of a new database, and its limits.
@@ -68,6 +71,7 @@ impl Default for Options {
             create_if_missing: true,
             memory_max: MemorySize::default(),
             query_memory_bytes_max: QUERY_MEMORY_BYTES_MAX,
+            cache_policy: CachePolicy::default(),
             worker_threads: None,
             max_snapshot_age: None,
             disk_directory: None,
@@ -119,6 +123,22 @@ impl Options {
     /// Bytes for all running queries together.
     pub fn query_memory_bytes_max(mut self, bytes: usize) -> Options {
         self.query_memory_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the policy that decides which pages of tables with the layout `columns` stay in DRAM.
+    /// `entresol.cache` shows what is there.
+    ///
+    /// ```
+    /// use entresol::{CacheGoal, CachePolicy, Options};
+    /// let plain = Options::default().cache_policy(CachePolicy::Lru);
+    /// // The least memory with which the last queries are at most 10% slower than with all of it.
+    /// let frugal: CachePolicy = "hpcache:10%".parse()?;
+    /// assert_eq!(frugal.goal(), Some(CacheGoal::LeastMemory { slowdown_percent: 10 }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cache_policy(mut self, policy: CachePolicy) -> Options {
+        self.cache_policy = policy;
         self
     }
 

@@ -401,4 +401,11 @@ fn tables_by_column_are_refused_and_nothing_is_left() {
     session.query("SELECT * FROM facts").unwrap();
     let cached = "SELECT \"column\", pages, bytes > 0 FROM entresol.cache WHERE \"table\" = 'facts'";
     assert_eq!(rows(&mut session, cached), ["id 1 true", "kw 1 true"]);
+    session.query("SELECT sum(kw) FROM facts").unwrap();
+    let used = "SELECT \"column\", hits, misses, target_share BETWEEN 0 AND 1 FROM entresol.cache WHERE \"column\" = 'kw'";
+    let began = std::time::Instant::now();
+    while rows(&mut session, used) != ["kw 1 1 true"] {
+        assert!(began.elapsed().as_secs() < 30, "{:?}", rows(&mut session, used));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }

@@ -3,7 +3,7 @@
 //! | table | rows |
 //! | --- | --- |
 //! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`; one per table |
-//! | `entresol.cache` | `table`, `column`, `pages`, `bytes`: pages of tables with row groups that are in DRAM; one per column |
+//! | `entresol.cache` | `table`, `column`, `pages`, `bytes`, `target_share`, `hits`, `misses`, `expected_gain_ms`: pages of tables with row groups that are in DRAM; one per column that was read |
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
 //! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
 //! | `entresol.placement` | `pool`, `domain`, `device_node`, `processors`, `piece_bytes`, `writes_at_once`, `calibrated`; one per pool |
@@ -20,7 +20,7 @@ use crate::catalog::rows::streams;
 use crate::catalog::rows::vacuum;
 use crate::catalog::view::Source;
 use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Int32Array, Int64Array, StringArray, UInt32Array, UInt64Array,
+    ArrayRef, BooleanArray, Float64Array, Int32Array, Int64Array, StringArray, UInt32Array, UInt64Array,
 };
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
@@ -29,6 +29,7 @@ use datafusion::datasource::MemTable;
 use entresol_memory::Pool;
 use entresol_memory::budget::ConsumerUsage;
 use entresol_memory::placement::format_cpu_list;
+use entresol_tables::caching::Share;
 use entresol_tables::{CachedColumn, Catalog, Table};
 use std::sync::Arc;
 
@@ -79,7 +80,7 @@ fn database(catalog: &Catalog) -> EngineResult<RecordBatch> {
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
-/// Columns of which pages are cached.
+/// Columns of which pages were looked up in the cache.
 fn cache(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let cached = catalog.cached_columns();
     let text = |of: &dyn Fn(&CachedColumn) -> String| -> ArrayRef {
@@ -88,11 +89,20 @@ fn cache(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let number = |of: &dyn Fn(&CachedColumn) -> u64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(cached.iter().map(|column| of(column).cast_signed())))
     };
-    let columns: [(&str, ArrayRef); 4] = [
+    // NULL without proportional caching, and as long as no scan of the column is known.
+    let of_share = |of: &dyn Fn(&Share) -> f64| -> ArrayRef {
+        let values = cached.iter().map(|column| column.share.as_ref().map(of));
+        Arc::new(Float64Array::from_iter(values))
+    };
+    let columns: [(&str, ArrayRef); 8] = [
         ("table", text(&|column| column.table.clone())),
         ("column", text(&|column| column.column.clone())),
         ("pages", number(&|column| column.counts.pages)),
         ("bytes", number(&|column| column.counts.bytes)),
+        ("target_share", of_share(&|share| share.proportion)),
+        ("hits", number(&|column| column.counts.hits)),
+        ("misses", number(&|column| column.counts.misses)),
+        ("expected_gain_ms", of_share(&|share| share.gain_seconds * 1e3)),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

@@ -33,7 +33,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
-use entresol_tables::{ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, Table};
+use entresol_tables::{BlockClock, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, Table};
 use entresol_transactions::Transaction;
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -251,6 +251,7 @@ impl ExecutionPlan for EntresolColumnScan {
         let reader = Reader {
             scan: self.clone(),
             next_morsel: partition,
+            clock: None,
             delta: None,
             next_delta: 0,
             is_delta_read: partition > 0,
@@ -312,6 +313,8 @@ impl ExecutionPlan for EntresolColumnScan {
 struct Reader {
     scan: EntresolColumnScan,
     next_morsel: usize,
+    /// Clock of the blocks, once there is one.
+    clock: Option<BlockClock>,
     delta: Option<DeltaReader>,
     /// Next of the batches that were read when the scan began.
     next_delta: usize,
@@ -333,7 +336,8 @@ impl Reader {
         let transaction = &self.scan.transaction;
         if let Some(morsel) = begun.morsels.get(self.next_morsel) {
             self.next_morsel += self.scan.partitions;
-            let batch = begun.scan.read(transaction, *morsel)?;
+            let clock = self.clock.get_or_insert_with(|| begun.scan.clock());
+            let batch = begun.scan.read_timed(transaction, *morsel, clock)?;
             let counter = if batch.is_some() { &self.blocks_read } else { &self.blocks_skipped };
             counter.add(1);
             return Ok(Some(batch));
