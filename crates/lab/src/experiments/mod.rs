@@ -5,6 +5,7 @@ mod atomicity;
 mod bandwidth;
 #[cfg(feature = "database")]
 mod basics;
+mod caching;
 mod calibrate;
 mod chapter3;
 #[cfg(feature = "database")]
@@ -151,6 +152,11 @@ pub const ALL: &[Experiment] = &[
         run: page_replacement::run,
     },
     Experiment {
+        name: "hpcache-policies",
+        about: "the page cache of tables by column: LRU, MRU, LFU, 2Q, S3-FIFO and HPCache, in virtual time",
+        run: caching::run,
+    },
+    Experiment {
         name: "lsm",
         about: "the LSM-tree: moving (E6), merging (E7) in all ways, levels, Bloom filters, write amplification",
         run: lsm::run,
@@ -243,7 +249,8 @@ pub const ALL: &[Experiment] = &[
 ];
 
 /// Experiments that only a build with the feature `database` has.
-const WITH_DATABASE: [&str; 4] = ["basics", "wire-rate", "churn", "small-memory"];
+const WITH_DATABASE: [&str; 7] =
+    ["basics", "wire-rate", "churn", "load-rate", "scan-rate", "stream-rate", "small-memory"];
 
 /// Experiment with a name. Fails if there is none, or if this build does not have it.
 pub fn find(name: &str) -> Result<&'static Experiment, Error> {
