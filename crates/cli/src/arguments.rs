@@ -76,6 +76,9 @@ pub struct StorageArguments {
     /// memory with which queries are at most 10% slower.
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub cache_policy: CachePolicy,
+    /// Memory that these pages take at most, such as 1GB; never more than a quarter of --memory-max.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub cache_max: Option<usize>,
     /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it
     /// with every open.
     #[arg(long, value_name = "DIR")]
@@ -97,6 +100,7 @@ impl StorageArguments {
         Options {
             memory_max: self.memory_max,
             cache_policy: self.cache_policy,
+            cache_bytes_max: self.cache_max.map(|bytes| bytes as u64),
             disk_directory: self.disk_dir.clone(),
             near_device: self.near_device,
             starts_topologies: !self.no_topologies,

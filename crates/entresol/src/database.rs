@@ -9,7 +9,7 @@
 //!   queries.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::Options;
+use crate::options::{Options, read_bandwidth_of};
 use crate::session::{AsyncSession, Session};
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation, MemoryUsage};
 use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability, Pool, PoolStats};
@@ -115,6 +115,10 @@ impl Database {
         let context = StateContext::open_or_create_beside(pool, disk.transpose()?, options.concurrency)?;
         let catalog = Catalog::open_or_create(context)?;
         catalog.set_cache_policy(options.cache_policy);
+        catalog.limit_cache(options.cache_bytes_max.unwrap_or(u64::MAX));
+        if let Some(profile) = &options.disk_profile {
+            catalog.expect_storage_bandwidth(read_bandwidth_of(profile)?);
+        }
         let threads = options.threads();
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(threads).thread_name("entresol query").enable_all();

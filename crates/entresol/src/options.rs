@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use entresol_memory::budget::{MemoryBudget, MemorySize};
 use entresol_memory::placement::Writing;
-use entresol_memory::profile::Profile;
+use entresol_memory::profile::{Direction, Pattern, Profile};
 use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolOptions};
 use entresol_tables::CachePolicy;
 use entresol_transactions::ContextOptions;
@@ -38,6 +38,8 @@ pub struct Options {
     pub query_memory_bytes_max: usize,
     /// Replacement policy of the cache of tables by column.
     pub cache_policy: CachePolicy,
+    /// Bytes that this cache takes at most; a quarter of `memory_max` if `None`, or if that is less.
+    pub cache_bytes_max: Option<u64>,
     /// Threads for queries; as many as the machine has cores if `None`.
     pub worker_threads: Option<usize>,
     /// Concurrency control: the protocol of a new database, and its limits.
@@ -72,6 +74,7 @@ impl Default for Options {
             memory_max: MemorySize::default(),
             query_memory_bytes_max: QUERY_MEMORY_BYTES_MAX,
             cache_policy: CachePolicy::default(),
+            cache_bytes_max: None,
             worker_threads: None,
             max_snapshot_age: None,
             disk_directory: None,
@@ -142,6 +145,13 @@ impl Options {
         self
     }
 
+    /// Sets the most bytes that the cache of tables by column takes. It never takes more than a quarter of
+    /// `memory_max`; of 0 bytes, nothing is cached.
+    pub fn cache_bytes_max(mut self, bytes: u64) -> Options {
+        self.cache_bytes_max = Some(bytes);
+        self
+    }
+
     /// Threads for queries.
     pub fn worker_threads(mut self, threads: usize) -> Options {
         self.worker_threads = Some(threads);
@@ -189,7 +199,8 @@ impl Options {
     /// or of [`Options::disk_directory`] beside a database on persistent memory. It says how many bytes go
     /// there in one write, and how many writes at once; without one, pieces and counts are what suits most
     /// drives. `lab run calibrate --out disk.toml` measures this machine's disk into `disk-disk.toml`;
-    /// `entresol.placement` shows what is in effect.
+    /// `entresol.placement` shows what is in effect. The cache of tables by column computes with its bandwidth
+    /// of reads until it has measured loads.
     ///
     /// Opening fails with [`Invalid`](crate::ErrorKind::Invalid) if the file is no profile (with the field
     /// and the value), or that of a memory, or if the database has no journal; with
@@ -237,6 +248,12 @@ impl Options {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.worker_threads.unwrap_or_else(cores).max(1)
     }
+}
+
+/// Bandwidth of sequential reads in bytes per second, from the profile.
+pub(crate) fn read_bandwidth_of(file: &Path) -> Result<f64> {
+    let profile = Profile::load(file)?;
+    Ok(1e9 * profile.bandwidth.curve(Direction::Read, Pattern::Individual).peak())
 }
 
 /// Writing parameters of checkpoints, from the profile.

@@ -391,6 +391,23 @@ impl Catalog {
         self.pages.set_policy(policy);
     }
 
+    /// Limits the bytes of the cache of column pages, which never takes more than a quarter of the memory budget.
+    pub fn limit_cache(&self, bytes_max: u64) {
+        self.pages.limit(bytes_max);
+    }
+
+    /// Tells proportional caching the bandwidth of storage in bytes per second, as a profile has it, with which it
+    /// computes until it has measured loads.
+    pub fn expect_storage_bandwidth(&self, bytes_per_second: f64) {
+        self.pages.expect_bandwidth(bytes_per_second);
+    }
+
+    /// Emulates storage of a bandwidth in bytes per second under the cache of column pages, or none.
+    #[cfg(feature = "testkit")]
+    pub fn emulate_storage(&self, bytes_per_second: Option<f64>) {
+        self.pages.emulate_storage(bytes_per_second);
+    }
+
     /// Replacement policy of the cache of column pages.
     pub fn cache_policy(&self) -> CachePolicy {
         self.pages.policy()

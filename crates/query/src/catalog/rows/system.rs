@@ -13,7 +13,7 @@
 //! | `entresol.sources` | `name`, `connector`, `topology`, `state`, `tuples`, `rejected`, `watermark_lag_ms`, `error`, `definition`; one per source and topology that reads it |
 //! | `entresol.sinks` | `name`, `state`, `target`, `tuples`, `commits`, `bytes_written`, `rows_written`, `error`; one per sink; bytes and rows of files |
 //! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `tuples_per_second`, `watermark`, `watermark_lag_ms`, `last_commit`, `error`; one per topology |
-//! | `entresol.database` | `property`, `value`: domain, whether the last run closed it |
+//! | `entresol.database` | `property`, `value`: domain, whether the last run closed it, policy and maximum of the cache of column pages |
 
 use crate::catalog::rows::history;
 use crate::catalog::rows::streams;
@@ -72,9 +72,15 @@ pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn 
 
 fn database(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let pool = catalog.context().pool();
-    let values = [format!("{:?}", pool.domain()).to_lowercase(), pool.was_clean().to_string()];
+    let values = [
+        format!("{:?}", pool.domain()).to_lowercase(),
+        pool.was_clean().to_string(),
+        catalog.cache_policy().to_string(),
+        catalog.page_cache_stats().max_bytes.to_string(),
+    ];
+    let properties = vec!["domain", "was_clean", "cache_policy", "cache_bytes_max"];
     let columns: [(&str, ArrayRef); 2] = [
-        ("property", Arc::new(StringArray::from(vec!["domain", "was_clean"]))),
+        ("property", Arc::new(StringArray::from(properties))),
         ("value", Arc::new(StringArray::from_iter_values(values))),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)

@@ -38,6 +38,11 @@ impl ShareAdvisor {
         self.pipelines.push_back((number, pipeline));
     }
 
+    /// Forgets all pipelines.
+    pub(crate) fn forget_all(&mut self) {
+        self.pipelines.clear();
+    }
+
     /// Forgets the pipelines that read a store.
     pub(crate) fn forget_store(&mut self, store: StoreNumber) {
         let reads = |pipeline: &Pipeline| pipeline.columns.iter().any(|(column, _)| column.store == store);

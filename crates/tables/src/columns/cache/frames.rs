@@ -1,7 +1,7 @@
 //! Cached objects within a number of bytes, replaced by a policy.
 
 use super::model::Shares;
-use super::page_key::{ColumnKey, PageKey};
+use super::page_key::{ColumnKey, PageKey, StoreNumber};
 use super::policy::{CachePolicy, ReplacementPolicy};
 use entresol_memory::budget::MemoryReservation;
 use std::collections::{BTreeMap, HashMap};
@@ -54,6 +54,22 @@ impl<V: Clone> Frames<V> {
         {
             self.release(&page);
         }
+    }
+
+    /// Removes objects until all take at most so many bytes.
+    pub(crate) fn evict_to(&mut self, bytes_max: u64) {
+        // Room for a summary is made out of anything.
+        let incoming = PageKey::of_summary(StoreNumber(0), 0);
+        while self.bytes > bytes_max
+            && let Some(page) = self.policy.victim(&incoming, 0)
+        {
+            self.release(&page);
+        }
+    }
+
+    /// Returns true if there is an object with this key, which does not count as a use.
+    pub fn contains(&self, page: &PageKey) -> bool {
+        self.pages.contains_key(page)
     }
 
     /// Object with this key, which counts as a use.

@@ -3,14 +3,16 @@
 //! Pages are written once, and their numbers not used again while a store is open, so a cached page stays right
 //! for ever: a transaction sees it if it sees its row group. Each open store has a number of its own, since
 //! numbers of states are used again; time travel goes around the cache, since it may see row groups of earlier
-//! runs. The cache takes at most a quarter of the memory budget, out of
-//! which it reserves what it has ([`MemoryConsumer::ColumnPages`]); what does not fit is read and not cached.
+//! runs. The cache takes at most a quarter of the memory budget, or less if it is limited, out of which it reserves
+//! what it has ([`MemoryConsumer::ColumnPages`]); what does not fit is read and not cached.
 //!
 //! Replacement is up to a [`ReplacementPolicy`] ([`policy`]); proportional caching has its shares from a thread
 //! ([`tuner`]) that solves a linear program ([`program`]) over the last pipelines ([`advisor`], [`model`]). Cost
 //! of a look-up: one lock, one hash, and what the policy notes.
 
 pub(crate) mod advisor;
+#[cfg(feature = "testkit")]
+mod device;
 pub(crate) mod frames;
 mod frequency;
 mod loads;
@@ -108,6 +110,8 @@ pub(crate) struct PageCache {
     loads: LoadMeter,
     tuner: Tuner,
     budget: Option<Arc<MemoryBudget>>,
+    /// Limit that the user set.
+    limit_bytes: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -136,13 +140,15 @@ impl PageCache {
             loads: LoadMeter::default(),
             tuner: Tuner::new(env.filter(|env| !env.is_simulated())),
             budget: budget.cloned(),
+            limit_bytes: AtomicU64::new(u64::MAX),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         })
     }
 
-    /// Sets the policy; pages stay.
+    /// Sets the policy; pages stay, earlier pipelines are forgotten.
     pub(crate) fn set_policy(&self, policy: CachePolicy) {
+        self.advisor.lock().forget_all();
         let mut pages = self.pages.lock();
         pages.policy = policy;
         pages.shares.clear();
@@ -155,8 +161,28 @@ impl PageCache {
         self.pages.lock().policy
     }
 
+    /// Takes a bandwidth of storage, in bytes per second, until loads have shown another one.
+    pub(crate) fn expect_bandwidth(&self, bytes_per_second: f64) {
+        if bytes_per_second.is_finite() && bytes_per_second > 0.0 {
+            self.loads.expect(bytes_per_second);
+        }
+    }
+
+    /// Emulates storage of a bandwidth in bytes per second, or none.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn emulate_storage(&self, bytes_per_second: Option<f64>) {
+        self.loads.device().set(bytes_per_second);
+    }
+
+    /// Limits the bytes of the cache. It never takes more than a quarter of the memory budget.
+    pub(crate) fn limit(&self, bytes_max: u64) {
+        self.limit_bytes.store(bytes_max, Ordering::Relaxed);
+        self.pages.lock().frames.evict_to(self.max_bytes());
+    }
+
     fn max_bytes(&self) -> u64 {
-        self.budget.as_ref().map_or(0, |budget| budget.max_bytes() / BUDGET_SHARE)
+        let share = self.budget.as_ref().map_or(0, |budget| budget.max_bytes() / BUDGET_SHARE);
+        share.min(self.limit_bytes.load(Ordering::Relaxed))
     }
 
     /// Memory budget of the cache.
