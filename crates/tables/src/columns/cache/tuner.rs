@@ -1,7 +1,8 @@
 //! The thread that gives columns their shares, for proportional caching.
 //!
 //! It starts with the first pipeline and sleeps until there is another one; between two solutions are at least
-//! [`INTERVAL`]. It ends with the cache.
+//! [`INTERVAL`] and [`REST`] times what the last one took, so it takes a twentieth of a processor at most. It ends
+//! with the cache.
 
 use super::PageCache;
 use super::model::Shares;
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Time between two solutions at least.
 const INTERVAL: Duration = Duration::from_millis(200);
+/// Time between two solutions to that of the last one, at least.
+const REST: u32 = 20;
 /// Change of a proportion that is worth moving pages.
 const CHANGE_MIN: f64 = 0.01;
 
@@ -76,9 +79,10 @@ fn run(cache: &Weak<PageCache>, signals: &Signals) {
             continue;
         }
         let Some(cache) = cache.upgrade() else { return };
+        let began = Instant::now();
         cache.tune();
         drop(cache);
-        let next = Instant::now() + INTERVAL;
+        let next = Instant::now() + INTERVAL.max(REST * began.elapsed());
         while !signals.stop.load(Ordering::Acquire)
             && let Some(left) = next.checked_duration_since(Instant::now())
         {
