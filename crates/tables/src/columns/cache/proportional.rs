@@ -4,7 +4,8 @@
 //! - Pages beyond the share of their column are on one free list, which is evicted first. They are found there as
 //!   all others until they go.
 //! - The pages of a share are spread over the row groups, and those of a smaller share are among those of a larger
-//!   one, so a scan finds cached pages between those that it loads, and new shares move few pages.
+//!   one, so a scan finds cached pages between those that it loads, and new shares move few pages. Columns begin at
+//!   other row groups than their neighbours, so that a scan has about as much to load of each row group.
 //! - Columns without a share (no scan has read them, or it is not known yet) have the room that is left.
 //! - Summaries of row groups are small and read by every scan; they go last.
 
@@ -16,6 +17,8 @@ use std::collections::BTreeMap;
 
 /// Fraction of the golden ratio, times 2^32: multiples of it spread evenly over the numbers of 32 bits.
 const GOLDEN: u32 = 0x9E37_79B9;
+/// Square root of two less one, times 2^32, by which neighbouring columns differ.
+const SILVER: u32 = 0x6A09_E667;
 
 /// Place of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +44,8 @@ pub(super) struct Proportional {
 
 /// Tells whether a page is among those of a share of its column.
 fn is_within(page: &PageKey, proportion: f64) -> bool {
-    let spread = f64::from(page.group.wrapping_mul(GOLDEN)) / f64::from(u32::MAX);
+    let offset = u32::from(page.column.column).wrapping_mul(SILVER);
+    let spread = f64::from(page.group.wrapping_mul(GOLDEN).wrapping_add(offset)) / f64::from(u32::MAX);
     spread < proportion || proportion >= 1.0
 }
 
@@ -122,6 +126,7 @@ impl ReplacementPolicy for Proportional {
         pages.extend(self.free.drain());
         pages.into_iter().for_each(|(page, bytes)| self.insert(page, bytes));
     }
+
     fn surplus(&mut self) -> Option<PageKey> {
         self.free.pop_first().map(|(page, _)| page)
     }
