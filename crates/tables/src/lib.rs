@@ -82,6 +82,7 @@ pub use columns::cache::policy::{CacheGoal, CachePolicy, ParseCachePolicyError};
 pub use columns::cache::{CachedColumn, PageCacheStats};
 pub use columns::merge::MergeStats;
 pub use columns::merger::Merger;
+pub use columns::pipeline::PipelinePrediction;
 pub use columns::scan::{
     BlockClock, ColumnCondition, ColumnFilter, ColumnMorsel, ColumnScan, ColumnScanStats, DeltaReader,
     IntegerSet,

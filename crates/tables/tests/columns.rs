@@ -5,18 +5,18 @@
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use entresol_memory::budget::MemoryBudget;
+use entresol_memory::budget::{MemoryBudget, MemoryConsumer};
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
-    BatchBuilder, CachePolicy, Catalog, Column, ColumnCondition, ColumnFilter, DataType, Direction, Error,
-    IndexDefinition, IntegerSet, Retention, Row, ScanRange, Schema, Table, TableDefinition, TableLayout,
-    TableOptions, Value, arrow_schema, batch_to_rows, check,
+    BatchBuilder, CachePolicy, Catalog, Column, ColumnCondition, ColumnFilter, ColumnMorsel, ColumnScan,
+    DataType, Direction, Error, IndexDefinition, IntegerSet, Retention, Row, ScanRange, Schema, Table,
+    TableDefinition, TableLayout, TableOptions, Value, arrow_schema, batch_to_rows, check,
 };
 use entresol_transactions::{StateContext, Transaction};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 fn open(pool: &Arc<Pool>) -> Arc<Catalog> {
     Catalog::open_or_create(StateContext::open_or_create(Arc::clone(pool)).unwrap()).unwrap()
@@ -547,6 +547,120 @@ fn a_scan_looks_a_page_up_once_and_columns_get_their_shares() {
     let share = id(&catalog).unwrap().share.unwrap();
     assert!((0.0..=1.0).contains(&share.proportion) && share.gain_seconds >= 0.0, "{share:?}");
     assert_eq!(sum(&table, &catalog.begin().unwrap()), expected);
+}
+
+/// Table of so many row groups of 20,000 rows on a pool with a memory budget.
+fn many_groups(groups: i64) -> (Arc<Catalog>, Arc<Table>, Arc<MemoryBudget>) {
+    let memory = MemoryBudget::new(256 << 20).unwrap();
+    let options = PoolOptions { memory: Some(Arc::clone(&memory)), ..PoolOptions::default() };
+    let catalog = open(&Pool::volatile(&options).unwrap());
+    let table = create(&catalog, &[]);
+    for group in 0..groups {
+        let tx = catalog.begin().unwrap();
+        table.append(&tx, &batch(group * 20_000, 20_000)).unwrap();
+        tx.commit(Durability::Sync).unwrap();
+    }
+    (catalog, table, memory)
+}
+
+fn ids(scan: &ColumnScan, tx: &Transaction, morsel: ColumnMorsel) -> i64 {
+    let batch = scan.read(tx, morsel).unwrap();
+    batch.map_or(0, |batch| batch.column(0).as_primitive::<Int64Type>().values().iter().sum())
+}
+
+#[test]
+fn row_groups_are_loaded_ahead_once_and_their_memory_is_given_back() {
+    let (catalog, table, memory) = many_groups(6);
+    let queries = || memory.usage().consumers[MemoryConsumer::Queries as usize].used_bytes;
+    let tx = catalog.begin().unwrap();
+    let arrow = arrow_schema(&columns()[..1], "UTC");
+    let scan = table.column_scan(&tx, vec![0], arrow, Vec::new()).unwrap().unwrap();
+    let morsels = scan.morsels();
+    assert_eq!(scan.groups_ahead(morsels[0]), [], "no column is known to be needed");
+    let (mut sum, mut loaded, mut most) = (0, Vec::new(), 0);
+    for (at, morsel) in morsels.into_iter().enumerate() {
+        sum += ids(&scan, &tx, morsel);
+        for group in scan.groups_ahead(morsel) {
+            // A row group has three blocks.
+            let read = at as u32 / 3;
+            assert!(group > read && group <= read + 2, "{group} ahead of {read}");
+            scan.load_ahead(&tx, group).unwrap();
+            loaded.push(group);
+        }
+        most = most.max(queries());
+    }
+    assert_eq!(sum, (0..120_000).sum::<i64>());
+    // The first two were asked for before the scan had a page.
+    assert_eq!(loaded, [3, 4, 5]);
+    let counts = catalog.cached_columns().into_iter().find(|column| column.column == "id").unwrap().counts;
+    assert_eq!((counts.hits, counts.misses), (0, 6), "each page is loaded once");
+    assert!(most > 0 && most < 4 * counts.bytes / 6, "three row groups at most, not {most} bytes");
+    assert_eq!(queries(), 0, "pages of row groups that were read are released");
+    // All is cached: there is nothing to load.
+    let arrow = arrow_schema(&columns()[..1], "UTC");
+    let scan = table.column_scan(&tx, vec![0], arrow, Vec::new()).unwrap().unwrap();
+    for morsel in scan.morsels() {
+        ids(&scan, &tx, morsel);
+        assert_eq!(scan.groups_ahead(morsel), []);
+    }
+    let prediction = scan.prediction().unwrap();
+    assert!((prediction.progress - 1.0).abs() < 1e-9, "{prediction:?}");
+    assert!(prediction.seconds > 0.0 && prediction.seconds >= prediction.in_memory_seconds);
+}
+
+#[test]
+fn readers_and_loaders_share_the_pages_of_a_scan() {
+    let (catalog, table, memory) = many_groups(12);
+    catalog.limit_cache(0);
+    let tx = catalog.begin().unwrap();
+    let visible = &columns()[..];
+    let scan = table.column_scan(&tx, (0..5).collect(), arrow_schema(visible, "UTC"), Vec::new());
+    let (scan, sum) = (scan.unwrap().unwrap(), AtomicI64::new(0));
+    let (morsels, next) = (scan.morsels(), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut clock = scan.clock();
+                while let Some(morsel) = morsels.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let batch = scan.read_timed(&tx, *morsel, &mut clock).unwrap().unwrap();
+                    let ids: i64 = batch.column(0).as_primitive::<Int64Type>().values().iter().sum();
+                    sum.fetch_add(ids, Ordering::Relaxed);
+                    let (scan, tx) = (&scan, &tx);
+                    for group in scan.groups_ahead(*morsel) {
+                        scope.spawn(move || scan.load_ahead(tx, group).unwrap());
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(sum.into_inner(), (0..240_000).sum());
+    let counts = catalog.cached_columns();
+    let misses: u64 = counts.iter().map(|column| column.counts.misses).sum();
+    assert_eq!(misses, 5 * 12, "no page is loaded twice, though nothing is cached");
+    assert_eq!(memory.usage().consumers[MemoryConsumer::Queries as usize].used_bytes, 0);
+}
+
+#[test]
+fn a_cache_smaller_than_a_page_of_each_column_is_slower_and_right() {
+    let (catalog, table, memory) = many_groups(4);
+    let expected = ((0..80_000).sum(), 80_000);
+    let used = || memory.usage().consumers[MemoryConsumer::ColumnPages as usize].used_bytes;
+    for policy in CachePolicy::ALL {
+        catalog.set_cache_policy(policy);
+        catalog.limit_cache(u64::MAX);
+        assert_eq!(sum(&table, &catalog.begin().unwrap()), expected, "{policy}");
+        let all = used();
+        assert!(all > 4 * 256, "{policy}: pages are cached again");
+        for bytes_max in [all / 20, 1, 0] {
+            catalog.limit_cache(bytes_max);
+            assert!(used() <= bytes_max, "{policy}: {} of {bytes_max} bytes at once", used());
+            for _ in 0..2 {
+                assert_eq!(sum(&table, &catalog.begin().unwrap()), expected, "{policy}, {bytes_max} bytes");
+                assert!(used() <= bytes_max, "{policy}: {} of {bytes_max} bytes", used());
+            }
+            assert_eq!(catalog.page_cache_stats().max_bytes, bytes_max);
+        }
+    }
 }
 
 #[test]

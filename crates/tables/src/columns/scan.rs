@@ -7,15 +7,16 @@
 //! - Rows of the delta store come from a reader of their own ([`DeltaReader`]).
 //! - Rows come in no order. Blocks may be read by several threads.
 //! - A page is looked up once by a scan, which retains it until all blocks of its row group are read
-//!   ([`crate::columns::pipeline`]); so a page that is not cached is loaded once.
-//! - Memory: one block; the pages of the row groups that are being read, as far as the memory of queries has room
+//!   ([`crate::columns::pipeline`]); so a page that is not cached is loaded once, by a reader or, if the caller has
+//!   a thread for it, ahead of the readers ([`ColumnScan::load_ahead`]).
+//! - Memory: one block; the pages of the row groups that are being read or were loaded ahead, as far as the memory of queries has room
 //!   for them; the places of the rows that the delta store overrides, a bit per row of their groups.
 
 use crate::batch::arrow_schema;
 use crate::batch::decode::StoredRows;
 use crate::columns::group::{GroupSummary, RowGroup, RowSet};
 use crate::columns::page::{BLOCK_ROWS, Block, ColumnPage, PageKind};
-use crate::columns::pipeline::PipelineMeter;
+use crate::columns::pipeline::{PipelineMeter, PipelinePrediction};
 use crate::columns::store::{ColumnStore, PageOfColumn, column_id};
 use crate::error::Result;
 use crate::table::Table;
@@ -374,11 +375,37 @@ impl ColumnScan {
         column: u16,
         waited: &Cell<Duration>,
     ) -> Result<Arc<ColumnPage>> {
-        self.meter.page(group, column, || {
-            let (page, wait) = self.columns.page_and_wait(tx, self.groups[group].group.number, column)?;
-            waited.set(waited.get() + wait);
-            Ok(page)
+        let load = || self.columns.load_page(tx, self.groups[group].group.number, column);
+        let (page, wait) = self.meter.page(group, column, load)?;
+        waited.set(waited.get() + wait);
+        Ok(page)
+    }
+
+    /// Row groups that are worth loading while the row group of this block is read: the next ones of which pages
+    /// that the scan is likely to need are not cached. Each is returned once, to one of the readers.
+    pub fn groups_ahead(&self, morsel: ColumnMorsel) -> Vec<u32> {
+        let groups = self.meter.groups_ahead(morsel.group as usize);
+        let is_missing = |group: &usize| {
+            let number = self.groups[*group].group.number;
+            let columns = self.meter.likely_columns(*group);
+            columns.iter().any(|column| !self.columns.has_cached(number, *column))
+        };
+        groups.filter(is_missing).map(|group| group as u32).collect()
+    }
+
+    /// Loads the pages of a row group that the scan is likely to need, beside its readers. A failure is met again by
+    /// the reader that needs the page.
+    pub fn load_ahead(&self, tx: &Transaction, group: u32) -> Result<()> {
+        let (at, number) = (group as usize, self.groups[group as usize].group.number);
+        self.meter.likely_columns(at).into_iter().try_for_each(|column| {
+            self.meter.load_ahead(at, column, || self.columns.load_page(tx, number, column))
         })
+    }
+
+    /// Prediction of the time of the scan's pipeline by the model of proportional caching; none before a page was
+    /// loaded and a block read, and in time travel.
+    pub fn prediction(&self) -> Option<PipelinePrediction> {
+        self.meter.prediction()
     }
 
     fn read_block(

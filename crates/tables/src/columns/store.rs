@@ -44,6 +44,15 @@ pub(crate) fn stored_keys(table: &str, schema: &Schema, key_arrays: &[ArrayRef])
     Ok(keys)
 }
 
+/// Page, and how it came.
+pub(crate) struct LoadedPage {
+    pub(crate) page: Arc<ColumnPage>,
+    /// True if it was in the cache.
+    pub(crate) was_cached: bool,
+    /// Time that loading it took.
+    pub(crate) waited: Duration,
+}
+
 /// Page of a column of a row group, by the column's id.
 pub(crate) type PageOfColumn<'p> = &'p dyn Fn(u16) -> Result<Arc<ColumnPage>>;
 
@@ -201,19 +210,19 @@ impl ColumnStore {
 
     /// Page of a column of a row group that the transaction sees.
     pub(crate) fn page(&self, tx: &Transaction, group: u32, column: u16) -> Result<Arc<ColumnPage>> {
-        self.page_and_wait(tx, group, column).map(|(page, _)| page)
+        self.load_page(tx, group, column).map(|loaded| loaded.page)
     }
 
-    /// As [`ColumnStore::page`], with the time that loading it took.
-    pub(crate) fn page_and_wait(
-        &self,
-        tx: &Transaction,
-        group: u32,
-        column: u16,
-    ) -> Result<(Arc<ColumnPage>, Duration)> {
+    /// Returns true if a page is in the cache. It does not count as a use.
+    pub(crate) fn has_cached(&self, group: u32, column: u16) -> bool {
+        self.cache.contains(&PageKey::of_page(self.number, column, group))
+    }
+
+    /// As [`ColumnStore::page`], with how the page came.
+    pub(crate) fn load_page(&self, tx: &Transaction, group: u32, column: u16) -> Result<LoadedPage> {
         let cache_key = PageKey::of_page(self.number, column, group);
         if let Some(Cached::Page(page)) = self.cached(tx, &cache_key) {
-            return Ok((page, Duration::ZERO));
+            return Ok(LoadedPage { page, was_cached: true, waited: Duration::ZERO });
         }
         let key = EntryKind::Page { column }.key(group);
         let load = || tx.read(&self.state, &key, ColumnPage::open).map(Option::flatten);
@@ -224,7 +233,7 @@ impl ColumnStore {
         let damaged = || self.damaged(group, &format!("the page of column {column} is damaged"));
         let page = Arc::new(read?.ok_or_else(damaged)?);
         self.put_cached(tx, cache_key, Cached::Page(Arc::clone(&page)));
-        Ok((page, waited))
+        Ok(LoadedPage { page, was_cached: false, waited })
     }
 
     /// Deleted rows of a row group; none if there are none.

@@ -5,7 +5,9 @@
 //! - Conditions on single columns are checked on the stored values, before other columns are decoded.
 //! - Dynamic filters, such as the keys of a star join's dimensions, are taken as they are when the scan begins.
 //! - Rows come in no order.
-//! - Memory: a block per partition; the rows of the delta store, if the transaction has written some.
+//! - Row groups whose pages are not cached are loaded ahead on the runtime's threads for blocking calls, unless the
+//!   scan has a limit.
+//! - Memory: a block per partition, and the pages in use of the row groups being read and loaded; the rows of the delta store, if the transaction has written some.
 
 use crate::error::{Error, external};
 use crate::planner::scans::access::dynamic::dynamic_filters;
@@ -38,6 +40,7 @@ use entresol_transactions::Transaction;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use tokio::runtime::Handle;
 
 /// Share of rows that a condition lets pass, where nothing better is known, as a divisor.
 const FILTER_SHARE: usize = 5;
@@ -131,6 +134,23 @@ impl EntresolColumnScan {
             delta = Some(batches);
         }
         Ok(self.begun.get_or_init(|| Begun { scan, morsels, delta }))
+    }
+}
+
+impl EntresolColumnScan {
+    /// Lets other threads load the row groups after that of a block, where there is a runtime that has such.
+    fn load_ahead(&self, scan: &ColumnScan, morsel: ColumnMorsel) {
+        if self.limit.is_some() {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        for group in scan.groups_ahead(morsel) {
+            let (begun, transaction) = (Arc::clone(&self.begun), Arc::clone(&self.transaction));
+            runtime.spawn_blocking(move || {
+                // The reader that needs the pages meets what fails here.
+                let _ = begun.get().map(|begun| begun.scan.load_ahead(&transaction, group));
+            });
+        }
     }
 }
 
@@ -338,6 +358,7 @@ impl Reader {
             self.next_morsel += self.scan.partitions;
             let clock = self.clock.get_or_insert_with(|| begun.scan.clock());
             let batch = begun.scan.read_timed(transaction, *morsel, clock)?;
+            self.scan.load_ahead(&begun.scan, *morsel);
             let counter = if batch.is_some() { &self.blocks_read } else { &self.blocks_skipped };
             counter.add(1);
             return Ok(Some(batch));

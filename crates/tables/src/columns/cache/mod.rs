@@ -34,7 +34,7 @@ use entresol_memory::Env;
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer};
 use frames::{ColumnUse, Frames};
 use loads::LoadMeter;
-use model::{Pipeline, Share, Shares};
+use model::{Bandwidths, Pipeline, Share, Shares};
 use page_key::{ColumnKey, PageKey, StoreNumber};
 use parking_lot::Mutex;
 use policy::CachePolicy;
@@ -195,6 +195,11 @@ impl PageCache {
         &self.loads
     }
 
+    /// Returns true if there is an object with this key. It does not count as a use.
+    pub(crate) fn contains(&self, key: &PageKey) -> bool {
+        self.pages.lock().frames.contains(key)
+    }
+
     /// Object with this key.
     pub(crate) fn get(&self, key: &PageKey) -> Option<Cached> {
         let found = self.pages.lock().frames.get(key);
@@ -220,12 +225,17 @@ impl PageCache {
         }
     }
 
+    /// Bandwidths of storage and memory; none before the first load.
+    pub(crate) fn bandwidths(&self) -> Option<Bandwidths> {
+        let sample: Vec<Cached> =
+            self.pages.lock().frames.values().take(loads::SAMPLE_PAGES).cloned().collect();
+        self.loads.bandwidths(&sample)
+    }
+
     /// Gives columns the shares that suit the last pipelines.
     fn tune(&self) {
         let Some(goal) = self.policy().goal() else { return };
-        let sample: Vec<Cached> =
-            self.pages.lock().frames.values().take(loads::SAMPLE_PAGES).cloned().collect();
-        let Some(bandwidths) = self.loads.bandwidths(&sample) else { return };
+        let Some(bandwidths) = self.bandwidths() else { return };
         let workload = self.advisor.lock().workload(bandwidths);
         let Some(workload) = workload else { return };
         let summaries = self.summary_bytes();
