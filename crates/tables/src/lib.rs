@@ -55,7 +55,7 @@ mod view;
 
 /// Parts of the page cache of tables by column: policies, the model of proportional caching and its programs.
 pub mod caching {
-    pub use crate::columns::cache::advisor::{PIPELINES_MAX, ShareAdvisor, advise};
+    pub use crate::columns::cache::advisor::{PIPELINES_MAX, ShareAdvisor, advise, advise_after};
     pub use crate::columns::cache::frames::{ColumnUse, Frames};
     pub use crate::columns::cache::model::{
         Bandwidths, Division, Pipeline, Proportions, Share, Shares, Workload,

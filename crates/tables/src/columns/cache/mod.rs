@@ -240,7 +240,8 @@ impl PageCache {
         let Some(workload) = workload else { return };
         let summaries = self.summary_bytes();
         let budget_bytes = self.max_bytes().saturating_sub(summaries);
-        let Some(shares) = advisor::advise(&workload, budget_bytes, goal) else {
+        let before = self.pages.lock().shares.clone();
+        let Some(shares) = advisor::advise_after(&workload, &before, budget_bytes, goal) else {
             tracing::debug!("no shares of the page cache were found; those before stay");
             return;
         };

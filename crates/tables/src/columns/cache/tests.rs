@@ -442,6 +442,36 @@ fn shares_follow_the_last_pipelines() {
 }
 
 #[test]
+fn shares_stay_unless_others_gain_enough() {
+    // Two queries that gain the same by a byte, one of which ran once more than the other.
+    let read = |often: usize, seldom: usize| {
+        let often = std::iter::repeat_n(pipeline(&[(0, 100.0)], 1000.0), often);
+        let both = often.chain(std::iter::repeat_n(pipeline(&[(1, 100.0)], 1000.0), seldom));
+        workload(both.collect(), 10.0, 1000.0, Division::BySize)
+    };
+    let goal = CacheGoal::LeastTime;
+    let bytes = |shares: &Shares| [0, 1].map(|id| shares[&column(id)].bytes);
+    let even =
+        Shares::from([0, 1].map(|id| (column(id), Share { proportion: 0.1, bytes: 10, gain_seconds: 0.0 })));
+    let after = advisor::advise_after(&read(11, 10), &even, 20, goal).unwrap();
+    assert_eq!(bytes(&after), [10, 10], "half a percent is not worth it");
+    assert!(after[&column(0)].gain_seconds > after[&column(1)].gain_seconds, "what they gain is known anew");
+    let after = advisor::advise_after(&read(30, 10), &even, 20, goal).unwrap();
+    assert_eq!(bytes(&after), [20, 0], "5% is");
+    let after = advisor::advise_after(&read(11, 10), &even, 10, goal).unwrap();
+    assert_eq!(bytes(&after), [10, 0], "the budget is smaller");
+    let other = Shares::from([(column(0), even[&column(0)])]);
+    let after = advisor::advise_after(&read(11, 10), &other, 20, goal).unwrap();
+    assert_eq!(bytes(&after), [20, 0], "another column is read");
+    // Queries that are slow anyway need no memory, and the second goal needs less of it.
+    let slow = workload(vec![pipeline(&[(0, 100.0), (1, 100.0)], 5.0)], 10.0, 1000.0, Division::BySize);
+    assert_eq!(bytes(&advisor::advise_after(&slow, &even, 20, goal).unwrap()), [0, 0]);
+    let goal = CacheGoal::LeastMemory { slowdown_percent: 5 };
+    let after = advisor::advise_after(&read(10, 10), &even, 20, goal).unwrap();
+    assert!(bytes(&after).iter().sum::<u64>() < 20, "{after:?}");
+}
+
+#[test]
 fn threads_share_a_cache_while_shares_change() {
     let budget = MemoryBudget::tiny(256 << 10);
     let env = Env::default();

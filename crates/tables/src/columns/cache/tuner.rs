@@ -5,7 +5,7 @@
 //! with the cache.
 
 use super::PageCache;
-use super::model::Shares;
+use super::model::{Share, Shares};
 use entresol_memory::Env;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_millis(200);
 /// Time between two solutions to that of the last one, at least.
 const REST: u32 = 20;
-/// Change of a proportion that is worth moving pages.
+
+/// Change of a share's bytes that is passed on to the policy.
 const CHANGE_MIN: f64 = 0.01;
 
 /// Thread that tunes a cache; see the [module](self).
@@ -91,10 +92,11 @@ fn run(cache: &Weak<PageCache>, signals: &Signals) {
     }
 }
 
-/// Tells whether shares differ so much that pages should move.
+/// Tells whether shares differ so much that the policy should have them.
 pub(super) fn has_changed(before: &Shares, after: &Shares) -> bool {
-    let is_other = |(column, share): (&_, &super::model::Share)| {
-        before.get(column).is_none_or(|known| (known.proportion - share.proportion).abs() > CHANGE_MIN)
+    let is_other = |share: &Share, known: &Share| {
+        (known.bytes as f64 - share.bytes as f64).abs() > CHANGE_MIN * known.bytes.max(share.bytes) as f64
     };
-    before.len() != after.len() || after.iter().any(is_other)
+    before.keys().ne(after.keys())
+        || before.values().zip(after.values()).any(|(known, share)| is_other(share, known))
 }
