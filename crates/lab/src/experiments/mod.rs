@@ -157,6 +157,21 @@ pub const ALL: &[Experiment] = &[
         run: caching::run,
     },
     Experiment {
+        name: "hpcache-2.1",
+        about: "a scan on one, two and four emulated drives, with 0 to 100% of its input in memory",
+        run: caching::run_proportions,
+    },
+    Experiment {
+        name: "hpcache-alternating",
+        about: "two scans alternately on emulated drives, under LRU, MRU, S3-FIFO and HPCache",
+        run: caching::run_alternating,
+    },
+    Experiment {
+        name: "hpcache-prediction",
+        about: "times of scans predicted after a fifth of their input, beside the measured ones",
+        run: caching::run_prediction,
+    },
+    Experiment {
         name: "lsm",
         about: "the LSM-tree: moving (E6), merging (E7) in all ways, levels, Bloom filters, write amplification",
         run: lsm::run,

@@ -5,8 +5,8 @@
 //! clock, so a replay is the same everywhere.
 
 use entresol_tables::caching::{
-    Bandwidths, CachePolicy, ColumnKey, Division, Frames, PageKey, Pipeline, ShareAdvisor, StoreNumber,
-    advise,
+    Bandwidths, CachePolicy, ColumnKey, Division, Frames, PageKey, Pipeline, ShareAdvisor, Shares,
+    StoreNumber, Workload, advise, advise_after, least_time,
 };
 
 /// Store of all columns.
@@ -60,6 +60,7 @@ struct Cache {
     policy: CachePolicy,
     budget_bytes: u64,
     advisor: ShareAdvisor,
+    shares: Shares,
     outcome: Outcome,
 }
 
@@ -71,6 +72,7 @@ pub(super) fn replay(setting: Setting, policy: CachePolicy, budget_bytes: f64, q
         policy,
         budget_bytes: budget_bytes as u64,
         advisor: ShareAdvisor::new(setting.division),
+        shares: Shares::new(),
         outcome: Outcome::default(),
     };
     queries.iter().enumerate().for_each(|(number, query)| cache.run(number as u64, query));
@@ -132,21 +134,34 @@ impl Cache {
         };
         let pipeline = Pipeline { columns: query.columns.iter().map(column).collect(), bytes_per_second };
         self.advisor.observe(number, pipeline);
-        let shares = self.advisor.workload(self.setting.bandwidths);
-        if let Some(shares) = shares.and_then(|workload| advise(&workload, self.budget_bytes, goal)) {
+        let Some(workload) = self.advisor.workload(self.setting.bandwidths) else { return };
+        if let Some(shares) = advise_after(&workload, &self.shares, self.budget_bytes, goal) {
             self.frames.set_shares(&shares);
+            self.shares = shares;
         }
     }
 }
 
-/// Bytes that the policy's goal gives the columns of one query that runs again and again.
-pub(super) fn advised_bytes(setting: Setting, policy: CachePolicy, budget_bytes: f64, query: &Query) -> f64 {
+/// Pipeline of a query.
+fn pipeline(setting: Setting, query: &Query) -> Pipeline {
     let column = |column: &u16| {
         (ColumnKey { store: STORE, column: *column }, setting.column_bytes[usize::from(*column)])
     };
-    let columns = query.columns.iter().map(column).collect();
+    Pipeline { columns: query.columns.iter().map(column).collect(), bytes_per_second: query.bytes_per_second }
+}
+
+/// Least time of queries by equation (1), if all of them were known and the cache had its shares from the beginning.
+pub(super) fn least_seconds(setting: Setting, budget_bytes: f64, queries: &[Query]) -> f64 {
+    let pipelines = queries.iter().map(|query| pipeline(setting, query)).collect();
+    let (bandwidths, division) = (setting.bandwidths, setting.division);
+    let workload = Workload { pipelines, bandwidths, division };
+    least_time(&workload, budget_bytes).map_or(f64::NAN, |proportions| workload.seconds(&proportions))
+}
+
+/// Bytes that the policy's goal gives the columns of one query that runs again and again.
+pub(super) fn advised_bytes(setting: Setting, policy: CachePolicy, budget_bytes: f64, query: &Query) -> f64 {
     let mut advisor = ShareAdvisor::new(setting.division);
-    advisor.observe(0, Pipeline { columns, bytes_per_second: query.bytes_per_second });
+    advisor.observe(0, pipeline(setting, query));
     let workload = advisor.workload(setting.bandwidths);
     let goal = policy.goal().unwrap_or_default();
     let shares = workload.and_then(|workload| advise(&workload, budget_bytes as u64, goal));
