@@ -576,7 +576,7 @@ fn row_groups_are_loaded_ahead_once_and_their_memory_is_given_back() {
     let arrow = arrow_schema(&columns()[..1], "UTC");
     let scan = table.column_scan(&tx, vec![0], arrow, Vec::new()).unwrap().unwrap();
     let morsels = scan.morsels();
-    assert_eq!(scan.groups_ahead(morsels[0]), [], "no column is known to be needed");
+    assert_eq!(scan.groups_ahead(morsels[0]), [0_u32; 0], "no column is known to be needed");
     let (mut sum, mut loaded, mut most) = (0, Vec::new(), 0);
     for (at, morsel) in morsels.into_iter().enumerate() {
         sum += ids(&scan, &tx, morsel);
@@ -601,7 +601,7 @@ fn row_groups_are_loaded_ahead_once_and_their_memory_is_given_back() {
     let scan = table.column_scan(&tx, vec![0], arrow, Vec::new()).unwrap().unwrap();
     for morsel in scan.morsels() {
         ids(&scan, &tx, morsel);
-        assert_eq!(scan.groups_ahead(morsel), []);
+        assert_eq!(scan.groups_ahead(morsel), [0_u32; 0]);
     }
     let prediction = scan.prediction().unwrap();
     assert!((prediction.progress - 1.0).abs() < 1e-9, "{prediction:?}");
@@ -633,7 +633,7 @@ fn readers_and_loaders_share_the_pages_of_a_scan() {
             });
         }
     });
-    assert_eq!(sum.into_inner(), (0..240_000).sum());
+    assert_eq!(sum.into_inner(), (0..240_000).sum::<i64>());
     let counts = catalog.cached_columns();
     let misses: u64 = counts.iter().map(|column| column.counts.misses).sum();
     assert_eq!(misses, 5 * 12, "no page is loaded twice, though nothing is cached");
