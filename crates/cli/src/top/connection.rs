@@ -103,7 +103,7 @@ fn served_row(message: &SimpleQueryMessage) -> Option<TextRow> {
     Some((0..row.len()).map(|column| row.get(column).unwrap_or_default().to_owned()).collect())
 }
 
-/// Message of the server, or what kept it from answering.
+/// Message of the server, or reason why it did not answer.
 fn message(error: &tokio_postgres::Error) -> String {
     if let Some(answer) = error.as_db_error() {
         return answer.message().to_owned();

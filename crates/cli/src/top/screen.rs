@@ -76,7 +76,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // An error here has no reader.
         let _ = print(LEAVE);
         let _ = tcsetattr(io::stdin(), SetArg::TCSANOW, &self.before);
     }

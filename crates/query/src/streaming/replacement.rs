@@ -27,7 +27,7 @@ pub(crate) fn with_steps_of(stored: &str, alter: &str) -> Result<String> {
     Ok(format!("{}{}", &stored[..clauses], &alter[steps..]))
 }
 
-/// Where AS stands, outside of parentheses.
+/// Position of AS outside of parentheses.
 fn steps_at(sql: &str) -> Option<usize> {
     let mut lexer = Lexer::default();
     let mut depth = 0_usize;
