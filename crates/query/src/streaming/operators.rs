@@ -64,7 +64,7 @@ pub(crate) struct Translator<'t> {
     flows: BTreeMap<String, Flow>,
     /// States so far.
     states: Vec<PlannedState>,
-    /// What the streams of the steps so far mean, and what the steps write into tables.
+    /// Meanings of the streams of the steps so far, and of what the steps write into tables.
     meanings: BTreeMap<String, String>,
     /// References of the current step.
     step: Option<&'t PlannedStep>,
