@@ -40,7 +40,8 @@ fn expected() -> String {
 const SUM: &str = "SELECT sum(kw), sum(id % 2) FROM measure";
 
 fn use_of(session: &mut Session, columns: &str) -> Vec<String> {
-    let sql = format!("SELECT {columns} FROM entresol.cache WHERE \"table\" = 'measure' ORDER BY \"column\"");
+    let sql =
+        format!("SELECT {columns} FROM entresol.cache WHERE \"column\" IN ('id', 'kw') ORDER BY \"column\"");
     rows(session, &sql)
 }
 
