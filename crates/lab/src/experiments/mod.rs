@@ -264,8 +264,17 @@ pub const ALL: &[Experiment] = &[
 ];
 
 /// Experiments that only a build with the feature `database` has.
-const WITH_DATABASE: [&str; 7] =
-    ["basics", "wire-rate", "churn", "load-rate", "scan-rate", "stream-rate", "small-memory"];
+const WITH_DATABASE: [&str; 9] = [
+    "basics",
+    "wire-rate",
+    "churn",
+    "load-rate",
+    "mview-cost",
+    "nexmark",
+    "scan-rate",
+    "stream-rate",
+    "small-memory",
+];
 
 /// Experiment with a name. Fails if there is none, or if this build does not have it.
 pub fn find(name: &str) -> Result<&'static Experiment, Error> {
