@@ -166,14 +166,17 @@ fn panel(area: &Area<'_>, figure: &Figure) -> Drawn {
         .map_or(Vec::new(), |s| s.points.iter().map(|(label, _)| label.as_str()).collect());
     let last = labels.len().max(2) as i32 - 1;
     let values = figure.series.iter().flat_map(|series| &series.points).map(|(_, y)| *y);
-    let highest = values.filter(|y| y.is_finite()).fold(0.0, f64::max).max(1e-6);
+    let values = values.filter(|y| y.is_finite());
+    let (lowest, highest) = values.fold((0.0_f64, 0.0_f64), |(low, high), y| (low.min(y), high.max(y)));
+    // An axis of no length has no place for a point that is off it.
+    let highest = highest.max(1e-6).max(lowest.abs() / 100.0);
     let are_long = labels.iter().map(|label| label.len() + 2).sum::<usize>() > 44;
     let mut chart = ChartBuilder::on(&plot)
         .caption(&figure.title, ("sans-serif", TITLE))
         .margin(8)
         .set_label_area_size(LabelAreaPosition::Left, 56)
         .set_label_area_size(LabelAreaPosition::Bottom, if are_long { 78 } else { 40 })
-        .build_cartesian_2d(0..last, 0.0..1.05 * highest)?;
+        .build_cartesian_2d(0..last, 1.05 * lowest..1.05 * highest)?;
     let labels_font = ("sans-serif", TEXT).into_font();
     let x_font = if are_long { labels_font.transform(FontTransform::Rotate90) } else { labels_font };
     chart
@@ -282,6 +285,21 @@ mod tests {
             let at = lines.iter().position(|line| line.trim() == name).unwrap();
             assert!(number(lines[at - 1], "x") > plot_end, "{}", lines[at - 1]);
         }
+    }
+
+    #[test]
+    fn negative_values_are_drawn_inside_their_panel() {
+        let points = vec![("0".to_string(), -7.5), ("1".to_string(), -0.5)];
+        let figure = Figure {
+            title: "errors".to_string(),
+            x_label: "run".to_string(),
+            y_label: "%".to_string(),
+            series: vec![Series { name: "one".to_string(), points }],
+        };
+        let svg = Picture { heading: "test".to_string(), figures: vec![figure], rows: Vec::new() }.render();
+        let circles: Vec<&str> = svg.lines().filter(|line| line.starts_with("<circle")).collect();
+        assert_eq!(circles.len(), 2, "{svg}");
+        assert!(circles.iter().all(|line| (36.0..336.0).contains(&number(line, "cy"))), "{circles:?}");
     }
 
     #[test]
