@@ -120,7 +120,7 @@ fn structures(error: &entresol_structures::Error) -> ErrorKind {
     match error {
         E::Memory(error) => memory(error),
         E::KeyTooLong { .. } | E::Invalid(_) => ErrorKind::Invalid,
-        E::Corrupt { .. } => ErrorKind::Corrupt,
+        E::Corrupt { .. } | E::DamagedElf { .. } => ErrorKind::Corrupt,
     }
 }
 

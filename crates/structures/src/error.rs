@@ -28,6 +28,14 @@ pub enum Error {
         /// Description of the damage.
         message: String,
     },
+    /// The words are not those of an Elf.
+    #[error("the Elf is damaged at word {word}: {message}")]
+    DamagedElf {
+        /// Word at which it shows.
+        word: usize,
+        /// Description of the damage.
+        message: String,
+    },
 }
 
 /// Reason of an incomplete descent.

@@ -12,6 +12,7 @@
 //! - [skip-lists](skiplist) with a pair or a bucket in each node, towers in the pool or in DRAM;
 //! - [tries](trie) over byte strings: the standard one and PATRICIA;
 //! - [PMwCAS](pmwcas): a compare-and-swap over several words, for structures without latches;
+//! - [Elf](elf): tuples of codes by conditions on any of their dimensions, in one array that is written once;
 //! - the hotspot index ([`HotspotIndex`]): the hot entries of any of them in DRAM.
 //!
 //! ```
@@ -55,6 +56,7 @@
 pub mod btree;
 #[cfg(feature = "testkit")]
 pub mod crash_histories;
+pub mod elf;
 mod error;
 mod fptree;
 mod hash;

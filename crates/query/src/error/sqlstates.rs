@@ -78,7 +78,7 @@ fn structures_sqlstate(error: &entresol_structures::Error) -> &'static str {
     match error {
         E::Memory(error) => memory_sqlstate(error),
         E::KeyTooLong { .. } => "54000",
-        E::Corrupt { .. } => "XX001",
+        E::Corrupt { .. } | E::DamagedElf { .. } => "XX001",
         _ => "XX000",
     }
 }

@@ -1,0 +1,179 @@
+//! Elf: a multi-dimensional index over tuples of codes (Broneske et al.: Accelerating Multi-Column Selection
+//! Predicates in Main-Memory; dissertation 4.3).
+//!
+//! A level of the tree is a dimension. A *DimensionList* has the different codes of the tuples that share a
+//! prefix, sorted, and the place of what follows each; a *MonoList* has the remaining codes of a prefix that
+//! only one combination of codes continues, and the tuple ids of that. Conditions on any dimensions narrow the
+//! descent, those on the first ones most.
+//!
+//! ```text
+//!   tuple   codes                 dimension 0        0 ── 1
+//!   0       0 3 7                                    │    └────────── [5 5] 3
+//!   1       0 3 9                 dimension 1        3 ── 4
+//!   2       0 4 1                                    │    └─ [1] 2
+//!   3       1 5 5                 dimension 2        7 ── 9
+//!                                                    │    └─ [ ] 1
+//!                                                    └─ [ ] 0           [codes] tuple ids: a MonoList
+//! ```
+//!
+//! All of it is one array of 32-bit words, depth first, so that a subtree is read from its beginning to its end:
+//!
+//! | words | contents |
+//! | --- | --- |
+//! | 1 | format, 1 |
+//! | 1 | number of dimensions |
+//! | 1 | number of tuples |
+//! | 1 | number of words |
+//! | 1 | slots of the first dimension; 0: it is a DimensionList |
+//! | 3 per dimension | DimensionLists, their entries, MonoLists that begin there |
+//! | 1 per slot | child of each code of the first dimension, 0: no tuple has it |
+//! | DimensionList | number of entries, their codes, their children |
+//! | child | offset of its first word; with the highest bit set it is a MonoList |
+//! | MonoList | codes of the dimensions that remain, tuple ids; the last one has the highest bit set |
+//!
+//! Beyond the papers: a list has its number of entries in place of a mark at the last one, and its codes lie
+//! together, so that a bound is found by a binary search; the header counts lists by dimension, from which
+//! [`Elf::cost`] estimates what a search would read.
+//!
+//! # Invariants
+//!
+//! - Codes, tuple ids and offsets are below 2^31. Tuple ids are 0 to the number of tuples, each once.
+//! - Codes of a list ascend. Each child begins where the words of the one before end.
+//! - An Elf is not changed after it was built; one of other tuples is built anew.
+//!
+//! [`Elf::open`] checks all of that, in one pass over the words, so that a search of a damaged array is neither
+//! a panic nor an endless loop. Nothing here is persistent: the caller stores the words, and a checksum.
+//!
+//! Memory: building takes 16 bytes a tuple and the words of the result.
+
+mod build;
+mod check;
+mod search;
+#[cfg(test)]
+mod tests;
+
+pub use search::{CodeCondition, CodeSet};
+
+use crate::error::{Error, Result};
+
+/// Maximum number of dimensions.
+pub const ELF_DIMENSIONS_MAX: usize = 64;
+/// Greatest code, tuple id and offset.
+pub const ELF_CODE_MAX: u32 = (1 << 31) - 1;
+
+/// Number of the format.
+const FORMAT: u32 = 1;
+/// Words of the header before its counts of dimensions.
+const HEADER_WORDS: usize = 5;
+/// Words of the counts of a dimension.
+const LEVEL_WORDS: usize = 3;
+/// Mark of a child that is a MonoList, and of the last tuple id of a MonoList.
+const MARK: u32 = 1 << 31;
+
+/// Counts of a dimension.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ElfLevel {
+    /// DimensionLists.
+    pub lists: u32,
+    /// Entries of the DimensionLists.
+    pub entries: u32,
+    /// MonoLists whose first code is of this dimension.
+    pub monos: u32,
+}
+
+/// Multi-dimensional index; see the [module](self).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elf {
+    words: Box<[u32]>,
+    levels: Vec<ElfLevel>,
+    tuples: u32,
+    slots: u32,
+}
+
+impl Elf {
+    /// Index of the tuples with these codes, given as one slice per dimension; a tuple's id is its position.
+    pub fn build(codes: &[&[u32]]) -> Result<Elf> {
+        let elf = Elf::described(build::build(codes)?)?;
+        debug_assert!(elf.check().is_ok(), "a new Elf is sound: {:?}", elf.check());
+        Ok(elf)
+    }
+
+    /// Opens an index that was stored; [`Error::DamagedElf`] if the words are not those of a sound one.
+    pub fn open(words: Vec<u32>) -> Result<Elf> {
+        let elf = Elf::described(words)?;
+        elf.check()?;
+        Ok(elf)
+    }
+
+    /// Reads the header.
+    fn described(words: Vec<u32>) -> Result<Elf> {
+        let Some(&[format, dimensions, tuples, length, slots]) = words.first_chunk::<HEADER_WORDS>() else {
+            return Err(damaged(0, format!("it has {} words, fewer than a header", words.len())));
+        };
+        if format != FORMAT {
+            return Err(damaged(0, format!("its format is {format}, known is {FORMAT}")));
+        }
+        if dimensions == 0 || dimensions as usize > ELF_DIMENSIONS_MAX {
+            return Err(damaged(1, format!("it has {dimensions} dimensions, not 1 to {ELF_DIMENSIONS_MAX}")));
+        }
+        if length as usize != words.len() {
+            return Err(damaged(3, format!("it has {} words, its header says {length}", words.len())));
+        }
+        let Some(counts) = words[HEADER_WORDS..].get(..dimensions as usize * LEVEL_WORDS) else {
+            return Err(damaged(HEADER_WORDS, "counts of dimensions are missing".to_owned()));
+        };
+        let level = |of: &[u32; LEVEL_WORDS]| ElfLevel { lists: of[0], entries: of[1], monos: of[2] };
+        let levels = counts.as_chunks().0.iter().map(level).collect();
+        Ok(Elf { levels, tuples, slots, words: words.into_boxed_slice() })
+    }
+
+    /// Number of dimensions.
+    pub fn dimensions(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// Number of tuples.
+    pub fn tuples(&self) -> usize {
+        self.tuples as usize
+    }
+
+    /// Counts of each dimension.
+    pub fn levels(&self) -> &[ElfLevel] {
+        &self.levels
+    }
+
+    /// Words to store.
+    pub fn words(&self) -> &[u32] {
+        &self.words
+    }
+
+    /// Bytes that it takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&self.words[..]) + size_of_val(&self.levels[..])
+    }
+
+    /// Position of the first word behind the header.
+    fn root(&self) -> usize {
+        HEADER_WORDS + LEVEL_WORDS * self.dimensions()
+    }
+
+    /// Estimate of the words that a search reads, given the share of the tuples that meets the condition of each
+    /// dimension, if conditions do not depend on each other.
+    pub fn cost(&self, shares: &[f64]) -> f64 {
+        let (mut reached, mut words) = (1.0, 0.0);
+        for (at, level) in self.levels.iter().enumerate() {
+            let share = shares.get(at).copied().unwrap_or(1.0);
+            // A list costs its head and a search, then the entries that meet the condition.
+            let lists = 2.0 * f64::from(level.lists) + share * 2.0 * f64::from(level.entries);
+            let remaining = (self.dimensions() - at + 1) as f64;
+            words += reached * (lists + remaining * f64::from(level.monos));
+            reached *= share;
+        }
+        words
+    }
+}
+
+/// Error of a damaged array.
+fn damaged(word: usize, message: String) -> Error {
+    Error::DamagedElf { word, message }
+}
