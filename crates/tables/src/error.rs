@@ -277,6 +277,17 @@ pub enum Error {
         /// Kind and name of the object.
         asked: String,
     },
+    /// Only tables with row groups can have an Elf.
+    #[error(
+        "index {index}: table {table} of layout 'rows' has no Elf, which is an index of tables with layout = \
+         'columns'; here take USING btree"
+    )]
+    ElfOfRows {
+        /// The table.
+        table: String,
+        /// Name of the index.
+        index: String,
+    },
     /// The row to be changed does not exist.
     #[error("table {table}: there is no row with key {key}")]
     NoSuchKey {

@@ -33,7 +33,7 @@
 //!
 //! Beyond the papers: a list has its number of entries in place of a mark at the last one, and its codes lie
 //! together, so that a bound is found by a binary search; the header counts lists by dimension, from which
-//! [`Elf::cost`] estimates what a search would read.
+//! [`ElfLevel::words_read`] estimates what a search costs.
 //!
 //! # Invariants
 //!
@@ -156,16 +156,18 @@ impl Elf {
     fn root(&self) -> usize {
         HEADER_WORDS + LEVEL_WORDS * self.dimensions()
     }
+}
 
-    /// Estimate of the words that a search reads, given the share of the tuples that meets the condition of each
-    /// dimension, if conditions do not depend on each other.
-    pub fn cost(&self, shares: &[f64]) -> f64 {
+impl ElfLevel {
+    /// Estimate of the words that a search reads in an index with these levels, given the share of the tuples that
+    /// meets the condition of each dimension, if conditions do not depend on each other.
+    pub fn words_read(levels: &[ElfLevel], shares: &[f64]) -> f64 {
         let (mut reached, mut words) = (1.0, 0.0);
-        for (at, level) in self.levels.iter().enumerate() {
+        for (at, level) in levels.iter().enumerate() {
             let share = shares.get(at).copied().unwrap_or(1.0);
             // A list costs its head and a search, then the entries that meet the condition.
             let lists = 2.0 * f64::from(level.lists) + share * 2.0 * f64::from(level.entries);
-            let remaining = (self.dimensions() - at + 1) as f64;
+            let remaining = (levels.len() - at + 1) as f64;
             words += reached * (lists + remaining * f64::from(level.monos));
             reached *= share;
         }

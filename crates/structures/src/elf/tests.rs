@@ -119,9 +119,9 @@ proptest! {
         compare(&elf, &codes, &mut random);
         let opened = Elf::open(elf.words().to_vec()).unwrap();
         prop_assert_eq!(&opened, &elf);
-        prop_assert!(elf.cost(&[]) <= 4.0 * elf.words().len() as f64);
-        let shares = [0.01; ELF_DIMENSIONS_MAX];
-        prop_assert!(elf.cost(&shares) <= elf.cost(&[]));
+        let all = ElfLevel::words_read(elf.levels(), &[]);
+        prop_assert!(all <= 4.0 * elf.words().len() as f64);
+        prop_assert!(ElfLevel::words_read(elf.levels(), &[0.01; ELF_DIMENSIONS_MAX]) <= all);
     }
 
     #[test]

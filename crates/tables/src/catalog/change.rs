@@ -13,6 +13,7 @@
 //! commit. Only [`Catalog::create_index`] and a verification read rows; the rest takes the same time whatever
 //! the table's size.
 
+use super::elf::remove_elves;
 use super::named::{NewSequence, fresh_row};
 use super::{RelationKind, table_row};
 use crate::catalog::{Catalog, check_name};
@@ -99,7 +100,7 @@ impl Catalog {
     /// Table with an index of this name.
     pub fn table_of_index(&self, index: &str) -> Result<Arc<Table>> {
         let tables = self.tables.read();
-        let table = tables.values().find(|table| table.index(index).is_some());
+        let table = tables.values().find(|table| table.has_index(index));
         table.cloned().ok_or_else(|| Error::NoSuchIndex { index: index.to_owned() })
     }
 
@@ -112,10 +113,15 @@ impl Catalog {
                 by: format!("constraint {name} of table {}; drop the constraint", table.name()),
             });
         }
-        self.redefine(table.name(), None::<Verify<'_, Error>>, |definition| {
+        let is_elf = table.elf(name).is_some();
+        let table = self.redefine(table.name(), None::<Verify<'_, Error>>, |definition| {
             definition.indexes.retain(|index| index.name != name);
+            definition.elves.retain(|elf| elf.name != name);
             Ok(())
         })?;
+        if is_elf {
+            remove_elves(&table);
+        }
         Ok(())
     }
 
@@ -216,12 +222,13 @@ impl Catalog {
 
     /// Replaces a definition: from here on all transactions write through the new one, and those that wrote
     /// through the old one get a conflict.
-    fn replace(&self, old: &Arc<Table>, new: &Arc<Table>) -> Result<()> {
+    pub(super) fn replace(&self, old: &Arc<Table>, new: &Arc<Table>) -> Result<()> {
         let other_versions = old.schema().schema_versions() != new.schema().schema_versions();
         self.context.cut_off_writers(old.state().id(), |from| {
             new.validity().begin(from);
             old.validity().end(from, other_versions);
             new.lineage().set_current(new);
+            new.use_elves();
             let mut tables = self.tables.write();
             tables.remove(old.name());
             tables.insert(new.name().to_owned(), Arc::clone(new));

@@ -54,6 +54,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 mod change;
 mod change_logs;
 mod dependents;
+mod elf;
 mod entry;
 mod groups;
 mod named;
@@ -293,7 +294,7 @@ impl Catalog {
             return Err(Error::corrupt(format!("table {name}"), table.reason.clone()));
         }
         let tables = self.tables.read();
-        let is_index = || tables.values().any(|table| table.index(name).is_some());
+        let is_index = || tables.values().any(|table| table.has_index(name));
         if tables.contains_key(name) || is_index() || self.relations.kind(name).is_some() {
             return Err(Error::RelationExists { name: name.to_owned() });
         }

@@ -6,8 +6,8 @@
 //! | --- | --- |
 //! | 1 | kind of entry: 0 directory, 1 deleted rows, 2 summary, 3 column page |
 //! | 4 | number of the row group; it is never used again |
-//! | 2 | column id of a page, else 0 |
-//! | 1 | 0 |
+//! | 2 | column id of a page, else 0; of an Elf 32,768 and its number |
+//! | 1 | of an Elf 1 and the number of its piece, else 0 |
 //!
 //! Pages and summaries are written once; the directory entry and the deleted rows change with merges. Which row
 //! groups a transaction sees is what it sees of the directory: the others belong to what it sees there.
@@ -31,26 +31,44 @@ pub(crate) enum EntryKind {
     Directory,
     Deleted,
     Summary,
-    Page { column: u16 },
+    Page {
+        column: u16,
+    },
+    /// Piece of an Elf, among the pages.
+    Elf {
+        number: u16,
+        piece: u8,
+    },
 }
 
+/// Column id in the key of the Elf with the number 0.
+const ELF_COLUMN: u16 = 1 << 15;
+
 impl EntryKind {
+    /// Greatest number of an Elf.
+    pub(crate) const ELVES_MAX: u16 = ELF_COLUMN - 2;
+
     fn code(self) -> u8 {
         match self {
             EntryKind::Directory => 0,
             EntryKind::Deleted => 1,
             EntryKind::Summary => 2,
-            EntryKind::Page { .. } => 3,
+            EntryKind::Page { .. } | EntryKind::Elf { .. } => 3,
         }
     }
 
     /// Key of the entry of a row group.
     pub(crate) fn key(self, group: u32) -> [u8; 8] {
-        let column = if let EntryKind::Page { column } = self { column } else { 0 };
+        let (column, last) = match self {
+            EntryKind::Page { column } => (column, 0),
+            EntryKind::Elf { number, piece } => (ELF_COLUMN + number, piece + 1),
+            _ => (0, 0),
+        };
         let mut key = [0; 8];
         key[0] = self.code();
         key[1..5].copy_from_slice(&group.to_be_bytes());
         key[5..7].copy_from_slice(&column.to_be_bytes());
+        key[7] = last;
         key
     }
 }
@@ -58,6 +76,21 @@ impl EntryKind {
 /// Number of the row group of an entry.
 pub(crate) fn group_of(key: &[u8]) -> u32 {
     key.get(1..5).map_or(0, |bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+/// Number of the Elf of the entry of a piece.
+pub(crate) fn elf_of(key: &[u8]) -> Option<u16> {
+    let page = EntryKind::Page { column: 0 }.code();
+    let &[kind, .., high, low, last] = key else { return None };
+    (kind == page && last > 0).then(|| u16::from_be_bytes([high, low]).wrapping_sub(ELF_COLUMN))
+}
+
+/// Keys of the Elfs of a row group, those of some pages perhaps among them.
+pub(crate) fn elf_range(group: u32) -> KeyRange {
+    let first = EntryKind::Elf { number: 0, piece: 0 }.key(group);
+    let end = EntryKind::Elf { number: EntryKind::ELVES_MAX, piece: u8::MAX - 1 }.key(group);
+    let [first, end] = [first, end].map(|key| KeyBytes::from_slice(&key));
+    KeyRange { lower: Bound::Included(first), upper: Bound::Included(end) }
 }
 
 /// Keys of the directory.
@@ -308,5 +341,12 @@ mod tests {
         assert!(EntryKind::Deleted.key(0)[..] >= end[..]);
         assert!(EntryKind::Directory.key(9) < EntryKind::Directory.key(10));
         assert_eq!(group_of(&EntryKind::Page { column: 5 }.key(77)), 77);
+        let elf = EntryKind::Elf { number: 5, piece: 254 }.key(77);
+        assert_eq!((group_of(&elf), elf_of(&elf)), (77, Some(5)));
+        let page = EntryKind::Page { column: u16::MAX }.key(77);
+        assert_eq!(elf_of(&page), None);
+        let greatest = EntryKind::Elf { number: EntryKind::ELVES_MAX, piece: 254 }.key(77);
+        assert!(elf_range(77).contains(&elf) && elf_range(77).contains(&greatest));
+        assert!(greatest < page && !elf_range(77).contains(&page) && !elf_range(78).contains(&elf));
     }
 }

@@ -16,6 +16,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod cursor;
+pub(crate) mod elf;
 pub(crate) mod find;
 pub(crate) mod group;
 pub(crate) mod integers;

@@ -4,6 +4,8 @@
 //! - A row group whose summary rules a condition out is not read; of the others, blocks are skipped by their
 //!   summaries. Conditions are checked one after another on the encoded values; a column is decoded only for
 //!   the rows that are left.
+//! - Where an Elf index finds the rows that meet some conditions at less cost, those conditions are not checked
+//!   ([`crate::columns::elf`]).
 //! - Rows of the delta store come from a reader of their own ([`DeltaReader`]).
 //! - Rows come in no order. Blocks may be read by several threads.
 //! - A page is looked up once by a scan, which retains it until all blocks of its row group are read
@@ -14,11 +16,14 @@
 
 use crate::batch::arrow_schema;
 use crate::batch::decode::StoredRows;
+use crate::columns::elf::StoredElf;
+use crate::columns::elf::choice::{Candidates, ScanCondition};
 use crate::columns::group::{GroupSummary, RowGroup, RowSet};
 use crate::columns::page::{BLOCK_ROWS, Block, ColumnPage, PageKind};
 use crate::columns::pipeline::{PipelineMeter, PipelinePrediction};
 use crate::columns::store::{ColumnStore, PageOfColumn, column_id};
 use crate::error::Result;
+use crate::schema::elf::ElfDefinition;
 use crate::table::Table;
 use crate::table::row_view::RowView;
 use crate::table::stored::TOMBSTONE;
@@ -27,6 +32,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use entresol_structures::KeyBytes;
 use entresol_transactions::{KeyRange, State, Transaction};
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -78,12 +84,13 @@ impl IntegerSet {
         bit < self.bits && self.words[(bit / 64) as usize] >> (bit % 64) & 1 == 1
     }
 
-    fn bounds(&self) -> (i64, i64) {
+    /// Least and greatest value.
+    pub(crate) fn bounds(&self) -> (i64, i64) {
         (self.least, self.least.wrapping_add(self.bits as i64).wrapping_sub(1))
     }
 }
 
-/// Condition on the values of a column; NULL does not meet any.
+/// Condition on the values of a column; NULL meets none but [`ColumnCondition::Null`].
 #[derive(Clone)]
 pub enum ColumnCondition {
     /// Integers, dates, timestamps, BOOLEAN (0 or 1), unscaled decimals of at most 64 bits within bounds,
@@ -98,6 +105,17 @@ pub enum ColumnCondition {
     Among(Arc<IntegerSet>),
     /// Strings for which a function returns true.
     Texts(Arc<dyn Fn(&str) -> bool + Send + Sync>),
+    /// Doubles within bounds, included, -0.0 as 0.0; and all NaN, which are for the caller to check.
+    Doubles {
+        /// Least value, which is not NaN.
+        least: f64,
+        /// Greatest value, which is not NaN.
+        greatest: f64,
+    },
+    /// NULL.
+    Null,
+    /// All values but NULL.
+    NotNull,
 }
 
 impl fmt::Debug for ColumnCondition {
@@ -106,6 +124,11 @@ impl fmt::Debug for ColumnCondition {
             ColumnCondition::Between { least, greatest } => write!(f, "between {least} and {greatest}"),
             ColumnCondition::Among(set) => write!(f, "among a set of {} bits", set.bits),
             ColumnCondition::Texts(_) => f.write_str("strings"),
+            ColumnCondition::Doubles { least, greatest } => {
+                write!(f, "doubles between {least} and {greatest}")
+            }
+            ColumnCondition::Null => f.write_str("null"),
+            ColumnCondition::NotNull => f.write_str("not null"),
         }
     }
 }
@@ -116,7 +139,7 @@ impl ColumnCondition {
         match self {
             ColumnCondition::Between { least, greatest } => Some((*least, *greatest)),
             ColumnCondition::Among(set) => Some(set.bounds()),
-            ColumnCondition::Texts(_) => None,
+            _ => None,
         }
     }
 
@@ -124,13 +147,27 @@ impl ColumnCondition {
         match self {
             ColumnCondition::Between { least, greatest } => (*least..=*greatest).contains(&value),
             ColumnCondition::Among(set) => set.contains(value),
-            ColumnCondition::Texts(_) => false,
+            _ => false,
         }
     }
 
-    fn is_met_by(&self, value: &Value) -> bool {
+    fn is_met_by_double(&self, value: f64) -> bool {
+        match self {
+            ColumnCondition::Doubles { least, greatest } => {
+                value.is_nan() || (*least..=*greatest).contains(&value)
+            }
+            _ => false,
+        }
+    }
+
+    /// Tells whether a value meets it.
+    pub(crate) fn is_met_by(&self, value: &Value) -> bool {
+        if let ColumnCondition::Null | ColumnCondition::NotNull = self {
+            return value.is_null() == matches!(self, ColumnCondition::Null);
+        }
         match value {
-            Value::Null | Value::Double(_) => false,
+            Value::Null => false,
+            Value::Double(value) => self.is_met_by_double(*value),
             Value::Boolean(value) => self.is_met_by_integer((*value).into()),
             Value::Int(value) | Value::Date(value) => self.is_met_by_integer((*value).into()),
             Value::BigInt(value) | Value::Timestamp(value) => self.is_met_by_integer(*value),
@@ -159,6 +196,8 @@ struct ScannedGroup {
     summary: Arc<GroupSummary>,
     /// Rows that were deleted, or that the delta store overrides.
     hidden: Option<RowSet>,
+    /// Rows that an Elf finds, once it was asked; the inner none if a scan costs less.
+    candidates: Mutex<Option<Option<Arc<Candidates>>>>,
 }
 
 /// Block of a row group of a scan.
@@ -175,8 +214,12 @@ pub struct ColumnMorsel {
 pub struct ColumnScanStats {
     /// Blocks that were read.
     pub blocks_read: AtomicU64,
-    /// Blocks that summaries ruled out.
+    /// Blocks that summaries ruled out, or in which an Elf found no rows.
     pub blocks_skipped: AtomicU64,
+    /// Row groups in which an Elf was searched.
+    pub elf_searches: AtomicU64,
+    /// Rows that Elfs found.
+    pub elf_rows: AtomicU64,
 }
 
 /// Scan of the row groups that a transaction sees; see the [module](self).
@@ -187,6 +230,8 @@ pub struct ColumnScan {
     projection: Vec<usize>,
     arrow: SchemaRef,
     filters: Vec<ColumnFilter>,
+    /// Elf indexes that have a column of a filter.
+    elves: Vec<StoredElf>,
     groups: Vec<ScannedGroup>,
     stats: ColumnScanStats,
     meter: PipelineMeter,
@@ -241,8 +286,9 @@ impl Table {
                     hidden.insert(row);
                 });
             }
-            scanned.push(ScannedGroup { group, summary, hidden });
+            scanned.push(ScannedGroup { group, summary, hidden, candidates: Mutex::default() });
         }
+        let elves = self.elves_of(tx, &filters);
         let blocks = scanned.iter().map(|scanned| (scanned.group.rows as usize).div_ceil(BLOCK_ROWS) as u32);
         let meter = PipelineMeter::new(columns, tx, blocks.collect());
         Ok(Some(ColumnScan {
@@ -252,9 +298,21 @@ impl Table {
             projection,
             arrow,
             filters,
+            elves,
             groups: scanned,
             stats: ColumnScanStats::default(),
         }))
+    }
+
+    /// Elf indexes of the table that have a column of one of the filters; none in time travel.
+    fn elves_of(&self, tx: &Transaction, filters: &[ColumnFilter]) -> Vec<StoredElf> {
+        if tx.as_of().is_some() {
+            return Vec::new();
+        }
+        let has_filter =
+            |elf: &&ElfDefinition| filters.iter().any(|filter| elf.columns.contains(&filter.column));
+        let chosen = self.definition().elves.iter().filter(has_filter);
+        chosen.map(|elf| StoredElf::of(self.schema(), elf)).collect()
     }
 
     /// Rows of row groups that the delta store overrides, by the position of their group.
@@ -329,6 +387,10 @@ impl ColumnScan {
     fn rules_out(&self, scanned: &ScannedGroup, filter: &ColumnFilter) -> bool {
         let id = column_id(self.table.schema(), filter.column);
         match (scanned.summary.column(id), filter.condition.bounds()) {
+            (Some(column), _) if matches!(filter.condition, ColumnCondition::Null) => column.nulls == 0,
+            (Some(column), _) if matches!(filter.condition, ColumnCondition::NotNull) => {
+                column.nulls == scanned.group.rows
+            }
             (None, _) => !filter.condition.is_met_by(self.table.schema().missing(filter.column)),
             (Some(column), Some((least, greatest))) if column.is_integer => {
                 greatest < column.least || least > column.greatest || column.nulls == scanned.group.rows
@@ -416,8 +478,23 @@ impl ColumnScan {
     ) -> Result<Option<RecordBatch>> {
         let scanned = &self.groups[morsel.group as usize];
         let (block, rows) = (morsel.block as usize, morsel.rows as usize);
-        let mut selection = Selection::All;
-        for filter in &self.filters {
+        let candidates = self.candidates(tx, scanned)?;
+        let mut selection = match &candidates {
+            None => Selection::All,
+            Some(candidates) => {
+                let rows = candidates.of_block(block);
+                if rows.is_empty() {
+                    self.stats.blocks_skipped.fetch_add(1, Ordering::Relaxed);
+                    return Ok(None);
+                }
+                Selection::Rows(rows)
+            }
+        };
+        let is_checked = |at: usize| candidates.as_ref().is_some_and(|candidates| candidates.is_met[at]);
+        for (at, filter) in self.filters.iter().enumerate() {
+            if is_checked(at) {
+                continue;
+            }
             let id = column_id(self.table.schema(), filter.column);
             if scanned.summary.column(id).is_none() {
                 // All rows have the same value, which meets the filter.
@@ -457,6 +534,30 @@ impl ColumnScan {
         Ok(Some(batch.map_err(|error| {
             crate::Error::corrupt(format!("row group of table {}", self.table.name()), error.to_string())
         })?))
+    }
+
+    /// Rows of a row group that an Elf finds; none if a scan costs less. The first caller asks it.
+    fn candidates(&self, tx: &Transaction, scanned: &ScannedGroup) -> Result<Option<Arc<Candidates>>> {
+        if self.elves.is_empty() {
+            return Ok(None);
+        }
+        let mut asked = scanned.candidates.lock();
+        if let Some(candidates) = &*asked {
+            return Ok(candidates.clone());
+        }
+        let column = |filter: &ColumnFilter| column_id(self.table.schema(), filter.column);
+        let conditions = self.filters.iter();
+        let conditions: Vec<ScanCondition<'_>> = conditions
+            .map(|filter| ScanCondition { column: column(filter), condition: &filter.condition })
+            .collect();
+        let of = (&scanned.group, &*scanned.summary);
+        let found = self.columns.candidates(tx, &self.elves, of, &conditions)?.map(Arc::new);
+        if let Some(found) = &found {
+            self.stats.elf_searches.fetch_add(1, Ordering::Relaxed);
+            self.stats.elf_rows.fetch_add(found.rows.len() as u64, Ordering::Relaxed);
+        }
+        *asked = Some(found.clone());
+        Ok(found)
     }
 
     fn arrays(
@@ -502,6 +603,14 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
     let validity = page.validity(block);
     let is_valid = |row: u32| validity.as_ref().is_none_or(|valid| valid.value(row as usize));
     match (page.kind(), condition) {
+        (_, ColumnCondition::Null) => match validity {
+            None => Selection::Rows(Vec::new()),
+            Some(_) => retained(before, &summary, |row| !is_valid(row)),
+        },
+        (_, ColumnCondition::NotNull) => match validity {
+            None => before,
+            Some(_) => retained(before, &summary, is_valid),
+        },
         (PageKind::Integers, ColumnCondition::Between { least, greatest }) => {
             if *greatest < summary.least || *least > summary.greatest {
                 return Selection::Rows(Vec::new());
@@ -516,10 +625,14 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
                 }
                 return Selection::Rows(rows);
             }
-            let (values, width) = (page.decoded(block), greatest.wrapping_sub(*least) as u64);
             if least > greatest {
                 return Selection::Rows(Vec::new());
             }
+            if let Some(rows) = before.few(summary.rows) {
+                let is_met = |value: i64| (*least..=*greatest).contains(&value);
+                return picked(page, block, rows, is_valid, is_met);
+            }
+            let (values, width) = (page.decoded(block), greatest.wrapping_sub(*least) as u64);
             narrowed(before, &summary, is_valid, |row| values[row].wrapping_sub(*least) as u64 <= width)
         }
         (PageKind::Integers, ColumnCondition::Among(set)) => {
@@ -527,11 +640,17 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
             if set.bits == 0 || greatest < summary.least || least > summary.greatest {
                 return Selection::Rows(Vec::new());
             }
+            if let Some(rows) = before.few(summary.rows) {
+                return picked(page, block, rows, is_valid, |value| set.contains(value));
+            }
             let values = page.decoded(block);
             narrowed(before, &summary, is_valid, |row| set.contains(values[row]))
         }
         (PageKind::Dictionary, ColumnCondition::Texts(is_met)) => {
             let Some(dictionary) = page.dictionary() else { return before };
+            if let Some(rows) = before.few(dictionary.len()) {
+                return picked(page, block, rows, is_valid, |code| is_met(dictionary.entry(code as usize)));
+            }
             let is_met: Vec<bool> =
                 (0..dictionary.len()).map(|code| is_met(dictionary.entry(code))).collect();
             let (least, greatest) = (summary.least as usize, summary.greatest as usize);
@@ -545,6 +664,10 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
             let texts = page.block_texts(block);
             narrowed(before, &summary, is_valid, |row| is_met(texts.value(row)))
         }
+        (PageKind::Scaled { .. } | PageKind::Floats, condition) => {
+            let doubles = page.block_doubles(block);
+            narrowed(before, &summary, is_valid, |row| condition.is_met_by_double(doubles[row]))
+        }
         (PageKind::Wide, condition) => {
             let values = page.block_wide(block);
             narrowed(before, &summary, is_valid, |row| {
@@ -554,6 +677,39 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
         // Conditions are made for the type of their column.
         _ => narrowed(before, &summary, is_valid, |_| false),
     }
+}
+
+impl Selection {
+    /// Rows, if they are so few of a block's that its values are found one by one.
+    fn few(&self, of: usize) -> Option<&[u32]> {
+        match self {
+            Selection::Rows(rows) if rows.len() * 16 < of => Some(rows),
+            _ => None,
+        }
+    }
+}
+
+/// Rows of a few whose integers meet a condition.
+fn picked(
+    page: &ColumnPage,
+    block: usize,
+    rows: &[u32],
+    is_valid: impl Fn(u32) -> bool,
+    is_met: impl Fn(i64) -> bool,
+) -> Selection {
+    let values = page.integers_at(block, rows).into_iter().zip(rows);
+    let met = values.filter(|(value, row)| is_valid(**row) && is_met(*value));
+    Selection::Rows(met.map(|(_, row)| *row).collect())
+}
+
+/// Rows that are left of those before, which may be NULL.
+fn retained(before: Selection, summary: &Block, is_met: impl Fn(u32) -> bool) -> Selection {
+    let mut rows = match before {
+        Selection::All => (0..summary.rows as u32).collect(),
+        Selection::Rows(rows) => rows,
+    };
+    rows.retain(|row| is_met(*row));
+    Selection::Rows(rows)
 }
 
 /// Rows that are left of those before.

@@ -5,6 +5,7 @@ use crate::batch::encode::encode_keys_only;
 use crate::batch::{ColumnArray, arrow_schema};
 use crate::columns::cache::page_key::{PageKey, StoreNumber};
 use crate::columns::cache::{Cached, PageCache};
+use crate::columns::elf::StoredElf;
 use crate::columns::group::{
     ColumnSummary, EntryKind, GROUP_ROWS, GroupSummary, RowGroup, RowSet, directory_range, group_of,
 };
@@ -16,9 +17,10 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::{FieldRef, SchemaRef};
 use entresol_structures::KeyBytes;
 use entresol_transactions::{State, StateContext, Transaction};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Column id of the hidden key, which has none.
@@ -72,6 +74,10 @@ pub(crate) struct ColumnStore {
     small: AtomicU64,
     /// Keys of the delta store, dead ones included, after the last merge.
     merged_until: AtomicU64,
+    /// Elf indexes of new row groups.
+    pub(super) elves: RwLock<Arc<[StoredElf]>>,
+    /// Number of the next Elf index.
+    pub(super) next_elf: AtomicU32,
 }
 
 impl std::fmt::Debug for ColumnStore {
@@ -104,6 +110,8 @@ impl ColumnStore {
             rows: AtomicU64::new(UNKNOWN),
             small: AtomicU64::new(0),
             merged_until: AtomicU64::new(0),
+            elves: RwLock::new(Arc::default()),
+            next_elf: AtomicU32::new(0),
         })
     }
 
@@ -113,11 +121,12 @@ impl ColumnStore {
     }
 
     /// Cached object with this key; none in time travel.
-    fn cached(&self, tx: &Transaction, key: &PageKey) -> Option<Cached> {
+    pub(super) fn cached(&self, tx: &Transaction, key: &PageKey) -> Option<Cached> {
         if tx.as_of().is_some() { None } else { self.cache.get(key) }
     }
 
-    fn put_cached(&self, tx: &Transaction, key: PageKey, cached: Cached) {
+    /// Caches an object, unless it was read in time travel.
+    pub(super) fn put_cached(&self, tx: &Transaction, key: PageKey, cached: Cached) {
         if tx.as_of().is_none() {
             self.cache.put(key, cached);
         }
@@ -349,13 +358,16 @@ impl ColumnStore {
         let number = self.next_number()?;
         let (block_keys, last) = keys_of_blocks(table, schema, pieces)?;
         let mut summary = GroupSummary { columns: Vec::new(), block_keys };
+        let mut opened = Vec::with_capacity(pages.len());
         for (at, encoded) in pages.iter().enumerate() {
             let page = ColumnPage::open(encoded);
             let page = page.ok_or_else(|| self.damaged(number, "its page was not encoded right"))?;
             let id = column_id(schema, at);
             summary.columns.push(ColumnSummary::of(id, &page, encoded.len()));
             tx.write(&self.state, &EntryKind::Page { column: id }.key(number), Some(encoded))?;
+            opened.push((id, page));
         }
+        self.write_elves(tx, number, &opened)?;
         let rows: usize = pieces.iter().map(|piece| rows_of(piece)).sum();
         let bytes = pages.iter().map(|page| page.len() as u64).sum();
         let first = summary.block_keys.first().cloned().unwrap_or_default();
@@ -381,6 +393,7 @@ impl ColumnStore {
         for column in &summary.columns {
             tx.write(&self.state, &EntryKind::Page { column: column.column }.key(number), None)?;
         }
+        self.remove_elves(tx, number, &BTreeSet::new())?;
         if group.deleted > 0 {
             tx.write(&self.state, &EntryKind::Deleted.key(number), None)?;
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 const ROWS_PER_ENTRY: usize = 4;
 
 /// Sorted, different strings; the number of each is its code.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Dictionary {
     ends: Vec<u32>,
     texts: String,
@@ -26,14 +26,22 @@ impl Dictionary {
         }
         let mut sorted: Vec<&str> = codes.keys().copied().collect();
         sorted.sort_unstable();
-        let mut dictionary = Dictionary::default();
+        let dictionary = Dictionary::of_sorted(&sorted);
         for (code, text) in sorted.into_iter().enumerate() {
             codes.insert(text, code as i64);
-            dictionary.texts.push_str(text);
-            dictionary.ends.push(dictionary.texts.len() as u32);
         }
         let of_texts = texts.iter().map(|text| codes[text]).collect();
         Some((dictionary, of_texts))
+    }
+
+    /// Dictionary of different strings that are sorted.
+    pub(super) fn of_sorted(sorted: &[&str]) -> Dictionary {
+        let mut dictionary = Dictionary::default();
+        for text in sorted {
+            dictionary.texts.push_str(text);
+            dictionary.ends.push(dictionary.texts.len() as u32);
+        }
+        dictionary
     }
 
     pub(super) fn encode(&self, words: &mut Vec<u32>) {
@@ -44,15 +52,20 @@ impl Dictionary {
 
     /// Dictionary that some words begin with; none if they are damaged.
     pub(super) fn decode(words: &[u32]) -> Option<Dictionary> {
+        Dictionary::decode_first(words).map(|(dictionary, _)| dictionary)
+    }
+
+    /// As [`Dictionary::decode`], and the words behind it.
+    pub(super) fn decode_first(words: &[u32]) -> Option<(Dictionary, &[u32])> {
         let (entries, words) = words.split_first()?;
         let (ends, words) = words.split_at_checked(*entries as usize)?;
         let bytes = *ends.last().unwrap_or(&0) as usize;
-        let stored = words.get(..bytes.div_ceil(4))?;
+        let (stored, rest) = words.split_at_checked(bytes.div_ceil(4))?;
         let mut stored: Vec<u8> = stored.iter().flat_map(|word| word.to_le_bytes()).collect();
         stored.truncate(bytes);
         let texts = String::from_utf8(stored).ok()?;
         let ascends = ends.is_sorted() && ends.iter().all(|end| texts.is_char_boundary(*end as usize));
-        ascends.then(|| Dictionary { ends: ends.to_vec(), texts })
+        ascends.then(|| (Dictionary { ends: ends.to_vec(), texts }, rest))
     }
 
     /// Number of entries.

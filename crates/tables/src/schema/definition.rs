@@ -12,6 +12,7 @@
 //! [`DEFINITION_BYTES_MAX`].
 
 use crate::error::{Error, Result};
+use crate::schema::elf::{self, ElfDefinition};
 use crate::schema::versions::SchemaVersions;
 use crate::schema::{Schema, invalid};
 use entresol_transactions::TierChoice;
@@ -39,7 +40,8 @@ const SECTION_PLACEMENT: u8 = 7;
 const SECTION_OWNER: u8 = 8;
 const SECTION_CHANGES: u8 = 9;
 const SECTION_LAYOUT: u8 = 10;
-const SECTIONS: usize = SECTION_LAYOUT as usize + 1;
+const SECTION_ELVES: u8 = 11;
+const SECTIONS: usize = SECTION_ELVES as usize + 1;
 
 const LAYOUT_COLUMNS: u8 = 1;
 
@@ -93,6 +95,8 @@ pub struct TableDefinition {
     pub changes: Option<Retention>,
     /// Layout of the rows.
     pub layout: TableLayout,
+    /// Elf indexes over the row groups.
+    pub elves: Vec<ElfDefinition>,
 }
 
 /// Layout of the rows of a table.
@@ -175,6 +179,7 @@ impl TableDefinition {
             owner: None,
             changes: None,
             layout: TableLayout::Rows,
+            elves: Vec::new(),
         }
     }
 
@@ -194,6 +199,7 @@ impl TableDefinition {
     pub(crate) fn has_constraint(&self, table: &str, name: &str) -> bool {
         self.checks.iter().any(|check| check.name == name)
             || self.indexes.iter().any(|index| index.name == name)
+            || self.elves.iter().any(|elf| elf.name == name)
             || (!self.schema.hidden_key() && self.key_constraint(table) == name)
     }
 
@@ -217,6 +223,7 @@ impl TableDefinition {
         }
         let mut names: Vec<&str> = self.checks.iter().map(|check| check.name.as_str()).collect();
         names.extend(self.indexes.iter().map(|index| index.name.as_str()));
+        names.extend(self.elves.iter().map(|elf| elf.name.as_str()));
         let key_name = self.key_constraint(table);
         if !self.schema.hidden_key() {
             names.push(&key_name);
@@ -227,12 +234,16 @@ impl TableDefinition {
             return Err(Error::ConstraintExists { table: table.to_owned(), constraint: pair[0].to_owned() });
         }
         self.indexes.iter().try_for_each(|index| self.check_index(index))?;
+        elf::check(table, &self.elves, &self.schema)?;
         self.check_layout(table)?;
         self.check_primary(table)
     }
 
     /// Validates that the layout has what the table asks for.
     fn check_layout(&self, table: &str) -> Result<()> {
+        if let (Some(elf), TableLayout::Rows) = (self.elves.first(), self.layout) {
+            return Err(Error::ElfOfRows { table: table.to_owned(), index: elf.name.clone() });
+        }
         let asked = match (self.indexes.first(), self.changes) {
             (Some(index), _) => format!("index {}", index.name),
             (None, Some(_)) => "change log".to_owned(),
@@ -294,6 +305,7 @@ impl TableDefinition {
     /// | 8 | name of the owner; absent if all may write |
     /// | 9 | state of the change log (4), retention in nanoseconds (8); absent if there is no log |
     /// | 10 | layout (1): 1 `columns`; state of the row groups (4); absent: `rows` |
+    /// | 11 | per Elf index: name, number (2), order of dimensions (1: 0 written, 1 auto), number of columns (1), columns (2 each) |
     ///
     /// A string is its length (4) and its UTF-8. Sections without content are absent.
     pub(crate) fn to_bytes(&self, states: &StatesBeside) -> Result<Vec<u8>> {
@@ -348,6 +360,7 @@ impl TableDefinition {
             part.extend_from_slice(&state.to_le_bytes());
             section(&mut bytes, SECTION_LAYOUT, &part);
         }
+        section(&mut bytes, SECTION_ELVES, &elf::to_bytes(&self.elves));
         if bytes.len() > DEFINITION_BYTES_MAX {
             return Err(invalid(format!(
                 "the definition takes {} bytes, at most {DEFINITION_BYTES_MAX} are possible",
@@ -499,6 +512,7 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
         definition.layout = TableLayout::Columns;
         states.columns = Some(reader.number()?);
     }
+    definition.elves = elf::from_bytes(part(SECTION_ELVES).unwrap_or_default())?;
     Some(Ok((definition, states)))
 }
 
@@ -506,6 +520,7 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
 mod tests {
     use super::*;
     use crate::schema::Column;
+    use crate::schema::elf::DimensionOrder;
     use crate::value::{DataType, Value};
 
     fn definition() -> TableDefinition {
@@ -558,6 +573,51 @@ mod tests {
             );
             assert_eq!(placed_bytes == bytes, placement == TierChoice::Auto, "as earlier releases wrote it");
         }
+    }
+
+    /// Definition of the other layout, with Elf indexes.
+    fn by_columns() -> (TableDefinition, StatesBeside) {
+        let elf = |name: &str, columns: &[usize], order, number| ElfDefinition {
+            name: name.into(),
+            columns: columns.to_vec(),
+            order,
+            number,
+        };
+        let mut definition = definition();
+        (definition.indexes, definition.changes) = (Vec::new(), None);
+        definition.layout = TableLayout::Columns;
+        definition.elves =
+            vec![elf("e", &[2, 0], DimensionOrder::Auto, 7), elf("f", &[1], DimensionOrder::Written, 300)];
+        (definition, StatesBeside { columns: Some(4), ..StatesBeside::default() })
+    }
+
+    #[test]
+    fn elves_are_read_as_they_were_written_and_damage_never_panics() {
+        let (definition, beside) = by_columns();
+        definition.check("t").unwrap();
+        let bytes = definition.to_bytes(&beside).unwrap();
+        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (definition, beside));
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << bit;
+                match TableDefinition::from_bytes("t", &damaged) {
+                    Ok((read, _)) => read.check("t").unwrap(),
+                    Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{error}"),
+                }
+            }
+        }
+        let broken = |change: fn(&mut TableDefinition)| {
+            let mut definition = by_columns().0;
+            change(&mut definition);
+            definition.check("t").unwrap_err().to_string()
+        };
+        assert!(broken(|d| d.elves[1].columns = vec![9]).contains("index f: column 9"));
+        assert!(broken(|d| d.elves[1].columns = vec![1, 1]).contains("name appears twice"));
+        assert!(broken(|d| d.elves[1].columns = (0..65).collect()).contains("1 to 64 columns, not 65"));
+        assert!(broken(|d| d.elves[1].number = 7).contains("index f: another one has its number"));
+        assert!(broken(|d| d.elves[1].name = "e".into()).contains("\"e\""));
+        assert!(broken(|d| d.layout = TableLayout::Rows).contains("USING btree"));
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub(crate) mod stored;
 pub(crate) mod writes;
 
 use crate::batch::{ColumnArray, encode};
+use crate::columns::elf::StoredElf;
 use crate::columns::store::ColumnStore;
 use crate::encoding::row::EncodedValues;
 use crate::encoding::{key, row};
@@ -30,6 +31,7 @@ use crate::index::cursor::{IndexBounds, IndexCursor};
 use crate::index::{Index, IndexEntry};
 use crate::schema::Schema;
 use crate::schema::definition::TableDefinition;
+use crate::schema::elf::ElfDefinition;
 use crate::schema::modifier::fitted;
 use crate::schema::validity::{Lineage, Validity};
 use crate::table::cursor::Cursor;
@@ -90,7 +92,16 @@ impl Table {
     ) -> Arc<Table> {
         let table = Table::build(name, definition, state, group, (indexes, columns), Arc::default());
         table.lineage.set_current(&table);
+        table.use_elves();
         table
+    }
+
+    /// Lets row groups that are written from now on have the Elf indexes of this definition.
+    pub(crate) fn use_elves(&self) {
+        if let Some(columns) = &self.columns {
+            let elves = self.definition.elves.iter().map(|elf| StoredElf::of(&self.schema, elf));
+            columns.set_elves(elves.collect());
+        }
     }
 
     /// Same table with another name, definition or other indexes. It is not current yet.
@@ -153,6 +164,16 @@ impl Table {
     /// Secondary index of this name.
     pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
         self.indexes.iter().find(|index| index.name() == name)
+    }
+
+    /// Returns true if an index, or an Elf, has this name.
+    pub(crate) fn has_index(&self, name: &str) -> bool {
+        self.index(name).is_some() || self.elf(name).is_some()
+    }
+
+    /// Elf index of this name.
+    pub fn elf(&self, name: &str) -> Option<&ElfDefinition> {
+        self.definition.elves.iter().find(|elf| elf.name == name)
     }
 
     /// Returns true if the table has neither defaults nor checks: rows can be written as they are.

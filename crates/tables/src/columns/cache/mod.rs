@@ -27,11 +27,13 @@ mod s3_fifo;
 mod tuner;
 mod two_queues;
 
+use crate::columns::elf::ElfHead;
 use crate::columns::group::GroupSummary;
 use crate::columns::page::ColumnPage;
 use advisor::ShareAdvisor;
 use entresol_memory::Env;
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer};
+use entresol_structures::elf::Elf;
 use frames::{ColumnUse, Frames};
 use loads::LoadMeter;
 use model::{Bandwidths, Pipeline, Share, Shares};
@@ -51,6 +53,8 @@ const BUDGET_SHARE: u64 = 4;
 pub(crate) enum Cached {
     Page(Arc<ColumnPage>),
     Summary(Arc<GroupSummary>),
+    ElfHead(Arc<ElfHead>),
+    Elf(Arc<Elf>),
 }
 
 impl Cached {
@@ -58,6 +62,8 @@ impl Cached {
         let bytes = match self {
             Cached::Page(page) => page.memory_bytes(),
             Cached::Summary(summary) => summary.memory_bytes(),
+            Cached::ElfHead(head) => head.memory_bytes(),
+            Cached::Elf(elf) => elf.memory_bytes(),
         };
         (bytes + ENTRY_BYTES) as u64
     }

@@ -26,6 +26,11 @@ pub struct ColumnKey {
 /// Id under which summaries of row groups are cached; no column has it.
 const SUMMARIES: u16 = u16::MAX - 1;
 
+/// Ids under which the heads and the bodies of Elfs are cached: these and the number of the index, which is below
+/// 2^13. A column that has the id is not cached where there is an Elf.
+const ELF_HEADS: u16 = 1 << 15;
+const ELF_BODIES: u16 = ELF_HEADS + (1 << 13);
+
 impl ColumnKey {
     /// Returns true for the summaries of a store's row groups, which are no column.
     pub(crate) fn is_of_summaries(&self) -> bool {
@@ -46,6 +51,16 @@ impl PageKey {
     /// Key of a page.
     pub fn of_page(store: StoreNumber, column: u16, group: u32) -> PageKey {
         PageKey { column: ColumnKey { store, column }, group }
+    }
+
+    /// Key of the head of an Elf of a row group.
+    pub(crate) fn of_elf_head(store: StoreNumber, number: u16, group: u32) -> PageKey {
+        PageKey::of_page(store, ELF_HEADS + number, group)
+    }
+
+    /// Key of the body of an Elf of a row group.
+    pub(crate) fn of_elf_body(store: StoreNumber, number: u16, group: u32) -> PageKey {
+        PageKey::of_page(store, ELF_BODIES + number, group)
     }
 
     /// Key of the summary of a row group.

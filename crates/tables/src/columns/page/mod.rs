@@ -126,7 +126,8 @@ pub(crate) fn ordered_bits(value: f64) -> i64 {
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
-fn double_of(ordered: i64) -> f64 {
+/// Double of such an integer.
+pub(crate) fn double_of(ordered: i64) -> f64 {
     f64::from_bits((ordered ^ (((ordered >> 63) as u64) >> 1) as i64) as u64)
 }
 
@@ -418,6 +419,16 @@ impl ColumnPage {
     /// Strings of a block; those of NULLs are empty.
     pub(crate) fn block_texts(&self, block: usize) -> StringArray {
         self.texts(block, None, None)
+    }
+
+    /// Doubles of a block.
+    pub(crate) fn block_doubles(&self, block: usize) -> Vec<f64> {
+        self.doubles(block, None)
+    }
+
+    /// Integers of some rows of a block.
+    pub(crate) fn integers_at(&self, block: usize, rows: &[u32]) -> Vec<i64> {
+        self.selected(block, Some(rows))
     }
 
     /// Wide decimals of a block.

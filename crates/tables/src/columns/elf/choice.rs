@@ -1,0 +1,172 @@
+//! Choice between the Elf of a row group and a scan of its columns, and the rows that the Elf finds.
+//!
+//! Costs are estimates in words that a search reads. A scan checks each condition on all rows; a search reads what
+//! [`ElfLevel::words_read`] says, with the share of the codes that meets each condition as the share of the rows, and
+//! delivers rows. An Elf that is not in the cache is read once the scans that went without it have cost as much as
+//! reading it: so reading never costs more than twice what it has to, whether conditions come once or often, and an
+//! Elf that the cache cannot hold is not read for each query.
+
+use crate::columns::elf::codes::CodedCondition;
+use crate::columns::elf::{ElfHead, StoredElf};
+use crate::columns::group::{GroupSummary, RowGroup};
+use crate::columns::page::BLOCK_ROWS;
+use crate::columns::scan::ColumnCondition;
+use crate::columns::store::ColumnStore;
+use crate::error::Result;
+use entresol_structures::elf::{CodeCondition, CodeSet, Elf, ElfLevel};
+use entresol_transactions::Transaction;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Cost of checking a condition on a row of a scan.
+const CHECK_COST: f64 = 0.25;
+/// Cost of a row that is found.
+const ROW_COST: f64 = 4.0;
+/// Cost of reading a word of a body that is not in the cache.
+const READ_COST: f64 = 2.0;
+/// Rows that are sorted as a list, at most.
+const LIST_ROWS_MAX: usize = 512;
+
+/// Condition of a scan on a column.
+pub(crate) struct ScanCondition<'s> {
+    /// Id of the column.
+    pub(crate) column: u16,
+    pub(crate) condition: &'s ColumnCondition,
+}
+
+/// Rows of a row group that may meet the conditions of a scan.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    /// In ascending order.
+    pub(crate) rows: Vec<u32>,
+    /// Tells of each condition whether all of the rows meet it.
+    pub(crate) is_met: Vec<bool>,
+}
+
+impl Candidates {
+    /// Rows of a block, counted from its first one.
+    pub(crate) fn of_block(&self, block: usize) -> Vec<u32> {
+        let (first, end) = ((block * BLOCK_ROWS) as u32, ((block + 1) * BLOCK_ROWS) as u32);
+        let from = self.rows.partition_point(|row| *row < first);
+        let to = self.rows.partition_point(|row| *row < end);
+        self.rows[from..to].iter().map(|row| row - first).collect()
+    }
+}
+
+/// Search of an Elf, with its cost and that of the scan that it stands for.
+struct ElfPlan<'s> {
+    elf: &'s StoredElf,
+    head: Arc<ElfHead>,
+    conditions: Vec<CodeCondition>,
+    is_met: Vec<bool>,
+    cost: f64,
+    scan_cost: f64,
+}
+
+impl ColumnStore {
+    /// Rows of a row group that meet the conditions which an Elf of it covers; none if a scan costs less.
+    pub(crate) fn candidates(
+        &self,
+        tx: &Transaction,
+        elves: &[StoredElf],
+        (group, summary): (&RowGroup, &GroupSummary),
+        conditions: &[ScanCondition<'_>],
+    ) -> Result<Option<Candidates>> {
+        let mut best: Option<ElfPlan<'_>> = None;
+        for elf in elves {
+            if !conditions.iter().any(|condition| elf.columns.contains(&condition.column)) {
+                continue;
+            }
+            let Some(head) = self.elf_head(tx, group.number, summary, elf)? else { continue };
+            let plan = ElfPlan::new(elf, head, conditions);
+            let gain = |plan: &ElfPlan<'_>| plan.scan_cost - plan.cost;
+            if gain(&plan) > best.as_ref().map_or(0.0, gain) {
+                best = Some(plan);
+            }
+        }
+        let Some(plan) = best else { return Ok(None) };
+        let body = self.body(tx, group.number, &plan)?;
+        Ok(body.map(|body| plan.search(&body)))
+    }
+
+    /// Body of an Elf, if it is in the cache or has to be read now.
+    fn body(&self, tx: &Transaction, group: u32, plan: &ElfPlan<'_>) -> Result<Option<Arc<Elf>>> {
+        if let Some(body) = self.cached_elf(tx, group, plan.elf) {
+            return Ok(Some(body));
+        }
+        let more = (plan.scan_cost - plan.cost) as u64;
+        let spent = plan.head.spent.fetch_add(more, Ordering::Relaxed) + more;
+        if (spent as f64) < READ_COST * f64::from(plan.head.words) {
+            return Ok(None);
+        }
+        plan.head.spent.store(0, Ordering::Relaxed);
+        self.read_elf(tx, group, plan.elf, &plan.head).map(Some)
+    }
+}
+
+impl<'s> ElfPlan<'s> {
+    fn new(elf: &'s StoredElf, head: Arc<ElfHead>, conditions: &[ScanCondition<'_>]) -> ElfPlan<'s> {
+        let mut is_met = vec![false; conditions.len()];
+        let mut shares = Vec::with_capacity(head.dimensions.len());
+        let mut coded = Vec::with_capacity(head.dimensions.len());
+        for dimension in &head.dimensions {
+            let (mut joined, mut share) = (CodeCondition::Any, 1.0_f64);
+            for (at, wanted) in conditions.iter().enumerate().filter(|(_, c)| c.column == dimension.column) {
+                if let Some(CodedCondition { condition, share: of }) = dimension.codes.coded(wanted.condition)
+                {
+                    (joined, share) = (both(joined, condition), share.min(of));
+                    is_met[at] = true;
+                }
+            }
+            coded.push(joined);
+            shares.push(share);
+        }
+        let rows = f64::from(head.rows);
+        let found: f64 = rows * shares.iter().product::<f64>();
+        let cost = ElfLevel::words_read(&head.levels(), &shares) + ROW_COST * found;
+        let covered = is_met.iter().filter(|met| **met).count();
+        let scan_cost = CHECK_COST * rows * covered as f64;
+        ElfPlan { elf, head, conditions: coded, is_met, cost, scan_cost }
+    }
+
+    fn search(self, body: &Elf) -> Candidates {
+        let mut rows = Vec::new();
+        body.collect(&self.conditions, &mut rows);
+        if rows.len() > LIST_ROWS_MAX {
+            rows = sorted_by_bits(&rows, body.tuples());
+        } else {
+            rows.sort_unstable();
+        }
+        Candidates { rows, is_met: self.is_met }
+    }
+}
+
+/// Different rows in ascending order, of which a row group has so many.
+fn sorted_by_bits(rows: &[u32], of: usize) -> Vec<u32> {
+    let mut bits = vec![0_u64; of.div_ceil(64)];
+    rows.iter().for_each(|row| bits[*row as usize / 64] |= 1 << (row % 64));
+    let mut sorted = Vec::with_capacity(rows.len());
+    for (at, word) in bits.into_iter().enumerate() {
+        let mut rest = word;
+        while rest != 0 {
+            sorted.push(at as u32 * 64 + rest.trailing_zeros());
+            rest &= rest - 1;
+        }
+    }
+    sorted
+}
+
+/// Condition that a code meets which meets both.
+fn both(first: CodeCondition, second: CodeCondition) -> CodeCondition {
+    match (first, second) {
+        (CodeCondition::Any, other) | (other, CodeCondition::Any) => other,
+        (
+            CodeCondition::Between { least, greatest },
+            CodeCondition::Between { least: other_least, greatest: other_greatest },
+        ) => CodeCondition::Between { least: least.max(other_least), greatest: greatest.min(other_greatest) },
+        (CodeCondition::Among(set), other) | (other, CodeCondition::Among(set)) => {
+            let codes = set.codes().iter().copied().filter(|code| other.is_met(*code));
+            CodeCondition::Among(CodeSet::new(codes.collect()))
+        }
+    }
+}

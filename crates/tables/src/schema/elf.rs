@@ -1,0 +1,119 @@
+//! Elf indexes in the definition of a table: their names, columns and numbers.
+
+use crate::error::Result;
+use crate::schema::definition::{Reader, put_text};
+use crate::schema::{Schema, invalid};
+use entresol_structures::elf::ELF_DIMENSIONS_MAX;
+
+/// Maximum number of columns of an Elf index.
+pub const ELF_COLUMNS_MAX: usize = ELF_DIMENSIONS_MAX;
+/// Maximum number of Elf indexes of a table.
+pub const ELF_INDEXES_MAX: usize = 8;
+
+const ORDER_WRITTEN: u8 = 0;
+const ORDER_AUTO: u8 = 1;
+
+/// Order of the dimensions of an Elf.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DimensionOrder {
+    /// As the columns are written.
+    #[default]
+    Written,
+    /// In each row group the column with the fewest different values first.
+    Auto,
+}
+
+impl DimensionOrder {
+    /// All orders.
+    pub const ALL: [DimensionOrder; 2] = [DimensionOrder::Written, DimensionOrder::Auto];
+
+    /// Name in SQL.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DimensionOrder::Written => "written",
+            DimensionOrder::Auto => "auto",
+        }
+    }
+}
+
+/// Definition of an Elf index of a table with the layout `columns`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElfDefinition {
+    /// Name, unique in the database.
+    pub name: String,
+    /// Indexed columns of the table.
+    pub columns: Vec<usize>,
+    /// Order of the columns as dimensions.
+    pub order: DimensionOrder,
+    /// Number, which no other Elf index of the table has had while the database was open.
+    pub number: u16,
+}
+
+impl ElfDefinition {
+    /// Validates its columns.
+    pub(crate) fn check(&self, schema: &Schema) -> Result<()> {
+        let (name, columns) = (&self.name, &self.columns);
+        if columns.is_empty() || columns.len() > ELF_COLUMNS_MAX {
+            return Err(invalid(format!(
+                "index {name}: an Elf has 1 to {ELF_COLUMNS_MAX} columns, not {}",
+                columns.len()
+            )));
+        }
+        for (at, &column) in columns.iter().enumerate() {
+            if column >= schema.visible_columns().len() {
+                return Err(invalid(format!("index {name}: column {column} does not exist")));
+            }
+            if columns[..at].contains(&column) {
+                let column = &schema.columns()[column].name;
+                return Err(invalid(format!("index {name}: column {column} appears twice")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Validates the Elf indexes of a table.
+pub(crate) fn check(table: &str, elves: &[ElfDefinition], schema: &Schema) -> Result<()> {
+    if elves.len() > ELF_INDEXES_MAX {
+        return Err(invalid(format!(
+            "table {table} would have {} Elf indexes, at most {ELF_INDEXES_MAX} are possible",
+            elves.len()
+        )));
+    }
+    for (at, elf) in elves.iter().enumerate() {
+        if elves[..at].iter().any(|other| other.number == elf.number) {
+            return Err(invalid(format!("index {}: another one has its number", elf.name)));
+        }
+    }
+    elves.iter().try_for_each(|elf| elf.check(schema))
+}
+
+/// Encodes the Elf indexes of a table, each: name, number (2), order (1), number of columns (1), columns (2 each).
+pub(crate) fn to_bytes(elves: &[ElfDefinition]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for elf in elves {
+        put_text(&mut bytes, &elf.name);
+        bytes.extend_from_slice(&elf.number.to_le_bytes());
+        bytes.push(if elf.order == DimensionOrder::Auto { ORDER_AUTO } else { ORDER_WRITTEN });
+        bytes.push(elf.columns.len() as u8);
+        elf.columns.iter().for_each(|column| bytes.extend_from_slice(&(*column as u16).to_le_bytes()));
+    }
+    bytes
+}
+
+/// Decodes the bytes of [`to_bytes`]; none if they are malformed.
+pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Vec<ElfDefinition>> {
+    let (mut reader, mut elves) = (Reader(bytes), Vec::new());
+    while !reader.0.is_empty() {
+        let (name, number) = (reader.text()?, reader.short()? as u16);
+        let order = match reader.byte()? {
+            ORDER_WRITTEN => DimensionOrder::Written,
+            ORDER_AUTO => DimensionOrder::Auto,
+            _ => return None,
+        };
+        let count = usize::from(reader.byte()?);
+        let columns = (0..count).map(|_| reader.short()).collect::<Option<_>>()?;
+        elves.push(ElfDefinition { name, columns, order, number });
+    }
+    Some(elves)
+}

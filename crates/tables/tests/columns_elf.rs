@@ -1,0 +1,261 @@
+//! Elf indexes of tables with the layout `columns`: scans with one beside a model, under merges, over restarts,
+//! beside writers; and indexes that come and go.
+#![allow(clippy::unwrap_used)]
+
+use arrow_array::RecordBatch;
+use entresol_memory::budget::MemoryBudget;
+use entresol_memory::{Durability, Pool, PoolOptions};
+use entresol_tables::{
+    BatchBuilder, Catalog, Column, ColumnCondition, ColumnFilter, DataType, DimensionOrder, IntegerSet, Row,
+    Schema, Table, TableDefinition, TableLayout, TableOptions, Value, arrow_schema, batch_to_rows, check,
+};
+use entresol_transactions::{Cancellation, StateContext, Transaction};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+type Model = BTreeMap<i64, Row>;
+
+fn open(pool: &Arc<Pool>) -> Arc<Catalog> {
+    Catalog::open_or_create(StateContext::open_or_create(Arc::clone(pool)).unwrap()).unwrap()
+}
+
+fn options() -> PoolOptions {
+    PoolOptions { memory: Some(MemoryBudget::new(256 << 20).unwrap()), ..PoolOptions::default() }
+}
+
+const TYPES: [DataType; 8] = [
+    DataType::SmallInt,
+    DataType::Int,
+    DataType::BigInt,
+    DataType::Boolean,
+    DataType::Date,
+    DataType::Decimal { precision: 12, scale: 2 },
+    DataType::Double,
+    DataType::Varchar,
+];
+
+/// Columns of a random schema: an id and some others, each with the number of its different values.
+fn schema(random: &mut Random) -> (Vec<Column>, Vec<u64>) {
+    let count = 2 + random.below(8) as usize;
+    let mut columns = vec![Column::new("id", DataType::BigInt)];
+    let mut different = vec![0];
+    for at in 0..count {
+        columns.push(Column::new(&format!("c{at}"), TYPES[random.below(8) as usize]));
+        different.push([1, 2, 5, 30, 1000, 1_000_000][random.below(6) as usize]);
+    }
+    (columns, different)
+}
+
+fn value(data_type: DataType, number: i64) -> Value {
+    match data_type {
+        DataType::SmallInt => Value::Int((number % 30_000) as i32),
+        DataType::Int => Value::Int(number as i32 * 3 - 50),
+        DataType::BigInt => Value::BigInt(number << 43),
+        DataType::Boolean => Value::Boolean(number % 2 == 0),
+        DataType::Date => Value::Date(number as i32),
+        DataType::Decimal { .. } => Value::Decimal(i128::from(number) * 7 - 100),
+        DataType::Double => Value::Double(number as f64 / 8.0 - 1.0),
+        _ => Value::from(format!("text {number}").as_str()),
+    }
+}
+
+fn row(id: i64, (columns, different): (&[Column], &[u64]), random: &mut Random) -> Row {
+    let of = |(at, column): (usize, &Column)| match at {
+        0 => Value::BigInt(id),
+        _ if random.below(9) == 0 => Value::Null,
+        _ => value(column.data_type, random.below(different[at]) as i64),
+    };
+    columns.iter().enumerate().map(of).collect()
+}
+
+/// Condition on a column, and the same on values.
+type Wanted = (ColumnFilter, Box<dyn Fn(&Row) -> bool>);
+
+fn integer(value: &Value) -> i64 {
+    match value {
+        Value::Boolean(value) => (*value).into(),
+        Value::Int(value) | Value::Date(value) => (*value).into(),
+        Value::BigInt(value) => *value,
+        Value::Decimal(value) => i64::try_from(*value).unwrap(),
+        other => panic!("{other:?} is no integer"),
+    }
+}
+
+fn condition(column: usize, of: &Column, different: u64, random: &mut Random) -> Wanted {
+    let any = |random: &mut Random| value(of.data_type, random.below(different) as i64);
+    let (least, mut greatest) = (any(random), any(random));
+    if random.below(2) == 0 || least > greatest {
+        greatest = least.clone();
+    }
+    let filter = |condition| ColumnFilter { column, condition };
+    match (random.below(8), of.data_type) {
+        (0, _) => (filter(ColumnCondition::Null), Box::new(move |row| row[column] == Value::Null)),
+        (1, _) => (filter(ColumnCondition::NotNull), Box::new(move |row| row[column] != Value::Null)),
+        (_, DataType::Varchar) => {
+            let (low, high) = (least.clone(), greatest.clone());
+            let is_met = move |text: &str| (&low..=&high).contains(&&Value::from(text));
+            let within =
+                move |row: &Row| row[column] != Value::Null && (&least..=&greatest).contains(&&row[column]);
+            (filter(ColumnCondition::Texts(Arc::new(is_met))), Box::new(within))
+        }
+        (_, DataType::Double) => {
+            let (Value::Double(low), Value::Double(high)) = (least, greatest) else { panic!("doubles") };
+            let within = move |row: &Row| matches!(row[column], Value::Double(of) if low <= of && of <= high);
+            (filter(ColumnCondition::Doubles { least: low, greatest: high }), Box::new(within))
+        }
+        (2 | 3, _) if of.data_type != DataType::BigInt => {
+            let values: Vec<i64> = (0..5).map(|_| integer(&any(random))).collect();
+            let set = ColumnCondition::Among(Arc::new(IntegerSet::new(&values, 1 << 30).unwrap()));
+            let among =
+                move |row: &Row| row[column] != Value::Null && values.contains(&integer(&row[column]));
+            (filter(set), Box::new(among))
+        }
+        _ => {
+            let (low, high) = (integer(&least), integer(&greatest));
+            let within =
+                move |row: &Row| row[column] != Value::Null && (low..=high).contains(&integer(&row[column]));
+            (filter(ColumnCondition::Between { least: low, greatest: high }), Box::new(within))
+        }
+    }
+}
+
+/// Rows of a scan, sorted, and the number of searches of Elfs.
+fn scanned(table: &Arc<Table>, tx: &Transaction, filters: Vec<ColumnFilter>) -> (Vec<Row>, u64) {
+    let visible = table.schema().visible_columns();
+    let arrow = arrow_schema(visible, "UTC");
+    let scan = table.column_scan(tx, (0..visible.len()).collect(), arrow, filters).unwrap().unwrap();
+    let mut rows: Vec<Row> = Vec::new();
+    let mut add = |batch: RecordBatch| rows.extend(batch_to_rows("t", visible, &batch).unwrap());
+    for morsel in scan.morsels() {
+        scan.read(tx, morsel).unwrap().into_iter().for_each(&mut add);
+    }
+    let mut delta = scan.delta();
+    while let Some(batch) = delta.next(tx).unwrap() {
+        add(batch);
+    }
+    rows.sort_by_key(|row| integer(&row[0]));
+    (rows, scan.stats().elf_searches.load(Ordering::Relaxed))
+}
+
+/// Compares scans under random conjunctions with a model; returns the number of searches of Elfs.
+fn compare(
+    table: &Arc<Table>,
+    tx: &Transaction,
+    model: &Model,
+    (columns, different): (&[Column], &[u64]),
+    random: &mut Random,
+) -> u64 {
+    let mut searches = 0;
+    for _ in 0..6 {
+        let count = 1 + random.below(4);
+        let wanted: Vec<Wanted> = (0..count)
+            .map(|_| {
+                let column = 1 + random.below(columns.len() as u64 - 1) as usize;
+                condition(column, &columns[column], different[column], random)
+            })
+            .collect();
+        let is_met = |row: &&Row| wanted.iter().all(|(_, is_met)| is_met(row));
+        let expected: Vec<Row> = model.values().filter(is_met).cloned().collect();
+        let filters: Vec<ColumnFilter> = wanted.iter().map(|(filter, _)| filter.clone()).collect();
+        for _ in 0..3 {
+            let (rows, searched) = scanned(table, tx, filters.clone());
+            assert_eq!(rows, expected, "{filters:?}");
+            searches += searched;
+        }
+    }
+    searches
+}
+
+/// Creates an Elf of some columns.
+fn create(catalog: &Catalog, name: &str, columns: &[usize], order: DimensionOrder) {
+    catalog.create_elf(&Cancellation::default(), "t", name, (columns.to_vec(), order)).unwrap();
+}
+
+/// Changes some rows, and the model alike.
+fn change(
+    table: &Arc<Table>,
+    tx: &Transaction,
+    model: &mut Model,
+    of: (&[Column], &[u64]),
+    random: &mut Random,
+) {
+    let first = random.below(20_000) as i64;
+    let ids: Vec<i64> = (first..first + [20, 900, 9000][random.below(3) as usize]).collect();
+    if random.below(3) == 0 {
+        let keys: Vec<Row> = ids.iter().map(|id| vec![Value::BigInt(*id)]).collect();
+        table.delete_many(tx, &keys).unwrap();
+        ids.iter().for_each(|id| drop(model.remove(id)));
+        return;
+    }
+    let rows: Vec<Row> = ids.iter().map(|id| row(*id, of, random)).collect();
+    let mut builder = BatchBuilder::new(of.0, rows.len());
+    rows.iter().for_each(|row| builder.push(row).unwrap());
+    table.upsert_batch(tx, &builder.finish()).unwrap();
+    model.extend(ids.into_iter().zip(rows));
+}
+
+/// Random changes, merges, restarts, indexes that come and go, and scans beside them; the number of searches.
+fn run_model(seed: u64) -> u64 {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool.entresol");
+    let mut random = Random(seed);
+    let (columns, different) = schema(&mut random);
+    let of = (&columns[..], &different[..]);
+    let (mut model, mut searches) = (Model::new(), 0);
+    for run in 0..3 {
+        let pool = Pool::open_or_create(&path, &options()).unwrap();
+        let catalog = open(&pool);
+        if run == 0 {
+            let mut definition = TableDefinition::plain(Schema::new(columns.clone(), &["id"]).unwrap());
+            definition.layout = TableLayout::Columns;
+            catalog.create_table_as("t", definition, TableOptions::default()).unwrap();
+        }
+        for _ in 0..6 {
+            let table = catalog.table("t").unwrap();
+            let tx = catalog.begin().unwrap();
+            let mut changed = model.clone();
+            change(&table, &tx, &mut changed, of, &mut random);
+            searches += compare(&table, &tx, &changed, of, &mut random);
+            if random.below(5) > 0 {
+                tx.commit(Durability::Sync).unwrap();
+                model = changed;
+            } else {
+                drop(tx);
+            }
+            if random.below(2) == 0 {
+                table.merge(|_| Ok(())).unwrap();
+            }
+            let name = format!("e{}", random.below(3));
+            if table.elf(&name).is_none() {
+                let order = DimensionOrder::ALL[random.below(2) as usize];
+                let mut chosen: Vec<usize> = (1..columns.len()).filter(|_| random.below(3) > 0).collect();
+                chosen.push(0);
+                let by = random.below(chosen.len() as u64) as usize;
+                chosen.rotate_left(by);
+                create(&catalog, &name, &chosen, order);
+            } else if random.below(3) == 0 {
+                catalog.drop_index(&name).unwrap();
+            }
+            let tx = catalog.begin().unwrap();
+            searches += compare(&catalog.table("t").unwrap(), &tx, &model, of, &mut random);
+        }
+        assert_eq!(check(&catalog, |_| {}).unwrap().problems, [], "seed {seed}, run {run}");
+    }
+    searches
+}
+
+#[test]
+fn rows_are_those_of_a_model_under_merges_and_restarts() {
+    let searches: u64 = (1..=4).map(run_model).sum();
+    assert!(searches > 100, "{searches} searches of Elfs");
+}
