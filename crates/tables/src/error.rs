@@ -268,7 +268,11 @@ pub enum Error {
         layout: TableLayout,
     },
     /// A table of this layout cannot have what is asked for.
-    #[error("table {table} of layout '{}' has no {asked}: only tables of layout 'rows' have", layout.name())]
+    #[error(
+        "table {table} of layout '{}' has no {asked}: only tables of layout 'rows' have{}",
+        layout.name(),
+        if asked.starts_with("index") { "; what it can have is an index USING elf" } else { "" }
+    )]
     NotInLayout {
         /// The table.
         table: String,

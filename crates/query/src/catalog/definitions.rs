@@ -6,13 +6,18 @@ use crate::schema_names::SCHEMA;
 use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use entresol_tables::Table;
+use entresol_tables::{DimensionOrder, Table};
 
 /// CREATE INDEX statement of an index.
 pub(crate) fn index(index: &IndexView<'_>) -> String {
     let unique = if index.unique { "UNIQUE " } else { "" };
+    let method = if index.elf.is_some() { "elf" } else { "btree" };
+    let parameters = match index.elf {
+        Some(DimensionOrder::Auto) => " WITH (dimension_order='auto')",
+        _ => "",
+    };
     format!(
-        "CREATE {unique}INDEX {} ON {SCHEMA}.{} USING btree ({})",
+        "CREATE {unique}INDEX {} ON {SCHEMA}.{} USING {method} ({}){parameters}",
         quoted(&index.name),
         quoted(index.table.name()),
         columns(index.table, &index.columns)

@@ -11,6 +11,7 @@
 //!                       + 3   the UNIQUE constraint of an index
 //!                       + CHECKS + n     the checks, by position
 //!                       + DEFAULTS + n   the defaults, by column
+//!                       + n   the Elf index with the number n, of the state of row groups
 //! ```
 
 use entresol_transactions::StateId;
@@ -48,12 +49,19 @@ pub(crate) const TABLESPACE: i64 = 1663;
 pub(crate) const HEAP: i64 = 2;
 /// Access method of indexes.
 pub(crate) const BTREE: i64 = 403;
+/// Access method of indexes of row groups.
+pub(crate) const ELF: i64 = 13_002;
 /// Collation of every string column.
 pub(crate) const COLLATION: i64 = 100;
 
 /// A table or an index.
 pub(crate) fn state(id: StateId) -> i64 {
     FIRST + i64::from(id.0) * STRIDE
+}
+
+/// An Elf index of a table whose row groups have this state.
+pub(crate) fn elf(row_groups: StateId, number: u16) -> i64 {
+    state(row_groups) + i64::from(number) % STRIDE
 }
 
 pub(crate) fn key_index(id: StateId) -> i64 {

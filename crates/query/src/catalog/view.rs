@@ -13,8 +13,8 @@ use crate::session::variables::{Client, SessionVariables};
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
 use datafusion::common::Result as EngineResult;
-use entresol_tables::{Catalog, Column, Index, Table};
-use entresol_transactions::{INFINITY, Transaction};
+use entresol_tables::{Catalog, Column, DimensionOrder, ElfDefinition, Index, Table};
+use entresol_transactions::{INFINITY, StateId, Transaction};
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
@@ -75,6 +75,8 @@ pub(crate) struct IndexView<'v> {
     /// Number of the constraint that the index enforces.
     pub(crate) constraint: Option<i64>,
     pub(crate) valid: bool,
+    /// Order of the dimensions of an Elf; none of other indexes.
+    pub(crate) elf: Option<DimensionOrder>,
 }
 
 impl IndexView<'_> {
@@ -98,11 +100,15 @@ pub(crate) fn indexes_of(table: &Table) -> Vec<IndexView<'_>> {
             primary: true,
             constraint: Some(oids::key_constraint(state)),
             valid: true,
+            elf: None,
         });
     }
     // An index that is being built may still be abandoned.
     let built = table.indexes().iter().filter(|index| index.readable_from() != INFINITY);
     all.extend(built.map(|index| secondary(table, index)));
+    if let Some(row_groups) = table.row_group_state() {
+        all.extend(table.definition().elves.iter().map(|elf| of_row_groups(table, row_groups.id(), elf)));
+    }
     all.sort_by(|left, right| left.name.cmp(&right.name));
     all
 }
@@ -119,6 +125,21 @@ fn secondary<'v>(table: &'v Table, index: &Arc<Index>) -> IndexView<'v> {
         primary: definition.primary,
         constraint: definition.constraint.then(|| oids::unique_constraint(state)),
         valid: index.damage().is_none(),
+        elf: None,
+    }
+}
+
+fn of_row_groups<'v>(table: &'v Table, row_groups: StateId, elf: &ElfDefinition) -> IndexView<'v> {
+    IndexView {
+        oid: oids::elf(row_groups, elf.number),
+        name: elf.name.clone(),
+        table,
+        columns: elf.columns.clone(),
+        unique: false,
+        primary: false,
+        constraint: None,
+        valid: true,
+        elf: Some(elf.order),
     }
 }
 

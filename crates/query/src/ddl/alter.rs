@@ -327,6 +327,9 @@ impl Change<'_> {
             let kind = if index.constraint { "constraint" } else { "index" };
             return Err(needed(format!("{kind} {}; drop that first", index.name)));
         }
+        if let Some(elf) = definition.elves.iter().find(|elf| elf.columns.contains(&column)) {
+            return Err(needed(format!("index {}; drop that first", elf.name)));
+        }
         for check in &definition.checks {
             if checks::columns_of(&definition.schema, &check.expression)?.contains(&column) {
                 return Err(needed(format!("constraint {}; drop that first", check.name)));
@@ -339,7 +342,8 @@ impl Change<'_> {
         self.redefine_with(None, alteration, move |definition| {
             definition.schema = Arc::new(definition.schema.without_column(column)?);
             definition.defaults.remove(column);
-            let moved = definition.indexes.iter_mut().flat_map(|index| &mut index.columns);
+            let of_indexes = definition.indexes.iter_mut().flat_map(|index| &mut index.columns);
+            let moved = of_indexes.chain(definition.elves.iter_mut().flat_map(|elf| &mut elf.columns));
             moved.filter(|other| **other > column).for_each(|other| *other -= 1);
             Ok(())
         })

@@ -5,6 +5,7 @@
 //!   conflict.
 
 use crate::ddl::alter;
+use crate::ddl::elf;
 use crate::ddl::sequences;
 use crate::ddl::table_definition::{column_indexes, index_name};
 use crate::ddl::views::{self, drop_all};
@@ -44,6 +45,10 @@ pub(crate) async fn run(session: &SessionCore, statement: &Statement) -> Result<
 
 async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<StatementResult> {
     const DONE: StatementResult = StatementResult::Done { verb: "CREATE INDEX" };
+    if elf::is_elf(create) {
+        elf::create(session, create).await?;
+        return Ok(DONE);
+    }
     let is_other = |using: &IndexType| !matches!(using, IndexType::BTree);
     let storage = create.with.iter().map(|option| match option {
         Expr::BinaryOp { left, op: BinaryOperator::Eq, .. } => match left.as_ref() {
@@ -55,7 +60,7 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
     refuse(
         "CREATE INDEX",
         &[
-            (create.using.as_ref().is_some_and(is_other), "an access method other than btree"),
+            (create.using.as_ref().is_some_and(is_other), "an access method other than btree and elf"),
             (!create.include.is_empty(), "INCLUDE"),
             (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
             (!storage.clone().all(|name| name.is_some_and(is_storage)), "WITH"),
@@ -90,7 +95,7 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
 }
 
 /// The columns of an index in the one order that there is.
-fn ascending(session: &SessionCore, columns: &[IndexColumn]) -> Vec<IndexColumn> {
+pub(crate) fn ascending(session: &SessionCore, columns: &[IndexColumn]) -> Vec<IndexColumn> {
     let mut columns = columns.to_vec();
     for column in &mut columns {
         let options = &mut column.column.options;

@@ -98,7 +98,7 @@ fn placement_of(text: &str) -> Result<TierChoice> {
 }
 
 /// String of a value: quoted or not.
-fn text_of(value: &Expr) -> String {
+pub(crate) fn text_of(value: &Expr) -> String {
     match value {
         Expr::Value(value) => match &value.value {
             Literal::SingleQuotedString(text) => text.clone(),

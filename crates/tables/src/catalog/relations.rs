@@ -224,7 +224,7 @@ impl Catalog {
         if tables.contains_key(name) || self.damaged.read().contains_key(name) {
             return Some(RelationKind::Table);
         }
-        let is_index = || tables.values().any(|table| table.index(name).is_some());
+        let is_index = || tables.values().any(|table| table.has_index(name));
         self.relations.kind(name).or_else(|| is_index().then_some(RelationKind::Index))
     }
 

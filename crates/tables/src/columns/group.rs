@@ -46,7 +46,7 @@ const ELF_COLUMN: u16 = 1 << 15;
 
 impl EntryKind {
     /// Greatest number of an Elf.
-    pub(crate) const ELVES_MAX: u16 = ELF_COLUMN - 2;
+    pub(crate) const ELVES_MAX: u16 = 8191;
 
     fn code(self) -> u8 {
         match self {

@@ -288,7 +288,8 @@ impl Table {
             }
             scanned.push(ScannedGroup { group, summary, hidden, candidates: Mutex::default() });
         }
-        let elves = self.elves_of(tx, &filters);
+        let elves = self.elves_for(tx, &filters);
+        let elves = elves.into_iter().map(|elf| StoredElf::of(self.schema(), elf)).collect();
         let blocks = scanned.iter().map(|scanned| (scanned.group.rows as usize).div_ceil(BLOCK_ROWS) as u32);
         let meter = PipelineMeter::new(columns, tx, blocks.collect());
         Ok(Some(ColumnScan {
@@ -304,15 +305,14 @@ impl Table {
         }))
     }
 
-    /// Elf indexes of the table that have a column of one of the filters; none in time travel.
-    fn elves_of(&self, tx: &Transaction, filters: &[ColumnFilter]) -> Vec<StoredElf> {
+    /// Elf indexes that a scan of the transaction may search for rows that meet some of the filters: those that have
+    /// a column of one; none in time travel.
+    pub fn elves_for(&self, tx: &Transaction, filters: &[ColumnFilter]) -> Vec<&ElfDefinition> {
         if tx.as_of().is_some() {
             return Vec::new();
         }
-        let has_filter =
-            |elf: &&ElfDefinition| filters.iter().any(|filter| elf.columns.contains(&filter.column));
-        let chosen = self.definition().elves.iter().filter(has_filter);
-        chosen.map(|elf| StoredElf::of(self.schema(), elf)).collect()
+        let has = |elf: &&ElfDefinition| filters.iter().any(|filter| elf.columns.contains(&filter.column));
+        self.definition().elves.iter().filter(has).collect()
     }
 
     /// Rows of row groups that the delta store overrides, by the position of their group.
@@ -341,6 +341,13 @@ impl Table {
                 return Ok(overridden);
             }
         }
+    }
+}
+
+impl ColumnScanStats {
+    /// Searches of Elfs, and the rows that they found, since the last call.
+    pub fn take_elf(&self) -> (u64, u64) {
+        (self.elf_searches.swap(0, Ordering::Relaxed), self.elf_rows.swap(0, Ordering::Relaxed))
     }
 }
 

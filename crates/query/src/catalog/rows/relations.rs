@@ -50,7 +50,7 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         oid: index.oid,
         name: index.name.clone(),
         schema: oids::PUBLIC,
-        access_method: oids::BTREE,
+        access_method: if index.elf.is_some() { oids::ELF } else { oids::BTREE },
         persistence: persistence(index.table),
         kind: "i",
         columns: index.columns.len(),

@@ -150,6 +150,7 @@ pub(crate) fn access_methods(_: &View) -> EngineResult<Rows> {
     Ok(vec![
         row(oids::HEAP, "heap", "heap_tableam_handler", "t"),
         row(oids::BTREE, "btree", "bthandler", "i"),
+        row(oids::ELF, "elf", "elfhandler", "i"),
     ])
 }
 

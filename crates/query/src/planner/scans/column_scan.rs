@@ -152,6 +152,13 @@ impl EntresolColumnScan {
             });
         }
     }
+
+    /// Names of the Elf indexes that the scan may search; none if there are none.
+    fn elves(&self) -> Option<String> {
+        let elves = self.table.elves_for(&self.transaction, &self.filters);
+        let names: Vec<&str> = elves.iter().map(|elf| elf.name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(" or "))
+    }
 }
 
 fn properties(schema: &SchemaRef, partitions: usize) -> Arc<PlanProperties> {
@@ -181,6 +188,9 @@ impl DisplayAs for EntresolColumnScan {
                 )?;
                 if !filters.is_empty() {
                     write!(f, ", conditions=[{}]", filters.join(", "))?;
+                }
+                if let Some(elves) = self.elves() {
+                    write!(f, ", elf={elves}")?;
                 }
                 if !self.dynamic.is_empty() {
                     write!(f, ", dynamic={}", self.dynamic.len())?;
@@ -281,6 +291,10 @@ impl ExecutionPlan for EntresolColumnScan {
             metrics: BaselineMetrics::new(&self.metrics, partition),
             blocks_read: MetricBuilder::new(&self.metrics).counter("blocks_read", partition),
             blocks_skipped: MetricBuilder::new(&self.metrics).counter("blocks_skipped", partition),
+            elf: self.elves().map(|_| {
+                ["elf_searches", "elf_rows"]
+                    .map(|name| MetricBuilder::new(&self.metrics).counter(name, partition))
+            }),
         };
         let stream = RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(reader));
         Ok(Box::pin(cooperative(stream)))
@@ -347,6 +361,8 @@ struct Reader {
     metrics: BaselineMetrics,
     blocks_read: Count,
     blocks_skipped: Count,
+    /// Row groups in which an Elf was searched, and rows that it found, if there is one to search.
+    elf: Option<[Count; 2]>,
 }
 
 impl Reader {
@@ -361,6 +377,11 @@ impl Reader {
             self.scan.load_ahead(&begun.scan, *morsel);
             let counter = if batch.is_some() { &self.blocks_read } else { &self.blocks_skipped };
             counter.add(1);
+            if let Some([searches, rows]) = &self.elf {
+                let (more, found) = begun.scan.stats().take_elf();
+                searches.add(more as usize);
+                rows.add(found as usize);
+            }
             return Ok(Some(batch));
         }
         if self.is_delta_read {

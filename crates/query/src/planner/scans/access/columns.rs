@@ -19,7 +19,7 @@ pub(crate) struct ColumnAnalysis {
     pub(crate) coverage: Vec<Coverage>,
 }
 
-/// Conditions that filters of a table with row groups come to: a filter is covered exactly, or not at all.
+/// Conditions that filters of a table with row groups come to.
 pub(crate) fn column_filters<'e>(
     schema: &Schema,
     filters: impl IntoIterator<Item = &'e Expr>,
@@ -28,20 +28,60 @@ pub(crate) fn column_filters<'e>(
     let by = By { schema, columns: &columns };
     let mut analysis = ColumnAnalysis { filters: Vec::new(), coverage: Vec::new() };
     for filter in filters {
-        let condition = by.constraint_of(filter).and_then(|(column, constraint)| {
+        let condition = null_test(&by, filter).or_else(|| {
+            let (column, constraint) = by.constraint_of(filter)?;
             let condition = condition(schema.columns()[column].data_type, constraint)?;
             Some(ColumnFilter { column, condition })
         });
-        analysis.coverage.push(if condition.is_some() { Coverage::Exact } else { Coverage::None });
+        analysis.coverage.push(match condition.as_ref().map(|filter| &filter.condition) {
+            None => Coverage::None,
+            Some(ColumnCondition::Doubles { .. }) => Coverage::Partial,
+            Some(_) => Coverage::Exact,
+        });
         analysis.filters.extend(condition);
     }
     analysis
 }
 
+/// Condition of IS NULL or IS NOT NULL of a column.
+fn null_test(by: &By<'_>, filter: &Expr) -> Option<ColumnFilter> {
+    let (expr, condition) = match filter {
+        Expr::IsNull(expr) => (expr, ColumnCondition::Null),
+        Expr::IsNotNull(expr) => (expr, ColumnCondition::NotNull),
+        _ => return None,
+    };
+    let (column, _) = by.column(expr)?;
+    Some(ColumnFilter { column, condition })
+}
+
+/// Condition on doubles that contains a constraint: Arrow tells -0.0 from 0.0, and orders NaN.
+fn doubles(constraint: &Constraint) -> Option<ColumnCondition> {
+    let (least, greatest) = match constraint {
+        Constraint::Values(values) => (values.first()?, values.last()?),
+        Constraint::Interval(
+            Bound::Included(least) | Bound::Excluded(least),
+            Bound::Included(greatest) | Bound::Excluded(greatest),
+        ) => (least, greatest),
+        Constraint::Interval(Bound::Included(least) | Bound::Excluded(least), Bound::Unbounded) => {
+            (least, &Value::Double(f64::INFINITY))
+        }
+        Constraint::Interval(Bound::Unbounded, Bound::Included(greatest) | Bound::Excluded(greatest)) => {
+            (&Value::Double(f64::NEG_INFINITY), greatest)
+        }
+        Constraint::Interval(Bound::Unbounded, Bound::Unbounded) => return None,
+    };
+    match (least, greatest) {
+        (Value::Double(least), Value::Double(greatest)) if !least.is_nan() && !greatest.is_nan() => {
+            Some(ColumnCondition::Doubles { least: *least, greatest: *greatest })
+        }
+        _ => None,
+    }
+}
+
 /// Condition on the stored values of a column; none if they do not compare as its values do.
 fn condition(data_type: DataType, constraint: Constraint) -> Option<ColumnCondition> {
     match data_type {
-        DataType::Real | DataType::Double => None,
+        DataType::Real | DataType::Double => doubles(&constraint),
         DataType::Varchar => Some(match constraint {
             Constraint::Values(values) => ColumnCondition::Texts(Arc::new(move |text| {
                 values.iter().any(|value| matches!(value, Value::Varchar(known) if **known == *text))
