@@ -6,13 +6,14 @@ use arrow_array::RecordBatch;
 use entresol_memory::budget::MemoryBudget;
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
-    BatchBuilder, Catalog, Column, ColumnCondition, ColumnFilter, DataType, DimensionOrder, IntegerSet, Row,
-    Schema, Table, TableDefinition, TableLayout, TableOptions, Value, arrow_schema, batch_to_rows, check,
+    BatchBuilder, Catalog, Column, ColumnCondition, ColumnFilter, DataType, DimensionOrder, Error,
+    IntegerSet, Retention, Row, Schema, Table, TableDefinition, TableLayout, TableOptions, Value,
+    arrow_schema, batch_to_rows, check,
 };
-use entresol_transactions::{Cancellation, StateContext, Transaction};
+use entresol_transactions::{Cancellation, Interrupt, KeyRange, StateContext, Transaction};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 struct Random(u64);
 
@@ -50,7 +51,7 @@ fn schema(random: &mut Random) -> (Vec<Column>, Vec<u64>) {
     let mut columns = vec![Column::new("id", DataType::BigInt)];
     let mut different = vec![0];
     for at in 0..count {
-        columns.push(Column::new(&format!("c{at}"), TYPES[random.below(8) as usize]));
+        columns.push(Column::new(format!("c{at}"), TYPES[random.below(8) as usize]));
         different.push([1, 2, 5, 30, 1000, 1_000_000][random.below(6) as usize]);
     }
     (columns, different)
@@ -258,4 +259,203 @@ fn run_model(seed: u64) -> u64 {
 fn rows_are_those_of_a_model_under_merges_and_restarts() {
     let searches: u64 = (1..=4).map(run_model).sum();
     assert!(searches > 100, "{searches} searches of Elfs");
+}
+
+/// Table of numbers with an index, of which the rows are in row groups.
+fn numbers(catalog: &Catalog, rows: i64) -> Arc<Table> {
+    numbers_with(catalog, rows, TableOptions::default())
+}
+
+fn numbers_with(catalog: &Catalog, rows: i64, options: TableOptions) -> Arc<Table> {
+    let columns = ["id", "a", "b"].map(|name| Column::new(name, DataType::BigInt)).to_vec();
+    let mut definition = TableDefinition::plain(Schema::new(columns, &["id"]).unwrap());
+    definition.layout = TableLayout::Columns;
+    let table = catalog.create_table_as("t", definition, options).unwrap();
+    let tx = catalog.begin().unwrap();
+    insert(&table, &tx, 0..rows);
+    tx.commit(Durability::None).unwrap();
+    table.merge(|_| Ok(())).unwrap();
+    table
+}
+
+fn insert(table: &Arc<Table>, tx: &Transaction, ids: std::ops::Range<i64>) {
+    let mut builder = BatchBuilder::new(table.schema().columns(), ids.clone().count());
+    let row = |id: i64| [id, id % 100, id * 7 % 1000].map(Value::BigInt).to_vec();
+    ids.for_each(|id| builder.push(&row(id)).unwrap());
+    table.upsert_batch(tx, &builder.finish()).unwrap();
+}
+
+fn equal(column: usize, value: i64) -> ColumnFilter {
+    ColumnFilter { column, condition: ColumnCondition::Between { least: value, greatest: value } }
+}
+
+/// Number of rows with a value of `a` and of `b`, and of searches, once the index is read.
+fn selected(table: &Arc<Table>, tx: &Transaction, a: i64, b: i64) -> (usize, u64) {
+    let scan = || scanned(table, tx, vec![equal(1, a), equal(2, b)]);
+    (0..60).for_each(|_| drop(scan()));
+    let (rows, searches) = scan();
+    (rows.len(), searches)
+}
+
+#[test]
+fn an_index_is_read_once_scans_without_it_have_cost_as_much() {
+    let pool = Pool::volatile(&options()).unwrap();
+    let catalog = open(&pool);
+    numbers(&catalog, 50_000);
+    create(&catalog, "e", &[1, 2], DimensionOrder::Written);
+    let (table, tx) = (catalog.table("t").unwrap(), catalog.begin().unwrap());
+    let scan = |a: i64| scanned(&table, &tx, vec![equal(1, a), equal(2, 7 * a % 1000)]).1;
+    assert_eq!(scan(5), 0, "reading it for one scan does not pay");
+    let needed = (0..200).take_while(|a| scan(a % 100) == 0).count();
+    assert!((3..100).contains(&needed), "{needed} scans without it");
+    assert_eq!(scan(77), 1);
+    // Most rows meet this.
+    let all = ColumnCondition::Between { least: 1, greatest: 99 };
+    let (rows, searches) = scanned(&table, &tx, vec![ColumnFilter { column: 1, condition: all }]);
+    assert_eq!((rows.len(), searches), (49_500, 0), "a scan costs less");
+    let nothing = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&nothing);
+    numbers(&catalog, 50_000);
+    create(&catalog, "e", &[1, 2], DimensionOrder::Written);
+    let (table, tx) = (catalog.table("t").unwrap(), catalog.begin().unwrap());
+    assert_eq!(selected(&table, &tx, 5, 35), (50, 0), "without a cache it is read never");
+}
+
+#[test]
+fn an_older_snapshot_and_time_travel_see_the_rows_of_theirs() {
+    let pool = Pool::volatile(&options()).unwrap();
+    let catalog = open(&pool);
+    let history = TableOptions { history: Some(Retention::Forever), ..TableOptions::default() };
+    numbers_with(&catalog, 50_000, history);
+    let before = catalog.begin().unwrap();
+    create(&catalog, "e", &[1, 2], DimensionOrder::Written);
+    let table = catalog.table("t").unwrap();
+    let tx = catalog.begin().unwrap();
+    let gone: Vec<Row> = (0..50_000).step_by(1000).map(|id| vec![Value::BigInt(id + 5)]).collect();
+    assert_eq!(table.delete_many(&tx, &gone).unwrap(), 50);
+    let at = tx.commit(Durability::None).unwrap().cts;
+    table.merge(|_| Ok(())).unwrap();
+    let now = catalog.begin().unwrap();
+    assert_eq!(selected(&table, &now, 5, 35), (0, 1));
+    assert_eq!(selected(&table, &before, 5, 35).0, 50, "a snapshot from before the index");
+    let past = catalog.begin_as_of(at - 1).unwrap();
+    assert_eq!(selected(&table, &past, 5, 35), (50, 0), "time travel takes no index");
+    drop((before, now, past));
+    catalog.drop_index("e").unwrap();
+    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+}
+
+#[test]
+fn indexes_are_complete_beside_writers_and_merges() {
+    let pool = Pool::volatile(&options()).unwrap();
+    let catalog = open(&pool);
+    numbers(&catalog, 20_000);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut next = 20_000;
+            while !stop.load(Ordering::Relaxed) {
+                let table = catalog.table("t").unwrap();
+                let tx = catalog.begin().unwrap();
+                insert(&table, &tx, next..next + 500);
+                // An index may have come in between.
+                if tx.commit(Durability::None).is_ok() {
+                    next += 500;
+                }
+            }
+            next
+        });
+        let merger = scope.spawn(|| {
+            // An object of the table that may be older than an index.
+            while !stop.load(Ordering::Relaxed) {
+                let table = catalog.table("t").unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(3));
+                match table.merge(|_| Ok(())) {
+                    Ok(_) | Err(Error::TableChanged { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        for round in 0..12 {
+            create(&catalog, &format!("e{round}"), &[2, 1], DimensionOrder::ALL[round % 2]);
+            if round % 3 == 2 {
+                catalog.drop_index(&format!("e{}", round - 1)).unwrap();
+                catalog.drop_index(&format!("e{}", round - 2)).unwrap();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let rows = writer.join().unwrap();
+        merger.join().unwrap();
+        let (table, tx) = (catalog.table("t").unwrap(), catalog.begin().unwrap());
+        assert_eq!(table.definition().elves.len(), 4);
+        assert_eq!(selected(&table, &tx, 5, 35).0, (rows as usize).div_ceil(1000), "{rows} rows");
+    });
+    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+}
+
+#[test]
+fn a_cancelled_or_refused_index_leaves_nothing() {
+    let pool = Pool::volatile(&options()).unwrap();
+    let catalog = open(&pool);
+    let table = numbers(&catalog, 20_000);
+    let keys = || {
+        let (tx, mut count, mut from) = (catalog.begin().unwrap(), 0, None);
+        let state = table.row_group_state().unwrap();
+        while tx.scan_batch(state, &KeyRange::full(), &mut from, |_, _| count += 1).unwrap() {}
+        count
+    };
+    let before = keys();
+    let cancelled = Cancellation::default();
+    cancelled.interrupt(Interrupt::Requested);
+    let of = || (vec![1, 2], DimensionOrder::Written);
+    catalog.create_elf(&cancelled, "t", "e", of()).unwrap_err();
+    assert!(catalog.table("t").unwrap().elf("e").is_none());
+    assert_eq!(keys(), before);
+    let refused = |columns: Vec<usize>| {
+        let of = (columns, DimensionOrder::Written);
+        catalog.create_elf(&Cancellation::default(), "t", "e", of).unwrap_err().to_string()
+    };
+    assert!(refused(vec![]).contains("1 to 64 columns, not 0"));
+    assert!(refused(vec![1, 7]).contains("column 7 does not exist"));
+    create(&catalog, "e", &[1, 2], DimensionOrder::Written);
+    assert!(refused(vec![1]).contains("e"), "the name is taken");
+    assert!(keys() > before);
+    catalog.drop_index("e").unwrap();
+    assert_eq!(keys(), before);
+    let tx = catalog.begin().unwrap();
+    assert_eq!(selected(&catalog.table("t").unwrap(), &tx, 5, 35), (20, 0));
+    let plain = TableDefinition::plain(Schema::new(vec![Column::new("a", DataType::Int)], &["a"]).unwrap());
+    catalog.create_table_as("by_rows", plain, TableOptions::default()).unwrap();
+    let error = catalog.create_elf(&Cancellation::default(), "by_rows", "f", (vec![0], DimensionOrder::Auto));
+    assert!(matches!(error, Err(Error::ElfOfRows { .. })), "{error:?}");
+}
+
+#[test]
+fn an_index_of_many_columns_is_found_by_any_of_them() {
+    let pool = Pool::volatile(&options()).unwrap();
+    let catalog = open(&pool);
+    let columns: Vec<Column> = (0..64).map(|at| Column::new(format!("c{at}"), DataType::Int)).collect();
+    let mut definition = TableDefinition::plain(Schema::new(columns.clone(), &["c0"]).unwrap());
+    definition.layout = TableLayout::Columns;
+    let table = catalog.create_table_as("t", definition, TableOptions::default()).unwrap();
+    create(&catalog, "e", &(0..64).rev().collect::<Vec<_>>(), DimensionOrder::Written);
+    let tx = catalog.begin().unwrap();
+    let mut builder = BatchBuilder::new(&columns, 5000);
+    for id in 0..5000 {
+        let value = |at: i32| Value::Int(if at == 0 { id } else { id % (at + 1) });
+        builder.push(&(0..64).map(value).collect::<Row>()).unwrap();
+    }
+    table.upsert_batch(&tx, &builder.finish()).unwrap();
+    tx.commit(Durability::None).unwrap();
+    catalog.table("t").unwrap().merge(|_| Ok(())).unwrap();
+    let (table, tx) = (catalog.table("t").unwrap(), catalog.begin().unwrap());
+    for column in [1_usize, 30, 63] {
+        let expected = (0..5000).filter(|id| id % (column as i32 + 1) == 1).count();
+        assert_eq!(scanned(&table, &tx, vec![equal(column, 1)]).0.len(), expected);
+    }
+    let wanted: Vec<ColumnFilter> = (40..64).map(|column| equal(column, 17)).collect();
+    (0..2000).for_each(|_| drop(scanned(&table, &tx, wanted.clone())));
+    let (rows, searches) = scanned(&table, &tx, wanted);
+    assert_eq!((rows.len(), searches), (1, 1), "row 17 only");
+    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
 }

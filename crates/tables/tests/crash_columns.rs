@@ -5,10 +5,10 @@
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};
 use entresol_memory::{Durability, Pool};
 use entresol_tables::{
-    BatchBuilder, Catalog, Column, DataType, Row, ScanRange, Schema, Table, TableDefinition, TableLayout,
-    TableOptions, Value, arrow_schema, batch_to_rows, check,
+    BatchBuilder, Catalog, Column, DataType, DimensionOrder, Row, ScanRange, Schema, Table, TableDefinition,
+    TableLayout, TableOptions, Value, arrow_schema, batch_to_rows, check,
 };
-use entresol_transactions::StateContext;
+use entresol_transactions::{Cancellation, StateContext};
 use std::sync::Arc;
 
 fn open(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
@@ -68,6 +68,29 @@ fn history(pool: &Arc<Pool>) {
     catalog.drop_table("t").unwrap();
 }
 
+/// Each commit is followed by a merge, with an index of both columns that is created after the first and dropped in
+/// the end.
+fn history_with_elf(pool: &Arc<Pool>) {
+    let catalog = open(pool).unwrap();
+    let mut definition = TableDefinition::plain(Schema::new(columns(), &["id"]).unwrap());
+    definition.layout = TableLayout::Columns;
+    let table = catalog.create_table_as("t", definition, TableOptions::default()).unwrap();
+    for (number, pair) in states().windows(2).enumerate() {
+        let table = table.current().unwrap();
+        commit(&catalog, &table, &pair[0], &pair[1]);
+        table.merge(|_| Ok(())).unwrap();
+        if number == 0 {
+            create_elf(&catalog).unwrap();
+        }
+    }
+    catalog.drop_index("e").unwrap();
+}
+
+fn create_elf(catalog: &Catalog) -> Result<(), String> {
+    let of = (vec![1, 0], DimensionOrder::Auto);
+    catalog.create_elf(&Cancellation::default(), "t", "e", of).map_err(text)
+}
+
 fn check_all(catalog: &Arc<Catalog>) -> Result<(), String> {
     let problems = check(catalog, |_| {}).map_err(text)?.problems;
     if problems.is_empty() { Ok(()) } else { Err(format!("{problems:?}")) }
@@ -108,6 +131,31 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     }
     drop(tx);
     check_all(&catalog)
+}
+
+/// As [`verify`], and an index is there, complete, or can be created.
+fn verify_with_elf(pool: &Arc<Pool>) -> Result<(), String> {
+    verify(pool)?;
+    let catalog = open(pool)?;
+    let Ok(table) = catalog.table("t") else { return Ok(()) };
+    if table.elf("e").is_none() {
+        create_elf(&catalog)?;
+    }
+    check_all(&catalog)
+}
+
+#[test]
+fn every_crash_leaves_an_elf_that_is_complete_or_none() {
+    let report = check_seeds("columns-elf", 1, |seed| {
+        let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::with_seed(seed) };
+        let history = |pool: &Arc<Pool>| {
+            history_with_elf(pool);
+            Ok(())
+        };
+        check_crashes(&options, history, verify_with_elf)
+    });
+    let report = report.unwrap();
+    assert!(report.explored(1_000), "{report:?}");
 }
 
 #[test]

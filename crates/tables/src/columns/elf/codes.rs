@@ -187,7 +187,7 @@ impl DimensionCodes {
             DimensionCodes::Offset { least: first, greatest: last } => {
                 let (least, greatest) = (least.max(*first), greatest.min(*last));
                 if least > greatest {
-                    return Some(1..=0);
+                    return Some(RangeInclusive::new(1, 0));
                 }
                 let code = |value: i64| (value - first) as u32 + 1;
                 code(least)..=code(greatest)
