@@ -11,6 +11,7 @@ mod chapter3;
 #[cfg(feature = "database")]
 mod churn;
 mod crash_states;
+mod elf;
 mod flush_cost;
 pub mod histories;
 mod hotspot;
@@ -175,6 +176,32 @@ pub const ALL: &[Experiment] = &[
         name: "lsm",
         about: "the LSM-tree: moving (E6), merging (E7) in all ways, levels, Bloom filters, write amplification",
         run: lsm::run,
+    },
+    Experiment {
+        name: "elf-build-query",
+        about: "Elf, ten uniform dimensions: building by one thread and by two, opening, size",
+        run: elf::run_build,
+    },
+    Experiment {
+        name: "elf-exact",
+        about: "Elf: exact matches, beside a scan of the columns",
+        run: elf::run_exact,
+    },
+    Experiment {
+        name: "elf-range",
+        about: "Elf: ranges on all dimensions, beside a scan of the columns",
+        run: elf::run_range,
+    },
+    Experiment {
+        name: "elf-partial",
+        about: "Elf: ranges on some dimensions, beside a scan of the columns",
+        run: elf::run_partial,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "elf-sql",
+        about: "selections of a table by columns with an Elf index and without",
+        run: elf::sql,
     },
     Experiment {
         name: "hotspot",
