@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod copy;
+mod elf;
 mod merge;
 mod names;
 mod placement;
