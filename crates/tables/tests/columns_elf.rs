@@ -393,6 +393,56 @@ fn indexes_are_complete_beside_writers_and_merges() {
     assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
 }
 
+/// Writes bytes in place of a piece of the Elf with the number 0 of each row group.
+fn damage(catalog: &Catalog, table: &Arc<Table>, piece: u8, bytes: &[u8]) {
+    let (tx, state) = (catalog.begin().unwrap(), table.row_group_state().unwrap());
+    let (mut keys, mut from) = (Vec::new(), None);
+    while tx
+        .scan_batch(state, &KeyRange::full(), &mut from, |key, _| {
+            if key[0] == 3 && key[5..] == [128, 0, piece + 1] {
+                keys.push(key.to_vec());
+            }
+        })
+        .unwrap()
+    {}
+    assert!(!keys.is_empty(), "there is a piece {piece}");
+    keys.iter().for_each(|key| tx.write(state, key, Some(bytes)).unwrap());
+    tx.commit(Durability::None).unwrap();
+}
+
+#[test]
+fn a_damaged_index_is_named_and_can_be_dropped() {
+    for piece in [0, 1] {
+        let pool = Pool::volatile(&options()).unwrap();
+        let catalog = open(&pool);
+        numbers(&catalog, 20_000);
+        create(&catalog, "e", &[1, 2], DimensionOrder::Written);
+        let table = catalog.table("t").unwrap();
+        damage(&catalog, &table, piece, b"no Elf");
+        let problems = check(&catalog, |_| {}).unwrap().problems;
+        assert!(problems.iter().any(|problem| problem.message.contains("index e")), "{problems:?}");
+        let tx = catalog.begin().unwrap();
+        let arrow = arrow_schema(table.schema().columns(), "UTC");
+        let filters = vec![equal(1, 5), equal(2, 35)];
+        let mut failed = None;
+        for _ in 0..100 {
+            let scan =
+                table.column_scan(&tx, vec![0, 1, 2], arrow.clone(), filters.clone()).unwrap().unwrap();
+            let mut read = scan.morsels().into_iter().map(|morsel| scan.read(&tx, morsel));
+            failed = read.find_map(Result::err);
+            if failed.is_some() {
+                break;
+            }
+        }
+        let error = failed.expect("the damage is seen").to_string();
+        assert!(error.contains("index e") && error.contains("drop the index"), "{error}");
+        catalog.drop_index("e").unwrap();
+        let (table, tx) = (catalog.table("t").unwrap(), catalog.begin().unwrap());
+        assert_eq!(selected(&table, &tx, 5, 35), (20, 0));
+        assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+    }
+}
+
 #[test]
 fn a_cancelled_or_refused_index_leaves_nothing() {
     let pool = Pool::volatile(&options()).unwrap();

@@ -23,17 +23,20 @@ pub(crate) mod codes;
 pub(crate) mod storage;
 
 use crate::columns::elf::codes::DimensionCodes;
+use crate::columns::group::GROUP_ROWS;
 use crate::columns::page::ColumnPage;
 use crate::columns::store::column_id;
 use crate::error::Result;
 use crate::schema::Schema;
 use crate::schema::elf::{DimensionOrder, ElfDefinition};
-use entresol_structures::elf::{Elf, ElfLevel};
+use entresol_structures::elf::{ELF_DIMENSIONS_MAX, Elf, ElfLevel};
 use std::sync::atomic::AtomicU64;
 
 const FORMAT: u32 = 1;
 /// Words of a head before those of its dimensions.
 const HEAD_WORDS: usize = 4;
+/// Maximum number of words of a body: a code and its list for each value, and an id, of the rows of a row group.
+const BODY_WORDS_MAX: usize = GROUP_ROWS * (4 * ELF_DIMENSIONS_MAX + 1) + (1 << 20);
 /// Words of a dimension before those of its codes.
 const DIMENSION_WORDS: usize = 4;
 
@@ -154,7 +157,7 @@ impl ElfHead {
             let (column, level) = (u16::try_from(column).ok()?, ElfLevel { lists, entries, monos });
             dimensions.push(ElfDimension { column, codes: codes.0, level });
         }
-        let sound = rest.is_empty() && !dimensions.is_empty();
+        let sound = rest.is_empty() && !dimensions.is_empty() && of_body as usize <= BODY_WORDS_MAX;
         sound.then_some(ElfHead { dimensions, rows, words: of_body, spent: AtomicU64::new(0) })
     }
 }
