@@ -299,8 +299,10 @@ fn top_shows_what_topologies_do() {
     {
         assert!(begin.elapsed() < PATIENCE);
     }
-    let page = succeed(&["top", &url]);
-    assert!(page.starts_with(&format!("{url}: topologies: 1 running, 1 failed; ")), "{page}");
+    // A password is not shown.
+    let page = succeed(&["top", &format!("postgresql://anna:secret@{}", server.address())]);
+    let name = format!("postgresql://anna@{}", server.address());
+    assert!(page.starts_with(&format!("{name}: topologies: 1 running, 1 failed; ")), "{page}");
     for expected in ["broken: ", "division by zero", "window metering_open", "generator", "metering  running"]
     {
         assert!(page.contains(expected), "{expected}: {page}");
@@ -327,7 +329,10 @@ fn top_shows_what_topologies_do() {
     for (arguments, expected) in [
         (["top", db, "--once"], "if it is served, give its address"),
         (["top", "nowhere", "--once"], "nowhere: expected the directory of a database, or postgresql://"),
-        (["top", "postgresql://127.0.0.1:1", "--once"], "postgresql://127.0.0.1:1: error connecting"),
+        (
+            ["top", "postgresql://127.0.0.1:1", "--once"],
+            "postgresql://entresol@127.0.0.1:1: error connecting",
+        ),
         (["top", &url, "--interval=0"], "--interval 0: expected seconds, more than 0"),
     ] {
         let output = entresol(&arguments);

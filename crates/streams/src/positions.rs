@@ -144,8 +144,10 @@ fn remove_rows(
     let rows = table.scan(ScanRange::prefix(&[Value::from(topology)])).rows(&tx)?;
     let is_removed = |row: &&Row| matches!(row.get(1), Some(Value::Varchar(second)) if is_removed(second));
     let keys: Vec<Row> = rows.iter().filter(is_removed).map(|row| table.key_of(row)).collect();
-    table.delete_many(&tx, &keys)?;
-    tx.commit(Durability::Sync)?;
+    if !keys.is_empty() {
+        table.delete_many(&tx, &keys)?;
+        tx.commit(Durability::Sync)?;
+    }
     Ok(())
 }
 

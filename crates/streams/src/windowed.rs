@@ -108,6 +108,17 @@ impl GroupedStream {
         assigned
     }
 
+    /// Plans the table of late tuples, if it is missing.
+    fn plan_late(&self) -> Result<(), String> {
+        let Some((table, columns)) = &self.late else { return Ok(()) };
+        let mut graph = self.stream.graph.borrow_mut();
+        if graph.schema(&self.stream.catalog, table).is_none() {
+            let schema = Schema::new(columns.clone(), &[] as &[&str]).map_err(|error| error.to_string())?;
+            graph.planned.insert(table.clone(), schema);
+        }
+        Ok(())
+    }
+
     fn resolve(&self, aggregates: &[Aggregate], state_table: &str) -> Result<Stream, String> {
         let stream = &self.stream;
         let place =
@@ -135,14 +146,7 @@ impl GroupedStream {
         columns.extend(bound.iter().map(BoundAggregate::result_column));
         let (table, groups_in_dram) = (state_table.to_owned(), self.groups_in_dram);
         let late = self.late.clone();
-        if let Some((table, columns)) = &late {
-            let mut graph = stream.graph.borrow_mut();
-            if graph.schema(&stream.catalog, table).is_none() {
-                let schema =
-                    Schema::new(columns.clone(), &[] as &[&str]).map_err(|error| error.to_string())?;
-                graph.planned.insert(table.clone(), schema);
-            }
-        }
+        self.plan_late()?;
         let schema = arrow_schema(&columns, UTC);
         let mut results = stream.add(columns.into(), move |made| {
             let name = format!("window {table}");

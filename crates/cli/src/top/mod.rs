@@ -28,10 +28,11 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
         Error::Invalid(format!("--interval {}: expected seconds, more than 0", arguments.interval))
     })?;
     let mut connection = Connection::open(arguments)?;
+    let name = connection.name(&arguments.target).to_owned();
     let outcome = if arguments.once || !is_terminal() {
-        print_once(&mut connection, &arguments.target)
+        print_once(&mut connection, &name)
     } else {
-        refresh(&mut connection, &arguments.target, interval)
+        refresh(&mut connection, &name, interval)
     };
     let closed = connection.close();
     outcome.and(closed)

@@ -106,8 +106,17 @@ fn state_that_cannot_go_on_is_named_before_anything_happens() {
     }
     let error = session.execute(&format!("ALTER TOPOLOGY nothing AS ({HOURLY})")).unwrap_err().to_string();
     assert!(error.contains("topology \"nothing\" does not exist"), "{error}");
+    let path = directory.path().join("sent.csv");
+    let sink =
+        format!("CREATE SINK sent FROM reading WITH (connector = 'file', path = '{}')", path.display());
+    session.execute(&sink).unwrap();
+    for statement in ["ALTER TOPOLOGY sent AS", "CREATE OR REPLACE TOPOLOGY sent AS"] {
+        let error = session.execute(&format!("{statement} ({HOURLY})")).unwrap_err().to_string();
+        assert!(error.contains("\"sent\" is a sink"), "{error}");
+    }
+    session.execute("DROP SINK sent").unwrap();
     // The old steps go on.
-    append(&path, &lines(6..10));
+    append(&directory.path().join("readings.csv"), &lines(6..10));
     wait_for(&mut session, "SELECT count(*) FROM seen", "10");
     wait_for(&mut session, "SELECT count(*) FROM hourly", "4");
 }

@@ -126,3 +126,21 @@ fn what_cannot_leave_out_rows_stops_and_other_tables_are_refused() {
     wait_for_end(&mut session, "loading");
     assert_eq!(rows(&mut session, "SELECT id FROM quotients ORDER BY id").concat(), ["1", "3"]);
 }
+
+#[test]
+fn skipped_rows_that_wait_for_a_commit_are_bounded() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE SOURCE reading (at TIMESTAMP NOT NULL, meter INT NOT NULL)
+                 WITH (connector = 'generator', rows = 20000, step = '1 second', meter.cardinality = 1);
+             CREATE TABLE quotients (at TIMESTAMP PRIMARY KEY, quotient INT);
+             CREATE TOPOLOGY loading COMMIT EVERY 1000000 ROWS ON ERROR SKIP ROW INTO skipped AS (
+                 INSERT INTO quotients SELECT at, 1 / (meter - meter) FROM reading)",
+        )
+        .unwrap();
+    wait_for_end(&mut session, "loading");
+    let counts = "SELECT commits > 3, rejected, (SELECT count(*) FROM skipped) FROM entresol.topologies";
+    assert_eq!(rows(&mut session, counts), [["true", "20000", "20000"]]);
+}

@@ -20,7 +20,7 @@ use crate::streaming::steps;
 use std::sync::Arc;
 
 /// Statement of a topology with the steps of an ALTER TOPOLOGY name AS (steps).
-pub(crate) fn with_steps_of(stored: &str, alter: &str) -> Result<String> {
+fn with_steps_of(stored: &str, alter: &str) -> Result<String> {
     let (Some(clauses), Some(steps)) = (steps_at(stored), steps_at(alter)) else {
         return Err(Error::Internal(format!("{stored} or {alter} has no steps")));
     };
@@ -44,6 +44,21 @@ fn steps_at(sql: &str) -> Option<usize> {
     None
 }
 
+/// Gives a topology the steps of an ALTER TOPOLOGY name AS (steps), all of whose state goes on.
+pub(crate) async fn replace_steps(session: &SessionCore, stored: StoredTopology, alter: &str) -> Result<()> {
+    check_kind(&stored)?;
+    let text = with_steps_of(&stored.text, alter)?;
+    replace(session, stored, text, false).await
+}
+
+/// Refuses a sink, whose statement has no steps.
+fn check_kind(stored: &StoredTopology) -> Result<()> {
+    match parse(&stored.text)?.sink {
+        Some(_) => Err(Error::coded("42809", format!("\"{}\" is a sink", stored.name))),
+        None => Ok(()),
+    }
+}
+
 /// Replaces a topology by one with another statement. State that is of no use to it is removed if `removes`,
 /// else it is refused.
 pub(crate) async fn replace(
@@ -52,6 +67,7 @@ pub(crate) async fn replace(
     text: String,
     removes: bool,
 ) -> Result<()> {
+    check_kind(&stored)?;
     stored_topologies::check_length(&text)?;
     let create = parse(&text)?;
     let planned = steps::plan(session, &create).await?;

@@ -38,8 +38,7 @@ pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -
         StreamingStatement::CreateTopology(create) => create_topology(session, create).await?,
         StreamingStatement::AlterSteps { name, text } => {
             let stored = stored(session, name, TopologyKind::Topology)?;
-            let text = replacement::with_steps_of(&stored.text, text)?;
-            replacement::replace(session, stored, text, false).await?;
+            replacement::replace_steps(session, stored, text).await?;
         }
         StreamingStatement::AlterTopology { name, kind, pauses } => {
             alter(session, name, *kind, *pauses).await?;

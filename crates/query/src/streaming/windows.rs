@@ -13,7 +13,7 @@ use datafusion::arrow::datatypes::{Decimal128Type, Int64Type};
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, Case};
 use datafusion::logical_expr::{Aggregate as AggregatePlan, AggregateUDF, Expr, lit};
-use entresol_streams::{Aggregate, ColumnExpression, Expression, TimeWindow, WindowKind};
+use entresol_streams::{Aggregate, ColumnExpression, Expression, Stream, TimeWindow, WindowKind};
 use entresol_tables::{Column, DataType};
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,6 +145,44 @@ pub(crate) fn open_sessions(flow: &Flow, time: usize, window: &TimeWindow) -> Fl
     Flow { stream: flow.stream.project(projected), windows: Some(windows), event_time: flow.event_time }
 }
 
+/// Tells whether an expression of a plan is an edge of the window.
+type IsEdge<'e> = &'e dyn Fn(&Expr) -> bool;
+
+/// Columns of an aggregate in the order of its plan, of a stream with the groups, the edges of the window and the
+/// results; and where the edges are among them.
+fn in_order_of_plan(
+    plan: &AggregatePlan,
+    all: &Stream,
+    groups: usize,
+    (is_start, is_end): (IsEdge<'_>, IsEdge<'_>),
+    results: &[Results],
+) -> (Vec<Computed>, Option<usize>, Option<usize>) {
+    let mut projected: Vec<Computed> = Vec::new();
+    let mut at_group = 0;
+    let (mut start, mut end) = (None, None);
+    for (expr, field) in plan.group_expr.iter().zip(plan.schema.fields()) {
+        let from = if is_start(expr) {
+            start = Some(projected.len());
+            groups
+        } else if is_end(expr) {
+            end = Some(projected.len());
+            groups + 1
+        } else {
+            at_group += 1;
+            at_group - 1
+        };
+        let column = Column { name: field.name().clone(), ..all.columns()[from].clone() };
+        projected.push((column, Box::new(ColumnExpression(from))));
+    }
+    let mut from = groups + 2;
+    for (results, field) in results.iter().zip(plan.schema.fields().iter().skip(plan.group_expr.len())) {
+        let column = Column::new(field.name().clone(), results.data_type);
+        projected.push((column, results.expression(from)));
+        from += results.aggregates.len();
+    }
+    (projected, start, end)
+}
+
 impl Translator<'_> {
     /// Aggregate of windows.
     pub(crate) fn aggregate(
@@ -209,30 +247,8 @@ impl Translator<'_> {
         let all = grouped
             .try_aggregate(&aggregates, state_table)
             .map_err(|reason| Error::coded("22023", format!("topology {}: {reason}", self.topology)))?;
-        // Groups, the edges of the window, results: in the order of the plan.
-        let mut projected: Vec<Computed> = Vec::new();
-        let mut at_group = 0;
-        let (mut start, mut end) = (None, None);
-        for (expr, field) in plan.group_expr.iter().zip(plan.schema.fields()) {
-            let from = if is_start(expr) {
-                start = Some(projected.len());
-                groups.len()
-            } else if is_end(expr) {
-                end = Some(projected.len());
-                groups.len() + 1
-            } else {
-                at_group += 1;
-                at_group - 1
-            };
-            let column = Column { name: field.name().clone(), ..all.columns()[from].clone() };
-            projected.push((column, Box::new(ColumnExpression(from))));
-        }
-        let mut from = groups.len() + 2;
-        for (results, field) in results.iter().zip(plan.schema.fields().iter().skip(plan.group_expr.len())) {
-            let column = Column::new(field.name().clone(), results.data_type);
-            projected.push((column, results.expression(from)));
-            from += results.aggregates.len();
-        }
+        let edges = (&is_start as IsEdge<'_>, &is_end as IsEdge<'_>);
+        let (projected, start, end) = in_order_of_plan(plan, &all, groups.len(), edges, &results);
         let stream = all.project(projected);
         let windows = start.filter(|_| !windows.are_open()).map(|time| Windows {
             time,

@@ -107,6 +107,11 @@ impl Dataflow {
         self.pass(context, true)
     }
 
+    /// Number of tuples that were left out and wait for the commit to be stored.
+    pub(crate) fn skipped_pending(&self) -> usize {
+        self.skipped.as_ref().map_or(0, SkippedTuples::pending)
+    }
+
     /// Stores the tuples that were left out in the transaction.
     pub(crate) fn write_skipped(&self, transaction: &Transaction) -> Result<()> {
         self.skipped.as_ref().map_or(Ok(()), |skipped| skipped.write(transaction))

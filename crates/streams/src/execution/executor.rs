@@ -189,7 +189,7 @@ impl Executor {
                     return self.commit();
                 }
             }
-            if self.feed.rejects_pending() >= REJECTS_PENDING_MAX {
+            if self.feed.rejects_pending() + self.dataflow.skipped_pending() >= REJECTS_PENDING_MAX {
                 self.check_rejects()?;
             }
         }
@@ -209,7 +209,7 @@ impl Executor {
 
     fn check_rejects(&mut self) -> Result<()> {
         if self.settings.boundary == Boundary::Punctuated && !self.inputs.is_empty() {
-            let resource = format!("bad records in a transaction of {}", self.topology);
+            let resource = format!("bad records and skipped tuples in a transaction of {}", self.topology);
             return Err(Error::Limit { resource, max: REJECTS_PENDING_MAX });
         }
         self.commit()

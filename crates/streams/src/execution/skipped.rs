@@ -63,6 +63,11 @@ impl SkippedTuples {
         Ok(())
     }
 
+    /// Number of tuples that wait for the commit to be stored.
+    pub(crate) fn pending(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Writes the tuples into their table, in the transaction of the others.
     pub(crate) fn write(&self, transaction: &Transaction) -> Result<()> {
         match &self.table {

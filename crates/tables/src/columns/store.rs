@@ -358,14 +358,17 @@ impl ColumnStore {
         let number = self.next_number()?;
         let (block_keys, last) = keys_of_blocks(table, schema, pieces)?;
         let mut summary = GroupSummary { columns: Vec::new(), block_keys };
-        let mut opened = Vec::with_capacity(pages.len());
+        let has_elves = !self.elves().is_empty();
+        let mut opened = Vec::new();
         for (at, encoded) in pages.iter().enumerate() {
             let page = ColumnPage::open(encoded);
             let page = page.ok_or_else(|| self.damaged(number, "its page was not encoded right"))?;
             let id = column_id(schema, at);
             summary.columns.push(ColumnSummary::of(id, &page, encoded.len()));
             tx.write(&self.state, &EntryKind::Page { column: id }.key(number), Some(encoded))?;
-            opened.push((id, page));
+            if has_elves {
+                opened.push((id, page));
+            }
         }
         self.write_elves(tx, number, &opened)?;
         let rows: usize = pieces.iter().map(|piece| rows_of(piece)).sum();

@@ -1,8 +1,7 @@
 //! The thread that gives columns their shares, for proportional caching.
 //!
-//! It starts with the first pipeline and sleeps until there is another one; between two solutions are at least
-//! [`INTERVAL`] and [`REST`] times what the last one took, so it takes a twentieth of a processor at most. It ends
-//! with the cache.
+//! Begins with the first pipeline, and sleeps until there is another one; between two solutions are at least
+//! [`INTERVAL`] and [`REST`] times what the last one took: a twentieth of a processor at most. Ends with the cache.
 
 use super::PageCache;
 use super::model::{Share, Shares};
