@@ -351,6 +351,26 @@ impl OrderedIndex {
         on_tree!(self, tree => tree.estimated_keys())
     }
 
+    /// Estimates the number of keys between two bounds, not below those of one leaf; keys longer than the index's
+    /// count as their beginning. Cost: that of [`OrderedIndex::estimated_keys`], and two descents.
+    pub fn estimated_keys_between(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> u64 {
+        fn share_below<K: TreeKey>(tree: &FpTree<K>, bytes: &[u8], width_bytes: usize) -> Option<f64> {
+            let key = K::from_bytes(&bytes[..bytes.len().min(width_bytes)]).ok()?;
+            Some(tree.estimated_share_below(key))
+        }
+        let width_bytes = self.key_bytes_max();
+        let share = |bound: Bound<&[u8]>, unbounded: f64| match bound {
+            Bound::Unbounded => unbounded,
+            Bound::Included(bytes) | Bound::Excluded(bytes) => {
+                on_tree!(self, tree => share_below(tree, bytes, width_bytes)).unwrap_or(unbounded)
+            }
+        };
+        let keys = self.estimated_keys();
+        let share = (share(upper, 1.0) - share(lower, 0.0)).clamp(0.0, 1.0);
+        let leaf = on_tree!(self, tree => tree.usual_leaf_keys());
+        ((keys as f64 * share) as u64).max(leaf).min(keys)
+    }
+
     /// Finds the first entry at or after each of some keys, which fit the index, in any order; `found` is
     /// cleared first.
     pub fn first_from_each<B: AsRef<[u8]>>(

@@ -93,6 +93,11 @@ fn assert_same(index: &OrderedIndex, model: &BTreeMap<Vec<u8>, u64>) {
     assert_eq!(index.stats().keys, model.len() as u64);
     let leaves = index.stats().leaves;
     assert!((1..=leaves * 64).contains(&index.estimated_keys().max(1)), "{leaves} leaves");
+    let whole = index.estimated_keys_between(Bound::Unbounded, Bound::Unbounded);
+    assert_eq!(whole, index.estimated_keys());
+    let half: Vec<&[u8]> = cuts.iter().take(cuts.len() / 2 + 1).map(|cut| &cut[..]).collect();
+    let parts = half.iter().map(|cut| index.estimated_keys_between(Bound::Unbounded, Bound::Excluded(cut)));
+    assert!(parts.clone().is_sorted() && parts.max() <= Some(whole), "{cuts:?}");
 }
 
 #[derive(Debug, Clone)]

@@ -1,11 +1,10 @@
-//! Scans in descending key order; and for planners, cut points that divide a scan among threads, and an
-//! estimate of the number of keys.
+//! Scans in descending key order.
 //!
 //! Leaves are linked in ascending order only. A scan descends once for each leaf: from a leaf's low key it
 //! goes on with the last leaf below that.
 
 use super::FpTree;
-use super::inner::{Child, Inner};
+use super::inner::Inner;
 use crate::error::Result;
 use crate::key::{KeyBytes, TreeKey};
 use crate::latch;
@@ -13,12 +12,6 @@ use crate::leaf::{Leaf, bits};
 use entresol_memory::Pool;
 use std::cmp::Ordering;
 use std::ops::Bound;
-use std::sync::atomic::Ordering as Memory;
-
-/// Inner nodes of a level that an estimate reads.
-const SAMPLED_NODES: usize = 16;
-/// Approximate number of leaves of an unopened segment.
-const LEAVES_OF_SEGMENT: u64 = 37;
 
 /// End of a scan, where it starts, or its continuation.
 enum ScanEnd<'k, K: TreeKey> {
@@ -101,77 +94,4 @@ impl<K: TreeKey> FpTree<K> {
         })?;
         Ok(last.map(|stored| K::to_bytes(&self.pool, stored)))
     }
-
-    /// Keys that divide the tree into parts of about equal size, in ascending order: those of the highest
-    /// inner level with at least `wanted` of them, or of the lowest. Writers may move entries meanwhile.
-    pub fn cut_points(&self, wanted: usize) -> Vec<KeyBytes> {
-        let _pinned = self.pool.pin();
-        let mut level = match Child::decode(self.root.load(Memory::Acquire)) {
-            Child::Inner(root) => vec![root],
-            Child::Leaf(_) | Child::Segment(_) => return Vec::new(),
-        };
-        let mut cuts: Vec<KeyBytes> = Vec::new();
-        loop {
-            let (mut keys, mut below) = (Vec::new(), Vec::new());
-            for id in level {
-                let node = self.inner.node(id);
-                let version = latch::read(node.latch());
-                let children: Vec<_> = (0..node.count()).map(|at| (node.key(at), node.child(at))).collect();
-                if !latch::validate(node.latch(), version) {
-                    // The cuts within this node are lost; those around it are right.
-                    continue;
-                }
-                keys.extend(children[1..].iter().map(|(low, _)| K::to_bytes(&self.pool, *low)));
-                below.extend(children.into_iter().filter_map(|(_, child)| match child {
-                    Child::Inner(id) => Some(id),
-                    Child::Leaf(_) | Child::Segment(_) => None,
-                }));
-            }
-            cuts.append(&mut keys);
-            if cuts.len() >= wanted || below.is_empty() {
-                cuts.sort_unstable();
-                cuts.dedup();
-                return cuts;
-            }
-            level = below;
-        }
-    }
-
-    /// Estimates the number of keys from some inner nodes of each level; reads a leaf only if it is the only
-    /// one.
-    pub fn estimated_keys(&self) -> u64 {
-        let _pinned = self.pool.pin();
-        let mut level = match Child::decode(self.root.load(Memory::Acquire)) {
-            Child::Inner(root) => vec![root],
-            Child::Leaf(leaf) => return u64::from((self.leaf(leaf).bitmap() & Leaf::<K>::FULL).count_ones()),
-            Child::Segment(_) => return LEAVES_OF_SEGMENT * Self::USUAL_KEYS,
-        };
-        let mut nodes = 1;
-        loop {
-            let sample: Vec<u32> =
-                level.iter().copied().step_by(level.len().div_ceil(SAMPLED_NODES)).collect();
-            let (mut children, mut below) = (0, Vec::new());
-            let mut leaves = 0;
-            for id in &sample {
-                let node = self.inner.node(*id);
-                children += node.count() as u64;
-                for at in 0..node.count() {
-                    match node.child(at) {
-                        Child::Inner(id) => below.push(id),
-                        Child::Leaf(_) => leaves += 1,
-                        Child::Segment(_) => leaves += LEAVES_OF_SEGMENT,
-                    }
-                }
-            }
-            let sampled = sample.len() as u64;
-            if below.is_empty() {
-                return leaves * nodes / sampled * Self::USUAL_KEYS;
-            }
-            nodes = children * nodes / sampled;
-            level = below;
-        }
-    }
-
-    /// Keys of a leaf as random inserts fill it.
-    const USUAL_KEYS: u64 = Leaf::<K>::CAPACITY as u64 * 3 / 4;
 }

@@ -36,6 +36,7 @@ mod apply_many;
 mod backward;
 mod batch;
 mod check;
+mod estimates;
 mod inner;
 mod insert_many;
 mod lifecycle;

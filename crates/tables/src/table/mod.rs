@@ -301,6 +301,22 @@ impl Table {
         self.state.estimated_keys() + self.columns.as_ref().map_or(0, |columns| columns.estimated_rows())
     }
 
+    /// Estimates the number of rows in ranges, as [`Table::estimated_rows`] does for all. Cost: some inner nodes,
+    /// for a few of the ranges.
+    pub fn estimated_rows_within(&self, ranges: &[ScanRange]) -> Result<u64> {
+        range::estimated_rows(self, ranges)
+    }
+
+    /// Estimates the number of rows that an index finds within bounds on its leading columns. Cost: some inner
+    /// nodes, for a few of the bounds.
+    pub fn estimated_index_rows(&self, index: &Index, bounds: &[IndexBounds]) -> Result<u64> {
+        let state = index.state(&self.name)?;
+        range::estimated(bounds, |(lower, upper)| {
+            let range = index.range(&self.name, &self.schema, lower, upper)?;
+            Ok(range.map_or(0, |range| state.estimated_keys_within(&range)))
+        })
+    }
+
     /// Cursor over a part of a scan that [`Table::split`] returned.
     pub fn scan_within(&self, range: KeyRange) -> Cursor {
         let this = self.this.upgrade().expect("a table lives in an Arc");

@@ -72,6 +72,28 @@ impl ScanRange {
     }
 }
 
+/// Number of ranges of which an estimate looks at each; of more, at some.
+const RANGES_SAMPLED: usize = 16;
+
+/// Estimates the rows of many ranges from some of them.
+pub(super) fn estimated<R>(ranges: &[R], of_range: impl Fn(&R) -> Result<u64>) -> Result<u64> {
+    let step = ranges.len().div_ceil(RANGES_SAMPLED).max(1);
+    let sampled = ranges.iter().step_by(step);
+    let rows: u64 = sampled.clone().map(of_range).sum::<Result<u64>>()?;
+    Ok(rows * ranges.len() as u64 / sampled.len().max(1) as u64)
+}
+
+/// Estimates the number of rows in ranges; see [`Table::estimated_rows_within`].
+pub(super) fn estimated_rows(table: &Table, ranges: &[ScanRange]) -> Result<u64> {
+    if table.has_row_groups() {
+        return Ok(table.estimated_rows());
+    }
+    estimated(ranges, |range| {
+        let range = range.encode(table.name(), table.schema())?;
+        Ok(range.map_or(0, |range| table.state().estimated_keys_within(&range)))
+    })
+}
+
 /// Least number of rows of a part.
 const ROWS_OF_PART_MIN: u64 = 8192;
 /// Number of cut points wanted for a part: the more, the more equal the parts.

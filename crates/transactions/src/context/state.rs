@@ -15,6 +15,7 @@ use crate::mvcc::object::VersionedObject;
 use crate::mvcc::old_versions::OldVersions;
 use crate::mvcc::value_buffer::ValueBuffer;
 use crate::reclamation::dead_keys::{DeadKeys, ReclaimQueue};
+use crate::transaction::scan::KeyRange;
 use crate::visibility::snapshot::Snapshot;
 use crate::{Error, GroupId, INFINITY, Protocol, Result, StateId, Tier, Timestamp};
 use entresol_memory::Pool;
@@ -241,6 +242,17 @@ impl State {
     pub fn estimated_keys(&self) -> u64 {
         let _guard = self.pool.pin();
         if self.is_dropped() { 0 } else { self.index.estimated_keys() }
+    }
+
+    /// Estimates the number of keys of a range, dead ones included; at least those of a leaf. Cost: some inner
+    /// nodes.
+    pub fn estimated_keys_within(&self, range: &KeyRange) -> u64 {
+        let _guard = self.pool.pin();
+        if self.is_dropped() {
+            return 0;
+        }
+        let (lower, upper) = (range.lower.as_ref(), range.upper.as_ref());
+        self.index.estimated_keys_between(lower.map(|key| &key[..]), upper.map(|key| &key[..]))
     }
 
     pub(crate) fn pool(&self) -> &Arc<Pool> {
