@@ -2,18 +2,20 @@
 //!
 //! [`context`] sets DataFusion up, [`translation`] puts PostgreSQL's spellings into its own, [`query`] plans.
 //! A table is a [`provider`], its filters become an [`access`], its rows come from a [`scan`]. [`fast_path`]
-//! does rows by key without planning.
+//! does rows by key without planning, [`generic`] short queries without planning them again.
 
 pub(crate) mod bounded_functions;
 pub(crate) mod context;
 pub(crate) mod describe;
 pub(crate) mod explain;
 pub(crate) mod fast_path;
+pub(crate) mod generic;
 pub(crate) mod join_using;
 pub(crate) mod limits;
 pub(crate) mod parameters;
 pub(crate) mod query;
 pub(crate) mod rules;
+pub(crate) mod run_values;
 pub(crate) mod scans;
 pub(crate) mod schemas;
 pub(crate) mod star;

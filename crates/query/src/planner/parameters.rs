@@ -14,12 +14,13 @@ use crate::error::{Error, Result};
 use crate::parser::command::Command;
 use crate::parser::statement::{inner, inner_mut};
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
+use crate::planner::run_values::{ParameterFunction, RunValues};
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::column_type;
 use datafusion::arrow::array::Array as _;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as EngineResult, ScalarValue, internal_datafusion_err};
 use datafusion::logical_expr::expr::{Cast, Placeholder};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
@@ -237,6 +238,59 @@ pub(crate) fn with_values(plan: LogicalPlan, values: &[ScalarValue]) -> Result<L
         other => Ok(Transformed::no(other)),
     })?;
     Ok(plan)
+}
+
+/// Puts functions in the place of the parameters of a plan, whose types are known.
+pub(crate) fn as_functions(plan: LogicalPlan, values: &Arc<RunValues>) -> EngineResult<LogicalPlan> {
+    rewrite(plan, |expr| match expr {
+        PlanExpr::Placeholder(Placeholder { id, field }) => {
+            let index = index_of(&id).map_err(crate::error::external)?;
+            let field = field.ok_or_else(|| internal_datafusion_err!("the type of {id} is not known"))?;
+            let function = ParameterFunction::call(index, id, field.data_type().clone(), values);
+            Ok(Transformed::yes(function))
+        }
+        other => Ok(Transformed::no(other)),
+    })
+}
+
+/// Filter with the values of its parameters, which are placeholders, or the functions of a generic plan.
+pub(crate) fn with_known_values(filter: &PlanExpr, values: &[ScalarValue]) -> EngineResult<PlanExpr> {
+    let known = |index: usize| values.get(index).map(|value| PlanExpr::Literal(value.clone(), None));
+    let replaced = filter.clone().transform_up(|expr| {
+        let value = match &expr {
+            PlanExpr::Placeholder(Placeholder { id, .. }) => index_of(id).ok().and_then(known),
+            PlanExpr::ScalarFunction(function) => {
+                let parameter = function.func.inner().downcast_ref::<ParameterFunction>();
+                parameter.and_then(|parameter| known(parameter.index()))
+            }
+            _ => None,
+        };
+        Ok(value.map_or(Transformed::no(expr), Transformed::yes))
+    });
+    replaced.data()
+}
+
+/// Substitutes values for the parameters that are numbers of rows, and returns those values by parameter.
+pub(crate) fn with_constant_limits(
+    plan: LogicalPlan,
+    values: &[ScalarValue],
+) -> Result<(LogicalPlan, BTreeMap<usize, ScalarValue>)> {
+    let mut constants = BTreeMap::new();
+    let plan = plan.transform_up_with_subqueries(|node| {
+        let LogicalPlan::Limit(_) = &node else { return Ok(Transformed::no(node)) };
+        node.map_expressions(|expr| {
+            expr.transform_up(|expr| match &expr {
+                PlanExpr::Placeholder(Placeholder { id, .. }) => {
+                    let index = index_of(id).map_err(crate::error::external)?;
+                    let Some(value) = values.get(index) else { return Ok(Transformed::no(expr)) };
+                    constants.insert(index, value.clone());
+                    Ok(Transformed::yes(PlanExpr::Literal(value.clone(), None)))
+                }
+                _ => Ok(Transformed::no(expr)),
+            })
+        })
+    });
+    Ok((plan.data()?, constants))
 }
 
 /// Rewrites the expressions of a plan and of its subqueries; columns keep their names.

@@ -102,6 +102,16 @@ pub(crate) struct Query {
 }
 
 impl Query {
+    /// Query of the statement that a session runs.
+    pub(crate) fn new(running: &Arc<Running>) -> Arc<Query> {
+        Arc::new(Query { running: Arc::clone(running), dropped: AtomicBool::new(false) })
+    }
+
+    /// Makes the rows of a plan those of the query: once they are dropped, it stops.
+    pub(crate) fn rows_of(query: &Arc<Query>, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        Watched::over(plan, query, true)
+    }
+
     /// Returns an error if the query has to stop.
     pub(crate) fn check(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) {
@@ -117,7 +127,18 @@ pub(crate) struct Interruptible {
     running: Arc<Running>,
 }
 
+/// Node of a query that checks for cancellation and yields.
+pub(crate) fn interruptible(
+    node: Arc<dyn ExecutionPlan>,
+    query: &Arc<Query>,
+) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    Ok(Watched::over(with_checked_condition(node, query)?, query, false))
+}
+
 impl Interruptible {
+    /// Name of the rule.
+    pub(crate) const NAME: &str = "interruptible";
+
     /// The rule for the plans of a session.
     pub(crate) fn new(running: &Arc<Running>) -> Interruptible {
         Interruptible { running: Arc::clone(running) }
@@ -130,16 +151,13 @@ impl PhysicalOptimizerRule for Interruptible {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-        let query = Arc::new(Query { running: Arc::clone(&self.running), dropped: AtomicBool::new(false) });
-        let wrapped = plan.transform_up(|node| {
-            let node = with_checked_condition(node, &query)?;
-            Ok(Transformed::yes(Watched::over(node, &query, false)))
-        });
-        Ok(Watched::over(wrapped.data()?, &query, true))
+        let query = Query::new(&self.running);
+        let wrapped = plan.transform_up(|node| Ok(Transformed::yes(interruptible(node, &query)?)));
+        Ok(Query::rows_of(&query, wrapped.data()?))
     }
 
     fn name(&self) -> &str {
-        "interruptible"
+        Interruptible::NAME
     }
 
     fn schema_check(&self) -> bool {

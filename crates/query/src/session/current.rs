@@ -1,7 +1,7 @@
 //! The transaction of the statement that a session runs.
 
 use crate::error::external;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::{Result as EngineResult, ScalarValue};
 use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
@@ -10,27 +10,42 @@ use std::sync::Arc;
 
 /// The transaction of the statement that a session runs; one per session.
 #[derive(Default)]
-pub(crate) struct Current(Mutex<Option<Arc<Transaction>>>);
+pub(crate) struct Current {
+    transaction: Mutex<Option<Arc<Transaction>>>,
+    /// Values of parameters for which a generic plan is being made.
+    assumed: Mutex<Option<Arc<[ScalarValue]>>>,
+}
 
 impl Current {
     /// Returns true if the current transaction reads as of a point in time.
     pub(crate) fn is_past(&self) -> bool {
-        self.0.lock().as_ref().is_some_and(|transaction| transaction.as_of().is_some())
+        self.transaction.lock().as_ref().is_some_and(|transaction| transaction.as_of().is_some())
     }
 
     /// Makes a transaction current; `None` after the statement.
     pub(crate) fn set(&self, transaction: Option<Arc<Transaction>>) {
-        *self.0.lock() = transaction;
+        *self.transaction.lock() = transaction;
+    }
+
+    /// Assumes values of parameters while the result lives: tables choose how to read their rows by them.
+    pub(crate) fn assume(self: &Arc<Current>, values: &[ScalarValue]) -> Assumed {
+        *self.assumed.lock() = Some(values.into());
+        Assumed(Arc::clone(self))
+    }
+
+    /// Values of parameters, while a generic plan is made.
+    pub(crate) fn assumed(&self) -> Option<Arc<[ScalarValue]>> {
+        self.assumed.lock().clone()
     }
 
     /// The current transaction, if there is one.
     pub(crate) fn bound(&self) -> Option<Arc<Transaction>> {
-        self.0.lock().clone()
+        self.transaction.lock().clone()
     }
 
     /// The current transaction, or a new one whose snapshot lives as long as its scans.
     pub(crate) fn get(&self, catalog: &Catalog) -> EngineResult<Arc<Transaction>> {
-        match &*self.0.lock() {
+        match &*self.transaction.lock() {
             Some(transaction) => Ok(Arc::clone(transaction)),
             None => catalog.begin().map_err(external),
         }
@@ -39,7 +54,18 @@ impl Current {
 
 impl fmt::Debug for Current {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Current").field(&self.0.lock().as_ref().map(|transaction| transaction.id())).finish()
+        f.debug_tuple("Current")
+            .field(&self.transaction.lock().as_ref().map(|transaction| transaction.id()))
+            .finish()
+    }
+}
+
+/// Assumes values of parameters as long as it lives.
+pub(crate) struct Assumed(Arc<Current>);
+
+impl Drop for Assumed {
+    fn drop(&mut self) {
+        *self.0.assumed.lock() = None;
     }
 }
 

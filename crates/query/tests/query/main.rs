@@ -3,6 +3,7 @@
 
 mod copy;
 mod elf;
+mod generic_plans;
 mod merge;
 mod names;
 mod placement;

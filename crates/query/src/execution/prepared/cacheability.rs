@@ -9,14 +9,15 @@ use datafusion::logical_expr::{Expr as PlanExpr, LogicalPlan, Volatility};
 
 /// Cacheable part of a plan.
 pub(super) enum Cacheability {
-    Optimised,
+    /// A physical plan, generic in the parameters.
+    Generic,
     AsWritten,
     /// None: it has the content of a system table at planning time.
     Nothing,
 }
 
 pub(super) fn cacheability(plan: &LogicalPlan) -> Result<Cacheability> {
-    let mut cacheability = Cacheability::Optimised;
+    let mut cacheability = Cacheability::Generic;
     plan.apply_with_subqueries(|node| {
         match node {
             LogicalPlan::TableScan(scan) if !source_as_provider(&scan.source)?.is::<EntresolTable>() => {

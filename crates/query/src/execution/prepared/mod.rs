@@ -4,7 +4,8 @@
 //! | --- | --- | --- |
 //! | rows named by their keys ([`crate::planner::fast_path`]) | table, keys, columns | the look-ups |
 //! | INSERT of literals and parameters | table, columns, cells | the rows |
-//! | queries over tables | their logical plan, optimised if no value can change it | physical planning, execution |
+//! | short queries over tables | their generic plan ([`crate::planner::generic`]) | execution |
+//! | other queries over tables | their logical plan | planning, execution |
 //! | anything else | the parsed statement | as if it was executed as query text |
 //!
 //! # Invariants
@@ -40,6 +41,7 @@ use crate::parser::command::Command;
 use crate::parser::statement::query_statement;
 use crate::parser::statement::{ParsedStatement, SessionStatement, parse_one};
 use crate::planner::fast_path::Point;
+use crate::planner::generic::GenericPlan;
 use crate::planner::limits;
 use crate::planner::parameters::{self, Types};
 use crate::planner::query;
@@ -107,8 +109,8 @@ enum Execution {
     Insert(InsertSource, Zone),
     Query {
         plan: LogicalPlan,
-        /// True if no value of a parameter, nor the time, can change it.
-        optimised: bool,
+        /// Generic plan of it, if neither the time nor the session can change it.
+        generic: Option<Arc<GenericPlan>>,
     },
     /// As query text.
     Text,
@@ -171,6 +173,14 @@ impl Prepared {
         self.0.columns.clone()
     }
 
+    /// Number of runs of its generic plan that planned nothing.
+    pub fn generic_reuses(&self) -> u64 {
+        match self.0.planned.lock().work.as_ref() {
+            Execution::Query { generic: Some(generic), .. } => generic.reuses(),
+            _ => 0,
+        }
+    }
+
     /// Command tag without counts: SELECT, INSERT, BEGIN; empty for an empty query text.
     pub fn verb(&self) -> &'static str {
         self.0.command.as_ref().map_or("", Command::verb)
@@ -194,20 +204,26 @@ impl Prepared {
         self.0.command.as_ref().and_then(CursorUse::of)
     }
 
+    /// Returns true if the values have exactly the types of the parameters.
+    fn has_types_of(&self, values: &[ScalarValue]) -> bool {
+        let types = &self.0.parameters;
+        values.len() == types.len() && values.iter().zip(types).all(|(value, of)| value.data_type() == *of)
+    }
+
     /// Converts values to the types of the parameters; local times are in the session's zone, as it is now.
     /// Decimals that the type cannot represent stay as they are: they are compared so, and rounded or refused
     /// where they are assigned.
     fn values(&self, values: &[ScalarValue], zone: &Zone) -> Result<Option<Vec<ScalarValue>>> {
         let types = &self.0.parameters;
+        if self.has_types_of(values) {
+            return Ok(None);
+        }
         if values.len() != types.len() {
             let (given, wanted) = (values.len(), types.len());
             return Err(Error::coded(
                 "08P01",
                 format!("bind message supplies {given} parameters, but prepared statement requires {wanted}"),
             ));
-        }
-        if values.iter().zip(types).all(|(value, data_type)| value.data_type() == *data_type) {
-            return Ok(None);
         }
         let convert = |value: &ScalarValue, data_type: &ArrowType| match data_type {
             ArrowType::Timestamp(unit, Some(_)) => {
@@ -354,12 +370,8 @@ impl Session {
                 let work = match cacheability(&plan)? {
                     // Its points in time and limits are computed in each run.
                     _ if is_computed => Execution::Text,
-                    Cacheability::Optimised if count == 0 => {
-                        Execution::Query { plan: state.optimize(&plan)?, optimised: true }
-                    }
-                    Cacheability::Optimised | Cacheability::AsWritten => {
-                        Execution::Query { plan, optimised: false }
-                    }
+                    Cacheability::Generic => Execution::Query { plan, generic: Some(Arc::default()) },
+                    Cacheability::AsWritten => Execution::Query { plan, generic: None },
                     Cacheability::Nothing => Execution::Text,
                 };
                 (work, Some(columns))

@@ -66,9 +66,7 @@ impl Session {
         if self.core.block.as_ref().is_some_and(|block| block.transaction().as_of().is_some()) {
             return None;
         }
-        let fit = values.len() == kernel.parameters.len()
-            && values.iter().zip(&kernel.parameters).all(|(value, wanted)| value.data_type() == *wanted);
-        if !fit || !Arc::ptr_eq(&kernel.owner, &self.core.current) {
+        if !prepared.has_types_of(values) || !Arc::ptr_eq(&kernel.owner, &self.core.current) {
             return None;
         }
         let work = {
@@ -155,9 +153,14 @@ impl Session {
                 guard.into_iter().for_each(StatementGuard::keep);
                 given
             }
-            Execution::Query { plan, optimised } => {
+            Execution::Query { plan, generic } => {
                 let _bound = self.core.bind(transaction);
-                return Ok(Outcome::Rows(self.start(plan, *optimised, values).await?));
+                if let Some(generic) = generic.as_ref().filter(|_| prepared.has_types_of(values))
+                    && let Some(rows) = generic.start(&self.core, transaction, plan, values).await?
+                {
+                    return Ok(Outcome::Rows(rows));
+                }
+                return Ok(Outcome::Rows(self.start(plan, values).await?));
             }
             Execution::Text => None,
         };
@@ -175,19 +178,14 @@ impl Session {
         }
     }
 
-    /// Starts a planned query.
-    async fn start(
-        &self,
-        plan: &LogicalPlan,
-        optimised: bool,
-        values: &[ScalarValue],
-    ) -> Result<SendableRecordBatchStream> {
+    /// Plans a query with its values, and starts it.
+    async fn start(&self, plan: &LogicalPlan, values: &[ScalarValue]) -> Result<SendableRecordBatchStream> {
         let state = self.core.context.state();
         let plan = match values {
             [] => plan.clone(),
             values => parameters::with_values(plan.clone(), values)?,
         };
-        let plan = if optimised { plan } else { state.optimize(&plan)? };
+        let plan = state.optimize(&plan)?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         Ok(execute_stream(physical, state.task_ctx())?)
     }

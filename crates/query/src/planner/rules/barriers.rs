@@ -130,7 +130,7 @@ fn ordered(input: &Arc<dyn ExecutionPlan>) -> EngineResult<Option<Arc<dyn Execut
 
 /// Node that passes on the rows of its input.
 #[derive(Debug)]
-struct Barrier {
+pub(crate) struct Barrier {
     input: Arc<dyn ExecutionPlan>,
     order: Order,
     properties: Arc<PlanProperties>,

@@ -5,6 +5,8 @@
 //!   ([`crate::planner::scans::access`]); what the access does exactly is not filtered again.
 //! - The hidden key is not a column, except in providers made for UPDATE and DELETE.
 
+use crate::planner::parameters::with_known_values;
+use crate::planner::scans::access::choice::Choice;
 use crate::planner::scans::access::columns::{ColumnAnalysis, column_filters};
 use crate::planner::scans::access::{Access, Analysis, Coverage, choose};
 use crate::planner::scans::column_scan::EntresolColumnScan;
@@ -16,13 +18,14 @@ use crate::session::current::Current;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Constraint, Constraints, DFSchema, Result as EngineResult};
+use datafusion::common::{Constraint, Constraints, DFSchema, Result as EngineResult, ScalarValue};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use entresol_tables::{Catalog, Index, Table};
 use entresol_transactions::Transaction;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -125,6 +128,18 @@ fn filtered(
     Ok(Arc::new(filter))
 }
 
+/// Filters with the values that are assumed of their parameters.
+fn known<'f>(
+    filters: impl Iterator<Item = &'f Expr>,
+    assumed: Option<&[ScalarValue]>,
+) -> EngineResult<Vec<Cow<'f, Expr>>> {
+    let known = filters.map(|filter| match assumed {
+        None => Ok(Cow::Borrowed(filter)),
+        Some(values) => Ok(Cow::Owned(with_known_values(filter, values)?)),
+    });
+    known.collect()
+}
+
 /// Returns true if a scan of these rows reads the table column by column.
 fn is_by_columns(table: &Table, access: &Access) -> bool {
     table.has_row_groups() && !matches!(access, Access::Point(_) | Access::Keys(_))
@@ -156,7 +171,19 @@ impl TableProvider for EntresolTable {
             None => (0..self.schema.fields().len()).collect(),
         };
         let transaction = self.current.get(&self.catalog)?;
-        let Analysis { access, coverage } = choose(&self.table, &transaction, filters);
+        let assumed = self.current.assumed();
+        let known = known(filters.iter(), assumed.as_deref())?;
+        let analysis = choose(&self.table, &transaction, known.iter().map(AsRef::as_ref));
+        let choice = assumed.map(|_| Choice::new(filters, &analysis));
+        let Analysis { access, coverage } = analysis;
+        let scan = |schema, projection, access, limit, transaction| {
+            let scan =
+                EntresolScan::new(Arc::clone(&self.table), schema, projection, access, limit, transaction);
+            match choice {
+                Some(choice) => scan.chosen(choice),
+                None => scan,
+            }
+        };
         let table = Arc::clone(&self.table);
         if is_by_columns(&table, &access) {
             let ColumnAnalysis { filters: conditions, coverage } = column_filters(table.schema(), filters);
@@ -186,12 +213,12 @@ impl TableProvider for EntresolTable {
         match conjunction(rest.map(|(filter, _)| filter.clone())) {
             None => {
                 let schema = Arc::new(self.schema.project(&projection)?);
-                Ok(Arc::new(EntresolScan::new(table, schema, projection, access, limit, transaction)))
+                Ok(Arc::new(scan(schema, projection, access, limit, transaction)))
             }
             Some(rest) => {
                 let wide = self.with_columns_of(&rest, &projection);
                 let schema = Arc::new(self.schema.project(&wide)?);
-                let scan = EntresolScan::new(table, schema, wide, access, None, transaction);
+                let scan = scan(schema, wide, access, None, transaction);
                 filtered(state, Arc::new(scan), &rest, projection.len(), limit)
             }
         }
@@ -199,6 +226,8 @@ impl TableProvider for EntresolTable {
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> EngineResult<Vec<TableProviderFilterPushDown>> {
         let transaction = self.current.get(&self.catalog)?;
+        let known = known(filters.iter().copied(), self.current.assumed().as_deref())?;
+        let filters: Vec<&Expr> = known.iter().map(AsRef::as_ref).collect();
         let analysis = choose(&self.table, &transaction, filters.iter().copied());
         let coverage = if is_by_columns(&self.table, &analysis.access) {
             column_filters(self.table.schema(), filters.iter().copied()).coverage

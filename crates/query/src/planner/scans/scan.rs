@@ -11,6 +11,7 @@
 
 use crate::error::{Error, external};
 use crate::planner::scans::access::Access;
+use crate::planner::scans::access::choice::Choice;
 use crate::planner::yielding::Query;
 use crate::postgres::types::nullable;
 use datafusion::arrow::compute::SortOptions;
@@ -19,7 +20,9 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result as EngineResult, Statistics, assert_or_internal_err};
+use datafusion::common::{
+    Result as EngineResult, ScalarValue, Statistics, assert_or_internal_err, internal_err,
+};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_expr::{
@@ -36,15 +39,12 @@ use datafusion::physical_plan::{
 use entresol_tables::{
     Cursor, DataType, Direction, IndexBounds, IndexCursor, KeyRange, Row, StoredRows, Table,
 };
-use entresol_transactions::Transaction;
+use entresol_transactions::{Timestamp, Transaction};
 use std::fmt;
 use std::sync::Arc;
 
 /// Maximum rows of a batch.
 pub const BATCH_ROWS: usize = 8192;
-/// Share of a table that a range has, where nothing better is known, as a divisor: as DataFusion assumes of a
-/// condition.
-const RANGE_SHARE: usize = 5;
 /// Maximum number of rows that an index finds in order, to be looked up one by one; sorting all rows of a
 /// table costs less than looking up all of them.
 const LOOKED_UP_MAX: usize = 10_000;
@@ -60,9 +60,12 @@ pub struct EntresolScan {
     /// Ranges of each partition, in key order; none for a scan of one partition.
     parts: Option<Arc<[Vec<KeyRange>]>>,
     limit: Option<usize>,
-    /// Rows of the table, as estimated when the scan was planned; the maximum where the access says more.
-    table_rows: usize,
-    transaction: Arc<Transaction>,
+    /// Rows that the access covers, as estimated when the scan was planned.
+    access_rows: usize,
+    /// Choice of the access, if the scan may be bound to other values.
+    choice: Option<Arc<Choice>>,
+    /// None in the template of a generic plan, which is bound to one before it is run.
+    transaction: Option<Arc<Transaction>>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -88,19 +91,15 @@ impl EntresolScan {
         }
         let properties = properties(&table, &access, Direction::Forward, &projection, &schema, 1);
         EntresolScan {
-            table_rows: match access {
-                Access::Point(_) | Access::Keys(_) => usize::MAX,
-                Access::Full | Access::Ranges(_) | Access::Index { .. } => {
-                    usize::try_from(table.estimated_rows()).unwrap_or(usize::MAX)
-                }
-            },
+            access_rows: estimated_rows(&table, &access),
+            choice: None,
             table,
             projection,
             access,
             direction: Direction::Forward,
             parts: None,
             limit,
-            transaction,
+            transaction: Some(transaction),
             schema,
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
@@ -121,6 +120,51 @@ impl EntresolScan {
         EntresolScan { query: Some(Arc::clone(query)), ..self.clone() }
     }
 
+    /// The same scan with the choice of its access, so that it can be bound to other values.
+    pub(crate) fn chosen(self, choice: Choice) -> EntresolScan {
+        EntresolScan { choice: Some(Arc::new(choice)), ..self }
+    }
+
+    /// Returns true if [`EntresolScan::rebound`] may bind it to other values.
+    pub(crate) fn is_rebindable(&self) -> bool {
+        self.choice.is_some() && self.parts.is_none()
+    }
+
+    /// The same scan of another transaction, with the access for these values of the parameters; `None` if what
+    /// the plan relies on would not hold.
+    pub(crate) fn rebound(
+        &self,
+        transaction: &Arc<Transaction>,
+        values: &[ScalarValue],
+    ) -> EngineResult<Option<EntresolScan>> {
+        let Some(choice) = &self.choice else { return Ok(None) };
+        let Some(chosen) = choice.again(&self.table, transaction, values)? else { return Ok(None) };
+        // An order that was asked for took an index in place of all rows.
+        let access = if self.access == choice.access { chosen } else { self.access.clone() };
+        if let Access::Index { name, .. } = &access
+            && !self.table.index(name).is_some_and(|index| index.is_readable(transaction))
+        {
+            return Ok(None);
+        }
+        Ok(Some(EntresolScan {
+            access_rows: estimated_rows(&self.table, &access),
+            access,
+            transaction: Some(Arc::clone(transaction)),
+            metrics: ExecutionPlanMetricsSet::new(),
+            ..self.clone()
+        }))
+    }
+
+    /// The same scan without its transaction, whose snapshot it does not keep alive then.
+    pub(crate) fn unbound(&self) -> EntresolScan {
+        EntresolScan { transaction: None, ..self.clone() }
+    }
+
+    /// Point in the past that it reads.
+    fn as_of(&self) -> Option<Timestamp> {
+        self.transaction.as_ref().and_then(|transaction| transaction.as_of())
+    }
+
     /// Access of the scan.
     pub fn access(&self) -> &Access {
         &self.access
@@ -134,7 +178,8 @@ impl EntresolScan {
     /// The same scan in an order that begins with `order`, if there is one: backwards, or for few rows of all
     /// by an index.
     pub(crate) fn ordered_by(&self, order: &LexOrdering, limit: Option<usize>) -> Option<EntresolScan> {
-        if self.limit.is_some() || self.transaction.as_of().is_some() {
+        let transaction = self.transaction.as_ref()?;
+        if self.limit.is_some() || transaction.as_of().is_some() {
             return None;
         }
         let backwards =
@@ -142,7 +187,7 @@ impl EntresolScan {
         let limited = EntresolScan { limit, ..self.clone() };
         let by_key = [backwards(limited.clone())].into_iter();
         let few = limit.is_some_and(|limit| limit <= LOOKED_UP_MAX) && self.access == Access::Full;
-        let indexes = self.table.indexes().iter().filter(|index| few && index.is_readable(&self.transaction));
+        let indexes = self.table.indexes().iter().filter(|index| few && index.is_readable(transaction));
         let by_index = indexes.flat_map(|index| {
             let access = Access::Index { name: index.name().to_owned(), within: Box::new(Access::Full) };
             let scan = EntresolScan { access, parts: None, ..limited.clone() };
@@ -155,18 +200,33 @@ impl EntresolScan {
         })
     }
 
+    /// Estimated number of rows that it returns.
+    pub(crate) fn estimated_rows(&self) -> usize {
+        self.rows_max().map_or(self.access_rows, |rows| rows.min(self.access_rows))
+    }
+
     /// Maximum number of rows, if the access alone bounds it: points and keys.
     fn rows_max(&self) -> Option<usize> {
-        let by_access = match &self.access {
-            Access::Point(_) => Some(1),
-            Access::Keys(keys) => Some(keys.len()),
-            Access::Full | Access::Ranges(_) | Access::Index { .. } => None,
-        };
-        match (by_access, self.limit) {
+        match (self.access.rows_max(), self.limit) {
             (Some(rows), Some(limit)) => Some(rows.min(limit)),
             (rows, limit) => rows.or(limit),
         }
     }
+}
+
+/// Estimates the number of rows that an access covers; all of the table where it cannot be read.
+fn estimated_rows(table: &Table, access: &Access) -> usize {
+    let rows = match access {
+        Access::Point(_) => Ok(1),
+        Access::Keys(keys) => Ok(keys.len() as u64),
+        Access::Full => Ok(table.estimated_rows()),
+        Access::Ranges(_) => table.estimated_rows_within(&access.scan_ranges()),
+        Access::Index { name, within } => match table.index(name) {
+            Some(index) => table.estimated_index_rows(index, &within.index_bounds()),
+            None => Ok(table.estimated_rows()),
+        },
+    };
+    usize::try_from(rows.unwrap_or_else(|_| table.estimated_rows())).unwrap_or(usize::MAX)
 }
 
 /// Properties of a scan's output.
@@ -238,7 +298,7 @@ impl DisplayAs for EntresolScan {
                     write!(f, ", backward")?;
                 }
                 self.parts.as_ref().map_or(Ok(()), |parts| write!(f, ", partitions={}", parts.len()))?;
-                self.transaction.as_of().map_or(Ok(()), |at| write!(f, ", as_of={at}"))?;
+                self.as_of().map_or(Ok(()), |at| write!(f, ", as_of={at}"))?;
                 self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
             }
             DisplayFormatType::TreeRender => {
@@ -297,7 +357,10 @@ impl ExecutionPlan for EntresolScan {
             "EntresolScan has {partitions} partitions, no {partition}"
         );
         let batch_rows = context.session_config().batch_size().clamp(1, BATCH_ROWS);
-        let reader = Reader::new(self, partition, batch_rows);
+        let Some(transaction) = &self.transaction else {
+            return internal_err!("a scan of {} is bound to no transaction", self.table.name());
+        };
+        let reader = Reader::new(self, transaction, partition, batch_rows);
         let stream = RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(reader));
         Ok(Box::pin(cooperative(stream)))
     }
@@ -312,14 +375,7 @@ impl ExecutionPlan for EntresolScan {
         _args: &StatisticsArgs,
     ) -> EngineResult<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema);
-        let estimated = match &self.access {
-            Access::Full => self.table_rows,
-            Access::Ranges(ranges) => self.table_rows.min((self.table_rows / RANGE_SHARE).max(ranges.len())),
-            Access::Index { .. } => (self.table_rows / RANGE_SHARE).max(1),
-            Access::Point(_) | Access::Keys(_) => self.table_rows,
-        };
-        statistics.num_rows =
-            Precision::Inexact(self.rows_max().map_or(estimated, |rows| rows.min(estimated)));
+        statistics.num_rows = Precision::Inexact(self.estimated_rows());
         Ok(Arc::new(statistics))
     }
 
@@ -379,7 +435,12 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(scan: &EntresolScan, partition: usize, batch_rows: usize) -> Reader {
+    fn new(
+        scan: &EntresolScan,
+        transaction: &Arc<Transaction>,
+        partition: usize,
+        batch_rows: usize,
+    ) -> Reader {
         let rest = match &scan.access {
             Access::Point(key) => Rest::Keys(vec![key.clone()].into_iter()),
             Access::Keys(keys) => {
@@ -408,7 +469,7 @@ impl Reader {
         let capacity = scan.rows_max().unwrap_or(batch_rows).min(batch_rows);
         Reader {
             table: Arc::clone(&scan.table),
-            transaction: Arc::clone(&scan.transaction),
+            transaction: Arc::clone(transaction),
             rest,
             direction: scan.direction,
             rows: StoredRows::new(

@@ -27,6 +27,7 @@
 //!
 //! Memory: at most [`KEYS_MAX`] keys or ranges.
 
+pub(crate) mod choice;
 pub(crate) mod columns;
 pub(crate) mod dynamic;
 
@@ -451,6 +452,31 @@ impl Access {
                 _ => 0,
             },
             Access::Full | Access::Keys(_) | Access::Index { .. } => 0,
+        }
+    }
+
+    /// Maximum number of rows, if the access bounds it: points and keys.
+    pub(crate) fn rows_max(&self) -> Option<usize> {
+        match self {
+            Access::Point(_) => Some(1),
+            Access::Keys(keys) => Some(keys.len()),
+            Access::Full | Access::Ranges(_) | Access::Index { .. } => None,
+        }
+    }
+
+    /// Name of the index that finds the rows; `None` if the key does.
+    pub(crate) fn index(&self) -> Option<&str> {
+        match self {
+            Access::Index { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Access within the index, or by the key.
+    pub(crate) fn within(&self) -> &Access {
+        match self {
+            Access::Index { within, .. } => within,
+            access => access,
         }
     }
 

@@ -1,0 +1,110 @@
+//! Rebinding: a fresh copy of a generic plan for one run, with its transaction, values and cancellation.
+
+use crate::error::Result;
+use crate::planner::rules::barriers::Barrier;
+use crate::planner::scans::scan::EntresolScan;
+use crate::planner::yielding::{Query, interruptible};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use entresol_transactions::Transaction;
+use std::sync::Arc;
+
+/// Returns true if all nodes of a plan begin anew when they are copied, and have one partition.
+pub(super) fn is_reusable(plan: &Arc<dyn ExecutionPlan>) -> EngineResult<bool> {
+    let mut is_reusable = true;
+    plan.apply(|node| {
+        is_reusable = begins_anew(node.as_ref()) && node.properties().partitioning.partition_count() == 1;
+        Ok(if is_reusable { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(is_reusable)
+}
+
+/// Returns true for nodes whose copies share no state with them.
+fn begins_anew(node: &dyn ExecutionPlan) -> bool {
+    node.downcast_ref::<EntresolScan>().is_some_and(EntresolScan::is_rebindable)
+        || node.is::<Barrier>()
+        || node.is::<FilterExec>()
+        || node.is::<ProjectionExec>()
+        || node.is::<AggregateExec>()
+        || node.is::<SortExec>()
+        || node.is::<HashJoinExec>()
+        || node.is::<NestedLoopJoinExec>()
+        || node.is::<CrossJoinExec>()
+        || node.is::<GlobalLimitExec>()
+        || node.is::<LocalLimitExec>()
+        || node.is::<WindowAggExec>()
+        || node.is::<BoundedWindowAggExec>()
+        || node.is::<PlaceholderRowExec>()
+        || node.is::<EmptyExec>()
+}
+
+/// The same plan, bound to no transaction.
+pub(super) fn unbound(plan: Arc<dyn ExecutionPlan>) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    let unbound = plan.transform_up(|node| {
+        let scan = node.downcast_ref::<EntresolScan>().map(EntresolScan::unbound);
+        Ok(match scan {
+            Some(scan) => Transformed::yes(Arc::new(scan) as _),
+            None => Transformed::no(node),
+        })
+    });
+    unbound.data()
+}
+
+/// Run to which a plan is bound.
+pub(super) struct Rebinding<'r> {
+    transaction: &'r Arc<Transaction>,
+    values: &'r [ScalarValue],
+    query: Arc<Query>,
+    rows: usize,
+}
+
+impl<'r> Rebinding<'r> {
+    pub(super) fn new(
+        transaction: &'r Arc<Transaction>,
+        values: &'r [ScalarValue],
+        query: Arc<Query>,
+    ) -> Rebinding<'r> {
+        Rebinding { transaction, values, query, rows: 0 }
+    }
+
+    /// Estimated number of rows that the scans read.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Copy of a plan for the run; `None` if a scan cannot be bound to it.
+    pub(super) fn rebound(
+        &mut self,
+        plan: &Arc<dyn ExecutionPlan>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let plan = self.copied(plan)?;
+        Ok(plan.map(|plan| Query::rows_of(&self.query, plan)))
+    }
+
+    fn copied(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if let Some(scan) = node.downcast_ref::<EntresolScan>() {
+            let Some(scan) = scan.rebound(self.transaction, self.values)? else { return Ok(None) };
+            self.rows = self.rows.saturating_add(scan.estimated_rows());
+            return Ok(Some(interruptible(Arc::new(scan), &self.query)?));
+        }
+        let mut children = Vec::with_capacity(node.children().len());
+        for child in node.children() {
+            let Some(child) = self.copied(child)? else { return Ok(None) };
+            children.push(child);
+        }
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+        let copy = Arc::clone(node).replace_children(children, options)?.reset_state()?;
+        Ok(Some(interruptible(copy, &self.query)?))
+    }
+}

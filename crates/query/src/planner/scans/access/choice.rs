@@ -1,0 +1,51 @@
+//! Choice of an access that can be made again, with other values of the parameters in its filters.
+
+use crate::planner::parameters::with_known_values;
+use crate::planner::scans::access::{Access, Analysis, Coverage, choose};
+use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::logical_expr::Expr;
+use entresol_tables::Table;
+use entresol_transactions::Transaction;
+
+/// Filters of a scan, and the access that was chosen for them.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    /// Filters with parameters in the place of values.
+    filters: Vec<Expr>,
+    /// Coverage of each filter: those that are exact are not applied again.
+    coverage: Vec<Coverage>,
+    pub(crate) access: Access,
+}
+
+impl Choice {
+    /// Choice that an analysis of these filters, with some values, came to.
+    pub(crate) fn new(filters: &[Expr], analysis: &Analysis) -> Choice {
+        let Analysis { access, coverage } = analysis;
+        Choice { filters: filters.to_vec(), coverage: coverage.clone(), access: access.clone() }
+    }
+
+    /// Access for other values; `None` if a plan that relies on the first does not fit it.
+    pub(crate) fn again(
+        &self,
+        table: &Table,
+        transaction: &Transaction,
+        values: &[ScalarValue],
+    ) -> EngineResult<Option<Access>> {
+        let filters = self.filters.iter().map(|filter| with_known_values(filter, values));
+        let filters = filters.collect::<EngineResult<Vec<_>>>()?;
+        let Analysis { access, coverage } = choose(table, transaction, &filters);
+        let is_read = |coverage: &Coverage| *coverage == Coverage::Exact;
+        let mut both = self.coverage.iter().zip(&coverage);
+        let fits = both.all(|(first, now)| !is_read(first) || is_read(now))
+            && is_as_ordered(&access, &self.access)
+            && (!table.has_row_groups() || access.rows_max().is_some());
+        Ok(fits.then_some(access))
+    }
+}
+
+/// Returns true if the rows of an access are in every order in which those of another are.
+fn is_as_ordered(access: &Access, other: &Access) -> bool {
+    access.rows_max().is_some_and(|rows| rows <= 1)
+        || access.index() == other.index()
+            && access.within().fixed_columns() >= other.within().fixed_columns()
+}

@@ -1,0 +1,202 @@
+//! Generic plans: prepared queries that are run again with other values give what their text gives.
+
+use crate::runner::{TestDatabase, rows};
+use entresol_query::arrow::record_batch::RecordBatch;
+use entresol_query::datafusion::common::ScalarValue;
+use entresol_query::{Outcome, Prepared, Session};
+use futures::TryStreamExt;
+
+/// Queries, with the type of each parameter: `i`nteger of a small range, `t`ext, `n`umber of rows.
+const QUERIES: [(&str, &str); 30] = [
+    ("SELECT sum(v) FROM a WHERE id BETWEEN $1 AND $2", "ii"),
+    ("SELECT id, v FROM a WHERE id >= $1 AND id < $2 ORDER BY id", "ii"),
+    ("SELECT id FROM a WHERE id > $1 ORDER BY id LIMIT 3", "i"),
+    ("SELECT id FROM a WHERE id > $1 ORDER BY id DESC LIMIT $2", "in"),
+    ("SELECT id, v + $1 FROM a WHERE id = $2", "ii"),
+    ("SELECT id FROM a WHERE id IN ($1, $2, $3)", "iii"),
+    ("SELECT count(*) FROM a WHERE v IN ($1, $2)", "ii"),
+    ("SELECT id FROM a WHERE v = $1 ORDER BY id", "i"),
+    ("SELECT id FROM a WHERE v = $1 AND t = $2 ORDER BY id", "it"),
+    ("SELECT id FROM a WHERE v = $1 OR id = $2 ORDER BY id", "ii"),
+    ("SELECT id, t FROM a WHERE t = $1 ORDER BY id", "t"),
+    ("SELECT id FROM a WHERE t LIKE $1 ORDER BY id", "t"),
+    ("SELECT t, count(*), sum(v) FROM a WHERE v > $1 GROUP BY t HAVING count(*) > $2 ORDER BY t", "in"),
+    ("SELECT DISTINCT v FROM a WHERE id BETWEEN $1 AND $2 ORDER BY v", "ii"),
+    ("SELECT a.id, b.w FROM a JOIN b ON a.v = b.k WHERE a.id = $1", "i"),
+    ("SELECT a.id, b.w FROM a LEFT JOIN b ON a.v = b.k WHERE a.id BETWEEN $1 AND $2 ORDER BY a.id", "ii"),
+    ("SELECT a.id, b.w FROM a RIGHT JOIN b ON a.v = b.k AND a.id > $1 ORDER BY b.k, a.id", "i"),
+    ("SELECT a.id, b.k FROM a JOIN b ON a.v > b.k + $1 WHERE a.id < $2 ORDER BY 1, 2", "ii"),
+    ("SELECT a.id, b.k FROM a CROSS JOIN b WHERE a.id = $1 AND b.w = $2 ORDER BY 2", "ii"),
+    ("SELECT id, row_number() OVER (PARTITION BY t ORDER BY id) FROM a WHERE v < $1 ORDER BY id", "i"),
+    ("SELECT id, sum(v) OVER (ORDER BY id ROWS 2 PRECEDING) FROM a WHERE id > $1 ORDER BY id", "i"),
+    ("SELECT max(id), min(id) FROM a WHERE v >= $1", "i"),
+    ("SELECT k, w FROM b WHERE k = $1 AND w > $2", "ii"),
+    ("SELECT w FROM b WHERE k > $1 AND k > $2 AND k < $3 ORDER BY k", "iii"),
+    ("SELECT id FROM a WHERE v = $1 AND id > $2 ORDER BY id LIMIT 2", "ii"),
+    ("SELECT x, y FROM c WHERE x = $1 ORDER BY y LIMIT 4", "i"),
+    ("SELECT x, y FROM c WHERE x = $1 AND y >= $2 ORDER BY y DESC", "ii"),
+    ("SELECT x, y FROM c WHERE x IN ($1, $2) ORDER BY x, y", "ii"),
+    ("SELECT count(*) FROM c JOIN a ON c.x = a.id WHERE c.y BETWEEN $1 AND $2", "ii"),
+    ("SELECT CASE WHEN v > $1 THEN t ELSE 'none' END FROM a WHERE id = $2", "ii"),
+];
+
+/// Pseudo-random numbers.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    fn value(&mut self, kind: char) -> ScalarValue {
+        let is_null = self.below(12) == 0;
+        match kind {
+            'n' => ScalarValue::Int64(Some(self.below(4) as i64)),
+            't' if is_null => ScalarValue::Utf8(None),
+            't' => ScalarValue::from(["x", "y", "zz", "%z%", ""][self.below(5) as usize]),
+            _ if is_null => ScalarValue::Int32(None),
+            _ => ScalarValue::from(self.below(40) as i32 - 3),
+        }
+    }
+}
+
+async fn run(session: &mut Session, sql: &str) {
+    session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+async fn rows_of(session: &mut Session, statement: &Prepared, values: &[ScalarValue]) -> Vec<String> {
+    match session.run_prepared(statement, values).await.unwrap() {
+        Outcome::Rows(stream) => rows(&stream.try_collect::<Vec<RecordBatch>>().await.unwrap()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Text of a query with literals in the place of its parameters.
+fn with_literals(sql: &str, values: &[ScalarValue]) -> String {
+    let mut text = sql.to_owned();
+    for (at, value) in values.iter().enumerate().rev() {
+        let literal = match value {
+            ScalarValue::Utf8(None) => "CAST(NULL AS VARCHAR)".to_owned(),
+            ScalarValue::Int32(None) => "CAST(NULL AS INT)".to_owned(),
+            ScalarValue::Utf8(Some(text)) => format!("'{text}'"),
+            number => format!("({number})"),
+        };
+        text = text.replace(&format!("${}", at + 1), &literal);
+    }
+    text
+}
+
+async fn tables(session: &mut Session) {
+    run(session, "CREATE TABLE a (id INT PRIMARY KEY, v INT, t VARCHAR)").await;
+    run(session, "CREATE TABLE b (k INT, w INT)").await;
+    run(session, "CREATE UNIQUE INDEX b_k ON b (k)").await;
+    run(session, "CREATE TABLE c (x INT, y INT, PRIMARY KEY (x, y))").await;
+    run(session, "CREATE INDEX a_v ON a (v, t)").await;
+    run(session, "INSERT INTO a SELECT i, CASE WHEN i % 7 > 0 THEN i % 11 END, substr('xyzz', i % 4 + 1, 2) FROM generate_series(1, 35) g(i)").await;
+    run(session, "INSERT INTO b SELECT i, i % 3 FROM generate_series(0, 9) g(i)").await;
+    run(session, "INSERT INTO c SELECT i % 5, i FROM generate_series(0, 30) g(i)").await;
+}
+
+#[tokio::test]
+async fn a_generic_plan_gives_what_the_text_gives() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    tables(&mut session).await;
+    let mut random = Random(0x5eed);
+    let mut statements = Vec::new();
+    for (sql, kinds) in QUERIES {
+        let statement = session.prepare(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        statements.push((sql, kinds, statement));
+    }
+    for round in 0..25 {
+        for (sql, kinds, statement) in &statements {
+            let values: Vec<ScalarValue> = kinds.chars().map(|kind| random.value(kind)).collect();
+            let types = statement.parameters().iter().zip(&values);
+            let values: Vec<ScalarValue> = types.map(|(of, value)| value.cast_to(of).unwrap()).collect();
+            let found = rows_of(&mut session, statement, &values).await;
+            let text = with_literals(sql, &values);
+            let expected = rows(&session.query(&text).await.unwrap_or_else(|e| panic!("{text}: {e}")));
+            let ordered = sql.contains("ORDER BY");
+            let sorted = |mut rows: Vec<String>| {
+                rows.sort_unstable();
+                rows
+            };
+            if ordered {
+                assert_eq!(found, expected, "{text}");
+            } else {
+                assert_eq!(sorted(found), sorted(expected), "{text}");
+            }
+        }
+        let id = 36 + round;
+        run(&mut session, &format!("INSERT INTO a VALUES ({id}, {}, 'zz')", round % 11)).await;
+        run(&mut session, &format!("DELETE FROM a WHERE id = {}", round * 3 % 35)).await;
+        match round {
+            // Plans are made anew after each, in a session whose statements live on.
+            8 => run(&mut session, "DROP INDEX a_v").await,
+            16 => run(&mut session, "CREATE INDEX a_t ON a (t)").await,
+            _ => {}
+        }
+    }
+    for (sql, _, statement) in &statements {
+        assert!(statement.is_short() || statement.generic_reuses() > 0, "{sql} was planned in each run");
+    }
+}
+
+#[tokio::test]
+async fn a_run_beside_an_open_one_has_its_own_values() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    tables(&mut session).await;
+    let sql = "SELECT id + $1 FROM a WHERE id >= $2 ORDER BY id";
+    let statement = session.prepare(sql, &[]).await.unwrap();
+    let values = |plus: i32, from: i32| [ScalarValue::from(plus), ScalarValue::from(from)];
+    run(&mut session, "BEGIN").await;
+    let Outcome::Rows(open) = session.run_prepared(&statement, &values(100, 34)).await.unwrap() else {
+        panic!("rows");
+    };
+    assert_eq!(rows_of(&mut session, &statement, &values(200, 35)).await, ["235"]);
+    assert_eq!(rows(&open.try_collect::<Vec<_>>().await.unwrap()), ["134", "135"]);
+    run(&mut session, "COMMIT").await;
+    assert_eq!(rows_of(&mut session, &statement, &values(0, 35)).await, ["35"]);
+}
+
+#[tokio::test]
+async fn a_template_holds_no_snapshot() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    tables(&mut session).await;
+    let statement = session.prepare("SELECT count(*) FROM a WHERE id > $1", &[]).await.unwrap();
+    let all = [ScalarValue::from(0)];
+    assert_eq!(rows_of(&mut session, &statement, &all).await, ["35"]);
+    run(&mut session, "DELETE FROM a WHERE id > 5").await;
+    // The deleted rows are reclaimed, which a snapshot of the time before would prevent.
+    run(&mut session, "VACUUM a").await;
+    let dead = session
+        .query("SELECT dead_keys FROM entresol.vacuum WHERE \"table\" = 'a' AND \"index\" IS NULL")
+        .await
+        .unwrap();
+    assert_eq!(rows(&dead), ["0"]);
+    assert_eq!(rows_of(&mut session, &statement, &all).await, ["5"]);
+}
+
+#[tokio::test]
+async fn many_rows_are_planned_with_their_values() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE big (id INT PRIMARY KEY, v INT)").await;
+    run(&mut session, "INSERT INTO big SELECT i, i % 10 FROM generate_series(1, 60000) g(i)").await;
+    let sql = "SELECT count(*), sum(v) FROM big WHERE id BETWEEN $1 AND $2";
+    let statement = session.prepare(sql, &[]).await.unwrap();
+    let between = |from: i32, to: i32| [ScalarValue::from(from), ScalarValue::from(to)];
+    for _ in 0..3 {
+        assert_eq!(rows_of(&mut session, &statement, &between(1, 60_000)).await, ["60000 270000"]);
+    }
+    assert_eq!(statement.generic_reuses(), 0, "a scan of the whole table is divided among processors");
+    for from in 1..5 {
+        assert_eq!(rows_of(&mut session, &statement, &between(from * 10, from * 10 + 9)).await, ["10 45"]);
+    }
+    assert!(statement.generic_reuses() >= 3);
+}
