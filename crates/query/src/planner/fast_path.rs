@@ -1,4 +1,5 @@
-//! Fast path of statements on rows named by their complete key: no planning, no DataFusion.
+//! Fast path of statements on rows named by their complete key, or all columns of a unique index: no planning, no
+//! DataFusion.
 //!
 //! ```text
 //! SELECT columns FROM t WHERE k1 = x AND k2 IN (y, …)
@@ -16,7 +17,7 @@
 //! - Rows come in key order, each once. A NULL among the keys names no row.
 //! - Keys of DOUBLE take the planned path: Arrow distinguishes -0.0 from 0.0 and keys do not.
 //!
-//! Cost: one look-up of an index per row; memory is allocated for the result only. [`KEYS_MAX`] keys at most.
+//! Cost: one look-up of an index per row, two by a unique index; memory is allocated for the result only. [`KEYS_MAX`] keys at most.
 
 use crate::error::Result;
 use crate::parser::command::Command;
@@ -33,7 +34,9 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, UnaryOperator, Update, Value as Literal,
     WildcardAdditionalOptions,
 };
-use entresol_tables::{Catalog, Column, DataType, Row, StoredRows, Table, Value, arrow_type};
+use entresol_tables::{
+    Catalog, Column, DataType, Row, RowView, StoredRows, Table, UniqueKey, Value, arrow_type,
+};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
@@ -51,7 +54,9 @@ pub(crate) enum Operand {
 #[derive(Debug)]
 pub(crate) struct Point {
     table: Arc<Table>,
-    /// Possible values of each key column, in key order.
+    /// Key that names the rows.
+    unique_key: UniqueKey,
+    /// Possible values of each column of that key, in its order.
     keys: Vec<Vec<Operand>>,
     action: Action,
 }
@@ -103,7 +108,7 @@ fn select(catalog: &Catalog, zone: &Zone, query: &Query) -> Option<Point> {
         return None;
     }
     let source = Source::of(catalog, &select.from)?;
-    let keys = source.keys(select.selection.as_ref()?)?;
+    let (unique_key, keys) = source.keys(select.selection.as_ref()?)?;
     let mut projection = Vec::new();
     let mut fields: Vec<Field> = Vec::new();
     let columns = source.table.schema().visible_columns();
@@ -131,7 +136,7 @@ fn select(catalog: &Catalog, zone: &Zone, query: &Query) -> Option<Point> {
         return None;
     }
     let schema = Arc::new(ArrowSchema::new(fields));
-    Some(Point { table: source.table, keys, action: Action::Select { projection, schema } })
+    Some(Point { table: source.table, unique_key, keys, action: Action::Select { projection, schema } })
 }
 
 fn update(catalog: &Catalog, update: &Update) -> Option<Point> {
@@ -146,19 +151,21 @@ fn update(catalog: &Catalog, update: &Update) -> Option<Point> {
     if !plain || !plain_rows(&source.table) {
         return None;
     }
-    let keys = source.keys(update.selection.as_ref()?)?;
+    let (unique_key, keys) = source.keys(update.selection.as_ref()?)?;
     let schema = source.table.schema();
     let mut assigned: Vec<(usize, NewValue)> = Vec::with_capacity(update.assignments.len());
     for assignment in &update.assignments {
         let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
         let name = column_name(name).ok()?;
         let column = schema.visible_columns().iter().position(|column| column.name == name)?;
-        if schema.key().contains(&column) || assigned.iter().any(|&(earlier, _)| earlier == column) {
+        let names_rows =
+            schema.key().contains(&column) || columns_of(&source.table, &unique_key).contains(&column);
+        if names_rows || assigned.iter().any(|&(earlier, _)| earlier == column) {
             return None;
         }
         assigned.push((column, source.new_value(column, &assignment.value)?));
     }
-    Some(Point { table: source.table, keys, action: Action::Update { assigned } })
+    Some(Point { table: source.table, unique_key, keys, action: Action::Update { assigned } })
 }
 
 fn delete(catalog: &Catalog, delete: &Delete) -> Option<Point> {
@@ -173,8 +180,8 @@ fn delete(catalog: &Catalog, delete: &Delete) -> Option<Point> {
     if !plain || !plain_rows(&source.table) {
         return None;
     }
-    let keys = source.keys(delete.selection.as_ref()?)?;
-    Some(Point { table: source.table, keys, action: Action::Delete })
+    let (unique_key, keys) = source.keys(delete.selection.as_ref()?)?;
+    Some(Point { table: source.table, unique_key, keys, action: Action::Delete })
 }
 
 fn is_plain_select(select: &Select) -> bool {
@@ -248,27 +255,39 @@ impl Source {
         self.table.schema().visible_columns().iter().position(|column| column.name == name)
     }
 
-    /// Values that a condition allows for each key column; `None` if the condition is of another form.
-    fn keys(&self, selection: &Expr) -> Option<Vec<Vec<Operand>>> {
+    /// Key, or unique index, all columns of which a condition compares, and the values that it allows for each of
+    /// them; `None` if the condition is of another form.
+    fn keys(&self, selection: &Expr) -> Option<(UniqueKey, Vec<Vec<Operand>>)> {
+        let key = (!self.table.schema().hidden_key()).then_some(UniqueKey::Key);
+        let unique = self.table.indexes().iter().filter(|index| index.definition().unique);
+        let mut keys = key.into_iter().chain(unique.cloned().map(UniqueKey::Index));
+        keys.find_map(|key| {
+            let values = self.values_of(columns_of(&self.table, &key), selection)?;
+            Some((key, values))
+        })
+    }
+
+    /// Values that a condition allows for each of some columns; `None` if it has anything else.
+    fn values_of(&self, columns: &[usize], selection: &Expr) -> Option<Vec<Vec<Operand>>> {
         let schema = self.table.schema();
         let is_float =
             |&column: &usize| matches!(schema.columns()[column].data_type, DataType::Real | DataType::Double);
-        if schema.hidden_key() || schema.key().iter().any(is_float) {
+        if columns.iter().any(is_float) {
             return None;
         }
-        let mut keys: Vec<Option<Vec<Operand>>> = vec![None; schema.key().len()];
-        self.conditions(selection, &mut keys)?;
+        let mut keys: Vec<Option<Vec<Operand>>> = vec![None; columns.len()];
+        self.conditions(selection, columns, &mut keys)?;
         let keys: Vec<Vec<Operand>> = keys.into_iter().collect::<Option<_>>()?;
         let product = keys.iter().try_fold(1usize, |product, values| product.checked_mul(values.len()))?;
         (product <= KEYS_MAX).then_some(keys)
     }
 
-    fn conditions(&self, expr: &Expr, keys: &mut [Option<Vec<Operand>>]) -> Option<()> {
-        let (column, values): (&Expr, &[Expr]) = match expr {
-            Expr::Nested(inner) => return self.conditions(inner, keys),
+    fn conditions(&self, expr: &Expr, columns: &[usize], keys: &mut [Option<Vec<Operand>>]) -> Option<()> {
+        let (compared, values): (&Expr, &[Expr]) = match expr {
+            Expr::Nested(inner) => return self.conditions(inner, columns, keys),
             Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-                self.conditions(left, keys)?;
-                return self.conditions(right, keys);
+                self.conditions(left, columns, keys)?;
+                return self.conditions(right, columns, keys);
             }
             Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => match self.column(left) {
                 Some(_) => (left, std::slice::from_ref(right)),
@@ -277,8 +296,8 @@ impl Source {
             Expr::InList { expr, list, negated: false } => (expr, list),
             _ => return None,
         };
-        let column = self.column(column)?;
-        let place = self.table.schema().key().iter().position(|&key| key == column)?;
+        let column = self.column(compared)?;
+        let place = columns.iter().position(|&key| key == column)?;
         // Two conditions on one column are left to the planned path to intersect.
         if keys[place].is_some() {
             return None;
@@ -305,6 +324,14 @@ impl Source {
             return None;
         }
         Some(NewValue::Sum { column, number: number(right, data_type)?, negated })
+    }
+}
+
+/// Columns of a key, in its order.
+fn columns_of<'t>(table: &'t Table, key: &'t UniqueKey) -> &'t [usize] {
+    match key {
+        UniqueKey::Key => table.schema().key(),
+        UniqueKey::Index(index) => &index.definition().columns,
     }
 }
 
@@ -425,7 +452,7 @@ impl Point {
                 types.add(*index, arrow_type(schema.columns()[column].data_type, zone.name()));
             }
         };
-        for (operands, &column) in self.keys.iter().zip(schema.key()) {
+        for (operands, &column) in self.keys.iter().zip(self.columns_of_key()) {
             operands.iter().for_each(|operand| add(operand, column));
         }
         if let Action::Update { assigned } = &self.action {
@@ -448,24 +475,68 @@ impl Point {
     /// Runs the statement; `None` if its values require the planned path. Nothing was written then.
     pub(crate) fn run(&self, tx: &Transaction, parameters: &[ScalarValue]) -> Result<Option<Short>> {
         let Some(keys) = self.rows_keys(parameters) else { return Ok(None) };
+        if let UniqueKey::Index(index) = &self.unique_key
+            && !index.is_readable(tx)
+        {
+            return Ok(None);
+        }
         match &self.action {
-            Action::Select { projection, schema } => self.read(tx, keys, projection, schema).map(Some),
+            Action::Select { projection, schema } => self.read(tx, &keys, projection, schema).map(Some),
             Action::Update { assigned } => self.update(tx, &keys, assigned, parameters),
-            Action::Delete => {
-                let deleted = match keys.as_slice() {
-                    [key] => u64::from(self.table.delete(tx, key)?),
-                    keys => self.table.delete_many(tx, keys)? as u64,
-                };
-                Ok(Some(Short::Count("DELETE", deleted)))
+            Action::Delete => self.delete(tx, keys).map(Some),
+        }
+    }
+
+    fn columns_of_key(&self) -> &[usize] {
+        columns_of(&self.table, &self.unique_key)
+    }
+
+    /// Calls `f` with the rows of these keys that exist, in order.
+    fn for_each_row(&self, tx: &Transaction, keys: &[Row], mut f: impl FnMut(RowView<'_>)) -> Result<()> {
+        match (&self.unique_key, keys) {
+            (UniqueKey::Key, [key]) => {
+                self.table.get_with(tx, key, f)?;
+            }
+            (UniqueKey::Key, keys) => self.table.get_many_with(tx, keys, |_, row| f(row))?,
+            (UniqueKey::Index(_), keys) => {
+                let rows: Vec<Row> = keys.iter().map(|key| self.row_with(key)).collect();
+                let unique_keys = self.table.unique_keys(&self.unique_key, &rows)?;
+                self.table.with_unique_keys(tx, &self.unique_key, &unique_keys, |_, row| f(row))?;
             }
         }
+        Ok(())
+    }
+
+    /// Row that has these values in the columns of the key, and NULL in the others.
+    fn row_with(&self, key: &Row) -> Row {
+        let mut row = vec![Value::Null; self.table.schema().columns().len()];
+        for (&column, value) in self.columns_of_key().iter().zip(key) {
+            row[column] = value.clone();
+        }
+        row
+    }
+
+    fn delete(&self, tx: &Transaction, keys: Vec<Row>) -> Result<Short> {
+        let mut primary = Vec::new();
+        let keys = match &self.unique_key {
+            UniqueKey::Key => keys,
+            UniqueKey::Index(_) => {
+                self.for_each_row(tx, &keys, |row| primary.push(self.table.key_of(&row.to_row())))?;
+                primary
+            }
+        };
+        let deleted = match keys.as_slice() {
+            [key] => u64::from(self.table.delete(tx, key)?),
+            keys => self.table.delete_many(tx, keys)? as u64,
+        };
+        Ok(Short::Count("DELETE", deleted))
     }
 
     /// Keys in order, each once.
     fn rows_keys(&self, parameters: &[ScalarValue]) -> Option<Vec<Row>> {
         let schema = self.table.schema();
         let mut keys: Vec<Row> = vec![Vec::with_capacity(self.keys.len())];
-        for (operands, &column) in self.keys.iter().zip(schema.key()) {
+        for (operands, &column) in self.keys.iter().zip(self.columns_of_key()) {
             let Column { data_type, modifier, .. } = schema.columns()[column];
             let sought = |operand: &Operand| {
                 let value = operand.value(data_type, parameters)?;
@@ -494,18 +565,13 @@ impl Point {
     fn read(
         &self,
         tx: &Transaction,
-        keys: Vec<Row>,
+        keys: &[Row],
         projection: &[usize],
         schema: &SchemaRef,
     ) -> Result<Short> {
         let (table, arrow) = (&self.table, Arc::clone(schema));
         let mut rows = StoredRows::new(table.name(), table.schema(), projection, arrow, keys.len());
-        match keys.as_slice() {
-            [key] => {
-                table.get_with(tx, key, |row| rows.push_view(&row))?;
-            }
-            keys => table.get_many_with(tx, keys, |_, row| rows.push_view(&row))?,
-        }
+        self.for_each_row(tx, keys, |row| rows.push_view(&row))?;
         let batch = if rows.is_empty() { None } else { Some(rows.finish()?) };
         Ok(Short::Rows(Arc::clone(schema), batch))
     }
@@ -517,8 +583,9 @@ impl Point {
         assigned: &[(usize, NewValue)],
         parameters: &[ScalarValue],
     ) -> Result<Option<Short>> {
-        let mut rows = Vec::with_capacity(keys.len());
-        for old in self.table.get_many(tx, keys)?.into_iter().flatten() {
+        let (mut found, mut rows) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
+        self.for_each_row(tx, keys, |row| found.push(row.to_row()))?;
+        for old in found {
             let mut row = old.clone();
             for (column, value) in assigned {
                 let data_type = self.table.schema().columns()[*column].data_type;

@@ -128,12 +128,13 @@ fn statement() -> impl Strategy<Value = String> {
     ]
 }
 
-async fn database() -> (TestDatabase, Session) {
+/// Database with a table whose rows are named by a primary key, or by a unique index.
+async fn database(by_index: bool) -> (TestDatabase, Session) {
     let database = TestDatabase::volatile();
     let mut session = database.session();
-    let created = "CREATE TABLE t (a INT, b VARCHAR, i INT, l BIGINT, d DOUBLE, x VARCHAR, n INT NOT NULL, \
-                   PRIMARY KEY (a, b))";
-    session.execute(created).await.unwrap();
+    let key = if by_index { "UNIQUE (b, a)" } else { "PRIMARY KEY (a, b)" };
+    let columns = "a INT, b VARCHAR, i INT, l BIGINT, d DOUBLE, x VARCHAR, n INT NOT NULL";
+    session.execute(&format!("CREATE TABLE t ({columns}, {key})")).await.unwrap();
     let filled = "INSERT INTO t VALUES (1, 'a', 1, 1, 1, 'x', 1), (2, 'a', NULL, NULL, NULL, NULL, 2), \
                   (3, 'it''s', 2147483647, 9223372036854775807, -0.5, '', 3), (-1, '', 5, 5, 5, 'five', 4)";
     session.execute(filled).await.unwrap();
@@ -143,12 +144,12 @@ async fn database() -> (TestDatabase, Session) {
 #[test]
 fn both_ways_do_the_same() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut runner = TestRunner::new(Config { cases: 24, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 40, failure_persistence: None, ..Config::default() });
     let histories = proptest::collection::vec((statement(), any::<bool>()), 1..12);
-    let run = runner.run(&histories, |history| {
+    let run = runner.run(&(histories, any::<bool>()), |(history, by_index)| {
         runtime.block_on(async {
-            let (_short_database, mut short) = database().await;
-            let (_long_database, mut long) = database().await;
+            let (_short_database, mut short) = database(by_index).await;
+            let (_long_database, mut long) = database(by_index).await;
             for (statement, in_block) in history {
                 let short_sql = statement.replace("{long}", "").replace("{insert}", "");
                 // A condition that is always true, and VALUES under a query: not on the fast path.
@@ -179,7 +180,7 @@ fn both_ways_do_the_same() {
                 for session in [&mut short, &mut long] {
                     session.execute(end).await.unwrap();
                 }
-                let all = "SELECT * FROM t ORDER BY a, b";
+                let all = "SELECT * FROM t ORDER BY a, b, i, l, d, x, n";
                 prop_assert_eq!(
                     text(&mut short, all).await,
                     text(&mut long, all).await,
@@ -197,13 +198,14 @@ fn both_ways_do_the_same() {
 fn values_of_parameters_do_what_literals_do() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let values = (
+        any::<bool>(),
         proptest::option::of(proptest::sample::select(vec![0, 1, 2, 3, -1, i32::MAX])),
         proptest::option::of(proptest::sample::select(vec!["a", "b", "", "it's"])),
         proptest::option::of(proptest::sample::select(vec![1i64, -1, 7, i64::MAX, i64::MIN])),
         proptest::option::of(proptest::sample::select(vec![0.5, -0.0, 1e300, f64::NAN])),
     );
-    let mut runner = TestRunner::new(Config { cases: 24, failure_persistence: None, ..Config::default() });
-    let run = runner.run(&values, |(a, b, l, d)| {
+    let mut runner = TestRunner::new(Config { cases: 40, failure_persistence: None, ..Config::default() });
+    let run = runner.run(&values, |(by_index, a, b, l, d)| {
         let number = |value: Option<String>| value.unwrap_or("NULL".into());
         let a_text = number(a.map(|a| a.to_string()));
         let b_text = b.map_or("NULL".to_owned(), |b| format!("'{}'", b.replace('\'', "''")));
@@ -216,8 +218,8 @@ fn values_of_parameters_do_what_literals_do() {
             ScalarValue::Float64(d),
         ];
         runtime.block_on(async {
-            let (_one_database, mut one) = database().await;
-            let (_other_database, mut other) = database().await;
+            let (_one_database, mut one) = database(by_index).await;
+            let (_other_database, mut other) = database(by_index).await;
             for (sql, literal, values) in [
                 (
                     "UPDATE t SET l = l + $1 WHERE a = $2 AND b = $3",
@@ -255,11 +257,30 @@ fn values_of_parameters_do_what_literals_do() {
                     (Did::Failed(_), Did::Failed(_)) => {}
                     _ => prop_assert_eq!(&ours, &theirs, "{}", written),
                 }
-                let all = "SELECT * FROM t ORDER BY a, b";
+                let all = "SELECT * FROM t ORDER BY a, b, i, l, d, x, n";
                 prop_assert_eq!(text(&mut one, all).await, text(&mut other, all).await, "after {}", written);
             }
             Ok(())
         })
     });
     run.unwrap();
+}
+
+#[tokio::test]
+async fn rows_of_a_unique_index_are_found_without_planning() {
+    let (_database, mut session) = database(true).await;
+    for sql in [
+        "SELECT x FROM t WHERE a = $1 AND b = $2",
+        "UPDATE t SET l = l + 1 WHERE b = 'a' AND a IN ($1, 2)",
+        "DELETE FROM t WHERE a = $1 AND b = 'b'",
+    ] {
+        assert!(session.prepare(sql, &[]).await.unwrap().is_short(), "{sql}");
+    }
+    for sql in [
+        "SELECT x FROM t WHERE a = $1",
+        "UPDATE t SET a = 7 WHERE b = 'a' AND a = $1",
+        "SELECT x FROM t WHERE a = $1 AND b = 'a' AND n = 1",
+    ] {
+        assert!(!session.prepare(sql, &[]).await.unwrap().is_short(), "{sql}");
+    }
 }

@@ -4,6 +4,7 @@ use crate::encoding::key;
 use crate::error::Result;
 use crate::index::Index;
 use crate::table::Table;
+use crate::table::row_view::RowView;
 use crate::value::{Row, Value};
 use entresol_structures::KeyBytes;
 use entresol_transactions::Transaction;
@@ -48,20 +49,34 @@ impl Table {
         unique_key: &UniqueKey,
         unique_keys: &[Option<KeyBytes>],
     ) -> Result<Vec<Option<Row>>> {
-        let places: Vec<usize> = (0..unique_keys.len()).filter(|&at| unique_keys[at].is_some()).collect();
+        let mut rows = vec![None; unique_keys.len()];
+        self.with_unique_keys(tx, unique_key, unique_keys, |at, row| rows[at] = Some(row.to_row()))?;
+        Ok(rows)
+    }
+
+    /// Calls `f` with the index of each unique key that a row has, and the row, in order. Looked up in one batch.
+    pub fn with_unique_keys(
+        &self,
+        tx: &Transaction,
+        unique_key: &UniqueKey,
+        unique_keys: &[Option<KeyBytes>],
+        mut f: impl FnMut(usize, RowView<'_>),
+    ) -> Result<()> {
+        let mut places: Vec<usize> = (0..unique_keys.len()).filter(|&at| unique_keys[at].is_some()).collect();
         let mut keys: Vec<KeyBytes> = unique_keys.iter().flatten().cloned().collect();
-        let mut places_found = places;
         if let UniqueKey::Index(index) = unique_key {
             let mut found = Vec::new();
             tx.read_many(index.state(self.name())?, &keys, |at, primary| {
                 if let Some(primary) = primary {
-                    found.push((places_found[at], KeyBytes::from_slice(primary)));
+                    found.push((places[at], KeyBytes::from_slice(primary)));
                 }
             })?;
-            (places_found, keys) = found.into_iter().unzip();
+            (places, keys) = found.into_iter().unzip();
         }
-        let mut rows = vec![None; unique_keys.len()];
-        self.read_encoded(tx, &keys, |at, row| rows[places_found[at]] = row.map(|row| row.to_row()))?;
-        Ok(rows)
+        self.read_encoded(tx, &keys, |at, row| {
+            if let Some(row) = row {
+                f(places[at], row);
+            }
+        })
     }
 }
