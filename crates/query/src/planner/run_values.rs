@@ -79,7 +79,7 @@ impl ScalarUDFImpl for ParameterFunction {
     fn invoke_with_args(&self, _arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
         match self.values.0.read().get(self.index) {
             Some(value) => Ok(ColumnarValue::Scalar(value.clone())),
-            // Nobody may compute with a value when the plan is made.
+            // Planning must not see a value: another run has another one.
             None => internal_err!("{} has no value outside of a run", self.name),
         }
     }

@@ -14,7 +14,9 @@
 //!
 //! The wrapper is the node itself for everything else, EXPLAIN included.
 
-use crate::error::{Result, external};
+use crate::error::external;
+use crate::planner::lookup::LookupJoinExec;
+use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
 use crate::session::cancellation::Running;
@@ -35,7 +37,6 @@ use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
 };
-use entresol_transactions::Interrupt;
 use futures::{Stream, StreamExt};
 use std::any::Any;
 use std::cell::Cell;
@@ -43,7 +44,6 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -94,43 +94,21 @@ fn give_way_to_others() {
 /// Time that another thread needs to start; a hundredth of a turn.
 const HAND_OVER: Duration = Duration::from_micros(100);
 
-/// Running query: the statement that it belongs to now, and whether its rows are still wanted.
-#[derive(Debug)]
-pub(crate) struct Query {
-    running: Arc<Running>,
-    dropped: AtomicBool,
-}
-
-impl Query {
-    /// Query of the statement that a session runs.
-    pub(crate) fn new(running: &Arc<Running>) -> Arc<Query> {
-        Arc::new(Query { running: Arc::clone(running), dropped: AtomicBool::new(false) })
-    }
-
-    /// Makes the rows of a plan those of the query: once they are dropped, it stops.
-    pub(crate) fn rows_of(query: &Arc<Query>, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        Watched::over(plan, query, true)
-    }
-
-    /// Returns an error if the query has to stop.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.dropped.load(Ordering::Acquire) {
-            return Err(entresol_transactions::Error::Interrupted(Interrupt::Disconnected).into());
-        }
-        self.running.check()
-    }
-}
-
 /// The rule; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Interruptible {
     running: Arc<Running>,
 }
 
+/// Makes the rows of a plan those of the query: once they are dropped, it stops.
+pub(crate) fn rows_of(query: &Arc<RunningQuery>, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    Watched::over(plan, query, true)
+}
+
 /// Node of a query that checks for cancellation and yields.
 pub(crate) fn interruptible(
     node: Arc<dyn ExecutionPlan>,
-    query: &Arc<Query>,
+    query: &Arc<RunningQuery>,
 ) -> EngineResult<Arc<dyn ExecutionPlan>> {
     Ok(Watched::over(with_checked_condition(node, query)?, query, false))
 }
@@ -151,9 +129,9 @@ impl PhysicalOptimizerRule for Interruptible {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-        let query = Query::new(&self.running);
+        let query = RunningQuery::new(&self.running);
         let wrapped = plan.transform_up(|node| Ok(Transformed::yes(interruptible(node, &query)?)));
-        Ok(Query::rows_of(&query, wrapped.data()?))
+        Ok(rows_of(&query, wrapped.data()?))
     }
 
     fn name(&self) -> &str {
@@ -168,7 +146,7 @@ impl PhysicalOptimizerRule for Interruptible {
 /// Wraps the expressions that a node evaluates many times within one batch in cancellation checks.
 fn with_checked_condition(
     node: Arc<dyn ExecutionPlan>,
-    query: &Arc<Query>,
+    query: &Arc<RunningQuery>,
 ) -> EngineResult<Arc<dyn ExecutionPlan>> {
     let checked = |filter: &JoinFilter| {
         let condition = Condition { inner: Arc::clone(filter.expression()), query: Arc::clone(query) };
@@ -185,6 +163,9 @@ fn with_checked_condition(
     {
         return join.builder().with_filter(checked(filter)).build_exec();
     }
+    if let Some(lookup) = node.downcast_ref::<LookupJoinExec>() {
+        return Ok(Arc::new(lookup.over(with_checked_condition(Arc::clone(lookup.join()), query)?)));
+    }
     if let Some(scan) = node.downcast_ref::<EntresolScan>() {
         return Ok(Arc::new(scan.within(query)));
     }
@@ -198,13 +179,17 @@ fn with_checked_condition(
 #[derive(Debug)]
 struct Watched {
     inner: Arc<dyn ExecutionPlan>,
-    query: Arc<Query>,
+    query: Arc<RunningQuery>,
     /// True for the node that returns the rows of the query.
     is_root: bool,
 }
 
 impl Watched {
-    fn over(inner: Arc<dyn ExecutionPlan>, query: &Arc<Query>, is_root: bool) -> Arc<dyn ExecutionPlan> {
+    fn over(
+        inner: Arc<dyn ExecutionPlan>,
+        query: &Arc<RunningQuery>,
+        is_root: bool,
+    ) -> Arc<dyn ExecutionPlan> {
         Arc::new(Watched { inner, query: Arc::clone(query), is_root })
     }
 
@@ -321,7 +306,7 @@ impl ExecutionPlan for Watched {
 /// The rows of a [`Watched`] node.
 struct WatchedRows {
     rows: SendableRecordBatchStream,
-    query: Arc<Query>,
+    query: Arc<RunningQuery>,
     /// True for a stream of the query's rows that has not ended.
     is_wanted: bool,
     /// Start of the turn: its first poll since it last yielded.
@@ -367,7 +352,7 @@ impl RecordBatchStream for WatchedRows {
 impl Drop for WatchedRows {
     fn drop(&mut self) {
         if self.is_wanted {
-            self.query.dropped.store(true, Ordering::Release);
+            self.query.stop();
         }
     }
 }
@@ -376,7 +361,7 @@ impl Drop for WatchedRows {
 #[derive(Debug)]
 struct Condition {
     inner: Arc<dyn PhysicalExpr>,
-    query: Arc<Query>,
+    query: Arc<RunningQuery>,
 }
 
 impl PartialEq for Condition {

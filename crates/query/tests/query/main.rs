@@ -4,6 +4,7 @@
 mod copy;
 mod elf;
 mod generic_plans;
+mod lookup_joins;
 mod merge;
 mod names;
 mod placement;

@@ -28,7 +28,8 @@ use crate::error::Result;
 use crate::planner::generic::rebinding::{Rebinding, is_reusable, unbound};
 use crate::planner::parameters::{as_functions, with_constant_limits};
 use crate::planner::run_values::RunValues;
-use crate::planner::yielding::{Interruptible, Query};
+use crate::planner::running_query::RunningQuery;
+use crate::planner::yielding::Interruptible;
 use crate::session::core::SessionCore;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -153,7 +154,7 @@ enum Fit {
     Bound(Arc<dyn ExecutionPlan>),
     /// It reads more rows than a generic plan should.
     TooLong,
-    /// What it relies on does not hold for the values.
+    /// Values for which the plan does not hold.
     Misfit,
 }
 
@@ -189,7 +190,7 @@ impl Template {
         transaction: &Arc<Transaction>,
         values: &[ScalarValue],
     ) -> Result<Fit> {
-        let mut rebinding = Rebinding::new(transaction, values, Query::new(&session.running));
+        let mut rebinding = Rebinding::new(transaction, values, RunningQuery::new(&session.running));
         let Some(plan) = rebinding.rebound(&self.physical)? else { return Ok(Fit::Misfit) };
         if rebinding.rows() > ROWS_MAX {
             return Ok(Fit::TooLong);

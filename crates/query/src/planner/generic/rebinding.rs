@@ -1,9 +1,11 @@
 //! Rebinding: a fresh copy of a generic plan for one run, with its transaction, values and cancellation.
 
 use crate::error::Result;
+use crate::planner::lookup::LookupJoinExec;
 use crate::planner::rules::barriers::Barrier;
+use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::scan::EntresolScan;
-use crate::planner::yielding::{Query, interruptible};
+use crate::planner::yielding::{interruptible, rows_of};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result as EngineResult, ScalarValue};
 use datafusion::physical_plan::ExecutionPlan;
@@ -40,6 +42,7 @@ fn begins_anew(node: &dyn ExecutionPlan) -> bool {
         || node.is::<SortExec>()
         || node.is::<HashJoinExec>()
         || node.is::<NestedLoopJoinExec>()
+        || node.is::<LookupJoinExec>()
         || node.is::<CrossJoinExec>()
         || node.is::<GlobalLimitExec>()
         || node.is::<LocalLimitExec>()
@@ -65,7 +68,7 @@ pub(super) fn unbound(plan: Arc<dyn ExecutionPlan>) -> EngineResult<Arc<dyn Exec
 pub(super) struct Rebinding<'r> {
     transaction: &'r Arc<Transaction>,
     values: &'r [ScalarValue],
-    query: Arc<Query>,
+    query: Arc<RunningQuery>,
     rows: usize,
 }
 
@@ -73,7 +76,7 @@ impl<'r> Rebinding<'r> {
     pub(super) fn new(
         transaction: &'r Arc<Transaction>,
         values: &'r [ScalarValue],
-        query: Arc<Query>,
+        query: Arc<RunningQuery>,
     ) -> Rebinding<'r> {
         Rebinding { transaction, values, query, rows: 0 }
     }
@@ -89,7 +92,7 @@ impl<'r> Rebinding<'r> {
         plan: &Arc<dyn ExecutionPlan>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let plan = self.copied(plan)?;
-        Ok(plan.map(|plan| Query::rows_of(&self.query, plan)))
+        Ok(plan.map(|plan| rows_of(&self.query, plan)))
     }
 
     fn copied(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
@@ -98,9 +101,18 @@ impl<'r> Rebinding<'r> {
             self.rows = self.rows.saturating_add(scan.estimated_rows());
             return Ok(Some(interruptible(Arc::new(scan), &self.query)?));
         }
+        let begin = self.rows;
         let mut children = Vec::with_capacity(node.children().len());
         for child in node.children() {
+            let before = self.rows;
             let Some(child) = self.copied(child)? else { return Ok(None) };
+            if children.len() == 1
+                && node.is::<LookupJoinExec>()
+                && let Some(rows) = LookupJoinExec::looked_up(before - begin)
+            {
+                // The table is read where the other side has keys.
+                self.rows = self.rows.min(before + rows);
+            }
             children.push(child);
         }
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);

@@ -10,8 +10,8 @@
 //! - Memory: a block per partition, and the pages in use of the row groups being read and loaded; the rows of the delta store, if the transaction has written some.
 
 use crate::error::{Error, external};
+use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::access::dynamic::dynamic_filters;
-use crate::planner::yielding::Query;
 use crate::postgres::types::nullable;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -73,7 +73,7 @@ pub(crate) struct EntresolColumnScan {
     metrics: ExecutionPlanMetricsSet,
     begun: Arc<OnceLock<Begun>>,
     /// Query whose cancellation stops the scan.
-    query: Option<Arc<Query>>,
+    query: Option<Arc<RunningQuery>>,
 }
 
 impl EntresolColumnScan {
@@ -109,7 +109,7 @@ impl EntresolColumnScan {
     }
 
     /// The same scan as a part of a query that may be cancelled.
-    pub(crate) fn within(&self, query: &Arc<Query>) -> EntresolColumnScan {
+    pub(crate) fn within(&self, query: &Arc<RunningQuery>) -> EntresolColumnScan {
         EntresolColumnScan { query: Some(Arc::clone(query)), ..self.clone() }
     }
 

@@ -10,9 +10,9 @@
 //! - Memory: one batch, that is [`BATCH_ROWS`] rows or 4 MiB, and at most one batch of the cursor more.
 
 use crate::error::{Error, external};
+use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::access::Access;
 use crate::planner::scans::access::choice::Choice;
-use crate::planner::yielding::Query;
 use crate::postgres::types::nullable;
 use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -70,7 +70,7 @@ pub struct EntresolScan {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     /// Query whose cancellation stops the scan.
-    query: Option<Arc<Query>>,
+    query: Option<Arc<RunningQuery>>,
 }
 
 impl EntresolScan {
@@ -116,7 +116,7 @@ impl EntresolScan {
     }
 
     /// The same scan as a part of a query that may be cancelled.
-    pub(crate) fn within(&self, query: &Arc<Query>) -> EntresolScan {
+    pub(crate) fn within(&self, query: &Arc<RunningQuery>) -> EntresolScan {
         EntresolScan { query: Some(Arc::clone(query)), ..self.clone() }
     }
 
@@ -160,7 +160,7 @@ impl EntresolScan {
         EntresolScan { transaction: None, ..self.clone() }
     }
 
-    /// Point in the past that it reads.
+    /// Time as of which it reads; `None` for now.
     fn as_of(&self) -> Option<Timestamp> {
         self.transaction.as_ref().and_then(|transaction| transaction.as_of())
     }
@@ -168,6 +168,26 @@ impl EntresolScan {
     /// Access of the scan.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// Positions of the table's columns, in output order.
+    pub(crate) fn projection(&self) -> &[usize] {
+        &self.projection
+    }
+
+    /// Returns true if it reads the rows of now, not as of an earlier time.
+    pub(crate) fn reads_present(&self) -> bool {
+        self.as_of().is_none()
+    }
+
+    /// The same scan with another access; `None` if its transaction may not read the index.
+    pub(crate) fn with_access(&self, access: Access) -> Option<EntresolScan> {
+        let transaction = self.transaction.as_ref()?;
+        if let Some(name) = access.index() {
+            self.table.index(name).filter(|index| index.is_readable(transaction))?;
+        }
+        let access_rows = estimated_rows(&self.table, &access);
+        Some(EntresolScan { access, access_rows, parts: None, ..self.clone() }.renewed())
     }
 
     /// Table of the scan.
@@ -431,7 +451,7 @@ struct Reader {
     /// Maximum number of rows still to be returned.
     rows_left: usize,
     metrics: BaselineMetrics,
-    query: Option<Arc<Query>>,
+    query: Option<Arc<RunningQuery>>,
 }
 
 impl Reader {

@@ -421,7 +421,8 @@ fn literal(expr: &Expr, data_type: DataType) -> Option<Value> {
     value_of(exact)
 }
 
-fn value_of(scalar: ScalarValue) -> Option<Value> {
+/// Value of a column, if the scalar is one that keys and indexes may have.
+pub(crate) fn value_of(scalar: ScalarValue) -> Option<Value> {
     Some(match scalar {
         ScalarValue::Boolean(Some(value)) => Value::Boolean(value),
         ScalarValue::Int16(Some(value)) => Value::Int(value.into()),
