@@ -28,9 +28,10 @@ use crate::session::core::SessionCore;
 use crate::session::result::Outcome;
 use crate::session::row_buffer::RowBuffer;
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::DFSchema;
 use datafusion::dataframe::DataFrame;
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{Delete, Insert, Query, SetExpr, Statement, Update};
+use datafusion::sql::sqlparser::ast::{Delete, Insert, Query, SelectItem, SetExpr, Statement, Update};
 use entresol_tables::{Catalog, Row, Value};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
@@ -99,17 +100,33 @@ pub(crate) async fn update(
     tx: &Arc<Transaction>,
     statement: &Update,
 ) -> Result<Outcome> {
-    let source = source::update(&session.catalog, statement)?;
-    let table = &source.table;
-    let values = statement.assignments.iter().map(|assignment| &assignment.value);
-    let assigned = source.assigned.iter().copied().zip(values);
-    identity::check_assigned(&session.catalog, table, assigned)?;
+    let source = update_source(&session.catalog, statement)?;
     let changes = changes(session, &source).await?;
-    let (old_keys, rows) = updated(&source, changes.batches(), &session.zone)?;
+    update_rows(session, tx, &source, &changes, statement.returning.as_deref()).await
+}
+
+/// Source of the rows of an UPDATE, which assigns what it may.
+pub(crate) fn update_source(catalog: &Catalog, statement: &Update) -> Result<ChangeSource> {
+    let source = source::update(catalog, statement)?;
+    let values = statement.assignments.iter().map(|assignment| &assignment.value);
+    identity::check_assigned(catalog, &source.table, source.assigned.iter().copied().zip(values))?;
+    Ok(source)
+}
+
+/// Writes the rows that the query of an UPDATE computed.
+pub(crate) async fn update_rows(
+    session: &SessionCore,
+    tx: &Arc<Transaction>,
+    source: &ChangeSource,
+    changes: &RowBuffer,
+    returning: Option<&[SelectItem]>,
+) -> Result<Outcome> {
+    let table = &source.table;
+    let (old_keys, rows) = updated(source, changes.batches(), &session.zone)?;
     if !table.definition().checks.is_empty() {
         Checks::new(session.context.state(), table)?.check(&rows)?;
     }
-    let mut returning = Returning::new(session, table, &source.name, statement.returning.as_deref()).await?;
+    let mut returning = Returning::new(session, table, &source.name, returning).await?;
     if let Some(returning) = &mut returning {
         returning.add(session, &rows.iter().collect::<Vec<_>>()).await?;
     }
@@ -130,8 +147,19 @@ pub(crate) async fn delete(
 ) -> Result<Outcome> {
     let source = source::delete(&session.catalog, statement)?;
     let changes = changes(session, &source).await?;
-    let ChangeSource { table, old, .. } = &source;
-    let mut returning = Returning::new(session, table, &source.name, statement.returning.as_deref()).await?;
+    delete_rows(session, tx, &source, &changes, statement.returning.as_deref()).await
+}
+
+/// Deletes the rows whose keys the query of a DELETE computed.
+pub(crate) async fn delete_rows(
+    session: &SessionCore,
+    tx: &Arc<Transaction>,
+    source: &ChangeSource,
+    changes: &RowBuffer,
+    returning: Option<&[SelectItem]>,
+) -> Result<Outcome> {
+    let ChangeSource { table, old, .. } = source;
+    let mut returning = Returning::new(session, table, &source.name, returning).await?;
     if let Some(returning) = &mut returning {
         for batch in changes.batches() {
             let rows = assignment::rows(table, old, batch, &session.zone)?;
@@ -169,11 +197,17 @@ fn updated(source: &ChangeSource, batches: &[RecordBatch], zone: &Zone) -> Resul
 /// The keys of the rows that a statement changes, and their new values.
 async fn changes(session: &SessionCore, source: &ChangeSource) -> Result<RowBuffer> {
     let frame = plan_query(session, query_statement(source.query.clone())).await?;
-    let new = frame.schema().fields().iter().skip(source.old.len());
+    check_changes(source, frame.schema())?;
+    RowBuffer::of_query(session, frame).await
+}
+
+/// Checks that the columns of a query fit those that the statement assigns them to.
+pub(crate) fn check_changes(source: &ChangeSource, columns: &DFSchema) -> Result<()> {
+    let new = columns.fields().iter().skip(source.old.len());
     for (field, &target) in new.zip(&source.assigned) {
         assignment::check(source.table.name(), &source.table.schema().columns()[target], field.data_type())?;
     }
-    RowBuffer::of_query(session, frame).await
+    Ok(())
 }
 
 /// The statement to plan for a reading command: in EXPLAIN, the query behind a writing statement takes its

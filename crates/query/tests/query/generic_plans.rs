@@ -3,7 +3,7 @@
 use crate::runner::{TestDatabase, rows};
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::datafusion::common::ScalarValue;
-use entresol_query::{Outcome, Prepared, Session};
+use entresol_query::{Outcome, Prepared, Session, StatementResult};
 use futures::TryStreamExt;
 
 /// Queries, with the type of each parameter: `i`nteger of a small range, `t`ext, `n`umber of rows.
@@ -199,4 +199,76 @@ async fn many_rows_are_planned_with_their_values() {
         assert_eq!(rows_of(&mut session, &statement, &between(from * 10, from * 10 + 9)).await, ["10 45"]);
     }
     assert!(statement.generic_reuses() >= 3);
+}
+
+/// Changes, with the type of each parameter.
+const CHANGES: [(&str, &str); 8] = [
+    ("UPDATE a SET v = v + $1 WHERE id BETWEEN $2 AND $3", "iii"),
+    ("UPDATE a SET t = $1, v = v * 2 WHERE v = $2 AND id > $3", "tii"),
+    ("UPDATE b SET w = w + $1 WHERE k > $2", "ii"),
+    ("UPDATE b SET k = k + 1000 WHERE w = $1 AND k < $2", "ii"),
+    ("UPDATE c SET y = y + 100 * $1 WHERE x = $2 AND y < 20", "ii"),
+    ("UPDATE a SET v = (CASE WHEN v > $1 THEN $2 ELSE v END) WHERE t LIKE 'x%'", "ii"),
+    ("DELETE FROM a WHERE v = $1 AND t = $2", "it"),
+    ("DELETE FROM c WHERE y BETWEEN $1 AND $2 AND x <> 3", "ii"),
+];
+
+/// Verb and count of a statement, or its error.
+async fn count_of(session: &mut Session, statement: &Prepared, values: &[ScalarValue]) -> String {
+    match session.run_prepared(statement, values).await {
+        Ok(Outcome::Count { verb, rows }) => format!("{verb} {rows}"),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[tokio::test]
+async fn changes_by_generic_plans_are_those_of_the_text() {
+    let (ours, theirs) = (TestDatabase::volatile(), TestDatabase::volatile());
+    let (mut session, mut other) = (ours.session(), theirs.session());
+    tables(&mut session).await;
+    tables(&mut other).await;
+    let mut random = Random(0xfeed);
+    let mut statements = Vec::new();
+    for (sql, kinds) in CHANGES {
+        let statement = session.prepare(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        statements.push((sql, kinds, statement));
+    }
+    for round in 0..20 {
+        for (sql, kinds, statement) in &statements {
+            let values: Vec<ScalarValue> = kinds.chars().map(|kind| random.value(kind)).collect();
+            let types = statement.parameters().iter().zip(&values);
+            let values: Vec<ScalarValue> = types.map(|(of, value)| value.cast_to(of).unwrap()).collect();
+            let text = with_literals(sql, &values);
+            let in_block = round % 3 == 0;
+            if in_block {
+                run(&mut session, "BEGIN").await;
+            }
+            let found = count_of(&mut session, statement, &values).await;
+            if in_block {
+                run(
+                    &mut session,
+                    if found.contains(' ') && found.len() < 20 { "COMMIT" } else { "ROLLBACK" },
+                )
+                .await;
+            }
+            let expected = match other.execute(&text).await {
+                Ok(mut results) => match results.pop().unwrap() {
+                    StatementResult::Count { verb, rows } => format!("{verb} {rows}"),
+                    other => panic!("{other:?}"),
+                },
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(found, expected, "{text}");
+            for all in
+                ["SELECT * FROM a ORDER BY id", "SELECT * FROM b ORDER BY k", "SELECT * FROM c ORDER BY x, y"]
+            {
+                let (left, right) = (session.query(all).await.unwrap(), other.query(all).await.unwrap());
+                assert_eq!(rows(&left), rows(&right), "after {text}");
+            }
+        }
+    }
+    for (sql, _, statement) in &statements {
+        assert!(statement.generic_reuses() > 0, "{sql} was planned in each run");
+    }
 }

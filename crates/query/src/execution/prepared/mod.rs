@@ -4,8 +4,8 @@
 //! | --- | --- | --- |
 //! | rows named by their keys ([`crate::planner::fast_path`]) | table, keys, columns | the look-ups |
 //! | INSERT of literals and parameters | table, columns, cells | the rows |
-//! | short queries over tables | their generic plan ([`crate::planner::generic`]) | execution |
-//! | other queries over tables | their logical plan | planning, execution |
+//! | short queries over tables, UPDATE, DELETE | their generic plan ([`crate::planner::generic`]) | execution |
+//! | others of these | their logical plan | planning, execution |
 //! | anything else | the parsed statement | as if it was executed as query text |
 //!
 //! # Invariants
@@ -30,7 +30,7 @@ use crate::dml::defaults;
 use crate::dml::literal_rows;
 use crate::dml::merge;
 use crate::dml::returning::{Returning, described};
-use crate::dml::source::{self, InsertSource};
+use crate::dml::source::{self, ChangeSource, InsertSource};
 use crate::dml::statements as dml_statements;
 use crate::dml::writer::insert_rows;
 use crate::error::{Error, Result};
@@ -107,16 +107,42 @@ enum Execution {
     Point(Point),
     /// With the session's time zone when it was planned.
     Insert(InsertSource, Zone),
-    Query {
-        plan: LogicalPlan,
-        /// Generic plan of it, if neither the time nor the session can change it.
-        generic: Option<Arc<GenericPlan>>,
-    },
+    Query(PlannedQuery),
+    /// UPDATE, or DELETE if nothing is assigned, without RETURNING.
+    Change(ChangeSource, PlannedQuery),
     /// As query text.
     Text,
 }
 
+/// Query of a prepared statement.
+#[derive(Debug)]
+struct PlannedQuery {
+    plan: LogicalPlan,
+    /// Generic plan of it, if neither the time nor the session can change it.
+    generic: Option<Arc<GenericPlan>>,
+}
+
+impl PlannedQuery {
+    /// Query with this plan, as written; `None` if it has to be planned from its text in each run.
+    fn new(plan: LogicalPlan) -> Result<Option<PlannedQuery>> {
+        let generic = match cacheability(&plan)? {
+            Cacheability::Generic => Some(Arc::default()),
+            Cacheability::AsWritten => None,
+            Cacheability::Nothing => return Ok(None),
+        };
+        Ok(Some(PlannedQuery { plan, generic }))
+    }
+}
+
 impl Execution {
+    /// Query that a run plans or has planned.
+    fn query(&self) -> Option<&PlannedQuery> {
+        match self {
+            Execution::Query(query) | Execution::Change(_, query) => Some(query),
+            Execution::Point(_) | Execution::Insert(..) | Execution::Text => None,
+        }
+    }
+
     fn is_short(&self) -> bool {
         matches!(self, Execution::Point(_) | Execution::Insert(..))
     }
@@ -131,7 +157,7 @@ impl Execution {
                 let count = rows.map(|rows| insert_rows(transaction, &source.table, &rows)).transpose()?;
                 Ok(count.map(|count| Short::Count("INSERT", count)))
             }
-            Execution::Query { .. } | Execution::Text => Ok(None),
+            Execution::Query(_) | Execution::Change(..) | Execution::Text => Ok(None),
         }
     }
 }
@@ -175,10 +201,9 @@ impl Prepared {
 
     /// Number of runs of its generic plan that planned nothing.
     pub fn generic_reuses(&self) -> u64 {
-        match self.0.planned.lock().work.as_ref() {
-            Execution::Query { generic: Some(generic), .. } => generic.reuses(),
-            _ => 0,
-        }
+        let planned = self.0.planned.lock();
+        let generic = planned.work.query().and_then(|query| query.generic.as_ref());
+        generic.map_or(0, |generic| generic.reuses())
     }
 
     /// Command tag without counts: SELECT, INSERT, BEGIN; empty for an empty query text.
@@ -367,13 +392,9 @@ impl Session {
                 types.of_plan(&plan)?;
                 let plan = number_types::typed(parameters::typed(plan, &types.complete(count))?)?;
                 let columns = query::columns_of(statement, &plan);
-                let work = match cacheability(&plan)? {
-                    // Its points in time and limits are computed in each run.
-                    _ if is_computed => Execution::Text,
-                    Cacheability::Generic => Execution::Query { plan, generic: Some(Arc::default()) },
-                    Cacheability::AsWritten => Execution::Query { plan, generic: None },
-                    Cacheability::Nothing => Execution::Text,
-                };
+                // Its points in time and limits are computed in each run.
+                let query = if is_computed { None } else { PlannedQuery::new(plan)? };
+                let work = query.map_or(Execution::Text, Execution::Query);
                 (work, Some(columns))
             }
             Command::Insert(insert) => {
@@ -391,25 +412,21 @@ impl Session {
                 )
             }
             Command::Update(update) => {
-                let source = source::update(&self.core.catalog, update)?;
+                let source = dml_statements::update_source(&self.core.catalog, update)?;
                 let returning = update.returning.as_deref();
                 let returned =
                     self.returned(&source.table, &source.name, returning, &mut types, count).await?;
                 let columns = source.assigned.iter().map(|&column| &source.table.schema().columns()[column]);
                 let values = update.assignments.iter().map(|assignment| &assignment.value);
                 types.of_assigned(values.zip(columns), &self.core.zone);
-                let query = query_statement(source.query);
-                types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
-                (Execution::Text, returned)
+                (self.change(source, returned.is_none(), &mut types, count).await?, returned)
             }
             Command::Delete(delete) => {
                 let source = source::delete(&self.core.catalog, delete)?;
                 let returning = delete.returning.as_deref();
                 let returned =
                     self.returned(&source.table, &source.name, returning, &mut types, count).await?;
-                let query = query_statement(source.query);
-                types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
-                (Execution::Text, returned)
+                (self.change(source, returned.is_none(), &mut types, count).await?, returned)
             }
             Command::Merge(statement) => {
                 let prepared = Box::pin(merge::prepare(&self.core, statement, &mut types, count));
@@ -418,6 +435,27 @@ impl Session {
             other => (Execution::Text, self.columns_of(other)),
         };
         Ok(Ready { work, parameters: types.complete(count), columns })
+    }
+
+    /// Execution of an UPDATE or DELETE; adds the types of its parameters.
+    async fn change(
+        &self,
+        source: ChangeSource,
+        is_plain: bool,
+        types: &mut Types,
+        count: usize,
+    ) -> Result<Execution> {
+        let state = self.core.context.state();
+        let query = query_statement(source.query.clone());
+        let plan = query::logical_plan(&self.core, &state, query).await?;
+        types.of_plan(&plan)?;
+        if !is_plain {
+            return Ok(Execution::Text);
+        }
+        let plan = number_types::typed(parameters::typed(plan, &types.complete(count))?)?;
+        dml_statements::check_changes(&source, plan.schema())?;
+        let query = PlannedQuery::new(plan)?;
+        Ok(query.map_or(Execution::Text, |query| Execution::Change(source, query)))
     }
 
     /// Columns of RETURNING, if there is one; adds the parameter types inferred from its subqueries.

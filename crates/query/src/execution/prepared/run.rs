@@ -1,6 +1,7 @@
 //! Runs of prepared statements: synchronous where nothing has to be waited for, else as futures.
 
-use super::{CachedExecution, Execution, Prepared};
+use super::{CachedExecution, Execution, PlannedQuery, Prepared};
+use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
 use crate::execution::session::Session;
 use crate::planner::parameters;
@@ -9,10 +10,10 @@ use crate::session::block::StatementGuard;
 use crate::session::block_rows::BlockRows;
 use crate::session::commit::{commit_after, commit_waits};
 use crate::session::result::{Outcome, Short, StatementResult};
+use crate::session::row_buffer::RowBuffer;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use entresol_transactions::Transaction;
 use std::sync::Arc;
@@ -153,15 +154,23 @@ impl Session {
                 guard.into_iter().for_each(StatementGuard::keep);
                 given
             }
-            Execution::Query { plan, generic } => {
-                let _bound = self.core.bind(transaction);
-                if let Some(generic) = generic.as_ref().filter(|_| prepared.has_types_of(values))
-                    && let Some(rows) = generic.start(&self.core, transaction, plan, values).await?
-                {
-                    return Ok(Outcome::Rows(rows));
-                }
-                return Ok(Outcome::Rows(self.start(plan, values).await?));
+            Execution::Query(query) => {
+                return Ok(Outcome::Rows(self.start(transaction, query, prepared, values).await?));
             }
+            Execution::Change(source, query) if prepared.has_types_of(values) => {
+                let guard = StatementGuard::new(transaction);
+                let mut rows = self.start(transaction, query, prepared, values).await?;
+                let changes = RowBuffer::new(&self.core).filled_from(&mut rows).await?;
+                let _bound = self.core.bind(transaction);
+                let outcome = if source.assigned.is_empty() {
+                    dml_statements::delete_rows(&self.core, transaction, source, &changes, None).await?
+                } else {
+                    dml_statements::update_rows(&self.core, transaction, source, &changes, None).await?
+                };
+                guard.keep();
+                return Ok(outcome);
+            }
+            Execution::Change(..) => None,
             Execution::Text => None,
         };
         match given {
@@ -178,8 +187,21 @@ impl Session {
         }
     }
 
-    /// Plans a query with its values, and starts it.
-    async fn start(&self, plan: &LogicalPlan, values: &[ScalarValue]) -> Result<SendableRecordBatchStream> {
+    /// Starts a query by its generic plan, or plans it with its values.
+    async fn start(
+        &self,
+        transaction: &Arc<Transaction>,
+        query: &PlannedQuery,
+        prepared: &Prepared,
+        values: &[ScalarValue],
+    ) -> Result<SendableRecordBatchStream> {
+        let _bound = self.core.bind(transaction);
+        let PlannedQuery { plan, generic } = query;
+        if let Some(generic) = generic.as_ref().filter(|_| prepared.has_types_of(values))
+            && let Some(rows) = generic.start(&self.core, transaction, plan, values).await?
+        {
+            return Ok(rows);
+        }
         let state = self.core.context.state();
         let plan = match values {
             [] => plan.clone(),
