@@ -113,7 +113,7 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
     let _alone = context.pause_reclaiming();
     let tables = catalog.tables();
     let _no_merges: Vec<_> =
-        tables.iter().filter_map(|table| Some(table.columns()?.merging.lock())).collect();
+        tables.iter().filter_map(|table| Some(table.own_columns()?.merging.lock())).collect();
     let mut report = CheckReport { replayed_bytes: pool.stats().replayed_bytes, ..CheckReport::default() };
     let file = pool.file().map(|file| file.display().to_string());
     progress("verifying the checksums of all pages");
@@ -230,7 +230,7 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
                 wrong.push(format!("its index {} is damaged; drop it and create it again", index.name()));
             }
         }
-        if let Some(columns) = table.columns() {
+        if let Some(columns) = table.own_columns() {
             wrong.extend(columns.check_elves(&tx)?);
         }
         Ok(())
@@ -259,7 +259,7 @@ impl StateOwners {
             names.extend(table.indexes().iter().map(of_index));
             let log = table.state().change_log().map(|log| log.state().id());
             names.extend(log.map(|log| (log, format!("change log of table {}", table.name()))));
-            let columns = table.columns().map(|columns| columns.state().id());
+            let columns = table.row_group_state().map(|columns| columns.id());
             names.extend(columns.map(|state| (state, format!("row groups of table {}", table.name()))));
         }
         names.extend(catalog.damaged_states());

@@ -258,14 +258,24 @@ pub enum Error {
     },
     /// The layout of a table cannot be changed.
     #[error(
-        "the layout of table {table} is '{}' and cannot be changed: create another table and copy the rows",
+        "the layout of table {table} cannot become '{}': it is state of {owner}, which alone writes it",
         layout.name()
     )]
     LayoutFixed {
         /// The table.
         table: String,
-        /// Layout of the table.
+        /// Layout that was asked for.
         layout: TableLayout,
+        /// What writes it.
+        owner: String,
+    },
+    /// Transactions read what an earlier change of the layout has left.
+    #[error(
+        "table {table}: transactions are open that began before its layout was changed the last time; end them first"
+    )]
+    LayoutInUse {
+        /// The table.
+        table: String,
     },
     /// A table of this layout cannot have what is asked for.
     #[error(

@@ -10,6 +10,7 @@
 //!   default, adds the column, then the rule; a crash between them leaves the column without it.
 
 use crate::ddl::generated::{self, Generated};
+use crate::ddl::layout;
 use crate::ddl::table_definition::{
     Declared, add_check, column_indexes, declared_column, free_name, no_foreign_keys, unique_index,
 };
@@ -119,7 +120,7 @@ impl Rule {
 }
 
 impl Change<'_> {
-    /// `SET (history = …, changes = …)`.
+    /// `SET (history = …, changes = …, layout = …)`: each option in its turn, the layout last.
     async fn set_options(&self, options: &[SqlOption]) -> Result<StatementResult> {
         self.session.storage_notice(option_names(options));
         let declared = table_options("ALTER TABLE", options)?;
@@ -134,6 +135,9 @@ impl Change<'_> {
             declared.changes.map_or(Ok(()), |changes| catalog.set_changes(&table, changes))
         })
         .await??;
+        if let Some(layout) = declared.layout {
+            layout::set(self.session, self.table.name(), layout).await?;
+        }
         Ok(DONE)
     }
 

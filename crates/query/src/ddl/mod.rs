@@ -4,6 +4,7 @@ pub(crate) mod alter;
 pub(crate) mod backup;
 pub(crate) mod create_table;
 mod elf;
+pub(crate) mod layout;
 pub(crate) mod generated;
 pub(crate) mod maintenance;
 pub(crate) mod sequences;

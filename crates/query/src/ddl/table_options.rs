@@ -5,7 +5,7 @@
 //! | `history` | a time, `forever`, `off` ([`crate::planner::time_travel`]) | yes |
 //! | `changes` | as `history`: retention of the changes that CHANGES and SUBSCRIBE read | yes |
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
-//! | `layout` | `rows`, `columns` | no |
+//! | `layout` | `rows`, `columns` | yes, which moves the rows ([`crate::ddl::layout`]) |
 //! | PostgreSQL's storage parameters | any; they have no effect, as a notice says | yes |
 
 use crate::error::{Error, Result};
@@ -66,17 +66,12 @@ pub(crate) fn option_names(options: &[SqlOption]) -> impl Iterator<Item = &str> 
 }
 
 impl DeclaredOptions {
-    /// Returns an error if placement or layout differ from the table's: its rows would have to move.
+    /// Returns an error if the placement differs from the table's: its rows would have to move.
     pub(crate) fn check_placement_of(&self, table: &Table) -> Result<()> {
         let placement = table.definition().placement;
         if self.placement.is_some_and(|wanted| wanted != placement) {
             let table = table.name().to_owned();
             return Err(entresol_tables::Error::PlacementFixed { table, placement }.into());
-        }
-        let layout = table.definition().layout;
-        if self.layout.is_some_and(|wanted| wanted != layout) {
-            let table = table.name().to_owned();
-            return Err(entresol_tables::Error::LayoutFixed { table, layout }.into());
         }
         Ok(())
     }

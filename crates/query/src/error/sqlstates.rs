@@ -30,6 +30,7 @@ pub fn tables_sqlstate(error: &entresol_tables::Error) -> &'static str {
         E::WrongKind { .. } => "42809",
         E::RecursiveView { .. } => "42P17",
         E::InvalidSequence { .. } => "22023",
+        E::LayoutInUse { .. } => "55006",
         E::TableChanged { .. } | E::RelationChanged { .. } => "40001",
         E::PlacementFixed { .. } | E::LayoutFixed { .. } | E::NotInLayout { .. } | E::ElfOfRows { .. } => {
             "0A000"

@@ -158,10 +158,7 @@ impl Catalog {
             }
             .into());
         }
-        if definition.layout != old.definition().layout {
-            let (table, layout) = (name.to_owned(), old.definition().layout);
-            return Err(Error::LayoutFixed { table, layout }.into());
-        }
+        assert_eq!(definition.layout, old.definition().layout, "`set_layout` alone changes the layout");
         let same_versions = definition.schema.schema_versions() == old.schema().schema_versions();
         assert!(
             verify.is_none() || same_versions,
@@ -233,7 +230,7 @@ impl Catalog {
             tables.remove(old.name());
             tables.insert(new.name().to_owned(), Arc::clone(new));
         })?;
-        if let Some(columns) = old.columns() {
+        if let Some(columns) = old.own_columns().filter(|columns| !columns.lifetime.has_ended()) {
             // New rows may be written there alone.
             self.context.cut_off_writers(columns.state().id(), |_| ())?;
         }
@@ -252,6 +249,6 @@ fn indexes_of(table: &Table, definition: &TableDefinition) -> Vec<Arc<Index>> {
 }
 
 /// Returns an error while an index is damaged: it could not be maintained.
-fn check_writable(table: &Table) -> Result<()> {
+pub(super) fn check_writable(table: &Table) -> Result<()> {
     table.indexes().iter().try_for_each(|index| index.state(table.name()).map(drop))
 }

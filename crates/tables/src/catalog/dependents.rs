@@ -69,9 +69,8 @@ impl Catalog {
                 states.extend(sound.map(|index| index.state_id()));
                 let log = table.as_ref().and_then(|table| table.state().change_log());
                 states.extend(log.map(|log| log.state().id()));
-                let columns =
-                    table.as_ref().and_then(|table| table.columns().map(|columns| columns.state().id()));
-                states.extend(columns);
+                let columns = table.as_ref().and_then(|table| table.row_group_state());
+                states.extend(columns.map(|columns| columns.id()));
             }
         }
         for (view, why) in self.relations.readers(&dropped) {

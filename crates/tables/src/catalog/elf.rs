@@ -32,7 +32,7 @@ impl Catalog {
         if old.definition().has_constraint(table, name) {
             return Err(Error::RelationExists { name: name.to_owned() });
         }
-        let Some(store) = old.columns() else {
+        let Some(store) = old.own_columns() else {
             return Err(Error::ElfOfRows { table: table.to_owned(), index: name.to_owned() });
         };
         let mut with_elf = old.definition().clone();
@@ -60,7 +60,7 @@ impl Catalog {
 
 /// Removes Elfs that no index of the table names; those that cannot be removed now, are later.
 pub(super) fn remove_elves(table: &Arc<Table>) {
-    let Some(store) = table.columns() else { return };
+    let Some(store) = table.own_columns() else { return };
     if let Err(error) = store.complete_elves(&Cancellation::default()) {
         tracing::warn!(table = table.name(), %error, "could not remove the Elfs of an index that was dropped");
     }

@@ -40,7 +40,7 @@ pub(super) fn encode_entry(table: &Table) -> Result<Vec<u8>> {
         Some(_) => table.change_log()?.map(|log| log.state().id().0),
         None => None,
     };
-    let columns = table.columns().map(|columns| columns.state().id().0);
+    let columns = table.own_columns().map(|columns| columns.state().id().0);
     let states = StatesBeside { indexes, change_log: log, columns };
     let definition = table.definition().to_bytes(&states)?;
     let checksum = checksum(table.name().as_bytes(), &bytes, &definition);

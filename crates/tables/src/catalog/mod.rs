@@ -57,6 +57,7 @@ mod dependents;
 mod elf;
 mod entry;
 mod groups;
+mod layout;
 mod named;
 mod relations;
 
@@ -351,9 +352,9 @@ impl Catalog {
     pub fn keep_history(&self, table: &str, kept: Retention) -> Result<()> {
         let _changing = self.changing.lock();
         let (table, retention) = (self.table(table)?, kept.time());
-        if let Some(columns) = table.columns() {
+        if let Some(columns) = table.row_group_state() {
             // First: what a version of a row needs is there as long as the version.
-            self.context.keep_history(columns.state().id(), retention)?;
+            self.context.keep_history(columns.id(), retention)?;
         }
         self.context.keep_history(table.state().id(), retention)?;
         self.context.pool().sync()?;
@@ -365,8 +366,8 @@ impl Catalog {
         let _changing = self.changing.lock();
         let table = self.table(table)?;
         self.context.drop_history(table.state().id())?;
-        if let Some(columns) = table.columns() {
-            self.context.drop_history(columns.state().id())?;
+        if let Some(columns) = table.row_group_state() {
+            self.context.drop_history(columns.id())?;
         }
         self.context.pool().sync()?;
         Ok(())
@@ -419,7 +420,7 @@ impl Catalog {
         let cached = self.pages.columns();
         let mut columns = Vec::new();
         for table in self.tables() {
-            let Some(store) = table.columns().map(|columns| columns.number()) else { continue };
+            let Some(store) = table.own_columns().map(|columns| columns.number()) else { continue };
             for (at, column) in table.schema().columns().iter().enumerate() {
                 let id = columns::store::column_id(table.schema(), at);
                 if let Some((counts, share)) = cached.get(&ColumnKey { store, column: id }).copied() {
@@ -520,7 +521,7 @@ fn drop_orphans(
     let of_table = |table: &Arc<Table>| {
         let indexes: Vec<StateId> = table.indexes().iter().map(|index| index.state_id()).collect();
         let log = table.state().change_log().map(|log| log.state().id());
-        let columns = table.columns().map(|columns| columns.state().id());
+        let columns = table.row_group_state().map(|columns| columns.id());
         std::iter::once(table.state().id()).chain(indexes).chain(log).chain(columns)
     };
     let states: Vec<StateId> =

@@ -63,7 +63,9 @@ impl Table {
     /// Returns true if so many rows were written since the last merge that another one is worth it; false for
     /// a table without row groups.
     pub fn is_merge_due(&self) -> bool {
-        let Some(columns) = self.columns() else { return false };
+        let Some(columns) = self.own_columns().filter(|columns| !columns.lifetime.is_draining()) else {
+            return false;
+        };
         let written = self.state().estimated_keys();
         columns.small_groups() >= 2 * (GROUP_ROWS / BLOCK_ROWS) as u64
             || written >= columns.merged_until(written) + DUE_ROWS
@@ -77,8 +79,11 @@ impl Table {
         mut progress: impl FnMut(&MergeStats) -> Result<()>,
     ) -> Result<MergeStats> {
         let mut stats = MergeStats::default();
-        let Some(columns) = self.columns() else { return Ok(stats) };
+        let Some(columns) = self.own_columns() else { return Ok(stats) };
         let _merging = columns.merging.lock();
+        if columns.lifetime.is_draining() || columns.lifetime.has_ended() {
+            return Ok(stats);
+        }
         let mut from: Option<KeyBytes> = None;
         loop {
             let next = self.merge_step(columns, from.as_ref(), &mut stats)?;

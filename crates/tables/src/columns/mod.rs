@@ -16,10 +16,12 @@
 
 pub(crate) mod cache;
 pub(crate) mod cursor;
+pub(crate) mod drain;
 pub(crate) mod elf;
 pub(crate) mod find;
 pub(crate) mod group;
 pub(crate) mod integers;
+pub(crate) mod lifetime;
 pub(crate) mod merge;
 pub(crate) mod merger;
 pub(crate) mod packing;

@@ -23,6 +23,7 @@ use crate::columns::page::{BLOCK_ROWS, Block, ColumnPage, PageKind};
 use crate::columns::pipeline::{PipelineMeter, PipelinePrediction};
 use crate::columns::store::{ColumnStore, PageOfColumn, column_id};
 use crate::error::Result;
+use crate::schema::definition::TableLayout;
 use crate::schema::elf::ElfDefinition;
 use crate::table::Table;
 use crate::table::row_view::RowView;
@@ -252,12 +253,12 @@ enum Selection {
 impl Table {
     /// Returns true if its rows are stored column by column; see [`Table::column_scan`].
     pub fn has_row_groups(&self) -> bool {
-        self.columns().is_some()
+        self.definition().layout == TableLayout::Columns
     }
 
     /// State of the row groups, if it has them.
     pub fn row_group_state(&self) -> Option<&Arc<State>> {
-        self.columns().map(|columns| columns.state())
+        self.own_columns().map(|columns| columns.state())
     }
 
     /// Scan of the row groups of a table that has them, as the transaction sees them: of the columns

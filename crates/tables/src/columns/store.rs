@@ -9,6 +9,7 @@ use crate::columns::elf::StoredElf;
 use crate::columns::group::{
     ColumnSummary, EntryKind, GROUP_ROWS, GroupSummary, RowGroup, RowSet, directory_range, group_of,
 };
+use crate::columns::lifetime::Lifetime;
 use crate::columns::page::{BLOCK_ROWS, ColumnPage, encode_page};
 use crate::encoding::key;
 use crate::error::{Error, Result};
@@ -66,6 +67,8 @@ pub(crate) struct ColumnStore {
     cache: Arc<PageCache>,
     /// Number of the next row group, once it is known.
     next_group: Mutex<Option<u32>>,
+    /// Beginning of its end, and what comes after it.
+    pub(crate) lifetime: Lifetime,
     /// Lock of merges.
     pub(crate) merging: Mutex<()>,
     /// Rows of the row groups, as last counted.
@@ -106,6 +109,7 @@ impl ColumnStore {
             state,
             cache: Arc::clone(cache),
             next_group,
+            lifetime: Lifetime::default(),
             merging,
             rows: AtomicU64::new(UNKNOWN),
             small: AtomicU64::new(0),
@@ -142,6 +146,11 @@ impl ColumnStore {
         &self.state
     }
 
+    /// Context of its state.
+    pub(crate) fn context(&self) -> &Arc<StateContext> {
+        &self.context
+    }
+
     /// Begins a transaction that sees all that was committed.
     pub(crate) fn begin(&self) -> Result<Arc<Transaction>> {
         Ok(self.context.begin()?)
@@ -149,6 +158,9 @@ impl ColumnStore {
 
     /// Number of rows, as of the last time that the directory was read.
     pub(crate) fn estimated_rows(&self) -> u64 {
+        if self.lifetime.has_ended() {
+            return 0;
+        }
         if self.rows.load(Ordering::Relaxed) == UNKNOWN {
             // An estimate that cannot be made is that of an empty table; reading it will say why.
             let counted = self.begin().and_then(|tx| self.groups(&tx).map(drop));
@@ -185,6 +197,9 @@ impl ColumnStore {
 
     /// Row groups that a transaction sees, in the order of their numbers.
     pub(crate) fn groups(&self, tx: &Transaction) -> Result<Vec<RowGroup>> {
+        if self.lifetime.is_over_for(tx, &self.state)? {
+            return Ok(Vec::new());
+        }
         let (mut groups, mut from, mut damaged) = (Vec::new(), None, None);
         let range = directory_range();
         while tx.scan_batch(&self.state, &range, &mut from, |key, entry| {

@@ -92,7 +92,9 @@ impl Cursor {
             };
         }
         self.table.check_readable(tx)?;
-        if let (Some(columns), CursorPosition::Inside { range, .. }) = (self.table.columns(), &self.position)
+        // Row groups that came to be behind its beginning have no rows that the transaction sees.
+        if let (Some(columns), CursorPosition::Inside { range, from: None }) =
+            (self.table.columns(), &self.position)
         {
             let merging = MergeCursor::new(&self.table, columns, tx, range.clone(), self.direction)?;
             self.position = CursorPosition::Merging(Box::new(merging));

@@ -23,6 +23,7 @@ pub(crate) mod writes;
 
 use crate::batch::{ColumnArray, encode};
 use crate::columns::elf::StoredElf;
+use crate::columns::lifetime::StoreCell;
 use crate::columns::store::ColumnStore;
 use crate::encoding::row::EncodedValues;
 use crate::encoding::{key, row};
@@ -64,8 +65,8 @@ pub struct Table {
     state: Arc<State>,
     group: GroupId,
     indexes: Vec<Arc<Index>>,
-    /// Row groups of a table with the layout `columns`.
-    columns: Option<Arc<ColumnStore>>,
+    /// Row groups, shared with its other definitions.
+    columns: Arc<StoreCell>,
     validity: Validity,
     lineage: Arc<Lineage>,
     /// Reference to itself, for cursors, which keep their table alive.
@@ -90,6 +91,7 @@ impl Table {
         group: GroupId,
         (indexes, columns): RowsBeside,
     ) -> Arc<Table> {
+        let columns = StoreCell::of(columns);
         let table = Table::build(name, definition, state, group, (indexes, columns), Arc::default());
         table.lineage.set_current(&table);
         table.use_elves();
@@ -98,7 +100,7 @@ impl Table {
 
     /// Lets row groups that are written from now on have the Elf indexes of this definition.
     pub(crate) fn use_elves(&self) {
-        if let Some(columns) = &self.columns {
+        if let Some(columns) = self.own_columns() {
             let elves = self.definition.elves.iter().map(|elf| StoredElf::of(&self.schema, elf));
             columns.set_elves(elves.collect());
         }
@@ -112,7 +114,7 @@ impl Table {
         indexes: Vec<Arc<Index>>,
     ) -> Arc<Table> {
         let (state, lineage) = (Arc::clone(&self.state), Arc::clone(&self.lineage));
-        let beside = (indexes, self.columns.clone());
+        let beside = (indexes, Arc::clone(&self.columns));
         Table::build(name.to_owned(), definition, state, self.group, beside, lineage)
     }
 
@@ -121,7 +123,7 @@ impl Table {
         definition: TableDefinition,
         state: Arc<State>,
         group: GroupId,
-        (indexes, columns): RowsBeside,
+        (indexes, columns): (Vec<Arc<Index>>, Arc<StoreCell>),
         lineage: Arc<Lineage>,
     ) -> Arc<Table> {
         assert_eq!(definition.indexes.len(), indexes.len(), "every index of the definition is there");
@@ -298,7 +300,7 @@ impl Table {
     /// Estimates the number of rows, deleted ones included that are not reclaimed yet. Cost: some inner
     /// nodes.
     pub fn estimated_rows(&self) -> u64 {
-        self.state.estimated_keys() + self.columns.as_ref().map_or(0, |columns| columns.estimated_rows())
+        self.state.estimated_keys() + self.columns().map_or(0, |columns| columns.estimated_rows())
     }
 
     /// Estimates the number of rows in ranges, as [`Table::estimated_rows`] does for all. Cost: some inner nodes,

@@ -13,6 +13,7 @@ use crate::columns::store::ColumnStore;
 use crate::encoding::key;
 use crate::error::Result;
 use crate::schema::Schema;
+use crate::schema::definition::TableLayout;
 use crate::table::Table;
 use entresol_structures::KeyBytes;
 use entresol_transactions::Transaction;
@@ -40,9 +41,20 @@ impl Delta {
 }
 
 impl Table {
-    /// Row groups of a table with the layout `columns`.
+    /// Row groups that transactions may have to read: those of a table with the layout `columns`, or that had it
+    /// before, or has it by a later definition ([`crate::columns::lifetime`]).
     pub(crate) fn columns(&self) -> Option<&Arc<ColumnStore>> {
-        self.columns.as_ref()
+        self.columns.get()
+    }
+
+    /// Row groups of a table with the layout `columns`.
+    pub(crate) fn own_columns(&self) -> Option<&Arc<ColumnStore>> {
+        if self.definition.layout == TableLayout::Columns { self.columns() } else { None }
+    }
+
+    /// Adds empty row groups; false if transactions may read earlier ones still.
+    pub(crate) fn add_columns(&self, store: &Arc<ColumnStore>) -> bool {
+        self.columns.add(store)
     }
 
     /// Name and schema.
@@ -64,7 +76,7 @@ impl Table {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        let Some(columns) = &self.columns else { return Ok(tx.read(&self.state, key, f)?) };
+        let Some(columns) = self.columns() else { return Ok(tx.read(&self.state, key, f)?) };
         let delta = tx.read(&self.state, key, |value| Delta::of(Some(value)))?.unwrap_or(Delta::Absent);
         let mut values = self.beneath(columns, tx, &[key], vec![delta])?;
         Ok(values.pop().flatten().map(|value| f(&value)))
@@ -77,7 +89,7 @@ impl Table {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        let Some(columns) = &self.columns else { return Ok(tx.read_before(&self.state, key, f)?) };
+        let Some(columns) = self.columns() else { return Ok(tx.read_before(&self.state, key, f)?) };
         let delta = tx.read_before(&self.state, key, |value| Delta::of(Some(value)))?;
         let mut values = self.beneath(columns, tx, &[key], vec![delta.unwrap_or(Delta::Absent)])?;
         Ok(values.pop().flatten().map(|value| f(&value)))
@@ -91,7 +103,7 @@ impl Table {
         keys: &[K],
         mut f: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let Some(columns) = &self.columns else { return Ok(tx.read_many(&self.state, keys, f)?) };
+        let Some(columns) = self.columns() else { return Ok(tx.read_many(&self.state, keys, f)?) };
         let mut deltas = Vec::with_capacity(keys.len());
         tx.read_many(&self.state, keys, |_, value| deltas.push(Delta::of(value)))?;
         let values = self.beneath(columns, tx, keys, deltas)?;
@@ -136,7 +148,7 @@ impl Table {
         tx: &Transaction,
         mut keys: impl Iterator<Item = &'k KeyBytes>,
     ) -> Result<()> {
-        let groups: Vec<RowGroup> = match &self.columns {
+        let groups: Vec<RowGroup> = match self.columns() {
             None => return keys.try_for_each(|key| Ok(tx.write(&self.state, key, None)?)),
             Some(columns) => columns.groups(tx)?,
         };
@@ -152,7 +164,7 @@ impl Table {
         if !tx.is_above_all(&self.state, key)? {
             return Ok(false);
         }
-        let Some(columns) = &self.columns else { return Ok(true) };
+        let Some(columns) = self.columns() else { return Ok(true) };
         let padded = self.padded(key);
         Ok(columns.groups(tx)?.iter().all(|group| group.last < padded))
     }
@@ -160,7 +172,7 @@ impl Table {
     /// Greatest key, committed or not; perhaps that of a row which was deleted.
     pub(crate) fn last_key(&self) -> Result<Option<KeyBytes>> {
         let last = self.state.last_key()?;
-        let Some(columns) = &self.columns else { return Ok(last) };
+        let Some(columns) = self.columns() else { return Ok(last) };
         // Row groups that are not committed have numbers of this run.
         let tx = columns.begin()?;
         let groups = columns.groups(&tx)?;

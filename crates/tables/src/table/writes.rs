@@ -57,7 +57,8 @@ impl Table {
         if let Some(current) = self.writer(tx)? {
             return current.append(tx, batch);
         }
-        if let Some(columns) = self.columns()
+        if let Some(columns) = self.own_columns()
+            && !columns.lifetime.is_draining()
             && self.schema().hidden_key()
             && batch.num_columns() < self.schema().columns().len()
             && batch.num_rows() >= ROW_GROUP_ROWS_MIN

@@ -117,6 +117,14 @@ impl StateContext {
     }
 }
 
+impl State {
+    /// Error of who asks for a point in time before the horizon of its history.
+    pub fn is_younger(&self, at: Timestamp, horizon: Timestamp) -> Error {
+        let of = format!("the version history of {}", self.holder());
+        Error::SnapshotTooOld { of, at: utc(at), horizon: utc(horizon) }
+    }
+}
+
 /// Reads of an AS OF transaction.
 impl Transaction {
     fn history_of(&self, state: &State, at: Timestamp) -> Result<Arc<History>> {
@@ -124,11 +132,7 @@ impl Transaction {
         let history = state.history().ok_or_else(|| Error::NoHistory { of: state.holder() })?;
         let horizon = history.horizon();
         if at < horizon {
-            return Err(Error::SnapshotTooOld {
-                of: format!("the version history of {}", state.holder()),
-                at: utc(at),
-                horizon: utc(horizon),
-            });
+            return Err(state.is_younger(at, horizon));
         }
         Ok(history)
     }

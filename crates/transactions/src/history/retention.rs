@@ -7,9 +7,11 @@ use super::{History, HistoryKeys};
 use crate::context::StateContext;
 use crate::context::directory::{HistoryEntry, StateEntry};
 use crate::context::state::State;
+use crate::points::HORIZON_MOVED;
 use crate::reclamation::vacuum::Dropping;
 use crate::visibility::snapshot::Class;
 use crate::{Error, Result, StateId, Timestamp};
+use entresol_memory::order::step;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,6 +22,17 @@ impl StateContext {
     /// it survives a crash with the next commit that does. Its keys may have at most about half of the bytes
     /// that others may.
     pub fn keep_history(&self, id: StateId, kept: Option<Duration>) -> Result<()> {
+        self.keep_history_since(id, kept, None)
+    }
+
+    /// As [`StateContext::keep_history`], of a state that had no key before: its history can be told from `since`
+    /// on, which may be earlier than the state.
+    pub fn keep_history_since(
+        &self,
+        id: StateId,
+        kept: Option<Duration>,
+        since: Option<Timestamp>,
+    ) -> Result<()> {
         let retention_ns = kept.map_or(u64::MAX, |kept| u64::try_from(kept.as_nanos()).unwrap_or(u64::MAX));
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;
@@ -39,7 +52,8 @@ impl StateContext {
             self.active.catch_up(self.clock.now_ns());
             let stamp = self.active.stamp(slot, Class::Slow);
             let from = stamp.cts();
-            let made = self.make_history(&state, from, retention_ns);
+            let horizon = since.map_or(from, |since| since.min(from));
+            let made = self.make_history(&state, horizon, retention_ns);
             if let Ok(history) = &made {
                 state.set_history(Some(Arc::clone(history)));
             }
@@ -72,6 +86,19 @@ impl StateContext {
         // Keys that were removed before cannot be read.
         history.begin_with_removed_up_to(horizon);
         Ok(history)
+    }
+
+    /// Moves the horizon of a state's version history: nothing before this timestamp can be read from now on, and
+    /// its space is freed by the next rounds of pruning. Does nothing if there is no history. Survives a crash when
+    /// it returns.
+    pub fn forget_history_before(&self, id: StateId, at: Timestamp) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let state = self.state(id).ok_or(Error::NoSuchState(id))?;
+        let Some(history) = state.history() else { return Ok(()) };
+        history.begin_at(at);
+        step(HORIZON_MOVED, || self.directory.set_horizon(id, history.horizon()));
+        self.prune_due_ns.store(0, Ordering::Release);
+        Ok(self.pool().sync()?)
     }
 
     /// Drops the version history of the state; its space is freed, in steps, once no transaction reads it.
