@@ -12,9 +12,12 @@
 //! entry that the batch has written. So every batch leaves the entries of its rows as of one snapshot, and
 //! writers maintain them from there.
 //!
+//! Of a table with row groups a batch reads these and the delta store as of its snapshot, and writes no more than
+//! entries: so snapshot isolation is enough, and merges, which change no row, do not disturb it.
+//!
 //! A crash during the build leaves a state that no entry of the catalog names; the next open drops it.
 //!
-//! Memory: one batch, at most [`BUILD_ROWS`] rows and a leaf.
+//! Memory: one batch, at most [`BUILD_ROWS`] rows and a leaf, or [`GROUPED_ROWS`] of row groups.
 
 use crate::error::{Error, Result};
 use crate::index::{Index, IndexEntry};
@@ -23,11 +26,14 @@ use crate::table::row_view::RowView;
 use entresol_memory::Durability;
 use entresol_structures::KeyBytes;
 use entresol_transactions::{Cancellation, Isolation, KeyRange, StateContext, Transaction};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Rows of a batch.
 const BUILD_ROWS: usize = 1024;
+/// Rows of a batch of a table with row groups, of which each batch looks for its first row again.
+const GROUPED_ROWS: usize = 8192;
 /// Maximum number of attempts of a batch while others change its rows.
 const ATTEMPTS_MAX: u32 = 200;
 /// Longest pause between two attempts.
@@ -44,7 +50,8 @@ pub(crate) fn fill(
     let mut attempt = 0;
     loop {
         statement.check()?;
-        let rows_max = (BUILD_ROWS >> attempt.min(10)).max(1);
+        let rows = if table.columns().is_some() { GROUPED_ROWS } else { BUILD_ROWS };
+        let rows_max = (rows >> attempt.min(13)).max(1);
         match batch(context, table, index, &from, rows_max) {
             Ok(None) => return Ok(()),
             Ok(next) => {
@@ -71,31 +78,71 @@ fn batch(
     from: &Option<KeyBytes>,
     rows_max: usize,
 ) -> Result<Option<KeyBytes>> {
-    let tx = context.begin_at(Isolation::Serializable)?;
-    let mut next = from.clone();
-    let mut entries = Vec::new();
-    loop {
-        let mut failed = None;
-        let more = tx.scan_batch(table.state(), &KeyRange::full(), &mut next, |key, value| {
-            let row = RowView::new(table.name(), table.schema(), key, value);
-            let entry = row
-                .and_then(|row| index.entry(table.name(), table.schema(), key, |column| row.value(column)));
-            match entry {
-                Ok(entry) => entries.push(entry),
-                Err(error) => failed = Some(error),
-            }
-        })?;
-        if let Some(error) = failed {
-            return Err(error);
+    let (mut entries, mut failed) = (Vec::new(), None);
+    let add = |key: &[u8], value: &[u8]| {
+        let row = RowView::new(table.name(), table.schema(), key, value);
+        let entry =
+            row.and_then(|row| index.entry(table.name(), table.schema(), key, |column| row.value(column)));
+        match entry {
+            Ok(entry) => entries.push(entry),
+            Err(error) => failed = Some(error),
         }
-        if !more || entries.len() >= rows_max {
-            break;
-        }
+    };
+    let (tx, next) = match table.columns() {
+        None => of_state(context, table, from, rows_max, add)?,
+        Some(_) => of_row_groups(context, table, from, rows_max, add)?,
+    };
+    if let Some(error) = failed {
+        return Err(error);
     }
     put(&tx, table, index, &entries)?;
     // A later commit that is durable makes this one durable too.
     tx.commit(Durability::None)?;
     Ok(next)
+}
+
+/// Transaction that has read rows, and the key at which the next ones begin.
+type ReadRows = (Arc<Transaction>, Option<KeyBytes>);
+
+/// Reads rows from a key on.
+fn of_state(
+    context: &Arc<StateContext>,
+    table: &Table,
+    from: &Option<KeyBytes>,
+    rows_max: usize,
+    mut add: impl FnMut(&[u8], &[u8]),
+) -> Result<ReadRows> {
+    let tx = context.begin_at(Isolation::Serializable)?;
+    let (mut next, mut rows) = (from.clone(), 0);
+    while rows < rows_max
+        && tx.scan_batch(table.state(), &KeyRange::full(), &mut next, |key, value| {
+            rows += 1;
+            add(key, value);
+        })?
+    {}
+    Ok((tx, next))
+}
+
+/// Reads rows behind a key, of the delta store and of row groups; the next ones begin behind the last of them.
+fn of_row_groups(
+    context: &Arc<StateContext>,
+    table: &Table,
+    from: &Option<KeyBytes>,
+    rows_max: usize,
+    mut add: impl FnMut(&[u8], &[u8]),
+) -> Result<ReadRows> {
+    let tx = context.begin()?;
+    let lower = from.clone().map_or(Bound::Unbounded, Bound::Excluded);
+    let mut cursor = table.scan_within(KeyRange { lower, upper: Bound::Unbounded });
+    let (mut last, mut rows, mut more) = (None, 0, true);
+    while more && rows < rows_max {
+        more = cursor.next_entries(&tx, |key, value| {
+            rows += 1;
+            last = Some(KeyBytes::from_slice(key));
+            add(key, value);
+        })?;
+    }
+    Ok((tx, last.filter(|_| more)))
 }
 
 /// Writes the entries that writers have not added already.

@@ -99,8 +99,9 @@ impl Table {
         };
         let (mut range, mut failed) = (None, None);
         let mut rows: Vec<(KeyBytes, IndexEntry)> = Vec::new();
+        let mut cursor = self.scan_within(KeyRange::full());
         loop {
-            let more = tx.scan_batch(self.state(), &KeyRange::full(), &mut range, |key, value| {
+            let more = cursor.next_entries(tx, |key, value| {
                 let row = RowView::new(self.name(), self.schema(), key, value);
                 let entry =
                     row.and_then(|row| index.entry(self.name(), self.schema(), key, |at| row.value(at)));

@@ -22,6 +22,7 @@
 
 pub(crate) mod build;
 pub(crate) mod cursor;
+pub(crate) mod few;
 pub(crate) mod maintenance;
 pub(crate) mod unique_key;
 

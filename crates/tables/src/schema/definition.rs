@@ -244,15 +244,13 @@ impl TableDefinition {
         if let (Some(elf), TableLayout::Rows) = (self.elves.first(), self.layout) {
             return Err(Error::ElfOfRows { table: table.to_owned(), index: elf.name.clone() });
         }
-        let asked = match (self.indexes.first(), self.changes) {
-            (Some(index), _) => format!("index {}", index.name),
-            (None, Some(_)) => "change log".to_owned(),
-            (None, None) => return Ok(()),
-        };
-        if self.layout == TableLayout::Rows {
-            return Ok(());
+        match (self.layout, self.changes) {
+            (TableLayout::Columns, Some(_)) => {
+                let asked = "change log".to_owned();
+                Err(Error::NotInLayout { table: table.to_owned(), layout: self.layout, asked })
+            }
+            _ => Ok(()),
         }
-        Err(Error::NotInLayout { table: table.to_owned(), layout: self.layout, asked })
     }
 
     /// Validates the primary key: a table has at most one, of columns that are NOT NULL.

@@ -84,7 +84,7 @@ impl Cursor {
     }
 
     /// Calls `f` with the next keys and values.
-    fn next_entries(&mut self, tx: &Transaction, f: impl FnMut(&[u8], &[u8])) -> Result<bool> {
+    pub(crate) fn next_entries(&mut self, tx: &Transaction, f: impl FnMut(&[u8], &[u8])) -> Result<bool> {
         if let CursorPosition::Start = self.position {
             self.position = match self.range.encode(self.table.name(), self.table.schema())? {
                 Some(range) => CursorPosition::Inside { range, from: None },

@@ -430,18 +430,19 @@ impl Table {
     /// Validates and encodes a batch of the visible columns, or of all.
     fn encode_batch(&self, batch: &RecordBatch) -> Result<EncodedRows> {
         let arrays = self.complete_batch(batch)?;
-        let columns = self.schema.columns();
         let (keys, values) = encode::encode(&self.name, &self.schema, &arrays)?;
-        let mut entries = Vec::new();
-        if !self.indexes.is_empty() {
-            let typed = columns.iter().zip(&arrays);
-            let typed = typed.map(|(column, array)| ColumnArray::new(&self.name, column, array));
-            let typed = typed.collect::<Result<Vec<_>>>()?;
-            let of_row =
-                |(row, key): (usize, &KeyBytes)| self.entries(key, |column| typed[column].value(row));
-            entries = keys.iter().enumerate().map(of_row).collect::<Result<_>>()?;
-        }
+        let entries =
+            if self.indexes.is_empty() { Vec::new() } else { self.entries_of(&arrays, &keys)? };
         Ok(EncodedRows { keys, values, entries })
+    }
+
+    /// Entries of rows, given as arrays of all columns, with their keys: of each row one per index.
+    pub(crate) fn entries_of(&self, arrays: &[ArrayRef], keys: &[KeyBytes]) -> Result<Vec<Vec<IndexEntry>>> {
+        let typed = self.schema.columns().iter().zip(arrays);
+        let typed = typed.map(|(column, array)| ColumnArray::new(&self.name, column, array));
+        let typed = typed.collect::<Result<Vec<_>>>()?;
+        let of_row = |(row, key): (usize, &KeyBytes)| self.entries(key, |column| typed[column].value(row));
+        keys.iter().enumerate().map(of_row).collect()
     }
 
     /// Writes rows; of several with one key the last one stays.

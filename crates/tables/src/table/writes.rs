@@ -11,9 +11,10 @@ use crate::encoding::row::{self, EncodedValues};
 use crate::error::{Error, Result};
 use crate::table::{EncodedRows, ROWS_PER_CHECK, Table};
 use crate::value::{Row, Value};
-use arrow_array::RecordBatch;
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use entresol_structures::KeyBytes;
 use entresol_transactions::Transaction;
+use std::sync::Arc;
 
 /// Least number of new rows that become a row group at once, in a table with row groups whose keys cannot be
 /// there already.
@@ -65,10 +66,29 @@ impl Table {
         {
             let arrays = self.complete_batch(batch)?;
             check_rows(self.name(), self.schema(), &arrays)?;
-            return self
-                .atomically(tx, true, || columns.write_rows(tx, self.named_schema(), &[arrays]).map(drop));
+            return self.atomically(tx, true, || {
+                self.index_arrays(tx, &arrays)?;
+                columns.write_rows(tx, self.named_schema(), &[arrays]).map(drop)
+            });
         }
         self.append_changes(tx, batch)
+    }
+
+    /// Adds the entries of new rows, given as arrays of all columns, to the indexes.
+    fn index_arrays(&self, tx: &Transaction, arrays: &[ArrayRef]) -> Result<()> {
+        let rows = arrays.first().map_or(0, |array| array.len());
+        if self.indexes().is_empty() {
+            return Ok(());
+        }
+        (0..rows).step_by(BATCH_ROWS_MAX).try_for_each(|first| {
+            tx.check_running()?;
+            let in_part = BATCH_ROWS_MAX.min(rows - first);
+            let part: Vec<ArrayRef> = arrays.iter().map(|array| array.slice(first, in_part)).collect();
+            let key: Vec<ArrayRef> =
+                self.schema().key().iter().map(|&column| Arc::clone(&part[column])).collect();
+            let keys = encode_keys_only(self.name(), self.schema(), &key)?;
+            self.reindex(tx, &[], &self.entries_of(&part, &keys)?)
+        })
     }
 
     /// As [`Table::append`], for writers whose rows are read again as changes of the transaction

@@ -141,8 +141,17 @@ fn known<'f>(
 }
 
 /// Returns true if a scan of these rows reads the table column by column.
-fn is_by_columns(table: &Table, access: &Access) -> bool {
-    table.has_row_groups() && !matches!(access, Access::Point(_) | Access::Keys(_))
+fn is_by_columns(table: &Table, access: &Access, transaction: &Transaction) -> EngineResult<bool> {
+    match access {
+        Access::Point(_) | Access::Keys(_) => Ok(false),
+        Access::Index { name, within } if table.has_row_groups() => match table.index(name) {
+            Some(index) => {
+                table.finds_few(transaction, index, &within.index_bounds()).map(|few| !few).map_err(external)
+            }
+            None => Ok(true),
+        },
+        Access::Full | Access::Ranges(_) | Access::Index { .. } => Ok(table.has_row_groups()),
+    }
 }
 
 #[async_trait]
@@ -185,7 +194,7 @@ impl TableProvider for EntresolTable {
             }
         };
         let table = Arc::clone(&self.table);
-        if is_by_columns(&table, &access) {
+        if is_by_columns(&table, &access, &transaction)? {
             let ColumnAnalysis { filters: conditions, coverage } = column_filters(table.schema(), filters);
             let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
             let scan = |projection: Vec<usize>, limit| -> EngineResult<Arc<dyn ExecutionPlan>> {
@@ -229,7 +238,7 @@ impl TableProvider for EntresolTable {
         let known = known(filters.iter().copied(), self.current.assumed().as_deref())?;
         let filters: Vec<&Expr> = known.iter().map(AsRef::as_ref).collect();
         let analysis = choose(&self.table, &transaction, filters.iter().copied());
-        let coverage = if is_by_columns(&self.table, &analysis.access) {
+        let coverage = if is_by_columns(&self.table, &analysis.access, &transaction)? {
             column_filters(self.table.schema(), filters.iter().copied()).coverage
         } else {
             analysis.coverage
