@@ -277,20 +277,6 @@ pub enum Error {
         /// The table.
         table: String,
     },
-    /// A table of this layout cannot have what is asked for.
-    #[error(
-        "table {table} of layout '{}' has no {asked}: only tables of layout 'rows' have{}",
-        layout.name(),
-        if asked.starts_with("index") { "; what it can have is an index USING elf" } else { "" }
-    )]
-    NotInLayout {
-        /// The table.
-        table: String,
-        /// Its layout.
-        layout: TableLayout,
-        /// Kind and name of the object.
-        asked: String,
-    },
     /// Only tables with row groups can have an Elf.
     #[error(
         "index {index}: table {table} of layout 'rows' has no Elf, which is an index of tables with layout = \

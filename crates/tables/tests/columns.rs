@@ -9,7 +9,7 @@ use entresol_memory::budget::{MemoryBudget, MemoryConsumer};
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
     BatchBuilder, CachePolicy, Catalog, Column, ColumnCondition, ColumnFilter, ColumnMorsel, ColumnScan,
-    DataType, Direction, Error, IndexDefinition, IntegerSet, Retention, Row, ScanRange, Schema, Table,
+    DataType, Direction, Error, IntegerSet, Retention, Row, ScanRange, Schema, Table,
     TableDefinition, TableLayout, TableOptions, Value, arrow_schema, batch_to_rows, check,
 };
 use entresol_transactions::{StateContext, Transaction};
@@ -430,30 +430,6 @@ fn a_table_is_read_as_it_was() {
         assert_eq!(last, row(number as i64 * 500 + 5999, (number * 501 + 5999) as u64));
     }
     catalog.drop_history("facts").unwrap();
-}
-
-#[test]
-fn what_a_layout_cannot_have_is_refused_by_name() {
-    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
-    let catalog = open(&pool);
-    create(&catalog, &["id"]);
-    let by_day = IndexDefinition {
-        name: "by_day".into(),
-        columns: vec![4],
-        unique: false,
-        constraint: false,
-        primary: false,
-    };
-    let error = catalog.create_index("facts", by_day.clone()).unwrap_err();
-    assert!(matches!(&error, Error::NotInLayout { asked, .. } if asked == "index by_day"), "{error}");
-    let error = catalog.set_changes("facts", Some(Retention::Forever)).unwrap_err();
-    assert!(matches!(&error, Error::NotInLayout { asked, .. } if asked == "change log"), "{error}");
-    let mut with_index = definition(&["id"]);
-    with_index.indexes.push(by_day);
-    let error = catalog.create_table_as("other", with_index, TableOptions::default()).unwrap_err();
-    assert!(error.to_string().contains("table other of layout 'columns' has no index by_day"), "{error}");
-    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
-    assert!(sum(&catalog.table("facts").unwrap(), &catalog.begin().unwrap()).1 == 0);
 }
 
 #[test]

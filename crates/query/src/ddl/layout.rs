@@ -4,7 +4,7 @@
 //! that began before and wrote the table. A cancelled change to `rows` has not happened. That to `columns` takes
 //! place before the rows are moved: if it is cancelled behind that, a notice says that the background goes on.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::session::cancellation::CancelOnDrop;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
@@ -18,7 +18,6 @@ const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// Changes the layout of a table.
 pub(crate) async fn set(session: &SessionCore, name: &str, layout: TableLayout) -> Result<()> {
-    check_views(session, name, layout)?;
     let (catalog, statement) = (Arc::clone(&session.catalog), session.running.statement());
     let stops = CancelOnDrop::new(Arc::clone(&statement));
     let table = name.to_owned();
@@ -50,17 +49,4 @@ pub(crate) async fn set(session: &SessionCore, name: &str, layout: TableLayout) 
 /// Tells whether a table has a layout.
 fn has(session: &SessionCore, name: &str, layout: TableLayout) -> bool {
     session.catalog.table(name).is_ok_and(|table| table.definition().layout == layout)
-}
-
-/// Refuses a layout of a table of which materialized views could not be maintained.
-fn check_views(session: &SessionCore, name: &str, layout: TableLayout) -> Result<()> {
-    let views = session.options.materialized.all();
-    let reads = |tables: &[(String, Vec<(usize, String)>)]| tables.iter().any(|(table, _)| table == name);
-    match views.iter().find(|view| reads(&view.tables)) {
-        Some(view) if layout == TableLayout::Columns => Err(Error::unsupported(format!(
-            "a materialized view over a table of layout 'columns': {} reads table {name}",
-            view.name
-        ))),
-        _ => Ok(()),
-    }
 }

@@ -32,7 +32,7 @@ pub fn tables_sqlstate(error: &entresol_tables::Error) -> &'static str {
         E::InvalidSequence { .. } => "22023",
         E::LayoutInUse { .. } => "55006",
         E::TableChanged { .. } | E::RelationChanged { .. } => "40001",
-        E::PlacementFixed { .. } | E::LayoutFixed { .. } | E::NotInLayout { .. } | E::ElfOfRows { .. } => {
+        E::PlacementFixed { .. } | E::LayoutFixed { .. } | E::ElfOfRows { .. } => {
             "0A000"
         }
         E::Parse { .. } => "22P02",

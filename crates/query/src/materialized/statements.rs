@@ -87,12 +87,6 @@ async fn create(session: &SessionCore, create: &CreateView) -> Result<()> {
 /// Makes the table of a view whose query there is, and fills it.
 async fn with_rows(session: &SessionCore, name: &str) -> Result<()> {
     let (view, schema) = planned(session, name).await?;
-    for (table, _) in &view.tables {
-        if session.catalog.table(table)?.has_row_groups() {
-            let what = format!("a materialized view over table {table} of layout 'columns'");
-            return Err(Error::unsupported(what));
-        }
-    }
     let definition = definition(&view, &schema)?;
     let state =
         view.incremental.as_ref().map(|view| view.state_definition(state_owner_of(name))).transpose()?;
@@ -116,8 +110,10 @@ async fn with_rows(session: &SessionCore, name: &str) -> Result<()> {
     let catalog = Arc::clone(&session.catalog);
     blocking(move || {
         for table in &read {
-            let state = catalog.table(table)?.state().id();
-            catalog.context().cut_off_writers(state, |_| ())?;
+            let table = catalog.table(table)?;
+            catalog.context().cut_off_writers(table.state().id(), |_| ())?;
+            // Loads that wrote row groups alone.
+            table.row_group_state().map_or(Ok(0), |groups| catalog.context().cut_off_writers(groups.id(), |_| ()))?;
         }
         Ok::<(), entresol_tables::Error>(())
     })

@@ -3,8 +3,12 @@
 //! A log that is made later has the changes from the time on at which it is attached: before that its horizon is
 //! stored, behind it the table's row in the catalog. A crash in between leaves a state that no table names,
 //! which the next open drops.
+//!
+//! A table by column logs what it would log by row: the rows before that lie in row groups are told by who replaces
+//! them ([`crate::table::replaced`]); merges log nothing.
 
 use crate::catalog::Catalog;
+use crate::columns::lifetime::Draining;
 use crate::error::{Error, Result};
 use crate::schema::definition::Retention;
 use crate::table::Table;
@@ -40,6 +44,14 @@ impl Catalog {
     }
 
     fn add_change_log(&self, table: &Table, retention: Retention) -> Result<()> {
+        let store = table.own_columns();
+        // Writers of row groups go row by row from now on, and all note the rows that they replace; those that do not
+        // are cut off before the log begins.
+        let _draining = store.map(|store| Draining::begin(store));
+        if let Some(store) = store {
+            self.context.cut_off_writers(table.state().id(), |_| ())?;
+            self.context.cut_off_writers(store.state().id(), |_| ())?;
+        }
         let mut made = Vec::new();
         let (name, placement) = (table.name(), table.definition().placement);
         let made_log = self.make_change_log(name, table.state(), (placement, retention), &mut made);

@@ -87,7 +87,7 @@ impl Table {
 
     /// Moves some rows of a row group; returns their number, none if there is no row group.
     fn drain_step(&self, columns: &ColumnStore, rows_max: usize) -> Result<Option<u64>> {
-        let tx = columns.begin()?;
+        let tx = columns.begin_upkeep()?;
         self.check_readable(&tx)?;
         let groups = columns.groups(&tx)?;
         let Some(group) = groups.first() else { return Ok(None) };
@@ -171,7 +171,7 @@ impl Table {
         from: &mut Option<KeyBytes>,
         rows_max: usize,
     ) -> Result<bool> {
-        let tx = columns.begin()?;
+        let tx = columns.begin_upkeep()?;
         let (mut tombstones, mut more) = (Vec::new(), true);
         while more && tombstones.len() < rows_max {
             more = tx.scan_batch(self.state(), &KeyRange::full(), from, |key, value| {

@@ -14,7 +14,7 @@
 use crate::columns::store::ColumnStore;
 use crate::error::Result;
 use entresol_transactions::{INFINITY, State, StateContext, Timestamp, Transaction};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Row groups of a table over the changes of its layout; see the [module](self).
@@ -52,8 +52,8 @@ impl StoreCell {
 /// Beginning of the end of a store, and its successor.
 #[derive(Debug)]
 pub(crate) struct Lifetime {
-    /// True while its rows are moved away: it gets no new row groups.
-    draining: AtomicBool,
+    /// Statements that let it get no new row groups: one that moves its rows away, or that makes a change log.
+    draining: AtomicU32,
     /// Timestamp from which on it is empty; infinite as long as it is the table's.
     ended: AtomicU64,
     /// True once all transactions see the end.
@@ -65,7 +65,7 @@ pub(crate) struct Lifetime {
 impl Default for Lifetime {
     fn default() -> Lifetime {
         Lifetime {
-            draining: AtomicBool::new(false),
+            draining: AtomicU32::new(0),
             ended: AtomicU64::new(INFINITY),
             over: AtomicBool::new(false),
             successor: OnceLock::new(),
@@ -74,9 +74,9 @@ impl Default for Lifetime {
 }
 
 impl Lifetime {
-    /// Returns true while its rows are moved away.
+    /// Returns true while it gets no new row groups.
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
+        self.draining.load(Ordering::Acquire) > 0
     }
 
     /// Returns true if the store is the table's no more.
@@ -121,21 +121,22 @@ impl Lifetime {
     }
 }
 
-/// Time in which a store gets no new row groups, neither by merges nor by loads.
+/// Time in which a store gets no new row groups, neither by merges nor by loads; and writers note the rows that they
+/// replace in it.
 pub(crate) struct Draining<'s>(&'s ColumnStore);
 
 impl<'s> Draining<'s> {
     /// Begins it behind a merge that is at work. Loads that are in flight have to be cut off.
     pub(crate) fn begin(store: &'s ColumnStore) -> Draining<'s> {
         let _no_merge = store.merging.lock();
-        let before = store.lifetime.draining.swap(true, Ordering::AcqRel);
-        assert!(!before, "the layout of a table is changed by one statement at a time");
+        store.lifetime.draining.fetch_add(1, Ordering::AcqRel);
         Draining(store)
     }
 }
 
 impl Drop for Draining<'_> {
     fn drop(&mut self) {
-        self.0.lifetime.draining.store(false, Ordering::Release);
+        let before = self.0.lifetime.draining.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "what ends has begun");
     }
 }

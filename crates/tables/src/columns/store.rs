@@ -156,6 +156,13 @@ impl ColumnStore {
         Ok(self.context.begin()?)
     }
 
+    /// Begins a transaction that moves rows and changes none.
+    pub(crate) fn begin_upkeep(&self) -> Result<Arc<Transaction>> {
+        let tx = self.begin()?;
+        tx.set_upkeep()?;
+        Ok(tx)
+    }
+
     /// Number of rows, as of the last time that the directory was read.
     pub(crate) fn estimated_rows(&self) -> u64 {
         if self.lifetime.has_ended() {

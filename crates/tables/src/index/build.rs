@@ -12,8 +12,8 @@
 //! entry that the batch has written. So every batch leaves the entries of its rows as of one snapshot, and
 //! writers maintain them from there.
 //!
-//! Of a table with row groups a batch reads these and the delta store as of its snapshot, and writes no more than
-//! entries: so snapshot isolation is enough, and merges, which change no row, do not disturb it.
+//! Of a table with row groups a batch reads these and the delta store in a range of keys. A row that is changed
+//! meanwhile gets an entry in that part of the delta store, so the batch fails, as it does if rows are merged.
 //!
 //! A crash during the build leaves a state that no entry of the catalog names; the next open drops it.
 //!
@@ -124,6 +124,9 @@ fn of_state(
 }
 
 /// Reads rows behind a key, of the delta store and of row groups; the next ones begin behind the last of them.
+///
+/// A snapshot says up to which key there are so many: the batch reads that range and no more, so that those who write
+/// behind it do not make it fail.
 fn of_row_groups(
     context: &Arc<StateContext>,
     table: &Table,
@@ -131,18 +134,29 @@ fn of_row_groups(
     rows_max: usize,
     mut add: impl FnMut(&[u8], &[u8]),
 ) -> Result<ReadRows> {
-    let tx = context.begin()?;
     let lower = from.clone().map_or(Bound::Unbounded, Bound::Excluded);
-    let mut cursor = table.scan_within(KeyRange { lower, upper: Bound::Unbounded });
-    let (mut last, mut rows, mut more) = (None, 0, true);
-    while more && rows < rows_max {
-        more = cursor.next_entries(&tx, |key, value| {
-            rows += 1;
-            last = Some(KeyBytes::from_slice(key));
-            add(key, value);
+    let behind = KeyRange { lower: lower.clone(), upper: Bound::Unbounded };
+    let last = nth_key(table, &*context.begin()?, behind, rows_max)?;
+    let upper = last.clone().map_or(Bound::Unbounded, Bound::Included);
+    let tx = context.begin_at(Isolation::Serializable)?;
+    let mut cursor = table.scan_within(KeyRange { lower, upper });
+    while cursor.next_entries(&tx, &mut add)? {}
+    Ok((tx, last))
+}
+
+/// Key of the last of so many rows; none if there are not more.
+fn nth_key(table: &Table, tx: &Transaction, range: KeyRange, rows: usize) -> Result<Option<KeyBytes>> {
+    let mut cursor = table.scan_within(range);
+    let (mut last, mut read, mut more) = (None, 0, true);
+    while more && read <= rows {
+        more = cursor.next_entries(tx, |key, _| {
+            read += 1;
+            if read == rows {
+                last = Some(KeyBytes::from_slice(key));
+            }
         })?;
     }
-    Ok((tx, last.filter(|_| more)))
+    Ok(last.filter(|_| read > rows))
 }
 
 /// Writes the entries that writers have not added already.

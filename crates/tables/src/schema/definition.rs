@@ -244,13 +244,7 @@ impl TableDefinition {
         if let (Some(elf), TableLayout::Rows) = (self.elves.first(), self.layout) {
             return Err(Error::ElfOfRows { table: table.to_owned(), index: elf.name.clone() });
         }
-        match (self.layout, self.changes) {
-            (TableLayout::Columns, Some(_)) => {
-                let asked = "change log".to_owned();
-                Err(Error::NotInLayout { table: table.to_owned(), layout: self.layout, asked })
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Validates the primary key: a table has at most one, of columns that are NOT NULL.

@@ -17,6 +17,7 @@
 pub(crate) mod cursor;
 pub(crate) mod merge_cursor;
 pub(crate) mod range;
+pub(crate) mod replaced;
 pub(crate) mod row_view;
 pub(crate) mod stored;
 pub(crate) mod writes;
@@ -91,6 +92,9 @@ impl Table {
         group: GroupId,
         (indexes, columns): RowsBeside,
     ) -> Arc<Table> {
+        if columns.is_some() {
+            state.set_overlay();
+        }
         let columns = StoreCell::of(columns);
         let table = Table::build(name, definition, state, group, (indexes, columns), Arc::default());
         table.lineage.set_current(&table);
@@ -363,11 +367,13 @@ impl Table {
 
     /// Rows before and after the changes in a transaction's write set, of each changed key.
     pub fn changed_rows(&self, tx: &Transaction) -> Result<Vec<(Option<Row>, Option<Row>)>> {
+        let changes = tx.changes(self.state.id());
+        let keys: Vec<&[u8]> = changes.iter().map(|(key, _)| &key[..]).collect();
         let mut changed = Vec::new();
-        for (key, value) in tx.changes(self.state.id()) {
+        for (old, (key, value)) in self.read_values_before(tx, &keys)?.into_iter().zip(&changes) {
             let row =
-                |value: &[u8]| RowView::new(&self.name, &self.schema, &key, value).map(|row| row.to_row());
-            let old = self.read_value_before(tx, &key, row)?.transpose()?;
+                |value: &[u8]| RowView::new(&self.name, &self.schema, key, value).map(|row| row.to_row());
+            let old = old.as_deref().map(row).transpose()?;
             let new = value.as_deref().filter(|value| *value != TOMBSTONE).map(row).transpose()?;
             if old != new {
                 changed.push((old, new));
@@ -452,6 +458,7 @@ impl Table {
         keys: &[KeyBytes],
         values: &EncodedValues,
     ) -> Result<()> {
+        self.note_replaced(tx, keys)?;
         let mut order: Vec<usize> = (0..keys.len()).collect();
         // A write set takes ascending keys at the least cost.
         if keys.len() >= SORTED_ROWS_MIN && !keys.is_sorted() {

@@ -54,6 +54,7 @@ impl Table {
 
     /// Adds empty row groups; false if transactions may read earlier ones still.
     pub(crate) fn add_columns(&self, store: &Arc<ColumnStore>) -> bool {
+        self.state.set_overlay();
         self.columns.add(store)
     }
 
@@ -62,7 +63,7 @@ impl Table {
         (&self.name, &self.schema)
     }
 
-    fn padded(&self, key: &[u8]) -> KeyBytes {
+    pub(crate) fn padded(&self, key: &[u8]) -> KeyBytes {
         let mut padded = KeyBytes::from_slice(key);
         key::pad(&mut padded, self.schema.key_width());
         padded
@@ -82,17 +83,17 @@ impl Table {
         Ok(values.pop().flatten().map(|value| f(&value)))
     }
 
-    /// As [`Table::read_value`], before the transaction's own writes.
-    pub(crate) fn read_value_before<R>(
+    /// Stored values of the rows with these keys before the transaction's own writes.
+    pub(crate) fn read_values_before(
         &self,
         tx: &Transaction,
-        key: &[u8],
-        f: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>> {
-        let Some(columns) = self.columns() else { return Ok(tx.read_before(&self.state, key, f)?) };
-        let delta = tx.read_before(&self.state, key, |value| Delta::of(Some(value)))?;
-        let mut values = self.beneath(columns, tx, &[key], vec![delta.unwrap_or(Delta::Absent)])?;
-        Ok(values.pop().flatten().map(|value| f(&value)))
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let read = |key: &&[u8]| Ok(tx.read_before(&self.state, key, <[u8]>::to_vec)?);
+        let values: Vec<Option<Vec<u8>>> = keys.iter().map(read).collect::<Result<_>>()?;
+        let Some(columns) = self.columns() else { return Ok(values) };
+        let deltas = values.iter().map(|value| Delta::of(value.as_deref())).collect();
+        self.beneath(columns, tx, keys, deltas)
     }
 
     /// Calls `f` with the position of each key and the stored value of its row, if there is one, in the order of
@@ -148,11 +149,13 @@ impl Table {
         tx: &Transaction,
         mut keys: impl Iterator<Item = &'k KeyBytes>,
     ) -> Result<()> {
-        let groups: Vec<RowGroup> = match self.columns() {
-            None => return keys.try_for_each(|key| Ok(tx.write(&self.state, key, None)?)),
-            Some(columns) => columns.groups(tx)?,
+        let Some(columns) = self.columns() else {
+            return keys.try_for_each(|key| Ok(tx.write(&self.state, key, None)?));
         };
-        keys.try_for_each(|key| {
+        let keys: Vec<&KeyBytes> = keys.collect();
+        self.note_replaced(tx, &keys)?;
+        let groups: Vec<RowGroup> = columns.groups(tx)?;
+        keys.into_iter().try_for_each(|key| {
             let padded = self.padded(key);
             let tombstone = groups.iter().any(|group| group.spans(&padded)).then_some(TOMBSTONE);
             Ok(tx.write(&self.state, key, tombstone)?)

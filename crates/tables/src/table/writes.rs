@@ -40,6 +40,7 @@ impl Table {
         if self.read_value(tx, &key, |_| ())?.is_some() {
             return Err(self.duplicate(&key));
         }
+        self.note_replaced(tx, &[&key])?;
         Ok(tx.write(self.state(), &key, Some(&value))?)
     }
 
@@ -60,6 +61,8 @@ impl Table {
         }
         if let Some(columns) = self.own_columns()
             && !columns.lifetime.is_draining()
+            && self.state().change_log().is_none()
+            && !self.state().is_watched()
             && self.schema().hidden_key()
             && batch.num_columns() < self.schema().columns().len()
             && batch.num_rows() >= ROW_GROUP_ROWS_MIN
@@ -136,6 +139,7 @@ impl Table {
         let row = self.complete(row)?;
         let mut value = Vec::new();
         let key = row::encode_row(self.name(), self.schema(), &row, &mut value)?;
+        self.note_replaced(tx, &[&key])?;
         Ok(tx.write(self.state(), &key, Some(&value))?)
     }
 

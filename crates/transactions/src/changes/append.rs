@@ -12,6 +12,7 @@
 //! | rest | key, new value, old value |
 
 use super::{ChangeLog, KEY_BYTES, LoggedChange, PART_BYTES, PART_BYTES_MAX, PART_MAX, key_of};
+use crate::changes::overlay::Overlaid;
 use crate::context::state::State;
 use crate::history::Superseded;
 use crate::mvcc::chain::{self, Version};
@@ -56,8 +57,11 @@ impl<'p> ChangeCollector<'p> {
         state: &'p State,
         key: &[u8],
         new: Option<&[u8]>,
-        old: Option<&Superseded<'_>>,
+        (old, overlaid): (Option<&Superseded<'_>>, &Overlaid),
     ) -> Result<()> {
+        if overlaid.is_upkeep {
+            return Ok(());
+        }
         if self.current.as_ref().is_none_or(|(current, ..)| !std::ptr::eq(*current, state)) {
             self.end_part()?;
             self.current = state.change_log().map(|log| (state, log, 0));
@@ -69,7 +73,18 @@ impl<'p> ChangeCollector<'p> {
         if let Some(old) = old {
             old.copy_value(&mut before);
         }
-        let kind = if new.is_some() { HAS_NEW } else { 0 } | if old.is_some() { HAS_OLD } else { 0 };
+        let (mut has_old, mut new) = (old.is_some(), new);
+        if state.is_overlay() {
+            if let (None, Some(beneath)) = (old, overlaid.beneath(state.id, key)) {
+                before.set(beneath);
+            }
+            // An empty value is a deletion.
+            (has_old, new) = (!before.is_empty(), new.filter(|value| !value.is_empty()));
+            if !has_old && new.is_none() {
+                return Ok(());
+            }
+        }
+        let kind = if new.is_some() { HAS_NEW } else { 0 } | if has_old { HAS_OLD } else { 0 };
         assert!(kind != 0, "a change has a value before or after");
         let after = new.unwrap_or_default();
         assert!(

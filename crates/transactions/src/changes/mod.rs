@@ -18,6 +18,7 @@
 //! parts of a commit in flight, about as much as its write set and the values that it replaces.
 
 pub(crate) mod append;
+pub(crate) mod overlay;
 mod prune;
 
 use crate::changes::append::ChangeReader;

@@ -218,7 +218,7 @@ impl Planner<'_> {
                     && (history.is_some() || state.logs_changes())
                 {
                     let ended = ended_by(state, step);
-                    changes.add(state, key, value, ended.as_ref())?;
+                    changes.add(state, key, value, (ended.as_ref(), &writes.overlaid))?;
                     if let (Some(history), Some(ended)) = (history, ended) {
                         steps.endings.push(Ending::plan(state, &history, key, ended)?);
                     }

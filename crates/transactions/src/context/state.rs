@@ -57,6 +57,8 @@ pub struct State {
     /// Log of its changes, if it has one. Changed with the group held.
     change_log: RwLock<Option<Arc<ChangeLog>>>,
     logs_changes: AtomicBool,
+    /// Set if its values lie over others.
+    pub(crate) is_overlay: AtomicBool,
     /// Set if its writers do the work of the context before they commit.
     pub(crate) watched: AtomicBool,
 }
@@ -110,6 +112,7 @@ impl State {
             keeps_history: AtomicBool::new(false),
             change_log: RwLock::new(None),
             logs_changes: AtomicBool::new(false),
+            is_overlay: AtomicBool::new(false),
             watched: AtomicBool::new(false),
         }))
     }

@@ -7,7 +7,7 @@
 use crate::context::StateContext;
 use crate::context::state::State;
 use crate::transaction::Transaction;
-use crate::transaction::write_set::WriteSet;
+use crate::transaction::write_set::{WriteSet, WrittenState};
 use crate::{Error, Result};
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -75,15 +75,17 @@ impl Transaction {
             return false;
         }
         let watched = |writes: &WriteSet| {
-            writes.states.values().any(|writes| writes.state.is_watched() && !writes.keys.is_empty())
+            let is_watched = |writes: &WrittenState| writes.state.is_watched() && !writes.keys.is_empty();
+            !writes.overlaid.is_upkeep && writes.states.values().any(is_watched)
         };
         watched(&self.pending.read().writes)
     }
 }
 
 impl State {
+    /// Returns true if its writers do the work of the context before they commit.
     #[inline]
-    pub(crate) fn is_watched(&self) -> bool {
+    pub fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Acquire)
     }
 }

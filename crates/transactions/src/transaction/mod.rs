@@ -35,6 +35,7 @@ use crate::transaction::cancellation::Cancellation;
 use crate::transaction::reads::ReadSet;
 use crate::transaction::scan::KeyRange;
 use crate::transaction::write_set::{Mark, WriteSet};
+use entresol_memory::budget::MemoryBudget;
 use crate::visibility::snapshot::{Class, Snapshot, is_idle};
 use crate::{Error, Interrupt, Protocol, Result, StateId, Timestamp, interleave};
 use entresol_memory::Durability;
@@ -512,6 +513,17 @@ impl Transaction {
     /// Writes a value (None deletes the key) into the write set.
     pub fn write(&self, state: &Arc<State>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.write_each(state, std::iter::once((key, value)))
+    }
+
+    /// Changes what it says of overlays.
+    pub(crate) fn note_overlaid(
+        &self,
+        note: impl FnOnce(&mut WriteSet, Option<&Arc<MemoryBudget>>) -> Result<()>,
+    ) -> Result<()> {
+        let mut pending = self.pending.write();
+        pending.check_running()?;
+        self.check_not_superseded()?;
+        note(&mut pending.writes, self.context.pool().memory())
     }
 
     /// Writes values in their order, as by [`Transaction::write`]. After an error some of them are written.

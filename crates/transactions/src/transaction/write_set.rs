@@ -5,6 +5,7 @@
 //! the memory budget of the pool has left; bytes from [`UNCOUNTED_BYTES_MAX`] on are reserved there, some at
 //! a time.
 
+use crate::changes::overlay::Overlaid;
 use crate::context::state::State;
 use crate::transaction::scan::Direction;
 use crate::transaction::state_writes::{Put, StateWrites, Written};
@@ -61,6 +62,8 @@ pub(crate) struct WriteSet {
     undo_bytes: usize,
     /// Share of the memory budget; from [`UNCOUNTED_BYTES_MAX`] on.
     memory: Option<Reserved>,
+    /// What it says of overlays.
+    pub(crate) overlaid: Overlaid,
 }
 
 struct Reserved {
@@ -160,6 +163,30 @@ impl WriteSet {
         self.bytes += undo_bytes;
         self.undo_bytes += undo_bytes + held_bytes(key_bytes, before.as_ref());
         undo.push(Undo::Written { state: state.id, key, before });
+        Ok(())
+    }
+
+    /// Notes the value beneath a key of an overlay. Fails, with everything as it was, if it does not fit the limit or
+    /// the memory budget.
+    pub(crate) fn note_beneath(
+        &mut self,
+        memory: Option<&Arc<MemoryBudget>>,
+        state: StateId,
+        key: KeyBytes,
+        value: &[u8],
+    ) -> Result<()> {
+        let added = ENTRY_BYTES + key.len() + value.len();
+        if self.bytes + added > WRITE_SET_BYTES_MAX {
+            return Err(Error::WriteSetFull { max: WRITE_SET_BYTES_MAX });
+        }
+        if self.bytes + added > UNCOUNTED_BYTES_MAX
+            && let Some(memory) = memory
+        {
+            self.reserve(memory, added, 0)?;
+        }
+        if self.overlaid.note(state, key, value) {
+            self.bytes += added;
+        }
         Ok(())
     }
 
