@@ -1021,17 +1021,29 @@ fn an_error_in_a_step_stops_the_topology_or_drops_its_transaction() {
 /// commit.
 #[test]
 fn changes_of_a_table_flow_into_another_topology_once() {
+    flow_into_another_topology_once("rows");
+}
+
+/// The same of a table by column, whose rows are merged and whose layout changes beside the topology.
+#[test]
+fn changes_of_a_table_by_column_flow_into_another_topology_once() {
+    flow_into_another_topology_once("columns");
+}
+
+fn flow_into_another_topology_once(layout: &str) {
     let dir = tempfile::tempdir().unwrap();
     let options = || Options::default().start_topologies(true);
     let database = Database::open(dir.path().join("db"), options()).unwrap();
     let mut session = database.session().unwrap();
     session
-        .execute(
-            "CREATE TABLE account (id INT PRIMARY KEY, owner TEXT, amount BIGINT) WITH (changes = '1 day');
+        .execute(&format!(
+            "CREATE TABLE account (id INT PRIMARY KEY, owner TEXT, amount BIGINT)
+                          WITH (changes = '1 day', layout = '{layout}');
              CREATE TABLE movement (cts BIGINT, id INT, what TEXT, amount BIGINT, PRIMARY KEY (cts, id));
              CREATE TABLE balance (id INT PRIMARY KEY, amount BIGINT);
-             INSERT INTO account SELECT i, 'owner ' || i, 100 FROM generate_series(1, 50) g(i)",
-        )
+             INSERT INTO account SELECT i, 'owner ' || i, 100 FROM generate_series(1, 50) g(i);
+             VACUUM account"
+        ))
         .unwrap();
     session
         .execute(
@@ -1056,7 +1068,12 @@ fn changes_of_a_table_flow_into_another_topology_once() {
         rows(&mut session, "SELECT what, count(*) FROM movement GROUP BY what ORDER BY what"),
         [["delete", "2"], ["insert", "50"], ["update", "48"]]
     );
-    session.execute("UPDATE account SET amount = 0 WHERE id = 1").unwrap();
+    session.execute("UPDATE account SET amount = 0 WHERE id = 1; VACUUM account").unwrap();
+    if layout == "columns" {
+        let there_and_back =
+            "ALTER TABLE account SET (layout = 'rows'); ALTER TABLE account SET (layout = 'columns')";
+        session.execute(there_and_back).unwrap();
+    }
     drop(session);
     database.close().unwrap();
     drop(database);

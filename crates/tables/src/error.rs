@@ -266,7 +266,7 @@ pub enum Error {
         table: String,
         /// Layout that was asked for.
         layout: TableLayout,
-        /// What writes it.
+        /// Its writer.
         owner: String,
     },
     /// Transactions read what an earlier change of the layout has left.

@@ -4,8 +4,8 @@
 
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
-    BatchBuilder, Catalog, Column, DataType, Error, IndexDefinition, Retention, Row, ScanRange, Schema, Table,
-    TableDefinition, TableLayout, TableOptions, Value, check,
+    BatchBuilder, Catalog, Column, DataType, Error, IndexDefinition, Retention, Row, ScanRange, Schema,
+    Table, TableDefinition, TableLayout, TableOptions, Value, check,
 };
 use entresol_transactions::{Cancellation, INFINITY, LogPosition, StateContext, Transaction};
 use std::ops::Bound;
@@ -34,8 +34,10 @@ const NAMES: [&str; 2] = ["by_row", "by_column"];
 fn create(catalog: &Catalog, key: &[&str], changes: Option<Retention>) {
     for (name, layout) in NAMES.into_iter().zip(TableLayout::ALL) {
         let mut definition = TableDefinition::plain(Schema::new(columns(), key).unwrap());
-        definition.indexes =
-            vec![index(&format!("{name}_code"), vec![1], true), index(&format!("{name}_amount"), vec![2], false)];
+        definition.indexes = vec![
+            index(&format!("{name}_code"), vec![1], true),
+            index(&format!("{name}_amount"), vec![2], false),
+        ];
         (definition.layout, definition.changes) = (layout, changes);
         catalog.create_table_as(name, definition, TableOptions::default()).unwrap();
     }

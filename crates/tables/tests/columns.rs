@@ -9,8 +9,8 @@ use entresol_memory::budget::{MemoryBudget, MemoryConsumer};
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
     BatchBuilder, CachePolicy, Catalog, Column, ColumnCondition, ColumnFilter, ColumnMorsel, ColumnScan,
-    DataType, Direction, Error, IntegerSet, Retention, Row, ScanRange, Schema, Table,
-    TableDefinition, TableLayout, TableOptions, Value, arrow_schema, batch_to_rows, check,
+    DataType, Direction, Error, IntegerSet, Retention, Row, ScanRange, Schema, Table, TableDefinition,
+    TableLayout, TableOptions, Value, arrow_schema, batch_to_rows, check,
 };
 use entresol_transactions::{StateContext, Transaction};
 use std::collections::BTreeMap;

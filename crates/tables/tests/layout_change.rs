@@ -2,10 +2,11 @@
 //! snapshots and definitions, and in the past.
 #![allow(clippy::unwrap_used)]
 
+use entresol_memory::budget::MemoryBudget;
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
-    BatchBuilder, Catalog, Column, DataType, DimensionOrder, Error, Retention, Row, ScanRange, Schema, Table,
-    TableDefinition, TableLayout, TableOptions, Value, check,
+    BatchBuilder, Catalog, Column, DataType, DimensionOrder, Error, MergeStats, Retention, Row, ScanRange,
+    Schema, Table, TableDefinition, TableLayout, TableOptions, Value, check,
 };
 use entresol_transactions::{Cancellation, Interrupt, StateContext, Transaction};
 use std::collections::BTreeMap;
@@ -106,8 +107,7 @@ fn rows_are_those_of_a_model_over_changes_of_the_layout() {
     for run in 0..3 {
         let pool = Pool::open_or_create(&path, &PoolOptions::default()).unwrap();
         let catalog = open(&pool);
-        let first =
-            catalog.table("t").unwrap_or_else(|_| create(&catalog, &["id"], TableLayout::Rows));
+        let first = catalog.table("t").unwrap_or_else(|_| create(&catalog, &["id"], TableLayout::Rows));
         for round in 0..12 {
             let table = catalog.table("t").unwrap();
             let tx = catalog.begin().unwrap();
@@ -350,8 +350,7 @@ fn what_cannot_change_is_refused_by_name() {
     let plain = TableDefinition::plain(Schema::new(columns(), &["id"]).unwrap());
     let definition = TableDefinition { owner, ..plain };
     catalog.create_table_as("sums", definition, TableOptions::default()).unwrap();
-    let changed =
-        catalog.set_layout(&Cancellation::default(), "sums", TableLayout::Columns, &mut |_| Ok(()));
+    let changed = catalog.set_layout(&Cancellation::default(), "sums", TableLayout::Columns, &mut |_| Ok(()));
     let error = changed.unwrap_err().to_string();
     assert!(error.contains("sums") && error.contains("topology sums"), "{error}");
     assert!(matches!(
@@ -359,6 +358,60 @@ fn what_cannot_change_is_refused_by_name() {
         Err(Error::NoSuchTable { .. })
     ));
     assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+}
+
+/// A table larger than all memory that there is: no step holds more than a part of it.
+#[test]
+fn memory_is_that_of_a_step() {
+    const ROWS: i64 = 200_000;
+    let memory = MemoryBudget::new(64 << 20).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let options = PoolOptions { memory: Some(memory), ..PoolOptions::default() };
+    let pool = Pool::open_or_create(&directory.path().join("pool.entresol"), &options).unwrap();
+    let catalog = open(&pool);
+    let table = create(&catalog, &["id"], TableLayout::Rows);
+    let mut random = Random(8);
+    let mut text =
+        move || (0..25).map(|_| format!("{:016x}", random.below(u64::MAX >> 34))).collect::<String>();
+    for first in (0..ROWS).step_by(5000) {
+        let tx = catalog.begin().unwrap();
+        let rows: Vec<Row> = (first..first + 5000)
+            .map(|id| vec![Value::BigInt(id), Value::from(text().as_str()), Value::Double(id as f64)])
+            .collect();
+        table.upsert_many(&tx, &rows).unwrap();
+        tx.commit(Durability::None).unwrap();
+    }
+    for layout in [TableLayout::Columns, TableLayout::Rows] {
+        let mut steps = 0;
+        let statement = Cancellation::default();
+        let count = &mut |_: &MergeStats| {
+            steps += 1;
+            Ok(())
+        };
+        catalog.set_layout(&statement, "t", layout, count).unwrap();
+        assert!(steps > 1, "{steps} steps to {}", layout.name());
+        let (table, tx) = (catalog.table("t").unwrap(), catalog.begin().unwrap());
+        let (mut cursor, mut rows, mut sum) = (table.scan(ScanRange::full()), 0, 0.0);
+        while cursor
+            .next_batch(&tx, |row| {
+                (rows, sum) = (rows + 1, sum + row.double(2));
+            })
+            .unwrap()
+        {}
+        assert_eq!((rows, sum), (ROWS, (0..ROWS).sum::<i64>() as f64), "with {}", layout.name());
+    }
+    // In one transaction it would not do.
+    let tx = catalog.begin().unwrap();
+    let table = catalog.table("t").unwrap();
+    let mut rows = Vec::new();
+    let mut cursor = table.scan(ScanRange::full());
+    let mut written = Ok(());
+    let reader = catalog.begin().unwrap();
+    while written.is_ok() && cursor.next_batch(&reader, |row| rows.push(row.to_row())).unwrap() {
+        written = table.upsert_many(&tx, &rows);
+        rows.clear();
+    }
+    assert!(written.is_err(), "the budget is smaller than the table");
 }
 
 /// The space of row groups, and of rows that went into some, comes back.

@@ -27,7 +27,12 @@ pub(crate) async fn set(session: &SessionCore, name: &str, layout: TableLayout) 
             statement.check()?;
             if told.elapsed() >= LOG_EVERY {
                 told = Instant::now();
-                tracing::info!(table, layout = layout.name(), rows = stats.rows, "change of layout in progress");
+                tracing::info!(
+                    table,
+                    layout = layout.name(),
+                    rows = stats.rows,
+                    "change of layout in progress"
+                );
             }
             Ok(())
         })

@@ -94,7 +94,7 @@ async fn what_subscribers_see_beside_writers_is_whole_commits_in_their_order() {
     let mut session = database.session();
     run(
         &mut session,
-        "CREATE TABLE a (id INT PRIMARY KEY, n BIGINT) WITH (changes = forever);
+        "CREATE TABLE a (id INT PRIMARY KEY, n BIGINT) WITH (changes = forever, layout = 'columns');
          CREATE TABLE b (id INT PRIMARY KEY, n BIGINT) WITH (changes = forever);
          INSERT INTO a SELECT i, 0 FROM generate_series(0, 7) g(i);
          INSERT INTO b SELECT i, 0 FROM generate_series(0, 7) g(i)",
@@ -130,6 +130,11 @@ async fn what_subscribers_see_beside_writers_is_whole_commits_in_their_order() {
             })
         })
         .collect();
+    // Merges change no row.
+    for _ in 0..5 {
+        run(&mut session, "VACUUM a").await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     for writer in writers {
         writer.await.unwrap();
     }

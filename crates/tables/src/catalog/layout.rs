@@ -7,12 +7,12 @@
 //! ```
 //! A table by column whose rows are all in its delta store is what a table by row is, so one commit of the catalog
 //! changes the layout. Before it a crash leaves the old layout, behind it the new one, and each step of rows is a
-//! transaction: whoever reads sees all rows at every time. Transactions that began before the change, and wrote the
+//! transaction: readers see all rows at every time. Transactions that began before the change, and wrote the
 //! table, get a conflict when they commit; so may one that writes a row which a step moves.
 //!
-//! *History.* Row groups have nothing to tell of the time before they were there, so the past of a table stays
-//! readable over the change to `columns`. With the row groups goes the past that they have: after the change to
-//! `rows` the history begins at it.
+//! *Version history.* Row groups have nothing to tell of the time before they were there, so time travel goes over the
+//! change to `columns`. The versions that row groups have go with them: after the change to `rows` the version
+//! history begins at it.
 //!
 //! Memory: the rows of a merge's step, or of a drain's.
 
@@ -142,7 +142,7 @@ impl Catalog {
         old.remove_tombstones(&store, statement)?;
         let ended = self.context.cut_off_writers(state, |_| ())?;
         statement.begin_definite()?;
-        // First: the past needs the row groups, which the catalog does not name any more behind its commit.
+        // First: earlier versions need the row groups, which the catalog does not name any more behind its commit.
         self.context.forget_history_before(state, ended)?;
         let new = old.redefined(name, definition, old.indexes().to_vec());
         self.write_entry(&new)?;

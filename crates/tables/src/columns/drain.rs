@@ -87,12 +87,11 @@ impl Table {
 
     /// Moves some rows of a row group; returns their number, none if there is no row group.
     fn drain_step(&self, columns: &ColumnStore, rows_max: usize) -> Result<Option<u64>> {
-        let tx = columns.begin_upkeep()?;
+        let tx = columns.begin_move()?;
         self.check_readable(&tx)?;
         let groups = columns.groups(&tx)?;
         let Some(group) = groups.first() else { return Ok(None) };
-        let mut gone =
-            columns.deleted(&tx, group)?.unwrap_or_else(|| RowSet::new(group.rows as usize));
+        let mut gone = columns.deleted(&tx, group)?.unwrap_or_else(|| RowSet::new(group.rows as usize));
         let (mut moved, mut bytes, mut looked_at) = (0, 0, 0);
         while looked_at < rows_max && bytes < STEP_BYTES {
             let part = first_live(group, &gone, PART_ROWS.min(rows_max - looked_at));
@@ -171,7 +170,7 @@ impl Table {
         from: &mut Option<KeyBytes>,
         rows_max: usize,
     ) -> Result<bool> {
-        let tx = columns.begin_upkeep()?;
+        let tx = columns.begin_move()?;
         let (mut tombstones, mut more) = (Vec::new(), true);
         while more && tombstones.len() < rows_max {
             more = tx.scan_batch(self.state(), &KeyRange::full(), from, |key, value| {

@@ -96,8 +96,8 @@ impl Lifetime {
         self.over.store(true, Ordering::Release);
     }
 
-    /// Returns true if the transaction sees the end of this state. With the row groups has gone their past: an error
-    /// for a transaction AS OF a time before the end.
+    /// Returns true if the transaction sees the end of this state. Their version history is gone with them: an
+    /// error for a transaction AS OF a time before the end.
     pub(crate) fn is_over_for(&self, tx: &Transaction, state: &State) -> Result<bool> {
         let ended = self.ended.load(Ordering::Acquire);
         match tx.as_of() {

@@ -109,7 +109,7 @@ impl Table {
     ) -> Result<Option<KeyBytes>> {
         let mut rows_max = GROUP_ROWS;
         for _ in 0..TRIES {
-            let tx = columns.begin_upkeep()?;
+            let tx = columns.begin_move()?;
             let (step, next) = self.collect(&tx, from, rows_max)?;
             if step.keys.is_empty() {
                 return Ok(next);
@@ -199,7 +199,7 @@ impl Table {
 
     /// Merges some row groups into one; false if none needs it.
     fn compact(&self, columns: &Arc<ColumnStore>, stats: &mut MergeStats) -> Result<bool> {
-        let tx = columns.begin_upkeep()?;
+        let tx = columns.begin_move()?;
         self.check_readable(&tx)?;
         let chosen = self.chosen_for_compaction(columns, &tx)?;
         if chosen.is_empty() {

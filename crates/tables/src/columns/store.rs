@@ -157,9 +157,9 @@ impl ColumnStore {
     }
 
     /// Begins a transaction that moves rows and changes none.
-    pub(crate) fn begin_upkeep(&self) -> Result<Arc<Transaction>> {
+    pub(crate) fn begin_move(&self) -> Result<Arc<Transaction>> {
         let tx = self.begin()?;
-        tx.set_upkeep()?;
+        tx.set_moving()?;
         Ok(tx)
     }
 

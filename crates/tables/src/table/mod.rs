@@ -437,8 +437,7 @@ impl Table {
     fn encode_batch(&self, batch: &RecordBatch) -> Result<EncodedRows> {
         let arrays = self.complete_batch(batch)?;
         let (keys, values) = encode::encode(&self.name, &self.schema, &arrays)?;
-        let entries =
-            if self.indexes.is_empty() { Vec::new() } else { self.entries_of(&arrays, &keys)? };
+        let entries = if self.indexes.is_empty() { Vec::new() } else { self.entries_of(&arrays, &keys)? };
         Ok(EncodedRows { keys, values, entries })
     }
 

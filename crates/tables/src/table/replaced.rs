@@ -17,8 +17,9 @@ use std::sync::Arc;
 impl Table {
     /// Row groups whose rows are noted when they are replaced.
     fn noted_columns(&self) -> Option<&Arc<ColumnStore>> {
-        let is_noted =
-            |columns: &&Arc<ColumnStore>| self.state().change_log().is_some() || columns.lifetime.is_draining();
+        let is_noted = |columns: &&Arc<ColumnStore>| {
+            self.state().change_log().is_some() || columns.lifetime.is_draining()
+        };
         self.columns().filter(is_noted)
     }
 

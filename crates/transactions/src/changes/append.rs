@@ -59,7 +59,7 @@ impl<'p> ChangeCollector<'p> {
         new: Option<&[u8]>,
         (old, overlaid): (Option<&Superseded<'_>>, &Overlaid),
     ) -> Result<()> {
-        if overlaid.is_upkeep {
+        if overlaid.is_moving {
             return Ok(());
         }
         if self.current.as_ref().is_none_or(|(current, ..)| !std::ptr::eq(*current, state)) {

@@ -2,7 +2,7 @@
 //!
 //! A key of such a state replaces what lies beneath it, and an empty value says that there is nothing. So what a commit
 //! changed is not what it changed in the state: the value before may lie beneath, and who writes notes it with
-//! its transaction; and a transaction of upkeep, which moves values from one place to the other, changes nothing.
+//! its transaction; and a transaction that moves values from one place to the other changes nothing.
 //!
 //! Memory: the noted values of a transaction, counted with its write set.
 
@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a transaction says of the overlays that it writes.
+/// Statements of a transaction about the overlays that it writes.
 #[derive(Default)]
 pub(crate) struct Overlaid {
     /// True if it changes nothing.
-    pub(crate) is_upkeep: bool,
+    pub(crate) is_moving: bool,
     /// Values beneath written keys.
     beneath: BTreeMap<StateId, BTreeMap<KeyBytes, Box<[u8]>>>,
 }
@@ -58,9 +58,9 @@ impl Transaction {
 
     /// Says that the transaction moves values of overlays and changes none: it logs no changes, and no view has to be
     /// maintained.
-    pub fn set_upkeep(&self) -> Result<()> {
+    pub fn set_moving(&self) -> Result<()> {
         self.note_overlaid(|writes, _| {
-            writes.overlaid.is_upkeep = true;
+            writes.overlaid.is_moving = true;
             Ok(())
         })
     }

@@ -30,10 +30,11 @@ impl StateContext {
     pub fn keep_history_since(
         &self,
         id: StateId,
-        kept: Option<Duration>,
+        retention: Option<Duration>,
         since: Option<Timestamp>,
     ) -> Result<()> {
-        let retention_ns = kept.map_or(u64::MAX, |kept| u64::try_from(kept.as_nanos()).unwrap_or(u64::MAX));
+        let retention_ns =
+            retention.map_or(u64::MAX, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;
         if let Some(history) = state.history() {

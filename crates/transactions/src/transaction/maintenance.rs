@@ -76,7 +76,7 @@ impl Transaction {
         }
         let watched = |writes: &WriteSet| {
             let is_watched = |writes: &WrittenState| writes.state.is_watched() && !writes.keys.is_empty();
-            !writes.overlaid.is_upkeep && writes.states.values().any(is_watched)
+            !writes.overlaid.is_moving && writes.states.values().any(is_watched)
         };
         watched(&self.pending.read().writes)
     }

@@ -62,7 +62,7 @@ pub(crate) struct WriteSet {
     undo_bytes: usize,
     /// Share of the memory budget; from [`UNCOUNTED_BYTES_MAX`] on.
     memory: Option<Reserved>,
-    /// What it says of overlays.
+    /// Statements about overlays.
     pub(crate) overlaid: Overlaid,
 }
 

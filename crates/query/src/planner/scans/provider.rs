@@ -5,6 +5,7 @@
 //!   ([`crate::planner::scans::access`]); what the access does exactly is not filtered again.
 //! - The hidden key is not a column, except in providers made for UPDATE and DELETE.
 
+use crate::error::external;
 use crate::planner::parameters::with_known_values;
 use crate::planner::scans::access::choice::Choice;
 use crate::planner::scans::access::columns::{ColumnAnalysis, column_filters};

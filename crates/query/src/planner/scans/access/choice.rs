@@ -38,7 +38,7 @@ impl Choice {
         let mut both = self.coverage.iter().zip(&coverage);
         let fits = both.all(|(first, now)| !is_read(first) || is_read(now))
             && is_as_ordered(&access, &self.access)
-            && (!table.has_row_groups() || access.rows_max().is_some());
+            && (!table.has_row_groups() || access.rows_max().is_some() || access.index().is_some());
         Ok(fits.then_some(access))
     }
 }
