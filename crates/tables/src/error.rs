@@ -374,6 +374,17 @@ impl Error {
         )
     }
 
+    /// Returns true if the memory budget has no room: fewer rows may have.
+    pub(crate) fn is_memory_limit(&self) -> bool {
+        use entresol_memory::Error as MemoryError;
+        match self {
+            Error::Memory(error) | Error::Transactions(entresol_transactions::Error::Memory(error)) => {
+                matches!(error, MemoryError::MemoryLimit(_))
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn corrupt(what: impl Into<String>, reason: impl Into<String>) -> Error {
         Error::Corrupt { what: what.into(), reason: reason.into() }
     }

@@ -35,6 +35,11 @@ const ATTEMPTS_MAX: u32 = 200;
 /// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
+/// Returns true if fewer rows, or a later time, may do.
+fn may_succeed(error: &Error) -> bool {
+    error.is_memory_limit() || matches!(error, Error::Transactions(error) if error.is_retryable())
+}
+
 /// Runs steps of at most so many rows, fewer after each conflict, until one returns `None`; an attempt that fails
 /// changes nothing.
 fn repeated<T>(
@@ -52,7 +57,7 @@ fn repeated<T>(
                 attempt = 0;
                 done(moved)?;
             }
-            Err(Error::Transactions(error)) if error.is_retryable() && attempt + 1 < ATTEMPTS_MAX => {
+            Err(error) if may_succeed(&error) && attempt + 1 < ATTEMPTS_MAX => {
                 attempt += 1;
                 let pause = Duration::from_micros(100).saturating_mul(1 << attempt.min(16));
                 std::thread::sleep(pause.min(PAUSE_MAX));

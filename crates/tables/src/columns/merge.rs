@@ -12,7 +12,8 @@
 //! merge. Writers of other rows go on. Rows that row groups give up stay where a delta store overrides them: the
 //! key decides, not the place.
 //!
-//! One merge of a table runs at a time. Memory: the rows of a step, encoded and as arrays.
+//! One merge of a table runs at a time. Memory: the rows of a step, encoded and as arrays; if the budget has no room for
+//! the row group, a step takes fewer rows.
 
 use crate::batch::decode::StoredRows;
 use crate::columns::group::{GROUP_ROWS, RowGroup, RowSet};
@@ -36,6 +37,8 @@ const DUE_ROWS: u64 = 64 << 10;
 const STEP_BYTES: usize = 64 << 20;
 /// Number of tries of a step, each but the first with a quarter of the rows.
 const TRIES: usize = 4;
+/// Rows of a step for which the memory budget has to have room.
+const ROWS_FIT_MIN: usize = 2048;
 /// Rows with which a row group is not merged again.
 const FULL_ROWS: u64 = GROUP_ROWS as u64 / 2;
 
@@ -84,9 +87,9 @@ impl Table {
         if columns.lifetime.is_draining() || columns.lifetime.has_ended() {
             return Ok(stats);
         }
-        let mut from: Option<KeyBytes> = None;
+        let (mut from, mut rows_max): (Option<KeyBytes>, usize) = (None, GROUP_ROWS);
         loop {
-            let next = self.merge_step(columns, from.as_ref(), &mut stats)?;
+            let next = self.merge_step(columns, (from.as_ref(), &mut rows_max), &mut stats)?;
             progress(&stats)?;
             match next {
                 Some(next) => from = Some(next),
@@ -100,14 +103,15 @@ impl Table {
         Ok(stats)
     }
 
-    /// Merges the rows from a key on; returns the key at which the next step begins.
+    /// Merges the rows from a key on, at most so many, or fewer for this and later steps if the memory budget has no room
+    /// for them; returns the key at which the next step begins.
     fn merge_step(
         &self,
         columns: &ColumnStore,
-        from: Option<&KeyBytes>,
+        (from, rows_fit): (Option<&KeyBytes>, &mut usize),
         stats: &mut MergeStats,
     ) -> Result<Option<KeyBytes>> {
-        let mut rows_max = GROUP_ROWS;
+        let mut rows_max = *rows_fit;
         for _ in 0..TRIES {
             let tx = columns.begin_move()?;
             let (step, next) = self.collect(&tx, from, rows_max)?;
@@ -120,6 +124,10 @@ impl Table {
                     stats.rows += rows;
                     stats.deleted += deleted;
                     return Ok(next);
+                }
+                Err(error) if error.is_memory_limit() && rows_max > ROWS_FIT_MIN => {
+                    rows_max = (rows_max / 4).max(ROWS_FIT_MIN);
+                    *rows_fit = rows_max;
                 }
                 Err(error) if error.is_conflict() => rows_max = (rows_max / 4).max(1),
                 Err(error) => return Err(error),
@@ -211,7 +219,11 @@ impl Table {
         } else {
             self.rows_in_order(columns, &tx, &chosen)?
         };
-        let written = columns.write_rows(&tx, self.named_schema(), &pieces)?;
+        let written = match columns.write_rows(&tx, self.named_schema(), &pieces) {
+            // They stay small.
+            Err(error) if error.is_memory_limit() => return Ok(false),
+            written => written?,
+        };
         if written >= chosen.len().max(2) {
             // Encoded together they are not fewer.
             return Ok(false);
