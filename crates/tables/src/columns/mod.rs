@@ -15,6 +15,7 @@
 //! - Pages are cached in DRAM as they are stored ([`cache`]).
 
 pub(crate) mod cache;
+pub(crate) mod clustering;
 pub(crate) mod cursor;
 pub(crate) mod drain;
 pub(crate) mod elf;

@@ -85,6 +85,17 @@ impl IntegerSet {
         bit < self.bits && self.words[(bit / 64) as usize] >> (bit % 64) & 1 == 1
     }
 
+    /// Number of its integers.
+    pub(crate) fn len(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// Its integers, ascending.
+    pub(crate) fn values(&self) -> impl Iterator<Item = i64> + '_ {
+        let bits = (0..self.bits).filter(|bit| self.words[(bit / 64) as usize] >> (bit % 64) & 1 == 1);
+        bits.map(|bit| self.least.wrapping_add(bit as i64))
+    }
+
     /// Least and greatest value.
     pub(crate) fn bounds(&self) -> (i64, i64) {
         (self.least, self.least.wrapping_add(self.bits as i64).wrapping_sub(1))
@@ -106,6 +117,15 @@ pub enum ColumnCondition {
     Among(Arc<IntegerSet>),
     /// Strings for which a function returns true.
     Texts(Arc<dyn Fn(&str) -> bool + Send + Sync>),
+    /// Strings for which a function returns true, which lie within bounds, included.
+    TextsWithin {
+        /// Least string.
+        least: Option<Box<str>>,
+        /// Greatest string.
+        greatest: Option<Box<str>>,
+        /// The function.
+        is_met: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    },
     /// Doubles within bounds, included, -0.0 as 0.0; and all NaN, which are for the caller to check.
     Doubles {
         /// Least value, which is not NaN.
@@ -124,7 +144,7 @@ impl fmt::Debug for ColumnCondition {
         match self {
             ColumnCondition::Between { least, greatest } => write!(f, "between {least} and {greatest}"),
             ColumnCondition::Among(set) => write!(f, "among a set of {} bits", set.bits),
-            ColumnCondition::Texts(_) => f.write_str("strings"),
+            ColumnCondition::Texts(_) | ColumnCondition::TextsWithin { .. } => f.write_str("strings"),
             ColumnCondition::Doubles { least, greatest } => {
                 write!(f, "doubles between {least} and {greatest}")
             }
@@ -174,7 +194,7 @@ impl ColumnCondition {
             Value::BigInt(value) | Value::Timestamp(value) => self.is_met_by_integer(*value),
             Value::Decimal(value) => i64::try_from(*value).is_ok_and(|value| self.is_met_by_integer(value)),
             Value::Varchar(text) => match self {
-                ColumnCondition::Texts(is_met) => is_met(text),
+                ColumnCondition::Texts(is_met) | ColumnCondition::TextsWithin { is_met, .. } => is_met(text),
                 _ => false,
             },
         }
@@ -654,7 +674,10 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
             let values = page.decoded(block);
             narrowed(before, &summary, is_valid, |row| set.contains(values[row]))
         }
-        (PageKind::Dictionary, ColumnCondition::Texts(is_met)) => {
+        (
+            PageKind::Dictionary,
+            ColumnCondition::Texts(is_met) | ColumnCondition::TextsWithin { is_met, .. },
+        ) => {
             let Some(dictionary) = page.dictionary() else { return before };
             if let Some(rows) = before.few(dictionary.len()) {
                 return picked(page, block, rows, is_valid, |code| is_met(dictionary.entry(code as usize)));
@@ -668,7 +691,10 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
             let codes = page.decoded(block);
             narrowed(before, &summary, is_valid, |row| is_met[codes[row] as usize])
         }
-        (PageKind::Texts, ColumnCondition::Texts(is_met)) => {
+        (
+            PageKind::Texts,
+            ColumnCondition::Texts(is_met) | ColumnCondition::TextsWithin { is_met, .. },
+        ) => {
             let texts = page.block_texts(block);
             narrowed(before, &summary, is_valid, |row| is_met(texts.value(row)))
         }

@@ -9,6 +9,7 @@
 //!
 //! The format in the catalog is described at [`Schema::to_bytes`]; it fits a row whatever the schema.
 
+pub(crate) mod clustering;
 pub(crate) mod definition;
 pub(crate) mod elf;
 pub(crate) mod layout;

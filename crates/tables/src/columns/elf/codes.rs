@@ -166,7 +166,7 @@ impl DimensionCodes {
                 let is_met = |code: &u32| self.integer(*code).is_some_and(|value| set.contains(value));
                 (span <= SET_SPAN_MAX).then(|| self.of_set(range.filter(is_met).collect()))
             }
-            ColumnCondition::Texts(is_met) => {
+            ColumnCondition::Texts(is_met) | ColumnCondition::TextsWithin { is_met, .. } => {
                 let DimensionCodes::Texts(dictionary) = self else { return None };
                 let codes = (0..dictionary.len()).filter(|code| is_met(dictionary.entry(*code)));
                 Some(self.of_set(codes.map(|code| code as u32 + 1).collect()))

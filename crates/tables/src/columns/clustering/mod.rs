@@ -1,0 +1,16 @@
+//! Layout `clustered`: row groups that each have the rows of a range of cluster keys (the PTable of the dissertation,
+//! 4.2; BDCC: Baumann, Boncz and Sattler, 2016).
+//!
+//! ```text
+//!   row ──▶ code of each dimension ──▶ cluster key ──▶ block with that key
+//!           bins ([`bins`])            bits ([`key`])   division ([`division`])
+//!                 └──── scheme, with a version ([`scheme`]) ────┘
+//! ```
+
+pub(crate) mod bins;
+pub(crate) mod division;
+pub(crate) mod key;
+pub(crate) mod scheme;
+
+#[cfg(test)]
+mod tests;
