@@ -152,7 +152,11 @@ fn tables(error: &entresol_tables::Error) -> ErrorKind {
             ErrorKind::NotFound
         }
         E::TableChanged { .. } | E::RelationChanged { .. } => ErrorKind::Conflict,
-        E::PlacementFixed { .. } | E::LayoutFixed { .. } | E::ElfOfRows { .. } => ErrorKind::Unsupported,
+        E::PlacementFixed { .. }
+        | E::LayoutFixed { .. }
+        | E::ClusteredFixed { .. }
+        | E::NotInLayout { .. }
+        | E::ElfOfRows { .. } => ErrorKind::Unsupported,
         E::RowNumbersUsedUp { .. } => ErrorKind::MemoryLimit,
         E::Corrupt { .. } => ErrorKind::Corrupt,
         E::Transactions(error) => transactions(error),

@@ -232,6 +232,7 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
         }
         if let Some(columns) = table.own_columns() {
             wrong.extend(columns.check_elves(&tx)?);
+            wrong.extend(columns.check_blocks(&tx, table.named_schema())?);
         }
         Ok(())
     });
@@ -259,8 +260,9 @@ impl StateOwners {
             names.extend(table.indexes().iter().map(of_index));
             let log = table.state().change_log().map(|log| log.state().id());
             names.extend(log.map(|log| (log, format!("change log of table {}", table.name()))));
-            let columns = table.row_group_state().map(|columns| columns.id());
-            names.extend(columns.map(|state| (state, format!("row groups of table {}", table.name()))));
+            for state in table.row_group_states() {
+                names.insert(state, format!("row groups of table {}", table.name()));
+            }
         }
         names.extend(catalog.damaged_states());
         StateOwners { tables: names, catalog: catalog.state().id() }

@@ -269,6 +269,28 @@ pub enum Error {
         /// Its writer.
         owner: String,
     },
+    /// A table of layout `clustered` stays so, and no other becomes one.
+    #[error(
+        "the layout of table {table} cannot be changed to '{}': create another table and copy the rows, which is the \
+         only way to and from 'clustered'",
+        layout.name()
+    )]
+    ClusteredFixed {
+        /// The table.
+        table: String,
+        /// Layout that was asked for.
+        layout: TableLayout,
+    },
+    /// A table of this layout cannot have what is asked for.
+    #[error("table {table} of layout '{}' has no {asked}: tables of layout 'rows' and 'columns' have", layout.name())]
+    NotInLayout {
+        /// The table.
+        table: String,
+        /// Its layout.
+        layout: TableLayout,
+        /// Kind and name of the object.
+        asked: String,
+    },
     /// Transactions read what an earlier change of the layout has left.
     #[error(
         "table {table}: transactions are open that began before its layout was changed the last time; end them first"

@@ -92,6 +92,10 @@ pub use error::{Error, Result};
 pub use index::Index;
 pub use index::cursor::{IndexBounds, IndexCursor};
 pub use index::unique_key::UniqueKey;
+pub use schema::clustering::{
+    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLUSTER_BITS_MAX, CLUSTER_DIMENSION_BITS_MAX,
+    ClusteringDefinition, Dimension, Interleave, SplitPolicy,
+};
 pub use schema::definition::{
     CHECKS_MAX, CONSTRAINT_NAME_BYTES_MAX, Check, DEFINITION_BYTES_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX,
     IndexDefinition, Retention, TableDefinition, TableLayout,

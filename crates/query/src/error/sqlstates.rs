@@ -32,7 +32,11 @@ pub fn tables_sqlstate(error: &entresol_tables::Error) -> &'static str {
         E::InvalidSequence { .. } => "22023",
         E::LayoutInUse { .. } => "55006",
         E::TableChanged { .. } | E::RelationChanged { .. } => "40001",
-        E::PlacementFixed { .. } | E::LayoutFixed { .. } | E::ElfOfRows { .. } => "0A000",
+        E::PlacementFixed { .. }
+        | E::LayoutFixed { .. }
+        | E::ClusteredFixed { .. }
+        | E::NotInLayout { .. }
+        | E::ElfOfRows { .. } => "0A000",
         E::Parse { .. } => "22P02",
         E::RowNumbersUsedUp { .. } | E::SequenceExhausted { .. } => "2200H",
         E::Corrupt { .. } => "XX001",

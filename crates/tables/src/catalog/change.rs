@@ -232,7 +232,7 @@ impl Catalog {
         })?;
         if let Some(columns) = old.own_columns().filter(|columns| !columns.lifetime.has_ended()) {
             // New rows may be written there alone.
-            self.context.cut_off_writers(columns.state().id(), |_| ())?;
+            columns.state_ids().try_for_each(|id| self.context.cut_off_writers(id, |_| ()).map(drop))?;
         }
         self.changed();
         Ok(())

@@ -69,8 +69,7 @@ impl Catalog {
                 states.extend(sound.map(|index| index.state_id()));
                 let log = table.as_ref().and_then(|table| table.state().change_log());
                 states.extend(log.map(|log| log.state().id()));
-                let columns = table.as_ref().and_then(|table| table.row_group_state());
-                states.extend(columns.map(|columns| columns.id()));
+                states.extend(table.iter().flat_map(|table| table.row_group_states()));
             }
         }
         for (view, why) in self.relations.readers(&dropped) {

@@ -41,7 +41,8 @@ pub(super) fn encode_entry(table: &Table) -> Result<Vec<u8>> {
         None => None,
     };
     let columns = table.own_columns().map(|columns| columns.state().id().0);
-    let states = StatesBeside { indexes, change_log: log, columns };
+    let places = table.own_columns().and_then(|columns| columns.places()).map(|places| places.id().0);
+    let states = StatesBeside { indexes, change_log: log, columns, places };
     let definition = table.definition().to_bytes(&states)?;
     let checksum = checksum(table.name().as_bytes(), &bytes, &definition);
     bytes.extend_from_slice(&checksum);
@@ -69,6 +70,8 @@ pub(super) struct DamagedTable {
     pub(super) state: Option<StateId>,
     /// State of its row groups.
     pub(super) columns: Option<StateId>,
+    /// State of the places of rows.
+    pub(super) places: Option<StateId>,
     pub(super) reason: String,
 }
 
@@ -98,8 +101,9 @@ fn decode_entry(
     let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let id = StateId(number(1));
     if let Some(what) = context.damaged_states().get(&id) {
-        let columns = beside.columns.map(StateId);
-        return Ok(DecodedEntry::Damaged(DamagedTable { state: Some(id), columns, reason: what.clone() }));
+        let (columns, places) = (beside.columns.map(StateId), beside.places.map(StateId));
+        let (state, reason) = (Some(id), what.clone());
+        return Ok(DecodedEntry::Damaged(DamagedTable { state, columns, places, reason }));
     }
     let state = context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?;
     state.set_holder(&format!("table {name}"));
@@ -125,18 +129,19 @@ fn decode_entry(
             None => tracing::error!(table = name, state = id.0, "the change log of a table is damaged"),
         }
     }
-    let columns = match beside.columns.map(StateId) {
-        None => None,
-        Some(id) => {
-            if let Some(what) = context.damaged_states().get(&id) {
-                let (columns, state, reason) = (Some(id), Some(state.id()), what.clone());
-                return Ok(DecodedEntry::Damaged(DamagedTable { state, columns, reason }));
-            }
-            let state = context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?;
-            state.set_holder(&format!("row groups of table {name}"));
-            Some(ColumnStore::open(context, state, pages))
-        }
+    let (groups, places) = (beside.columns.map(StateId), beside.places.map(StateId));
+    if let Some(what) = [groups, places].iter().flatten().find_map(|id| context.damaged_states().get(id)) {
+        let (columns, state, reason) = (groups, Some(state.id()), what.clone());
+        return Ok(DecodedEntry::Damaged(DamagedTable { state, columns, places, reason }));
+    }
+    let opened = |id: Option<StateId>, holder: &str| {
+        let Some(id) = id else { return Ok(None) };
+        let state = context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?;
+        state.set_holder(&format!("{holder} of table {name}"));
+        Ok::<_, Error>(Some(state))
     };
+    let (groups, places) = (opened(groups, "row groups")?, opened(places, "places of rows")?);
+    let columns = groups.map(|groups| ColumnStore::open(context, (groups, places), pages));
     let (group, beside) = (GroupId(number(5)), (indexes, columns));
     Ok(DecodedEntry::Table(Table::new(name.to_owned(), definition, state, group, beside)))
 }
@@ -190,7 +195,7 @@ pub(super) fn load(
                 loaded.rows_damaged = true;
                 loaded
                     .damaged
-                    .insert(name, DamagedTable { state: None, columns: None, reason: error.to_string() });
+                    .insert(name, DamagedTable { state: None, columns: None, places: None, reason: error.to_string() });
             }
         }
     }

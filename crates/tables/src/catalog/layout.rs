@@ -58,12 +58,16 @@ impl Catalog {
         layout: TableLayout,
         progress: &mut dyn FnMut(&MergeStats) -> Result<()>,
     ) -> Result<()> {
-        if self.table(table)?.definition().layout == layout {
+        let old = self.table(table)?.definition().layout;
+        if old == layout {
             return Ok(());
         }
-        match layout {
-            TableLayout::Rows => self.store_by_row(statement, table, progress),
-            TableLayout::Columns => {
+        match (old, layout) {
+            (TableLayout::Clustered, _) | (_, TableLayout::Clustered) => {
+                Err(Error::ClusteredFixed { table: table.to_owned(), layout })
+            }
+            (_, TableLayout::Rows) => self.store_by_row(statement, table, progress),
+            (_, TableLayout::Columns) => {
                 let changed = self.store_by_column(statement, table)?;
                 changed.merge(progress).map(drop)
             }
@@ -95,7 +99,7 @@ impl Catalog {
         let state = self.context.create_state_with(StateOptions { group, width, tier })?;
         state.set_holder(&format!("row groups of table {name}"));
         let id = state.id();
-        let store = ColumnStore::open(&self.context, state, &self.pages);
+        let store = ColumnStore::open(&self.context, (state, None), &self.pages);
         if let Err(error) = add_columns(statement, &old, &store) {
             self.drop_states(name, vec![id]);
             return Err(error);

@@ -221,7 +221,7 @@ impl Catalog {
                     self.context.resume_change_log(&state, &log);
                 }
                 if let Some(kept) = options.history {
-                    let beside = columns.iter().map(|columns| columns.state().id());
+                    let beside = columns.iter().flat_map(|columns| columns.state_ids());
                     beside
                         .chain([state.id()])
                         .try_for_each(|id| self.context.keep_history(id, kept.time()))?;
@@ -271,11 +271,18 @@ impl Catalog {
             indexes.push(Index::new(index.clone(), state.id(), Ok(state), 0));
         }
         let mut columns = None;
-        if definition.layout == TableLayout::Columns {
-            let state = create(columns::group::KEY_WIDTH)?;
-            state.set_holder(&format!("row groups of table {name}"));
-            made.push(state.id());
-            columns = Some(ColumnStore::open(&self.context, state, &self.pages));
+        if definition.layout.has_row_groups() {
+            let groups = create(columns::group::KEY_WIDTH)?;
+            groups.set_holder(&format!("row groups of table {name}"));
+            made.push(groups.id());
+            let mut places = None;
+            if definition.layout == TableLayout::Clustered {
+                let state = create(definition.schema.key_width())?;
+                state.set_holder(&format!("places of rows of table {name}"));
+                made.push(state.id());
+                places = Some(state);
+            }
+            columns = Some(ColumnStore::open(&self.context, (groups, places), &self.pages));
         }
         Ok((state, (indexes, columns)))
     }
@@ -352,9 +359,9 @@ impl Catalog {
     pub fn keep_history(&self, table: &str, kept: Retention) -> Result<()> {
         let _changing = self.changing.lock();
         let (table, retention) = (self.table(table)?, kept.time());
-        if let Some(columns) = table.row_group_state() {
+        for id in table.row_group_states() {
             // First: what a version of a row needs is there as long as the version.
-            self.context.keep_history(columns.id(), retention)?;
+            self.context.keep_history(id, retention)?;
         }
         self.context.keep_history(table.state().id(), retention)?;
         self.context.pool().sync()?;
@@ -366,8 +373,8 @@ impl Catalog {
         let _changing = self.changing.lock();
         let table = self.table(table)?;
         self.context.drop_history(table.state().id())?;
-        if let Some(columns) = table.row_group_state() {
-            self.context.drop_history(columns.id())?;
+        for id in table.row_group_states() {
+            self.context.drop_history(id)?;
         }
         self.context.pool().sync()?;
         Ok(())
@@ -521,7 +528,7 @@ fn drop_orphans(
     let of_table = |table: &Arc<Table>| {
         let indexes: Vec<StateId> = table.indexes().iter().map(|index| index.state_id()).collect();
         let log = table.state().change_log().map(|log| log.state().id());
-        let columns = table.row_group_state().map(|columns| columns.id());
+        let columns = table.row_group_states();
         std::iter::once(table.state().id()).chain(indexes).chain(log).chain(columns)
     };
     let states: Vec<StateId> =
@@ -531,7 +538,7 @@ fn drop_orphans(
         return Err(Error::corrupt("catalog", "two tables share a state"));
     }
     // Where one half of a table is damaged, the other one stays.
-    known.extend(damaged.values().flat_map(|table| [table.state, table.columns]).flatten());
+    known.extend(damaged.values().flat_map(|table| [table.state, table.columns, table.places]).flatten());
     for state in context.states() {
         if !known.contains(&state.id()) {
             tracing::info!(state = state.id().0, "dropping an orphaned state");

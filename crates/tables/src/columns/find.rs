@@ -1,6 +1,6 @@
 //! Rows of row groups by their keys.
 //!
-//! A key is looked for in each row group that spans it, by a binary search of the first keys of its blocks and
+//! In the layout `clustered` they have places by their keys ([`crate::columns::clustering`]). Otherwise a key is looked for in each row group that spans it, by a binary search of the first keys of its blocks and
 //! then of the keys of one block. Cost: decoding the keys of each block that one of the keys may be in, once a
 //! call; keys that ascend are cheapest together.
 
@@ -24,6 +24,24 @@ pub(crate) struct RowPlace {
 }
 
 impl ColumnStore {
+    /// Row groups in which rows with these keys are, which ascend and are padded, and the places of the rows there.
+    pub(crate) fn find(
+        &self,
+        tx: &Transaction,
+        of: (&str, &Schema),
+        keys: &[KeyBytes],
+    ) -> Result<(Vec<RowGroup>, Vec<Option<RowPlace>>)> {
+        if self.places().is_some() {
+            let locations = self.locations(tx, keys)?;
+            let groups = self.groups_with(tx, &locations)?;
+            let places = self.places_within(&groups, &locations)?;
+            return Ok((groups, places));
+        }
+        let groups = self.groups(tx)?;
+        let places = self.locate(tx, of, &groups, keys)?;
+        Ok((groups, places))
+    }
+
     /// Places of the rows with these keys, which ascend and are padded; none for keys without a row that is
     /// not deleted.
     pub(crate) fn locate(
@@ -34,6 +52,9 @@ impl ColumnStore {
         keys: &[KeyBytes],
     ) -> Result<Vec<Option<RowPlace>>> {
         debug_assert!(keys.is_sorted(), "keys ascend");
+        if self.places().is_some() {
+            return self.places_within(groups, &self.locations(tx, keys)?);
+        }
         let mut places = vec![None; keys.len()];
         for (at, group) in groups.iter().enumerate() {
             let first = keys.partition_point(|key| key < &group.first);

@@ -24,6 +24,8 @@ pub(crate) const GROUP_ROWS: usize = 16 * BLOCK_ROWS;
 pub(crate) const KEY_WIDTH: KeyWidth = KeyWidth::Eight;
 
 const FORMAT: u8 = 1;
+/// Format of a directory entry with a range of cluster keys.
+const FORMAT_CLUSTERED: u8 = 2;
 
 /// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,10 @@ pub(crate) enum EntryKind {
         number: u16,
         piece: u8,
     },
+    /// Scheme of a clustering of a version of 24 bits, as a summary of the row group 0, which there is not.
+    Scheme {
+        version: u32,
+    },
 }
 
 /// Column id in the key of the Elf with the number 0.
@@ -52,7 +58,7 @@ impl EntryKind {
         match self {
             EntryKind::Directory => 0,
             EntryKind::Deleted => 1,
-            EntryKind::Summary => 2,
+            EntryKind::Summary | EntryKind::Scheme { .. } => 2,
             EntryKind::Page { .. } | EntryKind::Elf { .. } => 3,
         }
     }
@@ -62,6 +68,7 @@ impl EntryKind {
         let (column, last) = match self {
             EntryKind::Page { column } => (column, 0),
             EntryKind::Elf { number, piece } => (ELF_COLUMN + number, piece + 1),
+            EntryKind::Scheme { version } => ((version >> 8) as u16, version as u8),
             _ => (0, 0),
         };
         let mut key = [0; 8];
@@ -93,10 +100,30 @@ pub(crate) fn elf_range(group: u32) -> KeyRange {
     KeyRange { lower: Bound::Included(first), upper: Bound::Included(end) }
 }
 
+/// Keys of the schemes.
+pub(crate) fn scheme_range() -> KeyRange {
+    let [first, end] = [0, (1 << 24) - 1].map(|version| EntryKind::Scheme { version }.key(0));
+    let [first, end] = [first, end].map(|key| KeyBytes::from_slice(&key));
+    KeyRange { lower: Bound::Included(first), upper: Bound::Included(end) }
+}
+
+/// Version of the scheme of an entry.
+pub(crate) fn scheme_of(key: &[u8]) -> u32 {
+    key.get(5..8).map_or(0, |bytes| u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]))
+}
+
 /// Keys of the directory.
 pub(crate) fn directory_range() -> KeyRange {
     let end = EntryKind::Deleted.key(0);
     KeyRange { lower: Bound::Unbounded, upper: Bound::Excluded(KeyBytes::from_slice(&end)) }
+}
+
+/// Cluster keys of the rows of a row group, by the scheme of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ClusterRange {
+    pub(crate) scheme: u32,
+    pub(crate) least: u64,
+    pub(crate) greatest: u64,
 }
 
 /// Entry of a row group in the directory.
@@ -111,6 +138,9 @@ pub(crate) struct RowGroup {
     /// Encoded key of the first and of the last row.
     pub(crate) first: KeyBytes,
     pub(crate) last: KeyBytes,
+    /// Of a block of the layout `clustered`, whose rows are in the order of their cluster keys; its first and last key
+    /// are the least and the greatest one.
+    pub(crate) cluster: Option<ClusterRange>,
 }
 
 impl RowGroup {
@@ -124,25 +154,39 @@ impl RowGroup {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![FORMAT];
+        let mut bytes = vec![if self.cluster.is_some() { FORMAT_CLUSTERED } else { FORMAT }];
         bytes.extend_from_slice(&self.rows.to_le_bytes());
         bytes.extend_from_slice(&self.deleted.to_le_bytes());
         bytes.extend_from_slice(&self.bytes.to_le_bytes());
         put_key(&mut bytes, &self.first);
         put_key(&mut bytes, &self.last);
+        if let Some(cluster) = &self.cluster {
+            bytes.extend_from_slice(&cluster.scheme.to_le_bytes());
+            bytes.extend_from_slice(&cluster.least.to_le_bytes());
+            bytes.extend_from_slice(&cluster.greatest.to_le_bytes());
+        }
         bytes
     }
 
     /// Decodes a directory entry; none if it is damaged.
     pub(crate) fn from_bytes(number: u32, bytes: &[u8]) -> Option<RowGroup> {
         let mut reader = Reader(bytes);
-        (reader.byte()? == FORMAT).then_some(())?;
+        let format = reader.byte()?;
+        matches!(format, FORMAT | FORMAT_CLUSTERED).then_some(())?;
         let (rows, deleted) = (reader.number()?, reader.number()?);
         let low = reader.number()?;
         let bytes = u64::from(low) | u64::from(reader.number()?) << 32;
         let (first, last) = (take_key(&mut reader)?, take_key(&mut reader)?);
+        let mut cluster = None;
+        if format == FORMAT_CLUSTERED {
+            let scheme = reader.number()?;
+            let mut long = || Some(u64::from_le_bytes(reader.take(8)?.try_into().ok()?));
+            let (least, greatest) = (long()?, long()?);
+            (least <= greatest).then_some(())?;
+            cluster = Some(ClusterRange { scheme, least, greatest });
+        }
         let sound = rows > 0 && rows as usize <= GROUP_ROWS && deleted <= rows && first <= last;
-        sound.then_some(RowGroup { number, rows, deleted, bytes, first, last })
+        sound.then_some(RowGroup { number, rows, deleted, bytes, first, last, cluster })
     }
 }
 
@@ -313,8 +357,14 @@ mod tests {
             bytes: 1 << 33,
             first: key(b"a"),
             last: key(b"ab"),
+            cluster: None,
         };
         assert_eq!(RowGroup::from_bytes(7, &group.to_bytes()), Some(group.clone()));
+        let cluster = Some(ClusterRange { scheme: 3, least: 7, greatest: u64::MAX });
+        let clustered = RowGroup { cluster, ..group.clone() };
+        assert_eq!(RowGroup::from_bytes(7, &clustered.to_bytes()), Some(clustered.clone()));
+        let without = &clustered.to_bytes()[..group.to_bytes().len()];
+        assert_eq!(RowGroup::from_bytes(7, without), None);
         let column =
             ColumnSummary { column: 3, is_integer: true, least: -1, greatest: 9, nulls: 1, bytes: 77 };
         let summary = GroupSummary { columns: vec![column], block_keys: vec![key(b"a"), key(b"")] };
@@ -345,6 +395,9 @@ mod tests {
         assert_eq!((group_of(&elf), elf_of(&elf)), (77, Some(5)));
         let page = EntryKind::Page { column: u16::MAX }.key(77);
         assert_eq!(elf_of(&page), None);
+        let scheme = EntryKind::Scheme { version: 0x01_0203 }.key(0);
+        assert!(scheme_range().contains(&scheme) && !scheme_range().contains(&EntryKind::Summary.key(1)));
+        assert_eq!((scheme_of(&scheme), group_of(&scheme)), (0x01_0203, 0));
         let greatest = EntryKind::Elf { number: EntryKind::ELVES_MAX, piece: 254 }.key(77);
         assert!(elf_range(77).contains(&elf) && elf_range(77).contains(&greatest));
         assert!(greatest < page && !elf_range(77).contains(&page) && !elf_range(78).contains(&elf));

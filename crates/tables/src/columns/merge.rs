@@ -69,6 +69,9 @@ impl Table {
         let Some(columns) = self.own_columns().filter(|columns| !columns.lifetime.is_draining()) else {
             return false;
         };
+        if columns.clustering.as_ref().is_some_and(|clustering| clustering.loaded() >= DUE_ROWS) {
+            return true;
+        }
         let written = self.state().estimated_keys();
         columns.small_groups() >= 2 * (GROUP_ROWS / BLOCK_ROWS) as u64
             || written >= columns.merged_until(written) + DUE_ROWS
@@ -96,8 +99,12 @@ impl Table {
                 None => break,
             }
         }
-        while self.compact(columns, &mut stats)? {
-            progress(&stats)?;
+        if columns.clustering.is_some() {
+            self.recluster(columns, &mut stats, &mut progress)?;
+        } else {
+            while self.compact(columns, &mut stats)? {
+                progress(&stats)?;
+            }
         }
         columns.note_merge(self.state().estimated_keys());
         Ok(stats)
@@ -177,8 +184,15 @@ impl Table {
     fn merge_rows(&self, columns: &ColumnStore, tx: &Transaction, mut step: Step) -> Result<(u64, u64)> {
         let groups = columns.groups(tx)?;
         let mut replaced: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for place in columns.locate(tx, self.named_schema(), &groups, &step.keys)?.into_iter().flatten() {
+        let places = columns.locate(tx, self.named_schema(), &groups, &step.keys)?;
+        for place in places.iter().flatten() {
             replaced.entry(place.group).or_default().push(place.row);
+        }
+        if let Some(state) = columns.places() {
+            let mut deleted: Vec<bool> = places.iter().map(Option::is_some).collect();
+            step.live.iter().for_each(|live| deleted[*live] = false);
+            let mut deleted = step.keys.iter().zip(deleted).filter(|(_, is_deleted)| *is_deleted);
+            deleted.try_for_each(|(key, _)| tx.write(state, key, None))?;
         }
         let mut deleted = 0;
         for (at, rows) in replaced {
@@ -240,8 +254,8 @@ impl Table {
         Ok(true)
     }
 
-    /// Rows of row groups that do not overlap, in key order.
-    fn rows_in_order(
+    /// Rows of row groups in their order.
+    pub(super) fn rows_in_order(
         &self,
         columns: &ColumnStore,
         tx: &Transaction,

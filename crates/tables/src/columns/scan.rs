@@ -16,6 +16,7 @@
 
 use crate::batch::arrow_schema;
 use crate::batch::decode::StoredRows;
+use crate::columns::clustering::prune::KeyPruning;
 use crate::columns::elf::StoredElf;
 use crate::columns::elf::choice::{Candidates, ScanCondition};
 use crate::columns::group::{GroupSummary, RowGroup, RowSet};
@@ -32,7 +33,7 @@ use crate::value::Value;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use entresol_structures::KeyBytes;
-use entresol_transactions::{KeyRange, State, Transaction};
+use entresol_transactions::{KeyRange, State, StateId, Transaction};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -241,6 +242,10 @@ pub struct ColumnScanStats {
     pub elf_searches: AtomicU64,
     /// Rows that Elfs found.
     pub elf_rows: AtomicU64,
+    /// Row groups that their ranges of cluster keys ruled out.
+    pub key_pruned: AtomicU64,
+    /// Row groups of a clustered table that their summaries ruled out.
+    pub summary_pruned: AtomicU64,
 }
 
 /// Scan of the row groups that a transaction sees; see the [module](self).
@@ -264,6 +269,11 @@ pub struct BlockClock {
     returned_at: Option<Instant>,
 }
 
+/// Number of blocks of a row group.
+fn blocks_of(group: &RowGroup) -> u64 {
+    (group.rows as usize).div_ceil(BLOCK_ROWS) as u64
+}
+
 /// Rows of a block that are left.
 enum Selection {
     All,
@@ -273,12 +283,17 @@ enum Selection {
 impl Table {
     /// Returns true if its rows are stored column by column; see [`Table::column_scan`].
     pub fn has_row_groups(&self) -> bool {
-        self.definition().layout == TableLayout::Columns
+        self.definition().layout != TableLayout::Rows
     }
 
     /// State of the row groups, if it has them.
     pub fn row_group_state(&self) -> Option<&Arc<State>> {
         self.own_columns().map(|columns| columns.state())
+    }
+
+    /// States of the row groups and of the places of rows, if it has them.
+    pub(crate) fn row_group_states(&self) -> Vec<StateId> {
+        self.own_columns().into_iter().flat_map(|columns| columns.state_ids()).collect()
     }
 
     /// Scan of the row groups of a table that has them, as the transaction sees them: of the columns
@@ -298,7 +313,14 @@ impl Table {
         let groups = columns.groups(tx)?;
         let mut overridden = self.overridden(columns, tx, &groups)?;
         let mut scanned = Vec::with_capacity(groups.len());
+        let mut pruning = KeyPruning::new(columns, self.schema(), &filters);
+        let stats = ColumnScanStats::default();
         for (at, group) in groups.into_iter().enumerate() {
+            if !pruning.may_have(&group)? {
+                stats.key_pruned.fetch_add(1, Ordering::Relaxed);
+                stats.blocks_skipped.fetch_add(blocks_of(&group), Ordering::Relaxed);
+                continue;
+            }
             let summary = columns.summary(tx, group.number)?;
             let mut hidden = columns.deleted(tx, &group)?;
             if let Some(rows) = overridden.remove(&at) {
@@ -322,7 +344,7 @@ impl Table {
             filters,
             elves,
             groups: scanned,
-            stats: ColumnScanStats::default(),
+            stats,
         }))
     }
 
@@ -399,6 +421,9 @@ impl ColumnScan {
             let blocks = rows.div_ceil(BLOCK_ROWS);
             if self.filters.iter().any(|filter| self.rules_out(scanned, filter)) {
                 self.stats.blocks_skipped.fetch_add(blocks as u64, Ordering::Relaxed);
+                if scanned.group.cluster.is_some() {
+                    self.stats.summary_pruned.fetch_add(1, Ordering::Relaxed);
+                }
                 self.meter.skip_group(at);
                 continue;
             }

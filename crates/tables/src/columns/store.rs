@@ -5,9 +5,10 @@ use crate::batch::encode::encode_keys_only;
 use crate::batch::{ColumnArray, arrow_schema};
 use crate::columns::cache::page_key::{PageKey, StoreNumber};
 use crate::columns::cache::{Cached, PageCache};
+use crate::columns::clustering::store::{BlockDivision, Clustering};
 use crate::columns::elf::StoredElf;
 use crate::columns::group::{
-    ColumnSummary, EntryKind, GROUP_ROWS, GroupSummary, RowGroup, RowSet, directory_range, group_of,
+    ClusterRange, ColumnSummary, EntryKind, GROUP_ROWS, GroupSummary, RowGroup, RowSet, directory_range, group_of,
 };
 use crate::columns::lifetime::Lifetime;
 use crate::columns::page::{BLOCK_ROWS, ColumnPage, encode_page};
@@ -17,7 +18,7 @@ use crate::schema::{Column, Schema};
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::{FieldRef, SchemaRef};
 use entresol_structures::KeyBytes;
-use entresol_transactions::{State, StateContext, Transaction};
+use entresol_transactions::{State, StateContext, StateId, Transaction};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -77,6 +78,8 @@ pub(crate) struct ColumnStore {
     small: AtomicU64,
     /// Keys of the delta store, dead ones included, after the last merge.
     merged_until: AtomicU64,
+    /// Places of rows and schemes of the layout `clustered`.
+    pub(super) clustering: Option<Clustering>,
     /// Elf indexes of new row groups.
     pub(super) elves: RwLock<Arc<[StoredElf]>>,
     /// Number of the next Elf index.
@@ -96,10 +99,10 @@ impl Drop for ColumnStore {
 }
 
 impl ColumnStore {
-    /// Store over a column state.
+    /// Store over a column state, and of the layout `clustered` over a state of the places of rows.
     pub(crate) fn open(
         context: &Arc<StateContext>,
-        state: Arc<State>,
+        (state, places): (Arc<State>, Option<Arc<State>>),
         cache: &Arc<PageCache>,
     ) -> Arc<ColumnStore> {
         let (next_group, merging) = (Mutex::new(None), Mutex::new(()));
@@ -114,6 +117,7 @@ impl ColumnStore {
             rows: AtomicU64::new(UNKNOWN),
             small: AtomicU64::new(0),
             merged_until: AtomicU64::new(0),
+            clustering: places.map(Clustering::of),
             elves: RwLock::new(Arc::default()),
             next_elf: AtomicU32::new(0),
         })
@@ -149,6 +153,16 @@ impl ColumnStore {
     /// Context of its state.
     pub(crate) fn context(&self) -> &Arc<StateContext> {
         &self.context
+    }
+
+    /// State of the places of rows by key, if the rows of a row group are not in key order.
+    pub(crate) fn places(&self) -> Option<&Arc<State>> {
+        self.clustering.as_ref().map(|clustering| clustering.places())
+    }
+
+    /// Ids of its states.
+    pub(crate) fn state_ids(&self) -> impl Iterator<Item = StateId> + use<> {
+        [Some(self.state.id()), self.places().map(|places| places.id())].into_iter().flatten()
     }
 
     /// Begins a transaction that sees all that was committed.
@@ -198,7 +212,7 @@ impl ColumnStore {
         self.small.store(0, Ordering::Relaxed);
     }
 
-    fn damaged(&self, group: u32, what: &str) -> Error {
+    pub(super) fn damaged(&self, group: u32, what: &str) -> Error {
         Error::corrupt(format!("row group {group} of {}", self.state.id()), what)
     }
 
@@ -220,8 +234,11 @@ impl ColumnStore {
         }
         if tx.as_of().is_none() {
             self.rows.store(groups.iter().map(RowGroup::live_rows).sum(), Ordering::Relaxed);
-            let is_small =
-                |group: &&RowGroup| group.rows as usize <= BLOCK_ROWS && group.bytes <= SMALL_BYTES_MAX;
+            let is_small = |group: &&RowGroup| {
+                group.cluster.is_none()
+                    && group.rows as usize <= BLOCK_ROWS
+                    && group.bytes <= SMALL_BYTES_MAX
+            };
             self.small.store(groups.iter().filter(is_small).count() as u64, Ordering::Relaxed);
         }
         Ok(groups)
@@ -358,10 +375,15 @@ impl ColumnStore {
         if rows == 0 {
             return Ok(0);
         }
+        if self.clustering.is_some() {
+            return self.write_clustered(tx, of, pieces, BlockDivision::Filled);
+        }
         if rows <= GROUP_ROWS {
             let pages = encoded_pages(tx, of, pieces)?;
             if rows == 1 || pages.iter().all(|page| page.len() <= PAGE_BYTES_MAX) {
-                self.write_group(tx, of, pieces, &pages)?;
+                let (block_keys, last) = keys_of_blocks(of.0, of.1, pieces)?;
+                let first = block_keys.first().cloned().unwrap_or_default();
+                self.write_group(tx, of, (pieces, &pages), GroupKeys { block_keys, first, last, cluster: None })?;
                 return Ok(1);
             }
         }
@@ -370,15 +392,15 @@ impl ColumnStore {
         Ok(self.write_rows(tx, of, &first)? + self.write_rows(tx, of, &second)?)
     }
 
-    fn write_group(
+    /// Writes rows and their pages as a row group; returns its number.
+    pub(super) fn write_group(
         &self,
         tx: &Transaction,
-        (table, schema): (&str, &Schema),
-        pieces: &[Vec<ArrayRef>],
-        pages: &[Vec<u8>],
-    ) -> Result<()> {
+        (_, schema): (&str, &Schema),
+        (pieces, pages): (&[Vec<ArrayRef>], &[Vec<u8>]),
+        GroupKeys { block_keys, first, last, cluster }: GroupKeys,
+    ) -> Result<u32> {
         let number = self.next_number()?;
-        let (block_keys, last) = keys_of_blocks(table, schema, pieces)?;
         let mut summary = GroupSummary { columns: Vec::new(), block_keys };
         let has_elves = !self.elves().is_empty();
         let mut opened = Vec::new();
@@ -395,12 +417,11 @@ impl ColumnStore {
         self.write_elves(tx, number, &opened)?;
         let rows: usize = pieces.iter().map(|piece| rows_of(piece)).sum();
         let bytes = pages.iter().map(|page| page.len() as u64).sum();
-        let first = summary.block_keys.first().cloned().unwrap_or_default();
         assert!(first <= last && rows > 0, "a row group has rows, in key order");
-        let group = RowGroup { number, rows: rows as u32, deleted: 0, bytes, first, last };
+        let group = RowGroup { number, rows: rows as u32, deleted: 0, bytes, first, last, cluster };
         tx.write(&self.state, &EntryKind::Summary.key(number), Some(&summary.to_bytes()))?;
         tx.write(&self.state, &EntryKind::Directory.key(number), Some(&group.to_bytes()))?;
-        Ok(())
+        Ok(number)
     }
 
     /// Writes the deleted rows of a row group.
@@ -433,12 +454,21 @@ impl ColumnStore {
     }
 }
 
-fn rows_of(piece: &[ArrayRef]) -> usize {
+/// Keys of the rows of a row group.
+pub(super) struct GroupKeys {
+    /// First key of each block; of a row group that is not in key order none.
+    pub(super) block_keys: Vec<KeyBytes>,
+    pub(super) first: KeyBytes,
+    pub(super) last: KeyBytes,
+    pub(super) cluster: Option<ClusterRange>,
+}
+
+pub(super) fn rows_of(piece: &[ArrayRef]) -> usize {
     piece.first().map_or(0, |array| array.len())
 }
 
 /// Page of each column.
-fn encoded_pages(
+pub(super) fn encoded_pages(
     tx: &Transaction,
     (table, schema): (&str, &Schema),
     pieces: &[Vec<ArrayRef>],

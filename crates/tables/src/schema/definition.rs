@@ -12,6 +12,7 @@
 //! [`DEFINITION_BYTES_MAX`].
 
 use crate::error::{Error, Result};
+use crate::schema::clustering::ClusteringDefinition;
 use crate::schema::elf::{self, ElfDefinition};
 use crate::schema::versions::SchemaVersions;
 use crate::schema::{Schema, invalid};
@@ -41,9 +42,11 @@ const SECTION_OWNER: u8 = 8;
 const SECTION_CHANGES: u8 = 9;
 const SECTION_LAYOUT: u8 = 10;
 const SECTION_ELVES: u8 = 11;
-const SECTIONS: usize = SECTION_ELVES as usize + 1;
+const SECTION_CLUSTERING: u8 = 12;
+const SECTIONS: usize = SECTION_CLUSTERING as usize + 1;
 
 const LAYOUT_COLUMNS: u8 = 1;
+const LAYOUT_CLUSTERED: u8 = 2;
 
 const FLAG_UNIQUE: u8 = 1;
 const FLAG_CONSTRAINT: u8 = 2;
@@ -97,6 +100,8 @@ pub struct TableDefinition {
     pub layout: TableLayout,
     /// Elf indexes over the row groups.
     pub elves: Vec<ElfDefinition>,
+    /// Dimensions of a table with the layout `clustered`.
+    pub clustering: Option<ClusteringDefinition>,
 }
 
 /// Layout of the rows of a table.
@@ -107,18 +112,26 @@ pub enum TableLayout {
     Rows,
     /// Column by column, in row groups; changed rows row by row until they are merged into them.
     Columns,
+    /// As columns, with the rows of a row group near each other in several dimensions.
+    Clustered,
 }
 
 impl TableLayout {
     /// All layouts.
-    pub const ALL: [TableLayout; 2] = [TableLayout::Rows, TableLayout::Columns];
+    pub const ALL: [TableLayout; 3] = [TableLayout::Rows, TableLayout::Columns, TableLayout::Clustered];
 
     /// Name in SQL.
     pub const fn name(self) -> &'static str {
         match self {
             TableLayout::Rows => "rows",
             TableLayout::Columns => "columns",
+            TableLayout::Clustered => "clustered",
         }
+    }
+
+    /// Returns true if most rows are stored column by column, in row groups.
+    pub const fn has_row_groups(self) -> bool {
+        !matches!(self, TableLayout::Rows)
     }
 }
 
@@ -131,6 +144,8 @@ pub(crate) struct StatesBeside {
     pub(crate) change_log: Option<u32>,
     /// Of the row groups; there is one if the definition says so.
     pub(crate) columns: Option<u32>,
+    /// Of the places of rows in row groups, by key; there is one in the layout `clustered`.
+    pub(crate) places: Option<u32>,
 }
 
 /// Retention of row versions, or changes, of a table.
@@ -180,6 +195,7 @@ impl TableDefinition {
             changes: None,
             layout: TableLayout::Rows,
             elves: Vec::new(),
+            clustering: None,
         }
     }
 
@@ -244,7 +260,23 @@ impl TableDefinition {
         if let (Some(elf), TableLayout::Rows) = (self.elves.first(), self.layout) {
             return Err(Error::ElfOfRows { table: table.to_owned(), index: elf.name.clone() });
         }
-        Ok(())
+        match (&self.clustering, self.layout) {
+            (Some(clustering), TableLayout::Clustered) => clustering.check(table, &self.schema)?,
+            (None, TableLayout::Rows | TableLayout::Columns) => {}
+            (clustering, layout) => {
+                let has = if clustering.is_some() { "has" } else { "lacks" };
+                return Err(invalid(format!("table {table} of layout '{}' {has} cluster_by", layout.name())));
+            }
+        }
+        let asked = match (self.indexes.first(), self.changes) {
+            (Some(index), _) => format!("index {}", index.name),
+            (None, Some(_)) => "change log".to_owned(),
+            (None, None) => return Ok(()),
+        };
+        if self.layout != TableLayout::Clustered {
+            return Ok(());
+        }
+        Err(Error::NotInLayout { table: table.to_owned(), layout: self.layout, asked })
     }
 
     /// Validates the primary key: a table has at most one, of columns that are NOT NULL.
@@ -296,15 +328,17 @@ impl TableDefinition {
     /// | 7 | placement (1 byte): 1 `dram`, 2 `pmem`, 3 `disk`; absent: `auto` |
     /// | 8 | name of the owner; absent if all may write |
     /// | 9 | state of the change log (4), retention in nanoseconds (8); absent if there is no log |
-    /// | 10 | layout (1): 1 `columns`; state of the row groups (4); absent: `rows` |
+    /// | 10 | layout (1): 1 `columns`, 2 `clustered`; state of the row groups (4), of 2 that of the places (4); absent: `rows` |
     /// | 11 | per Elf index: name, number (2), order of dimensions (1: 0 written, 1 auto), number of columns (1), columns (2 each) |
+    ///
+    /// | 12 | clustering: interleave (1), split (1), block bytes (4), per dimension: column (2), bits (1; 0: chosen) |
     ///
     /// A string is its length (4) and its UTF-8. Sections without content are absent.
     pub(crate) fn to_bytes(&self, states: &StatesBeside) -> Result<Vec<u8>> {
         assert_eq!(states.indexes.len(), self.indexes.len(), "every index has a state");
         assert_eq!(states.change_log.is_some(), self.changes.is_some(), "a change log has a state");
-        let has_row_groups = self.layout == TableLayout::Columns;
-        assert_eq!(states.columns.is_some(), has_row_groups, "row groups have a state");
+        assert_eq!(states.columns.is_some(), self.layout.has_row_groups(), "row groups have a state");
+        assert_eq!(states.places.is_some(), self.clustering.is_some(), "places of rows have a state");
         let mut bytes = Vec::with_capacity(128);
         section(&mut bytes, SECTION_SCHEMA, &self.schema.to_bytes());
         if !self.schema.schema_versions().is_plain() {
@@ -348,11 +382,15 @@ impl TableDefinition {
         }
         if let Some(state) = states.columns {
             part.clear();
-            part.push(LAYOUT_COLUMNS);
+            part.push(if states.places.is_some() { LAYOUT_CLUSTERED } else { LAYOUT_COLUMNS });
             part.extend_from_slice(&state.to_le_bytes());
+            states.places.iter().for_each(|places| part.extend_from_slice(&places.to_le_bytes()));
             section(&mut bytes, SECTION_LAYOUT, &part);
         }
         section(&mut bytes, SECTION_ELVES, &elf::to_bytes(&self.elves));
+        if let Some(clustering) = &self.clustering {
+            section(&mut bytes, SECTION_CLUSTERING, &clustering.to_bytes());
+        }
         if bytes.len() > DEFINITION_BYTES_MAX {
             return Err(invalid(format!(
                 "the definition takes {} bytes, at most {DEFINITION_BYTES_MAX} are possible",
@@ -500,9 +538,19 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
     }
     if let Some(part) = part(SECTION_LAYOUT) {
         let mut reader = Reader(part);
-        (reader.byte()? == LAYOUT_COLUMNS).then_some(())?;
-        definition.layout = TableLayout::Columns;
+        let layout = reader.byte()?;
         states.columns = Some(reader.number()?);
+        definition.layout = match layout {
+            LAYOUT_COLUMNS => TableLayout::Columns,
+            LAYOUT_CLUSTERED => {
+                states.places = Some(reader.number()?);
+                TableLayout::Clustered
+            }
+            _ => return None,
+        };
+    }
+    if let Some(part) = part(SECTION_CLUSTERING) {
+        definition.clustering = Some(ClusteringDefinition::from_bytes(part)?);
     }
     definition.elves = elf::from_bytes(part(SECTION_ELVES).unwrap_or_default())?;
     Some(Ok((definition, states)))
@@ -542,7 +590,7 @@ mod tests {
     }
 
     fn beside() -> StatesBeside {
-        StatesBeside { indexes: vec![7, 8], change_log: Some(9), columns: None }
+        StatesBeside { indexes: vec![7, 8], change_log: Some(9), ..StatesBeside::default() }
     }
 
     #[test]

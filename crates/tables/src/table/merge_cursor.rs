@@ -1,8 +1,10 @@
 //! Rows of a table with row groups in key order: those of the delta store over those of the row groups.
 
+use crate::columns::clustering::places::PlaceCursor;
 use crate::columns::cursor::GroupCursor;
 use crate::columns::store::ColumnStore;
 use crate::error::Result;
+use crate::schema::Schema;
 use crate::table::Table;
 use crate::table::stored::TOMBSTONE;
 use entresol_structures::KeyBytes;
@@ -14,12 +16,41 @@ use std::sync::Arc;
 /// Number of rows of a batch.
 const BATCH_ROWS: usize = 1024;
 
+/// Cursor over the rows of row groups.
+#[derive(Debug)]
+enum RowCursor {
+    Groups(GroupCursor),
+    /// Of a table that knows the places of its rows.
+    Places(PlaceCursor),
+}
+
+impl RowCursor {
+    fn peek(&mut self, tx: &Transaction, of: (&str, &Schema)) -> Result<Option<&[u8]>> {
+        match self {
+            RowCursor::Groups(cursor) => cursor.peek(tx, of),
+            RowCursor::Places(cursor) => cursor.peek(tx, of),
+        }
+    }
+
+    fn take(
+        &mut self,
+        tx: &Transaction,
+        of: (&str, &Schema),
+        f: impl FnOnce(&[u8], &[u8]),
+    ) -> Result<()> {
+        match self {
+            RowCursor::Groups(cursor) => cursor.take(tx, of, f),
+            RowCursor::Places(cursor) => cursor.take(tx, of, f),
+        }
+    }
+}
+
 /// Cursor over both; it keeps what it has read ahead.
 #[derive(Debug)]
 pub(crate) struct MergeCursor {
     range: KeyRange,
     direction: Direction,
-    groups: GroupCursor,
+    groups: RowCursor,
     /// Position in the delta store; none before the first batch.
     from: Option<KeyBytes>,
     /// Entries of the delta store that were read.
@@ -36,7 +67,11 @@ impl MergeCursor {
         direction: Direction,
     ) -> Result<MergeCursor> {
         debug_assert!(table.columns().is_some(), "the table has row groups");
-        let groups = GroupCursor::new(columns, tx, range.clone(), direction)?;
+        let groups = if columns.places().is_some() {
+            RowCursor::Places(PlaceCursor::new(columns, range.clone(), direction))
+        } else {
+            RowCursor::Groups(GroupCursor::new(columns, tx, range.clone(), direction)?)
+        };
         Ok(MergeCursor { range, direction, groups, from: None, delta: VecDeque::new(), has_more_delta: true })
     }
 

@@ -102,11 +102,12 @@ impl Table {
         table
     }
 
-    /// Lets row groups that are written from now on have the Elf indexes of this definition.
+    /// Lets row groups that are written from now on have the Elf indexes and the clustering of this definition.
     pub(crate) fn use_elves(&self) {
         if let Some(columns) = self.own_columns() {
             let elves = self.definition.elves.iter().map(|elf| StoredElf::of(&self.schema, elf));
             columns.set_elves(elves.collect());
+            columns.set_clustering(self.definition.clustering.as_ref());
         }
     }
 

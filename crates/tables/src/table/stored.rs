@@ -47,9 +47,9 @@ impl Table {
         self.columns.get()
     }
 
-    /// Row groups of a table with the layout `columns`.
+    /// Row groups of a table whose layout has them.
     pub(crate) fn own_columns(&self) -> Option<&Arc<ColumnStore>> {
-        if self.definition.layout == TableLayout::Columns { self.columns() } else { None }
+        if self.definition.layout == TableLayout::Rows { None } else { self.columns() }
     }
 
     /// Adds empty row groups; false if transactions may read earlier ones still.
@@ -127,8 +127,7 @@ impl Table {
             let padded: Vec<KeyBytes> = keys.iter().map(|key| self.padded(key.as_ref())).collect();
             absent.sort_by(|a, b| padded[*a].cmp(&padded[*b]));
             let sorted: Vec<KeyBytes> = absent.iter().map(|at| padded[*at].clone()).collect();
-            let groups = columns.groups(tx)?;
-            let places = columns.locate(tx, self.named_schema(), &groups, &sorted)?;
+            let (groups, places) = columns.find(tx, self.named_schema(), &sorted)?;
             let located = absent.iter().zip(places).filter_map(|(at, place)| Some((*at, place?)));
             let (at, places): (Vec<usize>, Vec<_>) = located.unzip();
             columns.read_places(tx, self.named_schema(), &groups, &places, |number, value| {
@@ -152,6 +151,9 @@ impl Table {
         let Some(columns) = self.columns() else {
             return keys.try_for_each(|key| Ok(tx.write(&self.state, key, None)?));
         };
+        if columns.places().is_some() {
+            return self.delete_placed(columns, tx, keys);
+        }
         let keys: Vec<&KeyBytes> = keys.collect();
         self.note_replaced(tx, &keys)?;
         let groups: Vec<RowGroup> = columns.groups(tx)?;
@@ -162,6 +164,21 @@ impl Table {
         })
     }
 
+    /// Deletes the rows with these keys of a table that knows the places of its rows.
+    fn delete_placed<'k>(
+        &self,
+        columns: &ColumnStore,
+        tx: &Transaction,
+        keys: impl Iterator<Item = &'k KeyBytes>,
+    ) -> Result<()> {
+        let keys: Vec<&KeyBytes> = keys.collect();
+        let padded: Vec<KeyBytes> = keys.iter().map(|key| self.padded(key)).collect();
+        for (key, location) in keys.into_iter().zip(columns.locations(tx, &padded)?) {
+            tx.write(&self.state, key, location.map(|_| TOMBSTONE))?;
+        }
+        Ok(())
+    }
+
     /// Returns true if a key is above those of all rows, committed or not.
     pub(crate) fn is_above_all(&self, tx: &Transaction, key: &[u8]) -> Result<bool> {
         if !tx.is_above_all(&self.state, key)? {
@@ -169,6 +186,9 @@ impl Table {
         }
         let Some(columns) = self.columns() else { return Ok(true) };
         let padded = self.padded(key);
+        if let Some(places) = columns.places() {
+            return Ok(tx.is_above_all(places, &padded)?);
+        }
         Ok(columns.groups(tx)?.iter().all(|group| group.last < padded))
     }
 
@@ -176,6 +196,9 @@ impl Table {
     pub(crate) fn last_key(&self) -> Result<Option<KeyBytes>> {
         let last = self.state.last_key()?;
         let Some(columns) = self.columns() else { return Ok(last) };
+        if let Some(places) = columns.places() {
+            return Ok(last.max(places.last_key()?));
+        }
         // Row groups that are not committed have numbers of this run.
         let tx = columns.begin()?;
         let groups = columns.groups(&tx)?;

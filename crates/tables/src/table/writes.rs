@@ -69,6 +69,7 @@ impl Table {
         {
             let arrays = self.complete_batch(batch)?;
             check_rows(self.name(), self.schema(), &arrays)?;
+            columns.note_loaded(batch.num_rows());
             return self.atomically(tx, true, || {
                 self.index_arrays(tx, &arrays)?;
                 columns.write_rows(tx, self.named_schema(), &[arrays]).map(drop)

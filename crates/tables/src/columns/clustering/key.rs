@@ -62,11 +62,6 @@ impl KeyBits {
         self.dimensions.len()
     }
 
-    /// Number of dimensions, those without bits included.
-    pub(crate) fn dimensions(&self) -> usize {
-        self.masks.len()
-    }
-
     /// Greatest key.
     pub(crate) fn greatest(&self) -> u64 {
         u64::MAX.checked_shr(KEY_BITS_MAX - self.len() as u32).unwrap_or(0)

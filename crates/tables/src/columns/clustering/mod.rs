@@ -10,7 +10,11 @@
 pub(crate) mod bins;
 pub(crate) mod division;
 pub(crate) mod key;
+pub(crate) mod places;
+pub(crate) mod prune;
+pub(crate) mod recluster;
 pub(crate) mod scheme;
+pub(crate) mod store;
 
 #[cfg(test)]
 mod tests;

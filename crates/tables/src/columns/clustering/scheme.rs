@@ -108,6 +108,7 @@ impl Scheme {
     }
 
     /// Bits of each dimension.
+    #[cfg(test)]
     pub(crate) fn bits(&self) -> impl Iterator<Item = u8> + '_ {
         self.bins.iter().map(DimensionBins::bits)
     }

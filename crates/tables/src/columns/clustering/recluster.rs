@@ -1,0 +1,241 @@
+//! Reclustering: blocks of several loads and merges, whose ranges of cluster keys overlap, become blocks that do not.
+//!
+//! ```text
+//!   key space      0 ─────────────────────────────▶
+//!   two merges     ├──────────┤├─────────┤            wide blocks: one class
+//!                  ├─────┤├──────────┤├──┤
+//!   a window ──▶   ├──┤├──┤├──┤├───┤├────┤            half as wide: another class
+//!   older blocks   ├┤├┤├┤├┤├┤├┤├┤├┤├┤├┤├┤             narrow ones, left as they are
+//! ```
+//!
+//! - Blocks are looked at class by class, those of a class about as wide as each other, in windows of at most
+//!   [`WINDOW_ROWS`] rows in key order. A window is written anew if a key is in [`DEPTH_MAX`] of its blocks on average.
+//!   So a row is written again when as many rows have come as lie between its class and the next: some
+//!   `log2(rows / rows of a merge)` times, not once for each merge.
+//! - Blocks of an older scheme are written anew with the newest one; blocks that are mostly deleted, or small and next
+//!   to each other, become one.
+//! - Each window is a transaction, which also moves the places of its rows; each class is passed once, so a merge ends.
+//!   Only merges remove blocks, one at a time, so no window is disturbed by another; loads add blocks beside it.
+
+use crate::columns::clustering::scheme::Scheme;
+use crate::columns::clustering::store::BlockDivision;
+use crate::columns::group::{ClusterRange, GROUP_ROWS, RowGroup};
+use crate::columns::merge::MergeStats;
+use crate::columns::page::BLOCK_ROWS;
+use crate::columns::store::ColumnStore;
+use crate::error::{Error, Result};
+use crate::table::Table;
+use arrow_array::ArrayRef;
+use entresol_memory::Durability;
+use entresol_transactions::Transaction;
+use std::sync::Arc;
+
+/// Maximum number of rows of a window.
+const WINDOW_ROWS: u64 = GROUP_ROWS as u64;
+/// Average number of blocks with a key at which a window is written anew.
+const DEPTH_MAX: f64 = 1.8;
+/// Ratio of the widths of two classes, as a number of bits.
+const CLASS_BITS: u32 = 2;
+/// Number of rows from which a scheme is made.
+const SAMPLE_ROWS: u64 = 64 << 10;
+/// Share of the rows of a full block below which a block is small, as a divisor.
+const SMALL_SHARE: u64 = 4;
+
+/// Width of the range of a block's keys: 0 for one key.
+fn width(range: &ClusterRange) -> u64 {
+    range.greatest - range.least
+}
+
+/// Class of a block: those of one are within a factor of about as wide as each other. None for a single key.
+fn class(range: &ClusterRange) -> Option<u32> {
+    (width(range) > 0).then(|| width(range).ilog2() / CLASS_BITS)
+}
+
+/// Average number of blocks with a key, of those in which some key is; blocks are in the order of their keys.
+fn depth(ranges: &[ClusterRange]) -> f64 {
+    let (mut covered, mut total, mut until) = (0.0, 0.0, 0);
+    for range in ranges {
+        total += width(range) as f64;
+        covered += range.greatest.saturating_sub(range.least.max(until)) as f64;
+        until = until.max(range.greatest);
+    }
+    if covered == 0.0 { 1.0 } else { total / covered }
+}
+
+/// Blocks from a position on with so many rows together.
+fn window(groups: &[RowGroup], from: usize) -> &[RowGroup] {
+    let mut rows = 0;
+    let fits = |group: &&RowGroup| {
+        rows += group.live_rows();
+        rows <= WINDOW_ROWS
+    };
+    let count = groups[from..].iter().take_while(fits).count().max(1);
+    &groups[from..from + count]
+}
+
+/// Windows to be written anew, of the blocks of a scheme in the order of their keys.
+fn overlapping(groups: &[RowGroup]) -> Vec<Vec<RowGroup>> {
+    let class_of = |group: &RowGroup| group.cluster.as_ref().and_then(class);
+    let mut classes: Vec<u32> = groups.iter().filter_map(class_of).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    let mut chosen = Vec::new();
+    for class in classes.into_iter().rev() {
+        let of_class: Vec<RowGroup> =
+            groups.iter().filter(|group| class_of(group) == Some(class)).cloned().collect();
+        let mut from = 0;
+        while from < of_class.len() {
+            let window = window(&of_class, from);
+            let ranges: Vec<ClusterRange> = window.iter().filter_map(|group| group.cluster).collect();
+            if window.len() > 1 && depth(&ranges) >= DEPTH_MAX {
+                chosen.push(window.to_vec());
+                from += window.len();
+            } else {
+                // The next one begins in the middle, so that no overlap is always at an end.
+                from += window.len().div_ceil(2);
+            }
+        }
+    }
+    chosen
+}
+
+/// Blocks that are mostly deleted, alone, and small ones next to each other, together.
+fn sparse(groups: &[RowGroup]) -> Vec<Vec<RowGroup>> {
+    let full = groups.iter().map(|group| u64::from(group.rows)).max().unwrap_or(0);
+    let is_small = |group: &RowGroup| group.live_rows() < full / SMALL_SHARE;
+    let mut chosen: Vec<Vec<RowGroup>> = Vec::new();
+    let mut rows = full;
+    for group in groups {
+        let follows = is_small(group) && rows + group.live_rows() <= full / 2;
+        match chosen.last_mut() {
+            Some(run) if follows => run.push(group.clone()),
+            _ if is_small(group) => {
+                chosen.push(vec![group.clone()]);
+                rows = 0;
+            }
+            _ => {
+                if group.live_rows() * 2 < u64::from(group.rows) {
+                    chosen.push(vec![group.clone()]);
+                }
+                rows = full;
+            }
+        }
+        rows += group.live_rows();
+    }
+    chosen.retain(|run| run.len() > 1 || run[0].live_rows() * 2 < u64::from(run[0].rows));
+    chosen
+}
+
+impl Table {
+    /// Writes blocks anew that overlap, are of an older scheme, small or mostly deleted.
+    pub(crate) fn recluster(
+        self: &Arc<Table>,
+        columns: &Arc<ColumnStore>,
+        stats: &mut MergeStats,
+        progress: &mut impl FnMut(&MergeStats) -> Result<()>,
+    ) -> Result<()> {
+        self.renew_scheme(columns)?;
+        let Some(scheme) = columns.current_scheme()? else { return Ok(()) };
+        for choose in [older, overlapping_of, sparse_of] {
+            let chosen = choose(&self.blocks(columns)?, &scheme);
+            for window in chosen {
+                if !self.rewrite(columns, &window, stats)? {
+                    return Ok(());
+                }
+                progress(stats)?;
+            }
+        }
+        columns.clustering.iter().for_each(|clustering| clustering.note_merge());
+        Ok(())
+    }
+
+    /// Blocks in the order of their keys.
+    fn blocks(&self, columns: &ColumnStore) -> Result<Vec<RowGroup>> {
+        let tx = columns.begin()?;
+        self.check_readable(&tx)?;
+        let mut groups = columns.groups(&tx)?;
+        groups.sort_by_key(|group| group.cluster.map(|range| (range.scheme, range.least, range.greatest)));
+        Ok(groups)
+    }
+
+    /// Makes a scheme of a sample of the rows, if the table has outgrown the newest one.
+    fn renew_scheme(&self, columns: &ColumnStore) -> Result<()> {
+        let tx = columns.begin()?;
+        self.check_readable(&tx)?;
+        let groups = columns.groups(&tx)?;
+        let rows: u64 = groups.iter().map(RowGroup::live_rows).sum();
+        if !columns.is_outgrown(rows)? {
+            return Ok(());
+        }
+        let step = (rows / SAMPLE_ROWS).max(1) as usize;
+        let all: Vec<usize> = (0..self.schema().columns().len()).collect();
+        let mut pieces: Vec<Vec<ArrayRef>> = Vec::new();
+        for group in &groups {
+            for block in 0..(group.rows as usize).div_ceil(BLOCK_ROWS) {
+                tx.check_running()?;
+                let in_block = BLOCK_ROWS.min(group.rows as usize - block * BLOCK_ROWS) as u32;
+                let sample: Vec<u32> = (0..in_block).step_by(step).collect();
+                pieces.push(columns.arrays(&tx, self.schema(), group, (block, Some(&sample)), &all)?);
+            }
+        }
+        columns.make_scheme(self.named_schema(), &pieces, rows).map(drop)
+    }
+
+    /// Writes the rows of some blocks as new ones; false if the table was redefined meanwhile.
+    fn rewrite(
+        self: &Arc<Table>,
+        columns: &Arc<ColumnStore>,
+        window: &[RowGroup],
+        stats: &mut MergeStats,
+    ) -> Result<bool> {
+        let Some(definition) = columns.clustering_definition() else { return Ok(false) };
+        let tx = columns.begin()?;
+        self.check_readable(&tx)?;
+        let Some(window) = present(columns, &tx, window)? else { return Ok(true) };
+        let pieces = self.rows_in_order(columns, &tx, &window)?;
+        if pieces.iter().any(|piece| piece.first().is_some_and(|array| !array.is_empty())) {
+            columns.write_clustered(&tx, self.named_schema(), &pieces, BlockDivision::Split(definition.split))?;
+        }
+        window.iter().try_for_each(|group| columns.remove_group(&tx, group))?;
+        match tx.commit(Durability::None).map_err(Error::from) {
+            Ok(_) => {}
+            // No other merge writes row groups: the table was redefined.
+            Err(error) if error.is_conflict() => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        stats.rows += window.iter().map(RowGroup::live_rows).sum::<u64>();
+        window.iter().for_each(|group| columns.forget(group.number));
+        Ok(true)
+    }
+}
+
+/// Row groups as the directory has them; none if one is gone.
+fn present(columns: &ColumnStore, tx: &Transaction, window: &[RowGroup]) -> Result<Option<Vec<RowGroup>>> {
+    let groups = columns.groups(tx)?;
+    let find = |group: &RowGroup| {
+        let at = groups.binary_search_by_key(&group.number, |known| known.number).ok()?;
+        Some(groups[at].clone())
+    };
+    Ok(window.iter().map(find).collect())
+}
+
+/// Windows of the blocks of older schemes.
+fn older(groups: &[RowGroup], scheme: &Arc<Scheme>) -> Vec<Vec<RowGroup>> {
+    let is_older = |group: &&RowGroup| group.cluster.is_none_or(|range| range.scheme != scheme.version);
+    let older: Vec<RowGroup> = groups.iter().filter(is_older).cloned().collect();
+    let (mut chosen, mut from) = (Vec::new(), 0);
+    while from < older.len() {
+        let window = window(&older, from);
+        chosen.push(window.to_vec());
+        from += window.len();
+    }
+    chosen
+}
+
+fn overlapping_of(groups: &[RowGroup], _scheme: &Arc<Scheme>) -> Vec<Vec<RowGroup>> {
+    overlapping(groups)
+}
+
+fn sparse_of(groups: &[RowGroup], _scheme: &Arc<Scheme>) -> Vec<Vec<RowGroup>> {
+    sparse(groups)
+}
