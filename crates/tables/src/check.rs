@@ -260,7 +260,7 @@ impl StateOwners {
             names.extend(table.indexes().iter().map(of_index));
             let log = table.state().change_log().map(|log| log.state().id());
             names.extend(log.map(|log| (log, format!("change log of table {}", table.name()))));
-            for state in table.row_group_states() {
+            for state in table.row_group_ids() {
                 names.insert(state, format!("row groups of table {}", table.name()));
             }
         }

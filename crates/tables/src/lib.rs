@@ -80,6 +80,7 @@ pub use check::{CheckReport, HistoryReport, Problem, TableReport, check};
 pub use columns::cache::frames::ColumnUse;
 pub use columns::cache::policy::{CacheGoal, CachePolicy, ParseCachePolicyError};
 pub use columns::cache::{CachedColumn, PageCacheStats};
+pub use columns::clustering::choice::IteratorChoice;
 pub use columns::merge::MergeStats;
 pub use columns::merger::Merger;
 pub use columns::pipeline::PipelinePrediction;

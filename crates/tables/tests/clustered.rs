@@ -92,7 +92,9 @@ fn value(data_type: DataType, round: i64, random: &mut Random) -> Value {
         },
         DataType::Decimal { precision: 12, .. } => Value::Decimal(number.into()),
         DataType::Decimal { .. } => Value::Decimal(i128::from(number) << random.of(&[0, 40, 80])),
-        _ => Value::from(format!("{} {}", ["long common beginning", "a", "b"][number as usize % 3], number % 400).as_str()),
+        _ => Value::from(
+            format!("{} {}", ["long common beginning", "a", "b"][number as usize % 3], number % 400).as_str(),
+        ),
     }
 }
 
@@ -152,9 +154,7 @@ fn random_condition(table: &Table, random: &mut Random) -> Option<Checked> {
     match (first, second) {
         (Value::Double(first), Value::Double(second)) if !first.is_nan() && !second.is_nan() => {
             let (least, greatest) = (first.min(second), first.max(second));
-            let is_met = move |value: &Value| {
-                matches!(value, Value::Double(value) if value.is_nan() || (least..=greatest).contains(value))
-            };
+            let is_met = move |value: &Value| matches!(value, Value::Double(value) if value.is_nan() || (least..=greatest).contains(value));
             Some((condition(ColumnCondition::Doubles { least, greatest }), Box::new(is_met)))
         }
         (Value::Varchar(first), Value::Varchar(second)) => {
@@ -352,10 +352,12 @@ fn pruned(catalog: &Catalog, table: &Arc<Table>, ranges: &[(usize, i64, i64)]) -
     let arrow = arrow_schema(&grid_columns(), "UTC");
     let scan = table.column_scan(&tx, vec![0, 1, 2, 3], arrow, filters.collect()).unwrap().unwrap();
     let morsels = scan.morsels();
-    let rows = morsels.iter().map(|morsel| scan.read(&tx, *morsel).unwrap().map_or(0, |batch| batch.num_rows()));
+    let rows =
+        morsels.iter().map(|morsel| scan.read(&tx, *morsel).unwrap().map_or(0, |batch| batch.num_rows()));
     let rows = rows.sum();
     let stats = scan.stats();
-    let [by_key, by_summary] = [&stats.key_pruned, &stats.summary_pruned].map(|count| count.load(Ordering::Relaxed));
+    let [by_key, by_summary] =
+        [&stats.key_pruned, &stats.summary_pruned].map(|count| count.load(Ordering::Relaxed));
     (rows, [by_key, by_summary, morsels.len() as u64])
 }
 
@@ -377,7 +379,10 @@ fn scans_read_the_blocks_that_conditions_on_dimensions_leave() {
         // A sixteenth of both dimensions: a 256th of the blocks, and those at the edges.
         let (rows, [by_key, by_summary, read]) = pruned(&catalog, &table, &[(0, 512, 575), (1, 512, 575)]);
         assert!((600..1000).contains(&rows), "{rows} rows");
-        assert!(by_key + by_summary + read == all && read <= 14, "{interleave:?}: {by_key} {by_summary} {read}");
+        assert!(
+            by_key + by_summary + read == all && read <= 14,
+            "{interleave:?}: {by_key} {by_summary} {read}"
+        );
         assert!(by_key >= all - 14, "by keys: {by_key} of {all}");
         let (_, [_, _, read]) = pruned(&catalog, &table, &[(0, 100, 107)]);
         let most = if interleave == Interleave::MajorMinor { all / 16 } else { all / 10 };
@@ -464,7 +469,9 @@ fn a_clustering_is_checked_with_names() {
         create(dimensions, block_bytes, layout).unwrap_err().to_string()
     };
     let clustered = TableLayout::Clustered;
-    assert!(refused(vec![(0, Some(32)), (1, Some(33))], 8192, clustered).contains("c1 has 1 to 32 bits, not 33"));
+    assert!(
+        refused(vec![(0, Some(32)), (1, Some(33))], 8192, clustered).contains("c1 has 1 to 32 bits, not 33")
+    );
     let many = vec![(0, Some(30)), (1, Some(30)), (2, Some(5))];
     assert!(refused(many, 8192, clustered).contains("65 bits, at most 64"));
     assert!(refused(vec![(0, None), (0, None)], 8192, clustered).contains("column c0 appears twice"));

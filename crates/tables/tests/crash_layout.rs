@@ -94,7 +94,7 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     // It has the one layout or the other, and can have either.
     let other = match table.definition().layout {
         TableLayout::Rows => TableLayout::Columns,
-        TableLayout::Columns => TableLayout::Rows,
+        TableLayout::Columns | TableLayout::Clustered => TableLayout::Rows,
     };
     set(&catalog, other)?;
     let table = catalog.table("t").map_err(text)?;

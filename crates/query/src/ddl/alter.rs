@@ -334,6 +334,12 @@ impl Change<'_> {
         if let Some(elf) = definition.elves.iter().find(|elf| elf.columns.contains(&column)) {
             return Err(needed(format!("index {}; drop that first", elf.name)));
         }
+        if definition.clustering.as_ref().is_some_and(|clustering| clustering.has(column)) {
+            return Err(needed(format!(
+                "cluster_by of table {}, which cannot be changed",
+                self.table.name()
+            )));
+        }
         for check in &definition.checks {
             if checks::columns_of(&definition.schema, &check.expression)?.contains(&column) {
                 return Err(needed(format!("constraint {}; drop that first", check.name)));
@@ -348,6 +354,9 @@ impl Change<'_> {
             definition.defaults.remove(column);
             let of_indexes = definition.indexes.iter_mut().flat_map(|index| &mut index.columns);
             let moved = of_indexes.chain(definition.elves.iter_mut().flat_map(|elf| &mut elf.columns));
+            let dimensions =
+                definition.clustering.iter_mut().flat_map(|clustering| &mut clustering.dimensions);
+            let moved = moved.chain(dimensions.map(|dimension| &mut dimension.column));
             moved.filter(|other| **other > column).for_each(|other| *other -= 1);
             Ok(())
         })

@@ -33,6 +33,8 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
         let declared = table_options::declared_options(create)?;
         definition.placement = declared.placement.unwrap_or_default();
         definition.layout = declared.layout.unwrap_or_default();
+        definition.clustering =
+            declared.clustering.definition(&name, &definition.schema, definition.layout)?;
         definition.changes = declared.changes.flatten();
         let history = declared.history.flatten();
         make_table(session, &name, definition, sequences, create.if_not_exists, history).await?;
@@ -53,6 +55,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
     let mut definition = TableDefinition::plain(schema);
     definition.placement = declared.placement.unwrap_or_default();
     definition.layout = declared.layout.unwrap_or_default();
+    definition.clustering = declared.clustering.definition(&name, &definition.schema, definition.layout)?;
     definition.changes = declared.changes.flatten();
     session.begin_definite()?;
     make_table(session, &name, definition, Vec::new(), false, declared.history.flatten()).await?;

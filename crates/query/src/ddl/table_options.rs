@@ -5,9 +5,11 @@
 //! | `history` | a time, `forever`, `off` ([`crate::planner::time_travel`]) | yes |
 //! | `changes` | as `history`: retention of the changes that CHANGES and SUBSCRIBE read | yes |
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
-//! | `layout` | `rows`, `columns` | yes, which moves the rows ([`crate::ddl::layout`]) |
+//! | `layout` | `rows`, `columns`, `clustered` | yes, which moves the rows ([`crate::ddl::layout`]); not to or from `clustered` |
+//! | `cluster_by`, `interleave`, `split`, `block_bytes` | see [`crate::ddl::clustering`] | no |
 //! | PostgreSQL's storage parameters | any; they have no effect, as a notice says | yes |
 
+use crate::ddl::clustering::DeclaredClustering;
 use crate::error::{Error, Result};
 use crate::session::notices::is_storage;
 use datafusion::arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
@@ -24,6 +26,7 @@ pub(crate) struct DeclaredOptions {
     pub(crate) changes: Option<Option<Retention>>,
     pub(crate) placement: Option<TierChoice>,
     pub(crate) layout: Option<TableLayout>,
+    pub(crate) clustering: DeclaredClustering,
 }
 
 /// SequenceOptions of a CREATE TABLE.
@@ -48,7 +51,12 @@ pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<Declare
             name @ "changes" => declared.changes.replace(retention_of(name, &text_of(value))?).is_some(),
             "layout" => declared.layout.replace(layout_of(&text_of(value))?).is_some(),
             "placement" => declared.placement.replace(placement_of(&text_of(value))?).is_some(),
-            _ => return Err(Error::coded("22023", format!("unrecognized parameter \"{}\"", key.value))),
+            name => match declared.clustering.take(name, &text_of(value))? {
+                Some(is_named_twice) => is_named_twice,
+                None => {
+                    return Err(Error::coded("22023", format!("unrecognized parameter \"{}\"", key.value)));
+                }
+            },
         };
         if is_named_twice {
             return Err(Error::coded("42601", format!("parameter \"{name}\" specified more than once")));
@@ -73,6 +81,10 @@ impl DeclaredOptions {
             let table = table.name().to_owned();
             return Err(entresol_tables::Error::PlacementFixed { table, placement }.into());
         }
+        if let Some(name) = self.clustering.given() {
+            let message = format!("{name} of table {} cannot be changed", table.name());
+            return Err(Error::coded("0A000", format!("{message}: create another table and copy the rows")));
+        }
         Ok(())
     }
 }
@@ -81,7 +93,7 @@ fn layout_of(text: &str) -> Result<TableLayout> {
     let known = TableLayout::ALL.into_iter().find(|layout| layout.name().eq_ignore_ascii_case(text));
     known.ok_or_else(|| {
         let message = format!("invalid value for parameter \"layout\": \"{text}\"");
-        Error::coded("22023", format!("{message}; rows or columns"))
+        Error::coded("22023", format!("{message}; rows, columns or clustered"))
     })
 }
 

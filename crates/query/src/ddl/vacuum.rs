@@ -102,7 +102,7 @@ fn states(catalog: &Arc<Catalog>, tables: &[String]) -> Result<Vec<Arc<State>>> 
     for name in tables {
         let table = catalog.table(name)?;
         states.push(Arc::clone(table.state()));
-        states.extend(table.row_group_state().cloned());
+        states.extend(table.row_group_states());
         states.extend(table.indexes().iter().filter_map(|index| context.state(index.state_id())));
     }
     Ok(states)

@@ -7,6 +7,7 @@
 //! ALTER TABLE t RESET (history)                    ALTER TABLE t SET (history = 'off'); changes likewise
 //! SUBSCRIBE TO t ...                               SELECT * FROM subscribe('SUBSCRIBE TO t ...')
 //! MERGE ...                                        see [`crate::parser::merge`]
+//! WITH (cluster_by = (a 6, b))                     WITH (cluster_by = 'a 6, b')
 //! ABORT                                            ROLLBACK
 //! ANALYZE VERBOSE                                  without VERBOSE: there is nothing to report
 //! ```
@@ -31,6 +32,7 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     rewrite_beginning(tokens);
     if has(tokens, Keyword::TABLE) {
         rewrite_table_queries(tokens);
+        quote_dimensions(tokens);
     }
     rewrite_subscription(tokens)?;
     if has(tokens, Keyword::MERGE) {
@@ -138,6 +140,21 @@ fn rewrite_table_queries(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
+/// Makes a string of the dimensions of a table option.
+fn quote_dimensions(tokens: &mut Vec<TokenWithSpan>) {
+    let begins = |at: usize| {
+        is(tokens.get(at), "cluster_by")
+            && tokens.get(at + 1).is_some_and(|token| token.token == Token::Eq)
+            && tokens.get(at + 2).is_some_and(|token| token.token == Token::LParen)
+    };
+    let Some(open) = (0..tokens.len()).find(|&at| begins(at)).map(|at| at + 2) else { return };
+    let Some(length) = tokens[open..].iter().position(|token| token.token == Token::RParen) else { return };
+    let words: Vec<String> =
+        tokens[open + 1..open + length].iter().map(|token| token.token.to_string()).collect();
+    let (span, text) = (tokens[open].span, words.join(" ").replace(" ,", ","));
+    tokens.splice(open..=open + length, at(span, [Token::SingleQuotedString(text)]));
+}
+
 /// Returns true for a TABLE that begins a query.
 fn is_table_query(tokens: &[TokenWithSpan], at: usize) -> bool {
     let before = at.checked_sub(1).map(|before| &tokens[before]);
@@ -189,6 +206,10 @@ mod tests {
             ("SHOW SINKS", "SELECT * FROM entresol . SINKS"),
             ("(TABLE t) UNION TABLE u", "( SELECT * FROM t ) UNION SELECT * FROM u"),
             ("CREATE TABLE t (a INT)", "CREATE TABLE t ( a INT )"),
+            (
+                "CREATE TABLE t (a INT) WITH (layout = 'clustered', cluster_by = (a 6, \"B\"), split = mean)",
+                "CREATE TABLE t ( a INT ) WITH ( layout = 'clustered' , cluster_by = 'a 6, \"B\"' , split = mean )",
+            ),
             (
                 "CREATE TABLE t (ä INT GENERATED ALWAYS AS IDENTITY ( start 5 increment 2 ), b INT)",
                 "CREATE TABLE t ( ä INT GENERATED ALWAYS AS IDENTITY ( INCREMENT BY 2 START WITH 5 ) , b INT )",

@@ -69,7 +69,7 @@ impl Catalog {
                 states.extend(sound.map(|index| index.state_id()));
                 let log = table.as_ref().and_then(|table| table.state().change_log());
                 states.extend(log.map(|log| log.state().id()));
-                states.extend(table.iter().flat_map(|table| table.row_group_states()));
+                states.extend(table.iter().flat_map(|table| table.row_group_ids()));
             }
         }
         for (view, why) in self.relations.readers(&dropped) {

@@ -193,9 +193,10 @@ pub(super) fn load(
             Err(error) => {
                 tracing::error!(table = name, %error, "a damaged row of the catalog");
                 loaded.rows_damaged = true;
-                loaded
-                    .damaged
-                    .insert(name, DamagedTable { state: None, columns: None, places: None, reason: error.to_string() });
+                loaded.damaged.insert(
+                    name,
+                    DamagedTable { state: None, columns: None, places: None, reason: error.to_string() },
+                );
             }
         }
     }

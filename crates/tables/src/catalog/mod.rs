@@ -359,7 +359,7 @@ impl Catalog {
     pub fn keep_history(&self, table: &str, kept: Retention) -> Result<()> {
         let _changing = self.changing.lock();
         let (table, retention) = (self.table(table)?, kept.time());
-        for id in table.row_group_states() {
+        for id in table.row_group_ids() {
             // First: what a version of a row needs is there as long as the version.
             self.context.keep_history(id, retention)?;
         }
@@ -373,7 +373,7 @@ impl Catalog {
         let _changing = self.changing.lock();
         let table = self.table(table)?;
         self.context.drop_history(table.state().id())?;
-        for id in table.row_group_states() {
+        for id in table.row_group_ids() {
             self.context.drop_history(id)?;
         }
         self.context.pool().sync()?;
@@ -528,7 +528,7 @@ fn drop_orphans(
     let of_table = |table: &Arc<Table>| {
         let indexes: Vec<StateId> = table.indexes().iter().map(|index| index.state_id()).collect();
         let log = table.state().change_log().map(|log| log.state().id());
-        let columns = table.row_group_states();
+        let columns = table.row_group_ids();
         std::iter::once(table.state().id()).chain(indexes).chain(log).chain(columns)
     };
     let states: Vec<StateId> =

@@ -291,9 +291,15 @@ impl Table {
         self.own_columns().map(|columns| columns.state())
     }
 
-    /// States of the row groups and of the places of rows, if it has them.
-    pub(crate) fn row_group_states(&self) -> Vec<StateId> {
+    /// Ids of the states of the row groups and of the places of rows in them.
+    pub(crate) fn row_group_ids(&self) -> Vec<StateId> {
         self.own_columns().into_iter().flat_map(|columns| columns.state_ids()).collect()
+    }
+
+    /// States of the row groups and of the places of rows in them.
+    pub fn row_group_states(&self) -> Vec<Arc<State>> {
+        let columns = self.own_columns().into_iter();
+        columns.flat_map(|columns| [Some(columns.state()), columns.places()]).flatten().cloned().collect()
     }
 
     /// Scan of the row groups of a table that has them, as the transaction sees them: of the columns
@@ -716,10 +722,7 @@ fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before
             let codes = page.decoded(block);
             narrowed(before, &summary, is_valid, |row| is_met[codes[row] as usize])
         }
-        (
-            PageKind::Texts,
-            ColumnCondition::Texts(is_met) | ColumnCondition::TextsWithin { is_met, .. },
-        ) => {
+        (PageKind::Texts, ColumnCondition::Texts(is_met) | ColumnCondition::TextsWithin { is_met, .. }) => {
             let texts = page.block_texts(block);
             narrowed(before, &summary, is_valid, |row| is_met(texts.value(row)))
         }

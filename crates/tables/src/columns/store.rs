@@ -8,7 +8,8 @@ use crate::columns::cache::{Cached, PageCache};
 use crate::columns::clustering::store::{BlockDivision, Clustering};
 use crate::columns::elf::StoredElf;
 use crate::columns::group::{
-    ClusterRange, ColumnSummary, EntryKind, GROUP_ROWS, GroupSummary, RowGroup, RowSet, directory_range, group_of,
+    ClusterRange, ColumnSummary, EntryKind, GROUP_ROWS, GroupSummary, RowGroup, RowSet, directory_range,
+    group_of,
 };
 use crate::columns::lifetime::Lifetime;
 use crate::columns::page::{BLOCK_ROWS, ColumnPage, encode_page};
@@ -235,9 +236,7 @@ impl ColumnStore {
         if tx.as_of().is_none() {
             self.rows.store(groups.iter().map(RowGroup::live_rows).sum(), Ordering::Relaxed);
             let is_small = |group: &&RowGroup| {
-                group.cluster.is_none()
-                    && group.rows as usize <= BLOCK_ROWS
-                    && group.bytes <= SMALL_BYTES_MAX
+                group.cluster.is_none() && group.rows as usize <= BLOCK_ROWS && group.bytes <= SMALL_BYTES_MAX
             };
             self.small.store(groups.iter().filter(is_small).count() as u64, Ordering::Relaxed);
         }
@@ -383,7 +382,12 @@ impl ColumnStore {
             if rows == 1 || pages.iter().all(|page| page.len() <= PAGE_BYTES_MAX) {
                 let (block_keys, last) = keys_of_blocks(of.0, of.1, pieces)?;
                 let first = block_keys.first().cloned().unwrap_or_default();
-                self.write_group(tx, of, (pieces, &pages), GroupKeys { block_keys, first, last, cluster: None })?;
+                self.write_group(
+                    tx,
+                    of,
+                    (pieces, &pages),
+                    GroupKeys { block_keys, first, last, cluster: None },
+                )?;
                 return Ok(1);
             }
         }

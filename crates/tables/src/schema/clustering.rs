@@ -123,7 +123,8 @@ impl ClusteringDefinition {
             self.check_dimension(table, schema, at, dimension)?;
         }
         // Dimensions without a number have one bit at least.
-        let bits: usize = self.dimensions.iter().map(|dimension| usize::from(dimension.bits.unwrap_or(1))).sum();
+        let bits: usize =
+            self.dimensions.iter().map(|dimension| usize::from(dimension.bits.unwrap_or(1))).sum();
         if bits > CLUSTER_BITS_MAX {
             return Err(invalid(format!(
                 "cluster_by of table {table}: its dimensions have {bits} bits, at most {CLUSTER_BITS_MAX} are \

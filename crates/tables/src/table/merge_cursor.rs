@@ -32,12 +32,7 @@ impl RowCursor {
         }
     }
 
-    fn take(
-        &mut self,
-        tx: &Transaction,
-        of: (&str, &Schema),
-        f: impl FnOnce(&[u8], &[u8]),
-    ) -> Result<()> {
+    fn take(&mut self, tx: &Transaction, of: (&str, &Schema), f: impl FnOnce(&[u8], &[u8])) -> Result<()> {
         match self {
             RowCursor::Groups(cursor) => cursor.take(tx, of, f),
             RowCursor::Places(cursor) => cursor.take(tx, of, f),

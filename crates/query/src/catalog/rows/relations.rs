@@ -30,6 +30,8 @@ struct Class {
     checks: usize,
     has_index: bool,
     privileges: Option<Vec<String>>,
+    /// `reloptions`: what a clustered table was created with.
+    options: Option<Vec<String>>,
 }
 
 pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
@@ -45,6 +47,7 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         checks: table.definition().checks.len(),
         has_index: !indexes_of(table).is_empty(),
         privileges: access_list(&roles, table.name()),
+        options: cluster_options(table),
     });
     let indexes = view.indexes().map(|index| Class {
         oid: index.oid,
@@ -57,6 +60,7 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         checks: 0,
         has_index: false,
         privileges: None,
+        options: None,
     });
     let described = view.registry.all().map(|(schema, relation)| Class {
         oid: view.registry.oid(relation),
@@ -69,6 +73,7 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         checks: 0,
         has_index: false,
         privileges: None,
+        options: None,
     });
     let named = named::all(view).into_iter().map(|named| Class {
         oid: named.oid,
@@ -80,6 +85,7 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         checks: 0,
         has_index: false,
         privileges: access_list(&roles, &named.name),
+        options: None,
         name: named.name,
     });
     Ok(tables.chain(indexes).chain(named).chain(described).map(class_row).collect())
@@ -119,9 +125,21 @@ fn class_row(class: Class) -> Vec<Cell> {
         Cell::Int(0),
         Cell::Int(0),
         class.privileges.map_or(Cell::Null, Cell::Texts),
-        Cell::Null,
+        class.options.map_or(Cell::Null, Cell::Texts),
         Cell::Null,
     ]
+}
+
+/// Options of a table with the layout `clustered`, as CREATE TABLE takes them.
+fn cluster_options(table: &Table) -> Option<Vec<String>> {
+    let clustering = table.definition().clustering.as_ref()?;
+    Some(vec![
+        format!("layout={}", table.definition().layout.name()),
+        format!("cluster_by={}", clustering.cluster_by(table.schema())),
+        format!("interleave={}", clustering.interleave.name()),
+        format!("split={}", clustering.split.name()),
+        format!("block_bytes={}", clustering.block_bytes),
+    ])
 }
 
 /// `relpersistence`, as in PostgreSQL, whose unlogged tables are empty after a crash.

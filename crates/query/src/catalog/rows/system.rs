@@ -2,7 +2,7 @@
 //!
 //! | table | rows |
 //! | --- | --- |
-//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`; one per table |
+//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`; one per table |
 //! | `entresol.cache` | `table`, `column`, `pages`, `bytes`, `target_share`, `hits`, `misses`, `expected_gain_ms`: pages of tables with row groups that are in DRAM; one per column that was read |
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
 //! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
@@ -194,7 +194,11 @@ fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
     };
     let hidden: BooleanArray = tables.iter().map(|table| Some(table.schema().hidden_key())).collect();
     let counts = tables.iter().map(|table| table.schema().visible_columns().len() as i32);
-    let columns: [(&str, ArrayRef); 8] = [
+    let cluster_by = |table: &Table| {
+        let clustering = table.definition().clustering.as_ref();
+        clustering.map_or(String::new(), |clustering| clustering.cluster_by(table.schema()))
+    };
+    let columns: [(&str, ArrayRef); 9] = [
         ("name", text(&|table| table.name().to_owned())),
         ("key_columns", text(&|table| table.schema().key_names().collect::<Vec<_>>().join(", "))),
         ("hidden_key", Arc::new(hidden)),
@@ -203,6 +207,7 @@ fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
         ("state_group", number(&|table| table.group().0)),
         ("placement", text(&|table| table.tier().to_string())),
         ("layout", text(&|table| table.definition().layout.name().to_owned())),
+        ("cluster_by", text(&cluster_by)),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

@@ -35,7 +35,9 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
-use entresol_tables::{BlockClock, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, Table};
+use entresol_tables::{
+    BlockClock, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, IteratorChoice, Table,
+};
 use entresol_transactions::Transaction;
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -67,6 +69,8 @@ pub(crate) struct EntresolColumnScan {
     dynamic: Vec<Arc<dyn PhysicalExpr>>,
     partitions: usize,
     limit: Option<usize>,
+    /// Reason to read a clustered table block by block.
+    iterator: Option<IteratorChoice>,
     transaction: Arc<Transaction>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
@@ -99,6 +103,7 @@ impl EntresolColumnScan {
             dynamic: Vec::new(),
             partitions: 1,
             limit,
+            iterator: None,
             transaction,
             properties: properties(&schema, 1),
             schema,
@@ -106,6 +111,11 @@ impl EntresolColumnScan {
             begun: Arc::default(),
             query: None,
         }
+    }
+
+    /// The same scan of a clustered table, with the reason to read it block by block.
+    pub(crate) fn chosen(self, iterator: Option<IteratorChoice>) -> EntresolColumnScan {
+        EntresolColumnScan { iterator, ..self }
     }
 
     /// The same scan as a part of a query that may be cancelled.
@@ -192,6 +202,10 @@ impl DisplayAs for EntresolColumnScan {
                 if let Some(elves) = self.elves() {
                     write!(f, ", elf={elves}")?;
                 }
+                if let Some(clustering) = &self.table.definition().clustering {
+                    write!(f, ", cluster_by=[{}]", clustering.cluster_by(self.table.schema()))?;
+                }
+                self.iterator.map_or(Ok(()), |iterator| write!(f, ", {iterator}"))?;
                 if !self.dynamic.is_empty() {
                     write!(f, ", dynamic={}", self.dynamic.len())?;
                 }
@@ -291,6 +305,10 @@ impl ExecutionPlan for EntresolColumnScan {
             metrics: BaselineMetrics::new(&self.metrics, partition),
             blocks_read: MetricBuilder::new(&self.metrics).counter("blocks_read", partition),
             blocks_skipped: MetricBuilder::new(&self.metrics).counter("blocks_skipped", partition),
+            pruned: self.table.definition().clustering.as_ref().map(|_| {
+                ["pruned_by_key", "pruned_by_summary"]
+                    .map(|name| MetricBuilder::new(&self.metrics).counter(name, partition))
+            }),
             elf: self.elves().map(|_| {
                 ["elf_searches", "elf_rows"]
                     .map(|name| MetricBuilder::new(&self.metrics).counter(name, partition))
@@ -363,6 +381,8 @@ struct Reader {
     blocks_skipped: Count,
     /// Row groups in which an Elf was searched, and rows that it found, if there is one to search.
     elf: Option<[Count; 2]>,
+    /// Row groups that their cluster keys ruled out, and their summaries, of a clustered table.
+    pruned: Option<[Count; 2]>,
 }
 
 impl Reader {
@@ -391,6 +411,11 @@ impl Reader {
         if self.delta.is_none() {
             let skipped = begun.scan.stats().blocks_skipped.load(Ordering::Relaxed) as usize;
             self.blocks_skipped.add(skipped.saturating_sub(self.blocks_skipped.value()));
+            if let Some([by_key, by_summary]) = &self.pruned {
+                let stats = begun.scan.stats();
+                by_key.add(stats.key_pruned.load(Ordering::Relaxed) as usize);
+                by_summary.add(stats.summary_pruned.load(Ordering::Relaxed) as usize);
+            }
         }
         let batch = if let Some(batches) = &begun.delta {
             self.next_delta += 1;

@@ -5,7 +5,7 @@
 //!   ([`crate::planner::scans::access`]); what the access does exactly is not filtered again.
 //! - The hidden key is not a column, except in providers made for UPDATE and DELETE.
 
-use crate::error::external;
+use crate::error::{Error, external};
 use crate::planner::parameters::with_known_values;
 use crate::planner::scans::access::choice::Choice;
 use crate::planner::scans::access::columns::{ColumnAnalysis, column_filters};
@@ -186,17 +186,17 @@ impl TableProvider for EntresolTable {
         let analysis = choose(&self.table, &transaction, known.iter().map(AsRef::as_ref));
         let choice = assumed.map(|_| Choice::new(filters, &analysis));
         let Analysis { access, coverage } = analysis;
-        let scan = |schema, projection, access, limit, transaction| {
-            let scan =
-                EntresolScan::new(Arc::clone(&self.table), schema, projection, access, limit, transaction);
-            match choice {
-                Some(choice) => scan.chosen(choice),
-                None => scan,
-            }
-        };
         let table = Arc::clone(&self.table);
-        if is_by_columns(&table, &access, &transaction)? {
-            let ColumnAnalysis { filters: conditions, coverage } = column_filters(table.schema(), filters);
+        let conditions = column_filters(table.schema(), filters);
+        let iterator = match &access {
+            Access::Ranges(_) => table
+                .choose_iterator(&transaction, &access.scan_ranges(), &conditions.filters)
+                .map_err(|error| external(Error::from(error)))?,
+            _ => None,
+        };
+        let is_by_places = iterator.is_some_and(|iterator| iterator.is_by_places());
+        if is_by_columns(&table, &access, &transaction)? && !is_by_places {
+            let ColumnAnalysis { filters: conditions, coverage } = conditions;
             let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
             let scan = |projection: Vec<usize>, limit| -> EngineResult<Arc<dyn ExecutionPlan>> {
                 let schema = Arc::new(self.schema.project(&projection)?);
@@ -209,7 +209,7 @@ impl TableProvider for EntresolTable {
                     limit,
                     transaction,
                 );
-                Ok(Arc::new(scan))
+                Ok(Arc::new(scan.chosen(iterator)))
             };
             return match conjunction(rest.map(|(filter, _)| filter.clone())) {
                 None => Ok(scan(projection, limit)?),
@@ -219,6 +219,15 @@ impl TableProvider for EntresolTable {
                 }
             };
         }
+        let scan = |schema, projection, access, limit, transaction| {
+            let scan =
+                EntresolScan::new(Arc::clone(&self.table), schema, projection, access, limit, transaction);
+            let scan = scan.read_by(iterator);
+            match choice {
+                Some(choice) => scan.chosen(choice),
+                None => scan,
+            }
+        };
         let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
         match conjunction(rest.map(|(filter, _)| filter.clone())) {
             None => {

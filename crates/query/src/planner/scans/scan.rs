@@ -37,7 +37,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
 use entresol_tables::{
-    Cursor, DataType, Direction, IndexBounds, IndexCursor, KeyRange, Row, StoredRows, Table,
+    Cursor, DataType, Direction, IndexBounds, IndexCursor, IteratorChoice, KeyRange, Row, StoredRows, Table,
 };
 use entresol_transactions::{Timestamp, Transaction};
 use std::fmt;
@@ -60,6 +60,8 @@ pub struct EntresolScan {
     /// Ranges of each partition, in key order; none for a scan of one partition.
     parts: Option<Arc<[Vec<KeyRange>]>>,
     limit: Option<usize>,
+    /// Reason to read a clustered table by its places.
+    iterator: Option<IteratorChoice>,
     /// Rows that the access covers, as estimated when the scan was planned.
     access_rows: usize,
     /// Choice of the access, if the scan may be bound to other values.
@@ -99,12 +101,18 @@ impl EntresolScan {
             direction: Direction::Forward,
             parts: None,
             limit,
+            iterator: None,
             transaction: Some(transaction),
             schema,
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
             query: None,
         }
+    }
+
+    /// The same scan of a clustered table, with the reason to read it by its places.
+    pub(crate) fn read_by(self, iterator: Option<IteratorChoice>) -> EntresolScan {
+        EntresolScan { iterator, ..self }
     }
 
     /// The same scan with properties that fit its fields.
@@ -317,6 +325,7 @@ impl DisplayAs for EntresolScan {
                 if self.direction == Direction::Backward {
                     write!(f, ", backward")?;
                 }
+                self.iterator.map_or(Ok(()), |iterator| write!(f, ", {iterator}"))?;
                 self.parts.as_ref().map_or(Ok(()), |parts| write!(f, ", partitions={}", parts.len()))?;
                 self.as_of().map_or(Ok(()), |at| write!(f, ", as_of={at}"))?;
                 self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))

@@ -229,7 +229,8 @@ impl DimensionBins {
     pub(crate) fn take(reader: &mut Reader<'_>) -> Option<DimensionBins> {
         let (bits, alone, kind) = (reader.byte()?, reader.byte()?, reader.byte()?);
         let count = reader.number()? as usize;
-        let is_sound = bits <= DIMENSION_BITS_MAX && alone <= 1 && count <= BINS_MAX && (alone == 0 || bits > 0);
+        let is_sound =
+            bits <= DIMENSION_BITS_MAX && alone <= 1 && count <= BINS_MAX && (alone == 0 || bits > 0);
         is_sound.then_some(())?;
         let bounds = match kind {
             KIND_NUMBERS => {

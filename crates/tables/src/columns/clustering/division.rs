@@ -24,7 +24,13 @@ fn boundary_near(keys: &[u64], at: usize, distance: usize) -> usize {
     let (before, after) = (first_from(keys, key), keys.partition_point(|other| *other <= key));
     let (down, up) = (at - before, after - at);
     match (down <= distance && before > 0, up <= distance && after < keys.len()) {
-        (true, true) => if down <= up { before } else { after },
+        (true, true) => {
+            if down <= up {
+                before
+            } else {
+                after
+            }
+        }
         (true, false) => before,
         (false, true) => after,
         (false, false) => at,

@@ -8,6 +8,7 @@
 //! ```
 
 pub(crate) mod bins;
+pub(crate) mod choice;
 pub(crate) mod division;
 pub(crate) mod key;
 pub(crate) mod places;

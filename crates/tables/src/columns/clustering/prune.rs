@@ -20,7 +20,11 @@ pub(crate) struct KeyPruning<'s> {
 
 impl<'s> KeyPruning<'s> {
     /// Pruning for filters.
-    pub(crate) fn new(store: &'s ColumnStore, schema: &'s Schema, filters: &'s [ColumnFilter]) -> KeyPruning<'s> {
+    pub(crate) fn new(
+        store: &'s ColumnStore,
+        schema: &'s Schema,
+        filters: &'s [ColumnFilter],
+    ) -> KeyPruning<'s> {
         KeyPruning { store, schema, filters, boxes: HashMap::new() }
     }
 

@@ -194,7 +194,12 @@ impl Table {
         let Some(window) = present(columns, &tx, window)? else { return Ok(true) };
         let pieces = self.rows_in_order(columns, &tx, &window)?;
         if pieces.iter().any(|piece| piece.first().is_some_and(|array| !array.is_empty())) {
-            columns.write_clustered(&tx, self.named_schema(), &pieces, BlockDivision::Split(definition.split))?;
+            columns.write_clustered(
+                &tx,
+                self.named_schema(),
+                &pieces,
+                BlockDivision::Split(definition.split),
+            )?;
         }
         window.iter().try_for_each(|group| columns.remove_group(&tx, group))?;
         match tx.commit(Durability::None).map_err(Error::from) {

@@ -114,7 +114,11 @@ impl Scheme {
     }
 
     /// Keys of rows, given as arrays of all columns.
-    pub(crate) fn keys(&self, (table, schema): (&str, &Schema), pieces: &[Vec<ArrayRef>]) -> Result<Vec<u64>> {
+    pub(crate) fn keys(
+        &self,
+        (table, schema): (&str, &Schema),
+        pieces: &[Vec<ArrayRef>],
+    ) -> Result<Vec<u64>> {
         let rows = pieces.iter().map(|piece| piece.first().map_or(0, |array| array.len())).sum();
         let mut keys = vec![0_u64; rows];
         for (at, (id, bins)) in self.columns.iter().zip(&self.bins).enumerate() {

@@ -166,7 +166,9 @@ impl ColumnStore {
 
     /// Returns true if a table of so many rows has outgrown its scheme.
     pub(crate) fn is_outgrown(&self, rows: u64) -> Result<bool> {
-        Ok(self.current_scheme()?.is_some_and(|scheme| rows / GROWTH > scheme.rows.max(BLOCK_ROWS_MIN as u64)))
+        Ok(self
+            .current_scheme()?
+            .is_some_and(|scheme| rows / GROWTH > scheme.rows.max(BLOCK_ROWS_MIN as u64)))
     }
 
     /// Makes a scheme of rows of a table with `rows` of them, in a transaction of its own, if no one else has meanwhile.
@@ -216,8 +218,14 @@ impl ColumnStore {
             BlockDivision::Filled => filled(&keys, block_rows),
             BlockDivision::Split(policy) => split(&keys, block_rows, policy),
         };
-        let key_arrays: Vec<ArrayRef> = of.1.key().iter().map(|&column| Arc::clone(&arrays[column])).collect();
-        let rows = SortedRows { scheme: scheme.version, keys, arrays, row_keys: stored_keys(of.0, of.1, &key_arrays)? };
+        let key_arrays: Vec<ArrayRef> =
+            of.1.key().iter().map(|&column| Arc::clone(&arrays[column])).collect();
+        let rows = SortedRows {
+            scheme: scheme.version,
+            keys,
+            arrays,
+            row_keys: stored_keys(of.0, of.1, &key_arrays)?,
+        };
         let (mut places, mut written) = (Vec::with_capacity(rows.keys.len()), 0);
         for block in blocks {
             written += self.write_block(tx, of, &rows, block, &mut places)?;
@@ -293,7 +301,8 @@ impl ColumnStore {
             }
         }
         let (mut from, mut count) = (None, 0);
-        while tx.scan_batch(places, &entresol_transactions::KeyRange::full(), &mut from, |_, _| count += 1)? {}
+        while tx.scan_batch(places, &entresol_transactions::KeyRange::full(), &mut from, |_, _| count += 1)? {
+        }
         if count != live {
             wrong.push(format!("it has {count} places of {live} rows in row groups"));
         }

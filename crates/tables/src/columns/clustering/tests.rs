@@ -53,14 +53,19 @@ fn values(data_type: DataType) -> BoxedStrategy<Value> {
         DataType::Date => skewed.prop_map(|value| Value::Date(value as i32)).boxed(),
         DataType::BigInt => skewed.prop_map(Value::BigInt).boxed(),
         DataType::Timestamp => skewed.prop_map(Value::Timestamp).boxed(),
-        DataType::Decimal { .. } => {
-            (skewed, 0..80_u32).prop_map(|(value, shift)| Value::Decimal(i128::from(value / 8) << (shift / 2))).boxed()
-        }
-        DataType::Double => {
-            prop_oneof![any::<f64>(), Just(f64::NAN), Just(-0.0), Just(0.0), Just(f64::INFINITY), -9.0..9.0_f64]
-                .prop_map(Value::Double)
-                .boxed()
-        }
+        DataType::Decimal { .. } => (skewed, 0..80_u32)
+            .prop_map(|(value, shift)| Value::Decimal(i128::from(value / 8) << (shift / 2)))
+            .boxed(),
+        DataType::Double => prop_oneof![
+            any::<f64>(),
+            Just(f64::NAN),
+            Just(-0.0),
+            Just(0.0),
+            Just(f64::INFINITY),
+            -9.0..9.0_f64
+        ]
+        .prop_map(Value::Double)
+        .boxed(),
         _ => prop_oneof!["[ab]{0,3}", "common beginning [a-e]{1,9}", "\\PC{0,80}"]
             .prop_map(|text| Value::from(text.as_str()))
             .boxed(),

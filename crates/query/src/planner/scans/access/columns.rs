@@ -78,15 +78,27 @@ fn doubles(constraint: &Constraint) -> Option<ColumnCondition> {
     }
 }
 
-/// Condition on the stored values of a column; none if they do not compare as its values do.
-fn condition(data_type: DataType, constraint: Constraint) -> Option<ColumnCondition> {
-    match data_type {
-        DataType::Real | DataType::Double => doubles(&constraint),
-        DataType::Varchar => Some(match constraint {
-            Constraint::Values(values) => ColumnCondition::Texts(Arc::new(move |text| {
+/// Condition on strings.
+fn texts(constraint: Constraint) -> ColumnCondition {
+    let text = |value: Option<&Value>| match value {
+        Some(Value::Varchar(text)) => Some(text.clone()),
+        _ => None,
+    };
+    match constraint {
+        Constraint::Values(values) => ColumnCondition::TextsWithin {
+            least: text(values.first()),
+            greatest: text(values.last()),
+            is_met: Arc::new(move |text| {
                 values.iter().any(|value| matches!(value, Value::Varchar(known) if **known == *text))
-            })),
-            Constraint::Interval(lower, upper) => ColumnCondition::Texts(Arc::new(move |text| {
+            }),
+        },
+        Constraint::Interval(lower, upper) => {
+            let end = |bound: &Bound<Value>| match bound {
+                Bound::Included(value) | Bound::Excluded(value) => text(Some(value)),
+                Bound::Unbounded => None,
+            };
+            let (least, greatest) = (end(&lower), end(&upper));
+            let is_met = Arc::new(move |text: &str| {
                 let above = match &lower {
                     Bound::Included(Value::Varchar(lower)) => text >= &**lower,
                     Bound::Excluded(Value::Varchar(lower)) => text > &**lower,
@@ -98,8 +110,17 @@ fn condition(data_type: DataType, constraint: Constraint) -> Option<ColumnCondit
                     _ => true,
                 };
                 above && below
-            })),
-        }),
+            });
+            ColumnCondition::TextsWithin { least, greatest, is_met }
+        }
+    }
+}
+
+/// Condition on the stored values of a column; none if they do not compare as its values do.
+fn condition(data_type: DataType, constraint: Constraint) -> Option<ColumnCondition> {
+    match data_type {
+        DataType::Real | DataType::Double => doubles(&constraint),
+        DataType::Varchar => Some(texts(constraint)),
         // Decimals of more than 64 bits do not meet conditions on integers.
         DataType::Decimal { precision, .. } if precision > SHORT_DIGITS && !is_short(&constraint) => None,
         _ => match constraint {
