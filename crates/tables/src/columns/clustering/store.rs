@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Least number of rows of a block.
-const BLOCK_ROWS_MIN: usize = 64;
+const BLOCK_ROWS_MIN: usize = 8;
 
 /// Division of rows into blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
