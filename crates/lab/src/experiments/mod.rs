@@ -10,6 +10,7 @@ mod calibrate;
 mod chapter3;
 #[cfg(feature = "database")]
 mod churn;
+mod clustered;
 mod crash_states;
 mod elf;
 mod flush_cost;
@@ -202,6 +203,26 @@ pub const ALL: &[Experiment] = &[
         name: "elf-sql",
         about: "selections of a table by columns with an Elf index and without",
         run: elf::sql,
+    },
+    Experiment {
+        name: "ptable-key-range",
+        about: "clustered tables: ranges of the key by index and block iterator, beside rows",
+        run: clustered::run_keys,
+    },
+    Experiment {
+        name: "ptable-attribute-range",
+        about: "clustered tables: ranges of other attributes, beside full scans; rates of writing",
+        run: clustered::run_attributes,
+    },
+    Experiment {
+        name: "ptable-block-size",
+        about: "clustered tables: ranges of an attribute with blocks of 16 KiB to 1 MiB",
+        run: clustered::run_block_sizes,
+    },
+    Experiment {
+        name: "ptable-point",
+        about: "clustered tables: points by key, with their rows and without, beside rows",
+        run: clustered::run_points,
     },
     Experiment {
         name: "hotspot",

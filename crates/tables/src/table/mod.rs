@@ -233,6 +233,13 @@ impl Table {
             .transpose()
     }
 
+    /// Returns true if the row with this key is in a block of a clustered table: what its index costs alone.
+    pub fn has_place(&self, tx: &Transaction, key: &[Value]) -> Result<bool> {
+        self.check_readable(tx)?;
+        let Some(columns) = self.columns() else { return Ok(false) };
+        Ok(columns.locations(tx, &[self.encode_key(key)?])?[0].is_some())
+    }
+
     /// Rows with these keys, in their order. Looked up in one batch, with their cache misses overlapped.
     pub fn get_many(&self, tx: &Transaction, keys: &[Row]) -> Result<Vec<Option<Row>>> {
         let mut rows = vec![None; keys.len()];
