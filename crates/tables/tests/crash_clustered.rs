@@ -5,8 +5,9 @@
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};
 use entresol_memory::{Durability, Pool};
 use entresol_tables::{
-    Catalog, ClusteringDefinition, Column, ColumnCondition, ColumnFilter, DataType, Dimension, Row, ScanRange,
-    Schema, Table, TableDefinition, TableLayout, TableOptions, Value, arrow_schema, batch_to_rows, check,
+    Catalog, ClusteringDefinition, Column, ColumnCondition, ColumnFilter, DataType, Dimension, Row,
+    ScanRange, Schema, Table, TableDefinition, TableLayout, TableOptions, Value, arrow_schema, batch_to_rows,
+    check,
 };
 use entresol_transactions::StateContext;
 use std::sync::Arc;
@@ -37,7 +38,8 @@ fn states() -> Vec<Vec<Row>> {
     let mut second: Vec<Row> = first.iter().filter(|row| row[0] != Value::Int(5)).cloned().collect();
     second[3] = row(3, 15);
     second.extend((16..32).map(|id| row(id, id * 5 % 16)));
-    let third = second.iter().filter(|row| matches!(row[0], Value::Int(id) if id % 4 == 1)).cloned().collect();
+    let third =
+        second.iter().filter(|row| matches!(row[0], Value::Int(id) if id % 4 == 1)).cloned().collect();
     vec![Vec::new(), first, second, third]
 }
 

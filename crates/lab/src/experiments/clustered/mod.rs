@@ -31,7 +31,9 @@ pub(super) fn run_attributes(options: &RunOptions, report: &mut Report) -> Resul
     let clustered = Filled::new(directory.path(), rows, CLUSTERED, true, options.seed)?;
     let loaded = Filled::new(directory.path(), rows, CLUSTERED, false, options.seed)?;
     for (name, filled) in [("insert", &clustered), ("load without a key", &loaded)] {
-        report.row(json!({ "written": name, "rows_per_s": filled.inserted, "merged_rows_per_s": filled.merged }));
+        report.row(
+            json!({ "written": name, "rows_per_s": filled.inserted, "merged_rows_per_s": filled.merged }),
+        );
         report.asked(Asked::at_least(format!("{name}, with merges"), filled.merged / 1e6, 0.5).unit("M/s"));
     }
     drop(loaded);
@@ -47,10 +49,15 @@ pub(super) fn run_attributes(options: &RunOptions, report: &mut Report) -> Resul
             let (ms, found) = timed(runs, || clustered.scan(&tx, &filters))?;
             let (columns_ms, expected) = timed(runs, || by_columns.scan(&tx_columns, &filters))?;
             let name = if column == NUMBER { "integer" } else { "double" };
-            report.row(json!({ "attribute": name, "selected": share as f64 / 1000.0, "rows": found.rows, "ms": ms,
+            report.row(
+                json!({ "attribute": name, "selected": share as f64 / 1000.0, "rows": found.rows, "ms": ms,
                 "blocks_pruned": found.pruned, "blocks_read": found.read, "columns_ms": columns_ms,
-                "full_scan_ms": own_ms, "rows_full_scan_ms": rows_ms }));
-            report.check(&format!("{name}, {share}: the rows are those by columns"), found.rows == expected.rows);
+                "full_scan_ms": own_ms, "rows_full_scan_ms": rows_ms }),
+            );
+            report.check(
+                &format!("{name}, {share}: the rows are those by columns"),
+                found.rows == expected.rows,
+            );
             if share == 10 {
                 let asked = format!("{name}, 1%: its full scan beside it");
                 report.asked(Asked::at_least(asked, own_ms / ms, 5.0));
@@ -61,7 +68,12 @@ pub(super) fn run_attributes(options: &RunOptions, report: &mut Report) -> Resul
             }
         }
     }
-    report.paper("dissertation, 4.2.4", "attributes", "the block iterator outperforms all up to 10-20%", None);
+    report.paper(
+        "dissertation, 4.2.4",
+        "attributes",
+        "the block iterator outperforms all up to 10-20%",
+        None,
+    );
     Ok(())
 }
 
@@ -93,7 +105,12 @@ pub(super) fn run_keys(options: &RunOptions, report: &mut Report) -> Result<(), 
         let is_same = found == expected && scanned.rows == expected && found == count as u64;
         report.check(&format!("{share}: the rows are those by rows"), is_same);
     }
-    report.paper("dissertation, 4.2.4", "keys", "the better iterator changes at 10-20% (of attributes)", None);
+    report.paper(
+        "dissertation, 4.2.4",
+        "keys",
+        "the better iterator changes at 10-20% (of attributes)",
+        None,
+    );
     report.asked(Asked::at_most("iterator of the cost model beside the better one", worst, 1.5));
     Ok(())
 }
@@ -105,8 +122,13 @@ pub(super) fn run_block_sizes(options: &RunOptions, report: &mut Report) -> Resu
     let mut of_default = f64::INFINITY;
     let sizes: &[u32] = if options.quick { &[16, 256] } else { &[16, 32, 64, 128, 256, 512, 1024] };
     for kib in sizes {
-        let filled =
-            Filled::new(directory.path(), rows, (TableLayout::Clustered, Some(kib << 10)), true, options.seed)?;
+        let filled = Filled::new(
+            directory.path(),
+            rows,
+            (TableLayout::Clustered, Some(kib << 10)),
+            true,
+            options.seed,
+        )?;
         let tx = filled.catalog.begin()?;
         let mut times = Vec::new();
         for share in [1, 10, 100, 1000] {
@@ -141,8 +163,7 @@ pub(super) fn run_points(options: &RunOptions, report: &mut Report) -> Result<()
         let us = begin.elapsed().as_secs_f64() * 1e6 / keys.len() as f64;
         Ok::<_, Error>((us, found.iter().all(|found| *found)))
     };
-    let transactions =
-        [clustered.catalog.begin()?, by_rows.catalog.begin()?, by_columns.catalog.begin()?];
+    let transactions = [clustered.catalog.begin()?, by_rows.catalog.begin()?, by_columns.catalog.begin()?];
     let get = |tx: usize| {
         let tx = &transactions[tx];
         move |filled: &Filled, key: &Row| Ok(filled.table.get(tx, key)?.is_some())
@@ -159,7 +180,12 @@ pub(super) fn run_points(options: &RunOptions, report: &mut Report) -> Result<()
     report.check("every key is found", is_found);
     report.row(json!({ "point_us": with_rows.0, "place_us": index.0, "layout_rows_us": of_rows.0,
         "layout_columns_us": of_columns.0 }));
-    report.paper("dissertation, figure 4.3", "point", "DRAM tree with rows as a PMem tree without; 80-400 ns", None);
+    report.paper(
+        "dissertation, figure 4.3",
+        "point",
+        "DRAM tree with rows as a PMem tree without; 80-400 ns",
+        None,
+    );
     report.asked(Asked::at_most("place, beside a row of the layout rows", index.0 / of_rows.0, 1.5));
     report.asked(Asked::at_most("row, beside a row of the layout rows", with_rows.0 / of_rows.0, 1.5));
     Ok(())

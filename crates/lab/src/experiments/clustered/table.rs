@@ -124,7 +124,8 @@ impl Filled {
             scanned.rows += batch.num_rows() as u64;
         }
         let stats = scan.stats();
-        scanned.pruned = stats.key_pruned.load(Ordering::Relaxed) + stats.summary_pruned.load(Ordering::Relaxed);
+        scanned.pruned =
+            stats.key_pruned.load(Ordering::Relaxed) + stats.summary_pruned.load(Ordering::Relaxed);
         Ok(scanned)
     }
 

@@ -57,17 +57,16 @@ pub(crate) fn filled(keys: &[u64], rows_max: usize) -> Vec<Range<usize>> {
 /// Blocks of at most `rows_max` rows, as splits by a policy leave them.
 pub(crate) fn split(keys: &[u64], rows_max: usize, policy: SplitPolicy) -> Vec<Range<usize>> {
     let mut blocks = Vec::new();
-    let mut open = vec![0..keys.len()];
-    while let Some(range) = open.pop() {
-        let rows = range.len();
+    let mut open = vec![(0, keys.len())];
+    while let Some((from, end)) = open.pop() {
+        let rows = end - from;
         if rows <= rows_max {
-            blocks.extend((rows > 0).then_some(range));
+            blocks.extend((rows > 0).then_some(from..end));
             continue;
         }
-        let within = &keys[range.clone()];
-        let at = cut(within, rows_max, policy).clamp(1, rows - 1);
-        open.push(range.start + at..range.end);
-        open.push(range.start..range.start + at);
+        let at = from + cut(&keys[from..end], rows_max, policy).clamp(1, rows - 1);
+        open.push((at, end));
+        open.push((from, at));
     }
     blocks
 }

@@ -275,7 +275,8 @@ fn bits_are_chosen_by_the_number_of_values_and_blocks() {
     let bits = |dimensions: &[(usize, Option<u8>)], rows: u64| {
         let dimension = |&(column, bits): &(usize, Option<u8>)| Dimension { column, bits };
         let definition = ClusteringDefinition::new(dimensions.iter().map(dimension).collect());
-        let scheme = Scheme::of(1, &definition, ("t", &schema), &[piece.clone()], (rows, 1024)).unwrap();
+        let scheme =
+            Scheme::of(1, &definition, ("t", &schema), std::slice::from_ref(&piece), (rows, 1024)).unwrap();
         scheme.bits().collect::<Vec<_>>()
     };
     // 1,024 blocks and three bits more.
