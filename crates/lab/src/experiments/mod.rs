@@ -312,8 +312,9 @@ pub const ALL: &[Experiment] = &[
 ];
 
 /// Experiments that only a build with the feature `database` has.
-const WITH_DATABASE: [&str; 9] = [
+const WITH_DATABASE: [&str; 10] = [
     "basics",
+    "elf-sql",
     "wire-rate",
     "churn",
     "load-rate",

@@ -90,6 +90,7 @@ impl Table {
         if columns.lifetime.is_draining() || columns.lifetime.has_ended() {
             return Ok(stats);
         }
+        self.first_scheme(columns)?;
         let (mut from, mut rows_max): (Option<KeyBytes>, usize) = (None, GROUP_ROWS);
         loop {
             let next = self.merge_step(columns, (from.as_ref(), &mut rows_max), &mut stats)?;

@@ -105,6 +105,10 @@ impl Filled {
         let begin = Instant::now();
         self.table.merge(|_| Ok(()))?;
         self.merged = rows as f64 / (seconds + begin.elapsed().as_secs_f64());
+        // Keys that were merged are still in the index of the delta store, as the background would remove them.
+        let mut states = vec![Arc::clone(self.table.state())];
+        states.extend(self.table.row_group_states());
+        self.catalog.context().vacuum_states(&states, |_| Ok(()))?;
         Ok(())
     }
 

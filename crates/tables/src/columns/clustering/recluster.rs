@@ -17,17 +17,20 @@
 //! - Each window is a transaction, which also moves the places of its rows; each class is passed once, so a merge ends.
 //!   Only merges remove blocks, one at a time, so no window is disturbed by another; loads add blocks beside it.
 
+use crate::batch::decode::StoredRows;
 use crate::columns::clustering::scheme::Scheme;
 use crate::columns::clustering::store::BlockDivision;
 use crate::columns::group::{ClusterRange, GROUP_ROWS, RowGroup};
 use crate::columns::merge::MergeStats;
 use crate::columns::page::BLOCK_ROWS;
+use crate::columns::scan::whole_schema;
 use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
 use crate::table::Table;
+use crate::table::stored::TOMBSTONE;
 use arrow_array::ArrayRef;
 use entresol_memory::Durability;
-use entresol_transactions::Transaction;
+use entresol_transactions::{KeyRange, Transaction};
 use std::sync::Arc;
 
 /// Maximum number of rows of a window.
@@ -38,6 +41,8 @@ const DEPTH_MAX: f64 = 1.8;
 const CLASS_BITS: u32 = 2;
 /// Number of rows from which a scheme is made.
 const SAMPLE_ROWS: u64 = 64 << 10;
+/// Number of rows, as they are stored, from which the first scheme of a merge is made; some MiB at most.
+const FIRST_SAMPLE_ROWS: u64 = 16 << 10;
 /// Share of the rows of a full block below which a block is small, as a divisor.
 const SMALL_SHARE: u64 = 4;
 
@@ -127,6 +132,34 @@ fn sparse(groups: &[RowGroup]) -> Vec<Vec<RowGroup>> {
 }
 
 impl Table {
+    /// Makes the first scheme of a clustered table of a sample of the rows that are to be merged.
+    pub(crate) fn first_scheme(self: &Arc<Table>, columns: &ColumnStore) -> Result<()> {
+        if columns.clustering.is_none() || columns.current_scheme()?.is_some() {
+            return Ok(());
+        }
+        let tx = columns.begin()?;
+        self.check_readable(&tx)?;
+        let step = (self.state().estimated_keys() / FIRST_SAMPLE_ROWS).max(1);
+        let all: Vec<usize> = (0..self.schema().columns().len()).collect();
+        let mut sample = StoredRows::new(self.name(), self.schema(), &all, whole_schema(self), 0);
+        let (mut rows, mut from) = (0, None);
+        while tx.scan_batch(self.state(), &KeyRange::full(), &mut from, |key, value| {
+            if value != TOMBSTONE {
+                if rows % step == 0 && !sample.is_batch(usize::MAX) {
+                    sample.push(key, value);
+                }
+                rows += 1;
+            }
+        })? {
+            tx.check_running()?;
+        }
+        if sample.is_empty() {
+            return Ok(());
+        }
+        let batch = sample.finish()?;
+        columns.make_scheme(self.named_schema(), &[batch.columns().to_vec()], rows).map(drop)
+    }
+
     /// Writes blocks anew that overlap, are of an older scheme, small or mostly deleted.
     pub(crate) fn recluster(
         self: &Arc<Table>,

@@ -35,11 +35,14 @@ use arrow_array::types::{
 use arrow_array::{ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, StringArray};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::DataType as ArrowType;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Number of rows of a block.
 pub(crate) const BLOCK_ROWS: usize = 8192;
 
+/// Share of the rows of a block below which values are looked up one by one, as a divisor.
+const FEW_SHARE: usize = 16;
 const FORMAT: u32 = 1;
 const HEADER_WORDS: usize = 8;
 const BLOCK_WORDS: usize = 12;
@@ -482,7 +485,7 @@ impl ColumnPage {
         let Block { rows, integers, data, .. } = self.blocks[block];
         match selection {
             // Few of them are found one by one.
-            Some(selected) if integers.encoding == Encoding::Packed && selected.len() * 16 < rows => {
+            Some(selected) if integers.encoding == Encoding::Packed && selected.len() * FEW_SHARE < rows => {
                 let words = &self.words[data..];
                 selected.iter().map(|row| T::of(integers.value(words, rows, *row as usize))).collect()
             }
@@ -520,6 +523,15 @@ impl ColumnPage {
         }
     }
 
+    /// Copies a range of the bytes that begin at a word, in place of what `copied` has.
+    fn copy_bytes(&self, at: usize, range: Range<usize>, copied: &mut Vec<u8>) {
+        copied.clear();
+        let words = &self.words[at + range.start / 4..at + range.end.div_ceil(4)];
+        copied.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        copied.truncate(range.end - range.start / 4 * 4);
+        copied.drain(..range.start % 4);
+    }
+
     fn texts(&self, block: usize, selection: Option<&[u32]>, nulls: Option<NullBuffer>) -> StringArray {
         let mut offsets: Vec<i32> = vec![0];
         let mut bytes: Vec<u8> = Vec::new();
@@ -534,6 +546,16 @@ impl ColumnPage {
             let Block { rows, texts, .. } = self.blocks[block];
             let mut ends: Vec<i32> = Vec::with_capacity(rows);
             self.integers(block, &mut ends);
+            if let Some(selected) = selection.filter(|selected| selected.len() * FEW_SHARE < rows) {
+                let mut copied = Vec::new();
+                for row in selected.iter().map(|row| *row as usize) {
+                    let start = if row == 0 { 0 } else { ends[row - 1] as usize };
+                    self.copy_bytes(texts, start..ends[row] as usize, &mut copied);
+                    push(std::str::from_utf8(&copied).unwrap_or_default());
+                }
+                let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+                return StringArray::new(offsets, Buffer::from_vec(bytes), nulls);
+            }
             let total = ends.last().map_or(0, |end| *end as usize);
             let stored = &self.words[texts..texts + total.div_ceil(4)];
             let stored: Vec<u8> = stored.iter().flat_map(|word| word.to_le_bytes()).collect();
