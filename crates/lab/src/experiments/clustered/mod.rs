@@ -39,6 +39,11 @@ pub(super) fn run_attributes(options: &RunOptions, report: &mut Report) -> Resul
     drop(loaded);
     let by_columns = Filled::new(directory.path(), rows, COLUMNS, true, options.seed)?;
     let by_rows = Filled::new(directory.path(), rows, ROWS, true, options.seed)?;
+    for (name, filled) in [("layout columns", &by_columns), ("layout rows", &by_rows)] {
+        report.row(
+            json!({ "written": name, "rows_per_s": filled.inserted, "merged_rows_per_s": filled.merged }),
+        );
+    }
     let [tx, tx_columns, tx_rows] =
         [clustered.catalog.begin()?, by_columns.catalog.begin()?, by_rows.catalog.begin()?];
     let (rows_ms, _) = timed(runs.min(3), || by_rows.walk(&tx_rows, ScanRange::full()))?;

@@ -17,8 +17,9 @@ use crate::table::range::ScanRange;
 use entresol_transactions::{KeyRange, Transaction};
 use std::fmt;
 
-/// Cost of a row that is found by its place, in rows of a block that is scanned.
-const ROW_COST: u64 = 64;
+/// Cost of a row that is found by its place, in rows of a block that is scanned: `ptable-key-range` measures 4 to 8 us
+/// and 10 ns.
+const ROW_COST: u64 = 800;
 
 /// Iterator for a range of keys of a clustered table, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
