@@ -14,6 +14,9 @@ use crate::schema::clustering::Interleave;
 /// Maximum number of bits of a key.
 pub(crate) const KEY_BITS_MAX: u32 = 64;
 
+/// Maximum number of ranges of a dimension that are boxes of their own.
+const EXACT_RANGES_MAX: usize = 16;
+
 /// Order of the bits of all dimensions in a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyBits {
@@ -131,9 +134,22 @@ impl KeyBits {
                 ranges.get(at).is_some_and(|(begin, _)| *begin <= high & mask)
             })
         };
-        self.masks.iter().all(is_met)
-            && ranges_are_met()
-            && self.next_within(keys, first).is_some_and(|next| next <= last)
+        self.masks.iter().all(is_met) && ranges_are_met() && self.has_key(keys, first, last)
+    }
+
+    /// Tells whether a box has a key from `first` to `last`; each range of the first dimension that has few is a box.
+    fn has_key(&self, keys: &KeyBox, first: u64, last: u64) -> bool {
+        let has = |keys: &KeyBox| self.next_within(keys, first).is_some_and(|next| next <= last);
+        let Some((dimension, ranges)) = keys.ranges.iter().find(|of| of.1.len() <= EXACT_RANGES_MAX) else {
+            return has(keys);
+        };
+        let mask = self.masks[*dimension];
+        ranges.iter().any(|(least, greatest)| {
+            let (least, greatest) = ((*least).max(keys.least & mask), (*greatest).min(keys.greatest & mask));
+            let (least, greatest) = (keys.least & !mask | least, keys.greatest & !mask | greatest);
+            least & mask <= greatest & mask
+                && has(&KeyBox { least, greatest, ranges: Vec::new(), is_empty: false })
+        })
     }
 
     /// Least key of a box, further ranges left out, that is not below a key (Tropf and Herzog, 1981).

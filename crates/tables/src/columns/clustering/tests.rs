@@ -145,6 +145,23 @@ proptest! {
     }
 
     #[test]
+    fn a_box_of_two_ranges_meets_the_keys_of_both(ends in any::<(u64, u64)>(), codes in any::<[u8; 4]>()) {
+        let key = KeyBits::new(&[4, 3, 4], Interleave::RoundRobin);
+        let mut codes = codes.map(|code| u64::from(code) & 15);
+        codes.sort_unstable();
+        prop_assume!(codes[1] + 1 < codes[2]);
+        let mut keys = key.all();
+        key.narrow(&mut keys, 2, &[(codes[0], codes[1]), (codes[2], codes[3])]);
+        let (first, last) = (ends.0 & key.greatest(), ends.1 & key.greatest());
+        let (first, last) = (first.min(last), first.max(last));
+        let is_within = |candidate: u64| {
+            let code = key.code(2, candidate);
+            (codes[0]..=codes[1]).contains(&code) || (codes[2]..=codes[3]).contains(&code)
+        };
+        prop_assert_eq!(key.meets(&keys, first, last), (first..=last).any(is_within));
+    }
+
+    #[test]
     fn codes_of_a_key_are_those_that_it_was_made_of(codes in prop::collection::vec(any::<u8>(), 1..9)) {
         for interleave in Interleave::ALL {
             let key = KeyBits::new(&vec![8; codes.len()], interleave);
