@@ -363,8 +363,8 @@ fn what_cannot_change_is_refused_by_name() {
 /// A table larger than all memory that there is: no step holds more than a part of it.
 #[test]
 fn memory_is_that_of_a_step() {
-    const ROWS: i64 = 80_000;
-    let memory = MemoryBudget::new(24 << 20).unwrap();
+    const ROWS: i64 = 165_000;
+    let memory = MemoryBudget::new(64 << 20).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let options = PoolOptions { memory: Some(memory), ..PoolOptions::default() };
     let pool = Pool::open_or_create(&directory.path().join("pool.entresol"), &options).unwrap();
