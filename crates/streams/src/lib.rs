@@ -73,6 +73,7 @@ mod histogram;
 mod join;
 mod operators;
 mod positions;
+mod ranking;
 mod running;
 mod sink_lengths;
 mod sinks;
@@ -99,6 +100,7 @@ pub use operators::{Context, Operator, Output};
 pub use positions::{
     POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, state_tables,
 };
+pub use ranking::{RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking};
 pub use running::{OperatorProgress, Progress, ProgressSnapshot, Report, Running};
 pub use sink_lengths::{SINKS_TABLE, forget_sinks};
 pub use sinks::Sink;

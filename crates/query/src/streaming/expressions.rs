@@ -129,7 +129,6 @@ fn check(expr: &Expr, may_have_subqueries: bool) -> Result<()> {
             Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) if !may_have_subqueries => {
                 "a subquery in a step: join the stream with the table by its key".to_owned()
             }
-            Expr::WindowFunction(_) if !may_have_subqueries => "a window function over a stream".to_owned(),
             Expr::Placeholder(_) => "a parameter in a step".to_owned(),
             Expr::ScalarFunction(function) => {
                 let (name, volatility) = (function.func.name(), function.func.signature().volatility);

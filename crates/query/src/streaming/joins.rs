@@ -70,6 +70,8 @@ impl Translator<'_> {
         let right = side(self.node(&join.right)?, &join.right);
         left.flow.check_closed()?;
         right.flow.check_closed()?;
+        left.flow.check_appended("JOIN")?;
+        right.flow.check_appended("JOIN")?;
         let is_swapped = join.join_type == JoinType::Right;
         let (first, second) = if is_swapped { (right, left) } else { (left, right) };
         let planned = first.plan.schema().join(second.plan.schema())?;
@@ -135,7 +137,7 @@ impl Translator<'_> {
         let event_time = first.flow.event_time;
         let event_time =
             event_time.map(|at| EventTime { column: before + at.column, lateness, future_limit });
-        Ok(Flow { stream, windows, event_time })
+        Ok(Flow { stream, windows, event_time, replaced: None })
     }
 
     /// Expressions of the keys of both sides.

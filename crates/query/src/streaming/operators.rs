@@ -9,11 +9,13 @@ use crate::streaming::conditions::{ChangedRows, Condition};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::names::Reference;
+use crate::streaming::ranking::{RankingOfStep, ReplacedBy, check_replaced};
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
 use crate::streaming::windows::{Windows, assign_windows, open_sessions};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType as ArrowType;
-use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, Projection, TableScan};
+use datafusion::common::DFSchema;
+use datafusion::logical_expr::{Distinct, Expr, Join, JoinType, LogicalPlan, Projection, TableScan};
 use entresol_streams::{
     ColumnExpression, Error as StreamError, Expression, JoinKind, MergeInto, Stream, TimeWindow, ToTable,
     TopologyBuilder, Trigger, WindowKind,
@@ -28,6 +30,8 @@ pub(crate) struct Flow {
     pub(crate) stream: Stream,
     pub(crate) windows: Option<Windows>,
     pub(crate) event_time: Option<EventTime>,
+    /// Columns by which a row replaces the one that was sent before, of a stream whose rows change.
+    pub(crate) replaced: Option<ReplacedBy>,
 }
 
 /// Column of a projection, and its expression.
@@ -67,11 +71,13 @@ pub(crate) struct Translator<'t> {
     /// Meanings of the streams of the steps so far, and of what the steps write into tables.
     meanings: BTreeMap<String, String>,
     /// References of the current step.
-    step: Option<&'t PlannedStep>,
+    pub(crate) step: Option<&'t PlannedStep>,
     /// True if the current step has an aggregate.
-    aggregates: bool,
+    pub(crate) aggregates: bool,
     /// True if the current step joins streams.
     pub(crate) joins: bool,
+    /// Ranking of the current step.
+    pub(crate) ranking: RankingOfStep,
 }
 
 /// Adds the operators of all steps to a topology; returns their states.
@@ -92,6 +98,7 @@ pub(crate) fn translate(
         step: None,
         aggregates: false,
         joins: false,
+        ranking: RankingOfStep::default(),
     };
     planned.steps.iter().try_for_each(|step| translator.step(step))?;
     Ok(translator.states)
@@ -110,6 +117,7 @@ impl<'t> Translator<'t> {
             return Ok(());
         }
         (self.aggregates, self.joins) = (false, false);
+        self.ranking = RankingOfStep::default();
         let flow = match &step.target {
             Target::Merge { table } => self.merge(&step.plan, table).map(|()| None),
             _ => self.node(&step.plan).map(Some),
@@ -119,7 +127,9 @@ impl<'t> Translator<'t> {
                 "LATE ROWS INTO of a step that joins streams, whose late rows are counted and dropped",
             ));
         }
-        if !(self.aggregates || self.joins) && (step.late_table.is_some() || step.state_table.is_some()) {
+        self.ranking.check_late(step.late_table.is_some() && !self.aggregates)?;
+        let has_state = self.aggregates || self.joins || self.ranking.is_there();
+        if !has_state && (step.late_table.is_some() || step.state_table.is_some()) {
             return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
         }
         flow.as_ref().map_or(Ok(()), Flow::check_closed)?;
@@ -127,9 +137,13 @@ impl<'t> Translator<'t> {
         match (&step.target, flow) {
             (Target::Stream(name), Some(flow)) => drop(self.flows.insert(name.clone(), flow)),
             (Target::Insert { table, columns, upserts }, Some(flow)) => {
+                check_replaced(&flow, table, columns, *upserts)?;
                 insert(&flow, table, columns, *upserts)
             }
-            (Target::Sink(sink), Some(flow)) => sink.attach(&named(&flow.stream, &step.plan)?),
+            (Target::Sink(sink), Some(flow)) => {
+                flow.check_appended("a sink")?;
+                sink.attach(&named(&flow.stream, &step.plan)?);
+            }
             _ => {}
         }
         Ok(())
@@ -141,6 +155,7 @@ impl<'t> Translator<'t> {
         let LogicalPlan::Join(join) = projection.input.as_ref() else { return Err(by_key()) };
         let keyed = self.keyed(join)?;
         keyed.flow.check_closed()?;
+        keyed.flow.check_appended(&format!("the rows of table {}", table.name()))?;
         if join.filter.is_some() || keyed.table.name() != table.name() {
             return Err(by_key());
         }
@@ -187,13 +202,12 @@ impl<'t> Translator<'t> {
             LogicalPlan::Filter(filter) if let Some(join) = stream_join(&filter.input) => {
                 self.join_streams(join, Some(&filter.predicate))
             }
-            LogicalPlan::Filter(filter) => {
-                let flow = self.node(&filter.input)?;
-                self.filter(flow, &filter.input, &filter.predicate)
-            }
+            LogicalPlan::Filter(filter) => self.filter_node(filter),
+            LogicalPlan::Window(window) => self.rank(window),
             LogicalPlan::Projection(projection) => self.project(projection),
             LogicalPlan::Aggregate(aggregate) => {
                 let flow = self.node(&aggregate.input)?;
+                flow.check_appended("GROUP BY")?;
                 self.aggregates = true;
                 let state_table = self.state_table(plan);
                 let late_table = self.step.and_then(|step| step.late_table.as_deref());
@@ -206,6 +220,7 @@ impl<'t> Translator<'t> {
                 for input in inputs.by_ref() {
                     let flow = self.node(input)?;
                     flow.check_closed()?;
+                    flow.check_appended("UNION ALL")?;
                     let stream = named(&flow.stream, plan)?;
                     all = Some(match all {
                         Some(all) => all.union(&stream),
@@ -213,8 +228,9 @@ impl<'t> Translator<'t> {
                     });
                 }
                 let stream = all.ok_or_else(|| Error::Internal("a union of nothing".to_owned()))?;
-                Ok(Flow { stream, windows: None, event_time: None })
+                Ok(Flow { stream, windows: None, event_time: None, replaced: None })
             }
+            LogicalPlan::Distinct(Distinct::On(distinct)) => self.distinct_on(distinct),
             LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => {
                 Err(Error::unsupported("ORDER BY and LIMIT of a stream without end"))
             }
@@ -231,12 +247,17 @@ impl<'t> Translator<'t> {
 
     /// Table of the state of the next aggregate or join, which this plan describes.
     pub(crate) fn state_table(&mut self, plan: &LogicalPlan) -> String {
+        self.state_table_of(plan, "")
+    }
+
+    /// Table of the state of the next operator, which this plan and a text describe.
+    pub(crate) fn state_table_of(&mut self, plan: &LogicalPlan, text: &str) -> String {
         let named = self.step.and_then(|step| step.state_table.clone());
         let table = named.unwrap_or_else(|| match self.states.len() {
             0 => format!("{}_open", self.topology),
             before => format!("{}_open_{}", self.topology, before + 1),
         });
-        let meaning = self.meaning(plan);
+        let meaning = self.meaning(plan) + text;
         self.states.push(PlannedState { table: table.clone(), meaning });
         table
     }
@@ -284,10 +305,12 @@ impl<'t> Translator<'t> {
             }
             Reference::Changes { table, each_row } => {
                 let trigger = if *each_row { Trigger::EachTuple } else { Trigger::OnCommit };
-                Ok(Flow { stream: self.builder.to_stream(table, trigger), windows: None, event_time: None })
+                let stream = self.builder.to_stream(table, trigger);
+                Ok(Flow { stream, windows: None, event_time: None, replaced: None })
             }
             Reference::Windows { of, time, kind } => {
                 let flow = self.named_flow(of)?;
+                flow.check_appended("a window")?;
                 let column = flow.stream.column(time);
                 let column = column
                     .ok_or_else(|| Error::coded("42703", format!("column \"{time}\" does not exist")))?;
@@ -325,12 +348,13 @@ impl<'t> Translator<'t> {
         if let Some(table) = &source.rejects {
             stream = stream.rejects_into(table);
         }
-        let flow = Flow { stream, windows: None, event_time: source.event_time };
+        let flow = Flow { stream, windows: None, event_time: source.event_time, replaced: None };
         self.flows.insert(name.to_owned(), flow.clone());
         Ok(flow)
     }
 
-    fn filter(&self, flow: Flow, input: &LogicalPlan, predicate: &Expr) -> Result<Flow> {
+    pub(crate) fn filter(&self, flow: Flow, input: &LogicalPlan, predicate: &Expr) -> Result<Flow> {
+        flow.check_appended("WHERE")?;
         flow.check_edges([predicate], input.schema())?;
         let stored = storage(flow.stream.columns());
         let columns = Columns { planned: input.schema(), stored: &stored };
@@ -340,12 +364,23 @@ impl<'t> Translator<'t> {
 
     fn project(&mut self, projection: &Projection) -> Result<Flow> {
         let flow = self.node(&projection.input)?;
+        self.project_flow(&flow, projection.input.schema(), &projection.expr, &projection.schema)
+    }
+
+    /// Computes expressions over the columns of a stream, which are those of a schema and perhaps more.
+    pub(crate) fn project_flow(
+        &self,
+        flow: &Flow,
+        planned: &DFSchema,
+        expressions: &[Expr],
+        schema: &DFSchema,
+    ) -> Result<Flow> {
         let stored = storage(flow.stream.columns());
-        let columns = Columns { planned: projection.input.schema(), stored: &stored };
+        let columns = Columns { planned, stored: &stored };
         let mut projected: Vec<Computed> = Vec::new();
         // Where each column of the input has gone.
         let mut places: BTreeMap<usize, usize> = BTreeMap::new();
-        for (expr, field) in projection.expr.iter().zip(projection.schema.fields()) {
+        for (expr, field) in expressions.iter().zip(schema.fields()) {
             if let Some(index) = plain_column(expr, &columns) {
                 if places.contains_key(&index) {
                     flow.check_edges([expr], columns.planned)?;
@@ -371,10 +406,11 @@ impl<'t> Translator<'t> {
         });
         if windows.is_none() {
             // Without its time a session has no aggregate.
-            flow.check_edges(&projection.expr, columns.planned)?;
+            flow.check_edges(expressions, columns.planned)?;
         }
         let event_time = flow.event_time.and_then(|at| Some(EventTime { column: place(at.column)?, ..at }));
-        Ok(Flow { stream: flow.stream.project(projected), windows, event_time })
+        let replaced = flow.replaced.as_ref().map(|replaced| replaced.projected(place));
+        Ok(Flow { stream: flow.stream.project(projected), windows, event_time, replaced })
     }
 
     /// Stream of the left side of a join with a table by its key, with a copy of the key behind its columns.
@@ -422,6 +458,7 @@ impl<'t> Translator<'t> {
             other => return Err(Error::unsupported(format!("{other} JOIN in a step"))),
         };
         let Keyed { flow, stream, on, left, table } = self.keyed(join)?;
+        flow.check_appended("JOIN")?;
         let on: Vec<&str> = on.iter().map(String::as_str).collect();
         let joined = stream.lookup_join_all(table.name(), &on, kind);
         let right = left + on.len();
@@ -467,7 +504,7 @@ fn as_stream_error(operator: String, error: Error) -> StreamError {
 }
 
 /// Column that an expression is, without a change of type.
-fn plain_column(expr: &Expr, columns: &Columns<'_>) -> Option<usize> {
+pub(crate) fn plain_column(expr: &Expr, columns: &Columns<'_>) -> Option<usize> {
     match expr {
         Expr::Column(column) => columns.planned.index_of_column(column).ok(),
         Expr::Alias(alias) => plain_column(&alias.expr, columns),

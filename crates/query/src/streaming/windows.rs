@@ -42,7 +42,7 @@ pub(crate) struct Windows {
 impl Windows {
     /// Column that says which of several windows a row is of: of cumulating ones the end, since several have one
     /// start. None where the time says it.
-    fn edge(&self) -> Option<usize> {
+    pub(crate) fn edge(&self) -> Option<usize> {
         match self.kind {
             WindowKind::Tumbling { .. } | WindowKind::Session { .. } => None,
             WindowKind::Hopping { .. } => self.start,
@@ -117,7 +117,8 @@ pub(crate) fn assign_windows(flow: &Flow, time: usize, window: &TimeWindow) -> F
         future_limit: window.future_limit,
         is_of_results: false,
     };
-    Flow { stream: flow.stream.assign_windows(window), windows: Some(windows), event_time: flow.event_time }
+    let stream = flow.stream.assign_windows(window);
+    Flow { stream, windows: Some(windows), event_time: flow.event_time, replaced: None }
 }
 
 /// Stream with columns for the edges of its sessions, which its aggregate will know.
@@ -142,7 +143,8 @@ pub(crate) fn open_sessions(flow: &Flow, time: usize, window: &TimeWindow) -> Fl
         future_limit: window.future_limit,
         is_of_results: false,
     };
-    Flow { stream: flow.stream.project(projected), windows: Some(windows), event_time: flow.event_time }
+    let stream = flow.stream.project(projected);
+    Flow { stream, windows: Some(windows), event_time: flow.event_time, replaced: None }
 }
 
 /// Tells whether an expression of a plan is an edge of the window.
@@ -258,11 +260,11 @@ impl Translator<'_> {
             is_of_results: true,
             ..windows
         });
-        Ok(Flow { stream, windows, event_time: None })
+        Ok(Flow { stream, windows, event_time: None, replaced: None })
     }
 
     /// Column of an expression's values.
-    fn typed_column(&self, name: &str, expr: &Expr, schema: &DFSchema) -> Result<Column> {
+    pub(crate) fn typed_column(&self, name: &str, expr: &Expr, schema: &DFSchema) -> Result<Column> {
         use datafusion::logical_expr::ExprSchemable;
         let found = expr.get_type(schema)?;
         let data_type = column_type(&found)

@@ -24,6 +24,8 @@ pub(crate) mod join_state;
 pub(crate) mod lookup_join;
 pub(crate) mod map;
 pub(crate) mod merge_into;
+pub(crate) mod rank_state;
+pub(crate) mod ranking;
 pub(crate) mod session_aggregate;
 pub(crate) mod session_state;
 pub(crate) mod sink;

@@ -1,0 +1,458 @@
+//! Rankings: `row_number() OVER (PARTITION BY ... ORDER BY ...)` with a bound on it in WHERE, and `DISTINCT ON`.
+//!
+//! | PARTITION BY and ORDER BY | rows are sent |
+//! | --- | --- |
+//! | an edge of windows | when the window closes, once |
+//! | the event time, ascending | when the watermark has passed them, once: the first rows of each partition |
+//! | others | at the commit, if their rank has changed |
+//!
+//! Rows of the last kind replace each other: their partition and rank are the key of the table that they are written
+//! into. All else that could read them would need the rows that are gone, and is refused.
+
+use crate::error::{Error, Result};
+use crate::streaming::connectors::EventTime;
+use crate::streaming::expressions::Columns;
+use crate::streaming::operators::{Computed, Flow, Translator, plain_column, storage};
+use crate::streaming::windows::Windows;
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::logical_expr::expr::{Between, WindowFunction};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction};
+use datafusion::logical_expr::{
+    BinaryExpr, DistinctOn, Expr, Filter, LogicalPlan, Operator, SortExpr, Window,
+};
+use entresol_streams::{
+    ColumnExpression, RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking, WindowEdge,
+};
+use entresol_tables::Table;
+use std::time::Duration;
+
+/// Columns by which a row of a stream replaces the one that was sent before; none where a column is not in the stream
+/// any more.
+#[derive(Debug, Clone)]
+pub(crate) struct ReplacedBy {
+    partition: Vec<Option<usize>>,
+    rank: Option<usize>,
+    /// True if the partition alone says which row is replaced.
+    is_single: bool,
+}
+
+impl ReplacedBy {
+    /// Columns behind a projection, which says where each has gone.
+    pub(crate) fn projected(&self, place: impl Fn(usize) -> Option<usize>) -> ReplacedBy {
+        ReplacedBy {
+            partition: self.partition.iter().map(|column| column.and_then(&place)).collect(),
+            rank: self.rank.and_then(&place),
+            is_single: self.is_single,
+        }
+    }
+
+    /// Tells whether rows with equal values in these columns are those that replace each other.
+    fn is_key(&self, key: &[usize]) -> bool {
+        let of_key = |column: &Option<usize>| column.is_some_and(|column| key.contains(&column));
+        let is_of = |column: &usize| self.partition.contains(&Some(*column)) || self.rank == Some(*column);
+        let has_rank = self.is_single || of_key(&self.rank);
+        self.partition.iter().all(of_key) && has_rank && key.iter().all(is_of)
+    }
+}
+
+impl Flow {
+    /// Refuses a stream whose rows replace each other.
+    pub(crate) fn check_appended(&self, by: &str) -> Result<()> {
+        if self.replaced.is_none() {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!(
+            "{by} of ranked rows that change while rows come: rank over a window, or by the event time ascending, or write \
+             them with ON CONFLICT DO UPDATE into a table and read its CHANGES"
+        )))
+    }
+}
+
+/// Checks that rows that replace each other have their key in a table.
+pub(crate) fn check_replaced(flow: &Flow, table: &Table, columns: &[usize], upserts: bool) -> Result<()> {
+    let Some(replaced) = &flow.replaced else { return Ok(()) };
+    let key = table.schema().key();
+    let is_keyed = !table.schema().hidden_key();
+    let from: Vec<usize> = (0..columns.len()).filter(|&at| key.contains(&columns[at])).collect();
+    if upserts && is_keyed && from.len() == key.len() && replaced.is_key(&from) {
+        return Ok(());
+    }
+    let rank = if replaced.is_single { "" } else { " and the rank" };
+    Err(Error::unsupported(format!(
+        "INSERT INTO {} of ranked rows that change while rows come, other than ON CONFLICT (key) DO UPDATE SET of all other \
+         columns, into a table whose key is the columns of PARTITION BY{rank}",
+        table.name()
+    )))
+}
+
+/// Ranking of a step.
+#[derive(Debug, Default)]
+pub(crate) struct RankingOfStep {
+    /// Greatest rank that WHERE leaves, of the ranking below it.
+    limit: Option<usize>,
+    is_there: bool,
+    /// True if its rows are never late.
+    is_at_commit: bool,
+}
+
+impl RankingOfStep {
+    /// Tells whether the step has a ranking.
+    pub(crate) fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    /// Refuses LATE ROWS INTO where no row is late.
+    pub(crate) fn check_late(&self, has_table: bool) -> Result<()> {
+        if !(has_table && self.is_at_commit) {
+            return Ok(());
+        }
+        Err(Error::unsupported(
+            "LATE ROWS INTO of a ranking that is neither over windows nor by the event time ascending: none is late",
+        ))
+    }
+}
+
+/// Parts of a ranking in a plan.
+struct PlannedRanking<'p> {
+    function: RankFunction,
+    partition: &'p [Expr],
+    order: &'p [SortExpr],
+    limit: Option<usize>,
+    rank_column: String,
+    /// Plan that describes it.
+    plan: &'p LogicalPlan,
+}
+
+impl Translator<'_> {
+    /// Filter; a bound on the rank of a ranking below it is the limit of this ranking.
+    pub(crate) fn filter_node(&mut self, filter: &Filter) -> Result<Flow> {
+        let mut limit: Option<usize> = None;
+        let mut others: Vec<Expr> = Vec::new();
+        for conjunct in split_conjunction(&filter.predicate) {
+            let bound = rank_bound(conjunct, &filter.input);
+            limit = bound.map(|bound| bound.limit).into_iter().chain(limit).min();
+            if bound.is_none_or(|bound| !bound.is_all) {
+                others.push(conjunct.clone());
+            }
+        }
+        self.ranking.limit = limit;
+        let flow = self.node(&filter.input)?;
+        conjunction(others).map_or(Ok(flow.clone()), |others| self.filter(flow, &filter.input, &others))
+    }
+
+    /// Ranking that a window function is.
+    pub(crate) fn rank(&mut self, window: &Window) -> Result<Flow> {
+        let [expr] = window.window_expr.as_slice() else {
+            return Err(Error::unsupported("several window functions over a stream in one query"));
+        };
+        let called = window_function(expr)?;
+        let function = match called.fun.name() {
+            "row_number" => RankFunction::RowNumber,
+            "rank" => RankFunction::Rank,
+            "dense_rank" => RankFunction::DenseRank,
+            name => {
+                return Err(Error::unsupported(format!(
+                    "window function {name}() over a stream: there are row_number(), rank() and dense_rank()"
+                )));
+            }
+        };
+        let limit = self.ranking.limit.take();
+        let flow = self.node(&window.input)?;
+        let plan = LogicalPlan::Window(window.clone());
+        self.ranked(
+            flow,
+            window.input.schema(),
+            &PlannedRanking {
+                function,
+                partition: &called.params.partition_by,
+                order: &called.params.order_by,
+                limit,
+                rank_column: called.fun.name().to_owned(),
+                plan: &plan,
+            },
+        )
+    }
+
+    /// First row of each group of DISTINCT ON.
+    pub(crate) fn distinct_on(&mut self, distinct: &DistinctOn) -> Result<Flow> {
+        let flow = self.node(&distinct.input)?;
+        let order = distinct.sort_expr.as_deref().unwrap_or_default();
+        let order = order.get(distinct.on_expr.len()..).unwrap_or_default();
+        let plan = LogicalPlan::Distinct(datafusion::logical_expr::Distinct::On(distinct.clone()));
+        let ranking = PlannedRanking {
+            function: RankFunction::RowNumber,
+            partition: &distinct.on_expr,
+            order,
+            limit: Some(1),
+            rank_column: "row_number".to_owned(),
+            plan: &plan,
+        };
+        let ranked = self.ranked(flow, distinct.input.schema(), &ranking)?;
+        self.project_flow(&ranked, distinct.input.schema(), &distinct.select_expr, &distinct.schema)
+    }
+
+    /// Stream of ranked rows: its columns, and the rank.
+    fn ranked(&mut self, flow: Flow, planned: &DFSchema, ranking: &PlannedRanking<'_>) -> Result<Flow> {
+        flow.check_appended("a ranking")?;
+        if ranking.order.is_empty() {
+            return Err(Error::unsupported("a ranking of a stream without ORDER BY"));
+        }
+        let sorted = ranking.order.iter().map(|sort| &sort.expr);
+        flow.check_edges(ranking.partition.iter().chain(sorted), planned)?;
+        let stored = storage(flow.stream.columns());
+        let mut read = Read::of(&flow, Columns { planned, stored: &stored });
+        let partition: Vec<usize> =
+            ranking.partition.iter().map(|expr| read.column(self, expr)).collect::<Result<_>>()?;
+        let mut order = Vec::with_capacity(ranking.order.len());
+        for sort in ranking.order {
+            let column = read.column(self, &sort.expr)?;
+            order.push(RankOrder { column, descending: !sort.asc, nulls_first: sort.nulls_first });
+        }
+        let emission = emission(&flow, &partition, &order, ranking)?;
+        let is_at_commit = matches!(emission, RankEmission::Commit);
+        let width = flow.stream.columns().len();
+        if is_at_commit && partition.iter().any(|column| *column >= width) {
+            return Err(Error::unsupported(
+                "PARTITION BY of an expression in a ranking of a stream without windows: compute it as a column before",
+            ));
+        }
+        let text = format!("\nranked to {:?}", ranking.limit);
+        let state_table = self.state_table_of(ranking.plan, &text);
+        let late = self.step.and_then(|step| step.late_table.clone()).filter(|_| !self.aggregates);
+        (self.ranking.is_there, self.ranking.is_at_commit) = (true, is_at_commit);
+        let is_edge = |column: &usize| {
+            flow.windows.is_some_and(|windows| [windows.start, windows.end].contains(&Some(*column)))
+        };
+        let late_columns = (0..width).filter(|column| !is_edge(column)).collect();
+        // Other edges follow from the one that the windows are known by.
+        let edge = window_edge(&emission);
+        let partition_of_state = partition
+            .iter()
+            .copied()
+            .filter(|column| edge.is_none_or(|edge| *column == edge || !is_edge(column)));
+        let rank_column = ranking.rank_column.clone();
+        let all = flow.stream.project(read.computed).rank(Ranking {
+            function: ranking.function,
+            partition: partition_of_state.chain(edge).collect(),
+            order,
+            limit: ranking.limit,
+            emission,
+            rank_column,
+            state_table,
+            late: late.map(|table| (table, late_columns)),
+        });
+        let rank = all.columns().len() - 1;
+        let projected = (0..width).chain([rank]).map(|from| -> Computed {
+            let mut column = all.columns()[from].clone();
+            if let Some(before) = flow.stream.columns().get(from) {
+                column.name.clone_from(&before.name);
+            }
+            (column, Box::new(ColumnExpression(from)))
+        });
+        let stream = all.project(projected.collect());
+        let replaced = is_at_commit.then(|| ReplacedBy {
+            partition: partition.iter().copied().map(Some).collect(),
+            rank: Some(width),
+            is_single: ranking.limit == Some(1),
+        });
+        let (windows, event_time) = match emission {
+            RankEmission::WindowClose { .. } => (flow.windows.and_then(closed), None),
+            RankEmission::EventTime { .. } => (None, flow.event_time.map(in_order)),
+            RankEmission::Commit => (None, None),
+        };
+        Ok(Flow { stream, windows, event_time, replaced })
+    }
+}
+
+/// Windows whose rows are sent when they close.
+fn closed(windows: Windows) -> Option<Windows> {
+    let time = windows.start?;
+    Some(Windows { time, lateness: Duration::ZERO, is_of_results: true, ..windows })
+}
+
+/// Event time of rows that are sent in its order, behind a watermark that says so.
+fn in_order(at: EventTime) -> EventTime {
+    EventTime { lateness: Duration::MAX, future_limit: Duration::MAX, ..at }
+}
+
+fn window_edge(emission: &RankEmission) -> Option<usize> {
+    match emission {
+        RankEmission::WindowClose { edge, .. } => Some(edge.column),
+        RankEmission::EventTime { .. } | RankEmission::Commit => None,
+    }
+}
+
+/// Occasion at which the rows of a ranking are sent.
+fn emission(
+    flow: &Flow,
+    partition: &[usize],
+    order: &[RankOrder],
+    ranking: &PlannedRanking<'_>,
+) -> Result<RankEmission> {
+    let is_edge = |windows: &Windows| partition.iter().any(|column| windows.is_edge(*column));
+    if let Some(windows) = flow.windows.filter(is_edge) {
+        let column = windows.edge().or(windows.start);
+        let column =
+            column.ok_or_else(|| Error::unsupported("a ranking over windows without window_start"))?;
+        let edge =
+            WindowEdge { column, is_end: false, kind: windows.kind, is_of_results: windows.is_of_results };
+        let Windows { time, lateness, future_limit, .. } = windows;
+        return Ok(RankEmission::WindowClose { time, edge, lateness, future_limit });
+    }
+    check_bounded(ranking)?;
+    let is_first =
+        |at: &EventTime| order.first().is_some_and(|first| first.column == at.column && !first.descending);
+    Ok(match flow.event_time.filter(is_first) {
+        Some(EventTime { column: time, lateness, future_limit }) => {
+            RankEmission::EventTime { time, lateness, future_limit }
+        }
+        None => RankEmission::Commit,
+    })
+}
+
+/// Refuses a ranking whose state would grow with each row, or whose rows cannot replace each other.
+fn check_bounded(ranking: &PlannedRanking<'_>) -> Result<()> {
+    if ranking.function != RankFunction::RowNumber {
+        let name = &ranking.rank_column;
+        return Err(Error::unsupported(format!(
+            "{name}() over a stream without windows, where several rows have one rank: take row_number(), or PARTITION BY \
+             window_start of a window"
+        )));
+    }
+    match ranking.limit {
+        Some(limit) if limit <= RANK_MAX => Ok(()),
+        Some(limit) => Err(Error::unsupported(format!(
+            "a ranking of a stream without windows up to {limit}: at most {RANK_MAX} rows of each partition are stored"
+        ))),
+        None => Err(Error::unsupported(
+            "a ranking of a stream without end, other than FROM (SELECT ..., row_number() OVER (...) AS rank) WHERE rank <= n, \
+             or PARTITION BY window_start of a window",
+        )),
+    }
+}
+
+/// Columns that a ranking reads: those of a stream, and computed ones behind them.
+struct Read<'c> {
+    columns: Columns<'c>,
+    computed: Vec<Computed>,
+}
+
+impl<'c> Read<'c> {
+    fn of(flow: &Flow, columns: Columns<'c>) -> Read<'c> {
+        let computed = flow
+            .stream
+            .columns()
+            .iter()
+            .enumerate()
+            .map(|(at, column)| -> Computed { (column.clone(), Box::new(ColumnExpression(at))) });
+        Read { columns, computed: computed.collect() }
+    }
+
+    /// Place of an expression's values.
+    fn column(&mut self, translator: &Translator<'_>, expr: &Expr) -> Result<usize> {
+        if let Some(column) = plain_column(expr, &self.columns) {
+            return Ok(column);
+        }
+        let name = format!("expression {}", self.computed.len());
+        let column = translator.typed_column(&name, expr, self.columns.planned)?;
+        let result = storage(std::slice::from_ref(&column)).swap_remove(0);
+        let expression = self.columns.expression(&translator.planned.state, expr, &result)?;
+        self.computed.push((column, Box::new(expression)));
+        Ok(self.computed.len() - 1)
+    }
+}
+
+/// Function of a window expression.
+fn window_function(expr: &Expr) -> Result<&WindowFunction> {
+    match expr {
+        Expr::Alias(alias) => window_function(&alias.expr),
+        Expr::WindowFunction(called) => Ok(called),
+        other => Err(Error::Internal(format!("{other} is no window function"))),
+    }
+}
+
+/// Bound on a rank.
+#[derive(Debug, Clone, Copy)]
+struct RankBound {
+    limit: usize,
+    /// True if it holds for all ranks up to the limit.
+    is_all: bool,
+}
+
+/// Bound that a conjunct is on the rank of a ranking in a plan.
+fn rank_bound(conjunct: &Expr, input: &LogicalPlan) -> Option<RankBound> {
+    let is_rank = |expr: &Expr| match uncast(expr) {
+        Expr::Column(column) => {
+            input.schema().index_of_column(column).is_ok_and(|index| is_rank_of(input, index))
+        }
+        _ => false,
+    };
+    let bound = |limit: i64, is_all: bool| {
+        // Nothing is ranked 0: a bound below the first rank leaves no row, which the condition says.
+        let is_all = is_all && limit >= 1;
+        Some(RankBound { limit: usize::try_from(limit.max(1)).ok()?, is_all })
+    };
+    match conjunct {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let (operator, number) = match (is_rank(left), is_rank(right)) {
+                (true, false) => (*op, integer(right)?),
+                (false, true) => (op.swap()?, integer(left)?),
+                _ => return None,
+            };
+            match operator {
+                Operator::LtEq => bound(number, true),
+                Operator::Lt => bound(number.checked_sub(1)?, true),
+                Operator::Eq => bound(number, number == 1),
+                _ => None,
+            }
+        }
+        Expr::Between(Between { expr, negated: false, high, .. }) if is_rank(expr) => {
+            bound(integer(high)?, false)
+        }
+        _ => None,
+    }
+}
+
+/// Tells whether a column of a plan is the rank of a ranking, which no other node changes.
+fn is_rank_of(plan: &LogicalPlan, index: usize) -> bool {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => is_rank_of(&alias.input, index),
+        LogicalPlan::Projection(projection) => match projection.expr.get(index).map(unaliased) {
+            Some(Expr::Column(column)) => {
+                let index = projection.input.schema().index_of_column(column);
+                index.is_ok_and(|index| is_rank_of(&projection.input, index))
+            }
+            _ => false,
+        },
+        LogicalPlan::Window(window) => index >= window.input.schema().fields().len(),
+        _ => false,
+    }
+}
+
+fn unaliased(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => unaliased(&alias.expr),
+        other => other,
+    }
+}
+
+fn uncast(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Cast(cast) => uncast(&cast.expr),
+        other => unaliased(other),
+    }
+}
+
+/// Integer that a literal is.
+fn integer(expr: &Expr) -> Option<i64> {
+    let Expr::Literal(value, _) = uncast(expr) else { return None };
+    match value.cast_to(&ArrowType::Int64) {
+        Ok(ScalarValue::Int64(Some(number))) => {
+            // A fraction is no bound on integers that a cast could say.
+            let same = ScalarValue::Int64(Some(number)).cast_to(&value.data_type());
+            same.is_ok_and(|same| same == *value).then_some(number)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,769 @@
+//! Rows of a ranking: DRAM over the operator's state table.
+//!
+//! ```text
+//!   state table  (partition, slot) -> arrival, all other columns of the row        committed, queryable by SQL
+//!        ▲ changed partitions, at every commit     │ a partition when it is needed, or all at the first use
+//!        │                                         ▼
+//!   partition -> its rows in order                                                 DRAM
+//! ```
+//!
+//! # Invariants
+//!
+//! - The rows of a partition are ordered by the order of the ranking, then by their arrival. Those beyond the limit are
+//!   not stored: no later row brings them back.
+//! - Between transactions a partition in DRAM equals its rows in the table. Within one, `touched` has the rows as they
+//!   were before. A slot is the number of a row in the table, and is given again when its row goes: a row that pushes
+//!   out another is one write.
+//! - Rows that wait for a watermark are in `windows` or `pending`, from the first use on, whether or not their
+//!   partition is in DRAM.
+//!
+//! # Crash and abort
+//!
+//! Nothing in DRAM is needed. An abort restores the touched partitions.
+//!
+//! # Memory
+//!
+//! Rows are reserved in the memory budget of the pool. Partitions that are neither open windows nor changed leave DRAM,
+//! those that were not used for the longest time first, when there are more than [`GROUPS_IN_DRAM_MAX`] or memory is short; the
+//! rows of open windows stay, and are an error if they do not fit.
+
+use crate::error::{Error, Result};
+use crate::event_time::EventTime;
+use crate::operators::group_index::normalized;
+use crate::operators::ranking::RankTimes;
+use crate::operators::window_state::{RESERVED_BYTES_STEP, columns_of, read_batches};
+use crate::ranking::{RankFunction, RankOrder};
+use crate::{GROUPS_IN_DRAM_MAX, UTC};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
+use arrow_row::{OwnedRow, RowConverter, Rows, SortField};
+use arrow_schema::{ArrowError, SchemaRef, SortOptions};
+use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
+use entresol_tables::{ScanRange, Table, arrow_schema, rows_of};
+use entresol_transactions::Transaction;
+use hashbrown::HashMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Estimated bytes of memory of a row besides its values.
+const ROW_BYTES: usize = 112;
+/// Estimated bytes of memory of a partition besides its rows.
+const PARTITION_BYTES: usize = 128;
+
+/// Columns that a partition has in common, in Arrow's row format.
+pub(crate) type PartitionKey = Arc<[u8]>;
+
+/// Columns of the stream, and the ranks that they get.
+pub(crate) struct RankLayout {
+    /// Columns of the partition, of windows the edge first.
+    pub(crate) key: Vec<usize>,
+    /// All others.
+    pub(crate) others: Vec<usize>,
+    pub(crate) order: Vec<RankOrder>,
+    pub(crate) function: RankFunction,
+    pub(crate) limit: Option<usize>,
+}
+
+/// Row of a partition.
+pub(crate) struct RankedRow {
+    order: Box<[u8]>,
+    arrival: i64,
+    slot: i64,
+    /// Event time, if the ranking waits for it.
+    time: EventTime,
+    row: OwnedRow,
+}
+
+impl RankedRow {
+    fn bytes(&self) -> usize {
+        self.order.len() + self.row.as_ref().len() + ROW_BYTES
+    }
+
+    fn compare(&self, other: &RankedRow) -> Ordering {
+        self.order.cmp(&other.order).then(self.arrival.cmp(&other.arrival))
+    }
+}
+
+type PartitionRows = Vec<Arc<RankedRow>>;
+
+fn bytes_of(rows: &PartitionRows) -> usize {
+    rows.iter().map(|row| row.bytes()).sum()
+}
+
+/// Rows of a batch in the forms in which they are compared and stored.
+pub(crate) struct RankedBatch {
+    keys: Option<Rows>,
+    orders: Rows,
+    rows: Rows,
+}
+
+impl RankedBatch {
+    fn key(&self, row: usize) -> &[u8] {
+        self.keys.as_ref().map_or(&[], |keys| keys.row(row).data())
+    }
+}
+
+/// Rows that are sent, with their ranks.
+#[derive(Default)]
+pub(crate) struct RankedOutput {
+    rows: Vec<Arc<RankedRow>>,
+    ranks: Vec<i64>,
+}
+
+impl RankedOutput {
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn push(&mut self, row: &Arc<RankedRow>, rank: i64) {
+        self.rows.push(Arc::clone(row));
+        self.ranks.push(rank);
+    }
+}
+
+pub(crate) struct RankState {
+    name: String,
+    pub(crate) table: Arc<Table>,
+    /// Columns of the state table.
+    schema: SchemaRef,
+    layout: RankLayout,
+    times: RankTimes,
+    keys: RowConverter,
+    orders: RowConverter,
+    rows: RowConverter,
+    /// Partitions used since the last turn of the generations, and those before.
+    recent: HashMap<PartitionKey, PartitionRows>,
+    old: HashMap<PartitionKey, PartitionRows>,
+    /// True if a partition that is not in DRAM has no rows.
+    is_complete: bool,
+    /// Changed partitions in the order of their first change, with their rows as of the last commit.
+    touched: Vec<PartitionKey>,
+    before: HashMap<PartitionKey, PartitionRows>,
+    /// Partitions of open windows, by the anchors of these.
+    windows: BTreeMap<EventTime, BTreeSet<PartitionKey>>,
+    /// Partitions with rows that wait for the watermark, by the times of these.
+    pending: BTreeSet<(EventTime, PartitionKey)>,
+    /// Entries that the transaction has taken from `pending`.
+    sent: Vec<(EventTime, PartitionKey)>,
+    bytes: usize,
+    memory: Option<MemoryReservation>,
+    loaded: bool,
+}
+
+impl RankState {
+    pub(crate) fn new(
+        name: String,
+        table: Arc<Table>,
+        layout: RankLayout,
+        times: RankTimes,
+        memory: Option<&Arc<MemoryBudget>>,
+    ) -> Result<RankState> {
+        let schema = arrow_schema(table.schema().visible_columns(), UTC);
+        let failed = |error: ArrowError| Error::Tuple { operator: name.clone(), reason: error.to_string() };
+        let all = layout.key.len() + layout.others.len();
+        let mut types = vec![None; all];
+        for (at, &column) in layout.key.iter().enumerate() {
+            types[column] = Some(schema.field(at).data_type().clone());
+        }
+        for (at, &column) in layout.others.iter().enumerate() {
+            types[column] = Some(schema.field(layout.key.len() + 2 + at).data_type().clone());
+        }
+        let types: Vec<_> = types.into_iter().flatten().collect();
+        debug_assert_eq!(types.len(), all, "each column is stored once");
+        let plain = |column: usize| SortField::new(types[column].clone());
+        let ordered = |order: &RankOrder| {
+            let options = SortOptions { descending: order.descending, nulls_first: order.nulls_first };
+            SortField::new_with_options(types[order.column].clone(), options)
+        };
+        let keys = RowConverter::new(layout.key.iter().map(|&column| plain(column)).collect());
+        let orders = RowConverter::new(layout.order.iter().map(ordered).collect());
+        let rows = RowConverter::new((0..all).map(plain).collect());
+        Ok(RankState {
+            keys: keys.map_err(failed)?,
+            orders: orders.map_err(failed)?,
+            rows: rows.map_err(failed)?,
+            name,
+            table,
+            schema,
+            layout,
+            times,
+            recent: HashMap::new(),
+            old: HashMap::new(),
+            is_complete: false,
+            touched: Vec::new(),
+            before: HashMap::new(),
+            windows: BTreeMap::new(),
+            pending: BTreeSet::new(),
+            sent: Vec::new(),
+            bytes: 0,
+            memory: memory.map(|memory| memory.empty(MemoryConsumer::StreamState)),
+            loaded: false,
+        })
+    }
+
+    fn failed(&self, error: &ArrowError) -> Error {
+        self.refused(error.to_string())
+    }
+
+    fn refused(&self, reason: String) -> Error {
+        Error::Tuple { operator: self.name.clone(), reason }
+    }
+
+    /// Reads what the ranking waits for. Must come before every other use in a transaction.
+    pub(crate) fn ensure_loaded(&mut self, tx: &Transaction, watermark: EventTime) -> Result<()> {
+        if self.loaded {
+            return Ok(());
+        }
+        let loaded = match self.times {
+            RankTimes::Windows { .. } => self.load_all(tx),
+            RankTimes::EventTime { time, .. } => self.load_pending(tx, time, watermark),
+            RankTimes::Commit => self.is_empty(tx).map(|is_empty| self.is_complete = is_empty),
+        };
+        match loaded {
+            Ok(()) => self.loaded = true,
+            Err(_) => self.clear(),
+        }
+        loaded
+    }
+
+    fn clear(&mut self) {
+        for partitions in [&mut self.recent, &mut self.old] {
+            partitions.clear();
+        }
+        self.windows.clear();
+        self.pending.clear();
+        self.bytes = 0;
+        self.memory.iter_mut().for_each(MemoryReservation::clear);
+    }
+
+    /// Tells whether the state table has no rows.
+    fn is_empty(&self, tx: &Transaction) -> Result<bool> {
+        let mut found = false;
+        self.table.scan(ScanRange::full()).next_batch(tx, |_| found = true)?;
+        Ok(!found)
+    }
+
+    /// Reads all partitions, which are those of open windows.
+    fn load_all(&mut self, tx: &Transaction) -> Result<()> {
+        let mut found: Vec<(PartitionKey, Arc<RankedRow>)> = Vec::new();
+        self.read(tx, ScanRange::full(), |key, row| found.push((key, row)))?;
+        for (key, row) in found {
+            self.bytes += row.bytes();
+            match self.recent.get_mut(&key) {
+                Some(rows) => rows.push(row),
+                None => self.put(key, vec![row]),
+            }
+        }
+        for rows in self.recent.values_mut() {
+            rows.sort_unstable_by(|one, other| one.compare(other));
+        }
+        let keys: Vec<PartitionKey> = self.recent.keys().cloned().collect();
+        keys.into_iter().try_for_each(|key| self.open_window(key))?;
+        self.is_complete = true;
+        self.reserve()
+    }
+
+    /// Notes the rows that wait for the watermark.
+    fn load_pending(&mut self, tx: &Transaction, time: usize, watermark: EventTime) -> Result<()> {
+        let mut pending = BTreeSet::new();
+        let mut is_empty = true;
+        self.read(tx, ScanRange::full(), |key, row| {
+            is_empty = false;
+            if row.time >= watermark {
+                pending.insert((row.time, key));
+            }
+        })?;
+        debug_assert!(time < self.layout.key.len() + self.layout.others.len());
+        (self.pending, self.is_complete) = (pending, is_empty);
+        Ok(())
+    }
+
+    /// Reads rows of the state table.
+    fn read(
+        &self,
+        tx: &Transaction,
+        range: ScanRange,
+        mut f: impl FnMut(PartitionKey, Arc<RankedRow>),
+    ) -> Result<()> {
+        let width = self.layout.key.len();
+        read_batches(&self.table, &self.schema, tx, self.table.scan(range), |stored| {
+            let malformed = || {
+                self.refused(format!(
+                    "a row of state table {} is not one of this operator",
+                    self.table.name()
+                ))
+            };
+            let numbers =
+                |column: usize| stored.column(column).as_primitive_opt::<Int64Type>().ok_or_else(malformed);
+            let (slots, arrivals) = (numbers(width)?, numbers(width + 1)?);
+            let batch = self.stream_rows(stored)?;
+            let times = self.times_of(&batch)?;
+            let ranked = self.convert(&batch)?;
+            for row in 0..batch.num_rows() {
+                let time = times.as_ref().map_or(EventTime::START, |times| times[row]);
+                let (slot, arrival) = (slots.value(row), arrivals.value(row));
+                f(PartitionKey::from(ranked.key(row)), Arc::new(ranked.row(row, slot, arrival, time)));
+            }
+            Ok(())
+        })
+    }
+
+    /// Event times of rows, if the ranking waits for them.
+    fn times_of(&self, batch: &RecordBatch) -> Result<Option<Vec<EventTime>>> {
+        let RankTimes::EventTime { time, .. } = self.times else { return Ok(None) };
+        let column = batch.column(time);
+        let times = column.as_primitive_opt::<TimestampMicrosecondType>().map(|times| times.values());
+        let times = times.or_else(|| column.as_primitive_opt::<Int64Type>().map(|times| times.values()));
+        let times = times.filter(|_| column.null_count() == 0);
+        let times = times.ok_or_else(|| self.refused("an event time is NULL".to_owned()))?;
+        Ok(Some(times.iter().copied().map(EventTime::from_micros).collect()))
+    }
+
+    /// Rows of the stream from those of the state table.
+    fn stream_rows(&self, stored: &RecordBatch) -> Result<RecordBatch> {
+        let width = self.layout.key.len();
+        let mut places = vec![0; width + self.layout.others.len()];
+        for (at, &column) in self.layout.key.iter().enumerate() {
+            places[column] = at;
+        }
+        for (at, &column) in self.layout.others.iter().enumerate() {
+            places[column] = width + 2 + at;
+        }
+        stored.project(&places).map_err(|error| self.failed(&error))
+    }
+
+    /// Rows of a batch in the forms in which they are compared and stored.
+    pub(crate) fn convert(&self, batch: &RecordBatch) -> Result<RankedBatch> {
+        let keys = columns_of(batch, &self.layout.key);
+        if keys.iter().any(|key| key.null_count() > 0) {
+            let reason = "NULL in a PARTITION BY column; filter such rows out, or map NULL to a value";
+            return Err(self.refused(reason.to_owned()));
+        }
+        let keys: Vec<ArrayRef> = keys.iter().map(normalized).collect();
+        let orders: Vec<ArrayRef> =
+            self.layout.order.iter().map(|order| normalized(batch.column(order.column))).collect();
+        let convert = |converter: &RowConverter, columns: &[ArrayRef]| {
+            converter.convert_columns(columns).map_err(|error| self.failed(&error))
+        };
+        Ok(RankedBatch {
+            keys: if keys.is_empty() { None } else { Some(convert(&self.keys, &keys)?) },
+            orders: convert(&self.orders, &orders)?,
+            rows: convert(&self.rows, batch.columns())?,
+        })
+    }
+
+    /// Adds a row of a batch, if it is one of the first of its partition.
+    pub(crate) fn add(
+        &mut self,
+        tx: &Transaction,
+        batch: &RankedBatch,
+        row: usize,
+        time: EventTime,
+    ) -> Result<()> {
+        self.fetch(tx, batch.key(row))?;
+        let order = batch.orders.row(row);
+        let Some((key, rows)) = self.recent.get_key_value(batch.key(row)) else {
+            return Err(self.refused("a partition is not in DRAM".to_owned()));
+        };
+        let position = rows.partition_point(|other| &*other.order <= order.data());
+        if self.layout.is_beyond(rows, position, order.data()) {
+            return Ok(());
+        }
+        let key = Arc::clone(key);
+        self.insert(&key, position, batch, row, time)
+    }
+
+    fn insert(
+        &mut self,
+        key: &PartitionKey,
+        position: usize,
+        batch: &RankedBatch,
+        row: usize,
+        time: EventTime,
+    ) -> Result<()> {
+        self.touch(key);
+        let Some(rows) = self.recent.get_mut(key) else { return Ok(()) };
+        let is_new = rows.is_empty();
+        let arrival = rows.iter().map(|row| row.arrival + 1).max().unwrap_or(0);
+        let next = rows.iter().map(|row| row.slot + 1).max().unwrap_or(0);
+        let added = Arc::new(batch.row(row, next, arrival, time));
+        self.bytes += added.bytes();
+        rows.insert(position, added);
+        let removed = self.layout.truncate(rows);
+        self.bytes -= bytes_of(&removed);
+        let slot = removed.iter().map(|row| row.slot).min();
+        if let Some((added, slot)) = rows.get_mut(position).and_then(Arc::get_mut).zip(slot) {
+            added.slot = slot;
+        }
+        for row in &removed {
+            if rows.iter().all(|other| other.time != row.time) {
+                self.pending.remove(&(row.time, Arc::clone(key)));
+            }
+        }
+        match self.times {
+            RankTimes::Windows { .. } if is_new => self.open_window(Arc::clone(key))?,
+            RankTimes::EventTime { .. } => drop(self.pending.insert((time, Arc::clone(key)))),
+            RankTimes::Windows { .. } | RankTimes::Commit => {}
+        }
+        Ok(())
+    }
+
+    /// Notes the rows of a partition as of the last commit, before its first change.
+    fn touch(&mut self, key: &PartitionKey) {
+        if self.before.contains_key(key) {
+            return;
+        }
+        let rows = self.recent.get(key).cloned().unwrap_or_default();
+        self.before.insert(Arc::clone(key), rows);
+        self.touched.push(Arc::clone(key));
+    }
+
+    fn put(&mut self, key: PartitionKey, rows: PartitionRows) {
+        self.bytes += key.len() + PARTITION_BYTES;
+        self.recent.insert(key, rows);
+    }
+
+    /// Brings a partition into `recent`.
+    fn fetch(&mut self, tx: &Transaction, key: &[u8]) -> Result<()> {
+        if self.recent.contains_key(key) {
+            return Ok(());
+        }
+        if let Some((key, rows)) = self.old.remove_entry(key) {
+            self.recent.insert(key, rows);
+            return Ok(());
+        }
+        let key = PartitionKey::from(key);
+        let rows = if self.is_complete { Vec::new() } else { self.read_partition(tx, &key)? };
+        self.bytes += bytes_of(&rows);
+        self.put(key, rows);
+        Ok(())
+    }
+
+    /// Reads the rows of a partition from the state table.
+    fn read_partition(&self, tx: &Transaction, key: &PartitionKey) -> Result<PartitionRows> {
+        let mut rows = Vec::new();
+        self.read(tx, self.range_of(key)?, |_, row| rows.push(row))?;
+        rows.sort_unstable_by(|one, other| one.compare(other));
+        Ok(rows)
+    }
+
+    /// Rows of a partition in the state table.
+    fn range_of(&self, key: &PartitionKey) -> Result<ScanRange> {
+        if self.layout.key.is_empty() {
+            return Ok(ScanRange::full());
+        }
+        let parser = self.keys.parser();
+        let columns = self.keys.convert_rows(std::iter::once(parser.parse(key)));
+        let columns = columns.map_err(|error| self.failed(&error))?;
+        let places: Vec<usize> = (0..columns.len()).collect();
+        let batch = self.schema.project(&places);
+        let batch = batch.and_then(|schema| RecordBatch::try_new(Arc::new(schema), columns));
+        Ok(ScanRange::prefix(&rows_of(&batch.map_err(|error| self.failed(&error))?)?[0]))
+    }
+
+    /// Notes that a partition is of an open window.
+    fn open_window(&mut self, key: PartitionKey) -> Result<()> {
+        let anchor = self.anchor_of(&key)?;
+        self.windows.entry(anchor).or_default().insert(key);
+        Ok(())
+    }
+
+    /// Anchor of the window of a partition.
+    fn anchor_of(&self, key: &PartitionKey) -> Result<EventTime> {
+        let RankTimes::Windows { .. } = self.times else { return Ok(EventTime::START) };
+        let parser = self.keys.parser();
+        let columns = self.keys.convert_rows(std::iter::once(parser.parse(key)));
+        let columns = columns.map_err(|error| self.failed(&error))?;
+        let edge = columns[0].as_primitive_opt::<TimestampMicrosecondType>();
+        let edge = edge.ok_or_else(|| self.refused("an edge of a window is no timestamp".to_owned()))?;
+        Ok(self.times.anchor(EventTime::from_micros(edge.value(0))))
+    }
+
+    /// Anchor of the last open window.
+    pub(crate) fn last_window(&self) -> Option<EventTime> {
+        self.windows.last_key_value().map(|(anchor, _)| *anchor)
+    }
+
+    /// Time of the last row that waits.
+    pub(crate) fn last_pending(&self) -> Option<EventTime> {
+        self.pending.last().map(|(time, _)| *time)
+    }
+
+    /// Removes the windows with an anchor before a time; adds their rows to the output.
+    pub(crate) fn close(&mut self, before: EventTime, output: &mut RankedOutput) {
+        while let Some(window) = self.windows.first_entry().filter(|window| *window.key() < before) {
+            for key in window.remove() {
+                self.touch(&key);
+                let Some(rows) = self.recent.remove(&key) else { continue };
+                self.bytes -= key.len() + PARTITION_BYTES + bytes_of(&rows);
+                for (row, rank) in rows.iter().zip(self.layout.ranks(&rows)) {
+                    output.push(row, rank);
+                }
+            }
+        }
+    }
+
+    /// Adds the rows with times in a range to the output, in the order of their times.
+    pub(crate) fn send_until(
+        &mut self,
+        tx: &Transaction,
+        from: EventTime,
+        to: EventTime,
+        output: &mut RankedOutput,
+    ) -> Result<()> {
+        while self.pending.first().is_some_and(|(time, _)| *time < to) {
+            let Some((time, key)) = self.pending.pop_first() else { break };
+            self.fetch(tx, &key)?;
+            let rows = self.recent.get(&key);
+            for (at, row) in rows.into_iter().flatten().enumerate() {
+                if row.time == time && time >= from {
+                    output.push(row, at as i64 + 1);
+                }
+            }
+            self.sent.push((time, key));
+        }
+        Ok(())
+    }
+
+    /// Adds the rows to the output whose ranks are others than at the last commit.
+    pub(crate) fn send_changes(&self, output: &mut RankedOutput) {
+        for key in &self.touched {
+            let (Some(before), Some(rows)) = (self.before.get(key), self.recent.get(key)) else { continue };
+            for (at, row) in rows.iter().enumerate() {
+                if before.get(at).is_none_or(|before| !Arc::ptr_eq(before, row)) {
+                    output.push(row, at as i64 + 1);
+                }
+            }
+        }
+    }
+
+    /// Columns of a part of an output: those of the stream, and the rank.
+    pub(crate) fn columns(
+        &self,
+        output: &RankedOutput,
+        part: std::ops::Range<usize>,
+    ) -> Result<Vec<ArrayRef>> {
+        let rows = output.rows[part.clone()].iter().map(|row| row.row.row());
+        let mut columns = self.rows.convert_rows(rows).map_err(|error| self.failed(&error))?;
+        columns.push(Arc::new(Int64Array::from(output.ranks[part].to_vec())));
+        Ok(columns)
+    }
+
+    /// Writes the changed partitions to the transaction, and votes for them.
+    pub(crate) fn write(&self, tx: &Transaction) -> Result<()> {
+        let (mut written, mut deleted) = (Vec::new(), Vec::new());
+        let none = Vec::new();
+        for key in &self.touched {
+            let before = self.before.get(key).unwrap_or(&none);
+            let after = self.recent.get(key).unwrap_or(&none);
+            differences(before, after, &mut written, &mut deleted);
+        }
+        if !deleted.is_empty() {
+            let keys = self.stored(&deleted)?.project(&(0..=self.layout.key.len()).collect::<Vec<_>>());
+            self.table.delete_batch(tx, &keys.map_err(|error| self.failed(&error))?)?;
+        }
+        if !written.is_empty() {
+            self.table.upsert_batch(tx, &self.stored(&written)?)?;
+        }
+        self.table.vote_commit(tx)?;
+        Ok(())
+    }
+
+    /// Rows of the state table.
+    fn stored(&self, rows: &[&Arc<RankedRow>]) -> Result<RecordBatch> {
+        let all = self.rows.convert_rows(rows.iter().map(|row| row.row.row()));
+        let all = all.map_err(|error| self.failed(&error))?;
+        let pick = |columns: &[usize]| columns.iter().map(|&at| Arc::clone(&all[at])).collect::<Vec<_>>();
+        let mut columns = pick(&self.layout.key);
+        columns.push(Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.slot))));
+        columns.push(Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.arrival))));
+        columns.extend(pick(&self.layout.others));
+        RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|error| self.failed(&error))
+    }
+
+    /// Reserves memory for what is in DRAM; drops partitions that can be read again if there is not enough.
+    pub(crate) fn reserve(&mut self) -> Result<()> {
+        let wanted = |bytes: usize| bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
+        if self.memory.as_ref().is_none_or(|memory| self.bytes as u64 <= memory.bytes()) {
+            return Ok(());
+        }
+        let bytes = self.bytes;
+        let reserved = self.memory.as_mut().map(|memory| memory.try_resize(wanted(bytes)));
+        if !matches!(reserved, Some(Err(_))) || !self.is_cache() {
+            return limited(reserved);
+        }
+        self.drop_old();
+        let bytes = self.bytes;
+        limited(self.memory.as_mut().map(|memory| memory.try_resize(wanted(bytes))))
+    }
+
+    /// Tells whether partitions may leave DRAM.
+    fn is_cache(&self) -> bool {
+        !matches!(self.times, RankTimes::Windows { .. })
+    }
+
+    /// Drops the partitions that were not used in this generation: none of them is changed.
+    fn drop_old(&mut self) {
+        let old = std::mem::take(&mut self.old);
+        self.is_complete &= old.is_empty();
+        for (key, rows) in &old {
+            self.bytes -= key.len() + PARTITION_BYTES + bytes_of(rows);
+        }
+    }
+
+    /// Notes that DRAM is as of the last commit, and turns the generations if there are many partitions.
+    pub(crate) fn committed(&mut self) {
+        self.touched.clear();
+        self.before.clear();
+        self.sent.clear();
+        if self.is_cache() && self.recent.len() >= GROUPS_IN_DRAM_MAX / 2 {
+            self.drop_old();
+            self.old = std::mem::take(&mut self.recent);
+        }
+        self.release();
+    }
+
+    /// Restores the partitions that the transaction has changed.
+    pub(crate) fn aborted(&mut self) {
+        self.pending.extend(std::mem::take(&mut self.sent));
+        let mut before = std::mem::take(&mut self.before);
+        for key in std::mem::take(&mut self.touched) {
+            let rows = before.remove(&key).unwrap_or_default();
+            let changed = self.recent.remove(&key);
+            if let Some(changed) = &changed {
+                self.bytes -= key.len() + PARTITION_BYTES + bytes_of(changed);
+            }
+            self.restore(key, changed.unwrap_or_default(), rows);
+        }
+        self.release();
+    }
+
+    /// Restores the rows of a partition, and what waits for them.
+    fn restore(&mut self, key: PartitionKey, changed: PartitionRows, rows: PartitionRows) {
+        match self.times {
+            RankTimes::Windows { .. } => {
+                // Its anchor was found when it was opened.
+                let anchor = self.anchor_of(&key).unwrap_or(EventTime::START);
+                let window = self.windows.entry(anchor).or_default();
+                window.remove(&key);
+                if rows.is_empty() {
+                    if window.is_empty() {
+                        self.windows.remove(&anchor);
+                    }
+                    return;
+                }
+                window.insert(Arc::clone(&key));
+            }
+            RankTimes::EventTime { .. } => {
+                for row in &changed {
+                    self.pending.remove(&(row.time, Arc::clone(&key)));
+                }
+                self.pending.extend(rows.iter().map(|row| (row.time, Arc::clone(&key))));
+            }
+            RankTimes::Commit => {}
+        }
+        self.bytes += bytes_of(&rows);
+        self.put(key, rows);
+    }
+
+    /// Releases the memory of rows that have left DRAM.
+    fn release(&mut self) {
+        let Some(memory) = &mut self.memory else { return };
+        let wanted = self.bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
+        memory.shrink(memory.bytes().saturating_sub(wanted));
+    }
+}
+
+/// Result of a reservation.
+fn limited(reserved: Option<Result<(), entresol_memory::budget::MemoryLimit>>) -> Result<()> {
+    match reserved {
+        Some(Err(limit)) => Err(entresol_transactions::Error::Memory(limit.into()).into()),
+        _ => Ok(()),
+    }
+}
+
+/// Adds the rows that are new in a partition, and those whose slot is free again.
+fn differences<'r>(
+    before: &'r PartitionRows,
+    after: &'r PartitionRows,
+    written: &mut Vec<&'r Arc<RankedRow>>,
+    deleted: &mut Vec<&'r Arc<RankedRow>>,
+) {
+    let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
+    let first = (written.len(), deleted.len());
+    loop {
+        match (old.peek(), new.peek()) {
+            (None, None) => break,
+            (Some(one), Some(other)) if Arc::ptr_eq(one, other) => {
+                old.next();
+                new.next();
+            }
+            (Some(one), other) if other.is_none_or(|other| one.compare(other) != Ordering::Greater) => {
+                deleted.extend(old.next());
+            }
+            _ => written.extend(new.next()),
+        }
+    }
+    if deleted.len() > first.1 {
+        let slots: BTreeSet<i64> = written[first.0..].iter().map(|row| row.slot).collect();
+        let mut at = 0;
+        deleted.retain(|row| {
+            at += 1;
+            at <= first.1 || !slots.contains(&row.slot)
+        });
+    }
+}
+
+impl RankedBatch {
+    fn row(&self, row: usize, slot: i64, arrival: i64, time: EventTime) -> RankedRow {
+        let order = Box::from(self.orders.row(row).data());
+        RankedRow { order, arrival, slot, time, row: self.rows.row(row).owned() }
+    }
+}
+
+impl RankLayout {
+    /// Tells whether a row that comes at a position is beyond the limit.
+    fn is_beyond(&self, rows: &PartitionRows, position: usize, order: &[u8]) -> bool {
+        let Some(limit) = self.limit else { return false };
+        match self.function {
+            RankFunction::RowNumber => position >= limit,
+            RankFunction::Rank => rows.partition_point(|row| *row.order < *order) >= limit,
+            RankFunction::DenseRank => {
+                let before = &rows[..rows.partition_point(|row| *row.order < *order)];
+                before.chunk_by(|one, other| one.order == other.order).count() >= limit
+            }
+        }
+    }
+
+    /// Removes the rows beyond the limit; returns them.
+    fn truncate(&self, rows: &mut PartitionRows) -> PartitionRows {
+        let Some(limit) = self.limit.filter(|limit| rows.len() > *limit) else { return Vec::new() };
+        let end = match self.function {
+            RankFunction::RowNumber => limit,
+            RankFunction::Rank => rows.partition_point(|row| row.order <= rows[limit - 1].order),
+            RankFunction::DenseRank => {
+                rows.chunk_by(|one, other| one.order == other.order).take(limit).map(<[_]>::len).sum()
+            }
+        };
+        rows.split_off(end)
+    }
+
+    /// Ranks of the rows of a partition.
+    fn ranks(&self, rows: &PartitionRows) -> Vec<i64> {
+        let mut ranks = Vec::with_capacity(rows.len());
+        let (mut rank, mut dense) = (0, 0);
+        for (at, row) in rows.iter().enumerate() {
+            if at == 0 || rows[at - 1].order != row.order {
+                (rank, dense) = (at as i64 + 1, dense + 1);
+            }
+            ranks.push(match self.function {
+                RankFunction::RowNumber => at as i64 + 1,
+                RankFunction::Rank => rank,
+                RankFunction::DenseRank => dense,
+            });
+        }
+        ranks
+    }
+}

@@ -1,0 +1,293 @@
+//! Ranking: the first rows of each partition in an order, as `row_number() OVER (PARTITION BY ... ORDER BY ...)`.
+
+use crate::UTC;
+use crate::graph::{OperatorArguments, WindowNode, Writer};
+use crate::operators::Operator;
+use crate::operators::rank_state::{RankLayout, RankState};
+use crate::operators::ranking::{LateRows, RankOperator, RankTimes};
+use crate::operators::stored_watermark::StoredWatermark;
+use crate::operators::to_table::ToTableOperator;
+use crate::operators::window::{TimeWindow, WindowSpan};
+use crate::operators::window_aggregate::SourceTimes;
+use crate::stream::Stream;
+use crate::windowed::edge_type_of;
+use entresol_tables::{Column, DataType, Schema, arrow_schema};
+use std::time::Duration;
+
+/// Maximum of the limit of a ranking that is not over windows: so many rows of each partition are its state.
+pub const RANK_MAX: usize = 10_000;
+/// Column of the state table with the place of a row among those of its partition.
+const SLOT: &str = "slot";
+/// Column of the state table with the order in which the rows of a partition came.
+const ARRIVAL: &str = "arrival";
+
+/// Ranking of the rows of a stream; see [`Stream::rank`].
+pub struct Ranking {
+    /// Function that numbers the rows.
+    pub function: RankFunction,
+    /// Columns with equal values in the rows of a partition; over windows the edge of the window is among them.
+    pub partition: Vec<usize>,
+    /// Columns that order the rows of a partition, the most significant first. Equal rows are in the order in which
+    /// they came.
+    pub order: Vec<RankOrder>,
+    /// Greatest rank that is sent; none sends all rows, which only windows can.
+    pub limit: Option<usize>,
+    /// Occasion at which ranks are sent.
+    pub emission: RankEmission,
+    /// Name of the column with the rank, which is added to the stream.
+    pub rank_column: String,
+    /// Table of the rows that are ranked, which only this operator may write.
+    pub state_table: String,
+    /// Table of late rows, and the columns that it gets.
+    pub late: Option<(String, Vec<usize>)>,
+}
+
+/// Function that numbers ordered rows, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RankFunction {
+    /// Number of the row.
+    RowNumber,
+    /// Number of the first row that is equal in the order.
+    Rank,
+    /// Number of the different values of the order up to the row's.
+    DenseRank,
+}
+
+/// Column of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankOrder {
+    /// Column of the stream.
+    pub column: usize,
+    /// True if the greatest value is the first.
+    pub descending: bool,
+    /// True if NULL comes before all values.
+    pub nulls_first: bool,
+}
+
+/// Occasion at which the ranks of rows are sent.
+#[derive(Debug, Clone, Copy)]
+pub enum RankEmission {
+    /// Closing of a window: the rows of each partition in order, once.
+    WindowClose {
+        /// Column of the event time: of results of windows their start.
+        time: usize,
+        /// Edge of the window, which is in the partition.
+        edge: crate::WindowEdge,
+        /// Allowed lateness.
+        lateness: Duration,
+        /// Maximum time ahead of the clock of an event time that moves the watermark.
+        future_limit: Duration,
+    },
+    /// Watermark that passes the event time by which the rows are ordered, ascending: no row comes before them any
+    /// more, so each is sent once.
+    EventTime {
+        /// Column of the event time, the first of the order.
+        time: usize,
+        /// Allowed lateness.
+        lateness: Duration,
+        /// Maximum time ahead of the clock of an event time that moves the watermark.
+        future_limit: Duration,
+    },
+    /// Commit of the transaction: the rows whose rank is another than at the commit before. A row replaces the one that
+    /// was sent with the same partition and rank.
+    Commit,
+}
+
+impl Ranking {
+    /// Checks columns and limits; an error says which is wrong.
+    fn check(&self, stream: &Stream) -> Result<(), String> {
+        let order = self.order.iter().map(|order| order.column);
+        let late = self.late.iter().flat_map(|(_, columns)| columns.iter().copied());
+        if let Some(wrong) =
+            self.partition.iter().copied().chain(order).chain(late).find(|at| *at >= stream.columns().len())
+        {
+            return Err(format!("there is no column {wrong}"));
+        }
+        if self.order.is_empty() {
+            return Err("it has no order".to_owned());
+        }
+        if self.limit == Some(0) {
+            return Err("the limit is 0".to_owned());
+        }
+        if let RankEmission::WindowClose { edge, .. } = &self.emission {
+            let is_partition = self.partition.contains(&edge.column);
+            let missing = || "the edge of the window is not in the partition".to_owned();
+            return is_partition.then_some(()).ok_or_else(missing);
+        }
+        if self.function != RankFunction::RowNumber {
+            return Err("only row numbers are sent before a window closes".to_owned());
+        }
+        if self.limit.is_none_or(|limit| limit > RANK_MAX) {
+            return Err(format!("without windows its limit is from 1 to {RANK_MAX}"));
+        }
+        match self.emission {
+            RankEmission::EventTime { time, .. } if !self.is_ordered_by(time) => {
+                Err("it is not ordered by the event time, ascending".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_ordered_by(&self, time: usize) -> bool {
+        self.order.first().is_some_and(|first| first.column == time && !first.descending)
+    }
+
+    /// Partition columns in the order of the state table's key: the edge of windows first, so that the rows of a
+    /// window stand together.
+    fn key_columns(&self) -> Vec<usize> {
+        let mut columns: Vec<usize> = Vec::new();
+        let edge = match &self.emission {
+            RankEmission::WindowClose { edge, .. } => Some(edge.column),
+            _ => None,
+        };
+        for column in edge.into_iter().chain(self.partition.iter().copied()) {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+        columns
+    }
+
+    /// Columns of the stream that are not in the key of the state table.
+    fn other_columns(&self, stream: &Stream) -> Vec<usize> {
+        let key = self.key_columns();
+        (0..stream.columns().len()).filter(|column| !key.contains(column)).collect()
+    }
+
+    /// Schema of the state table: the partition and the slot, the arrival, and all other columns of the stream.
+    fn state_schema(&self, stream: &Stream) -> Result<Schema, String> {
+        let mut columns: Vec<Column> = Vec::new();
+        for at in self.key_columns() {
+            let column = &stream.columns()[at];
+            columns.push(Column::new(free_name(&column.name, &columns), column.data_type).not_null());
+        }
+        columns.push(Column::new(free_name(SLOT, &columns), DataType::BigInt).not_null());
+        let keys: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
+        columns.push(Column::new(free_name(ARRIVAL, &columns), DataType::BigInt).not_null());
+        for at in self.other_columns(stream) {
+            let column = &stream.columns()[at];
+            let name = free_name(&column.name, &columns);
+            columns.push(Column { nullable: true, ..Column::new(name, column.data_type) });
+        }
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        Schema::new(columns, &keys).map_err(|error| error.to_string())
+    }
+
+    fn layout(&self, stream: &Stream) -> RankLayout {
+        RankLayout {
+            key: self.key_columns(),
+            others: self.other_columns(stream),
+            order: self.order.clone(),
+            function: self.function,
+            limit: self.limit,
+        }
+    }
+
+    /// Times that close windows or end the wait for earlier rows.
+    fn times(&self, stream: &Stream) -> Result<RankTimes, String> {
+        let check = |time: usize| -> Result<(), String> {
+            let column = stream.columns().get(time).ok_or_else(|| format!("there is no column {time}"))?;
+            let is_time = edge_type_of(column.data_type).is_some();
+            is_time.then_some(()).ok_or_else(|| format!("column {} is no time", column.name))
+        };
+        match self.emission {
+            RankEmission::Commit => Ok(RankTimes::Commit),
+            RankEmission::EventTime { time, lateness, future_limit } => {
+                check(time)?;
+                let micros = |limit: Duration| i64::try_from(limit.as_micros()).unwrap_or(i64::MAX);
+                let (lateness_us, future_us) = (micros(lateness), micros(future_limit));
+                Ok(RankTimes::EventTime { time, lateness_us, future_us })
+            }
+            RankEmission::WindowClose { time, edge, lateness, future_limit } => {
+                check(time)?;
+                check(edge.column)?;
+                let mut window =
+                    TimeWindow::of_kind("", edge.kind).lateness(lateness).future_limit(future_limit);
+                window.is_of_results = edge.is_of_results;
+                let is_by_start = !matches!(edge.kind, crate::WindowKind::Cumulating { .. });
+                let is_end = edge.is_end && is_by_start;
+                Ok(RankTimes::Windows { time, edge: edge.column, is_end, span: window.span()? })
+            }
+        }
+    }
+}
+
+/// Name that no column has.
+pub(crate) fn free_name(base: &str, columns: &[Column]) -> String {
+    let numbered = (2..).map(|number| format!("{base}_{number}"));
+    let is_free = |name: &String| !columns.iter().any(|column| column.name == *name);
+    std::iter::once(base.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
+}
+
+impl Stream {
+    /// Adds the rank of each row in its partition, and sends the rows up to a limit. Their partition must not be NULL.
+    pub fn rank(&self, ranking: Ranking) -> Stream {
+        let table = ranking.state_table.clone();
+        match self.try_rank(ranking) {
+            Ok(stream) => stream,
+            Err(reason) => {
+                self.report(format!("ranking with state {table}: {reason}"));
+                self.clone()
+            }
+        }
+    }
+
+    fn try_rank(&self, ranking: Ranking) -> Result<Stream, String> {
+        ranking.check(self)?;
+        let times = ranking.times(self)?;
+        self.plan_state(&ranking.state_table, ranking.state_schema(self)?)?;
+        self.plan_late(&ranking)?;
+        let rank = Column::new(&ranking.rank_column, DataType::BigInt).not_null();
+        let columns: Vec<Column> = self.columns.iter().cloned().chain([rank]).collect();
+        let (schema, state_table) = (arrow_schema(&columns, UTC), ranking.state_table.clone());
+        let (layout, late) = (ranking.layout(self), ranking.late);
+        let of_late = late.iter().flat_map(|(_, columns)| columns);
+        let late_columns: Vec<Column> = of_late.map(|&column| self.columns[column].clone()).collect();
+        let table = state_table.clone();
+        let ranked = self.add(columns.into(), move |made| {
+            let name = format!("rank {table}");
+            let late = late.map(|(table, columns)| late_rows(made, &name, &table, columns, late_columns));
+            let memory = made.catalog.context().pool().memory();
+            let state = RankState::new(name.clone(), made.catalog.table(&table)?, layout, times, memory)?;
+            let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
+            let progress = SourceTimes::new(made.sources);
+            let late = late.transpose()?;
+            Ok(Box::new(RankOperator { name, times, state, watermark, progress, schema, late })
+                as Box<dyn Operator>)
+        });
+        let mut graph = self.graph.borrow_mut();
+        graph.writers.push(Writer { table: state_table, node: ranked.node, is_to_table: false });
+        if let (RankTimes::Windows { time, span, .. }, true) = (times, self.from_sources) {
+            graph.windows.push(window_node(span, &self.columns[time].name));
+        }
+        drop(graph);
+        Ok(ranked)
+    }
+
+    /// Plans the table of late rows, if it is missing.
+    fn plan_late(&self, ranking: &Ranking) -> Result<(), String> {
+        let Some((table, columns)) = &ranking.late else { return Ok(()) };
+        let columns = columns.iter().map(|&column| self.columns[column].clone()).collect();
+        let mut graph = self.graph.borrow_mut();
+        if graph.schema(&self.catalog, table).is_none() {
+            let schema = Schema::new(columns, &[] as &[&str]).map_err(|error| error.to_string())?;
+            graph.planned.insert(table.clone(), schema);
+        }
+        Ok(())
+    }
+}
+
+fn window_node(span: WindowSpan, time: &str) -> WindowNode {
+    WindowNode { span, time: time.to_owned() }
+}
+
+fn late_rows(
+    made: &OperatorArguments<'_>,
+    operator: &str,
+    table: &str,
+    columns: Vec<usize>,
+    written: Vec<Column>,
+) -> crate::Result<LateRows> {
+    let write = ToTableOperator::new(made, format!("late tuples of {operator}"), table, written, true)?;
+    Ok(LateRows { columns, write })
+}
