@@ -238,27 +238,33 @@ CREATE TOPOLOGY q17 AS (
         GROUP BY auction, window_start
 );
 
--- q18: the last bid of each bidder on each auction. Bids come in the order of their times.
+-- q18: the last bid of each bidder on each auction.
 CREATE TABLE last_bid (
     bidder BIGINT, auction BIGINT, price BIGINT, channel VARCHAR, url VARCHAR, date_time TIMESTAMP, extra VARCHAR,
     PRIMARY KEY (bidder, auction)
 );
 CREATE TOPOLOGY q18 AS (
-    INSERT INTO last_bid SELECT bidder, auction, price, channel, url, date_time, extra FROM bid
+    INSERT INTO last_bid
+        SELECT bidder, auction, price, channel, url, date_time, extra
+        FROM (SELECT *, row_number() OVER (PARTITION BY bidder, auction ORDER BY date_time DESC) AS place FROM bid) ranked
+        WHERE place = 1
         ON CONFLICT (bidder, auction) DO UPDATE SET price = EXCLUDED.price, channel = EXCLUDED.channel,
             url = EXCLUDED.url, date_time = EXCLUDED.date_time, extra = EXCLUDED.extra
 );
 
--- q19: the ten highest bids on each auction. A view keeps them, in the commits of the topology.
-CREATE TABLE auction_bid (auction BIGINT, date_time TIMESTAMP, bidder BIGINT, price BIGINT, PRIMARY KEY (auction, date_time));
-CREATE MATERIALIZED VIEW top_bid AS
-    SELECT auction, place, bidder, price, date_time
-    FROM (SELECT auction, bidder, price, date_time,
-            row_number() OVER (PARTITION BY auction ORDER BY price DESC, date_time) AS place
-        FROM auction_bid) ranked
-    WHERE place <= 10;
-CREATE TOPOLOGY q19 COMMIT EVERY 10000 ROWS OR EVERY INTERVAL '100 milliseconds' AS (
-    INSERT INTO auction_bid SELECT auction, date_time, bidder, price FROM bid
+-- q19: the ten highest bids on each auction; of equal ones the first.
+CREATE TABLE top_bid (
+    auction BIGINT, place BIGINT, bidder BIGINT, price BIGINT, date_time TIMESTAMP, PRIMARY KEY (auction, place)
+);
+CREATE TOPOLOGY q19 AS (
+    INSERT INTO top_bid
+        SELECT auction, place, bidder, price, date_time
+        FROM (SELECT auction, bidder, price, date_time,
+                row_number() OVER (PARTITION BY auction ORDER BY price DESC, date_time) AS place
+            FROM bid) ranked
+        WHERE place <= 10
+        ON CONFLICT (auction, place) DO UPDATE SET bidder = EXCLUDED.bidder, price = EXCLUDED.price,
+            date_time = EXCLUDED.date_time
 );
 
 -- q21: bids with the number of their channel: some are known by name, others have it in their address.

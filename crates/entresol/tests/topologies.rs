@@ -12,6 +12,8 @@ mod files;
 mod joins;
 #[path = "topologies/nexmark.rs"]
 mod nexmark;
+#[path = "topologies/ranking.rs"]
+mod ranking;
 #[path = "topologies/replacement.rs"]
 mod replacement;
 #[path = "topologies/sessions.rs"]

@@ -12,6 +12,7 @@ use crate::operators::window_aggregate::SourceTimes;
 use crate::stream::Stream;
 use crate::windowed::edge_type_of;
 use entresol_tables::{Column, DataType, Schema, arrow_schema};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Maximum of the limit of a ranking that is not over windows: so many rows of each partition are its state.
@@ -40,6 +41,8 @@ pub struct Ranking {
     pub state_table: String,
     /// Table of late rows, and the columns that it gets.
     pub late: Option<(String, Vec<usize>)>,
+    /// Maximum of partitions that are cached in DRAM, at least 1; those of open windows all are.
+    pub partitions_in_dram: usize,
 }
 
 /// Function that numbers ordered rows, from 1.
@@ -180,7 +183,15 @@ impl Ranking {
             order: self.order.clone(),
             function: self.function,
             limit: self.limit,
+            partitions_in_dram: self.partitions_in_dram.max(1),
         }
+    }
+
+    /// Names of the columns that identify a row: the partition and its number.
+    fn key_of_rows(&self, stream: &Stream) -> Option<Rc<[String]>> {
+        let partition = self.partition.iter().map(|&column| stream.columns()[column].name.clone());
+        let key: Vec<String> = partition.chain([self.rank_column.clone()]).collect();
+        (self.function == RankFunction::RowNumber).then(|| Rc::from(key))
     }
 
     /// Times that close windows or end the wait for earlier rows.
@@ -240,11 +251,12 @@ impl Stream {
         let rank = Column::new(&ranking.rank_column, DataType::BigInt).not_null();
         let columns: Vec<Column> = self.columns.iter().cloned().chain([rank]).collect();
         let (schema, state_table) = (arrow_schema(&columns, UTC), ranking.state_table.clone());
-        let (layout, late) = (ranking.layout(self), ranking.late);
+        let (layout, key) = (ranking.layout(self), ranking.key_of_rows(self));
+        let late = ranking.late;
         let of_late = late.iter().flat_map(|(_, columns)| columns);
         let late_columns: Vec<Column> = of_late.map(|&column| self.columns[column].clone()).collect();
         let table = state_table.clone();
-        let ranked = self.add(columns.into(), move |made| {
+        let mut ranked = self.add(columns.into(), move |made| {
             let name = format!("rank {table}");
             let late = late.map(|(table, columns)| late_rows(made, &name, &table, columns, late_columns));
             let memory = made.catalog.context().pool().memory();
@@ -255,6 +267,7 @@ impl Stream {
             Ok(Box::new(RankOperator { name, times, state, watermark, progress, schema, late })
                 as Box<dyn Operator>)
         });
+        ranked.key = key;
         let mut graph = self.graph.borrow_mut();
         graph.writers.push(Writer { table: state_table, node: ranked.node, is_to_table: false });
         if let (RankTimes::Windows { time, span, .. }, true) = (times, self.from_sources) {

@@ -87,7 +87,15 @@ pub(crate) struct Condition {
     changed: Vec<ChangedRows>,
     /// Without the rules of a session, which belong to its statements.
     state: SessionState,
-    runtime: Runtime,
+    /// None when it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Condition {
+    fn drop(&mut self) {
+        // A topology that is not started is dropped by a statement, which runs in another runtime.
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
 }
 
 impl Condition {
@@ -97,7 +105,7 @@ impl Condition {
         let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
         let runtime = Builder::new_current_thread().build();
         let runtime = runtime.map_err(|error| Error::coded("58030", format!("ABORT WHEN: {error}")))?;
-        Ok(Condition { plan, changed, state, runtime })
+        Ok(Condition { plan, changed, state, runtime: Some(runtime) })
     }
 
     /// Returns true if it holds in a transaction.
@@ -115,7 +123,9 @@ impl Condition {
             _ => Ok(Transformed::no(node)),
         };
         let plan = self.plan.clone().transform_up_with_subqueries(bound)?.data;
-        let batches = self.runtime.block_on(async {
+        let runtime = self.runtime.as_ref();
+        let runtime = runtime.ok_or_else(|| Error::Internal("a condition without runtime".to_owned()))?;
+        let batches = runtime.block_on(async {
             let physical = DefaultPhysicalPlanner::default().create_physical_plan(&plan, &self.state).await?;
             collect(physical, self.state.task_ctx()).await
         })?;

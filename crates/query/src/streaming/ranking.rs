@@ -22,7 +22,8 @@ use datafusion::logical_expr::{
     BinaryExpr, DistinctOn, Expr, Filter, LogicalPlan, Operator, SortExpr, Window,
 };
 use entresol_streams::{
-    ColumnExpression, RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking, WindowEdge,
+    ColumnExpression, GROUPS_IN_DRAM_MAX, RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking,
+    WindowEdge,
 };
 use entresol_tables::Table;
 use std::time::Duration;
@@ -241,6 +242,7 @@ impl Translator<'_> {
             rank_column,
             state_table,
             late: late.map(|table| (table, late_columns)),
+            partitions_in_dram: GROUPS_IN_DRAM_MAX,
         });
         let rank = all.columns().len() - 1;
         let projected = (0..width).chain([rank]).map(|from| -> Computed {

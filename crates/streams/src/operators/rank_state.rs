@@ -24,16 +24,16 @@
 //! # Memory
 //!
 //! Rows are reserved in the memory budget of the pool. Partitions that are neither open windows nor changed leave DRAM,
-//! those that were not used for the longest time first, when there are more than [`GROUPS_IN_DRAM_MAX`] or memory is short; the
+//! those that were not used for the longest time first, when there are many or memory is short; the
 //! rows of open windows stay, and are an error if they do not fit.
 
+use crate::UTC;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::group_index::normalized;
 use crate::operators::ranking::RankTimes;
 use crate::operators::window_state::{RESERVED_BYTES_STEP, columns_of, read_batches};
 use crate::ranking::{RankFunction, RankOrder};
-use crate::{GROUPS_IN_DRAM_MAX, UTC};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
@@ -64,6 +64,7 @@ pub(crate) struct RankLayout {
     pub(crate) order: Vec<RankOrder>,
     pub(crate) function: RankFunction,
     pub(crate) limit: Option<usize>,
+    pub(crate) partitions_in_dram: usize,
 }
 
 /// Row of a partition.
@@ -618,7 +619,7 @@ impl RankState {
         self.touched.clear();
         self.before.clear();
         self.sent.clear();
-        if self.is_cache() && self.recent.len() >= GROUPS_IN_DRAM_MAX / 2 {
+        if self.is_cache() && self.recent.len() * 2 >= self.layout.partitions_in_dram {
             self.drop_old();
             self.old = std::mem::take(&mut self.recent);
         }
