@@ -29,7 +29,7 @@
 //!
 //! # Limits
 //!
-//! [`BATCH_TUPLES`], [`GROUPS_IN_DRAM_MAX`] and [`OPEN_WINDOWS_MAX`] per window operator, [`JOIN_ROWS_MAX`] per join,
+//! [`BATCH_TUPLES`], [`GROUPS_IN_DRAM_MAX`] and [`OPEN_WINDOWS_MAX`] per window operator, [`JOIN_ROWS_MAX`] per join, [`PATTERN_ROWS_MAX`] per pattern,
 //! [`READ_AHEAD_BATCHES_MAX`] per CSV source, [`REJECTS_PENDING_MAX`], the memory budget (input held for
 //! replay), and the write set bound of the transactions.
 //!
@@ -72,6 +72,7 @@ mod graph;
 mod histogram;
 mod join;
 mod operators;
+mod pattern;
 mod positions;
 mod ranking;
 mod running;
@@ -93,10 +94,13 @@ pub use operators::accumulator::Aggregate;
 pub use operators::group_states::{AggregateFunction, GroupState};
 pub use operators::lookup_join::JoinKind;
 pub use operators::merge_into::MergeInto;
+pub use operators::pattern::automaton::Pattern;
+pub use operators::pattern::path::{MatchExpression, NavigatedRows, Navigation, PatternExpression};
 pub use operators::to_stream::Trigger;
 pub use operators::to_table::ToTable;
 pub use operators::window::{TimeWindow, WindowKind};
 pub use operators::{Context, Operator, Output};
+pub use pattern::{PATTERN_VARIABLES_MAX, PatternVariable, RowPattern};
 pub use positions::{
     POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, state_tables,
 };
@@ -133,6 +137,8 @@ pub const OPEN_WINDOWS_MAX: usize = 1 << 16;
 pub const SESSIONS_OPEN_MAX: usize = 1 << 24;
 /// Maximum of rows that one join of streams keeps.
 pub const JOIN_ROWS_MAX: usize = 1 << 24;
+/// Maximum of rows that one pattern buffers.
+pub const PATTERN_ROWS_MAX: usize = 1 << 24;
 /// Maximum of bad records that wait for a commit; more make the topology commit early.
 pub const REJECTS_PENDING_MAX: usize = 4096;
 /// A partly filled transaction of `Boundary::Every` is committed if no tuple arrives for this long.

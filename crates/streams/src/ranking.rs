@@ -1,12 +1,11 @@
 //! Ranking: the first rows of each partition in an order, as `row_number() OVER (PARTITION BY ... ORDER BY ...)`.
 
 use crate::UTC;
-use crate::graph::{OperatorArguments, WindowNode, Writer};
+use crate::graph::{WindowNode, Writer};
 use crate::operators::Operator;
 use crate::operators::rank_state::{RankLayout, RankState};
-use crate::operators::ranking::{LateRows, RankOperator, RankTimes};
+use crate::operators::ranking::{RankOperator, RankTimes};
 use crate::operators::stored_watermark::StoredWatermark;
-use crate::operators::to_table::ToTableOperator;
 use crate::operators::window::{TimeWindow, WindowSpan};
 use crate::operators::window_aggregate::SourceTimes;
 use crate::stream::Stream;
@@ -247,23 +246,19 @@ impl Stream {
         ranking.check(self)?;
         let times = ranking.times(self)?;
         self.plan_state(&ranking.state_table, ranking.state_schema(self)?)?;
-        self.plan_late(&ranking)?;
+        let late = self.plan_late_rows(ranking.late.as_ref())?;
         let rank = Column::new(&ranking.rank_column, DataType::BigInt).not_null();
         let columns: Vec<Column> = self.columns.iter().cloned().chain([rank]).collect();
         let (schema, state_table) = (arrow_schema(&columns, UTC), ranking.state_table.clone());
         let (layout, key) = (ranking.layout(self), ranking.key_of_rows(self));
-        let late = ranking.late;
-        let of_late = late.iter().flat_map(|(_, columns)| columns);
-        let late_columns: Vec<Column> = of_late.map(|&column| self.columns[column].clone()).collect();
         let table = state_table.clone();
         let mut ranked = self.add(columns.into(), move |made| {
             let name = format!("rank {table}");
-            let late = late.map(|(table, columns)| late_rows(made, &name, &table, columns, late_columns));
             let memory = made.catalog.context().pool().memory();
             let state = RankState::new(name.clone(), made.catalog.table(&table)?, layout, times, memory)?;
             let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
             let progress = SourceTimes::new(made.sources);
-            let late = late.transpose()?;
+            let late = late.map(|late| late.operator(made, &name)).transpose()?;
             Ok(Box::new(RankOperator { name, times, state, watermark, progress, schema, late })
                 as Box<dyn Operator>)
         });
@@ -276,31 +271,8 @@ impl Stream {
         drop(graph);
         Ok(ranked)
     }
-
-    /// Plans the table of late rows, if it is missing.
-    fn plan_late(&self, ranking: &Ranking) -> Result<(), String> {
-        let Some((table, columns)) = &ranking.late else { return Ok(()) };
-        let columns = columns.iter().map(|&column| self.columns[column].clone()).collect();
-        let mut graph = self.graph.borrow_mut();
-        if graph.schema(&self.catalog, table).is_none() {
-            let schema = Schema::new(columns, &[] as &[&str]).map_err(|error| error.to_string())?;
-            graph.planned.insert(table.clone(), schema);
-        }
-        Ok(())
-    }
 }
 
 fn window_node(span: WindowSpan, time: &str) -> WindowNode {
     WindowNode { span, time: time.to_owned() }
-}
-
-fn late_rows(
-    made: &OperatorArguments<'_>,
-    operator: &str,
-    table: &str,
-    columns: Vec<usize>,
-    written: Vec<Column>,
-) -> crate::Result<LateRows> {
-    let write = ToTableOperator::new(made, format!("late tuples of {operator}"), table, written, true)?;
-    Ok(LateRows { columns, write })
 }

@@ -24,6 +24,7 @@ pub(crate) mod join_state;
 pub(crate) mod lookup_join;
 pub(crate) mod map;
 pub(crate) mod merge_into;
+pub(crate) mod pattern;
 pub(crate) mod rank_state;
 pub(crate) mod ranking;
 pub(crate) mod session_aggregate;

@@ -1,0 +1,117 @@
+//! Paths: the rows of a match that is being formed, with their variables; and what conditions and measures read of them.
+
+use crate::event_time::EventTime;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_row::OwnedRow;
+use std::sync::Arc;
+
+/// Place of a row in the order of its partition: its time, then its number among all rows.
+pub(crate) type RowPosition = (EventTime, i64);
+
+/// Row of a partition.
+#[derive(Debug)]
+pub(crate) struct PatternRow {
+    pub(crate) position: RowPosition,
+    pub(crate) values: OwnedRow,
+}
+
+/// Last row of a path, and the path before it.
+#[derive(Debug)]
+pub(crate) struct PathRow {
+    pub(crate) row: Arc<PatternRow>,
+    pub(crate) variable: usize,
+    pub(crate) before: Option<Arc<PathRow>>,
+}
+
+impl PathRow {
+    /// Rows of the path in their order.
+    pub(crate) fn rows(&self) -> Vec<(&Arc<PatternRow>, usize)> {
+        let mut rows = vec![(&self.row, self.variable)];
+        let mut before = &self.before;
+        while let Some(path) = before {
+            rows.push((&path.row, path.variable));
+            before = &path.before;
+        }
+        rows.reverse();
+        rows
+    }
+}
+
+/// Rows that a condition or measure reads; without a variable those of all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Navigation {
+    /// Row so many rows from the first of a variable.
+    First {
+        /// Variable.
+        variable: Option<usize>,
+        /// Number of rows of the variable behind the first.
+        offset: usize,
+    },
+    /// Row so many rows of a variable before its last: for a condition, the row that is asked about is the last.
+    Last {
+        /// Variable.
+        variable: Option<usize>,
+        /// Number of rows of the variable before the last.
+        offset: usize,
+    },
+    /// Row of the partition so many rows before the last of a variable, whether or not it is of the match.
+    Previous {
+        /// Variable.
+        variable: Option<usize>,
+        /// Number of rows before the last.
+        offset: usize,
+    },
+    /// All rows of a variable.
+    All {
+        /// Variable.
+        variable: Option<usize>,
+    },
+}
+
+/// Rows that a navigation has found for several matches.
+#[derive(Debug)]
+pub struct NavigatedRows {
+    /// One row for each match, NULL in all columns where there is none; of [`Navigation::All`] the rows of the first match,
+    /// then those of the second, and so on.
+    pub rows: RecordBatch,
+    /// Ends of the rows of each match; empty but for [`Navigation::All`].
+    pub ends: Vec<usize>,
+}
+
+/// Expression over rows of matches.
+pub trait MatchExpression: Send + 'static {
+    /// Evaluates it for several matches: a value for each, from the rows that each of its navigations has found.
+    fn evaluate(&mut self, matches: usize, navigated: &[NavigatedRows]) -> Result<ArrayRef, String>;
+}
+
+/// Condition or measure: the rows that it reads, and how its value comes from them.
+pub struct PatternExpression {
+    /// Rows that it reads.
+    pub navigations: Vec<Navigation>,
+    /// Value.
+    pub expression: Box<dyn MatchExpression>,
+}
+
+/// Rows that the navigations of an expression have found in a match.
+pub(crate) type FoundRows = Vec<Vec<Option<Arc<PatternRow>>>>;
+
+/// Finds the rows of a navigation; `previous` knows the row so many rows before one.
+pub(crate) fn navigate(
+    navigation: Navigation,
+    path: &[(&Arc<PatternRow>, usize)],
+    previous: &dyn Fn(RowPosition, usize) -> Option<Arc<PatternRow>>,
+) -> Vec<Option<Arc<PatternRow>>> {
+    let of = |wanted: Option<usize>| {
+        let rows = path.iter().filter(move |(_, variable)| wanted.is_none_or(|wanted| wanted == *variable));
+        rows.map(|(row, _)| Arc::clone(row))
+    };
+    match navigation {
+        Navigation::First { variable, offset } => vec![of(variable).nth(offset)],
+        Navigation::Last { variable, offset } => vec![of(variable).nth_back(offset)],
+        Navigation::Previous { variable, offset: 0 } => vec![of(variable).next_back()],
+        Navigation::Previous { variable, offset } => {
+            vec![of(variable).next_back().and_then(|last| previous(last.position, offset))]
+        }
+        Navigation::All { variable } => of(variable).map(Some).collect(),
+    }
+}

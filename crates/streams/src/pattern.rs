@@ -1,0 +1,203 @@
+//! Row patterns over a stream, as MATCH_RECOGNIZE.
+
+use crate::UTC;
+use crate::graph::{OperatorArguments, Writer};
+use crate::operators::Operator;
+use crate::operators::pattern::automaton::{Automaton, Pattern};
+use crate::operators::pattern::buffer::PatternBuffer;
+use crate::operators::pattern::path::{Navigation, PatternExpression};
+use crate::operators::pattern::{Matching, PatternOperator, VariableConditions};
+use crate::operators::ranking::LateRows;
+use crate::operators::stored_watermark::StoredWatermark;
+use crate::operators::to_table::ToTableOperator;
+use crate::operators::window_aggregate::SourceTimes;
+use crate::ranking::free_name;
+use crate::stream::Stream;
+use crate::windowed::edge_type_of;
+use entresol_tables::{Column, DataType, Schema, arrow_schema};
+use std::time::Duration;
+
+/// Maximum of the variables of a pattern.
+pub const PATTERN_VARIABLES_MAX: usize = 64;
+
+/// Pattern of rows, and what is sent of its matches; see [`Stream::match_pattern`].
+pub struct RowPattern {
+    /// Pattern, whose variables are numbers of `variables`.
+    pub pattern: Pattern,
+    /// Conditions of the variables.
+    pub variables: Vec<PatternVariable>,
+    /// Columns of the output, one row for each match.
+    pub measures: Vec<(Column, PatternExpression)>,
+    /// Columns with equal values in the rows of a partition; NULL is a value.
+    pub partition: Vec<usize>,
+    /// Column of the event time, by which rows are ordered. Rows with equal times are in the order in which they came.
+    pub time: usize,
+    /// Greatest time from the first to the last row of a match.
+    pub within: Duration,
+    /// True if the next match begins behind the last row of one, else behind its first.
+    pub skips_match: bool,
+    /// Allowed lateness.
+    pub lateness: Duration,
+    /// Maximum time ahead of the clock of an event time that moves the watermark.
+    pub future_limit: Duration,
+    /// Table of the rows that are buffered, which only this operator may write.
+    pub state_table: String,
+    /// Table of late rows, and the columns that it gets.
+    pub late: Option<(String, Vec<usize>)>,
+}
+
+/// Variable of a pattern; a row is of it if its conditions are true.
+#[derive(Default)]
+pub struct PatternVariable {
+    /// Condition on the row, which reads nothing but [`Navigation::Previous`]. It is asked once for each row.
+    pub of_row: Option<PatternExpression>,
+    /// Condition on the rows of the match so far, of which the row is the last. It is asked for each way in which a match
+    /// may go on.
+    pub of_match: Option<PatternExpression>,
+}
+
+impl RowPattern {
+    fn check(&self, stream: &Stream) -> Result<(), String> {
+        let late = self.late.iter().flat_map(|(_, columns)| columns.iter().copied());
+        let mut read = self.partition.iter().copied().chain(late).chain([self.time]);
+        if let Some(wrong) = read.find(|at| *at >= stream.columns().len()) {
+            return Err(format!("there is no column {wrong}"));
+        }
+        let time = &stream.columns()[self.time];
+        edge_type_of(time.data_type).ok_or_else(|| format!("column {} is no time", time.name))?;
+        if self.variables.len() > PATTERN_VARIABLES_MAX {
+            let found = self.variables.len();
+            return Err(format!("a pattern of {found} variables, at most {PATTERN_VARIABLES_MAX}"));
+        }
+        if self.pattern.last_variable() >= self.variables.len() {
+            return Err(format!("there is no variable {}", self.pattern.last_variable()));
+        }
+        let is_of_row = |navigation: &Navigation| matches!(navigation, Navigation::Previous { .. });
+        let conditions = self.variables.iter().filter_map(|variable| variable.of_row.as_ref());
+        if conditions.flat_map(|condition| &condition.navigations).any(|read| !is_of_row(read)) {
+            return Err("a condition of a row reads other rows of the match".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Number of rows before another that expressions read.
+    fn look_back(&self) -> usize {
+        let variables = self.variables.iter().flat_map(|variable| [&variable.of_row, &variable.of_match]);
+        let measures = self.measures.iter().map(|(_, measure)| measure);
+        let all = variables.flatten().chain(measures).flat_map(|expression| &expression.navigations);
+        let offsets = all.map(|navigation| match navigation {
+            Navigation::Previous { offset, .. } => *offset,
+            Navigation::First { .. } | Navigation::Last { .. } | Navigation::All { .. } => 0,
+        });
+        offsets.max().unwrap_or(0)
+    }
+
+    /// Schema of the state table.
+    fn state_schema(&self, stream: &Stream) -> Result<Schema, String> {
+        let mut columns = vec![
+            Column::new("at", DataType::Timestamp).not_null(),
+            Column::new("number", DataType::BigInt).not_null(),
+            Column::new("passed", DataType::Boolean).not_null(),
+        ];
+        for column in stream.columns() {
+            let name = free_name(&format!("row_{}", column.name), &columns);
+            columns.push(Column { nullable: true, ..Column::new(name, column.data_type) });
+        }
+        Schema::new(columns, &["at", "number"]).map_err(|error| error.to_string())
+    }
+}
+
+impl Stream {
+    /// Finds the matches of a pattern in each partition; one row for each, of the measures. Late rows are counted, and
+    /// dropped or stored.
+    pub fn match_pattern(&self, pattern: RowPattern) -> Stream {
+        let table = pattern.state_table.clone();
+        match self.try_match(pattern) {
+            Ok(stream) => stream,
+            Err(reason) => {
+                self.report(format!("pattern with state {table}: {reason}"));
+                self.clone()
+            }
+        }
+    }
+
+    fn try_match(&self, pattern: RowPattern) -> Result<Stream, String> {
+        pattern.check(self)?;
+        let automaton = Automaton::new(&pattern.pattern)?;
+        let micros = |limit: Duration| i64::try_from(limit.as_micros()).unwrap_or(i64::MAX);
+        self.plan_state(&pattern.state_table, pattern.state_schema(self)?)?;
+        let state_table = pattern.state_table.clone();
+        let late = self.plan_late_rows(pattern.late.as_ref())?;
+        let look_back = pattern.look_back();
+        let (columns, measures): (Vec<Column>, Vec<PatternExpression>) = pattern.measures.into_iter().unzip();
+        let (schema, stored) = (arrow_schema(&columns, UTC), arrow_schema(&self.columns, UTC));
+        let conditions = pattern
+            .variables
+            .into_iter()
+            .map(|variable| VariableConditions { of_row: variable.of_row, of_match: variable.of_match });
+        let conditions: Vec<VariableConditions> = conditions.collect();
+        let (partition, table) = (pattern.partition, state_table.clone());
+        let (within_us, skips_match, time) = (micros(pattern.within), pattern.skips_match, pattern.time);
+        let (lateness_us, future_us) = (micros(pattern.lateness), micros(pattern.future_limit));
+        let matched = self.add(columns.into(), move |made| {
+            let name = format!("match {table}");
+            let memory = made.catalog.context().pool().memory();
+            let buffer =
+                PatternBuffer::new(name.clone(), made.catalog.table(&table)?, stored, partition, memory)?;
+            let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
+            let late = late.map(|late| late.operator(made, &name)).transpose()?;
+            Ok(Box::new(PatternOperator {
+                name,
+                automaton,
+                conditions,
+                measures,
+                within_us,
+                skips_match,
+                look_back,
+                time,
+                lateness_us,
+                future_us,
+                buffer,
+                watermark,
+                progress: SourceTimes::new(made.sources),
+                schema,
+                late,
+                matching: Matching::default(),
+            }) as Box<dyn Operator>)
+        });
+        let writer = Writer { table: state_table, node: matched.node, is_to_table: false };
+        self.graph.borrow_mut().writers.push(writer);
+        Ok(matched)
+    }
+
+    /// Plans the table of late rows, if it is missing.
+    pub(crate) fn plan_late_rows(
+        &self,
+        late: Option<&(String, Vec<usize>)>,
+    ) -> Result<Option<PlannedLateRows>, String> {
+        let Some((table, places)) = late else { return Ok(None) };
+        let columns: Vec<Column> = places.iter().map(|&column| self.columns[column].clone()).collect();
+        let mut graph = self.graph.borrow_mut();
+        if graph.schema(&self.catalog, table).is_none() {
+            let schema = Schema::new(columns.clone(), &[] as &[&str]).map_err(|error| error.to_string())?;
+            graph.planned.insert(table.clone(), schema);
+        }
+        Ok(Some(PlannedLateRows { table: table.clone(), places: places.clone(), columns }))
+    }
+}
+
+/// Table of late rows that an operator will write.
+pub(crate) struct PlannedLateRows {
+    table: String,
+    places: Vec<usize>,
+    columns: Vec<Column>,
+}
+
+impl PlannedLateRows {
+    /// Writer of late rows of an operator.
+    pub(crate) fn operator(self, made: &OperatorArguments<'_>, operator: &str) -> crate::Result<LateRows> {
+        let name = format!("late tuples of {operator}");
+        let write = ToTableOperator::new(made, name, &self.table, self.columns, true)?;
+        Ok(LateRows { columns: self.places, write })
+    }
+}

@@ -1,0 +1,501 @@
+//! Row patterns: matches equal those of a matcher that tries all ways over all rows, whatever the transactions, aborts
+//! and restarts; reading back; limits.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int32Type, TimestampMicrosecondType};
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch};
+use entresol_streams::{
+    Boundary, ChannelSource, Element, GeneratorSource, MatchExpression, NavigatedRows, Navigation, Pattern,
+    PatternExpression, PatternVariable, Punctuation, RowPattern, Stream, Topology, Tuple,
+};
+use entresol_tables::{Catalog, Column, DataType, Value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use support::*;
+
+const LATENESS_S: i64 = 15;
+/// Variables: a power below 60; one above the row before; one above the first A of the match; any.
+const VARIABLES: usize = 4;
+
+/// Pattern, the greatest time of its matches, and where the next match begins.
+#[derive(Debug, Clone)]
+struct Case {
+    pattern: Pattern,
+    within_s: i64,
+    skips_match: bool,
+    has_partitions: bool,
+    /// True if no condition reads the match.
+    is_local: bool,
+}
+
+/// Meter, first and last time, number of rows, power of the last B and of the row before the last A.
+type Match = (i32, i64, i64, i64, Option<i64>, Option<i64>);
+
+struct Computed<F>(F);
+
+impl<F> MatchExpression for Computed<F>
+where
+    F: FnMut(usize, &[NavigatedRows]) -> ArrayRef + Send + 'static,
+{
+    fn evaluate(&mut self, matches: usize, navigated: &[NavigatedRows]) -> Result<ArrayRef, String> {
+        Ok((self.0)(matches, navigated))
+    }
+}
+
+fn expression(
+    navigations: Vec<Navigation>,
+    compute: impl FnMut(usize, &[NavigatedRows]) -> ArrayRef + Send + 'static,
+) -> PatternExpression {
+    PatternExpression { navigations, expression: Box::new(Computed(compute)) }
+}
+
+fn powers(rows: &RecordBatch) -> Vec<Option<f64>> {
+    rows.column(2).as_primitive::<Float64Type>().iter().collect()
+}
+
+fn previous(offset: usize) -> Navigation {
+    Navigation::Previous { variable: None, offset }
+}
+
+fn variables(is_local: bool) -> Vec<PatternVariable> {
+    let is_low = expression(vec![previous(0)], |_, rows| {
+        Arc::new(
+            powers(&rows[0].rows)
+                .iter()
+                .map(|power| power.map(|power| power < 60.0))
+                .collect::<BooleanArray>(),
+        )
+    });
+    let rises = expression(vec![previous(0), previous(1)], |_, rows| {
+        let pairs = powers(&rows[0].rows).into_iter().zip(powers(&rows[1].rows));
+        Arc::new(pairs.map(|(power, before)| Some(power? > before?)).collect::<BooleanArray>())
+    });
+    let first = Navigation::First { variable: Some(0), offset: 0 };
+    let last = Navigation::Last { variable: None, offset: 0 };
+    let above_first = expression(vec![last, first], |_, rows| {
+        let pairs = powers(&rows[0].rows).into_iter().zip(powers(&rows[1].rows));
+        let above = pairs.map(|(power, first)| Some(first.is_none_or(|first| power.unwrap() > first)));
+        Arc::new(above.collect::<BooleanArray>())
+    });
+    vec![
+        PatternVariable { of_row: Some(is_low), of_match: None },
+        PatternVariable { of_row: Some(rises), of_match: None },
+        PatternVariable { of_row: None, of_match: (!is_local).then_some(above_first) },
+        PatternVariable::default(),
+    ]
+}
+
+fn measures() -> Vec<(Column, PatternExpression)> {
+    let last = |variable| Navigation::Last { variable, offset: 0 };
+    let first = Navigation::First { variable: None, offset: 0 };
+    let column = |at: usize| move |_: usize, rows: &[NavigatedRows]| Arc::clone(rows[0].rows.column(at));
+    let power = |_: usize, rows: &[NavigatedRows]| -> ArrayRef {
+        Arc::new(powers(&rows[0].rows).into_iter().collect::<Float64Array>())
+    };
+    let count = |_: usize, rows: &[NavigatedRows]| -> ArrayRef {
+        let ends = &rows[0].ends;
+        assert_eq!(ends.last().copied().unwrap_or(0), rows[0].rows.num_rows());
+        let counts =
+            ends.iter().enumerate().map(|(at, end)| (end - if at == 0 { 0 } else { ends[at - 1] }) as i64);
+        Arc::new(counts.collect::<Int64Array>())
+    };
+    vec![
+        (Column::new("meter", DataType::Int), expression(vec![last(None)], column(0))),
+        (Column::new("began", DataType::Timestamp), expression(vec![first], column(1))),
+        (Column::new("ended", DataType::Timestamp), expression(vec![last(None)], column(1))),
+        (Column::new("rows", DataType::BigInt), expression(vec![Navigation::All { variable: None }], count)),
+        (Column::new("rise", DataType::Double), expression(vec![last(Some(1))], power)),
+        (
+            Column::new("before", DataType::Double),
+            expression(vec![Navigation::Previous { variable: Some(0), offset: 1 }], power),
+        ),
+    ]
+}
+
+fn find(stream: &Stream, case: &Case) {
+    let matched = stream.match_pattern(RowPattern {
+        pattern: case.pattern.clone(),
+        variables: variables(case.is_local),
+        measures: measures(),
+        partition: if case.has_partitions { vec![0] } else { Vec::new() },
+        time: 1,
+        within: Duration::from_secs(case.within_s as u64),
+        skips_match: case.skips_match,
+        lateness: Duration::from_secs(LATENESS_S as u64),
+        future_limit: Duration::MAX,
+        state_table: "open".to_owned(),
+        late: None,
+    });
+    matched.to_table("matches");
+}
+
+/// Row of a partition, of the matcher that tries all ways.
+#[derive(Clone, Copy)]
+struct Reading {
+    meter: i32,
+    at: i64,
+    power: f64,
+}
+
+/// Tells whether a row may be of a variable.
+fn accepts(rows: &[Reading], path: &[(usize, usize)], row: usize, variable: usize, is_local: bool) -> bool {
+    match variable {
+        0 => rows[row].power < 60.0,
+        1 => row > 0 && rows[row].power > rows[row - 1].power,
+        2 if !is_local => {
+            let first = path.iter().find(|(_, variable)| *variable == 0);
+            first.is_none_or(|(first, _)| rows[row].power > rows[*first].power)
+        }
+        _ => true,
+    }
+}
+
+/// Tries all ways in the order of preference; `then` goes on behind the pattern. Returns the first complete path.
+fn attempt(
+    pattern: &Pattern,
+    row: usize,
+    path: &mut Vec<(usize, usize)>,
+    accepts: &dyn Fn(&[(usize, usize)], usize, usize) -> bool,
+    then: &mut dyn FnMut(usize, &mut Vec<(usize, usize)>) -> bool,
+) -> bool {
+    match pattern {
+        Pattern::Variable(variable) => {
+            if !accepts(path, row, *variable) {
+                return false;
+            }
+            path.push((row, *variable));
+            then(row + 1, path) || {
+                path.pop();
+                false
+            }
+        }
+        Pattern::Sequence(parts) => match parts.as_slice() {
+            [] => then(row, path),
+            [first, rest @ ..] => {
+                let rest = Pattern::Sequence(rest.to_vec());
+                attempt(first, row, path, accepts, &mut |row, path| attempt(&rest, row, path, accepts, then))
+            }
+        },
+        Pattern::Alternation(parts) => parts.iter().any(|part| attempt(part, row, path, accepts, then)),
+        Pattern::Repetition { of, least, most, is_reluctant } => {
+            let rest = Pattern::Repetition {
+                of: of.clone(),
+                least: least.saturating_sub(1),
+                most: most.map(|most| most.saturating_sub(1)),
+                is_reluctant: *is_reluctant,
+            };
+            let may_repeat = most.is_none_or(|most| most > 0);
+            let again =
+                |path: &mut Vec<(usize, usize)>,
+                 then: &mut dyn FnMut(usize, &mut Vec<(usize, usize)>) -> bool| {
+                    may_repeat
+                        && attempt(of, row, path, accepts, &mut |next, path| {
+                            // A round that takes no row would go on for ever.
+                            (next > row || *least > 0) && attempt(&rest, next, path, accepts, then)
+                        })
+                };
+            if *least > 0 {
+                return again(path, then);
+            }
+            if *is_reluctant {
+                then(row, path) || again(path, then)
+            } else {
+                again(path, then) || then(row, path)
+            }
+        }
+    }
+}
+
+/// Matches of all readings but the late ones, and the number of late ones.
+fn recompute(readings: &[Tuple], case: &Case) -> (Vec<Match>, u64) {
+    let mut partitions: BTreeMap<i32, Vec<Reading>> = BTreeMap::new();
+    let (mut watermark, mut late) = (i64::MIN, 0);
+    for tuple in readings {
+        let (Value::Int(meter), Value::Timestamp(at), Value::Double(power)) =
+            (&tuple[0], &tuple[1], &tuple[2])
+        else {
+            panic!("{tuple:?}")
+        };
+        if *at < watermark {
+            late += 1;
+            continue;
+        }
+        watermark = watermark.max(at - LATENESS_S * SECOND_US);
+        let partition = if case.has_partitions { *meter } else { 0 };
+        partitions.entry(partition).or_default().push(Reading { meter: *meter, at: *at, power: *power });
+    }
+    let mut found = Vec::new();
+    for (_, mut rows) in partitions {
+        rows.sort_by_key(|row| row.at);
+        let mut start = 0;
+        while start < rows.len() {
+            let end = rows.partition_point(|row| row.at - rows[start].at <= case.within_s * SECOND_US);
+            let accepts = |path: &[(usize, usize)], row: usize, variable: usize| {
+                row < end && accepts(&rows, path, row, variable, case.is_local)
+            };
+            let mut path = Vec::new();
+            let is_found = attempt(&case.pattern, start, &mut path, &accepts, &mut |_, _| true);
+            let behind = path.last().map_or(start, |(row, _)| *row) + 1;
+            if is_found {
+                let last_of =
+                    |wanted| path.iter().rev().find(|(_, variable)| *variable == wanted).map(|(row, _)| *row);
+                let eighths = |row: usize| (rows[row].power * 8.0) as i64;
+                let last = rows[path.last().unwrap().0];
+                found.push((
+                    last.meter,
+                    rows[start].at,
+                    last.at,
+                    path.len() as i64,
+                    last_of(1).map(eighths),
+                    last_of(0).and_then(|row| row.checked_sub(1)).map(eighths),
+                ));
+            }
+            start = if is_found && case.skips_match { behind } else { start + 1 };
+        }
+    }
+    found.sort_unstable();
+    (found, late)
+}
+
+fn found(catalog: &Catalog) -> Vec<Match> {
+    let eighths = |value: &Value| match value {
+        Value::Double(power) => Some((power * 8.0) as i64),
+        Value::Null => None,
+        other => panic!("{other:?}"),
+    };
+    let mut found: Vec<Match> = rows(catalog, "matches")
+        .iter()
+        .map(|row| match row.as_slice() {
+            [
+                Value::Int(meter),
+                Value::Timestamp(began),
+                Value::Timestamp(ended),
+                Value::BigInt(count),
+                rise,
+                before,
+                ..,
+            ] => (*meter, *began, *ended, *count, eighths(rise), eighths(before)),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+fn compare(found: &[Match], expected: &[Match], what: &str) {
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert_eq!(found, expected, "match {at}: {what}");
+    }
+    assert_eq!(found.len(), expected.len(), "{what}");
+}
+
+fn random_pattern(random: &mut Random, depth: usize) -> Pattern {
+    let part = |random: &mut Random| random_pattern(random, depth - 1);
+    match random.below(if depth == 0 { 1 } else { 6 }) {
+        0 | 1 => Pattern::Variable(random.below(VARIABLES as u64) as usize),
+        2 | 3 => Pattern::Sequence((0..2 + random.below(2)).map(|_| part(random)).collect()),
+        4 => Pattern::Alternation((0..2 + random.below(2)).map(|_| part(random)).collect()),
+        _ => {
+            let least = random.below(3) as u32;
+            let most = [None, Some(least.max(1)), Some(least + 2)][random.below(3) as usize];
+            Pattern::Repetition {
+                of: Box::new(part(random)),
+                least,
+                most,
+                is_reluctant: random.below(3) == 0,
+            }
+        }
+    }
+}
+
+fn random_case(random: &mut Random) -> Case {
+    let pattern = loop {
+        let pattern = random_pattern(random, 3);
+        if !pattern.matches_empty() && !pattern.repeats_empty() {
+            break pattern;
+        }
+    };
+    Case {
+        pattern,
+        within_s: [0, 3, 10, 25][random.below(4) as usize],
+        skips_match: random.below(2) == 0,
+        has_partitions: random.below(3) > 0,
+        is_local: random.below(2) == 0,
+    }
+}
+
+/// Times of rows are not equal: which of them comes first would be open to the matcher's order of arrival only.
+#[test]
+fn matches_equal_those_of_all_ways() {
+    let seed = seed();
+    let mut random = Random(seed);
+    let mut matches = 0;
+    for round in 0..160 {
+        let case = random_case(&mut random);
+        let boundary =
+            [Boundary::EachTuple, Boundary::Every(5), Boundary::Every(10_000)][random.below(3) as usize];
+        let disorder = [0, 8, 30][random.below(3) as usize];
+        let readings: Vec<Tuple> = (0..250).map(|n| random_reading(seed + round, n, 3, disorder)).collect();
+        let (expected, late) = recompute(&readings, &case);
+        let catalog = volatile();
+        let topology = Topology::builder("t", &catalog).boundary(boundary);
+        let source = GeneratorSource::new(reading_columns(), move |n| readings.get(n as usize).cloned());
+        find(&topology.source("readings", source), &case);
+        let report = topology.build().unwrap().run().unwrap();
+        let what = format!("round {round}, {boundary:?}, disorder {disorder}, {case:?}");
+        compare(&found(&catalog), &expected, &what);
+        assert_eq!(report.late, late, "{what}");
+        assert!(
+            rows(&catalog, "open").len() <= 3,
+            "{what}: no more than the rows that conditions look back to"
+        );
+        matches += expected.len();
+    }
+    assert!(matches > 2_000, "{matches}");
+}
+
+/// Aborted transactions leave no trace; those that are repeated count once.
+#[test]
+fn aborts_and_restarts_change_nothing() {
+    let seed = seed();
+    let mut random = Random(seed ^ 77);
+    for round in 0..24 {
+        let case = Case { within_s: 20, ..random_case(&mut random) };
+        let readings: Vec<Tuple> = (0..300).map(|n| random_reading(seed + round, n, 3, 12)).collect();
+        let directory = tempfile::tempdir().unwrap();
+        let (mut committed, mut late): (Vec<Tuple>, u64) = (Vec::new(), 0);
+        for (run, part) in readings.chunks(100).enumerate() {
+            let catalog = journal(directory.path());
+            let (sender, receiver) = crossbeam_channel::bounded(1024);
+            for (n, chunk) in part.chunks(10).enumerate() {
+                let is_committed = (n + run) % 3 > 0;
+                sender.send(Element::Punctuation(Punctuation::Begin)).unwrap();
+                sender.send(Element::Tuples(chunk.to_vec())).unwrap();
+                let end = if is_committed { Punctuation::Commit } else { Punctuation::Abort };
+                sender.send(Element::Punctuation(end)).unwrap();
+                if is_committed {
+                    committed.extend_from_slice(chunk);
+                }
+            }
+            let topology = Topology::builder("t", &catalog).boundary(Boundary::Punctuated);
+            find(&topology.source("readings", ChannelSource::new(reading_columns(), receiver)), &case);
+            let running = topology.build().unwrap().start().unwrap();
+            let wanted = (0..10).filter(|n| (n + run) % 3 > 0).count() as u64 * 10;
+            if run == 2 {
+                drop(sender);
+            } else {
+                while running.progress().snapshot().tuples < wanted {
+                    std::thread::yield_now();
+                }
+                running.stop();
+            }
+            late += running.join().unwrap().late;
+        }
+        let (expected, expected_late) = recompute(&committed, &case);
+        let catalog = journal(directory.path());
+        compare(&found(&catalog), &expected, &format!("round {round}, {case:?}"));
+        assert_eq!(late, expected_late, "round {round}, {case:?}");
+    }
+}
+
+#[test]
+fn a_pattern_with_too_many_ways_is_an_error() {
+    let catalog = volatile();
+    let any = |variable| Pattern::Variable(variable);
+    let repeated =
+        |of: Pattern| Pattern::Repetition { of: Box::new(of), least: 1, most: None, is_reluctant: false };
+    // Each row doubles the ways, none of which equals another: conditions read the match.
+    let both = repeated(Pattern::Alternation(vec![any(2), any(3)]));
+    let case =
+        Case { pattern: both, within_s: 1000, skips_match: true, has_partitions: false, is_local: false };
+    let topology = Topology::builder("t", &catalog);
+    let source = GeneratorSource::new(reading_columns(), |n| (n < 100).then(|| reading(1, n as i64, 99.0)));
+    find(&topology.source("readings", source), &case);
+    let error = topology.build().unwrap().run().unwrap_err().to_string();
+    assert!(
+        error.contains("open matches of a partition in match open has reached its limit of 4096"),
+        "{error}"
+    );
+}
+
+#[test]
+fn wrong_patterns_are_refused() {
+    let catalog = volatile();
+    let refused = |change: &dyn Fn(&mut RowPattern)| {
+        let topology = Topology::builder("t", &catalog);
+        let mut pattern = RowPattern {
+            pattern: Pattern::Variable(0),
+            variables: variables(true),
+            measures: measures(),
+            partition: vec![0],
+            time: 1,
+            within: Duration::from_secs(1),
+            skips_match: true,
+            lateness: Duration::ZERO,
+            future_limit: Duration::MAX,
+            state_table: "open".to_owned(),
+            late: None,
+        };
+        change(&mut pattern);
+        let source = GeneratorSource::new(reading_columns(), |_| None);
+        topology.source("readings", source).match_pattern(pattern).to_table("matches");
+        topology.build().err().unwrap().to_string()
+    };
+    for (change, expected) in [
+        (&(|p: &mut RowPattern| p.time = 2) as &dyn Fn(&mut RowPattern), "column power is no time"),
+        (&|p| p.time = 9, "there is no column 9"),
+        (&|p| p.pattern = Pattern::Variable(7), "there is no variable 7"),
+        (&|p| p.pattern = Pattern::Sequence(vec![]), "the pattern matches no rows at all"),
+        (
+            &|p| {
+                p.variables[3].of_row =
+                    Some(expression(vec![Navigation::All { variable: None }], |_, _| panic!()))
+            },
+            "a condition of a row reads other rows of the match",
+        ),
+        (&|p| p.variables.resize_with(65, PatternVariable::default), "a pattern of 65 variables, at most 64"),
+    ] {
+        let error = refused(change);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// Types of the columns that the closures of this test read.
+#[test]
+fn columns_are_those_of_the_stream() {
+    let seen = Arc::new(std::sync::Mutex::new(0));
+    let noted = Arc::clone(&seen);
+    let catalog = volatile();
+    let topology = Topology::builder("t", &catalog);
+    let source = GeneratorSource::new(reading_columns(), |n| (n < 3).then(|| reading(1, n as i64, 1.0)));
+    let last = Navigation::Last { variable: None, offset: 0 };
+    let measure = expression(vec![last], move |matches, rows| {
+        let batch = &rows[0].rows;
+        assert!(batch.column(0).as_primitive_opt::<Int32Type>().is_some());
+        assert!(batch.column(1).as_primitive_opt::<TimestampMicrosecondType>().is_some());
+        *noted.lock().unwrap() += matches;
+        Arc::clone(batch.column(2))
+    });
+    topology
+        .source("readings", source)
+        .match_pattern(RowPattern {
+            pattern: Pattern::Variable(0),
+            variables: vec![PatternVariable::default()],
+            measures: vec![(Column::new("power", DataType::Double), measure)],
+            partition: Vec::new(),
+            time: 1,
+            within: Duration::from_secs(1),
+            skips_match: true,
+            lateness: Duration::ZERO,
+            future_limit: Duration::MAX,
+            state_table: "open".to_owned(),
+            late: None,
+        })
+        .to_table("matches");
+    topology.build().unwrap().run().unwrap();
+    assert_eq!((*seen.lock().unwrap(), rows(&catalog, "matches").len()), (3, 3));
+}
