@@ -16,6 +16,11 @@ CREATE TABLE spree (
     PRIMARY KEY (card, began)
 );
 
+CREATE TABLE probe (
+    card INT, tried TIMESTAMP, taken TIMESTAMP, payments BIGINT, small DECIMAL(9, 2), large DECIMAL(9, 2),
+    PRIMARY KEY (card, tried)
+);
+
 -- After a power failure it goes on behind the last payment that was durable, as with any durability.
 CREATE TOPOLOGY fraud COMMIT EACH ROW ON ERROR ABORT WITH (durability = 'none') AS (
     -- What a card has spent so far.
@@ -36,6 +41,17 @@ CREATE TOPOLOGY fraud COMMIT EACH ROW ON ERROR ABORT WITH (durability = 'none') 
         FROM SESSION(payment, at, INTERVAL '3 minutes')
         GROUP BY card, window_start, window_end
         HAVING count(DISTINCT country) > 2;
+
+    -- A small payment, as if to see whether the card works, and a large one within ten minutes.
+    INSERT INTO probe
+        SELECT card, tried, taken, payments, small, large
+        FROM payment MATCH_RECOGNIZE (
+            PARTITION BY card
+            ORDER BY at
+            MEASURES first(at) AS tried, last(at) AS taken, count(*) AS payments, s.amount AS small, l.amount AS large
+            PATTERN (s other*? l) WITHIN INTERVAL '10 minutes'
+            DEFINE s AS amount < 20, l AS amount > 300 AND amount > 20 * s.amount
+        );
 
     -- A payment beyond the credit leaves nothing, in none of the tables.
     ABORT WHEN EXISTS (SELECT 1 FROM CHANGES(account) a JOIN card c ON c.id = a.card WHERE a.spent > c.credit);

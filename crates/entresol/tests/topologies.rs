@@ -12,6 +12,8 @@ mod files;
 mod joins;
 #[path = "topologies/nexmark.rs"]
 mod nexmark;
+#[path = "topologies/patterns.rs"]
+mod patterns;
 #[path = "topologies/ranking.rs"]
 mod ranking;
 #[path = "topologies/replacement.rs"]

@@ -410,8 +410,8 @@ fn a_pattern_with_too_many_ways_is_an_error() {
         |of: Pattern| Pattern::Repetition { of: Box::new(of), least: 1, most: None, is_reluctant: false };
     // Each row doubles the ways, none of which equals another: conditions read the match.
     let both = repeated(Pattern::Alternation(vec![any(2), any(3)]));
-    let case =
-        Case { pattern: both, within_s: 1000, skips_match: true, has_partitions: false, is_local: false };
+    let pattern = Pattern::Sequence(vec![both, any(0)]);
+    let case = Case { pattern, within_s: 1000, skips_match: true, has_partitions: false, is_local: false };
     let topology = Topology::builder("t", &catalog);
     let source = GeneratorSource::new(reading_columns(), |n| (n < 100).then(|| reading(1, n as i64, 99.0)));
     find(&topology.source("readings", source), &case);

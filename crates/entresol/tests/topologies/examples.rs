@@ -191,4 +191,35 @@ fn payments_beyond_the_credit_leave_nothing() {
             FROM payments p JOIN accepted a ON a.at = p.at) gaps) numbered
         GROUP BY card, number HAVING count(DISTINCT country) > 2";
     compare(&mut session, "fraud", "SELECT * FROM spree", sprees);
+    let accepted = "SELECT p.card, (p.amount * 100)::bigint, extract(epoch FROM p.at)::bigint
+        FROM payments p JOIN accepted a ON a.at = p.at ORDER BY p.card, p.at";
+    let mut probes = probes(&numbers(rows(&mut session, accepted)));
+    probes.sort_unstable();
+    let found = "SELECT card, extract(epoch FROM tried)::bigint, extract(epoch FROM taken)::bigint, payments,
+        (small * 100)::bigint, (large * 100)::bigint FROM probe ORDER BY card, tried";
+    assert_eq!(numbers(rows(&mut session, found)), probes);
+    assert!(probes.len() > 10, "{probes:?}");
+}
+
+/// Small payments of a card, each with the first large one behind it, within ten minutes; from payments (card, cents,
+/// second) in order.
+fn probes(payments: &[Vec<i64>]) -> Vec<Vec<i64>> {
+    let mut found = Vec::new();
+    for of_card in payments.chunk_by(|one, other| one[0] == other[0]) {
+        let mut at = 0;
+        while at < of_card.len() {
+            let small = &of_card[at];
+            let mut behind = of_card[at + 1..].iter().take_while(|payment| payment[2] - small[2] <= 600);
+            let is_large = |payment: &&Vec<i64>| payment[1] > 30_000 && payment[1] > 20 * small[1];
+            let large = behind.position(|payment| small[1] < 2_000 && is_large(&payment));
+            let Some(distance) = large else {
+                at += 1;
+                continue;
+            };
+            let large = &of_card[at + 1 + distance];
+            found.push(vec![small[0], small[2], large[2], distance as i64 + 2, small[1], large[1]]);
+            at += distance + 2;
+        }
+    }
+    found
 }

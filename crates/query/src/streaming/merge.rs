@@ -442,7 +442,7 @@ fn assigned_column(assignment: &Assignment) -> Result<String> {
 }
 
 /// Conditions that have to hold all.
-fn conjuncts(expr: &Expr) -> Vec<&Expr> {
+pub(crate) fn conjuncts(expr: &Expr) -> Vec<&Expr> {
     match expr {
         Expr::Nested(inner) => conjuncts(inner),
         Expr::BinaryOp { left, op: BinaryOperator::And, right } => {

@@ -6,6 +6,7 @@
 //! | `TUMBLE(s, time, size)` | its columns, `window_start` and `window_end` |
 //! | `HOP(s, time, slide, size)`, `CUMULATE(s, time, step, size)` | the same, with each row in several windows |
 //! | `SESSION(s, time, gap)` | the same; rows of a group less than a gap apart are of one window |
+//! | `s MATCH_RECOGNIZE (...)` | the partition columns and measures of the matches ([`super::pattern`]) |
 //! | `CHANGES(t) [FOR EACH {ROW | COMMIT}]` | rows that a step before it writes into table `t`: each, or the last of each key at the commit; else the logged changes of `t`, with the rows before, in transactions of their own |
 
 use crate::error::{Error, Result};
@@ -14,6 +15,7 @@ use crate::parser::text::tokens::is_word;
 use crate::parser::visit::walk_mut;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::streaming::options::interval;
+use crate::streaming::pattern::planning::PlannedPattern;
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, Statement, TableAlias,
     TableFactor, Value as Literal, VisitorMut,
@@ -22,12 +24,15 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_streams::{TimeWindow, WindowKind};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Schema of the relations in their catalog.
 pub(crate) const STREAMS_SCHEMA: &str = "public";
 /// Name by which the parser knows `CHANGES(t) FOR EACH ROW`.
 const CHANGES_EACH_ROW: &str = "changes_each_row";
+/// Name by which the parser knows MATCH_RECOGNIZE.
+pub(crate) const PATTERN_FUNCTION: &str = "row_pattern";
 
 /// Relation that a step reads.
 #[derive(Debug, Clone)]
@@ -43,6 +48,13 @@ pub(crate) enum Reference {
     Changes {
         table: String,
         each_row: bool,
+    },
+    /// Matches of a pattern in a source or stream.
+    Pattern {
+        of: String,
+        /// Number of the pattern in its step.
+        number: usize,
+        planned: Option<Arc<PlannedPattern>>,
     },
 }
 
@@ -152,6 +164,7 @@ impl<F: FnMut(&str) -> bool> Names<F> {
             .collect();
         match called {
             "tumble" | "hop" | "cumulate" | "session" => self.windows(called, &args).map(Some),
+            PATTERN_FUNCTION => self.pattern(&args).map(Some),
             "changes" | CHANGES_EACH_ROW => {
                 let [Expr::Identifier(table)] = args.as_slice() else { return Err(wrong("CHANGES(table)")) };
                 let (table, each_row) = (identifier(table), called == CHANGES_EACH_ROW);
@@ -159,6 +172,17 @@ impl<F: FnMut(&str) -> bool> Names<F> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Relation of the matches of a pattern, and the name that it has without an alias.
+    fn pattern(&mut self, args: &[&Expr]) -> Result<(Reference, String)> {
+        let [Expr::Identifier(of), number] = args else { return Err(wrong("MATCH_RECOGNIZE")) };
+        let number = interval_of(number).and_then(|number| number.parse().ok());
+        let (of, number) = (identifier(of), number.ok_or_else(|| wrong("MATCH_RECOGNIZE"))?);
+        if !(self.is_stream)(&of) {
+            return Err(Error::coded("42P01", format!("source or stream \"{of}\" does not exist")));
+        }
+        Ok((Reference::Pattern { of: of.clone(), number, planned: None }, of))
     }
 
     /// Relation of a window function, and the name that it has without an alias.

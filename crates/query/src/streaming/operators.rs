@@ -9,6 +9,7 @@ use crate::streaming::conditions::{ChangedRows, Condition};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::names::Reference;
+use crate::streaming::pattern::planning::PlannedPattern;
 use crate::streaming::ranking::{RankingOfStep, ReplacedBy, check_replaced};
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
 use crate::streaming::windows::{Windows, assign_windows, open_sessions};
@@ -76,6 +77,8 @@ pub(crate) struct Translator<'t> {
     pub(crate) aggregates: bool,
     /// True if the current step joins streams.
     pub(crate) joins: bool,
+    /// True if the current step has a pattern of rows.
+    pub(crate) patterns: bool,
     /// Ranking of the current step.
     pub(crate) ranking: RankingOfStep,
 }
@@ -98,6 +101,7 @@ pub(crate) fn translate(
         step: None,
         aggregates: false,
         joins: false,
+        patterns: false,
         ranking: RankingOfStep::default(),
     };
     planned.steps.iter().try_for_each(|step| translator.step(step))?;
@@ -116,7 +120,7 @@ impl<'t> Translator<'t> {
             });
             return Ok(());
         }
-        (self.aggregates, self.joins) = (false, false);
+        (self.aggregates, self.joins, self.patterns) = (false, false, false);
         self.ranking = RankingOfStep::default();
         let flow = match &step.target {
             Target::Merge { table } => self.merge(&step.plan, table).map(|()| None),
@@ -128,7 +132,7 @@ impl<'t> Translator<'t> {
             ));
         }
         self.ranking.check_late(step.late_table.is_some() && !self.aggregates)?;
-        let has_state = self.aggregates || self.joins || self.ranking.is_there();
+        let has_state = self.aggregates || self.joins || self.patterns || self.ranking.is_there();
         if !has_state && (step.late_table.is_some() || step.state_table.is_some()) {
             return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
         }
@@ -252,12 +256,31 @@ impl<'t> Translator<'t> {
 
     /// Table of the state of the next operator, which this plan and a text describe.
     pub(crate) fn state_table_of(&mut self, plan: &LogicalPlan, text: &str) -> String {
+        let meaning = self.meaning(plan) + text;
+        self.state_table_named(meaning)
+    }
+
+    /// Table of the state of a pattern of rows: its measures may change.
+    pub(crate) fn pattern_state(&mut self, of: &str, planned: &PlannedPattern) -> String {
+        let columns: Vec<String> = self
+            .flows
+            .get(of)
+            .iter()
+            .flat_map(|flow| flow.stream.columns())
+            .map(|column| format!("{column:?}"))
+            .collect();
+        let before = self.meanings.get(of).map_or("", String::as_str);
+        let meaning = format!("{} of {of} ({}) of ({before})", planned.clause.text, columns.join(", "));
+        self.state_table_named(meaning)
+    }
+
+    /// Table of the state of the next operator, with its meaning.
+    fn state_table_named(&mut self, meaning: String) -> String {
         let named = self.step.and_then(|step| step.state_table.clone());
         let table = named.unwrap_or_else(|| match self.states.len() {
             0 => format!("{}_open", self.topology),
             before => format!("{}_open_{}", self.topology, before + 1),
         });
-        let meaning = self.meaning(plan) + text;
         self.states.push(PlannedState { table: table.clone(), meaning });
         table
     }
@@ -267,7 +290,7 @@ impl<'t> Translator<'t> {
         let mut meaning = plan.display_indent_schema().to_string();
         for (name, reference) in self.step.iter().flat_map(|step| &step.references) {
             let read = match reference {
-                Reference::Named(of) | Reference::Windows { of, .. } => of,
+                Reference::Named(of) | Reference::Windows { of, .. } | Reference::Pattern { of, .. } => of,
                 Reference::Changes { table, .. } => table,
             };
             let before = self.meanings.get(read).map_or("", String::as_str);
@@ -308,6 +331,12 @@ impl<'t> Translator<'t> {
                 let stream = self.builder.to_stream(table, trigger);
                 Ok(Flow { stream, windows: None, event_time: None, replaced: None })
             }
+            Reference::Pattern { of, planned, .. } => {
+                let planned = planned.as_ref().map(Arc::clone);
+                let planned =
+                    planned.ok_or_else(|| Error::Internal(format!("a pattern of {of} is not planned")))?;
+                self.match_pattern(of, &planned)
+            }
             Reference::Windows { of, time, kind } => {
                 let flow = self.named_flow(of)?;
                 flow.check_appended("a window")?;
@@ -335,7 +364,7 @@ impl<'t> Translator<'t> {
     }
 
     /// Stream of this name; a source is attached when it is read first.
-    fn named_flow(&mut self, name: &str) -> Result<Flow> {
+    pub(crate) fn named_flow(&mut self, name: &str) -> Result<Flow> {
         if let Some(flow) = self.flows.get(name) {
             return Ok(flow.clone());
         }

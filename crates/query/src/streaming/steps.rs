@@ -18,6 +18,8 @@ use crate::streaming::expressions;
 use crate::streaming::merge::{replaces_rows, row_changes};
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
 use crate::streaming::options::StreamOptions;
+use crate::streaming::pattern::clause::{PatternClause, take_patterns};
+use crate::streaming::pattern::planning::PatternPlanner;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::utc::UtcCatalog;
 use crate::streaming::windows::{WINDOW_END, WINDOW_START};
@@ -84,6 +86,7 @@ struct StepText {
     stream: Option<String>,
     state_table: Option<String>,
     late_table: Option<String>,
+    patterns: Vec<PatternClause>,
 }
 
 /// Plans the steps of a topology.
@@ -178,7 +181,8 @@ impl Planner<'_> {
     }
 
     async fn step(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
-        let StepText { mut statement, condition, stream, state_table, late_table } = parse_step(tokens)?;
+        let StepText { mut statement, condition, stream, state_table, late_table, patterns } =
+            parse_step(tokens)?;
         self.changed.clear();
         let mut changed_table = None;
         if stream.is_none()
@@ -194,7 +198,7 @@ impl Planner<'_> {
         };
         let catalog = Arc::clone(&self.session.catalog);
         let mut failed = None;
-        let references = resolve(tree, |name| {
+        let mut references = resolve(tree, |name| {
             self.streams.contains_key(name) || {
                 let known = self.source(name);
                 known.unwrap_or_else(|error| {
@@ -206,6 +210,7 @@ impl Planner<'_> {
         if let Some(error) = failed {
             return Err(error);
         }
+        self.plan_patterns(&mut references, &patterns).await?;
         for (relation, reference) in &references {
             self.register(relation, reference, condition.is_some())?;
         }
@@ -257,6 +262,23 @@ impl Planner<'_> {
         Ok(PlannedStep { target, plan, references, state_table, late_table })
     }
 
+    /// Plans the patterns that a step reads the matches of.
+    async fn plan_patterns(
+        &self,
+        references: &mut BTreeMap<String, Reference>,
+        clauses: &[PatternClause],
+    ) -> Result<()> {
+        for reference in references.values_mut() {
+            let Reference::Pattern { of, number, planned } = reference else { continue };
+            let clause = clauses.get(*number).cloned();
+            let clause = clause.ok_or_else(|| Error::Internal(format!("there is no pattern {number}")))?;
+            let state = self.context.state();
+            let planner = PatternPlanner { session: self.session, state, relations: &self.relations };
+            *planned = Some(Arc::new(planner.plan(clause, &self.columns(of)?).await?));
+        }
+        Ok(())
+    }
+
     /// Returns true if there is a source of this name, whose definition is read.
     fn source(&mut self, name: &str) -> Result<bool> {
         if self.sources.contains_key(name) {
@@ -292,6 +314,11 @@ impl Planner<'_> {
                     columns.push(Column::new(edge, data_type).not_null());
                 }
                 columns
+            }
+            Reference::Pattern { planned, of, .. } => {
+                let planned =
+                    planned.as_ref().ok_or_else(|| Error::Internal(format!("no pattern of {of}")))?;
+                planned.measures.iter().map(|(column, _)| column.clone()).collect()
             }
             Reference::Changes { table, .. } if !is_condition && !self.written.contains(table) => {
                 let definition =
@@ -421,6 +448,7 @@ fn insert_target(table: &Arc<Table>, insert: &Insert) -> Result<(Arc<Table>, Vec
 /// Parses a step: its query or statement, without the clauses that only streams have.
 fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     take_triggers(&mut tokens);
+    let patterns = take_patterns(&mut tokens)?;
     let late_table = take_clauses(&mut tokens)?;
     let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
     if is(0, "abort") {
@@ -428,7 +456,14 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     }
     if !(is(0, "create") && is(1, "stream")) {
         let statement = statement_of(tokens)?;
-        return Ok(StepText { statement, condition: None, stream: None, state_table: None, late_table });
+        return Ok(StepText {
+            statement,
+            condition: None,
+            stream: None,
+            state_table: None,
+            late_table,
+            patterns,
+        });
     }
     let Some(Token::Word(word)) = tokens.get(2).map(|token| &token.token) else {
         return Err(Error::Syntax("syntax error: expected CREATE STREAM name AS query".to_owned()));
@@ -447,7 +482,7 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     match rest {
         [as_word, query @ ..] if is_word(&as_word.token, "as") => {
             let statement = statement_of(query.to_vec())?;
-            Ok(StepText { statement, condition: None, stream: Some(name), state_table, late_table })
+            Ok(StepText { statement, condition: None, stream: Some(name), state_table, late_table, patterns })
         }
         _ => Err(Error::Syntax(format!("syntax error: CREATE STREAM {name}: expected AS query"))),
     }
@@ -474,6 +509,7 @@ fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
         stream: None,
         state_table: None,
         late_table: None,
+        patterns: Vec::new(),
     })
 }
 

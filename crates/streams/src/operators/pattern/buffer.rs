@@ -167,12 +167,12 @@ impl PatternBuffer {
         let places: Vec<usize> = (COLUMNS_BEFORE..batch.num_columns()).collect();
         let stream = batch.project(&places).map_err(|error| self.failed(&error))?;
         let (keys, rows) = (self.keys_of(&stream)?, self.rows_of(&stream)?);
-        for at in 0..batch.num_rows() {
+        for (at, key) in keys.iter().enumerate() {
             let position = (EventTime::from_micros(times.value(at)), numbers.value(at));
             self.next = self.next.max(position.1 + 1);
             let row = Arc::new(PatternRow { position, values: rows.row(at).owned() });
             let row = BufferedRow { row, passed: passed.value(at), holds: None, stored: true };
-            self.put(&keys[at], row)?;
+            self.put(key, row)?;
         }
         Ok(())
     }

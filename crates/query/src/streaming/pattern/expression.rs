@@ -1,0 +1,137 @@
+//! Expressions of DataFusion over rows of matches.
+
+use crate::error::{Error, Result};
+use crate::postgres::types::column_type;
+use crate::streaming::aggregates::{SharedFunction, engine_function};
+use crate::streaming::expressions::{Columns, PhysicalExpression};
+use crate::streaming::operators::storage;
+use crate::streaming::pattern::planning::{PlannedExpression, PlannedRead};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_empty_array};
+use datafusion::arrow::compute::concat;
+use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr::AggregateFunction as AggregateCall;
+use datafusion::logical_expr::{Expr, ExprSchemable};
+use entresol_streams::{AggregateFunction, Expression, MatchExpression, NavigatedRows, PatternExpression};
+use entresol_tables::{Column, arrow_type};
+use std::sync::Arc;
+
+/// Expression over what is read of matches.
+struct EngineExpression {
+    reads: Vec<EngineRead>,
+    /// Columns of the reads.
+    schema: SchemaRef,
+    expression: PhysicalExpression,
+}
+
+/// What is read of the rows of a match.
+struct EngineRead {
+    aggregate: Option<EngineAggregate>,
+    /// Value of a row, or of the result of the aggregate.
+    value: PhysicalExpression,
+}
+
+struct EngineAggregate {
+    function: SharedFunction,
+    arguments: Vec<PhysicalExpression>,
+    result: ArrowType,
+}
+
+/// Expression of a pattern whose rows have columns of these types.
+pub(crate) fn pattern_expression(
+    state: &SessionState,
+    planned: &PlannedExpression,
+    stored: &[ArrowType],
+    result: &ArrowType,
+) -> Result<PatternExpression> {
+    let columns: Vec<Column> = planned.reads.iter().map(|read| read.column.clone()).collect();
+    let types = storage(&columns);
+    let reads = planned.reads.iter().map(|read| EngineRead::new(state, read, stored));
+    let fields = types.iter().enumerate().map(|(at, of)| Field::new(format!("{at}"), of.clone(), true));
+    let read = Columns { planned: &planned.planned, stored: &types };
+    let expression = EngineExpression {
+        reads: reads.collect::<Result<_>>()?,
+        schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+        expression: read.expression(state, &planned.expr, result)?,
+    };
+    let navigations = planned.reads.iter().map(|read| read.navigation).collect();
+    Ok(PatternExpression { navigations, expression: Box::new(expression) })
+}
+
+impl EngineRead {
+    fn new(state: &SessionState, read: &PlannedRead, stored: &[ArrowType]) -> Result<EngineRead> {
+        let result = arrow_type(read.column.data_type, "UTC");
+        let rows = Columns { planned: &read.rows, stored };
+        let Some(aggregate) = &read.aggregate else {
+            return Ok(EngineRead { aggregate: None, value: rows.expression(state, &read.expr, &result)? });
+        };
+        let aggregate = EngineAggregate::new(state, aggregate, &rows)?;
+        let of_result = [aggregate.result.clone()];
+        let columns = Columns { planned: &read.planned, stored: &of_result };
+        let value = columns.expression(state, &read.expr, &result)?;
+        Ok(EngineRead { aggregate: Some(aggregate), value })
+    }
+
+    fn evaluate(&mut self, navigated: &NavigatedRows) -> Result<ArrayRef, String> {
+        let Some(aggregate) = &mut self.aggregate else { return self.value.evaluate(&navigated.rows) };
+        let result = aggregate.evaluate(navigated)?;
+        let field = Field::new("result", result.data_type().clone(), true);
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![result]);
+        self.value.evaluate(&batch.map_err(|error| error.to_string())?)
+    }
+}
+
+impl EngineAggregate {
+    fn new(state: &SessionState, expr: &Expr, rows: &Columns<'_>) -> Result<EngineAggregate> {
+        let found = expr.get_type(rows.planned)?;
+        let data_type = column_type(&found)
+            .ok_or_else(|| Error::unsupported(format!("{expr} of type {found} in a stream")))?;
+        let mut inner = expr;
+        while let Expr::Alias(alias) = inner {
+            inner = &alias.expr;
+        }
+        let Expr::AggregateFunction(AggregateCall { func, params }) = inner else {
+            return Err(Error::unsupported(format!("{expr} in MATCH_RECOGNIZE of a step")));
+        };
+        let (function, arguments) = engine_function(func, params, rows, data_type)?;
+        let arguments = arguments.iter().map(|argument| {
+            let wanted = argument.get_type(rows.planned)?;
+            rows.expression(state, argument, &wanted)
+        });
+        Ok(EngineAggregate {
+            arguments: arguments.collect::<Result<_>>()?,
+            function: SharedFunction(Arc::new(function)),
+            result: arrow_type(data_type, "UTC"),
+        })
+    }
+
+    /// Results of each match.
+    fn evaluate(&mut self, navigated: &NavigatedRows) -> Result<ArrayRef, String> {
+        let arguments = self.arguments.iter_mut().map(|argument| argument.evaluate(&navigated.rows));
+        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+        let (mut results, mut begin) = (Vec::with_capacity(navigated.ends.len()), 0);
+        for &end in &navigated.ends {
+            let columns: Vec<ArrayRef> =
+                arguments.iter().map(|argument| argument.slice(begin, end - begin)).collect();
+            let mut group = self.function.group()?;
+            group.add(&columns)?;
+            results.push(group.result()?);
+            begin = end;
+        }
+        if results.is_empty() {
+            return Ok(new_empty_array(&self.result));
+        }
+        let results: Vec<_> = results.iter().map(|result| result.as_ref()).collect();
+        concat(&results).map_err(|error| error.to_string())
+    }
+}
+
+impl MatchExpression for EngineExpression {
+    fn evaluate(&mut self, matches: usize, navigated: &[NavigatedRows]) -> Result<ArrayRef, String> {
+        let reads = self.reads.iter_mut().zip(navigated).map(|(read, rows)| read.evaluate(rows));
+        let columns = reads.collect::<Result<Vec<_>, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(matches));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options);
+        self.expression.evaluate(&batch.map_err(|error| error.to_string())?)
+    }
+}
