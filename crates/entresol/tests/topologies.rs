@@ -626,7 +626,7 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 10);
+    assert_eq!(examples.len(), 12);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -662,6 +662,17 @@ fn the_introduction_runs() {
     let costs = "SELECT count(DISTINCT at), count(*) > 20000, bool_and(price_at <= at) FROM cost";
     assert_eq!(rows(&mut session, costs), [["20000", "true", "true"]]);
     assert_eq!(rows(&mut session, "SELECT count(*) FROM costs_open"), [["0"]]);
+    session.execute(examples[10]).unwrap();
+    wait_for_end(&mut session, "rankings");
+    assert_eq!(rows(&mut session, "SELECT count(*), count(DISTINCT meter) FROM highest"), [["120", "40"]]);
+    let highest = "SELECT bool_and(h.kw = l.kw) FROM highest h JOIN (SELECT meter, max(most) AS kw FROM seen GROUP BY meter) l
+        ON l.meter = h.meter WHERE h.place = 1";
+    assert_eq!(rows(&mut session, highest), [["true"]]);
+    assert_eq!(rows(&mut session, "SELECT count(DISTINCT hour) FROM busiest"), [["6"]]);
+    session.execute(examples[11]).unwrap();
+    wait_for_end(&mut session, "surges");
+    let surges = "SELECT count(*) > 100, bool_and(readings >= 3 AND most > 2 * from_kw AND from_kw < 30) FROM surge";
+    assert_eq!(rows(&mut session, surges), [["true", "true"]]);
 }
 
 #[test]

@@ -2,15 +2,14 @@
 //! computed from that as queries over a relation with a column for each read.
 
 use crate::error::{Error, Result};
-use crate::parser::statement::query_of;
+use crate::parser::statement::{inner_mut, query_of};
 use crate::planner::query::logical_plan;
 use crate::postgres::time_zones::UTC;
 use crate::postgres::types::column_type;
-use crate::schema_names::STREAMS_CATALOG;
 use crate::session::core::SessionCore;
 use crate::streaming::expressions::check_plan;
 use crate::streaming::merge::conjuncts;
-use crate::streaming::names::STREAMS_SCHEMA;
+use crate::streaming::names::resolve;
 use crate::streaming::pattern::clause::PatternClause;
 use crate::streaming::pattern::navigation::{Navigator, Read, read_name};
 use datafusion::arrow::datatypes::DataType as ArrowType;
@@ -224,8 +223,10 @@ impl PatternPlanner<'_> {
 
     /// Plan of a query of one expression.
     async fn select(&self, expr: &SqlExpr, relation: &str) -> Result<LogicalPlan> {
-        let from = format!("\"{STREAMS_CATALOG}\".\"{STREAMS_SCHEMA}\".\"{relation}\"");
-        let statement = query_of(&format!("SELECT {expr} FROM {from}"))?;
+        let mut statement = query_of(&format!("SELECT {expr} FROM \"{relation}\""))?;
+        if let Some(tree) = inner_mut(&mut statement) {
+            resolve(tree, |name| name == relation)?;
+        }
         let plan = logical_plan(self.session, &self.state, statement).await?;
         let options = self.state.config_options();
         let plan = self.state.analyzer().execute_and_check(plan, options, |_, _| {})?;
