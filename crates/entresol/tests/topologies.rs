@@ -671,7 +671,8 @@ fn the_introduction_runs() {
     assert_eq!(rows(&mut session, "SELECT count(DISTINCT hour) FROM busiest"), [["6"]]);
     session.execute(examples[11]).unwrap();
     wait_for_end(&mut session, "surges");
-    let surges = "SELECT count(*) > 100, bool_and(readings >= 3 AND most > 2 * from_kw AND from_kw < 30) FROM surge";
+    let surges =
+        "SELECT count(*) > 100, bool_and(readings >= 3 AND most > 2 * from_kw AND from_kw < 30) FROM surge";
     assert_eq!(rows(&mut session, surges), [["true", "true"]]);
 }
 

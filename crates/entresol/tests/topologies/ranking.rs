@@ -147,6 +147,15 @@ fn rankings_equal_the_queries_over_all_rows() {
                 "{target}"
             );
         }
+        let explained = rows(&mut session, "EXPLAIN TOPOLOGY ranked");
+        for line in [
+            "  state ranked_open: ranking by row_number(), first 3, sent at each commit, as far as they have changed",
+            "  state ranked_open_4: ranking by row_number(), first 2, sent in the order of event time",
+            "  state ranked_open_5: ranking by rank(), first 40, sent when windows close",
+            "  state ranked_open_6: windows",
+        ] {
+            assert!(explained.iter().any(|row| row[0] == line), "{line}: {explained:?}");
+        }
         let operators = "SELECT count(*) FROM entresol.operators WHERE operator LIKE 'rank %'";
         assert_eq!(rows(&mut session, operators)[0], ["7"]);
         drop(session);

@@ -59,6 +59,8 @@ pub(crate) fn storage(columns: &[Column]) -> Vec<ArrowType> {
 pub(crate) struct PlannedState {
     pub(crate) table: String,
     meaning: String,
+    /// Text that EXPLAIN shows.
+    pub(crate) operator: String,
 }
 
 pub(crate) struct Translator<'t> {
@@ -251,13 +253,14 @@ impl<'t> Translator<'t> {
 
     /// Table of the state of the next aggregate or join, which this plan describes.
     pub(crate) fn state_table(&mut self, plan: &LogicalPlan) -> String {
-        self.state_table_of(plan, "")
+        let operator = if let LogicalPlan::Aggregate(_) = plan { "windows" } else { "join of streams" };
+        self.state_table_of(plan, operator)
     }
 
     /// Table of the state of the next operator, which this plan and a text describe.
-    pub(crate) fn state_table_of(&mut self, plan: &LogicalPlan, text: &str) -> String {
-        let meaning = self.meaning(plan) + text;
-        self.state_table_named(meaning)
+    pub(crate) fn state_table_of(&mut self, plan: &LogicalPlan, operator: &str) -> String {
+        let meaning = format!("{}\n{operator}", self.meaning(plan));
+        self.state_table_named(meaning, operator)
     }
 
     /// Table of the state of a pattern of rows: its measures may change.
@@ -271,17 +274,18 @@ impl<'t> Translator<'t> {
             .collect();
         let before = self.meanings.get(of).map_or("", String::as_str);
         let meaning = format!("{} of {of} ({}) of ({before})", planned.clause.text, columns.join(", "));
-        self.state_table_named(meaning)
+        self.state_table_named(meaning, &planned.clause.to_string())
     }
 
     /// Table of the state of the next operator, with its meaning.
-    fn state_table_named(&mut self, meaning: String) -> String {
+    fn state_table_named(&mut self, meaning: String, operator: &str) -> String {
         let named = self.step.and_then(|step| step.state_table.clone());
         let table = named.unwrap_or_else(|| match self.states.len() {
             0 => format!("{}_open", self.topology),
             before => format!("{}_open_{}", self.topology, before + 1),
         });
-        self.states.push(PlannedState { table: table.clone(), meaning });
+        let operator = operator.to_owned();
+        self.states.push(PlannedState { table: table.clone(), meaning, operator });
         table
     }
 

@@ -218,8 +218,7 @@ impl Translator<'_> {
                 "PARTITION BY of an expression in a ranking of a stream without windows: compute it as a column before",
             ));
         }
-        let text = format!("\nranked to {:?}", ranking.limit);
-        let state_table = self.state_table_of(ranking.plan, &text);
+        let state_table = self.state_table_of(ranking.plan, &describe(ranking, &emission));
         let late = self.step.and_then(|step| step.late_table.clone()).filter(|_| !self.aggregates);
         (self.ranking.is_there, self.ranking.is_at_commit) = (true, is_at_commit);
         let is_edge = |column: &usize| {
@@ -265,6 +264,17 @@ impl Translator<'_> {
         };
         Ok(Flow { stream, windows, event_time, replaced })
     }
+}
+
+/// Text of a ranking for EXPLAIN.
+fn describe(ranking: &PlannedRanking<'_>, emission: &RankEmission) -> String {
+    let limit = ranking.limit.map_or_else(|| "all".to_owned(), |limit| limit.to_string());
+    let sent = match emission {
+        RankEmission::WindowClose { .. } => "when windows close",
+        RankEmission::EventTime { .. } => "in the order of event time",
+        RankEmission::Commit => "at each commit, as far as they have changed",
+    };
+    format!("ranking by {}(), first {limit}, sent {sent}", ranking.rank_column)
 }
 
 /// Windows whose rows are sent when they close.

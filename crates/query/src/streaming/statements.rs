@@ -19,7 +19,7 @@ use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::names::STREAMS_SCHEMA;
 use crate::streaming::replacement;
 use crate::streaming::sinks::SinkDefinition;
-use crate::streaming::starting::{INTERVAL_DEFAULT, ROWS_DEFAULT, parse, relations_of, start, stream_error};
+use crate::streaming::starting::{INTERVAL_DEFAULT, ROWS_DEFAULT, operators, parse, relations_of, start, stream_error};
 use crate::streaming::steps::{self, Target};
 use std::sync::Arc;
 
@@ -156,6 +156,9 @@ async fn explain_topology(session: &SessionCore, name: &str) -> Result<Statement
         let plan = plan.replace(&format!("{STREAMS_CATALOG}.{STREAMS_SCHEMA}."), "");
         lines.extend(plan.lines().map(|line| format!("    {line}")));
     }
+    let tables = entresol_streams::state_tables(&session.catalog, name);
+    let (_, states) = operators(&session.catalog, &create, &planned, session.options.durability, &tables)?;
+    lines.extend(states.iter().map(|state| format!("  state {}: {}", state.table, state.operator)));
     explain::lines(lines)
 }
 

@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_streams::{PATTERN_VARIABLES_MAX, Pattern};
+use std::fmt;
 use std::time::Duration;
 
 /// Greatest number in a quantifier.
@@ -80,6 +81,38 @@ pub(crate) fn take_patterns(tokens: &mut Vec<TokenWithSpan>) -> Result<Vec<Patte
         found.push(clause);
     }
     Ok(found)
+}
+
+impl fmt::Display for PatternClause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pattern = written(&self.pattern, &self.variables, false);
+        write!(f, "PATTERN ({pattern}) WITHIN {} s", self.within.as_secs_f64())
+    }
+}
+
+/// Text of a pattern; in parentheses if it has parts and is one itself.
+fn written(pattern: &Pattern, variables: &[String], is_part: bool) -> String {
+    let joined = |parts: &[Pattern], separator: &str| {
+        let parts: Vec<String> = parts.iter().map(|part| written(part, variables, true)).collect();
+        let text = parts.join(separator);
+        if is_part { format!("({text})") } else { text }
+    };
+    match pattern {
+        Pattern::Variable(variable) => variables.get(*variable).cloned().unwrap_or_default(),
+        Pattern::Sequence(parts) => joined(parts, " "),
+        Pattern::Alternation(parts) => joined(parts, " | "),
+        Pattern::Repetition { of, least, most, is_reluctant } => {
+            let times = match (least, most) {
+                (0, None) => "*".to_owned(),
+                (1, None) => "+".to_owned(),
+                (0, Some(1)) => "?".to_owned(),
+                (least, None) => format!("{{{least},}}"),
+                (least, Some(most)) => format!("{{{least},{most}}}"),
+            };
+            let reluctant = if *is_reluctant { "?" } else { "" };
+            format!("{}{times}{reluctant}", written(of, variables, true))
+        }
+    }
 }
 
 impl PatternClause {
@@ -398,6 +431,7 @@ mod tests {
             most: Some(1),
             is_reluctant: false,
         };
+        assert_eq!(written(&pattern, &variables, false), "a (b | C d+?){2,} a?");
         assert_eq!(pattern, Pattern::Sequence(vec![Pattern::Variable(0), of, end]));
         for (text, expected) in [
             ("", "an empty part"),
