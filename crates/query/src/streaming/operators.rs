@@ -263,17 +263,10 @@ impl<'t> Translator<'t> {
         self.state_table_named(meaning, operator)
     }
 
-    /// Table of the state of a pattern of rows: its measures may change.
-    pub(crate) fn pattern_state(&mut self, of: &str, planned: &PlannedPattern) -> String {
-        let columns: Vec<String> = self
-            .flows
-            .get(of)
-            .iter()
-            .flat_map(|flow| flow.stream.columns())
-            .map(|column| format!("{column:?}"))
-            .collect();
+    /// Table of the state of a pattern over rows with these columns: its measures may change.
+    pub(crate) fn pattern_state(&mut self, of: &str, planned: &PlannedPattern, rows: &[Column]) -> String {
         let before = self.meanings.get(of).map_or("", String::as_str);
-        let meaning = format!("{} of {of} ({}) of ({before})", planned.clause.text, columns.join(", "));
+        let meaning = format!("{} of {of} ({rows:?}) of ({before})", planned.clause.text);
         self.state_table_named(meaning, &planned.clause.to_string())
     }
 

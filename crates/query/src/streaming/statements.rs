@@ -19,7 +19,9 @@ use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::names::STREAMS_SCHEMA;
 use crate::streaming::replacement;
 use crate::streaming::sinks::SinkDefinition;
-use crate::streaming::starting::{INTERVAL_DEFAULT, ROWS_DEFAULT, operators, parse, relations_of, start, stream_error};
+use crate::streaming::starting::{
+    INTERVAL_DEFAULT, ROWS_DEFAULT, operators, parse, relations_of, start, stream_error,
+};
 use crate::streaming::steps::{self, Target};
 use std::sync::Arc;
 

@@ -9,11 +9,13 @@ use crate::streaming::pattern::planning::{PlannedExpression, PlannedRead};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_empty_array};
 use datafusion::arrow::compute::concat;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
+use datafusion::common::DFSchema;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::AggregateFunction as AggregateCall;
 use datafusion::logical_expr::{Expr, ExprSchemable};
 use entresol_streams::{AggregateFunction, Expression, MatchExpression, NavigatedRows, PatternExpression};
 use entresol_tables::{Column, arrow_type};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Expression over what is read of matches.
@@ -37,16 +39,16 @@ struct EngineAggregate {
     result: ArrowType,
 }
 
-/// Expression of a pattern whose rows have columns of these types.
+/// Expression of a pattern whose rows have these columns of the stream, of these types.
 pub(crate) fn pattern_expression(
     state: &SessionState,
     planned: &PlannedExpression,
-    stored: &[ArrowType],
+    rows: (&[usize], &[ArrowType]),
     result: &ArrowType,
 ) -> Result<PatternExpression> {
     let columns: Vec<Column> = planned.reads.iter().map(|read| read.column.clone()).collect();
     let types = storage(&columns);
-    let reads = planned.reads.iter().map(|read| EngineRead::new(state, read, stored));
+    let reads = planned.reads.iter().map(|read| EngineRead::new(state, read, rows));
     let fields = types.iter().enumerate().map(|(at, of)| Field::new(format!("{at}"), of.clone(), true));
     let read = Columns { planned: &planned.planned, stored: &types };
     let expression = EngineExpression {
@@ -59,9 +61,18 @@ pub(crate) fn pattern_expression(
 }
 
 impl EngineRead {
-    fn new(state: &SessionState, read: &PlannedRead, stored: &[ArrowType]) -> Result<EngineRead> {
+    fn new(
+        state: &SessionState,
+        read: &PlannedRead,
+        (columns, stored): (&[usize], &[ArrowType]),
+    ) -> Result<EngineRead> {
         let result = arrow_type(read.column.data_type, "UTC");
-        let rows = Columns { planned: &read.rows, stored };
+        let fields = columns.iter().map(|&column| {
+            let (qualifier, field) = read.rows.qualified_field(column);
+            (qualifier.cloned(), Arc::clone(field))
+        });
+        let planned = DFSchema::new_with_metadata(fields.collect(), HashMap::new())?;
+        let rows = Columns { planned: &planned, stored };
         let Some(aggregate) = &read.aggregate else {
             return Ok(EngineRead { aggregate: None, value: rows.expression(state, &read.expr, &result)? });
         };

@@ -13,12 +13,13 @@ pub(crate) mod planning;
 
 use crate::error::{Error, Result};
 use crate::streaming::connectors::EventTime;
-use crate::streaming::operators::{Flow, Translator, storage};
+use crate::streaming::operators::{Computed, Flow, Translator, storage};
 use crate::streaming::pattern::expression::pattern_expression;
 use crate::streaming::pattern::planning::{PlannedExpression, PlannedPattern};
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::logical_expr::Expr;
-use entresol_streams::{Navigation, PatternVariable, RowPattern};
+use entresol_streams::{ColumnExpression, Navigation, PatternVariable, RowPattern};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl Translator<'_> {
@@ -34,15 +35,22 @@ impl Translator<'_> {
                 clause.time, clause.time
             ))
         })?;
-        let partition = clause.partition.iter().map(|name| {
-            let column = flow.stream.column(name);
-            column.ok_or_else(|| Error::coded("42703", format!("column \"{name}\" does not exist")))
+        // Only columns that are read: each row is stored until the watermark has passed it.
+        let late = self.step.and_then(|step| step.late_table.clone());
+        let read = columns_read(planned, &flow, time.column, late.is_some())?;
+        let columns = read.iter().map(|&column| -> Computed {
+            (flow.stream.columns()[column].clone(), Box::new(ColumnExpression(column)))
         });
-        let partition = partition.collect::<Result<Vec<usize>>>()?;
-        let stored = storage(flow.stream.columns());
+        let rows = flow.stream.project(columns.collect());
+        let place = |name: &String| {
+            let column = rows.column(name);
+            column.ok_or_else(|| Error::coded("42703", format!("column \"{name}\" does not exist")))
+        };
+        let partition = clause.partition.iter().map(place).collect::<Result<Vec<usize>>>()?;
+        let stored = storage(rows.columns());
         let state = &self.planned.state;
         let compile = |planned: &PlannedExpression, result: &ArrowType| {
-            pattern_expression(state, planned, &stored, result)
+            pattern_expression(state, planned, (&read, &stored), result)
         };
         let condition = |planned: &Option<PlannedExpression>| {
             planned.as_ref().map(|planned| compile(planned, &ArrowType::Boolean)).transpose()
@@ -56,16 +64,15 @@ impl Translator<'_> {
             let result = storage(std::slice::from_ref(column)).swap_remove(0);
             measures.push((column.clone(), compile(expression, &result)?));
         }
-        let state_table = self.pattern_state(of, planned);
-        let late = self.step.and_then(|step| step.late_table.clone());
-        let late_columns = (0..flow.stream.columns().len()).collect();
+        let state_table = self.pattern_state(of, planned, rows.columns());
+        let late_columns = (0..rows.columns().len()).collect();
         self.patterns = true;
-        let stream = flow.stream.match_pattern(RowPattern {
+        let stream = rows.match_pattern(RowPattern {
             pattern: clause.pattern.clone(),
             variables,
             measures,
             partition,
-            time: time.column,
+            time: place(&clause.time)?,
             within: clause.within,
             skips_match: clause.skips_match,
             lateness: time.lateness,
@@ -80,6 +87,22 @@ impl Translator<'_> {
         let event_time = of_time.map(|column| EventTime { column, lateness, future_limit });
         Ok(Flow { stream, windows: None, event_time, replaced: None })
     }
+}
+
+/// Columns of a stream that a pattern reads, in their order; all of them if late rows are stored.
+fn columns_read(planned: &PlannedPattern, flow: &Flow, time: usize, all: bool) -> Result<Vec<usize>> {
+    let measures = planned.measures.iter().map(|(_, measure)| measure);
+    let conditions = planned.conditions.iter().flat_map(|(of_row, of_match)| [of_row, of_match]).flatten();
+    let mut columns = BTreeSet::from([time]);
+    if all {
+        columns.extend(0..flow.stream.columns().len());
+    }
+    for read in measures.chain(conditions).flat_map(|expression| &expression.reads) {
+        for column in read.aggregate.as_ref().unwrap_or(&read.expr).column_refs() {
+            columns.insert(read.rows.index_of_column(column)?);
+        }
+    }
+    Ok(columns.into_iter().collect())
 }
 
 /// Tells whether a measure is the time of the first or last row of the match.
