@@ -21,6 +21,7 @@ pub(crate) mod operators;
 pub(crate) mod options;
 pub(crate) mod pattern;
 pub(crate) mod ranking;
+pub(crate) mod replaced;
 pub(crate) mod replacement;
 pub(crate) mod sinks;
 pub(crate) mod starting;

@@ -10,7 +10,7 @@ use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::names::Reference;
 use crate::streaming::pattern::planning::PlannedPattern;
-use crate::streaming::ranking::{RankingOfStep, ReplacedBy, check_replaced};
+use crate::streaming::replaced::{RankingOfStep, ReplacedBy, check_replaced};
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
 use crate::streaming::windows::{Windows, assign_windows, open_sessions};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
@@ -134,7 +134,7 @@ impl<'t> Translator<'t> {
             ));
         }
         self.ranking.check_late(step.late_table.is_some() && !self.aggregates)?;
-        let has_state = self.aggregates || self.joins || self.patterns || self.ranking.is_there();
+        let has_state = self.aggregates || self.joins || self.patterns || self.ranking.is_there;
         if !has_state && (step.late_table.is_some() || step.state_table.is_some()) {
             return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
         }
@@ -143,7 +143,7 @@ impl<'t> Translator<'t> {
         match (&step.target, flow) {
             (Target::Stream(name), Some(flow)) => drop(self.flows.insert(name.clone(), flow)),
             (Target::Insert { table, columns, upserts }, Some(flow)) => {
-                check_replaced(&flow, table, columns, *upserts)?;
+                check_replaced(flow.replaced.as_ref(), table, columns, *upserts)?;
                 insert(&flow, table, columns, *upserts)
             }
             (Target::Sink(sink), Some(flow)) => {

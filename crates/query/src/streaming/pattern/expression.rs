@@ -26,7 +26,7 @@ struct EngineExpression {
     expression: PhysicalExpression,
 }
 
-/// What is read of the rows of a match.
+/// Value read of the rows of a match.
 struct EngineRead {
     aggregate: Option<EngineAggregate>,
     /// Value of a row, or of the result of the aggregate.

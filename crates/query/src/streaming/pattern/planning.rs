@@ -56,7 +56,7 @@ pub(crate) struct PlannedExpression {
     pub(crate) result: ArrowType,
 }
 
-/// What is read of rows.
+/// Value read of rows.
 pub(crate) struct PlannedRead {
     pub(crate) navigation: Navigation,
     /// Expression over the columns of a row, or of an aggregate's result.
