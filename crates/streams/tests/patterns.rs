@@ -154,13 +154,20 @@ fn accepts(rows: &[Reading], path: &[(usize, usize)], row: usize, variable: usiz
     }
 }
 
+/// Rows of a match with their variables.
+type Path = Vec<(usize, usize)>;
+/// Tells whether a row may be of a variable behind a path.
+type Accepts<'a> = dyn Fn(&[(usize, usize)], usize, usize) -> bool + 'a;
+/// Goes on at a row behind a path; tells whether a match is complete.
+type Then<'a> = dyn FnMut(usize, &mut Path) -> bool + 'a;
+
 /// Tries all ways in the order of preference; `then` goes on behind the pattern. Returns the first complete path.
 fn attempt(
     pattern: &Pattern,
     row: usize,
-    path: &mut Vec<(usize, usize)>,
-    accepts: &dyn Fn(&[(usize, usize)], usize, usize) -> bool,
-    then: &mut dyn FnMut(usize, &mut Vec<(usize, usize)>) -> bool,
+    path: &mut Path,
+    accepts: &Accepts<'_>,
+    then: &mut Then<'_>,
 ) -> bool {
     match pattern {
         Pattern::Variable(variable) => {
@@ -189,23 +196,18 @@ fn attempt(
                 is_reluctant: *is_reluctant,
             };
             let may_repeat = most.is_none_or(|most| most > 0);
-            let again =
-                |path: &mut Vec<(usize, usize)>,
-                 then: &mut dyn FnMut(usize, &mut Vec<(usize, usize)>) -> bool| {
-                    may_repeat
-                        && attempt(of, row, path, accepts, &mut |next, path| {
-                            // A round that takes no row would go on for ever.
-                            (next > row || *least > 0) && attempt(&rest, next, path, accepts, then)
-                        })
-                };
+            let again = |path: &mut Path, then: &mut Then<'_>| {
+                may_repeat
+                    && attempt(of, row, path, accepts, &mut |next, path| {
+                        // A round that takes no row would go on for ever.
+                        (next > row || *least > 0) && attempt(&rest, next, path, accepts, then)
+                    })
+            };
             if *least > 0 {
                 return again(path, then);
             }
-            if *is_reluctant {
-                then(row, path) || again(path, then)
-            } else {
-                again(path, then) || then(row, path)
-            }
+            let is_first = if *is_reluctant { then(row, path) } else { again(path, then) };
+            is_first || if *is_reluctant { again(path, then) } else { then(row, path) }
         }
     }
 }
