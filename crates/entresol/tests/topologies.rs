@@ -4,6 +4,8 @@
 
 #[path = "topologies/aggregates.rs"]
 mod aggregates;
+#[path = "topologies/conflicts.rs"]
+mod conflicts;
 #[path = "topologies/examples.rs"]
 mod examples;
 #[path = "topologies/files.rs"]

@@ -39,7 +39,7 @@ use crate::running::{Progress, Report};
 use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, SOURCE_IDLE_MS};
 use entresol_memory::{Durability, Env};
 use entresol_tables::{Catalog, Table};
-use entresol_transactions::{Transaction, Vote};
+use entresol_transactions::{Timestamp, Transaction, Vote};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -549,6 +549,10 @@ impl Executor {
             if error.is_redefinition() {
                 self.dataflow.redefined()?;
             }
+            if let Some(cts) = conflicting_commit(&error) {
+                // Before that, every snapshot conflicts with it again.
+                self.catalog.context().wait_until_visible(cts)?;
+            }
             if is_busy(&error) {
                 std::thread::sleep(std::time::Duration::from_millis(BUSY_WAIT_MS << self.retries.min(8)));
             }
@@ -601,9 +605,24 @@ impl Executor {
 
 fn is_busy(error: &Error) -> bool {
     use entresol_transactions::Error::{Busy, OldVersionsFull};
-    let (Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error))) = error
-    else {
-        return false;
-    };
-    matches!(error, Busy(_) | OldVersionsFull { .. })
+    matches!(transaction_error(error), Some(Busy(_) | OldVersionsFull { .. }))
+}
+
+/// Commit timestamp of the transaction that was first. It may not be durable, and so not visible yet.
+fn conflicting_commit(error: &Error) -> Option<Timestamp> {
+    use entresol_transactions::Error::{Conflict, ReadConflict};
+    match transaction_error(error)? {
+        Conflict { committed, .. } | ReadConflict { committed, .. } => Some(*committed),
+        _ => None,
+    }
+}
+
+/// Error of the transaction below an error.
+fn transaction_error(error: &Error) -> Option<&entresol_transactions::Error> {
+    match error {
+        Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => {
+            Some(error)
+        }
+        _ => None,
+    }
 }

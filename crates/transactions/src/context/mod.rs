@@ -484,7 +484,7 @@ impl StateContext {
 
     /// Waits until a finished timestamp is visible. If that will never be in this run, because an older
     /// commit is in doubt, the commit is there all the same after a restart: it has not failed.
-    pub(crate) fn wait_until_visible(&self, cts: Timestamp) -> Result<()> {
+    pub fn wait_until_visible(&self, cts: Timestamp) -> Result<()> {
         self.active
             .wait_until_visible(cts)
             .map_err(|source| Error::OutcomeUnknown { cts, source: Box::new(source) })
