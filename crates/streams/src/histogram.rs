@@ -5,6 +5,7 @@ const STEPS_BITS: u32 = 4;
 const STEPS: usize = 1 << STEPS_BITS;
 const BUCKETS: usize = (64 - STEPS_BITS as usize + 1) * STEPS;
 
+#[derive(Debug)]
 pub(crate) struct Histogram {
     counts: Box<[u64; BUCKETS]>,
     samples: u64,

@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
-use crate::histogram::Latencies;
+use crate::histogram::{Histogram, Latencies};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -22,6 +23,8 @@ pub struct Progress {
     /// Microseconds of the greatest event time at a commit; those of [`EventTime::START`] before the first.
     pub(crate) event_time_us: AtomicI64,
     pub(crate) rate: Rate,
+    /// From the commit punctuation to the end of each commit.
+    pub(crate) commit_latencies: Mutex<Histogram>,
     /// By the numbers of the nodes.
     pub(crate) operators: Box<[OperatorCounts]>,
 }
@@ -124,6 +127,7 @@ impl Progress {
             last_cts: AtomicU64::new(0),
             event_time_us: AtomicI64::new(EventTime::START.micros()),
             rate: Rate::default(),
+            commit_latencies: Mutex::new(Histogram::new()),
             operators: names
                 .into_iter()
                 .map(|name| OperatorCounts {
@@ -143,6 +147,11 @@ impl Progress {
             tuples_out: counts.tuples_out.load(Ordering::Relaxed),
         };
         self.operators.iter().map(read).collect()
+    }
+
+    /// Latencies from the commit punctuation to the end of a commit, so far.
+    pub fn commit_latencies(&self) -> Latencies {
+        self.commit_latencies.lock().latencies()
     }
 
     /// Reads the counters one after the other: not atomic.

@@ -1,7 +1,7 @@
 //! The topologies of a database while it is open: those that run, and what became of the others.
 
 use crate::session::materialized::MaintainedView;
-use entresol_streams::{OperatorProgress, Progress, ProgressSnapshot, Running, Topology};
+use entresol_streams::{Latencies, OperatorProgress, Progress, ProgressSnapshot, Running, Topology};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -54,6 +54,7 @@ pub(crate) struct TopologyStatus {
     pub(crate) name: String,
     pub(crate) state: &'static str,
     pub(crate) progress: Option<ProgressSnapshot>,
+    pub(crate) commit_latencies: Option<Latencies>,
     pub(crate) error: Option<String>,
     /// Target of a sink.
     pub(crate) sink: Option<String>,
@@ -225,6 +226,7 @@ impl Topologies {
                 name: name.clone(),
                 state,
                 progress,
+                commit_latencies: entry.progress.as_ref().map(|progress| progress.commit_latencies()),
                 error,
                 sink: entry.relations.sink.clone(),
                 relations: entry.relations.all.clone(),

@@ -32,7 +32,6 @@ use crate::event_time::EventTime;
 use crate::execution::dataflow::Dataflow;
 use crate::execution::feed::{Feed, FeedElement};
 use crate::execution::held_batches::HeldBatches;
-use crate::histogram::Histogram;
 use crate::operators::window::WindowSpan;
 use crate::operators::{Context, Counts};
 use crate::running::{Progress, Report};
@@ -71,7 +70,6 @@ pub(crate) struct Executor {
     positions: Arc<Table>,
     counts: Counts,
     progress: Arc<Progress>,
-    latencies: Histogram,
     transaction: Option<Arc<Transaction>>,
     inputs: Vec<Input>,
     /// Counts the tuples of the input.
@@ -117,7 +115,6 @@ impl Executor {
             positions,
             counts: Counts::default(),
             progress: Arc::new(Progress::new(names)),
-            latencies: Histogram::new(),
             transaction: None,
             inputs: Vec::new(),
             held,
@@ -169,7 +166,7 @@ impl Executor {
             future: progress.future,
             lost: progress.lost,
             last_cts: progress.last_cts,
-            commit_latencies: self.latencies.latencies(),
+            commit_latencies: self.progress.commit_latencies(),
             elapsed_ns: self.env().now_ns().saturating_sub(start_ns),
         })
     }
@@ -511,7 +508,8 @@ impl Executor {
         }
         let commit = transaction.commit(self.settings.durability)?;
         if commit.keys > 0 {
-            self.latencies.record(self.env().now_ns().saturating_sub(start_ns));
+            let elapsed_ns = self.env().now_ns().saturating_sub(start_ns);
+            self.progress.commit_latencies.lock().record(elapsed_ns);
         }
         self.transaction = None;
         let progress = &self.progress;

@@ -3,10 +3,10 @@
 use crate::parser::statement::created_source;
 use crate::schema_names::SOURCES_TABLE;
 use crate::session::topologies::{Topologies, TopologyStatus};
-use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray};
+use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result as EngineResult;
-use entresol_streams::{OperatorProgress, POSITIONS_TABLE, ProgressSnapshot, SINKS_TABLE, WATERMARKS_TABLE};
+use entresol_streams::{Latencies, OperatorProgress, POSITIONS_TABLE, ProgressSnapshot, SINKS_TABLE, WATERMARKS_TABLE};
 use entresol_tables::{Catalog, ScanRange, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,12 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
         if status.state == "running" { rate } else { None }
     });
     let rates: ArrayRef = Arc::new(rates.collect::<Int64Array>());
-    let columns: [(&str, ArrayRef); 13] = [
+    let latency = |of: &dyn Fn(&Latencies) -> f64| -> ArrayRef {
+        // None before the first commit.
+        let committed = |status: &TopologyStatus| status.commit_latencies.filter(|found| found.samples > 0);
+        Arc::new(all.iter().map(|status| committed(status).as_ref().map(of)).collect::<Float64Array>())
+    };
+    let columns: [(&str, ArrayRef); 15] = [
         ("name", text(&|status| Some(status.name.clone()))),
         ("state", text(&|status| Some(status.state.to_owned()))),
         ("tuples", number(&|progress| Some(progress.tuples))),
@@ -46,6 +51,8 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
         ("watermark", watermarks),
         ("watermark_lag_ms", number(&|progress| progress.watermark_lag_ms(now_ns))),
         ("last_commit", number(&|progress| Some(progress.last_cts).filter(|cts| *cts > 0))),
+        ("commit_p50_us", latency(&|latencies| latencies.p50_us)),
+        ("commit_p99_us", latency(&|latencies| latencies.p99_us)),
         ("error", text(&|status| status.error.clone())),
     ];
     let nullable =
