@@ -59,18 +59,16 @@ fn group_durability_tears_nothing() {
     assert_eq!((&json["torn_transactions"], &json["snapshot_violations"]), (&0.into(), &0.into()), "{json}");
 }
 
-const MOVED_BACK: &str =
-    "UPDATE streams_positions SET \"position\" = \"position\" - 100 WHERE source = 'household'";
+const MOVED_BACK: &str = "UPDATE streams_positions SET tuples = tuples - 100 WHERE source = 'household_reading'";
 
-/// Does what no statement may do.
-fn move_position_back(db: &str) {
-    let database = Database::open(db, Options::default()).unwrap();
-    let table = database.catalog().table("streams_positions").unwrap();
+/// Does what no statement may do: to the first row of a table whose column has this value.
+fn tamper(db: &str, table: &str, column: usize, value: &str, change: impl Fn(&mut Vec<Value>)) {
+    let database = Database::open(db, Options::default().start_topologies(false)).unwrap();
+    let table = database.catalog().table(table).unwrap();
     let tx = database.begin().unwrap();
     let rows = table.scan(ScanRange::full()).rows(&tx).unwrap();
-    let mut row = rows.into_iter().find(|row| row[1] == Value::from("household")).unwrap();
-    let Value::BigInt(position) = row[2] else { panic!("{row:?}") };
-    row[2] = Value::BigInt(position - 100);
+    let mut row = rows.into_iter().find(|row| row[column] == Value::from(value)).unwrap();
+    change(&mut row);
     table.upsert(&tx, &row).unwrap();
     tx.commit(Durability::Sync).unwrap();
     database.close().unwrap();
@@ -91,6 +89,7 @@ fn tampering_with_any_state_is_noticed() {
         "DELETE FROM household WHERE window_start = (SELECT MAX(window_start) FROM household)",
         "DELETE FROM alarms WHERE window_start = (SELECT MIN(window_start) FROM alarms)",
         "UPDATE specification SET high = high + 1 WHERE asset = 'generator-1'",
+        "UPDATE feeder_flow SET kw = kw + 0.001 WHERE window_start = (SELECT MAX(window_start) FROM feeder_flow)",
         MOVED_BACK,
     ] {
         let copy = dir.path().join("copy");
@@ -103,7 +102,10 @@ fn tampering_with_any_state_is_noticed() {
         if tampering == MOVED_BACK {
             let output = entresol(&["shell", copy, "-c", tampering]);
             assert!(stderr(&output).contains("it is state of the topologies"), "{}", stderr(&output));
-            move_position_back(copy);
+            tamper(copy, "streams_positions", 1, "household_reading", |row| {
+                let Value::BigInt(tuples) = row[4] else { panic!("{row:?}") };
+                row[4] = Value::BigInt(tuples - 100);
+            });
         } else {
             succeed(&["shell", copy, "-c", tampering]);
         }

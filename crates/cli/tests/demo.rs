@@ -24,6 +24,7 @@ fn a_small_run_fills_all_states_and_the_json() {
         "aborts",
         "alarms",
         "seconds",
+        "input_seconds",
         "readings_per_s",
         "commit_p50_us",
         "commit_p99_us",
@@ -51,6 +52,8 @@ fn a_small_run_fills_all_states_and_the_json() {
     let all = "SELECT (SELECT sum(readings) FROM meter) + (SELECT sum(readings) FROM infrastructure)";
     assert_eq!(count(&db, all), 30_000);
     assert_eq!(count(&db, "SELECT count(*) FROM latest"), 6);
+    assert!(count(&db, "SELECT count(*) FROM alarms WHERE reason = 'above demand'") > 0);
+    assert!(count(&db, "SELECT count(*) FROM alarms WHERE reason <> 'above demand'") > 0);
     assert_eq!(count(&db, "SELECT count(DISTINCT feeder) FROM household"), 2);
     // Every failure whose time is over is hit, and nothing else alarms.
     assert_eq!(json["failures_hit"], json["failures_known"]);

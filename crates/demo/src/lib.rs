@@ -1,47 +1,51 @@
 //! The demo: smart metering and energy monitoring (dissertation, figure 5.1).
 //!
+//! What is computed is said in SQL, in `examples/smart-metering.sql`; the demo makes the input, runs the script, and checks
+//! what comes of it.
+//!
 //! | part | where |
 //! | --- | --- |
-//! | readings: simulated, or from files | [`feed`], [`sources`] |
-//! | the three continuous queries | [`topology`], [`rules`], [`sinks`] |
+//! | readings: simulated, or from files; as input files of the script | [`feed`], [`input`] |
+//! | the script, and what a client sees of its topologies | [`script`], [`status`], [`alarms`] |
 //! | ad-hoc sessions on snapshots over several states | [`snapshots`] |
 //! | kill -9, reopen, verify | [`crash`] |
-//! | progress, summary | [`live`], [`progress`], [`score`], [`summary`] |
+//! | progress, summary | [`progress`], [`score`], [`summary`] |
 //!
 //! With `--dir`, a demo that was stopped goes on where the last committed transactions left it.
 #![forbid(unsafe_code)]
 
+pub mod alarms;
 mod arguments;
 pub mod crash;
 mod error;
 pub mod feed;
-pub mod live;
+pub mod input;
 pub mod progress;
-pub mod rules;
 pub mod score;
+pub mod script;
 pub mod setup;
-pub mod sinks;
 pub mod snapshots;
-pub mod sources;
+pub mod sql;
+pub mod status;
 pub mod summary;
-pub mod topology;
 
 pub use arguments::SmartMeteringArguments;
 pub use error::{Error, Result};
 pub use summary::Summary;
 
-use entresol::Database;
-use entresol::streams::Report;
-use live::LiveCounters;
+use alarms::AlarmPrinter;
+use entresol::{Database, Session};
+use input::InputFiles;
 use progress::Progress;
 use setup::{Directory, Input};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use snapshots::Checkers;
+use sql::number;
+use status::{Positions, Status};
 use std::thread;
 use std::time::{Duration, Instant};
-use topology::{Plan, Topologies};
 
-const POLL: Duration = Duration::from_millis(5);
+const POLL: Duration = Duration::from_millis(20);
+const ALARMS: &str = "SELECT count(*) FROM alarms";
 
 /// Runs the demo, or its crash loop, and returns its summary, sound or not. Prints alarms and progress only.
 pub fn run(arguments: &SmartMeteringArguments) -> Result<Summary> {
@@ -50,74 +54,84 @@ pub fn run(arguments: &SmartMeteringArguments) -> Result<Summary> {
 }
 
 fn run_once(arguments: &SmartMeteringArguments, directory: &Directory) -> Result<Summary> {
-    let Input { mut feeds, shares } = setup::input(arguments, false)?;
+    let mut input = setup::input(arguments, false)?;
+    let mut summary = Summary { rejected_rows: input.feeds.rejected_rows, ..Summary::default() };
+    let start = start(arguments, directory, &mut input, &mut summary)?;
     let opening = Instant::now();
-    let database = setup::open(directory.path(), arguments)?;
-    let recovery_ms = opening.elapsed().as_secs_f64() * 1000.0;
-    setup::check_settings(&mut database.session()?, arguments, false)?;
-    let live = Arc::new(setup::live_at(setup::positions(&database)?, &mut feeds));
-    let (failures, judged) = (feeds.failures.clone(), feeds.judged.clone());
-    let mut summary = Summary { recovery_ms, rejected_rows: feeds.rejected_rows, ..Summary::default() };
-
-    if live.readings() >= shares.household + shares.infrastructure {
-        eprintln!("the demo in {} is complete: no readings are left", directory.path().display());
-    }
-    let plan = Plan {
-        durability: arguments.durability,
-        batch: arguments.batch,
-        print_alarms: arguments.print_alarms,
-        reporter: None,
-    };
-    let mut progress = Progress::new(&live);
-    let reports = drive(&database, Input { feeds, shares }, &plan, arguments.sessions, &live, &mut progress)?;
-    (summary.readings, summary.seconds) = progress.so_far(&live);
-    note_reports(&mut summary, &reports);
-    summary.alarms = live.alarms.load(Ordering::Relaxed);
+    let database = setup::open(directory.path(), arguments, true)?;
+    summary.recovery_ms = opening.elapsed().as_secs_f64() * 1000.0;
+    let mut session = database.session()?;
+    let mut progress = Progress::new(start.positions.readings());
+    session.execute(&script::script(arguments, &directory.input(), false))?;
+    let printer = AlarmPrinter::start(&database, start.newest_commit, arguments.print_alarms)?;
+    let checkers = Checkers::start(&database, arguments.sessions)?;
+    let finished = watch(&database, &mut session, &mut progress, input.total());
+    progress.clear();
+    let checked = checkers.stop();
+    let totals = finished?.totals();
+    (summary.readings, summary.seconds) = progress.so_far(Positions::read(&database)?.readings());
+    (summary.transactions, summary.aborts) = (totals.transactions, totals.aborts);
+    (summary.commit_p50_us, summary.commit_p99_us) = (totals.commit_p50_us, totals.commit_p99_us);
+    summary.alarms = number(&mut session, ALARMS)?.cast_unsigned() - start.alarms;
+    printer.map_or(Ok(()), |printer| printer.stop(summary.alarms))?;
+    (summary.snapshot_checks, summary.snapshot_violations) = checked?;
     // One more check when all is quiet, so that there is one even if the run was short.
-    if let Some(violation) = snapshots::check(&mut database.session()?)? {
-        tracing::error!("snapshot violation: {violation}");
-        live.violations.fetch_add(1, Ordering::Relaxed);
-    }
-    summary.snapshot_checks = live.checks.load(Ordering::Relaxed) + 1;
-    summary.snapshot_violations = live.violations.load(Ordering::Relaxed);
-    summary.failures = score::score(&database, &failures, &judged)?;
+    summary.snapshot_checks += 1;
+    summary.snapshot_violations += u64::from(snapshots::is_violated(&mut session)?);
+    summary.failures = score::score(&database, &input.feeds.failures, &input.feeds.judged)?;
     summary.pool_bytes = pool_bytes(&database);
+    drop(session);
     database.close()?;
     Ok(summary)
 }
 
-/// Runs both topologies to the end of the feeds, with sessions beside them.
-fn drive(
-    database: &Database,
-    input: Input,
-    plan: &Plan,
-    sessions: u32,
-    live: &Arc<LiveCounters>,
-    progress: &mut Progress,
-) -> Result<[Report; 2]> {
-    let (shares, total) = (input.shares, input.total());
-    let topologies = Topologies::start(database, input.feeds, plan, live)?;
-    let checkers = snapshots::Checkers::start(database, sessions, live);
-    while !topologies.is_finished() {
-        topologies.supervise(shares, live);
-        progress.tick(live, topologies.transactions(), total);
-        thread::sleep(POLL);
-    }
-    progress.clear();
-    let reports = topologies.join();
-    let stopped = checkers.and_then(snapshots::Checkers::stop);
-    let (households, infrastructure) = reports?;
-    stopped?;
-    Ok([households, infrastructure])
+/// State of a database before a run.
+struct Start {
+    positions: Positions,
+    alarms: u64,
+    /// Timestamp behind which alarms are of this run; none if there were no alarms to subscribe to.
+    newest_commit: Option<u64>,
 }
 
-/// Adds the reports of topologies. Of the latencies, the greater percentiles of the two count.
-pub(crate) fn note_reports(summary: &mut Summary, reports: &[Report]) {
-    for report in reports {
-        summary.transactions += report.transactions;
-        summary.aborts += report.aborts;
-        summary.commit_p50_us = summary.commit_p50_us.max(report.commit_latencies.p50_us);
-        summary.commit_p99_us = summary.commit_p99_us.max(report.commit_latencies.p99_us);
+/// Checks the settings of the database while its topologies do not run, and writes the input.
+fn start(
+    arguments: &SmartMeteringArguments,
+    directory: &Directory,
+    input: &mut Input,
+    summary: &mut Summary,
+) -> Result<Start> {
+    let database = setup::open(directory.path(), arguments, false)?;
+    let mut session = database.session()?;
+    setup::check_settings(&mut session, arguments, false)?;
+    let positions = Positions::read(&database)?;
+    let has_alarms = database.catalog().table("alarms").is_ok();
+    let alarms = if has_alarms { number(&mut session, ALARMS)?.cast_unsigned() } else { 0 };
+    let newest_commit = has_alarms.then(|| database.newest_commit());
+    drop(session);
+    database.close()?;
+    if positions.readings() >= input.total() {
+        eprintln!("the demo in {} is complete: no readings are left", directory.path().display());
+    }
+    let writing = Instant::now();
+    let shares = input.shares;
+    let mut files = InputFiles::open(&directory.input())?;
+    files.extend(&mut input.feeds, shares.household, shares.infrastructure)?;
+    summary.input_seconds = writing.elapsed().as_secs_f64();
+    Ok(Start { positions, alarms, newest_commit })
+}
+
+/// Watches the topologies until all readings are processed; returns their last status.
+fn watch(database: &Database, session: &mut Session, progress: &mut Progress, total: u64) -> Result<Status> {
+    loop {
+        let status = Status::read(session)?;
+        if status.is_complete(session)? {
+            return Ok(status);
+        }
+        if progress.is_due() {
+            let readings = Positions::read(database)?.readings();
+            progress.show(readings, total, number(session, ALARMS)?, &status.totals());
+        }
+        thread::sleep(POLL);
     }
 }
 

@@ -1,12 +1,25 @@
 //! The progress line of a long run: rewritten in place at a terminal, else a line each few seconds.
 
-use super::live::LiveCounters;
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(250);
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Totals of the topologies in this run.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Totals {
+    /// Committed transactions.
+    pub transactions: u64,
+    /// Dropped transactions.
+    pub aborts: u64,
+    /// Median of the time that a commit takes.
+    pub commit_p50_us: f64,
+    /// 99th percentile.
+    pub commit_p99_us: f64,
+    /// Minutes of event time that the infrastructure is behind the households.
+    pub lag_minutes: i64,
+}
 
 /// Writes progress to standard error.
 pub struct Progress {
@@ -19,10 +32,9 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts the clock.
-    pub fn new(live: &LiveCounters) -> Progress {
+    /// Starts the clock at so many readings.
+    pub fn new(readings: u64) -> Progress {
         let now = Instant::now();
-        let readings = live.readings();
         Progress {
             started: now,
             last: now,
@@ -33,22 +45,22 @@ impl Progress {
         }
     }
 
-    /// Shows the progress of the run, if it is time to. `total` readings are to be processed.
-    pub fn tick(&mut self, live: &LiveCounters, transactions: u64, total: u64) {
-        let interval = if self.terminal { TERMINAL_INTERVAL } else { LOG_INTERVAL };
+    /// Tells whether it is time to show the progress.
+    pub fn is_due(&self) -> bool {
+        self.last.elapsed() >= if self.terminal { TERMINAL_INTERVAL } else { LOG_INTERVAL }
+    }
+
+    /// Shows the progress. `total` readings are to be processed.
+    pub fn show(&mut self, readings: u64, total: u64, alarms: i64, totals: &Totals) {
         let since = self.last.elapsed();
-        if since < interval {
-            return;
-        }
-        let readings = live.readings();
         let rate = (readings - self.last_readings) as f64 / since.as_secs_f64();
         (self.last, self.last_readings) = (Instant::now(), readings);
         let line = format!(
-            "{:5.1} s  {readings}/{total} readings ({:.0}%)  {rate:.0}/s  {transactions} transactions  {} alarms  lag {} min",
+            "{:5.1} s  {readings}/{total} readings ({:.0}%)  {rate:.0}/s  {} transactions  {alarms} alarms  lag {} min",
             self.started.elapsed().as_secs_f64(),
             readings as f64 / total.max(1) as f64 * 100.0,
-            live.alarms.load(Ordering::Relaxed),
-            live.lag_minutes(),
+            totals.transactions,
+            totals.lag_minutes,
         );
         let mut stderr = io::stderr().lock();
         // Progress that cannot be shown is no reason to stop.
@@ -64,8 +76,8 @@ impl Progress {
         }
     }
 
-    /// Readings since the clock was started, and seconds.
-    pub fn so_far(&self, live: &LiveCounters) -> (u64, f64) {
-        (live.readings() - self.first_readings, self.started.elapsed().as_secs_f64())
+    /// Readings since the clock was started, of so many, and seconds.
+    pub fn so_far(&self, readings: u64) -> (u64, f64) {
+        (readings - self.first_readings, self.started.elapsed().as_secs_f64())
     }
 }

@@ -3,20 +3,18 @@
 use super::feed::files::Files;
 use super::feed::rejects::Rejects;
 use super::feed::{Feeds, Limited, Shares, simulator};
-use super::live::LiveCounters;
-use super::snapshots;
-use super::topology::{HOUSEHOLD_TOPOLOGY, INFRASTRUCTURE_TOPOLOGY};
 use crate::SmartMeteringArguments;
 use crate::error::{Error, Result};
-use entresol::streams::POSITIONS_TABLE;
-use entresol::tables::Value;
+use crate::sql::rows;
 use entresol::{Database, Options, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 /// Default number of readings of the simulator.
 const READINGS_DEFAULT: u64 = 1_000_000;
+
+/// Version of the tables of the script.
+const VERSION: u32 = 2;
 
 /// The feeds, and their ends.
 pub struct Input {
@@ -37,9 +35,14 @@ impl Input {
 pub fn input(arguments: &SmartMeteringArguments, unlimited: bool) -> Result<Input> {
     match &arguments.data {
         Some(dir) => from_files(dir, arguments),
-        None if unlimited && arguments.readings.is_none() => Ok(simulated(arguments, None)),
+        None if is_endless(arguments, unlimited) => Ok(simulated(arguments, None)),
         None => Ok(simulated(arguments, Some(arguments.readings.unwrap_or(READINGS_DEFAULT)))),
     }
+}
+
+/// Tells whether the streams have no end.
+pub fn is_endless(arguments: &SmartMeteringArguments, unlimited: bool) -> bool {
+    unlimited && arguments.data.is_none() && arguments.readings.is_none()
 }
 
 fn simulated(arguments: &SmartMeteringArguments, readings: Option<u64>) -> Input {
@@ -123,6 +126,16 @@ impl Directory {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Folder of the script's input.
+    pub fn input(&self) -> PathBuf {
+        input_folder(&self.path)
+    }
+}
+
+/// Folder of the script's input in a directory: its full path, for the sources are stored with it.
+pub fn input_folder(dir: &Path) -> PathBuf {
+    std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()).join("input")
 }
 
 impl Drop for Directory {
@@ -135,10 +148,14 @@ impl Drop for Directory {
     }
 }
 
-/// Opens the database of a demo.
-pub fn open(dir: &Path, arguments: &SmartMeteringArguments) -> Result<Database> {
-    let options =
-        Options { durability: arguments.durability, memory_max: arguments.memory_max, ..Options::default() };
+/// Opens the database of a demo; its topologies go on if they are to be started.
+pub fn open(dir: &Path, arguments: &SmartMeteringArguments, starts_topologies: bool) -> Result<Database> {
+    let options = Options {
+        durability: arguments.durability,
+        memory_max: arguments.memory_max,
+        starts_topologies,
+        ..Options::default()
+    };
     Ok(Database::open(dir, options)?)
 }
 
@@ -162,6 +179,7 @@ fn settings(arguments: &SmartMeteringArguments, unlimited: bool) -> Result<Vec<(
         ("meters", arguments.meters.to_string()),
         ("readings", readings),
         ("seed", arguments.seed.to_string()),
+        ("version", VERSION.to_string()),
     ])
 }
 
@@ -174,7 +192,7 @@ pub fn check_settings(
     session
         .execute("CREATE TABLE IF NOT EXISTS demo_settings (name VARCHAR PRIMARY KEY, setting VARCHAR)")?;
     let expected = settings(arguments, unlimited)?;
-    let stored = snapshots::texts(&session.query("SELECT name, setting FROM demo_settings ORDER BY name")?)?;
+    let stored = rows(session, "SELECT name, setting FROM demo_settings ORDER BY name")?;
     if stored.is_empty() {
         let values: Vec<String> = expected
             .iter()
@@ -182,6 +200,11 @@ pub fn check_settings(
             .collect();
         session.execute(&format!("INSERT INTO demo_settings VALUES {}", values.join(", ")))?;
         return Ok(());
+    }
+    if stored.len() != expected.len() {
+        return Err(Error::Invalid(
+            "the directory holds a demo of an earlier version: use another --dir".to_string(),
+        ));
     }
     for ((name, setting), row) in expected.iter().zip(&stored) {
         if row[0] != *name || row[1] != *setting {
@@ -193,49 +216,4 @@ pub fn check_settings(
         }
     }
     Ok(())
-}
-
-/// Positions of the streams of a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Positions {
-    /// Stream 1.
-    pub household: u64,
-    /// Stream 2.
-    pub infrastructure: u64,
-    /// Stream 3.
-    pub specification: u64,
-}
-
-/// Reads the stored positions; all are 0 if nothing has been committed.
-pub fn positions(database: &Database) -> Result<Positions> {
-    let Ok(table) = database.catalog().table(POSITIONS_TABLE) else { return Ok(Positions::default()) };
-    let transaction = database.catalog().begin().map_err(entresol::streams::Error::from)?;
-    let read = |topology: &str, source: &str| -> Result<u64> {
-        let row = table.get(&transaction, &[Value::from(topology), Value::from(source)])?;
-        Ok(match row.as_deref() {
-            Some([_, _, Value::BigInt(position), ..]) => *position as u64,
-            _ => 0,
-        })
-    };
-    Ok(Positions {
-        household: read(HOUSEHOLD_TOPOLOGY, "household")?,
-        infrastructure: read(INFRASTRUCTURE_TOPOLOGY, "infrastructure")?,
-        specification: read(INFRASTRUCTURE_TOPOLOGY, "specification")?,
-    })
-}
-
-/// The counters of a demo that begins at the given positions.
-pub fn live_at(positions: Positions, feeds: &mut Feeds) -> LiveCounters {
-    let live = LiveCounters::default();
-    live.household.store(positions.household, Ordering::Relaxed);
-    live.infrastructure.store(positions.infrastructure, Ordering::Relaxed);
-    live.specification.store(positions.specification, Ordering::Relaxed);
-    if let Some(last) = positions.household.checked_sub(1)
-        && let Some(reading) = feeds.household.at(last)
-    {
-        // The last committed reading has closed the windows before its own.
-        let start_us = reading.time_us.div_euclid(super::feed::WINDOW_US) * super::feed::WINDOW_US;
-        live.household_closed_us.store(start_us, Ordering::Relaxed);
-    }
-    live
 }

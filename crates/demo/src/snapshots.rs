@@ -8,12 +8,11 @@
 //!   position that the source stored (`streams_positions`): state and position are of one transaction.
 //! - Stream 2: the same for `infrastructure`, `infrastructure_open` and its position.
 //! - `household` has as many readings as `meter`.
+//! - `feeder_balance` has a row for each half hour of a feeder of which both sides are known.
 
-use super::live::LiveCounters;
-use super::topology::{HOUSEHOLD_TOPOLOGY, INFRASTRUCTURE_TOPOLOGY};
 use crate::error::{Error, Result};
-use entresol::arrow::array::RecordBatch;
-use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
+use crate::script::{HOUSEHOLD_SOURCE, HOUSEHOLD_TOPOLOGY, INFRASTRUCTURE_SOURCE, INFRASTRUCTURE_TOPOLOGY};
+use crate::sql::{number, rows};
 use entresol::{Database, Session};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,33 +22,10 @@ use std::time::Duration;
 /// Pause between two checks of a session: the demo measures streams, not the speed of checks.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// Rows as strings; NULL is an empty string.
-pub fn texts(batches: &[RecordBatch]) -> Result<Vec<Vec<String>>> {
-    let options = FormatOptions::new();
-    let mut rows = Vec::new();
-    for batch in batches {
-        let formatters: Vec<ArrayFormatter<'_>> = batch
-            .columns()
-            .iter()
-            .map(|column| ArrayFormatter::try_new(column, &options))
-            .collect::<std::result::Result<_, _>>()
-            .map_err(|error| Error::Check(error.to_string()))?;
-        for row in 0..batch.num_rows() {
-            rows.push(formatters.iter().map(|formatter| formatter.value(row).to_string()).collect());
-        }
-    }
-    Ok(rows)
-}
-
-fn rows(session: &mut Session, sql: &str) -> Result<Vec<Vec<String>>> {
-    texts(&session.query(sql)?)
-}
-
-/// A single number; NULL and nothing are 0.
-fn number(session: &mut Session, sql: &str) -> Result<i64> {
-    let rows = rows(session, sql)?;
-    Ok(rows.first().and_then(|row| row.first()).and_then(|text| text.parse().ok()).unwrap_or(0))
-}
+/// Balances that must be there, less those that are.
+const MISSING_BALANCES: &str =
+    "SELECT (SELECT count(*) FROM (SELECT 1 FROM feeder_flow GROUP BY feeder, window_start
+    HAVING count(*) = 2) pairs) - (SELECT count(*) FROM feeder_balance)";
 
 /// One check: returns a description of the first violation, if any.
 pub fn check(session: &mut Session) -> Result<Option<String>> {
@@ -76,11 +52,11 @@ fn check_in_transaction(session: &mut Session) -> Result<Option<String>> {
         return Ok(Some(format!("{newer} alarms are newer than their channel's latest window")));
     }
     for (closed, open, topology, source) in [
-        ("meter", "meter_open", HOUSEHOLD_TOPOLOGY, "household"),
-        ("infrastructure", "infrastructure_open", INFRASTRUCTURE_TOPOLOGY, "infrastructure"),
+        ("meter", "meter_open", HOUSEHOLD_TOPOLOGY, HOUSEHOLD_SOURCE),
+        ("infrastructure", "infrastructure_open", INFRASTRUCTURE_TOPOLOGY, INFRASTRUCTURE_SOURCE),
     ] {
         let in_closed = number(session, &format!("SELECT SUM(readings) FROM {closed}"))?;
-        let in_open = number(session, &format!("SELECT SUM(readings) FROM {open}"))?;
+        let in_open = number(session, &format!("SELECT SUM(\"count\") FROM {open}"))?;
         let position = number(session, &position_sql(topology, source))?;
         if in_closed + in_open != position {
             return Ok(Some(format!(
@@ -94,39 +70,43 @@ fn check_in_transaction(session: &mut Session) -> Result<Option<String>> {
             }
         }
     }
-    Ok(None)
+    let missing = number(session, MISSING_BALANCES)?;
+    Ok((missing != 0).then(|| format!("feeder_balance lacks {missing} balances of feeder_flow")))
 }
 
-/// The stored position of a source.
-pub fn position_sql(topology: &str, source: &str) -> String {
-    format!(
-        "SELECT \"position\" FROM streams_positions WHERE topology = '{topology}' AND source = '{source}'"
-    )
+/// One check, which says what it finds.
+pub fn is_violated(session: &mut Session) -> Result<bool> {
+    let violation = check(session)?;
+    violation.iter().for_each(|violation| tracing::error!("snapshot violation: {violation}"));
+    Ok(violation.is_some())
+}
+
+/// The stored position of a source, in tuples.
+fn position_sql(topology: &str, source: &str) -> String {
+    format!("SELECT tuples FROM streams_positions WHERE topology = '{topology}' AND source = '{source}'")
 }
 
 /// Running sessions.
 pub struct Checkers {
     stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Result<()>>>,
+    threads: Vec<JoinHandle<Result<(u64, u64)>>>,
 }
 
 impl Checkers {
     /// Starts `count` sessions, each in its own thread.
-    pub fn start(database: &Database, count: u32, live: &Arc<LiveCounters>) -> Result<Checkers> {
+    pub fn start(database: &Database, count: u32) -> Result<Checkers> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut checkers = Checkers { stop: stop.clone(), threads: Vec::new() };
+        let mut checkers = Checkers { stop: Arc::clone(&stop), threads: Vec::new() };
         for number in 0..count {
-            let (mut session, stop, live) = (database.session()?, stop.clone(), live.clone());
+            let (mut session, stop) = (database.session()?, Arc::clone(&stop));
             let work = move || {
+                let (mut checks, mut violations) = (0, 0);
                 while !stop.load(Ordering::Relaxed) {
-                    if let Some(violation) = check(&mut session)? {
-                        tracing::error!("snapshot violation: {violation}");
-                        live.violations.fetch_add(1, Ordering::Relaxed);
-                    }
-                    live.checks.fetch_add(1, Ordering::Relaxed);
+                    violations += u64::from(is_violated(&mut session)?);
+                    checks += 1;
                     thread::sleep(PAUSE);
                 }
-                Ok(())
+                Ok((checks, violations))
             };
             let thread = thread::Builder::new().name(format!("snapshots-{number}")).spawn(work);
             checkers.threads.push(
@@ -136,15 +116,17 @@ impl Checkers {
         Ok(checkers)
     }
 
-    /// Ends all sessions; the first error of one of them is the result.
-    pub fn stop(mut self) -> Result<()> {
+    /// Ends all sessions; returns the numbers of their checks and violations, or the first error of one of them.
+    pub fn stop(mut self) -> Result<(u64, u64)> {
         self.stop.store(true, Ordering::Relaxed);
-        let mut outcome = Ok(());
+        let mut sums = Ok((0, 0));
         for thread in std::mem::take(&mut self.threads) {
             let ended = thread.join().unwrap_or_else(|_| Err(Error::Check("a session panicked".to_string())));
-            outcome = outcome.and(ended);
+            sums = sums.and_then(|(checks, violations)| {
+                ended.map(|(more, violated)| (checks + more, violations + violated))
+            });
         }
-        outcome
+        sums
     }
 }
 

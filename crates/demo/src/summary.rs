@@ -15,6 +15,8 @@ pub struct Summary {
     pub alarms: u64,
     /// Duration of the streams, in seconds.
     pub seconds: f64,
+    /// Time to write the input files before, in seconds; with crashes, none.
+    pub input_seconds: f64,
     /// Median of the time a commit takes.
     pub commit_p50_us: f64,
     /// 99th percentile of the time a commit takes.
@@ -76,6 +78,7 @@ impl Summary {
             ("readings", self.readings.to_string()),
             ("readings per second", format!("{:.0}", self.readings_per_s())),
             ("seconds", format!("{:.2}", self.seconds)),
+            ("input written in", format!("{:.2} s", self.input_seconds)),
             ("transactions", self.transactions.to_string()),
             ("aborts", self.aborts.to_string()),
             ("alarms", self.alarms.to_string()),
@@ -111,6 +114,7 @@ impl Summary {
             "aborts": self.aborts,
             "alarms": self.alarms,
             "seconds": self.seconds,
+            "input_seconds": self.input_seconds,
             "readings_per_s": self.readings_per_s(),
             "commit_p50_us": self.commit_p50_us,
             "commit_p99_us": self.commit_p99_us,

@@ -19,11 +19,13 @@ pub mod verify;
 pub mod victim;
 
 use super::feed::noise;
-use super::setup::{self, Input, Positions};
+use super::setup::{self, Input};
+use super::status::Positions;
 use super::summary::Summary;
 use super::{pool_bytes, score, snapshots};
 use crate::SmartMeteringArguments;
 use crate::error::{Error, Result};
+use crate::input::InputFiles;
 use entresol::{Durability, offline};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -41,6 +43,8 @@ const EARLY_ONE_IN: u64 = 8;
 const EARLY_MS_MAX: f64 = 40.0;
 /// Others come within so many milliseconds after the child is ready.
 const DELAY_MS_MAX: f64 = 150.0;
+/// Readings of each stream without an end that a victim finds in its files.
+const AHEAD: u64 = 100_000;
 /// Duration of the run that ends the loop without a kill.
 const LAST_RUN_MS: u64 = 300;
 
@@ -50,6 +54,7 @@ struct CrashLoop<'a> {
     base: &'a Path,
     input: Input,
     oracles: Oracles,
+    files: Option<InputFiles>,
     positions: Positions,
     round: u32,
     summary: Summary,
@@ -64,6 +69,7 @@ pub fn run(arguments: &SmartMeteringArguments, dir: &Path) -> Result<Summary> {
         base: dir,
         input,
         oracles: Oracles::default(),
+        files: None,
         positions: Positions::default(),
         round: 0,
         summary: Summary { rejected_rows, cycles: Some(0), ..Summary::default() },
@@ -91,16 +97,31 @@ impl CrashLoop<'_> {
 
     /// A directory may hold a demo already: then it is where the loop goes on.
     fn begin_at_stored_positions(&mut self) -> Result<()> {
-        let database = setup::open(&self.dir(), self.arguments)?;
+        let database = setup::open(&self.dir(), self.arguments, false)?;
         setup::check_settings(&mut database.session()?, self.arguments, true)?;
-        self.positions = setup::positions(&database)?;
+        self.positions = Positions::read(&database)?;
         let verdict = self.oracles.verify(&database, &mut self.input.feeds, self.positions)?;
         self.count_torn(&verdict);
         Ok(database.close()?)
     }
 
+    /// Starts a victim, with as much input as it may read.
+    fn victim(&mut self, stop_after_ms: Option<u64>) -> Result<Victim> {
+        let dir = self.dir();
+        let files = match &mut self.files {
+            Some(files) => files,
+            none => none.insert(InputFiles::open(&setup::input_folder(&dir))?),
+        };
+        let (shares, positions) = (self.input.shares, self.positions);
+        let until = |share: u64, position: u64| if share == u64::MAX { position + AHEAD } else { share };
+        let household = until(shares.household, positions.household);
+        let infrastructure = until(shares.infrastructure, positions.infrastructure);
+        files.extend(&mut self.input.feeds, household, infrastructure)?;
+        Victim::start(self.arguments, &dir, stop_after_ms)
+    }
+
     fn kill_once(&mut self, cycle: u32) -> Result<()> {
-        let mut victim = Victim::start(self.arguments, &self.dir(), None)?;
+        let mut victim = self.victim(None)?;
         let seed = self.arguments.seed;
         let share = noise::unit(seed, DELAY, u64::from(cycle));
         if noise::word(seed, EARLY, u64::from(cycle)).is_multiple_of(EARLY_ONE_IN) {
@@ -126,11 +147,11 @@ impl CrashLoop<'_> {
         problems.iter().for_each(|problem| tracing::error!("torn: a check finds {problem}"));
         self.summary.torn_transactions += u64::from(!problems.is_empty());
         let opening = Instant::now();
-        let database = setup::open(&self.dir(), self.arguments)?;
+        let database = setup::open(&self.dir(), self.arguments, false)?;
         let recovery_ms = opening.elapsed().as_secs_f64() * 1000.0;
         self.summary.recovery_ms = self.summary.recovery_ms.max(recovery_ms);
         let before = self.positions;
-        self.positions = setup::positions(&database)?;
+        self.positions = Positions::read(&database)?;
         self.count_lost(reported);
         let mut verdict = self.oracles.verify(&database, &mut self.input.feeds, self.positions)?;
         let inside = !self.positions.household.is_multiple_of(u64::from(self.arguments.batch))
@@ -143,25 +164,21 @@ impl CrashLoop<'_> {
         self.count_torn(&verdict);
         if self.positions.household > 0 && self.positions.infrastructure > 0 {
             self.summary.snapshot_checks += 1;
-            if let Some(violation) = snapshots::check(&mut database.session()?)? {
-                tracing::error!("snapshot violation: {violation}");
-                self.summary.snapshot_violations += 1;
-            }
+            self.summary.snapshot_violations += u64::from(snapshots::is_violated(&mut database.session()?)?);
         }
         self.summary.readings += (self.positions.household - before.household.min(self.positions.household))
             + (self.positions.infrastructure - before.infrastructure.min(self.positions.infrastructure));
-        self.summary.transactions += (reported.household.len() + reported.infrastructure.len()) as u64;
+        self.summary.transactions += reported.seen.len() as u64;
         self.summary.pool_bytes = pool_bytes(&database);
-        self.summary.failures = if self.positions.infrastructure > 0 { self.score(&database)? } else { None };
+        if self.positions.infrastructure > 0 {
+            let feeds = &self.input.feeds;
+            self.summary.failures = score::score(&database, &feeds.failures, &feeds.judged)?;
+        }
         Ok(database.close()?)
     }
 
-    fn score(&self, database: &entresol::Database) -> Result<Option<super::summary::FailureScore>> {
-        score::score(database, &self.input.feeds.failures, &self.input.feeds.judged)
-    }
-
     fn count_torn(&mut self, verdict: &Verdict) {
-        for differences in [&verdict.household, &verdict.infrastructure] {
+        for differences in [&verdict.household, &verdict.infrastructure, &verdict.balances] {
             self.summary.torn_transactions += u64::from(!differences.is_empty());
             differences.iter().for_each(|difference| tracing::error!("torn: {difference}"));
         }
@@ -171,17 +188,17 @@ impl CrashLoop<'_> {
         if self.arguments.durability != Durability::Sync {
             return;
         }
-        let stored = self.positions;
-        for (name, reports, position) in [
-            ("1", &reported.household, stored.household),
-            ("2", &reported.infrastructure, stored.infrastructure),
-            ("3", &reported.specification, stored.specification),
-        ] {
-            let lost = reports.iter().filter(|reported| **reported > position).count() as u64;
+        let streams: [(&str, fn(&Positions) -> u64); 4] = [
+            ("households", |at| at.household),
+            ("infrastructure", |at| at.infrastructure),
+            ("revisions", |at| at.specification),
+            ("balances", |at| at.balances),
+        ];
+        for (name, of) in streams {
+            let position = of(&self.positions);
+            let lost = reported.seen.iter().filter(|seen| of(seen) > position).count() as u64;
             if lost > 0 {
-                tracing::error!(
-                    "the position of stream {name} is {position}, but {lost} later transactions were reported"
-                );
+                tracing::error!("the position of {name} is {position}, but {lost} later commits were seen");
                 self.summary.lost_transactions += lost;
             }
         }
@@ -192,6 +209,7 @@ impl CrashLoop<'_> {
         self.summary.alarms += self.oracles.alarms();
         self.round += 1;
         self.oracles = Oracles::default();
+        self.files = None;
         self.positions = Positions::default();
         let dir = self.dir();
         std::fs::create_dir_all(&dir).map_err(|error| Error::file("make", &dir, error))?;
@@ -201,10 +219,10 @@ impl CrashLoop<'_> {
     /// The last run is not killed: to the end of the readings, if there is one, else for a short time.
     fn run_last(&mut self) -> Result<()> {
         let endless = self.input.shares.household == u64::MAX;
-        let victim = Victim::start(self.arguments, &self.dir(), endless.then_some(LAST_RUN_MS))?;
+        let victim = self.victim(endless.then_some(LAST_RUN_MS))?;
         let reported = victim.wait()?;
         self.examine(&reported)?;
-        if let Some((_, aborts, p50_us, p99_us)) = reported.end {
+        if let Some((aborts, p50_us, p99_us)) = reported.end {
             self.summary.aborts += aborts;
             (self.summary.commit_p50_us, self.summary.commit_p99_us) = (p50_us, p99_us);
         }

@@ -3,15 +3,20 @@
 //! The oracle keeps its results and only goes forward, so a check costs the items since the last one. Sums
 //! are added in the order of arrival, as the operators do: results are equal to the last bit.
 
-use crate::feed::{Channel, Feeds, HouseholdReading, InfrastructureReading, Revision, WINDOW_US};
-use crate::rules::{self, Limits};
-use crate::topology;
+use crate::feed::{
+    Channel, Feeds, HouseholdReading, InfrastructureReading, Revision, WINDOW_US, feeder_name,
+};
 use entresol::tables::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The rows of a table by key: key values, then the others.
 pub type Expected = BTreeMap<Vec<Value>, Vec<Value>>;
+
+/// Place of the demand among the columns of `household` that are not of its key.
+const HOUSEHOLD_DEMAND: usize = 2;
+/// Place of the mean among those of `infrastructure`; minimum, maximum, the limits and the revision follow.
+const INFRASTRUCTURE_MEAN: usize = 2;
 
 /// Sum and extremes of values, with the missing ones counted.
 #[derive(Debug, Clone, Default)]
@@ -74,15 +79,6 @@ impl HouseholdOracle {
         self.open.values().map(|(power, _)| power.readings).sum()
     }
 
-    /// The demand of a feeder in a closed window.
-    pub fn demand_kw(&self, feeder: &str, window_start_us: i64) -> Option<f64> {
-        let row = self.household.get(&vec![Value::from(feeder), Value::Timestamp(window_start_us)])?;
-        match row[topology::HOUSEHOLD_DEMAND] {
-            Value::Double(kw) => Some(kw),
-            _ => None,
-        }
-    }
-
     fn add(&mut self, reading: &HouseholdReading) {
         let start_us = reading.time_us.div_euclid(WINDOW_US) * WINDOW_US;
         if start_us != self.open_start_us {
@@ -100,7 +96,7 @@ impl HouseholdOracle {
         for ((feeder, meter), (power, voltage)) in std::mem::take(&mut self.open) {
             let start = Value::Timestamp(self.open_start_us);
             let row = vec![
-                Value::Int(feeder as i32),
+                Value::from(feeder_name(feeder).as_str()),
                 Value::BigInt(power.readings),
                 Value::BigInt(power.values),
                 double(power.mean()),
@@ -120,7 +116,7 @@ impl HouseholdOracle {
             }
         }
         for (feeder, (meters, readings, demand_kw, voltages)) in feeders {
-            let key = vec![topology::feeder_name(feeder), Value::Timestamp(self.open_start_us)];
+            let key = vec![Value::from(feeder_name(feeder).as_str()), Value::Timestamp(self.open_start_us)];
             let row = vec![
                 Value::BigInt(meters),
                 Value::BigInt(readings),
@@ -147,36 +143,30 @@ pub struct InfrastructureOracle {
     pub latest: Expected,
     /// Expected rows of `specification`.
     pub specification: Expected,
-    /// Expected rows of `alarms`.
+    /// Expected rows of `alarms` for what is out of its limits.
     pub alarms: Expected,
 }
 
 impl InfrastructureOracle {
-    /// Goes forward to the positions of both streams; `household` must be as far as the database was.
-    pub fn advance(
-        &mut self,
-        feeds: &mut Feeds,
-        (readings, revisions): (u64, u64),
-        ended: bool,
-        household: &HouseholdOracle,
-    ) {
+    /// Goes forward to the positions of both streams.
+    pub fn advance(&mut self, feeds: &mut Feeds, (readings, revisions): (u64, u64), ended: bool) {
         loop {
-            // By event time, and revisions first: as the topology merges them.
+            // By event time; of equal ones, whichever comes first closes the window before.
             let reading =
                 if self.readings < readings { feeds.infrastructure.at(self.readings) } else { None };
             let revision =
                 if self.revisions < revisions { feeds.specification.at(self.revisions) } else { None };
             match (reading, revision) {
                 (Some(reading), Some(revision)) if revision.time_us > reading.time_us => {
-                    self.add(&reading, household);
+                    self.add(&reading);
                 }
-                (_, Some(revision)) => self.revise(revision, household),
-                (Some(reading), None) => self.add(&reading, household),
+                (_, Some(revision)) => self.revise(revision),
+                (Some(reading), None) => self.add(&reading),
                 (None, None) => break,
             }
         }
         if ended {
-            self.close(household);
+            self.close();
         }
     }
 
@@ -185,9 +175,9 @@ impl InfrastructureOracle {
         self.open.values().map(|gathered| gathered.readings).sum()
     }
 
-    fn revise(&mut self, revision: Revision, household: &HouseholdOracle) {
+    fn revise(&mut self, revision: Revision) {
         self.revisions += 1;
-        self.close_before(revision.time_us, household);
+        self.close_before(revision.time_us);
         let row = vec![
             Value::Double(revision.low),
             Value::Double(revision.high),
@@ -199,26 +189,26 @@ impl InfrastructureOracle {
         self.limits.insert(revision.channel.clone(), revision);
     }
 
-    fn add(&mut self, reading: &InfrastructureReading, household: &HouseholdOracle) {
+    fn add(&mut self, reading: &InfrastructureReading) {
         self.readings += 1;
-        self.close_before(reading.time_us, household);
+        self.close_before(reading.time_us);
         self.open.entry(reading.channel.clone()).or_default().add(reading.value);
     }
 
     /// An event time closes the windows before it: those are judged by the limits so far.
-    fn close_before(&mut self, time_us: i64, household: &HouseholdOracle) {
+    fn close_before(&mut self, time_us: i64) {
         let start_us = time_us.div_euclid(WINDOW_US) * WINDOW_US;
         if start_us > self.open_start_us {
-            self.close(household);
+            self.close();
             self.open_start_us = start_us;
         }
     }
 
-    fn close(&mut self, household: &HouseholdOracle) {
+    fn close(&mut self) {
         for (channel, gathered) in std::mem::take(&mut self.open) {
             let key = channel_key(&channel);
             let start = Value::Timestamp(self.open_start_us);
-            let measured = vec![
+            let mut measured = vec![
                 Value::BigInt(gathered.readings),
                 Value::BigInt(gathered.values),
                 double(gathered.mean()),
@@ -230,27 +220,117 @@ impl InfrastructureOracle {
             self.latest.insert(key.clone(), latest);
             let mut window_key = key;
             window_key.push(start);
-            self.infrastructure.insert(window_key.clone(), measured);
-            let demand_kw = household.demand_kw(&channel.asset, self.open_start_us);
-            if let Some(alarm) = self.judge(&channel, gathered.mean(), demand_kw) {
-                self.alarms.insert(window_key, alarm);
+            if let Some(alarm) = self.judge(&channel, gathered.mean()) {
+                self.alarms.insert(window_key.clone(), alarm);
             }
+            let limits = self.limits.get(&channel);
+            measured.extend([
+                double(limits.map(|limits| limits.low)),
+                double(limits.map(|limits| limits.high)),
+                double(limits.and_then(|limits| limits.per_demand_max)),
+                limits.map_or(Value::Null, |limits| Value::Int(limits.revision as i32)),
+            ]);
+            self.infrastructure.insert(window_key, measured);
         }
     }
 
-    fn judge(&self, channel: &Arc<Channel>, mean: Option<f64>, demand_kw: Option<f64>) -> Option<Vec<Value>> {
-        let (mean, revision) = (mean?, self.limits.get(channel)?);
-        let limits =
-            Limits { low: revision.low, high: revision.high, per_demand_max: revision.per_demand_max };
-        let reason = rules::judge(mean, &limits, demand_kw)?;
+    /// Alarm for the mean of a window that is out of the limits of its channel.
+    fn judge(&self, channel: &Arc<Channel>, mean: Option<f64>) -> Option<Vec<Value>> {
+        let (mean, limits) = (mean?, self.limits.get(channel)?);
+        let reason = if mean < limits.low {
+            "below"
+        } else if mean > limits.high {
+            "above"
+        } else {
+            return None;
+        };
         Some(vec![
             Value::Double(mean),
             Value::Double(limits.low),
             Value::Double(limits.high),
-            double(demand_kw),
-            Value::from(reason.text()),
-            Value::Int(revision.revision as i32),
+            Value::Null,
+            Value::from(reason),
+            Value::Int(limits.revision as i32),
         ])
+    }
+}
+
+/// Half hour of a feeder: its name, and the start.
+pub type FeederWindow = (String, i64);
+
+/// Both sides of the feeders, as far as both topologies are.
+#[derive(Default)]
+pub struct BalanceOracle {
+    /// Expected rows of `feeder_flow`.
+    pub flow: Expected,
+    /// Demand and load, in W, of the half hours of which both are known.
+    pub balances: BTreeMap<FeederWindow, (i128, i128)>,
+    /// Expected rows of `alarms` for loads that are normal by themselves and above the demand.
+    pub alarms: BTreeMap<FeederWindow, (Vec<Value>, Vec<Value>)>,
+}
+
+impl BalanceOracle {
+    /// Computes what follows from the rows of `household` and `infrastructure`.
+    pub fn new(household: &HouseholdOracle, infrastructure: &InfrastructureOracle) -> BalanceOracle {
+        let mut oracle = BalanceOracle::default();
+        for (key, row) in &household.household {
+            if let ([feeder, start], Some(kw)) = (&key[..], number(&row[HOUSEHOLD_DEMAND])) {
+                oracle.add_flow(feeder, start, "demand", kw);
+            }
+        }
+        for (key, row) in &infrastructure.infrastructure {
+            if let ([asset, quantity, start], Some(mean)) = (&key[..], number(&row[INFRASTRUCTURE_MEAN]))
+                && *quantity == Value::from("load")
+            {
+                oracle.add_flow(asset, start, "load", mean);
+                oracle.add_balance(key, row, mean);
+            }
+        }
+        oracle
+    }
+
+    fn add_flow(&mut self, feeder: &Value, start: &Value, side: &str, kw: f64) {
+        let key = vec![feeder.clone(), start.clone(), Value::from(side)];
+        self.flow.insert(key, vec![Value::Decimal(watts(kw))]);
+    }
+
+    /// Adds the balance of a load, if the demand is known.
+    fn add_balance(&mut self, key: &[Value], row: &[Value], mean: f64) {
+        let demand_key = vec![key[0].clone(), key[2].clone(), Value::from("demand")];
+        let demand = self.flow.get(&demand_key).map(|row| row[0].clone());
+        let (Some(Value::Decimal(demand)), Value::Varchar(feeder), Value::Timestamp(start_us)) =
+            (demand, &key[0], &key[2])
+        else {
+            return;
+        };
+        let window = (feeder.to_string(), *start_us);
+        self.balances.insert(window.clone(), (demand, watts(mean)));
+        let limits = [0, 1, 2].map(|place| number(&row[INFRASTRUCTURE_MEAN + 3 + place]));
+        let [Some(low), Some(high), Some(per_demand_max)] = limits else { return };
+        let (demand_kw, load_kw) = (demand as f64 / 1000.0, watts(mean) as f64 / 1000.0);
+        if load_kw > per_demand_max * demand_kw && (low..=high).contains(&mean) {
+            let alarm = vec![
+                Value::Double(mean),
+                Value::Double(low),
+                Value::Double(high),
+                Value::Double(demand_kw),
+                Value::from("above demand"),
+                row[INFRASTRUCTURE_MEAN + 6].clone(),
+            ];
+            self.alarms.insert(window, (key.to_vec(), alarm));
+        }
+    }
+}
+
+/// Kilowatts as the DECIMAL(12, 3) that `feeder_flow` has.
+fn watts(kw: f64) -> i128 {
+    (kw * 1000.0).round() as i128
+}
+
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Double(number) => Some(*number),
+        _ => None,
     }
 }
 

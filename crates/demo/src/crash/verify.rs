@@ -3,19 +3,22 @@
 //! The stored positions say which prefix; the oracle says what all states must hold after it. A transaction
 //! of which anything is missing, or anything is there too early, makes some table differ.
 
-use super::oracle::{Expected, HouseholdOracle, InfrastructureOracle};
+use super::oracle::{BalanceOracle, Expected, FeederWindow, HouseholdOracle, InfrastructureOracle};
 use crate::error::Result;
 use crate::feed::Feeds;
-use crate::setup::Positions;
+use crate::sql;
+use crate::status::Positions;
 use entresol::Database;
 use entresol::tables::{ScanRange, Table, Value};
 use std::sync::Arc;
 
-/// The oracles of the two topologies.
+/// The oracles of the topologies.
 #[derive(Default)]
 pub struct Oracles {
     household: HouseholdOracle,
     infrastructure: InfrastructureOracle,
+    /// Alarms that were expected last.
+    alarms: u64,
 }
 
 /// Differences found.
@@ -25,6 +28,8 @@ pub struct Verdict {
     pub household: Vec<String>,
     /// States of streams 2 and 3 that differ.
     pub infrastructure: Vec<String>,
+    /// States of the balances that differ.
+    pub balances: Vec<String>,
 }
 
 impl Oracles {
@@ -46,7 +51,7 @@ impl Oracles {
         let channels_open = open_readings(database, &infrastructure_open)?;
         self.household.advance(feeds, positions.household, households_open == 0);
         let both = (positions.infrastructure, positions.specification);
-        self.infrastructure.advance(feeds, both, channels_open == 0, &self.household);
+        self.infrastructure.advance(feeds, both, channels_open == 0);
 
         let mut verdict = Verdict::default();
         note_open("meter_open", households_open, self.household.open_readings(), &mut verdict.household);
@@ -59,11 +64,43 @@ impl Oracles {
             ("infrastructure", &self.infrastructure.infrastructure),
             ("latest", &self.infrastructure.latest),
             ("specification", &self.infrastructure.specification),
-            ("alarms", &self.infrastructure.alarms),
         ] {
             compare(database, name, expected, &mut verdict.infrastructure)?;
         }
+        self.verify_balances(database, positions, &mut verdict.balances)?;
         Ok(verdict)
+    }
+
+    /// Compares what both topologies have in common. The alarms of balances that are committed, and come behind
+    /// the position of the topology that judges them, are not there yet.
+    fn verify_balances(
+        &mut self,
+        database: &Database,
+        positions: Positions,
+        differences: &mut Vec<String>,
+    ) -> Result<()> {
+        let oracle = BalanceOracle::new(&self.household, &self.infrastructure);
+        compare(database, "feeder_flow", &oracle.flow, differences)?;
+        let found =
+            if database.catalog().table("feeder_balance").is_ok() { balances(database)? } else { Vec::new() };
+        let expected: Vec<(FeederWindow, [i128; 3])> = oracle
+            .balances
+            .iter()
+            .map(|(window, (demand, load))| (window.clone(), [*demand, *load, load - demand]))
+            .collect();
+        if found != expected {
+            differences.push(format!("feeder_balance has {found:?}, expected {expected:?}"));
+        }
+        let unjudged = (expected.len() as u64).saturating_sub(positions.balances);
+        let unjudged = last_changes(database, unjudged as usize)?;
+        let mut alarms = self.infrastructure.alarms.clone();
+        for (window, (key, alarm)) in oracle.alarms {
+            if !unjudged.contains(&window) {
+                alarms.insert(key, alarm);
+            }
+        }
+        self.alarms = alarms.len() as u64;
+        compare(database, "alarms", &alarms, differences)
     }
 
     /// The tables do not even exist: nothing may have been committed.
@@ -77,7 +114,7 @@ impl Oracles {
 
     /// Expected number of alarms.
     pub fn alarms(&self) -> u64 {
-        self.infrastructure.alarms.len() as u64
+        self.alarms
     }
 }
 
@@ -92,14 +129,40 @@ fn rows(database: &Database, table: &Arc<Table>) -> Result<Vec<Vec<Value>>> {
     Ok(table.scan(ScanRange::full()).rows(&transaction)?)
 }
 
-/// The sum of the column `readings` of a table of open windows.
+/// The readings of a table of open windows: the sum of its column `count`.
 fn open_readings(database: &Database, table: &Arc<Table>) -> Result<i64> {
-    let column = table.schema().column_index("readings").unwrap_or_default();
+    let column = table.schema().column_index("count").unwrap_or_default();
     let count = |row: Vec<Value>| match row[column] {
         Value::BigInt(count) => count,
         _ => 0,
     };
     Ok(rows(database, table)?.into_iter().map(count).sum())
+}
+
+/// Half hour of a feeder, of the first two columns of a row.
+fn window_of(row: &[String]) -> FeederWindow {
+    (row[0].clone(), row[1].parse().unwrap_or_default())
+}
+
+/// Rows of the view: demand, load and the difference in W.
+fn balances(database: &Database) -> Result<Vec<(FeederWindow, [i128; 3])>> {
+    let sql =
+        "SELECT feeder, (extract(epoch FROM window_start) * 1000000)::bigint, (demand_kw * 1000)::bigint,
+        (load_kw * 1000)::bigint, (unexplained_kw * 1000)::bigint FROM feeder_balance ORDER BY 1, 2";
+    let rows = sql::rows(&mut database.session()?, sql)?;
+    let watts = |row: &[String], place: usize| row[place].parse().unwrap_or_default();
+    Ok(rows.iter().map(|row| (window_of(row), [2, 3, 4].map(|place| watts(row, place)))).collect())
+}
+
+/// The last so many rows that came into the view, in the order of commits.
+fn last_changes(database: &Database, count: usize) -> Result<Vec<FeederWindow>> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let sql =
+        "SELECT feeder, (extract(epoch FROM window_start) * 1000000)::bigint FROM CHANGES(feeder_balance)";
+    let rows = sql::rows(&mut database.session()?, sql)?;
+    Ok(rows.iter().skip(rows.len().saturating_sub(count)).map(|row| window_of(row)).collect())
 }
 
 /// Notes the first difference between a table and its expected rows.

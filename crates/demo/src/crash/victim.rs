@@ -2,6 +2,7 @@
 
 use crate::SmartMeteringArguments;
 use crate::error::{Error, Result};
+use crate::status::Positions;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -16,14 +17,10 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Reports of a victim.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VictimReport {
-    /// Positions of stream 1 after each reported transaction.
-    pub household: Vec<u64>,
-    /// Positions of stream 2.
-    pub infrastructure: Vec<u64>,
-    /// Positions of stream 3.
-    pub specification: Vec<u64>,
-    /// If it ended by itself: transactions, aborts, and percentiles of the commit.
-    pub end: Option<(u64, u64, f64, f64)>,
+    /// Positions that it saw committed, one after another.
+    pub seen: Vec<Positions>,
+    /// If it ended by itself: aborts, and percentiles of the commit.
+    pub end: Option<(u64, f64, f64)>,
 }
 
 impl VictimReport {
@@ -32,12 +29,13 @@ impl VictimReport {
         let kind = words.next().unwrap_or_default();
         let numbers: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
         match (kind, numbers.as_slice()) {
-            ("h", [position]) => self.household.push(*position as u64),
-            ("i", [position]) => self.infrastructure.push(*position as u64),
-            ("s", [position]) => self.specification.push(*position as u64),
-            ("end", [transactions, aborts, p50, p99]) => {
-                self.end = Some((*transactions as u64, *aborts as u64, *p50, *p99));
-            }
+            ("at", [household, infrastructure, specification, balances]) => self.seen.push(Positions {
+                household: *household as u64,
+                infrastructure: *infrastructure as u64,
+                specification: *specification as u64,
+                balances: *balances as u64,
+            }),
+            ("end", [aborts, p50, p99]) => self.end = Some((*aborts as u64, *p50, *p99)),
             _ => {}
         }
     }
@@ -173,11 +171,16 @@ mod tests {
     #[test]
     fn reports_are_understood() {
         let mut reported = VictimReport::default();
-        for line in ["h 500\n", "s 6\n", "i 36\n", "h 1000\n", "nonsense\n", "end 3 0 12.5 99\n"] {
+        for line in ["at 500 0 6 0\n", "at 1000 36 6 2\n", "nonsense\n", "at 1 2\n", "end 0 12.5 99\n"] {
             reported.add(line);
         }
-        assert_eq!(reported.household, [500, 1000]);
-        assert_eq!((reported.infrastructure, reported.specification), (vec![36], vec![6]));
-        assert_eq!(reported.end, Some((3, 0, 12.5, 99.0)));
+        let at = |household, infrastructure, balances| Positions {
+            household,
+            infrastructure,
+            specification: 6,
+            balances,
+        };
+        assert_eq!(reported.seen, [at(500, 0, 0), at(1000, 36, 2)]);
+        assert_eq!(reported.end, Some((0, 12.5, 99.0)));
     }
 }

@@ -97,6 +97,11 @@ pub struct KnownFailure {
     pub until_us: i64,
 }
 
+/// Name of a feeder: its transformer's.
+pub fn feeder_name(feeder: u32) -> String {
+    format!("transformer-{}", feeder + 1)
+}
+
 /// A sequence of items with event times, addressed by index.
 pub trait Feed: Send {
     /// Type of the items.

@@ -2,6 +2,9 @@
 
 use super::{rows, wait_for, wait_for_end};
 use entresol::{Database, Options, Session};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const NEXMARK: &str = include_str!("../../../../examples/nexmark.sql");
@@ -222,4 +225,125 @@ fn probes(payments: &[Vec<i64>]) -> Vec<Vec<i64>> {
         }
     }
     found
+}
+
+/// Revisions behind those of the sample: within a half hour, and at the edge of one.
+const REVISIONS: &str = "2025-01-06 12:10:00,transformer-1,oil_temperature,5,55.5,,2
+2025-01-06 12:10:00,transformer-1,load,0,1.1,1.01,2
+2025-01-06 15:00:00,generator-2,temperature,87.5,90,,2
+";
+
+/// Rows of the sample's files, and a view of the rows that each table of smart-metering.sql has.
+const SMART_METERING_CHECK: &str = "
+    CREATE VIEW meter_expected AS
+        SELECT meter, date_bin(INTERVAL '30 minutes', at, TIMESTAMP '2000-01-01') AS window_start, feeder,
+            count(*) AS readings, count(kw) AS measured, avg(kw) AS mean_kw, max(kw) AS max_kw,
+            min(voltage) AS min_voltage, max(voltage) AS max_voltage
+        FROM household_row GROUP BY meter, window_start, feeder;
+    CREATE VIEW household_expected AS
+        SELECT feeder, window_start, count(*) AS meters, sum(readings)::bigint AS readings, sum(mean_kw) AS demand_kw,
+            min(min_voltage) AS min_voltage, max(max_voltage) AS max_voltage
+        FROM meter_expected GROUP BY feeder, window_start;
+    CREATE VIEW channel_expected AS
+        SELECT asset, quantity, date_bin(INTERVAL '30 minutes', at, TIMESTAMP '2000-01-01') AS window_start,
+            count(*) AS readings, count(reading) AS measured, avg(reading) AS mean, min(reading) AS minimum,
+            max(reading) AS maximum
+        FROM infrastructure_row GROUP BY asset, quantity, window_start;
+    CREATE VIEW infrastructure_expected AS
+        SELECT c.*, s.low, s.high, s.per_demand_max, s.revision
+        FROM channel_expected c JOIN specification_row s ON s.asset = c.asset AND s.quantity = c.quantity
+        WHERE s.revision = (SELECT max(r.revision) FROM specification_row r WHERE r.asset = c.asset
+            AND r.quantity = c.quantity AND r.valid_from < c.window_start + INTERVAL '30 minutes');
+    CREATE VIEW latest_expected AS
+        SELECT c.* FROM channel_expected c JOIN (SELECT asset, quantity, max(window_start) AS last FROM channel_expected
+            GROUP BY asset, quantity) l ON l.asset = c.asset AND l.quantity = c.quantity AND l.last = c.window_start;
+    CREATE VIEW feeder_balance_expected AS
+        SELECT h.feeder, h.window_start, h.demand_kw, i.mean AS load_kw, i.mean - h.demand_kw AS unexplained_kw
+        FROM household_expected h JOIN infrastructure_expected i
+            ON i.asset = h.feeder AND i.quantity = 'load' AND i.window_start = h.window_start
+        WHERE h.demand_kw IS NOT NULL AND i.mean IS NOT NULL;
+    CREATE VIEW alarms_expected AS
+        SELECT asset, quantity, window_start, mean, low, high, NULL::double precision AS demand_kw,
+            CASE WHEN mean < low THEN 'below' ELSE 'above' END AS reason, revision
+        FROM infrastructure_expected WHERE mean < low OR mean > high
+        UNION ALL
+        SELECT i.asset, i.quantity, i.window_start, i.mean, i.low, i.high, b.demand_kw, 'above demand', i.revision
+        FROM infrastructure_expected i JOIN feeder_balance_expected b
+            ON i.asset = b.feeder AND i.quantity = 'load' AND i.window_start = b.window_start
+        WHERE i.mean > i.per_demand_max * b.demand_kw AND i.mean BETWEEN i.low AND i.high;";
+
+/// Runs the script on a copy of the sample with more revisions; returns the folder of the files.
+fn smart_metering(session: &mut Session, directory: &Path) {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/smart-metering");
+    for name in ["household.csv", "infrastructure.csv", "specification.csv"] {
+        std::fs::copy(sample.join(name), directory.join(name)).unwrap();
+    }
+    let specification = directory.join("specification.csv");
+    File::options().append(true).open(specification).unwrap().write_all(REVISIONS.as_bytes()).unwrap();
+    let script = include_str!("../../../../examples/smart-metering.sql");
+    let moved = script.replace("'examples/smart-metering/", &format!("'{}/", directory.display()));
+    assert_ne!(moved, script);
+    session.execute(&moved).unwrap();
+    // Once more: what is there stays.
+    session.execute(&moved).unwrap();
+}
+
+/// Loads the files into tables.
+fn load_sample(session: &mut Session, directory: &Path) {
+    for (name, columns) in [
+        ("household", "at TIMESTAMP, meter INT, feeder VARCHAR, kw DOUBLE, voltage DOUBLE"),
+        ("infrastructure", "at TIMESTAMP, asset VARCHAR, quantity VARCHAR, reading DOUBLE"),
+        (
+            "specification",
+            "valid_from TIMESTAMP, asset VARCHAR, quantity VARCHAR, low DOUBLE, high DOUBLE, per_demand_max DOUBLE,
+                revision INT",
+        ),
+    ] {
+        session.execute(&format!("CREATE TABLE {name}_row ({columns})")).unwrap();
+        let mut file = File::open(directory.join(format!("{name}.csv"))).unwrap();
+        let copy = format!("COPY {name}_row FROM STDIN WITH (FORMAT csv, HEADER)");
+        assert!(session.copy_in(&copy, &mut file).unwrap() > 6, "{name}");
+    }
+}
+
+#[test]
+fn smart_metering_equals_the_queries_over_its_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    smart_metering(&mut session, directory.path());
+    load_sample(&mut session, directory.path());
+    session.execute(SMART_METERING_CHECK).unwrap();
+    wait_for_end(&mut session, "households");
+    wait_for_end(&mut session, "infrastructure");
+    let unjudged = "SELECT (SELECT count(*) FROM feeder_balance) - (SELECT max(tuples) FROM streams_positions
+        WHERE topology = 'balances')";
+    wait_for(&mut session, unjudged, "0");
+    // Numbers to three digits: balances are exact decimals of the means, and means are summed in another order.
+    let rounded = |columns: &str| -> String {
+        let rounded = columns.split(' ').map(|column| match column.strip_prefix('~') {
+            Some(number) => format!("round({number}::numeric, 3)"),
+            None => column.to_owned(),
+        });
+        rounded.collect::<Vec<String>>().join(", ")
+    };
+    for (target, columns) in [
+        ("meter", "meter window_start feeder readings measured ~mean_kw ~max_kw ~min_voltage ~max_voltage"),
+        ("household", "feeder window_start meters readings ~demand_kw ~min_voltage ~max_voltage"),
+        (
+            "infrastructure",
+            "asset quantity window_start readings measured ~mean ~minimum ~maximum low high per_demand_max revision",
+        ),
+        ("latest", "asset quantity window_start readings measured ~mean ~minimum ~maximum"),
+        ("feeder_balance", "feeder window_start ~demand_kw ~load_kw"),
+        ("alarms", "asset quantity window_start ~mean low high ~demand_kw reason revision"),
+    ] {
+        let columns = rounded(columns);
+        let held = format!("SELECT {columns} FROM {target}");
+        compare(&mut session, target, &held, &format!("SELECT {columns} FROM {target}_expected"));
+    }
+    let unexplained = "SELECT count(*) FROM feeder_balance WHERE unexplained_kw <> load_kw - demand_kw";
+    assert_eq!(rows(&mut session, unexplained), [["0"]]);
+    let reasons = "SELECT DISTINCT reason || ' ' || revision FROM alarms WHERE revision = 2 ORDER BY 1";
+    assert_eq!(rows(&mut session, reasons), [["above 2"], ["above demand 2"], ["below 2"]]);
 }
