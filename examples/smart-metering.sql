@@ -1,6 +1,6 @@
 -- Smart metering: what households use, what transformers and generators do, and what does not add up.
 --
--- `entresol demo smart-metering` runs this script on a million readings. By itself it reads the two days of two meters that
+-- `entresol demo smart-metering` runs this script on a million readings. By itself it reads the day of two meters that
 -- are in the folder smart-metering beside it; run it where the folder "examples" is:
 --
 --     entresol shell DIR < examples/smart-metering.sql

@@ -1,6 +1,6 @@
-//! Topologies that write the same rows: one waits for the commit of the other, and no row is lost.
+//! Topologies beside other writers: one waits for the commit that is in its way, and looks up what is committed.
 
-use super::{rows, wait_for_end};
+use super::{rows, wait_for, wait_for_end};
 use entresol::{Database, Options};
 
 /// A commit that is on its way to the disk is visible to nobody, and already in the way of the other topology.
@@ -27,4 +27,31 @@ fn a_topology_waits_for_the_commit_that_it_conflicts_with() {
     assert_eq!(retries, [["true"]], "the topologies were never in each other's way");
     drop(session);
     database.close().unwrap();
+}
+
+/// What a change is joined with was committed with it, while the topology's transaction was open.
+#[test]
+fn changes_are_looked_up_in_the_tables_of_their_commit() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE item (id INT PRIMARY KEY, n INT) WITH (changes = '1 hour');
+             CREATE TABLE name (id INT PRIMARY KEY, name VARCHAR);
+             CREATE TABLE named (id INT PRIMARY KEY, name VARCHAR);
+             CREATE TOPOLOGY naming COMMIT EVERY 1000 ROWS OR EVERY INTERVAL '1 second' AS (
+                INSERT INTO named SELECT i.id, m.name FROM CHANGES(item) i JOIN name m ON m.id = i.id
+             )",
+        )
+        .unwrap();
+    for id in 0..50 {
+        session.execute("BEGIN").unwrap();
+        session.execute(&format!("INSERT INTO name VALUES ({id}, 'name {id}')")).unwrap();
+        session.execute(&format!("INSERT INTO item VALUES ({id}, 0)")).unwrap();
+        session.execute("COMMIT").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let read = "SELECT sum(tuples)::bigint FROM streams_positions WHERE topology = 'naming'";
+    wait_for(&mut session, read, "50");
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM named"), [["50"]]);
 }

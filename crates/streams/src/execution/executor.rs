@@ -225,6 +225,9 @@ impl Executor {
         if taken == 0 {
             return Ok(());
         }
+        if self.is_before_commit_of(source, taken) {
+            self.commit()?;
+        }
         self.note_event_time(source, taken);
         let Some(part) = self.feed.take(source, taken) else { return Ok(()) };
         self.open_parts[source] = true;
@@ -235,6 +238,14 @@ impl Executor {
             Boundary::Every(tuples) if self.held.tuples() >= tuples => self.commit(),
             _ => self.commit_if_due(),
         }
+    }
+
+    /// Returns true if the next tuples of a source are of a commit that the open transaction does not see: it would look
+    /// up tables as they were before.
+    fn is_before_commit_of(&self, source: usize, tuples: usize) -> bool {
+        let Some(transaction) = &self.transaction else { return false };
+        let commit = self.feed.source(source).commit_of(tuples);
+        self.settings.boundary != Boundary::Punctuated && commit.is_some_and(|cts| !transaction.sees(cts))
     }
 
     /// Commits the open transaction if it has been open for the interval of commits.

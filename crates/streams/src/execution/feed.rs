@@ -17,7 +17,7 @@ use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch, Spl
 use arrow_array::Array;
 use arrow_schema::SchemaRef;
 use entresol_tables::{Table, arrow_schema};
-use entresol_transactions::Transaction;
+use entresol_transactions::{Timestamp, Transaction};
 use std::sync::Arc;
 
 /// Maximum of tuples of a batch that a source returns, however many were asked for.
@@ -229,6 +229,12 @@ impl FeedSource {
             operator: format!("source {}", self.name),
             reason: "a tuple has no event time".to_owned(),
         })
+    }
+
+    /// Timestamp of the commit that the last of the next tuples is of, if they are of commits.
+    pub(crate) fn commit_of(&self, tuples: usize) -> Option<Timestamp> {
+        let pending = self.pending.as_ref().filter(|_| self.source.follows_commits())?;
+        Some(pending.positions.after(pending.consumed + tuples - 1).offset)
     }
 
     /// Consumes the first tuples.

@@ -67,6 +67,10 @@ impl Source for ChangesSource {
         change_columns(self.table.schema().visible_columns())
     }
 
+    fn follows_commits(&self) -> bool {
+        true
+    }
+
     fn open(&mut self, from: Option<Position>) -> Result<()> {
         self.position = match from {
             // What a table in volatile memory had is gone with its log.

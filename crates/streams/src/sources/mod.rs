@@ -153,6 +153,12 @@ pub trait Source: Send {
         false
     }
 
+    /// Returns true if its tuples are of commits of this database, and the offsets of its positions their timestamps. A
+    /// transaction that looks up tables sees those commits then.
+    fn follows_commits(&self) -> bool {
+        false
+    }
+
     /// Starts after the positions that it returned for its splits in earlier runs; `from` is the one of a
     /// source without splits that had this name before.
     fn open_splits(&mut self, from: Option<Position>, _splits: &[SplitPosition]) -> Result<()> {
@@ -179,6 +185,10 @@ impl Source for Box<dyn Source> {
 
     fn has_splits(&self) -> bool {
         (**self).has_splits()
+    }
+
+    fn follows_commits(&self) -> bool {
+        (**self).follows_commits()
     }
 
     fn open_splits(&mut self, from: Option<Position>, splits: &[SplitPosition]) -> Result<()> {
