@@ -114,15 +114,20 @@ impl Error {
         }
     }
 
-    /// Returns true if a table was redefined or dropped since the operators took its definition.
+    /// Returns true if a table was redefined or dropped since the operators took its definition, or that of a
+    /// materialized view since the transaction began.
     pub(crate) fn is_redefinition(&self) -> bool {
         use entresol_tables::Error::{TableChanged, Transactions};
-        use entresol_transactions::Error::NoSuchState;
-        matches!(
-            self,
-            Error::Tables(TableChanged { .. } | Transactions(NoSuchState(_)))
-                | Error::Transactions(NoSuchState(_))
-        )
+        use entresol_transactions::Error::{Maintenance, NoSuchState};
+        match self {
+            Error::Tables(TableChanged { .. }) => true,
+            Error::Tables(Transactions(error)) | Error::Transactions(error) => match error {
+                NoSuchState(_) => true,
+                Maintenance(source) => matches!(source.downcast_ref(), Some(TableChanged { .. })),
+                _ => false,
+            },
+            _ => false,
+        }
     }
 
     /// Returns true if the tuples of the transaction caused the error: later transactions may succeed.

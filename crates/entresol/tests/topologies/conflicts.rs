@@ -55,3 +55,31 @@ fn changes_are_looked_up_in_the_tables_of_their_commit() {
     wait_for(&mut session, read, "50");
     assert_eq!(rows(&mut session, "SELECT count(*) FROM named"), [["50"]]);
 }
+
+/// The table of a view is redefined while a topology writes what the view reads.
+#[test]
+fn a_view_may_get_a_log_of_changes_while_topologies_write() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE SOURCE number (n INT NOT NULL) WITH (connector = 'generator', rows = 20000, n.cardinality = 7);
+             CREATE TABLE counted (n INT);
+             CREATE MATERIALIZED VIEW counts WITH (changes = '1 hour') AS
+                SELECT n, count(*) AS rows FROM counted GROUP BY n;
+             CREATE TOPOLOGY counting COMMIT EVERY 5 ROWS AS (INSERT INTO counted SELECT n FROM number)",
+        )
+        .unwrap();
+    for hours in 2..30 {
+        session.execute(&format!("ALTER TABLE counts SET (changes = '{hours} hours')")).unwrap();
+    }
+    wait_for_end(&mut session, "counting");
+    let sums = "SELECT sum(rows)::bigint, (SELECT count(*) FROM counted) FROM counts";
+    assert_eq!(rows(&mut session, sums), [["20000", "20000"]]);
+    let logged = "SELECT count(DISTINCT n) FROM CHANGES(counts) WHERE change_type = 'insert'";
+    assert_eq!(rows(&mut session, logged), [["7"]]);
+    let error =
+        session.execute("CREATE MATERIALIZED VIEW past WITH (history = '1 day') AS SELECT n FROM counted");
+    let message = error.unwrap_err().to_string();
+    assert!(message.contains("CREATE MATERIALIZED VIEW WITH (history"), "{message}");
+}

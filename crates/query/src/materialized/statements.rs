@@ -5,7 +5,7 @@
 
 use super::GUARDS_TABLE;
 use super::maintenance::{PlannedView, planned, watch};
-use crate::ddl::{table_definition, views};
+use crate::ddl::{table_definition, table_options, views};
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
 use crate::parser::own::materialized::MaterializedStatement;
@@ -19,7 +19,7 @@ use datafusion::arrow::datatypes::Schema as ArrowSchema;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, Ident, ObjectName};
 use entresol_memory::Durability;
 use entresol_tables::{
-    Catalog, Column, DataType, IndexDefinition, RelationKind, ScanRange, Schema, TableDefinition,
+    Catalog, Column, DataType, IndexDefinition, RelationKind, Retention, ScanRange, Schema, TableDefinition,
     TableOptions, Value,
 };
 use std::sync::Arc;
@@ -55,10 +55,8 @@ fn check_view(session: &SessionCore, name: &str) -> Result<()> {
 }
 
 async fn create(session: &SessionCore, create: &CreateView) -> Result<()> {
-    refuse(
-        "CREATE MATERIALIZED VIEW",
-        &[(create.or_replace, "OR REPLACE"), (!matches!(create.options, CreateTableOptions::None), "WITH")],
-    )?;
+    refuse("CREATE MATERIALIZED VIEW", &[(create.or_replace, "OR REPLACE")])?;
+    let changes = declared_changes(&create.options)?;
     if !session.options.materialized.is_served() {
         let message = "this catalog was opened without the maintenance of materialized views";
         return Err(Error::coded("55000", message));
@@ -74,20 +72,41 @@ async fn create(session: &SessionCore, create: &CreateView) -> Result<()> {
         materialized: false,
         if_not_exists: false,
         name: ObjectName::from(vec![Ident::with_quote('"', query_view(&name))]),
+        options: CreateTableOptions::None,
         ..create.clone()
     };
     views::create(session, &query).await?;
-    let created = with_rows(session, &name).await;
+    let created = with_rows(session, &name, changes).await;
     if created.is_err() {
         remove(session, &name).await?;
     }
     created
 }
 
+/// Retention of the log of changes that the options declare: the only option of a view.
+fn declared_changes(options: &CreateTableOptions) -> Result<Option<Retention>> {
+    const VERB: &str = "CREATE MATERIALIZED VIEW";
+    let options = match options {
+        CreateTableOptions::None => return Ok(None),
+        CreateTableOptions::With(options) => options,
+        other => return Err(Error::unsupported(format!("{VERB} {other}"))),
+    };
+    let declared = table_options::table_options(VERB, options)?;
+    let others = [
+        (declared.history.is_some(), "history"),
+        (declared.placement.is_some(), "placement"),
+        (declared.layout.is_some(), "layout"),
+    ];
+    match others.iter().find(|(is_declared, _)| *is_declared) {
+        Some((_, name)) => Err(Error::unsupported(format!("{VERB} WITH ({name} = …)"))),
+        None => Ok(declared.changes.flatten()),
+    }
+}
+
 /// Makes the table of a view whose query there is, and fills it.
-async fn with_rows(session: &SessionCore, name: &str) -> Result<()> {
+async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>) -> Result<()> {
     let (view, schema) = planned(session, name).await?;
-    let definition = definition(&view, &schema)?;
+    let definition = TableDefinition { changes, ..definition(&view, &schema)? };
     let state =
         view.incremental.as_ref().map(|view| view.state_definition(state_owner_of(name))).transpose()?;
     let (catalog, of) = (Arc::clone(&session.catalog), name.to_owned());

@@ -248,6 +248,8 @@ impl BeforeCommit for MaterializedViews {
             Err(Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error))) => {
                 Err(Box::new(error))
             }
+            // Topologies know it by its type.
+            Err(Error::Tables(error)) => Err(Box::new(error)),
             Err(error) => Err(Box::new(error)),
         }
     }

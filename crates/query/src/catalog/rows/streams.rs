@@ -6,7 +6,9 @@ use crate::session::topologies::{Topologies, TopologyStatus};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result as EngineResult;
-use entresol_streams::{Latencies, OperatorProgress, POSITIONS_TABLE, ProgressSnapshot, SINKS_TABLE, WATERMARKS_TABLE};
+use entresol_streams::{
+    Latencies, OperatorProgress, POSITIONS_TABLE, ProgressSnapshot, SINKS_TABLE, WATERMARKS_TABLE,
+};
 use entresol_tables::{Catalog, ScanRange, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
