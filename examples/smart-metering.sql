@@ -63,12 +63,12 @@ CREATE TABLE IF NOT EXISTS alarms (
 
 -- Each feeder from both sides: the demand that the meters behind it explain, and the load of its transformer.
 CREATE TABLE IF NOT EXISTS feeder_flow (
-    feeder VARCHAR, window_start TIMESTAMP, side VARCHAR, kw DECIMAL(12, 3),
+    feeder VARCHAR, window_start TIMESTAMP, side VARCHAR, kw DECIMAL(14, 6),
     PRIMARY KEY (feeder, window_start, side)
 );
 
 -- The balance of a half hour, once both sides are known: it appears in the commit that brings the second one.
-CREATE MATERIALIZED VIEW IF NOT EXISTS feeder_balance AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS feeder_balance WITH (changes = '1 day') AS
     SELECT feeder, window_start,
         sum(kw) FILTER (WHERE side = 'demand') AS demand_kw,
         sum(kw) FILTER (WHERE side = 'load') AS load_kw,
@@ -76,7 +76,6 @@ CREATE MATERIALIZED VIEW IF NOT EXISTS feeder_balance AS
     FROM feeder_flow
     GROUP BY feeder, window_start
     HAVING count(*) = 2;
-ALTER TABLE feeder_balance SET (changes = '1 day');
 
 -- Households: a transaction is 500 readings, with the half hours that they close.
 CREATE TOPOLOGY IF NOT EXISTS households COMMIT EVERY 500 ROWS AS (

@@ -89,7 +89,7 @@ fn tampering_with_any_state_is_noticed() {
         "DELETE FROM household WHERE window_start = (SELECT MAX(window_start) FROM household)",
         "DELETE FROM alarms WHERE window_start = (SELECT MIN(window_start) FROM alarms)",
         "UPDATE specification SET high = high + 1 WHERE asset = 'generator-1'",
-        "UPDATE feeder_flow SET kw = kw + 0.001 WHERE window_start = (SELECT MAX(window_start) FROM feeder_flow)",
+        "UPDATE feeder_flow SET kw = kw + 0.000001 WHERE window_start = (SELECT MAX(window_start) FROM feeder_flow)",
         MOVED_BACK,
     ] {
         let copy = dir.path().join("copy");

@@ -263,7 +263,7 @@ pub type FeederWindow = (String, i64);
 pub struct BalanceOracle {
     /// Expected rows of `feeder_flow`.
     pub flow: Expected,
-    /// Demand and load, in W, of the half hours of which both are known.
+    /// Demand and load, in mW, of the half hours of which both are known.
     pub balances: BTreeMap<FeederWindow, (i128, i128)>,
     /// Expected rows of `alarms` for loads that are normal by themselves and above the demand.
     pub alarms: BTreeMap<FeederWindow, (Vec<Value>, Vec<Value>)>,
@@ -291,7 +291,7 @@ impl BalanceOracle {
 
     fn add_flow(&mut self, feeder: &Value, start: &Value, side: &str, kw: f64) {
         let key = vec![feeder.clone(), start.clone(), Value::from(side)];
-        self.flow.insert(key, vec![Value::Decimal(watts(kw))]);
+        self.flow.insert(key, vec![Value::Decimal(milliwatts(kw))]);
     }
 
     /// Adds the balance of a load, if the demand is known.
@@ -304,10 +304,10 @@ impl BalanceOracle {
             return;
         };
         let window = (feeder.to_string(), *start_us);
-        self.balances.insert(window.clone(), (demand, watts(mean)));
+        self.balances.insert(window.clone(), (demand, milliwatts(mean)));
         let limits = [0, 1, 2].map(|place| number(&row[INFRASTRUCTURE_MEAN + 3 + place]));
         let [Some(low), Some(high), Some(per_demand_max)] = limits else { return };
-        let (demand_kw, load_kw) = (demand as f64 / 1000.0, watts(mean) as f64 / 1000.0);
+        let (demand_kw, load_kw) = (demand as f64 / 1_000_000.0, milliwatts(mean) as f64 / 1_000_000.0);
         if load_kw > per_demand_max * demand_kw && (low..=high).contains(&mean) {
             let alarm = vec![
                 Value::Double(mean),
@@ -322,9 +322,9 @@ impl BalanceOracle {
     }
 }
 
-/// Kilowatts as the DECIMAL(12, 3) that `feeder_flow` has.
-fn watts(kw: f64) -> i128 {
-    (kw * 1000.0).round() as i128
+/// Kilowatts as the DECIMAL(14, 6) that `feeder_flow` has.
+fn milliwatts(kw: f64) -> i128 {
+    (kw * 1_000_000.0).round() as i128
 }
 
 fn number(value: &Value) -> Option<f64> {

@@ -144,14 +144,14 @@ fn window_of(row: &[String]) -> FeederWindow {
     (row[0].clone(), row[1].parse().unwrap_or_default())
 }
 
-/// Rows of the view: demand, load and the difference in W.
+/// Rows of the view: demand, load and the difference in mW.
 fn balances(database: &Database) -> Result<Vec<(FeederWindow, [i128; 3])>> {
     let sql =
-        "SELECT feeder, (extract(epoch FROM window_start) * 1000000)::bigint, (demand_kw * 1000)::bigint,
-        (load_kw * 1000)::bigint, (unexplained_kw * 1000)::bigint FROM feeder_balance ORDER BY 1, 2";
+        "SELECT feeder, (extract(epoch FROM window_start) * 1000000)::bigint, (demand_kw * 1000000)::bigint,
+        (load_kw * 1000000)::bigint, (unexplained_kw * 1000000)::bigint FROM feeder_balance ORDER BY 1, 2";
     let rows = sql::rows(&mut database.session()?, sql)?;
-    let watts = |row: &[String], place: usize| row[place].parse().unwrap_or_default();
-    Ok(rows.iter().map(|row| (window_of(row), [2, 3, 4].map(|place| watts(row, place)))).collect())
+    let milliwatts = |row: &[String], place: usize| row[place].parse().unwrap_or_default();
+    Ok(rows.iter().map(|row| (window_of(row), [2, 3, 4].map(|place| milliwatts(row, place)))).collect())
 }
 
 /// The last so many rows that came into the view, in the order of commits.

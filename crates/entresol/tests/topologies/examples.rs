@@ -319,10 +319,10 @@ fn smart_metering_equals_the_queries_over_its_files() {
     let unjudged = "SELECT (SELECT count(*) FROM feeder_balance) - (SELECT max(tuples) FROM streams_positions
         WHERE topology = 'balances')";
     wait_for(&mut session, unjudged, "0");
-    // Numbers to three digits: balances are exact decimals of the means, and means are summed in another order.
+    // To six digits: the means are summed in another order, and balances are decimals of them.
     let rounded = |columns: &str| -> String {
         let rounded = columns.split(' ').map(|column| match column.strip_prefix('~') {
-            Some(number) => format!("round({number}::numeric, 3)"),
+            Some(number) => format!("round({number}::numeric, 6)"),
             None => column.to_owned(),
         });
         rounded.collect::<Vec<String>>().join(", ")
