@@ -424,3 +424,22 @@ fn loads_of_a_table_by_column_are_seen_by_its_views() {
     check(&mut session, &views, "after most was deleted, and merged");
     assert_eq!(rows(&mut session, "SELECT sum(n) FROM totals"), ["20000"]);
 }
+
+/// A crash between the two halves of a creation leaves the view of the query: the statement can be repeated.
+#[test]
+fn a_creation_that_was_cut_short_is_repeated() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE t (id INT PRIMARY KEY, n INT);
+             INSERT INTO t VALUES (1, 2), (2, 2);
+             CREATE VIEW v_query AS SELECT n, count(*) AS rows FROM t GROUP BY n",
+        )
+        .unwrap();
+    let other = session.execute("CREATE MATERIALIZED VIEW v AS SELECT n FROM t").unwrap_err();
+    assert!(other.to_string().contains("\"v_query\" already exists"), "{other}");
+    session.execute("CREATE MATERIALIZED VIEW v AS SELECT n, count(*) AS rows FROM t GROUP BY n").unwrap();
+    session.execute("INSERT INTO t VALUES (3, 2)").unwrap();
+    assert_eq!(rows(&mut session, "SELECT n || ' ' || rows FROM v"), ["2 3"]);
+}

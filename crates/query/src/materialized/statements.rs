@@ -1,7 +1,7 @@
 //! CREATE, REFRESH and DROP MATERIALIZED VIEW.
 //!
 //! Creation: the view with the query, the table, writers are watched and cut off, the rows. A crash in between
-//! leaves a view without a table, or a table that the next open completes when it is refreshed.
+//! leaves a view without a table, which the same statement takes over, or a table that the next open fills.
 
 use super::GUARDS_TABLE;
 use super::maintenance::{PlannedView, planned, watch};
@@ -75,12 +75,20 @@ async fn create(session: &SessionCore, create: &CreateView) -> Result<()> {
         options: CreateTableOptions::None,
         ..create.clone()
     };
-    views::create(session, &query).await?;
+    if !is_left_over(&session.catalog, &query_view(&name), &query) {
+        views::create(session, &query).await?;
+    }
     let created = with_rows(session, &name, changes).await;
     if created.is_err() {
         remove(session, &name).await?;
     }
     created
+}
+
+/// Tells whether a view is there already: of a creation that a crash cut short, before the table.
+fn is_left_over(catalog: &Catalog, name: &str, create: &CreateView) -> bool {
+    let is_same = |query: &str| create.columns.is_empty() && query == create.query.to_string();
+    catalog.view(name).is_ok_and(|view| is_same(&view.definition().query))
 }
 
 /// Retention of the log of changes that the options declare: the only option of a view.
