@@ -118,6 +118,16 @@ impl Positions {
         })
     }
 
+    /// Each position with the name of its stream.
+    pub fn by_stream(&self) -> [(&'static str, u64); 4] {
+        [
+            ("households", self.household),
+            ("infrastructure", self.infrastructure),
+            ("revisions", self.specification),
+            ("balances", self.balances),
+        ]
+    }
+
     /// Readings of households and infrastructure.
     pub fn readings(&self) -> u64 {
         self.household + self.infrastructure

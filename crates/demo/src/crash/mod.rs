@@ -188,15 +188,9 @@ impl CrashLoop<'_> {
         if self.arguments.durability != Durability::Sync {
             return;
         }
-        let streams: [(&str, fn(&Positions) -> u64); 4] = [
-            ("households", |at| at.household),
-            ("infrastructure", |at| at.infrastructure),
-            ("revisions", |at| at.specification),
-            ("balances", |at| at.balances),
-        ];
-        for (name, of) in streams {
-            let position = of(&self.positions);
-            let lost = reported.seen.iter().filter(|seen| of(seen) > position).count() as u64;
+        for (stream, (name, position)) in self.positions.by_stream().into_iter().enumerate() {
+            let is_lost = |seen: &&Positions| seen.by_stream()[stream].1 > position;
+            let lost = reported.seen.iter().filter(is_lost).count() as u64;
             if lost > 0 {
                 tracing::error!("the position of {name} is {position}, but {lost} later commits were seen");
                 self.summary.lost_transactions += lost;
