@@ -7,7 +7,7 @@ use serde_json::json;
 pub struct Summary {
     /// Readings of households and infrastructure that were committed in this run.
     pub readings: u64,
-    /// Transactions that were committed in this run.
+    /// Transactions that were committed in this run; with crashes, positions that victims saw.
     pub transactions: u64,
     /// Transactions that were aborted.
     pub aborts: u64,

@@ -3,8 +3,8 @@
 //!
 //! After each kill:
 //!
-//! - *lost*: transactions that the child reported committed and whose position is not stored. Only with
-//!   `--durability sync` is a report a promise; with the others, lost transactions are not counted.
+//! - *lost*: positions that the child, as any client, has seen committed and that are not stored. Only with
+//!   `--durability sync` is that a promise; with the others, lost transactions are not counted.
 //! - *torn*: states that are not exactly what the streams produce up to the stored positions ([`oracle`],
 //!   [`verify`]), or a position inside a transaction. So an unreported transaction is there completely, over
 //!   all states of its group, or not at all.
