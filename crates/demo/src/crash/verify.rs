@@ -139,15 +139,24 @@ fn balances(database: &Database) -> Result<Vec<(FeederWindow, [i128; 3])>> {
     Ok(rows.iter().map(|row| (window_of(row), [2, 3, 4].map(|place| milliwatts(row, place)))).collect())
 }
 
-/// The last so many rows that came into the view, in the order of commits.
+/// The last so many rows that came into the view, in the order of its log, as the topology reads it.
 fn last_changes(database: &Database, count: usize) -> Result<Vec<FeederWindow>> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    let sql =
-        "SELECT feeder, (extract(epoch FROM window_start) * 1000000)::bigint FROM CHANGES(feeder_balance)";
-    let rows = sql::rows(&mut database.session()?, sql)?;
-    Ok(rows.iter().skip(rows.len().saturating_sub(count)).map(|row| window_of(row)).collect())
+    let catalog = database.catalog();
+    let (table, transaction) = (catalog.table("feeder_balance")?, database.begin()?);
+    let mut windows = Vec::new();
+    let from = table.changes_begin(&transaction)?;
+    table.logged_changes(&transaction, from, catalog.context().visible_up_to(), |change, _| {
+        if let Some(row) = &change.new
+            && let Value::Timestamp(start_us) = row.value(1)
+        {
+            windows.push((row.varchar(0).to_string(), start_us));
+        }
+        true
+    })?;
+    Ok(windows.split_off(windows.len().saturating_sub(count)))
 }
 
 /// Notes the first difference between a table and its expected rows.
