@@ -20,7 +20,7 @@ use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, Ident, Obj
 use entresol_memory::Durability;
 use entresol_tables::{
     Catalog, Column, DataType, IndexDefinition, RelationKind, Retention, ScanRange, Schema, TableDefinition,
-    TableOptions, Value,
+    TableLayout, TableOptions, Value,
 };
 use std::sync::Arc;
 
@@ -114,6 +114,13 @@ fn declared_changes(options: &CreateTableOptions) -> Result<Option<Retention>> {
 /// Makes the table of a view whose query there is, and fills it.
 async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>) -> Result<()> {
     let (view, schema) = planned(session, name).await?;
+    for (table, _) in &view.tables {
+        if session.catalog.table(table)?.definition().layout == TableLayout::Clustered {
+            return Err(Error::unsupported(format!(
+                "a materialized view over table {table} of layout 'clustered'"
+            )));
+        }
+    }
     let definition = TableDefinition { changes, ..definition(&view, &schema)? };
     let state =
         view.incremental.as_ref().map(|view| view.state_definition(state_owner_of(name))).transpose()?;

@@ -184,7 +184,7 @@ impl TableProvider for EntresolTable {
         let assumed = self.current.assumed();
         let known = known(filters.iter(), assumed.as_deref())?;
         let analysis = choose(&self.table, &transaction, known.iter().map(AsRef::as_ref));
-        let choice = assumed.map(|_| Choice::new(filters, &analysis));
+        let choice = assumed.and_then(|_| Choice::new(&self.table, filters, &analysis));
         let Analysis { access, coverage } = analysis;
         let table = Arc::clone(&self.table);
         let conditions = column_filters(table.schema(), filters);

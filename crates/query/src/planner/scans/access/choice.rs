@@ -18,10 +18,12 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Choice that an analysis of these filters, with some values, came to.
-    pub(crate) fn new(filters: &[Expr], analysis: &Analysis) -> Choice {
+    /// Choice that an analysis of these filters, with some values, came to; `None` for a scan that others than the
+    /// access decide about.
+    pub(crate) fn new(table: &Table, filters: &[Expr], analysis: &Analysis) -> Option<Choice> {
         let Analysis { access, coverage } = analysis;
-        Choice { filters: filters.to_vec(), coverage: coverage.clone(), access: access.clone() }
+        let choice = Choice { filters: filters.to_vec(), coverage: coverage.clone(), access: access.clone() };
+        decides(table, access).then_some(choice)
     }
 
     /// Access for other values; `None` if a plan that relies on the first does not fit it.
@@ -38,9 +40,14 @@ impl Choice {
         let mut both = self.coverage.iter().zip(&coverage);
         let fits = both.all(|(first, now)| !is_read(first) || is_read(now))
             && is_as_ordered(&access, &self.access)
-            && (!table.has_row_groups() || access.rows_max().is_some() || access.index().is_some());
+            && decides(table, &access);
         Ok(fits.then_some(access))
     }
+}
+
+/// Returns true if the access alone decides how the rows are read: those of row groups are read by column otherwise.
+fn decides(table: &Table, access: &Access) -> bool {
+    !table.has_row_groups() || access.rows_max().is_some() || access.index().is_some()
 }
 
 /// Returns true if the rows of an access are in every order in which those of another are.
