@@ -59,7 +59,8 @@ fn group_durability_tears_nothing() {
     assert_eq!((&json["torn_transactions"], &json["snapshot_violations"]), (&0.into(), &0.into()), "{json}");
 }
 
-const MOVED_BACK: &str = "UPDATE streams_positions SET tuples = tuples - 100 WHERE source = 'household_reading'";
+const MOVED_BACK: &str =
+    "UPDATE streams_positions SET tuples = tuples - 100 WHERE source = 'household_reading'";
 
 /// Does what no statement may do: to the first row of a table whose column has this value.
 fn tamper(db: &str, table: &str, column: usize, value: &str, change: impl Fn(&mut Vec<Value>)) {
