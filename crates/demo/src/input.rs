@@ -63,7 +63,8 @@ impl InputFiles {
         self.household.extend(&mut *feeds.household, |at, _| at < household)?;
         self.infrastructure.extend(&mut *feeds.infrastructure, |at, _| at < last)?;
         let end = self.infrastructure.items.checked_sub(1).and_then(|at| feeds.infrastructure.at(at));
-        let end_us = end.map_or(i64::MAX, |reading| reading.time_us);
+        // Without readings there is nothing to specify, and the feed may have no end.
+        let end_us = end.map_or(i64::MIN, |reading| reading.time_us);
         self.specification.extend(&mut *feeds.specification, |_, revision| revision.time_us <= end_us)
     }
 }
