@@ -253,23 +253,6 @@ pub(crate) fn as_functions(plan: LogicalPlan, values: &Arc<RunValues>) -> Engine
     })
 }
 
-/// Filter with the values of its parameters, which are placeholders, or the functions of a generic plan.
-pub(crate) fn with_known_values(filter: &PlanExpr, values: &[ScalarValue]) -> EngineResult<PlanExpr> {
-    let known = |index: usize| values.get(index).map(|value| PlanExpr::Literal(value.clone(), None));
-    let replaced = filter.clone().transform_up(|expr| {
-        let value = match &expr {
-            PlanExpr::Placeholder(Placeholder { id, .. }) => index_of(id).ok().and_then(known),
-            PlanExpr::ScalarFunction(function) => {
-                let parameter = function.func.inner().downcast_ref::<ParameterFunction>();
-                parameter.and_then(|parameter| known(parameter.index()))
-            }
-            _ => None,
-        };
-        Ok(value.map_or(Transformed::no(expr), Transformed::yes))
-    });
-    replaced.data()
-}
-
 /// Substitutes values for the parameters that are numbers of rows, and returns those values by parameter.
 pub(crate) fn with_constant_limits(
     plan: LogicalPlan,

@@ -196,6 +196,11 @@ impl AnalyzerRule for CheckedConstants {
     }
 }
 
+/// Expression whose constants are computed with checks.
+pub(crate) fn with_checked_constants(expr: Expr, schema: &DFSchema) -> EngineResult<Expr> {
+    expr.transform_up(|expr| Ok(checked_constant(expr, schema))).data()
+}
+
 fn checked_constant(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expr {
         Expr::BinaryExpr(logical_expr::BinaryExpr {

@@ -7,7 +7,10 @@ use entresol_query::{Outcome, Prepared, Session, StatementResult};
 use futures::TryStreamExt;
 
 /// Queries, with the type of each parameter: `i`nteger of a small range, `t`ext, `n`umber of rows.
-const QUERIES: [(&str, &str); 30] = [
+const QUERIES: [(&str, &str); 33] = [
+    ("SELECT sum(v) FROM a WHERE id BETWEEN $1 AND $2 + 7", "ii"),
+    ("SELECT id FROM a WHERE id > $1 - 3 AND id <= $2::bigint * 2 ORDER BY id", "ii"),
+    ("SELECT id FROM a WHERE id = abs($1::int) OR v = 0 - $2::int ORDER BY id", "ii"),
     ("SELECT sum(v) FROM a WHERE id BETWEEN $1 AND $2", "ii"),
     ("SELECT id, v FROM a WHERE id >= $1 AND id < $2 ORDER BY id", "ii"),
     ("SELECT id FROM a WHERE id > $1 ORDER BY id LIMIT 3", "i"),
@@ -271,4 +274,29 @@ async fn changes_by_generic_plans_are_those_of_the_text() {
     for (sql, _, statement) in &statements {
         assert!(statement.generic_reuses() > 0, "{sql} was planned in each run");
     }
+}
+
+#[tokio::test]
+async fn ends_of_ranges_are_computed_in_each_run() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE big (id INT PRIMARY KEY, v INT)").await;
+    run(&mut session, "INSERT INTO big SELECT i, i % 10 FROM generate_series(1, 60000) g(i)").await;
+    let sql = "SELECT count(*), sum(v) FROM big WHERE id BETWEEN $1 AND $1 + 9";
+    let statement = session.prepare(sql, &[]).await.unwrap();
+    let from = |statement: &Prepared, from: i64| {
+        [ScalarValue::from(from).cast_to(&statement.parameters()[0]).unwrap()]
+    };
+    for at in [10, 20, 59_995] {
+        let expected = if at == 59_995 { "6 35" } else { "10 45" };
+        assert_eq!(rows_of(&mut session, &statement, &from(&statement, at)).await, [expected]);
+    }
+    assert!(statement.generic_reuses() >= 2);
+    let statement = session.prepare("SELECT v FROM big WHERE id = $1::int + 1", &[]).await.unwrap();
+    let largest = ScalarValue::from(i64::from(i32::MAX)).cast_to(&statement.parameters()[0]).unwrap();
+    let Outcome::Rows(stream) = session.run_prepared(&statement, &[largest]).await.unwrap() else {
+        panic!("rows");
+    };
+    let error = stream.try_collect::<Vec<RecordBatch>>().await.unwrap_err();
+    assert!(error.to_string().to_lowercase().contains("overflow"), "{error}");
 }

@@ -6,9 +6,9 @@
 //! - The hidden key is not a column, except in providers made for UPDATE and DELETE.
 
 use crate::error::{Error, external};
-use crate::planner::parameters::with_known_values;
 use crate::planner::scans::access::choice::Choice;
 use crate::planner::scans::access::columns::{ColumnAnalysis, column_filters};
+use crate::planner::scans::access::known::FilterColumns;
 use crate::planner::scans::access::{Access, Analysis, Coverage, choose};
 use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
@@ -99,6 +99,17 @@ impl EntresolTable {
         }
     }
 
+    /// Filters with the values that are assumed of their parameters.
+    fn known<'f>(
+        &self,
+        filters: impl Iterator<Item = &'f Expr>,
+        assumed: Option<&[ScalarValue]>,
+    ) -> EngineResult<Vec<Cow<'f, Expr>>> {
+        let Some(values) = assumed else { return Ok(filters.map(Cow::Borrowed).collect()) };
+        let columns = FilterColumns::new(&self.schema)?;
+        filters.map(|filter| Ok(Cow::Owned(columns.with_values(filter, values)?))).collect()
+    }
+
     /// Projected columns, and behind them the further ones that a filter needs.
     fn with_columns_of(&self, filter: &Expr, projection: &[usize]) -> Vec<usize> {
         let mut columns = projection.to_vec();
@@ -127,18 +138,6 @@ fn filtered(
     let filter =
         FilterExecBuilder::new(predicate, scan).apply_projection(projection)?.with_fetch(limit).build()?;
     Ok(Arc::new(filter))
-}
-
-/// Filters with the values that are assumed of their parameters.
-fn known<'f>(
-    filters: impl Iterator<Item = &'f Expr>,
-    assumed: Option<&[ScalarValue]>,
-) -> EngineResult<Vec<Cow<'f, Expr>>> {
-    let known = filters.map(|filter| match assumed {
-        None => Ok(Cow::Borrowed(filter)),
-        Some(values) => Ok(Cow::Owned(with_known_values(filter, values)?)),
-    });
-    known.collect()
 }
 
 /// Returns true if a scan of these rows reads the table column by column.
@@ -182,9 +181,12 @@ impl TableProvider for EntresolTable {
         };
         let transaction = self.current.get(&self.catalog)?;
         let assumed = self.current.assumed();
-        let known = known(filters.iter(), assumed.as_deref())?;
+        let known = self.known(filters.iter(), assumed.as_deref())?;
         let analysis = choose(&self.table, &transaction, known.iter().map(AsRef::as_ref));
-        let choice = assumed.and_then(|_| Choice::new(&self.table, filters, &analysis));
+        let choice = match &assumed {
+            Some(_) => Choice::new(&self.table, FilterColumns::new(&self.schema)?, filters, &analysis),
+            None => None,
+        };
         let Analysis { access, coverage } = analysis;
         let table = Arc::clone(&self.table);
         let conditions = column_filters(table.schema(), filters);
@@ -245,7 +247,7 @@ impl TableProvider for EntresolTable {
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> EngineResult<Vec<TableProviderFilterPushDown>> {
         let transaction = self.current.get(&self.catalog)?;
-        let known = known(filters.iter().copied(), self.current.assumed().as_deref())?;
+        let known = self.known(filters.iter().copied(), self.current.assumed().as_deref())?;
         let filters: Vec<&Expr> = known.iter().map(AsRef::as_ref).collect();
         let analysis = choose(&self.table, &transaction, filters.iter().copied());
         let coverage = if is_by_columns(&self.table, &analysis.access, &transaction)? {

@@ -1,6 +1,6 @@
 //! Choice of an access that can be made again, with other values of the parameters in its filters.
 
-use crate::planner::parameters::with_known_values;
+use crate::planner::scans::access::known::FilterColumns;
 use crate::planner::scans::access::{Access, Analysis, Coverage, choose};
 use datafusion::common::{Result as EngineResult, ScalarValue};
 use datafusion::logical_expr::Expr;
@@ -12,6 +12,7 @@ use entresol_transactions::Transaction;
 pub(crate) struct Choice {
     /// Filters with parameters in the place of values.
     filters: Vec<Expr>,
+    columns: FilterColumns,
     /// Coverage of each filter: those that are exact are not applied again.
     coverage: Vec<Coverage>,
     pub(crate) access: Access,
@@ -20,9 +21,15 @@ pub(crate) struct Choice {
 impl Choice {
     /// Choice that an analysis of these filters, with some values, came to; `None` for a scan that others than the
     /// access decide about.
-    pub(crate) fn new(table: &Table, filters: &[Expr], analysis: &Analysis) -> Option<Choice> {
+    pub(crate) fn new(
+        table: &Table,
+        columns: FilterColumns,
+        filters: &[Expr],
+        analysis: &Analysis,
+    ) -> Option<Choice> {
         let Analysis { access, coverage } = analysis;
-        let choice = Choice { filters: filters.to_vec(), coverage: coverage.clone(), access: access.clone() };
+        let choice =
+            Choice { filters: filters.to_vec(), columns, coverage: coverage.clone(), access: access.clone() };
         decides(table, access).then_some(choice)
     }
 
@@ -33,7 +40,7 @@ impl Choice {
         transaction: &Transaction,
         values: &[ScalarValue],
     ) -> EngineResult<Option<Access>> {
-        let filters = self.filters.iter().map(|filter| with_known_values(filter, values));
+        let filters = self.filters.iter().map(|filter| self.columns.with_values(filter, values));
         let filters = filters.collect::<EngineResult<Vec<_>>>()?;
         let Analysis { access, coverage } = choose(table, transaction, &filters);
         let is_read = |coverage: &Coverage| *coverage == Coverage::Exact;

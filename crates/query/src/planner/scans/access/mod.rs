@@ -30,6 +30,7 @@
 pub(crate) mod choice;
 pub(crate) mod columns;
 pub(crate) mod dynamic;
+pub(crate) mod known;
 
 use crate::postgres::time_zones::UTC;
 use datafusion::arrow::datatypes::DataType as ArrowType;
