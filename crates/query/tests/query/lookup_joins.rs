@@ -98,3 +98,38 @@ async fn lookups_see_what_their_transaction_sees() {
     run(&mut session, "ROLLBACK").await;
     assert_eq!(of(&mut session, sql).await, ["7 7"]);
 }
+
+#[tokio::test]
+async fn rows_stay_in_the_order_that_the_plan_relies_on() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    for sql in [
+        "CREATE TABLE big (a INT, id INT, k INT, PRIMARY KEY (a, id))",
+        "INSERT INTO big SELECT i % 7, i, (i * 37) % 500 FROM generate_series(1, 5000) g(i)",
+        "CREATE INDEX big_k ON big (k)",
+        "CREATE TABLE few (k INT)",
+        "INSERT INTO few VALUES (400), (2), (77)",
+    ] {
+        run(&mut session, sql).await;
+    }
+    for sql in [
+        "SELECT big.a, big.id FROM few JOIN big ON few.k = [k] ORDER BY big.a, big.id",
+        "SELECT big.a, big.id FROM few JOIN big ON few.k = [k] ORDER BY big.a DESC, big.id DESC LIMIT 9",
+        "SELECT big.a, count(*) FROM few JOIN big ON few.k = [k] GROUP BY big.a ORDER BY big.a",
+        "SELECT big.a, row_number() OVER (PARTITION BY big.a ORDER BY big.id) FROM few JOIN big ON few.k = [k] ORDER BY 1, 2",
+    ] {
+        let by_key = sql.replace("[k]", "big.k");
+        let expected = of(&mut session, &sql.replace("[k]", "(big.k + 0)")).await;
+        assert_eq!(of(&mut session, &by_key).await, expected, "{by_key}");
+        let statement = session.prepare(&by_key, &[]).await.unwrap();
+        let entresol_query::Outcome::Rows(found) = session.run_prepared(&statement, &[]).await.unwrap()
+        else {
+            panic!("rows");
+        };
+        assert_eq!(
+            rows(&futures::TryStreamExt::try_collect::<Vec<_>>(found).await.unwrap()),
+            expected,
+            "{by_key}"
+        );
+    }
+}

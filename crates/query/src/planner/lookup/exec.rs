@@ -15,6 +15,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::{
@@ -66,6 +67,14 @@ impl LookupJoinExec {
         }
     }
 
+    /// Rows of a scan in the order of another one, on which the plan above may rely.
+    fn in_order(&self, scan: EntresolScan, other: &EntresolScan) -> Arc<dyn ExecutionPlan> {
+        match other.properties().output_ordering().filter(|_| self.key.is_index()) {
+            Some(ordering) => Arc::new(SortExec::new(ordering.clone(), Arc::new(scan))),
+            None => Arc::new(scan),
+        }
+    }
+
     /// Reads the smaller side and returns the join to run.
     async fn decide(&self, context: &Arc<TaskContext>) -> EngineResult<Arc<dyn ExecutionPlan>> {
         let [left, right] = self.inputs()?;
@@ -87,7 +96,7 @@ impl LookupJoinExec {
         let name = if looked_up.is_some() { "lookups" } else { "scans" };
         MetricBuilder::new(&self.metrics).global_counter(name).add(1);
         let right = match looked_up {
-            Some(scan) => with_scan(Arc::clone(right), scan)?,
+            Some(scan) => with_scan(Arc::clone(right), |old| self.in_order(scan.clone(), old))?,
             None => Arc::clone(right),
         };
         let left: Arc<dyn ExecutionPlan> = Arc::new(Replayed {
@@ -98,12 +107,16 @@ impl LookupJoinExec {
     }
 }
 
-/// Plan with another scan in the place of its own.
-fn with_scan(plan: Arc<dyn ExecutionPlan>, scan: EntresolScan) -> EngineResult<Arc<dyn ExecutionPlan>> {
-    let scan: Arc<dyn ExecutionPlan> = Arc::new(scan);
+/// Plan with another node in the place of its scan.
+fn with_scan(
+    plan: Arc<dyn ExecutionPlan>,
+    other: impl Fn(&EntresolScan) -> Arc<dyn ExecutionPlan>,
+) -> EngineResult<Arc<dyn ExecutionPlan>> {
     let replaced = plan.transform_up(|node| {
-        let is_scan = node.downcast_ref::<EntresolScan>().is_some();
-        Ok(if is_scan { Transformed::yes(Arc::clone(&scan)) } else { Transformed::no(node) })
+        Ok(match node.downcast_ref::<EntresolScan>().map(&other) {
+            Some(scan) => Transformed::yes(scan),
+            None => Transformed::no(node),
+        })
     });
     replaced.data()
 }

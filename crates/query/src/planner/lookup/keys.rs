@@ -51,6 +51,11 @@ impl LookupKey {
         keys.max_by_key(|key| (key.is_whole, key.columns.len()))
     }
 
+    /// Returns true if an index finds the rows, in its order and not in that of the key.
+    pub(super) fn is_index(&self) -> bool {
+        self.index.is_some()
+    }
+
     /// Scan of the rows that have a key of these batches; `None` if a scan of all rows costs less.
     pub(super) fn scan(
         &self,

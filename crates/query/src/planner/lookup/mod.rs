@@ -13,6 +13,7 @@
 //!
 //! - The rows are those of the hash join, which still compares all keys and conditions: only rows of the table
 //!   that join with none are not read. So joins that return such rows are left alone.
+//! - They are in the order that the plan relies on: what an index finds is sorted as the scan of all rows is.
 //! - Keys of DOUBLE are left alone: Arrow distinguishes -0.0 from 0.0 and keys do not. A NULL joins with nothing.
 //!
 //! Memory: [`KEYS_MAX`] rows of the smaller side and a batch, which the hash join has to keep anyway.
