@@ -127,8 +127,11 @@ pub use windowed::{GroupedStream, WindowedStream};
 
 /// Maximum of tuples per call of a source.
 pub const BATCH_TUPLES: usize = 4096;
-/// Maximum of retries of a transaction after conflicts; then the topology fails.
+/// Number of retries of a transaction after conflicts, behind which the topology fails if they took [`RETRY_TIME_MAX`].
 pub const RETRIES_MAX: u32 = 16;
+/// Time in which a transaction is tried again after conflicts, however often: definitions and other topologies may
+/// come between it and its commit many times within milliseconds.
+pub const RETRY_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 /// Maximum of groups that one window operator caches in DRAM; others are read from its table.
 pub const GROUPS_IN_DRAM_MAX: usize = 1 << 18;
 /// Maximum of open windows of one window operator.

@@ -23,7 +23,7 @@
 //! # Limits
 //!
 //! The input of a transaction is held for replay, within the memory budget of the pool; a longer transaction
-//! is an error. [`RETRIES_MAX`] retries.
+//! is an error. [`RETRIES_MAX`] retries, or more within [`RETRY_TIME_MAX`].
 
 use crate::boundary::{Boundary, Merge, OnError};
 use crate::element::{Batch, Punctuation};
@@ -35,12 +35,13 @@ use crate::execution::held_batches::HeldBatches;
 use crate::operators::window::WindowSpan;
 use crate::operators::{Context, Counts};
 use crate::running::{Progress, Report};
-use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, SOURCE_IDLE_MS};
+use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, RETRY_TIME_MAX, SOURCE_IDLE_MS};
 use entresol_memory::{Durability, Env};
 use entresol_tables::{Catalog, Table};
 use entresol_transactions::{Timestamp, Transaction, Vote};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// Delay before a busy resource is tried again.
 const BUSY_WAIT_MS: u64 = 1;
@@ -75,6 +76,8 @@ pub(crate) struct Executor {
     /// Counts the tuples of the input.
     held: HeldBatches,
     retries: u32,
+    /// Time of the first of the retries.
+    retried_first: Option<Instant>,
     /// True if the rest of the transaction is to be skipped.
     doomed: bool,
     /// Per source, true if it has elements in the open transaction and has not marked its part.
@@ -119,6 +122,7 @@ impl Executor {
             inputs: Vec::new(),
             held,
             retries: 0,
+            retried_first: None,
             doomed: false,
             open_parts: vec![false; feed.sources()],
             ended: Vec::new(),
@@ -537,6 +541,7 @@ impl Executor {
         self.held.clear();
         self.begun_ns = None;
         self.retries = 0;
+        self.retried_first = None;
         let rejected = self.feed.committed()? + self.dataflow.take_skipped();
         self.progress.rejected.fetch_add(rejected, Ordering::Relaxed);
         let lost = self.dataflow.committed(&self.progress.operators)?;
@@ -549,7 +554,8 @@ impl Executor {
     fn recover(&mut self, mut error: Error) -> Result<()> {
         self.abort_transaction();
         while error.is_retriable() || error.is_redefinition() {
-            if self.retries >= RETRIES_MAX {
+            let first = *self.retried_first.get_or_insert_with(Instant::now);
+            if self.retries >= RETRIES_MAX && first.elapsed() >= RETRY_TIME_MAX {
                 return Err(error);
             }
             self.retries += 1;
@@ -562,8 +568,10 @@ impl Executor {
                 // Before that, every snapshot conflicts with it again.
                 self.catalog.context().wait_until_visible(cts)?;
             }
-            if is_busy(&error) {
-                std::thread::sleep(std::time::Duration::from_millis(BUSY_WAIT_MS << self.retries.min(8)));
+            if is_busy(&error) || self.retries > RETRIES_MAX {
+                std::thread::sleep(std::time::Duration::from_millis(
+                    BUSY_WAIT_MS << (self.retries % RETRIES_MAX).min(8),
+                ));
             }
             match self.replay() {
                 Ok(()) => return Ok(()),
@@ -607,6 +615,7 @@ impl Executor {
         self.held.clear();
         self.begun_ns = None;
         self.retries = 0;
+        self.retried_first = None;
         self.doomed = false;
         self.progress.aborts.fetch_add(1, Ordering::Relaxed);
     }
