@@ -10,7 +10,7 @@
 use crate::catalog::Catalog;
 use crate::columns::lifetime::Draining;
 use crate::error::{Error, Result};
-use crate::schema::definition::Retention;
+use crate::schema::definition::{Retention, TableDefinition};
 use crate::table::Table;
 use entresol_transactions::{ChangeLog, State, StateId, StateOptions, TierChoice};
 use std::sync::Arc;
@@ -44,6 +44,7 @@ impl Catalog {
     }
 
     fn add_change_log(&self, table: &Table, retention: Retention) -> Result<()> {
+        TableDefinition { changes: Some(retention), ..table.definition().clone() }.check(table.name())?;
         let store = table.own_columns();
         // Writers of row groups go row by row from now on, and all note the rows that they replace; those that do not
         // are cut off before the log begins.

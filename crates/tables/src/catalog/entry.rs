@@ -68,10 +68,8 @@ enum DecodedEntry {
 pub(super) struct DamagedTable {
     /// State of its rows; none if its row in the catalog is damaged.
     pub(super) state: Option<StateId>,
-    /// State of its row groups.
-    pub(super) columns: Option<StateId>,
-    /// State of the places of rows.
-    pub(super) places: Option<StateId>,
+    /// States of its indexes, change log, row groups and places of rows: sound or not, they stay.
+    pub(super) beside: Vec<StateId>,
     pub(super) reason: String,
 }
 
@@ -100,10 +98,14 @@ fn decode_entry(
     };
     let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let id = StateId(number(1));
-    if let Some(what) = context.damaged_states().get(&id) {
-        let (columns, places) = (beside.columns.map(StateId), beside.places.map(StateId));
-        let (state, reason) = (Some(id), what.clone());
-        return Ok(DecodedEntry::Damaged(DamagedTable { state, columns, places, reason }));
+    let (groups, places) = (beside.columns.map(StateId), beside.places.map(StateId));
+    if let Some(what) =
+        [Some(id), groups, places].iter().flatten().find_map(|id| context.damaged_states().get(id))
+    {
+        let indexes = beside.indexes.iter().copied().map(StateId);
+        let others = [beside.change_log.map(StateId), groups, places];
+        let beside = indexes.chain(others.into_iter().flatten()).collect();
+        return Ok(DecodedEntry::Damaged(DamagedTable { state: Some(id), beside, reason: what.clone() }));
     }
     let state = context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?;
     state.set_holder(&format!("table {name}"));
@@ -128,11 +130,6 @@ fn decode_entry(
             // The table can be read and written; who asks for its changes gets an error.
             None => tracing::error!(table = name, state = id.0, "the change log of a table is damaged"),
         }
-    }
-    let (groups, places) = (beside.columns.map(StateId), beside.places.map(StateId));
-    if let Some(what) = [groups, places].iter().flatten().find_map(|id| context.damaged_states().get(id)) {
-        let (columns, state, reason) = (groups, Some(state.id()), what.clone());
-        return Ok(DecodedEntry::Damaged(DamagedTable { state, columns, places, reason }));
     }
     let opened = |id: Option<StateId>, holder: &str| {
         let Some(id) = id else { return Ok(None) };
@@ -195,7 +192,7 @@ pub(super) fn load(
                 loaded.rows_damaged = true;
                 loaded.damaged.insert(
                     name,
-                    DamagedTable { state: None, columns: None, places: None, reason: error.to_string() },
+                    DamagedTable { state: None, beside: Vec::new(), reason: error.to_string() },
                 );
             }
         }

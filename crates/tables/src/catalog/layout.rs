@@ -58,6 +58,8 @@ impl Catalog {
         layout: TableLayout,
         progress: &mut dyn FnMut(&MergeStats) -> Result<()>,
     ) -> Result<()> {
+        // A log that is made meanwhile would not know of the row groups.
+        let _changing_logs = self.changing_logs.lock();
         let old = self.table(table)?.definition().layout;
         if old == layout {
             return Ok(());

@@ -538,7 +538,7 @@ fn drop_orphans(
         return Err(Error::corrupt("catalog", "two tables share a state"));
     }
     // Where one half of a table is damaged, the other one stays.
-    known.extend(damaged.values().flat_map(|table| [table.state, table.columns, table.places]).flatten());
+    known.extend(damaged.values().flat_map(|table| table.state.iter().chain(&table.beside)));
     for state in context.states() {
         if !known.contains(&state.id()) {
             tracing::info!(state = state.id().0, "dropping an orphaned state");

@@ -110,6 +110,9 @@ pub(crate) fn block_rows(
     Ok((definition.block_bytes as usize / of_row).clamp(BLOCK_ROWS_MIN, GROUP_ROWS))
 }
 
+/// Number of times that a scheme is written again after a conflict.
+const SCHEME_TRIES_MAX: u32 = 8;
+
 impl ColumnStore {
     /// Sets the clustering of the table's current definition.
     pub(crate) fn set_clustering(&self, definition: Option<&ClusteringDefinition>) {
@@ -171,6 +174,25 @@ impl ColumnStore {
             .is_some_and(|scheme| rows / GROWTH > scheme.rows.max(BLOCK_ROWS_MIN as u64)))
     }
 
+    /// Writes a scheme, unless there is one of its version: another writer was first, and its scheme is as good.
+    fn write_scheme(&self, scheme: &Scheme) -> Result<()> {
+        let key = EntryKind::Scheme { version: scheme.version }.key(0);
+        let mut tries = 0..SCHEME_TRIES_MAX;
+        loop {
+            let tx = self.begin()?;
+            if tx.read(self.state(), &key, |_| ())?.is_some() {
+                return Ok(());
+            }
+            tx.write(self.state(), &key, Some(&scheme.to_bytes()))?;
+            match tx.commit(Durability::None).map_err(Error::from) {
+                Ok(_) => return Ok(()),
+                // Of another writer, or of a definition that cuts off writers: then there is none yet.
+                Err(error) if error.is_conflict() && tries.next().is_some() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Makes a scheme of rows of a table with `rows` of them, in a transaction of its own, if no one else has meanwhile.
     pub(crate) fn make_scheme(
         &self,
@@ -184,17 +206,7 @@ impl ColumnStore {
         };
         let block_rows = block_rows(&definition, of, pieces)?;
         let scheme = Scheme::of(before + 1, &definition, of, pieces, (rows, block_rows))?;
-        let tx = self.begin()?;
-        let key = EntryKind::Scheme { version: scheme.version }.key(0);
-        if tx.read(self.state(), &key, |_| ())?.is_none() {
-            tx.write(self.state(), &key, Some(&scheme.to_bytes()))?;
-            match tx.commit(Durability::None).map_err(Error::from) {
-                Ok(_) => {}
-                // Another writer was first; its scheme is as good.
-                Err(error) if error.is_conflict() => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.write_scheme(&scheme)?;
         clustering.schemes.lock().current = Some(scheme.version);
         self.scheme(scheme.version)
     }
