@@ -491,3 +491,43 @@ fn a_clustering_is_checked_with_names() {
     assert_eq!(table.scan(ScanRange::full()).rows(&tx).unwrap().len(), 3000);
     assert_eq!(table.get(&tx, &[Value::Int(2999)]).unwrap(), Some(row(2999)));
 }
+
+#[test]
+fn a_refused_change_log_disturbs_no_writer() {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    let table = grid(&catalog, &[], |_| ());
+    let tx = catalog.begin().unwrap();
+    table.append(&tx, &grid_batch(10, &mut Random(3))).unwrap();
+    let error = catalog.set_changes("grid", Some(Retention::Forever)).unwrap_err();
+    assert!(matches!(error, Error::NotInLayout { .. }), "{error}");
+    tx.commit(Durability::None).unwrap();
+}
+
+#[test]
+fn a_scheme_is_written_beside_definitions() {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    for round in 0..40 {
+        let table = grid(&catalog, &[], |_| ());
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let same = |_: &mut TableDefinition| Ok::<(), Error>(());
+                    catalog.redefine("grid", None, same).unwrap();
+                }
+            });
+            let tx = catalog.begin().unwrap();
+            let written = table.append(&tx, &grid_batch(5000, &mut Random(round)));
+            // A definition may come between; the table can be written after it in any case.
+            drop((written, tx));
+            stop.store(true, Ordering::Relaxed);
+        });
+        let table = catalog.table("grid").unwrap();
+        let tx = catalog.begin().unwrap();
+        table.append(&tx, &grid_batch(5000, &mut Random(round))).unwrap();
+        tx.commit(Durability::None).unwrap();
+        catalog.drop_table("grid").unwrap();
+    }
+}
