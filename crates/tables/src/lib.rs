@@ -81,13 +81,11 @@ pub use columns::cache::frames::ColumnUse;
 pub use columns::cache::policy::{CacheGoal, CachePolicy, ParseCachePolicyError};
 pub use columns::cache::{CachedColumn, PageCacheStats};
 pub use columns::clustering::choice::IteratorChoice;
+pub use columns::condition::{ColumnCondition, ColumnFilter, IntegerSet};
 pub use columns::merge::MergeStats;
 pub use columns::merger::Merger;
 pub use columns::pipeline::PipelinePrediction;
-pub use columns::scan::{
-    BlockClock, ColumnCondition, ColumnFilter, ColumnMorsel, ColumnScan, ColumnScanStats, DeltaReader,
-    IntegerSet,
-};
+pub use columns::scan::{BlockClock, ColumnMorsel, ColumnScan, ColumnScanStats, DeltaReader};
 pub use entresol_transactions::{Direction, KeyRange};
 pub use error::{Error, Result};
 pub use index::Index;

@@ -16,6 +16,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod clustering;
+pub(crate) mod condition;
 pub(crate) mod cursor;
 pub(crate) mod drain;
 pub(crate) mod elf;

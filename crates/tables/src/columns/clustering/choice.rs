@@ -9,8 +9,8 @@
 //! costs less than what it spares.
 
 use crate::columns::clustering::prune::KeyPruning;
+use crate::columns::condition::ColumnFilter;
 use crate::columns::group::RowGroup;
-use crate::columns::scan::ColumnFilter;
 use crate::error::Result;
 use crate::table::Table;
 use crate::table::range::ScanRange;

@@ -2,8 +2,8 @@
 
 use crate::columns::clustering::key::KeyBox;
 use crate::columns::clustering::scheme::Scheme;
+use crate::columns::condition::ColumnFilter;
 use crate::columns::group::RowGroup;
-use crate::columns::scan::ColumnFilter;
 use crate::columns::store::ColumnStore;
 use crate::error::Result;
 use crate::schema::Schema;

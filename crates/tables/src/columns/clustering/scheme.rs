@@ -10,7 +10,7 @@
 use crate::batch::ColumnArray;
 use crate::columns::clustering::bins::{DIMENSION_BITS_MAX, DimensionBins, number_of_double};
 use crate::columns::clustering::key::{KEY_BITS_MAX, KeyBits, KeyBox};
-use crate::columns::scan::{ColumnCondition, ColumnFilter, IntegerSet};
+use crate::columns::condition::{ColumnCondition, ColumnFilter, IntegerSet};
 use crate::columns::store::column_id;
 use crate::error::Result;
 use crate::schema::Schema;
@@ -223,7 +223,7 @@ fn codes_of(bins: &DimensionBins, condition: &ColumnCondition) -> Option<Vec<(u6
 /// Codes of the integers of a set.
 fn codes_of_set(bins: &DimensionBins, set: &IntegerSet) -> Vec<(u64, u64)> {
     let code = |value: i64| bins.code_of_number(value.into());
-    if set.len() == 0 {
+    if set.is_empty() {
         return Vec::new();
     }
     let (least, greatest) = set.bounds();

@@ -5,7 +5,7 @@ use super::division::{filled, split};
 use super::key::KeyBits;
 use super::scheme::Scheme;
 use crate::batch::ColumnArray;
-use crate::columns::scan::{ColumnCondition, ColumnFilter, IntegerSet};
+use crate::columns::condition::{ColumnCondition, ColumnFilter, IntegerSet};
 use crate::schema::clustering::{ClusteringDefinition, Dimension, Interleave, SplitPolicy};
 use crate::schema::definition::Reader;
 use crate::{BatchBuilder, Column, DataType, Row, Schema, Value};

@@ -6,11 +6,11 @@
 //! reading it: so reading never costs more than twice what it has to, whether conditions come once or often, and an
 //! Elf that the cache cannot hold is not read for each query.
 
+use crate::columns::condition::ColumnCondition;
 use crate::columns::elf::codes::CodedCondition;
 use crate::columns::elf::{ElfHead, StoredElf};
 use crate::columns::group::{GroupSummary, RowGroup};
 use crate::columns::page::BLOCK_ROWS;
-use crate::columns::scan::ColumnCondition;
 use crate::columns::store::ColumnStore;
 use crate::error::Result;
 use entresol_structures::elf::{CodeCondition, CodeSet, Elf, ElfLevel};

@@ -8,8 +8,8 @@
 //!
 //! Doubles are compared as in keys: -0.0 is 0.0, and all NaN are one value, above the others.
 
+use crate::columns::condition::ColumnCondition;
 use crate::columns::page::{ColumnPage, PageKind, double_of, ordered_bits};
-use crate::columns::scan::ColumnCondition;
 use crate::columns::texts::Dictionary;
 use crate::value::normalize_double;
 use arrow_array::Array;

@@ -3,8 +3,8 @@
 use super::codes::{DimensionCodes, NULL_CODE};
 use super::*;
 use crate::batch::{ColumnArray, arrow_schema};
+use crate::columns::condition::{ColumnCondition, IntegerSet};
 use crate::columns::page::encode_page;
-use crate::columns::scan::{ColumnCondition, IntegerSet};
 use crate::{BatchBuilder, Column, DataType, Value};
 use entresol_structures::elf::CodeCondition;
 use std::sync::Arc;
