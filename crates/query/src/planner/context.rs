@@ -42,8 +42,12 @@ use std::sync::Arc;
 /// count of rows that is exact.
 const LEFT_OUT: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "aggregate_statistics"];
 
+/// Least stack of a function that may recurse deeply, DataFusion's among them: with less left, it gets another.
+const STACK_MIN_BYTES: usize = 1 << 20;
+
 /// DataFusion context of a session, with the database's tables.
 pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<Running>) -> SessionContext {
+    recursive::set_minimum_stack_size(STACK_MIN_BYTES);
     let mut config = SessionConfig::new()
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
         .with_create_default_catalog_and_schema(false)

@@ -163,7 +163,7 @@ impl Connection {
             return Ok(());
         }
         match message {
-            Frontend::Query(text) => self.query(&text).await,
+            Frontend::Query(text) => Box::pin(self.query(&text)).await,
             Frontend::Sync => self.sync().await,
             Frontend::Flush => self.flush().await,
             Frontend::Terminate => {

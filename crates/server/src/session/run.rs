@@ -54,7 +54,8 @@ impl Connection {
         }
         let together =
             statements.len() > 1 && statements.iter().all(|statement| statement.kind.shares_transaction());
-        match self.run_statements(text, &statements, together).await {
+        // Boxed, as the futures of statements are large: each caller would have room for them on its stack.
+        match Box::pin(self.run_statements(text, &statements, together)).await {
             Ok(()) => {}
             Err(Failure::End(end)) => return Err(end),
             Err(Failure::Report(report)) => self.failed(report).await,
@@ -73,7 +74,7 @@ impl Connection {
                 self.begin_implicit().await?;
             }
             let started = self.begin_statement();
-            let done = self.run_statement(statement).await.map_err(|failure| match failure {
+            let done = Box::pin(self.run_statement(statement)).await.map_err(|failure| match failure {
                 Failure::Report(report) if report.code == "42601" => {
                     let before = text[..statement.start].chars().count();
                     Failure::Report(report.positioned(statement.sql, before))
@@ -99,9 +100,9 @@ impl Connection {
             return self.answer(&prepared, kind, &values).await;
         }
         let prepared = match self.parse_text(sql).await? {
-            ParsedStatement::Copy(copy) => return self.copy(&copy).await,
-            ParsedStatement::Role(role) => return self.run_role_statement(&role).await,
-            ParsedStatement::Session(parsed) => self.prepare(parsed, &[]).await?,
+            ParsedStatement::Copy(copy) => return Box::pin(self.copy(&copy)).await,
+            ParsedStatement::Role(role) => return Box::pin(self.run_role_statement(&role)).await,
+            ParsedStatement::Session(parsed) => Box::pin(self.prepare(parsed, &[])).await?,
         };
         if self.deallocated(&prepared) {
             return Ok(());

@@ -53,6 +53,7 @@ use crate::session::result::Short;
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{Insert, Query, SelectItem};
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
 use entresol_tables::Table;
@@ -281,6 +282,12 @@ impl Prepared {
     }
 }
 
+/// Copy of a statement: its deep trees take a stack of their own where little is left.
+#[recursive::recursive]
+fn cloned(statement: &EngineStatement) -> EngineStatement {
+    statement.clone()
+}
+
 /// Returns true for DECIMAL, or lists of it.
 fn is_decimal(data_type: &ArrowType) -> bool {
     match data_type {
@@ -383,8 +390,7 @@ impl Session {
         let state = self.core.context.state();
         let (work, columns) = match command {
             Command::Query(statement) => {
-                let mut present =
-                    dml_statements::planned_statement(&self.core.catalog, (**statement).clone())?;
+                let mut present = dml_statements::planned_statement(&self.core.catalog, cloned(statement))?;
                 let is_computed = time_travel::has_as_of(&present) || limits::has_computed_limit(&present);
                 time_travel::without(&mut present);
                 limits::without(&mut present);
@@ -419,14 +425,14 @@ impl Session {
                 let columns = source.assigned.iter().map(|&column| &source.table.schema().columns()[column]);
                 let values = update.assignments.iter().map(|assignment| &assignment.value);
                 types.of_assigned(values.zip(columns), &self.core.zone);
-                (self.change(source, returned.is_none(), &mut types, count).await?, returned)
+                (Box::pin(self.change(source, returned.is_none(), &mut types, count)).await?, returned)
             }
             Command::Delete(delete) => {
                 let source = source::delete(&self.core.catalog, delete)?;
                 let returning = delete.returning.as_deref();
                 let returned =
                     self.returned(&source.table, &source.name, returning, &mut types, count).await?;
-                (self.change(source, returned.is_none(), &mut types, count).await?, returned)
+                (Box::pin(self.change(source, returned.is_none(), &mut types, count)).await?, returned)
             }
             Command::Merge(statement) => {
                 let prepared = Box::pin(merge::prepare(&self.core, statement, &mut types, count));

@@ -155,17 +155,19 @@ impl Session {
                 given
             }
             Execution::Query(query) => {
-                return Ok(Outcome::Rows(self.start(transaction, query, prepared, values).await?));
+                return Ok(Outcome::Rows(Box::pin(self.start(transaction, query, prepared, values)).await?));
             }
             Execution::Change(source, query) if prepared.has_types_of(values) => {
                 let guard = StatementGuard::new(transaction);
-                let mut rows = self.start(transaction, query, prepared, values).await?;
+                let mut rows = Box::pin(self.start(transaction, query, prepared, values)).await?;
                 let changes = RowBuffer::new(&self.core).filled_from(&mut rows).await?;
                 let _bound = self.core.bind(transaction);
                 let outcome = if source.assigned.is_empty() {
-                    dml_statements::delete_rows(&self.core, transaction, source, &changes, None).await?
+                    Box::pin(dml_statements::delete_rows(&self.core, transaction, source, &changes, None))
+                        .await?
                 } else {
-                    dml_statements::update_rows(&self.core, transaction, source, &changes, None).await?
+                    Box::pin(dml_statements::update_rows(&self.core, transaction, source, &changes, None))
+                        .await?
                 };
                 guard.keep();
                 return Ok(outcome);
@@ -198,7 +200,7 @@ impl Session {
         let _bound = self.core.bind(transaction);
         let PlannedQuery { plan, generic } = query;
         if let Some(generic) = generic.as_ref().filter(|_| prepared.has_types_of(values))
-            && let Some(rows) = generic.start(&self.core, transaction, plan, values).await?
+            && let Some(rows) = Box::pin(generic.start(&self.core, transaction, plan, values)).await?
         {
             return Ok(rows);
         }

@@ -103,7 +103,7 @@ impl GenericPlan {
             }
         }
         // Whatever fails, the plan with literals decides what the error is.
-        let Ok(Some(template)) = Template::new(session, plan, values).await else {
+        let Ok(Some(template)) = Box::pin(Template::new(session, plan, values)).await else {
             self.0.lock().is_refused = true;
             return Ok(None);
         };

@@ -22,11 +22,17 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
-/// Returns true if all nodes of a plan begin anew when they are copied, and have one partition.
+/// Most nodes of a plan: without channels between them, all of its nodes run on one stack.
+const NODES_MAX: usize = 64;
+
+/// Returns true if all nodes of a plan begin anew when they are copied, and have one partition, and they are few.
 pub(super) fn is_reusable(plan: &Arc<dyn ExecutionPlan>) -> EngineResult<bool> {
-    let mut is_reusable = true;
+    let (mut is_reusable, mut nodes) = (true, 0);
     plan.apply(|node| {
-        is_reusable = begins_anew(node.as_ref()) && node.properties().partitioning.partition_count() == 1;
+        nodes += 1;
+        is_reusable = nodes <= NODES_MAX
+            && begins_anew(node.as_ref())
+            && node.properties().partitioning.partition_count() == 1;
         Ok(if is_reusable { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     })?;
     Ok(is_reusable)

@@ -27,7 +27,7 @@ use crate::planner::lookup::keys::LookupKey;
 use crate::planner::scans::access::Access;
 use crate::planner::scans::scan::EntresolScan;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, NullEquality, Result as EngineResult};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
@@ -46,6 +46,9 @@ const TABLE_ROWS_MIN: usize = 256;
 /// Cost of a look-up, in rows of a scan.
 const ROWS_PER_LOOKUP: usize = 16;
 
+/// Most joins of a plan with lookup joins, which run on one stack.
+const JOINS_MAX: usize = 16;
+
 /// The rule that makes them; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct LookupJoins;
@@ -56,6 +59,14 @@ impl PhysicalOptimizerRule for LookupJoins {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let mut joins = 0;
+        plan.apply(|node| {
+            joins += usize::from(node.is::<HashJoinExec>());
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        if joins > JOINS_MAX {
+            return Ok(plan);
+        }
         let planned = plan.transform_up(|node| {
             let key = node.downcast_ref::<HashJoinExec>().and_then(lookup_key);
             Ok(match key {
