@@ -1,6 +1,6 @@
 //! The demo: smart metering and energy monitoring (dissertation, figure 5.1).
 //!
-//! What is computed is said in SQL, in `examples/smart-metering.sql`; the demo makes the input, runs the script, and checks
+//! The script `examples/smart-metering.sql` says what is computed; the demo makes the input, runs the script, and checks
 //! what comes of it.
 //!
 //! | part | where |

@@ -66,7 +66,7 @@ fn row(id: i64, random: &mut Random) -> Row {
     vec![Value::BigInt(id), code, Value::Int((random.below(50)) as i32)]
 }
 
-/// What a statement says.
+/// Result of a statement, in words.
 fn said<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     match result {
         Ok(done) => format!("{done:?}"),

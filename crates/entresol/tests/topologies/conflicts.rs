@@ -29,7 +29,7 @@ fn a_topology_waits_for_the_commit_that_it_conflicts_with() {
     database.close().unwrap();
 }
 
-/// What a change is joined with was committed with it, while the topology's transaction was open.
+/// Changes are joined with rows that were committed with them, while the topology's transaction was open.
 #[test]
 fn changes_are_looked_up_in_the_tables_of_their_commit() {
     let database = Database::volatile(Options::default()).unwrap();

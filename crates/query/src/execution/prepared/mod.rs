@@ -53,7 +53,6 @@ use crate::session::result::Short;
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{Insert, Query, SelectItem};
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
 use entresol_tables::Table;
@@ -282,12 +281,6 @@ impl Prepared {
     }
 }
 
-/// Copy of a statement: its deep trees take a stack of their own where little is left.
-#[recursive::recursive]
-fn cloned(statement: &EngineStatement) -> EngineStatement {
-    statement.clone()
-}
-
 /// Returns true for DECIMAL, or lists of it.
 fn is_decimal(data_type: &ArrowType) -> bool {
     match data_type {
@@ -390,7 +383,8 @@ impl Session {
         let state = self.core.context.state();
         let (work, columns) = match command {
             Command::Query(statement) => {
-                let mut present = dml_statements::planned_statement(&self.core.catalog, cloned(statement))?;
+                let mut present =
+                    dml_statements::planned_statement(&self.core.catalog, (**statement).clone())?;
                 let is_computed = time_travel::has_as_of(&present) || limits::has_computed_limit(&present);
                 time_travel::without(&mut present);
                 limits::without(&mut present);

@@ -152,7 +152,7 @@ impl GenericPlan {
 /// Result of binding a template to a run.
 enum Fit {
     Bound(Arc<dyn ExecutionPlan>),
-    /// It reads more rows than a generic plan should.
+    /// Values for which more rows are read than a generic plan should.
     TooLong,
     /// Values for which the plan does not hold.
     Misfit,
