@@ -112,13 +112,31 @@ fn context(message: &str) -> Option<(&str, &str)> {
     Some((message, context))
 }
 
+/// Report of something that is not supported: what stands behind a colon says what to do instead.
+fn unsupported(code: &'static str, what: &str) -> Report {
+    let (what, instead) = what.split_once(": ").map_or((what, None), |(what, hint)| (what, Some(hint)));
+    let report = Report::error(code, format!("{what} is not supported"));
+    match instead {
+        Some(hint) => report.hint(sentence(hint)),
+        None => report,
+    }
+}
+
+/// Text with a capital at its beginning and a point at its end.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    let end = if text.ends_with(['.', '!', '?']) { "" } else { "." };
+    first.chain(letters.by_ref()).collect::<String>() + end
+}
+
 impl From<QueryError> for Report {
     fn from(error: QueryError) -> Report {
         let (code, message) = (error.sqlstate(), error.to_string());
         match error {
             QueryError::Tables(error) => tables(&error),
             QueryError::Transactions(error) => transactions(&error),
-            QueryError::Unsupported(what) => Report::error(code, format!("{what} is not supported")),
+            QueryError::Unsupported(what) => unsupported(code, &what),
             QueryError::NoSuchTable(name) => Report::error(code, no_table(&name)),
             QueryError::TransactionAborted(first) => {
                 failed_block().detail(format!("The statement that failed: {first}"))

@@ -4,7 +4,7 @@
 //! conflict or a damaged row has the same error whether a scan or a write returns it. Its own errors carry no
 //! code: the words of the message are all there is, and only here they are looked at.
 
-use super::Error;
+use super::{Error, wording};
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use std::sync::Arc;
@@ -24,11 +24,14 @@ const WORDS: &[(&str, &str)] = &[
     ("does not exist", "42704"),
     ("Divide by zero", "22012"),
     ("division by zero", "22012"),
+    ("cannot take square root", "2201F"),
+    ("invalid input syntax for type date", "22007"),
+    ("invalid input syntax for type time", "22007"),
+    ("invalid input syntax", "22P02"),
     ("out of range", "22003"),
     ("verflow", "22003"),
     ("too large to store", "22003"),
     ("does not fit", "22003"),
-    ("Cannot cast string", "22P02"),
     ("Error parsing timestamp", "22007"),
     ("Error parsing", "22P02"),
     ("Parser error", "22P02"),
@@ -46,6 +49,7 @@ const WORDS: &[(&str, &str)] = &[
 
 /// Error with the SQLSTATE of its words.
 fn by_words(message: String, otherwise: &'static str) -> Error {
+    let message = wording::reworded(message);
     let found = WORDS.iter().find(|(words, _)| message.contains(words));
     Error::Engine { sqlstate: found.map_or(otherwise, |(_, code)| code), message }
 }
@@ -82,7 +86,7 @@ impl From<DataFusionError> for Error {
             DataFusionError::ResourcesExhausted(message) => Error::MemoryLimit(message),
             DataFusionError::SQL(inner, _) => Error::from(*inner),
             DataFusionError::Plan(message) => plan_error(message),
-            DataFusionError::NotImplemented(message) => Error::Unsupported(message),
+            DataFusionError::NotImplemented(message) => Error::Unsupported(wording::reworded(message)),
             DataFusionError::Internal(message) => by_words(format!("internal error: {message}"), "XX000"),
             error @ (DataFusionError::SchemaError(..) | DataFusionError::Configuration(_)) => {
                 by_words(first_lines(&error.strip_backtrace()), PLANNING)
@@ -106,7 +110,7 @@ fn from_arrow(error: datafusion::arrow::error::ArrowError) -> Error {
             Err(other) => execution(other.to_string()),
         },
         ArrowError::ArithmeticOverflow(what) => out_of_range(&what),
-        ArrowError::DivideByZero => Error::coded("22012", "division by zero: Divide by zero error"),
+        ArrowError::DivideByZero => Error::coded("22012", "division by zero"),
         // The message is the only distinction between a number out of range and a malformed string.
         ArrowError::CastError(what) if what.starts_with("Can't cast value") => out_of_range(&what),
         other => execution(other.to_string()),

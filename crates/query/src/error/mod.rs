@@ -5,6 +5,7 @@
 
 mod engine;
 mod sqlstates;
+mod wording;
 
 use datafusion::error::DataFusionError;
 

@@ -1,10 +1,11 @@
 //! PostgreSQL functions that DataFusion lacks: `md5`, `encode`, `decode`, `pg_typeof`, `age`,
-//! `clock_timestamp`.
+//! `clock_timestamp`, and the input function of `bytea`.
 //!
 //! | function | result |
 //! | --- | --- |
 //! | `md5(text or bytea)` | 32 hexadecimal digits |
 //! | `encode(bytea, format)`, `decode(text, format)` | hex, base64 (in lines of 76 characters), escape |
+//! | `byteain(text or bytea)` | what a cast to `bytea` gives: `\x` and hexadecimal digits, or the escape format |
 //! | `pg_typeof(any)` | the name of the type; a quoted literal is `text` here, `unknown` in PostgreSQL |
 //! | `age(later, earlier)` | years, months, days and time between, field by field |
 //! | `clock_utc()` | the time now, another in each row; `clock_timestamp()` is a cast of it to the session's zone |
@@ -26,11 +27,14 @@ use datafusion::common::{Result as EngineResult, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Function to whose result `clock_timestamp()` is a cast.
 pub(crate) const CLOCK: &str = "clock_utc";
+/// Function that takes the place of a cast to `bytea`.
+pub(crate) const BYTEA_IN: &str = "byteain";
 /// Characters of a line of base64.
 const LINE_CHARS: usize = 76;
 
@@ -39,6 +43,7 @@ enum Kind {
     Md5,
     Encode,
     Decode,
+    Bytea,
     TypeOf,
     Age,
     Clock,
@@ -58,6 +63,7 @@ pub(crate) fn functions() -> Vec<ScalarUDF> {
         of(Kind::Md5, immutable()),
         of(Kind::Encode, immutable()),
         of(Kind::Decode, immutable()),
+        of(Kind::Bytea, immutable()),
         of(Kind::TypeOf, Signature::any(1, Volatility::Immutable)),
         of(Kind::Age, immutable()),
         of(Kind::Clock, Signature::nullary(Volatility::Volatile)),
@@ -70,6 +76,7 @@ impl ScalarUDFImpl for Function {
             Kind::Md5 => "md5",
             Kind::Encode => "encode",
             Kind::Decode => "decode",
+            Kind::Bytea => BYTEA_IN,
             Kind::TypeOf => "pg_typeof",
             Kind::Age => "age",
             Kind::Clock => CLOCK,
@@ -99,7 +106,7 @@ impl ScalarUDFImpl for Function {
             _ => None,
         };
         let found = match (self.kind, arguments) {
-            (Kind::Md5, [of]) => bytes(of).map(|of| vec![of]),
+            (Kind::Md5 | Kind::Bytea, [of]) => bytes(of).map(|of| vec![of]),
             (Kind::Encode, [of, _]) => bytes(of).map(|of| vec![of, DataType::Utf8]),
             (Kind::Decode, [_, _]) => Some(vec![DataType::Utf8, DataType::Utf8]),
             (Kind::Age, [later, earlier]) => moment(later).zip(moment(earlier)).map(|(a, b)| vec![a, b]),
@@ -115,7 +122,7 @@ impl ScalarUDFImpl for Function {
     fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
         Ok(match self.kind {
             Kind::Md5 | Kind::Encode | Kind::TypeOf => DataType::Utf8,
-            Kind::Decode => DataType::Binary,
+            Kind::Decode | Kind::Bytea => DataType::Binary,
             Kind::Age => DataType::Interval(IntervalUnit::MonthDayNano),
             Kind::Clock => DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
         })
@@ -146,9 +153,18 @@ impl ScalarUDFImpl for Function {
             }
             (Kind::Encode, _) => {
                 let encoded = (0..rows)
-                    .map(|row| (!is_null(row)).then(|| encode(bytes(row), format(row))).transpose())
+                    .map(|row| {
+                        let encoded = || encode(&bytea(first.as_ref(), row)?, format(row));
+                        (!is_null(row)).then(encoded).transpose()
+                    })
                     .collect::<EngineResult<StringArray>>();
                 Arc::new(encoded?)
+            }
+            (Kind::Bytea, _) => {
+                let parsed: EngineResult<Vec<Option<Cow<[u8]>>>> = (0..rows)
+                    .map(|row| (!is_null(row)).then(|| bytea(first.as_ref(), row)).transpose())
+                    .collect();
+                Arc::new(BinaryArray::from_iter(parsed?))
             }
             (Kind::Decode, _) => {
                 let texts = first.as_string::<i32>();
@@ -177,6 +193,19 @@ fn bytes_of(array: &dyn Array, row: usize) -> &[u8] {
         DataType::Binary => array.as_binary::<i32>().value(row),
         _ => array.as_string::<i32>().value(row).as_bytes(),
     }
+}
+
+/// Bytes in a row; a string is parsed as PostgreSQL's input of `bytea`.
+fn bytea(array: &dyn Array, row: usize) -> EngineResult<Cow<'_, [u8]>> {
+    let text = match array.data_type() {
+        DataType::Binary => return Ok(Cow::Borrowed(array.as_binary::<i32>().value(row))),
+        _ => array.as_string::<i32>().value(row),
+    };
+    match text.strip_prefix("\\x") {
+        Some(digits) => decode(digits, "hex"),
+        None => decode(text, "escape"),
+    }
+    .map(Cow::Owned)
 }
 
 fn clock(rows: usize) -> ColumnarValue {

@@ -9,6 +9,7 @@
 //!   doubles do not fit, and which keeps filters away from keys.
 //! - A cast to an integer rounds, a DOUBLE to the even one of two that are as near, a DECIMAL away from zero,
 //!   as in PostgreSQL. DataFusion would truncate.
+//! - `round(x)` of a DOUBLE takes the even one of two integers that are as near, as in PostgreSQL.
 //! - A computed -0 is equal to 0.
 //! - A list of DECIMALs is searched for one of other digits (`x = ANY(list)`), which DataFusion refuses.
 //!
@@ -191,6 +192,14 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     {
         let searched = search_decimals(list, element, schema);
         return Transformed::new_transformed(expr, searched.is_some());
+    }
+    if let Expr::ScalarFunction(function) = &mut expr
+        && function.name() == "round"
+        && let [number] = function.args.as_mut_slice()
+        && number.get_type(schema).is_ok_and(|of| of.is_floating())
+    {
+        let rounded = round(number, schema).map(|()| std::mem::take(number));
+        return rounded.map_or_else(|| Transformed::no(expr), Transformed::yes);
     }
     if let Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field }) = &mut expr
     {

@@ -15,7 +15,7 @@
 //! | `generate_series(1, 3)` in a SELECT list | `unnest(generate_series(1, 3))`: rows |
 //! | `current_schema`, `localtimestamp`, `clock_timestamp()` | calls, casts of them |
 //! | `interval '1 day 04:05:06'`, `interval 'P1D'` | in units, see [`crate::postgres::intervals`] |
-//! | `x::varchar(3)`, `x::char(3)`, `x::uuid` | functions: casts that cut or check |
+//! | `x::varchar(3)`, `x::char(3)`, `x::uuid`, `x::bytea` | functions: casts that cut, check or parse |
 //! | `(row).field` | `get_field(row, 'field')` |
 //! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
 //! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
@@ -61,7 +61,7 @@ use crate::parser::refusals::UUID;
 use crate::parser::statement::query_of;
 use crate::planner::join_using;
 use crate::postgres::char_padding::{CHAR_CUT, VARCHAR_CUT};
-use crate::postgres::functions::CLOCK;
+use crate::postgres::functions::{BYTEA_IN, CLOCK};
 use crate::postgres::intervals::spelled;
 use crate::postgres::types::text_modifier;
 use crate::schema_names::INFORMATION_SCHEMA;
@@ -252,6 +252,10 @@ fn cast(expr: &mut Expr) {
     }
     if matches!(data_type, SqlType::Interval { .. }) {
         spell_interval(inner);
+    }
+    if *data_type == SqlType::Bytea {
+        *expr = call(BYTEA_IN, vec![std::mem::replace(inner, null())]);
+        return;
     }
     if *data_type == SqlType::Uuid {
         *expr = call(UUID, vec![cast_to(std::mem::replace(inner, null()), SqlType::Text)]);
