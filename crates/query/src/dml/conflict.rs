@@ -30,10 +30,28 @@ const EXCLUDED: &str = "excluded";
 
 /// ON CONFLICT clause of one statement.
 pub(crate) struct OnConflict {
+    conflicts: Conflicts,
+    update: Option<Assignments>,
+}
+
+/// Search of rows that conflict with stored ones, or with others of their statement.
+pub(crate) struct Conflicts {
     unique_keys: Vec<UniqueKey>,
     /// Values of the statement's rows for each unique key.
     seen: Vec<HashSet<Vec<u8>>>,
-    update: Option<Assignments>,
+    /// True for DO UPDATE, false for DO NOTHING.
+    updates: bool,
+}
+
+/// Rows of a statement, by whether they conflict; those that DO NOTHING skips are gone.
+pub(crate) struct Split {
+    pub(crate) new: Vec<Row>,
+    /// Positions of the new rows among the input rows.
+    new_places: Vec<usize>,
+    /// Stored rows, and beside each the row that was proposed in its place.
+    pub(crate) old: Vec<Row>,
+    pub(crate) proposed: Vec<Row>,
+    old_places: Vec<usize>,
 }
 
 /// Rows of a statement to be written, new and changed.
@@ -111,8 +129,7 @@ impl OnConflict {
                 return Err(Error::coded("42601", message));
             }
         };
-        let seen = vec![HashSet::new(); unique_keys.len()];
-        Ok(OnConflict { unique_keys, seen, update })
+        Ok(OnConflict { conflicts: Conflicts::new(unique_keys, update.is_some()), update })
     }
 
     /// Returns true if it reads tables, so that all rows have to be resolved at once.
@@ -135,6 +152,25 @@ impl OnConflict {
         table: &Arc<Table>,
         rows: Vec<Row>,
     ) -> Result<Resolved> {
+        let Split { new, new_places, old, proposed, old_places } = self.conflicts.split(tx, table, rows)?;
+        let mut resolved =
+            Resolved { new, keys: Vec::new(), changed: Vec::new(), new_places, changed_places: Vec::new() };
+        if let Some(update) = &self.update {
+            update.apply(session, table, old, &proposed, &old_places, &mut resolved).await?;
+        }
+        Ok(resolved)
+    }
+}
+
+impl Conflicts {
+    /// Search of the rows of one statement by these keys.
+    pub(crate) fn new(unique_keys: Vec<UniqueKey>, updates: bool) -> Conflicts {
+        let seen = vec![HashSet::new(); unique_keys.len()];
+        Conflicts { unique_keys, seen, updates }
+    }
+
+    /// Finds the rows that conflict. Writes nothing.
+    pub(crate) fn split(&mut self, tx: &Transaction, table: &Arc<Table>, rows: Vec<Row>) -> Result<Split> {
         let mut met: Vec<Option<Row>> = vec![None; rows.len()];
         let mut skipped = vec![false; rows.len()];
         for (unique_key, seen) in self.unique_keys.iter().zip(&mut self.seen) {
@@ -143,41 +179,43 @@ impl OnConflict {
             for (at, (identity, there)) in identities.into_iter().zip(there).enumerate() {
                 let Some(identity) = identity.filter(|_| !skipped[at]) else { continue };
                 let again = seen.contains(&identity[..]);
-                match &self.update {
-                    None => skipped[at] = again || there.is_some(),
-                    Some(_) if again => {
+                match self.updates {
+                    false => skipped[at] = again || there.is_some(),
+                    true if again => {
                         let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
                         return Err(Error::coded("21000", message));
                     }
-                    Some(_) => met[at] = there,
+                    true => met[at] = there,
                 }
                 if !skipped[at] {
                     seen.insert(identity.to_vec());
                 }
             }
         }
-        let (mut new, mut old, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut new_places, mut old_places) = (Vec::new(), Vec::new());
-        for (at, ((row, met), skipped)) in rows.into_iter().zip(met).zip(skipped).enumerate() {
+        Ok(Split::of(rows, met, &skipped))
+    }
+}
+
+impl Split {
+    /// Rows, the stored row that each meets, and whether it is skipped.
+    fn of(rows: Vec<Row>, met: Vec<Option<Row>>, skipped: &[bool]) -> Split {
+        let (mut new, mut new_places) = (Vec::new(), Vec::new());
+        let (mut old, mut proposed, mut old_places) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, (row, met)) in rows.into_iter().zip(met).enumerate() {
             match met {
                 Some(met) => {
                     old.push(met);
-                    excluded.push(row);
+                    proposed.push(row);
                     old_places.push(at);
                 }
-                None if skipped => {}
+                None if skipped[at] => {}
                 None => {
                     new.push(row);
                     new_places.push(at);
                 }
             }
         }
-        let mut resolved =
-            Resolved { new, keys: Vec::new(), changed: Vec::new(), new_places, changed_places: Vec::new() };
-        if let Some(update) = &self.update {
-            update.apply(session, table, old, &excluded, &old_places, &mut resolved).await?;
-        }
-        Ok(resolved)
+        Split { new, new_places, old, proposed, old_places }
     }
 }
 
@@ -239,7 +277,7 @@ impl Assignments {
 }
 
 /// Unique keys of a conflict target: the primary key or unique indexes.
-fn unique_keys(table: &Table, target: Option<&ConflictTarget>) -> Result<Vec<UniqueKey>> {
+pub(crate) fn unique_keys(table: &Table, target: Option<&ConflictTarget>) -> Result<Vec<UniqueKey>> {
     let schema = table.schema();
     let mut unique = table.indexes().iter().filter(|index| index.definition().unique);
     match target {

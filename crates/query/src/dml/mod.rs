@@ -14,6 +14,7 @@ pub(crate) mod literal_rows;
 pub(crate) mod merge;
 pub(crate) mod returning;
 pub(crate) mod row_query;
+pub(crate) mod short_insert;
 pub(crate) mod source;
 pub(crate) mod statements;
 pub(crate) mod writer;

@@ -104,6 +104,20 @@ fn assignment() -> impl Strategy<Value = String> {
     ]
 }
 
+/// What INSERT does with rows that are there; `{where}` stands for a condition that is always true.
+const CONFLICTS: [&str; 10] = [
+    "DO NOTHING",
+    "(b, a) DO NOTHING",
+    "(a, b) DO UPDATE SET i = excluded.i, l = t.l + excluded.l{where}",
+    "(a, b) DO UPDATE SET n = t.n + 1, d = excluded.d{where}",
+    "(a, b) DO UPDATE SET d = t.d + 0.25, x = excluded.x{where}",
+    "(a, b) DO UPDATE SET l = t.l - 5, x = 'new'{where}",
+    "(a, b) DO UPDATE SET i = NULL, n = excluded.i{where}",
+    "(a, b) DO UPDATE SET a = 7{where}",
+    "(a, b) DO UPDATE SET i = t.i + t.n, l = excluded.l - t.l{where}",
+    "(a, b) DO UPDATE SET i = nothing{where}",
+];
+
 /// Statement, with `{long}` for a condition that makes it take the planned path.
 fn statement() -> impl Strategy<Value = String> {
     let items = prop_oneof![
@@ -113,7 +127,11 @@ fn statement() -> impl Strategy<Value = String> {
         Just("i, i".to_owned()),
         Just("nothing".to_owned()),
     ];
-    let values = (number(), key_text(), proptest::collection::vec(other(), 5));
+    let row = || {
+        let values = (number(), key_text(), proptest::collection::vec(other(), 5));
+        values.prop_map(|(a, b, others)| format!("({a}, {b}, {})", others.join(", ")))
+    };
+    let upserted = (proptest::collection::vec(row(), 1..3), proptest::sample::select(CONFLICTS.to_vec()));
     prop_oneof![
         3 => (items, condition()).prop_map(|(items, condition)| {
             format!("SELECT {items} FROM t WHERE {condition}{{long}}")
@@ -122,8 +140,9 @@ fn statement() -> impl Strategy<Value = String> {
             format!("UPDATE t SET {} WHERE {condition}{{long}}", assigned.join(", "))
         }),
         1 => condition().prop_map(|condition| format!("DELETE FROM t WHERE {condition}{{long}}")),
-        3 => values.prop_map(|(a, b, others)| {
-            format!("INSERT INTO t (a, b, i, l, d, x, n) VALUES ({a}, {b}, {}){{insert}}", others.join(", "))
+        3 => row().prop_map(|row| format!("INSERT INTO t (a, b, i, l, d, x, n) VALUES {row}")),
+        4 => upserted.prop_map(|(rows, conflict)| {
+            format!("INSERT INTO t (a, b, i, l, d, x, n) VALUES {} ON CONFLICT {conflict}", rows.join(", "))
         }),
     ]
 }
@@ -151,10 +170,11 @@ fn both_ways_do_the_same() {
             let (_short_database, mut short) = database(by_index).await;
             let (_long_database, mut long) = database(by_index).await;
             for (statement, in_block) in history {
-                let short_sql = statement.replace("{long}", "").replace("{insert}", "");
+                let short_sql = statement.replace("{long}", "").replace("{where}", "");
                 // A condition that is always true, and VALUES under a query: not on the fast path.
-                let long_sql =
-                    statement.replace("{long}", " AND (n IS NULL OR n IS NOT NULL)").replace("{insert}", "");
+                let long_sql = statement
+                    .replace("{long}", " AND (n IS NULL OR n IS NOT NULL)")
+                    .replace("{where}", " WHERE t.n IS NULL OR t.n IS NOT NULL");
                 let long_sql = if long_sql.contains("DEFAULT") {
                     long_sql
                 } else {
@@ -165,7 +185,8 @@ fn both_ways_do_the_same() {
                         session.execute("BEGIN").await.unwrap();
                     }
                 }
-                let (ours, theirs) = (text(&mut short, &short_sql).await, text(&mut long, &long_sql).await);
+                let (ours, theirs) =
+                    (prepared(&mut short, &short_sql, &[]).await, text(&mut long, &long_sql).await);
                 // DataFusion computes in the order of its choice, so either of two errors may come first; and
                 // `0 + NULL` has a type of its own.
                 match (&ours, &theirs) {
@@ -244,6 +265,12 @@ fn values_of_parameters_do_what_literals_do() {
                     vec![&a_text, &b_text, &l_text, &d_text],
                     vec![&a, &b, &l, &d],
                 ),
+                (
+                    "INSERT INTO t (a, b, l, d, n) VALUES ($1, $2, $3, $4, 1) ON CONFLICT (a, b) DO UPDATE \
+                     SET l = t.l + $3, d = excluded.d",
+                    vec![&a_text, &b_text, &l_text, &d_text],
+                    vec![&a, &b, &l, &d],
+                ),
                 ("DELETE FROM t WHERE d > $1 OR l < $2", vec![&d_text, &l_text], vec![&d, &l]),
             ] {
                 let values: Vec<ScalarValue> = values.into_iter().cloned().collect();
@@ -273,6 +300,8 @@ async fn rows_of_a_unique_index_are_found_without_planning() {
         "SELECT x FROM t WHERE a = $1 AND b = $2",
         "UPDATE t SET l = l + 1 WHERE b = 'a' AND a IN ($1, 2)",
         "DELETE FROM t WHERE a = $1 AND b = 'b'",
+        "INSERT INTO t (a, b, n) VALUES ($1, $2, 1) ON CONFLICT DO NOTHING",
+        "INSERT INTO t AS o (a, b, n) VALUES ($1, $2, 1) ON CONFLICT (a, b) DO UPDATE SET l = o.l + $3, x = excluded.x",
     ] {
         assert!(session.prepare(sql, &[]).await.unwrap().is_short(), "{sql}");
     }
@@ -280,6 +309,7 @@ async fn rows_of_a_unique_index_are_found_without_planning() {
         "SELECT x FROM t WHERE a = $1",
         "UPDATE t SET a = 7 WHERE b = 'a' AND a = $1",
         "SELECT x FROM t WHERE a = $1 AND b = 'a' AND n = 1",
+        "INSERT INTO t (a, b, n) VALUES ($1, $2, 1) ON CONFLICT (a, b) DO UPDATE SET l = t.l * 2",
     ] {
         assert!(!session.prepare(sql, &[]).await.unwrap().is_short(), "{sql}");
     }

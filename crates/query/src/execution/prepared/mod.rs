@@ -3,7 +3,7 @@
 //! | statement | cached | cost of a run |
 //! | --- | --- | --- |
 //! | rows named by their keys ([`crate::planner::fast_path`]) | table, keys, columns | the look-ups |
-//! | INSERT of literals and parameters | table, columns, cells | the rows |
+//! | INSERT of literals and parameters, and what ON CONFLICT does ([`crate::dml::short_insert`]) | table, columns, cells | the rows |
 //! | short queries over tables, UPDATE, DELETE | their generic plan ([`crate::planner::generic`]) | execution |
 //! | others of these | their logical plan | planning, execution |
 //! | anything else | the parsed statement | as if it was executed as query text |
@@ -27,12 +27,11 @@ mod run;
 
 use self::cacheability::{Cacheability, cacheability};
 use crate::dml::defaults;
-use crate::dml::literal_rows;
 use crate::dml::merge;
 use crate::dml::returning::{Returning, described};
-use crate::dml::source::{self, ChangeSource, InsertSource};
+use crate::dml::short_insert::ShortInsert;
+use crate::dml::source::{self, ChangeSource};
 use crate::dml::statements as dml_statements;
-use crate::dml::writer::insert_rows;
 use crate::error::{Error, Result};
 use crate::execution::authorization::{authorize, authorize_copy};
 use crate::execution::cursor::CursorUse;
@@ -105,8 +104,7 @@ struct Version {
 #[derive(Debug)]
 enum Execution {
     Point(Point),
-    /// With the session's time zone when it was planned.
-    Insert(InsertSource, Zone),
+    Insert(ShortInsert),
     Query(PlannedQuery),
     /// UPDATE, or DELETE if nothing is assigned, without RETURNING.
     Change(ChangeSource, PlannedQuery),
@@ -151,12 +149,7 @@ impl Execution {
     fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Short>> {
         match self {
             Execution::Point(point) => point.run(transaction, values),
-            Execution::Insert(source, zone) => {
-                let rows =
-                    source.query.as_ref().and_then(|query| literal_rows::rows(source, query, values, zone));
-                let count = rows.map(|rows| insert_rows(transaction, &source.table, &rows)).transpose()?;
-                Ok(count.map(|count| Short::Count("INSERT", count)))
-            }
+            Execution::Insert(insert) => insert.run(transaction, values),
             Execution::Query(_) | Execution::Change(..) | Execution::Text => Ok(None),
         }
     }
@@ -171,11 +164,13 @@ struct Ready {
 
 /// Parts of an INSERT that are known without planning.
 struct Inserting {
-    source: InsertSource,
+    table: Arc<Table>,
+    /// Alias of the table in the statement.
+    name: String,
     /// Its query, with defaults in place of DEFAULT.
     spelled: Option<Box<Query>>,
-    /// True if its rows are literals and parameters.
-    short: bool,
+    /// The statement, if it needs no planning.
+    short: Option<ShortInsert>,
 }
 
 impl Prepared {
@@ -398,18 +393,14 @@ impl Session {
                 (work, Some(columns))
             }
             Command::Insert(insert) => {
-                let Inserting { source, spelled, short } = self.inserting(insert, &mut types, count)?;
+                let Inserting { table, name, spelled, short } = self.inserting(insert, &mut types, count)?;
                 let returning = insert.returning.as_deref();
-                let returned =
-                    self.returned(&source.table, &source.name, returning, &mut types, count).await?;
-                if let (Some(query), false) = (spelled, short) {
+                let returned = self.returned(&table, &name, returning, &mut types, count).await?;
+                if let (Some(query), None) = (spelled, &short) {
                     let query = query_statement(query);
                     types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
                 }
-                (
-                    if short { Execution::Insert(source, self.core.zone.clone()) } else { Execution::Text },
-                    returned,
-                )
+                (short.map_or(Execution::Text, Execution::Insert), returned)
             }
             Command::Update(update) => {
                 let source = dml_statements::update_source(&self.core.catalog, update)?;
@@ -477,22 +468,15 @@ impl Session {
     /// columns.
     fn inserting(&self, insert: &Insert, types: &mut Types, count: usize) -> Result<Inserting> {
         let source = source::insert(&self.core.catalog, insert)?;
-        let mut inserting = Inserting { source, spelled: None, short: false };
-        let source = &inserting.source;
-        if let Some(query) = &source.query {
-            let mut query = query.clone();
-            defaults::spell_out(&mut query, &source.table, &source.targets)?;
-            let columns = source.table.schema().columns();
-            let values = parameters::assigned_values(&query, &source.targets, columns);
-            types.of_assigned(values.into_iter(), &self.core.zone);
-            // Values of the right types, whatever they are, tell whether only they decide.
-            let sample = types.sample(count)?;
-            // What concerns nothing but the rows themselves.
-            let plain = insert.on.is_none() && insert.returning.is_none() && source.table.is_plain();
-            inserting.short = plain && literal_rows::rows(source, &query, &sample, &self.core.zone).is_some();
-            inserting.spelled = Some(query);
-        }
-        Ok(inserting)
+        let (table, name) = (Arc::clone(&source.table), source.name.clone());
+        let Some(mut query) = source.query.clone() else {
+            return Ok(Inserting { table, name, spelled: None, short: None });
+        };
+        defaults::spell_out(&mut query, &table, &source.targets)?;
+        let values = parameters::assigned_values(&query, &source.targets, table.schema().columns());
+        types.of_assigned(values.into_iter(), &self.core.zone);
+        let short = ShortInsert::new(source, insert, types, count, &self.core.zone)?;
+        Ok(Inserting { table, name, spelled: Some(query), short })
     }
 
     /// Prepares a statement if that needs no planning and its runs will need none: rows named by their keys,
@@ -516,9 +500,7 @@ impl Session {
                 (Execution::Point(point), columns)
             }
             (Command::Insert(insert), None) if insert.returning.is_none() => {
-                let inserting = self.inserting(insert, &mut types, count).ok()?;
-                let source = inserting.short.then_some(inserting.source)?;
-                (Execution::Insert(source, self.core.zone.clone()), None)
+                (Execution::Insert(self.inserting(insert, &mut types, count).ok()?.short?), None)
             }
             _ => return None,
         };

@@ -19,10 +19,15 @@
 //!
 //! Cost: one look-up of an index per row, two by a unique index; memory is allocated for the result only. [`KEYS_MAX`] keys at most.
 
+mod values;
+
+pub(crate) use self::values::{NewValue, Operand, Scope, exact};
+
+use self::values::operand;
 use crate::error::Result;
 use crate::parser::command::Command;
 use crate::parser::names::{column_name, from_tables, identifier, is_plain, table_name};
-use crate::planner::parameters::{Types, alone, column_value};
+use crate::planner::parameters::Types;
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::field_of;
 use crate::session::result::Short;
@@ -31,8 +36,7 @@ use datafusion::common::ScalarValue;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     AssignmentTarget, BinaryOperator, Delete, Expr, GroupByExpr, ObjectName, Query, Select, SelectFlavor,
-    SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, UnaryOperator, Update, Value as Literal,
-    WildcardAdditionalOptions,
+    SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, Update, WildcardAdditionalOptions,
 };
 use entresol_tables::{
     Catalog, Column, DataType, Row, RowView, StoredRows, Table, UniqueKey, Value, arrow_type,
@@ -42,13 +46,6 @@ use std::sync::Arc;
 
 /// Maximum number of keys of a statement on the fast path.
 const KEYS_MAX: usize = 1024;
-
-/// Value that is known at planning, or a parameter.
-#[derive(Debug, Clone)]
-pub(crate) enum Operand {
-    Value(Value),
-    Parameter(usize),
-}
 
 /// Statement on rows named by their keys; see the [module](self).
 #[derive(Debug)]
@@ -66,18 +63,6 @@ enum Action {
     Select { projection: Vec<usize>, schema: SchemaRef },
     Update { assigned: Vec<(usize, NewValue)> },
     Delete,
-}
-
-/// Right-hand side of an assignment in an UPDATE.
-#[derive(Debug)]
-enum NewValue {
-    Is(Operand),
-    /// Sum or difference of a column of the same type and a number.
-    Sum {
-        column: usize,
-        number: Operand,
-        negated: bool,
-    },
 }
 
 /// Recognises a statement of this kind.
@@ -98,7 +83,7 @@ pub(crate) fn recognise(catalog: &Catalog, zone: &Zone, command: &Command) -> Op
 
 /// Returns true if statements may write the rows, and a write by key needs nothing else: no checks or generated
 /// values.
-fn plain_rows(table: &Table) -> bool {
+pub(crate) fn plain_rows(table: &Table) -> bool {
     table.is_plain() && table.definition().owner.is_none()
 }
 
@@ -163,7 +148,8 @@ fn update(catalog: &Catalog, update: &Update) -> Option<Point> {
         if names_rows || assigned.iter().any(|&(earlier, _)| earlier == column) {
             return None;
         }
-        assigned.push((column, source.new_value(column, &assignment.value)?));
+        let scope = Scope { table: &source.table, name: &source.qualifier, proposes: false };
+        assigned.push((column, scope.new_value(column, &assignment.value)?));
     }
     Some(Point { table: source.table, unique_key, keys, action: Action::Update { assigned } })
 }
@@ -306,25 +292,6 @@ impl Source {
         keys[place] = Some(values.iter().map(|value| operand(value, data_type)).collect::<Option<_>>()?);
         Some(())
     }
-
-    fn new_value(&self, target: usize, expr: &Expr) -> Option<NewValue> {
-        let data_type = self.table.schema().columns()[target].data_type;
-        if let Some(operand) = operand(expr, data_type) {
-            return Some(NewValue::Is(operand));
-        }
-        let (left, negated, right) = match expr {
-            Expr::Nested(inner) => return self.new_value(target, inner),
-            Expr::BinaryOp { left, op: BinaryOperator::Plus, right } => (left, false, right),
-            Expr::BinaryOp { left, op: BinaryOperator::Minus, right } => (left, true, right),
-            _ => return None,
-        };
-        let column = self.column(left)?;
-        let is_number = matches!(data_type, DataType::Int | DataType::BigInt | DataType::Double);
-        if !is_number || self.table.schema().columns()[column].data_type != data_type {
-            return None;
-        }
-        Some(NewValue::Sum { column, number: number(right, data_type)?, negated })
-    }
 }
 
 /// Columns of a key, in its order.
@@ -337,105 +304,6 @@ fn columns_of<'t>(table: &'t Table, key: &'t UniqueKey) -> &'t [usize] {
 
 fn table_of(catalog: &Catalog, name: &ObjectName) -> Option<Arc<Table>> {
     catalog.table(&table_name(name).ok()?).ok()
-}
-
-/// Literal of exactly this type, or parameter.
-pub(crate) fn operand(expr: &Expr, data_type: DataType) -> Option<Operand> {
-    if let Some(index) = alone(expr) {
-        return Some(Operand::Parameter(index));
-    }
-    let value = match expr {
-        Expr::Nested(inner) => return operand(inner, data_type),
-        Expr::Value(value) => match (&value.value, data_type) {
-            (Literal::Null, _) => Value::Null,
-            (Literal::Boolean(value), DataType::Boolean) => Value::Boolean(*value),
-            (Literal::SingleQuotedString(text), DataType::Varchar) => Value::varchar(text.as_str()),
-            (Literal::Number(..), _) => integer(expr, data_type)?,
-            _ => return None,
-        },
-        Expr::UnaryOp { op: UnaryOperator::Minus, .. } => integer(expr, data_type)?,
-        _ => return None,
-    };
-    Some(Operand::Value(value))
-}
-
-/// Operand of a sum with a column of this type: a DOUBLE takes decimal literals too.
-fn number(expr: &Expr, data_type: DataType) -> Option<Operand> {
-    match expr {
-        Expr::Nested(inner) => number(inner, data_type),
-        Expr::Value(value) if data_type == DataType::Double => match &value.value {
-            Literal::Number(text, _) if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') => {
-                Some(Operand::Value(Value::Double(text.parse().ok()?)))
-            }
-            Literal::Placeholder(_) => Some(Operand::Parameter(alone(expr)?)),
-            _ => None,
-        },
-        // A sum with NULL has a type of the planner's choice.
-        Expr::Value(value) if value.value == Literal::Null => None,
-        _ => operand(expr, data_type),
-    }
-}
-
-/// Integer literal, perhaps negative, of an INT or BIGINT column.
-fn integer(expr: &Expr, data_type: DataType) -> Option<Value> {
-    let (sign, literal) = match expr {
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => ("-", expr.as_ref()),
-        expr => ("", expr),
-    };
-    let Expr::Value(value) = literal else { return None };
-    let Literal::Number(text, _) = &value.value else { return None };
-    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    match data_type {
-        DataType::SmallInt => format!("{sign}{text}").parse().ok().map(|value: i16| Value::Int(value.into())),
-        DataType::Int => format!("{sign}{text}").parse().ok().map(Value::Int),
-        DataType::BigInt => format!("{sign}{text}").parse().ok().map(Value::BigInt),
-        _ => None,
-    }
-}
-
-impl Operand {
-    /// Value for a column of this type; `None` if it would have to be converted.
-    pub(crate) fn value(&self, data_type: DataType, parameters: &[ScalarValue]) -> Option<Value> {
-        match self {
-            Operand::Value(value) => Some(value.clone()),
-            Operand::Parameter(index) => exact(parameters.get(*index)?, data_type),
-        }
-    }
-}
-
-/// Value of a scalar for a column of this type; `None` if it would have to be converted.
-pub(crate) fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> {
-    let scales_differ = match (scalar, data_type) {
-        (
-            ScalarValue::Decimal128(Some(value), _, scale),
-            DataType::Decimal { precision, scale: expected },
-        ) => i16::from(*scale) != i16::from(expected) || !entresol_tables::decimal::fits(*value, precision),
-        _ => false,
-    };
-    if let (
-        ScalarValue::TimestampMicrosecond(Some(time), zone),
-        DataType::Timestamp | DataType::TimestampTz,
-    ) = (scalar, data_type)
-    {
-        return (zone.is_some() == (data_type == DataType::TimestampTz)).then_some(Value::Timestamp(*time));
-    }
-    match (column_value(scalar)?, data_type) {
-        _ if scales_differ => None,
-        (Value::Int(value), DataType::SmallInt) => i16::try_from(value).ok().map(|_| Value::Int(value)),
-        (Value::BigInt(value), DataType::SmallInt) => {
-            i16::try_from(value).ok().map(|value| Value::Int(value.into()))
-        }
-        // A value that is no REAL, or perhaps not exactly this one, is left to the planned path to round.
-        (Value::Double(_), DataType::Real) => match scalar {
-            ScalarValue::Float32(_) => column_value(scalar),
-            _ => None,
-        },
-        (Value::BigInt(value), DataType::Int) => i32::try_from(value).ok().map(Value::Int),
-        (Value::Int(value), DataType::BigInt) => Some(Value::BigInt(value.into())),
-        (value, data_type) => value.is_of(data_type).then_some(value),
-    }
 }
 
 impl Point {
@@ -457,9 +325,7 @@ impl Point {
         }
         if let Action::Update { assigned } = &self.action {
             for (column, value) in assigned {
-                match value {
-                    NewValue::Is(operand) | NewValue::Sum { number: operand, .. } => add(operand, *column),
-                }
+                value.add_types(&schema.columns()[*column], types, zone);
             }
         }
     }
@@ -589,33 +455,12 @@ impl Point {
             let mut row = old.clone();
             for (column, value) in assigned {
                 let data_type = self.table.schema().columns()[*column].data_type;
-                let Some(value) = value.of(&old, data_type, parameters) else { return Ok(None) };
+                let Some(value) = value.of(&old, None, data_type, parameters) else { return Ok(None) };
                 row[*column] = value;
             }
             rows.push(row);
         }
         self.table.upsert_many(tx, &rows)?;
         Ok(Some(Short::Count("UPDATE", rows.len() as u64)))
-    }
-}
-
-impl NewValue {
-    /// New value for a row; `None` if it does not fit.
-    fn of(&self, old: &Row, data_type: DataType, parameters: &[ScalarValue]) -> Option<Value> {
-        let (column, number, negated) = match self {
-            NewValue::Is(operand) => return operand.value(data_type, parameters),
-            NewValue::Sum { column, number, negated } => (*column, number, *negated),
-        };
-        Some(match (&old[column], number.value(data_type, parameters)?) {
-            (Value::Null, _) | (_, Value::Null) => Value::Null,
-            (Value::Int(a), Value::Int(b)) => {
-                Value::Int(if negated { a.checked_sub(b)? } else { a.checked_add(b)? })
-            }
-            (Value::BigInt(a), Value::BigInt(b)) => {
-                Value::BigInt(if negated { a.checked_sub(b)? } else { a.checked_add(b)? })
-            }
-            (Value::Double(a), Value::Double(b)) => Value::Double(if negated { a - b } else { a + b }),
-            _ => return None,
-        })
     }
 }
