@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::sql::strings;
-use entresol::{Canceller, Database, ErrorKind, Session};
+use entresol::{Canceller, Database, ErrorKind, Session, Timestamp};
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,11 @@ pub struct AlarmPrinter {
 
 impl AlarmPrinter {
     /// Subscribes to the alarms that are committed after a timestamp, or to all. `None` if none is to be printed.
-    pub fn start(database: &Database, after: Option<u64>, print_max: u64) -> Result<Option<AlarmPrinter>> {
+    pub fn start(
+        database: &Database,
+        after: Option<Timestamp>,
+        print_max: u64,
+    ) -> Result<Option<AlarmPrinter>> {
         if print_max == 0 {
             return Ok(None);
         }

@@ -34,7 +34,7 @@ pub use error::{Error, Result};
 pub use summary::Summary;
 
 use alarms::AlarmPrinter;
-use entresol::{Database, Session};
+use entresol::{Database, Session, Timestamp};
 use input::InputFiles;
 use progress::Progress;
 use setup::{Directory, Input};
@@ -92,7 +92,7 @@ struct Start {
     positions: Positions,
     alarms: u64,
     /// Timestamp behind which alarms are of this run; none if there were no alarms to subscribe to.
-    newest_commit: Option<u64>,
+    newest_commit: Option<Timestamp>,
 }
 
 /// Checks the settings of the database while its topologies do not run, and writes the input.

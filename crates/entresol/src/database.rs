@@ -217,8 +217,8 @@ impl Database {
         Ok(self.shared.catalog.begin()?)
     }
 
-    /// Begins a transaction that reads the tables AS OF a point in time: a commit's timestamp, or a time in
-    /// nanoseconds since 1970. Only tables that keep a version history can be read in it, as far back as they
+    /// Begins a transaction that reads the tables AS OF a point in time: a commit's timestamp, or a time
+    /// ([`Timestamp::from_nanoseconds`]). Only tables that keep a version history can be read in it, as far back as they
     /// keep it, and nothing can be written.
     ///
     /// ```

@@ -64,7 +64,7 @@ pub use entresol_tables::{
     CacheGoal, CachePolicy, Catalog, CheckReport, Column, Cursor, DataType, Row, RowView, ScanRange, Schema,
     Table, TableOptions, Value,
 };
-pub use entresol_transactions::Transaction;
+pub use entresol_transactions::{Timestamp, Transaction};
 
 pub use entresol_memory as memory;
 pub use entresol_query as query;

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::histogram::{Histogram, Latencies};
+use entresol_transactions::{AtomicTimestamp, Timestamp};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -19,7 +20,7 @@ pub struct Progress {
     pub(crate) late: AtomicU64,
     pub(crate) future: AtomicU64,
     pub(crate) lost: AtomicU64,
-    pub(crate) last_cts: AtomicU64,
+    pub(crate) last_cts: AtomicTimestamp,
     /// Microseconds of the greatest event time at a commit; those of [`EventTime::START`] before the first.
     pub(crate) event_time_us: AtomicI64,
     pub(crate) rate: Rate,
@@ -104,8 +105,8 @@ pub struct ProgressSnapshot {
     pub future: u64,
     /// Committed tuples that a sink did not get, because it failed.
     pub lost: u64,
-    /// The timestamp of the last commit, 0 before the first.
-    pub last_cts: u64,
+    /// The timestamp of the last commit; the start before the first.
+    pub last_cts: Timestamp,
     /// The greatest event time committed, if the sources have event times.
     pub event_time: Option<EventTime>,
     /// Input tuples of committed transactions per second, over the last second or so.
@@ -124,7 +125,7 @@ impl Progress {
             late: AtomicU64::new(0),
             future: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-            last_cts: AtomicU64::new(0),
+            last_cts: AtomicTimestamp::new(Timestamp::START),
             event_time_us: AtomicI64::new(EventTime::START.micros()),
             rate: Rate::default(),
             commit_latencies: Mutex::new(Histogram::new()),
@@ -201,8 +202,8 @@ pub struct Report {
     pub future: u64,
     /// Committed tuples that a sink did not get, because it failed.
     pub lost: u64,
-    /// The timestamp of the last commit, 0 if there was none.
-    pub last_cts: u64,
+    /// The timestamp of the last commit; the start if there was none.
+    pub last_cts: Timestamp,
     /// Latencies from the commit punctuation to the end of the commit.
     pub commit_latencies: Latencies,
     /// Nanoseconds from start to end.

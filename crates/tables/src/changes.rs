@@ -118,7 +118,7 @@ impl ChangeBatchBuilder {
         }
         if let [kind, cts] = kind_and_cts {
             kind.push_text(change.kind.name());
-            cts.push(&Value::BigInt(change.cts as i64));
+            cts.push(&Value::BigInt(change.cts.bigint()));
         }
         self.rows += 1;
     }

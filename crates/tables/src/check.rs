@@ -208,7 +208,7 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
         history: history.map(|history| HistoryReport {
             versions: history.versions,
             bytes: history.index_bytes + history.object_bytes,
-            horizon: table.history_bounds().map_or(0, |past| past.horizon),
+            horizon: table.history_bounds().map_or(Timestamp::START, |past| past.horizon),
         }),
         sound: [state, history].into_iter().flatten().all(|state| state.problems.is_empty())
             && state.is_some(),

@@ -7,7 +7,7 @@ use entresol_tables::{
     BatchBuilder, Catalog, Column, DataType, Error, IndexDefinition, Retention, Row, ScanRange, Schema,
     Table, TableDefinition, TableLayout, TableOptions, Value, check,
 };
-use entresol_transactions::{Cancellation, INFINITY, LogPosition, StateContext, Transaction};
+use entresol_transactions::{Cancellation, INFINITY, LogPosition, StateContext, Timestamp, Transaction};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -127,7 +127,7 @@ fn compare([by_row, by_column]: &[Arc<Table>; 2], tx: &Transaction, random: &mut
 fn logged(table: &Table, tx: &Transaction) -> Vec<String> {
     let mut changes = Vec::new();
     table
-        .logged_changes(tx, LogPosition::after(0), INFINITY, |change, _| {
+        .logged_changes(tx, LogPosition::after(Timestamp::START), INFINITY, |change, _| {
             let text = |row: Option<entresol_tables::RowView<'_>>| row.map(|row| row.to_row());
             changes.push(format!("{:?} {:?} {:?}", change.kind, text(change.old), text(change.new)));
             true

@@ -56,7 +56,7 @@ fn changes(catalog: &Catalog, table: &Table, from: LogPosition) -> Result<Vec<Ch
 }
 
 fn start() -> LogPosition {
-    LogPosition::after(0)
+    LogPosition::after(Timestamp::START)
 }
 
 fn assert_sound(catalog: &Arc<Catalog>) {
@@ -121,7 +121,7 @@ fn changes_are_those_of_a_model() {
         let shown = new.as_ref().or(old.as_ref()).unwrap();
         let before = old.clone().unwrap_or_else(|| vec![Value::Null; 3]);
         assert_eq!((&row[..3], &row[3..6]), (&shown[..], &before[..]));
-        assert_eq!(row[6..], [Value::from(kind.name()), Value::BigInt(*cts as i64)]);
+        assert_eq!(row[6..], [Value::from(kind.name()), Value::BigInt(cts.bigint())]);
     }
     drop(tx);
     assert_sound(&catalog);

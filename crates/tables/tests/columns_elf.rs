@@ -338,7 +338,7 @@ fn an_older_snapshot_and_time_travel_see_the_rows_of_theirs() {
     let now = catalog.begin().unwrap();
     assert_eq!(selected(&table, &now, 5, 35), (0, 1));
     assert_eq!(selected(&table, &before, 5, 35).0, 50, "a snapshot from before the index");
-    let past = catalog.begin_as_of(at - 1).unwrap();
+    let past = catalog.begin_as_of(at.previous()).unwrap();
     assert_eq!(selected(&table, &past, 5, 35), (50, 0), "time travel takes no index");
     drop((before, now, past));
     catalog.drop_index("e").unwrap();

@@ -119,7 +119,7 @@ mod tests {
     /// A little back, so that writers are at the same slots.
     fn look_back(context: &Arc<StateContext>, states: &[Arc<State>; 2], random: &Env) {
         let back = [0, 1, 2_000, 50_000, 500_000][(random.random_u64() % 5) as usize];
-        let reader = context.begin_as_of((context.newest_commit() - back).max(horizon(states))).unwrap();
+        let reader = context.begin_as_of(context.newest_commit().minus(back).max(horizon(states))).unwrap();
         look(&reader, states, 2);
     }
 

@@ -97,7 +97,7 @@ pub use reclamation::vacuum::VacuumStats;
 pub use reclamation::{ReclaimingPaused, SnapshotHolder, StateReclamation};
 pub use recovery::RecoveryReport;
 pub use recovery::opening::OpeningProgress;
-pub use timestamp::{GroupId, INFINITY, StateId, Timestamp};
+pub use timestamp::{AtomicTimestamp, GroupId, INFINITY, StateId, Timestamp};
 pub use transaction::cancellation::{Cancellation, Interrupt};
 pub use transaction::maintenance::BeforeCommit;
 pub use transaction::reads::READS_MAX;

@@ -69,7 +69,7 @@ fn fences_and_flushes_are_pinned() {
         write(&context, &[&other], 10, Some(b"9"))
     });
     count(&context, counted, "read of 100 keys in the past", || {
-        let reader = context.begin_as_of(context.newest_commit() - 1).unwrap();
+        let reader = context.begin_as_of(context.newest_commit().previous()).unwrap();
         (0..100).for_each(|number| assert!(reader.read(&other, &key(number), |_| ()).unwrap().is_some()));
     });
     count(&context, counted, "read of 100 keys", || {

@@ -9,7 +9,7 @@ use entresol_memory::{Durability, Env};
 use entresol_structures::{KeyBytes, KeyWidth};
 use entresol_transactions::{
     Commit, ContextOptions, Error, Isolation, KeyRange, Protocol, READS_MAX, Retry, State, StateContext,
-    Transaction,
+    Timestamp, Transaction,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -329,7 +329,7 @@ fn write_skew_never_happens_to_threads() {
 fn serializable_histories_replay_in_commit_order() {
     const KEYS: u64 = 8;
     struct Committed {
-        cts: u64,
+        cts: Timestamp,
         /// It has a timestamp of its own; otherwise it changed nothing and has that of its snapshot.
         changed: bool,
         reads: Vec<(u64, Option<u64>)>,
@@ -421,7 +421,7 @@ fn writers_that_were_cut_off_conflict_and_later_ones_do_not() {
         let (cut, reader, elsewhere) = (bench.begin(level), bench.begin(level), bench.begin(level));
         bench.put(&cut, 1, 11);
         elsewhere.write(&bench.other, &key(1), Some(b"x")).unwrap();
-        let mut told = 0;
+        let mut told = Timestamp::START;
         let from = bench.context.cut_off_writers(bench.state.id(), |from| told = from).unwrap();
         assert_eq!(told, from);
         let later = bench.begin(level);

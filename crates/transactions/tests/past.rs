@@ -128,7 +128,7 @@ impl Oracle {
     fn random_time(&self) -> Timestamp {
         let (cts, _) = self.all[self.below(self.all.len() as u64) as usize];
         let later = self.all.last().unwrap().0;
-        [cts, cts, (cts + 1).min(later), (cts - 1).max(self.all[0].0)][self.below(4) as usize]
+        [cts, cts, cts.next().min(later), cts.previous().max(self.all[0].0)][self.below(4) as usize]
     }
 }
 
@@ -252,8 +252,8 @@ fn keys_that_no_history_has_room_for_do_not_hide_others() {
     }
 }
 
-fn now_ns(context: &StateContext) -> u64 {
-    context.pool().env().now_ns()
+fn now(context: &StateContext) -> Timestamp {
+    Timestamp::from_nanoseconds(context.pool().env().now_ns())
 }
 
 /// A commit that has returned is visible AS OF the next instant, and one that has not begun is not.
@@ -261,10 +261,10 @@ fn now_ns(context: &StateContext) -> u64 {
 fn points_in_time_of_the_clock() {
     let context = common::context();
     let state = state_with_history(&context, context.create_group().unwrap(), KeyWidth::Eight);
-    let mut moments = vec![(now_ns(&context), None)];
+    let mut moments = vec![(now(&context), None)];
     for number in 0..50u64 {
         put(&context, &state, 1, &number.to_le_bytes());
-        moments.push((now_ns(&context), Some(number.to_le_bytes().to_vec())));
+        moments.push((now(&context), Some(number.to_le_bytes().to_vec())));
         if number % 7 == 0 {
             thread::sleep(Duration::from_millis(2));
         }
@@ -273,11 +273,11 @@ fn points_in_time_of_the_clock() {
         assert_eq!(get(&context.begin_as_of(at).unwrap(), &state, 1), value, "as of {at}");
     }
     // A point in time after the last commit stays what it was.
-    let now = now_ns(&context);
-    let before = get(&context.begin_as_of(now).unwrap(), &state, 1);
+    let at_present = now(&context);
+    let before = get(&context.begin_as_of(at_present).unwrap(), &state, 1);
     put(&context, &state, 1, b"later");
-    assert_eq!(get(&context.begin_as_of(now).unwrap(), &state, 1), before);
-    let future = context.begin_as_of(now_ns(&context) + 60_000_000_000).unwrap_err();
+    assert_eq!(get(&context.begin_as_of(at_present).unwrap(), &state, 1), before);
+    let future = context.begin_as_of(now(&context).plus(60_000_000_000)).unwrap_err();
     assert!(matches!(future, Error::InTheFuture { .. }) && future.to_string().contains(" UTC"), "{future}");
 }
 
@@ -287,9 +287,9 @@ fn a_clock_that_jumps_ahead_takes_no_timestamps_with_it() {
     let context = common::context();
     let state = context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
     context.keep_history(state.id(), Some(Duration::from_secs(3600))).unwrap();
-    let as_of_now = || get(&context.begin_as_of(now_ns(&context)).unwrap(), &state, 1);
+    let as_of_now = || get(&context.begin_as_of(now(&context)).unwrap(), &state, 1);
     put(&context, &state, 1, b"before");
-    let before = now_ns(&context);
+    let before = now(&context);
     let horizon = state.past().unwrap().horizon;
     context.pool().env().set_clock_off_ns(YEARS_NS);
     for value in [b"meanwhile", b"the last "] {
@@ -297,13 +297,16 @@ fn a_clock_that_jumps_ahead_takes_no_timestamps_with_it() {
         assert_eq!(as_of_now().unwrap(), value, "now by the clock that is wrong");
     }
     context.vacuum().unwrap();
-    assert!(context.newest_commit() < now_ns(&context) - YEARS_NS as u64 / 2, "timestamps went along");
+    assert!(context.newest_commit() < now(&context).minus(YEARS_NS as u64 / 2), "timestamps went along");
     context.pool().env().set_clock_off_ns(0);
     assert_eq!(as_of_now().unwrap(), b"the last ", "now by the clock that is right again");
     put(&context, &state, 1, b"after");
     assert_eq!(as_of_now().unwrap(), b"after");
     assert_eq!(get(&context.begin_as_of(before).unwrap(), &state, 1).unwrap(), b"before");
-    assert!(state.past().unwrap().horizon < horizon + 60_000_000_000, "nothing is pruned before its time");
+    assert!(
+        state.past().unwrap().horizon < horizon.plus(60_000_000_000),
+        "nothing is pruned before its time"
+    );
 }
 
 #[test]
@@ -504,7 +507,7 @@ fn look_back_beside_writers(protocol: Protocol, one_group: bool) {
                     while looks.fetch_add(1, Ordering::Relaxed) < wanted && !stop.load(Ordering::Relaxed) {
                         let back_ns = random.random_u64()
                             % [2_000, 300_000, 60_000_000][(random.random_u64() % 3) as usize];
-                        let at = now_ns(context) - back_ns;
+                        let at = now(context).minus(back_ns);
                         let reader = context.begin_as_of(at).unwrap();
                         let seen = match amounts(&reader, states) {
                             Ok(seen) => seen,

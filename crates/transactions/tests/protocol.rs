@@ -6,7 +6,7 @@ mod common;
 use common::{context, delete, get, key, put, rows, scan, two_states};
 use entresol_memory::{DomainChoice, Durability, MemoryBudget, MemoryConsumer, Pool, PoolOptions};
 use entresol_structures::{KeyBytes, KeyWidth};
-use entresol_transactions::{Error, KeyRange, StateContext, TRANSACTIONS_MAX, Vote};
+use entresol_transactions::{Error, KeyRange, StateContext, TRANSACTIONS_MAX, Timestamp, Vote};
 use std::ops::Bound;
 
 #[test]
@@ -315,5 +315,5 @@ fn an_empty_commit_changes_nothing() {
     let transaction = context.begin().unwrap();
     assert_eq!(transaction.commit(Durability::Sync).unwrap().keys, 0);
     delete(&context, &state, 5);
-    assert_eq!(context.last_cts(state.group()), 0);
+    assert_eq!(context.last_cts(state.group()), Timestamp::START);
 }

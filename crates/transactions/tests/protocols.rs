@@ -9,7 +9,8 @@ use common::{get, key, put, rows, scan, volatile};
 use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::{
-    Commit, ContextOptions, Error, Isolation, KeyRange, Protocol, Retry, State, StateContext, Transaction,
+    Commit, ContextOptions, Error, Isolation, KeyRange, Protocol, Retry, State, StateContext, Timestamp,
+    Transaction,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ const KEYS: u64 = 8;
 #[derive(Clone)]
 struct Committed {
     /// Its own; if it changed nothing, that of the commit that it comes after.
-    cts: u64,
+    cts: Timestamp,
     reads: Vec<(u64, Option<u64>)>,
     count: Option<usize>,
     writes: Vec<(u64, Option<u64>)>,
@@ -156,7 +157,7 @@ fn in_some_order(left: &[Committed], rows: &Contents) -> Option<Contents> {
 }
 
 fn replay(protocol: Protocol, committed: Vec<Committed>) {
-    let mut by_time: BTreeMap<u64, [Vec<Committed>; 2]> = BTreeMap::new();
+    let mut by_time: BTreeMap<Timestamp, [Vec<Committed>; 2]> = BTreeMap::new();
     for transaction in committed {
         let only_reads = usize::from(transaction.writes.is_empty());
         by_time.entry(transaction.cts).or_default()[only_reads].push(transaction);

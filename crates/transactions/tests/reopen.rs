@@ -6,7 +6,7 @@ mod common;
 use common::{delete, get, key, put, rows};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
-use entresol_transactions::{GroupId, StateContext, StateId};
+use entresol_transactions::{GroupId, StateContext, StateId, Timestamp};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn open(dir: &Path) -> Arc<StateContext> {
 #[test]
 fn commits_survive_a_close_and_a_kill() {
     let dir = tempfile::tempdir().unwrap();
-    let mut last_cts = 0;
+    let mut last_cts = Timestamp::START;
     for round in 0..8_u64 {
         let context = open(dir.path());
         let report = context.recovery();

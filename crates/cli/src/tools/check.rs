@@ -98,7 +98,8 @@ fn to_json(directory: &Path, report: &CheckReport) -> serde_json::Value {
                 "name": table.name, "rows": table.rows, "keys": table.keys, "versions": table.versions,
                 "index_bytes": table.index_bytes, "object_bytes": table.object_bytes, "sound": table.sound,
                 "history": table.history.map(|history| json!({
-                    "versions": history.versions, "bytes": history.bytes, "readable_from": history.horizon,
+                    "versions": history.versions, "bytes": history.bytes,
+                    "readable_from": history.horizon.nanoseconds(),
                 })),
             })
         })

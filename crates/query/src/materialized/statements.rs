@@ -147,9 +147,9 @@ async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>
             let table = catalog.table(table)?;
             catalog.context().cut_off_writers(table.state().id(), |_| ())?;
             // Loads that wrote row groups alone.
-            table
-                .row_group_state()
-                .map_or(Ok(0), |groups| catalog.context().cut_off_writers(groups.id(), |_| ()))?;
+            if let Some(groups) = table.row_group_state() {
+                catalog.context().cut_off_writers(groups.id(), |_| ())?;
+            }
         }
         Ok::<(), entresol_tables::Error>(())
     })

@@ -178,9 +178,8 @@ pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Times
     // A time without zone is local time in the session's zone.
     let zoned = ArrowType::Timestamp(TimeUnit::Nanosecond, Some(zone.into()));
     match value.cast_to(&zoned) {
-        Ok(ScalarValue::TimestampNanosecond(Some(nanos), _)) => {
-            u64::try_from(nanos).map_err(|_| Error::coded("22008", format!("AS OF {moment} is before 1970")))
-        }
+        Ok(ScalarValue::TimestampNanosecond(Some(nanos), _)) => Timestamp::try_from(nanos)
+            .map_err(|_| Error::coded("22008", format!("AS OF {moment} is before 1970"))),
         _ => Err(Error::coded("22007", format!("AS OF {moment}: {value} is not a timestamp"))),
     }
 }
@@ -191,7 +190,7 @@ pub(crate) fn register(context: &SessionContext, catalog: &Arc<Catalog>, current
     let call = move |_: &[ColumnarValue]| -> EngineResult<ColumnarValue> {
         let transaction = current.get(&catalog)?;
         let seen = transaction.as_of().unwrap_or(transaction.snapshot());
-        Ok(ColumnarValue::Scalar(ScalarValue::Int64(i64::try_from(seen).ok())))
+        Ok(ColumnarValue::Scalar(ScalarValue::Int64(Some(seen.bigint()))))
     };
     let name = "entresol_current_commit";
     context.register_udf(create_udf(name, Vec::new(), ArrowType::Int64, Volatility::Stable, Arc::new(call)));

@@ -234,7 +234,7 @@ impl FeedSource {
     /// Timestamp of the commit that the last of the next tuples is of, if they are of commits.
     pub(crate) fn commit_of(&self, tuples: usize) -> Option<Timestamp> {
         let pending = self.pending.as_ref().filter(|_| self.source.follows_commits())?;
-        Some(pending.positions.after(pending.consumed + tuples - 1).offset)
+        Some(Timestamp::from_stored(pending.positions.after(pending.consumed + tuples - 1).offset))
     }
 
     /// Consumes the first tuples.

@@ -34,8 +34,8 @@ impl ChangesSource {
         ChangesSource {
             catalog: Arc::clone(catalog),
             table: Arc::clone(table),
-            position: LogPosition::after(0),
-            up_to: 0,
+            position: LogPosition::after(Timestamp::START),
+            up_to: Timestamp::START,
             noted: NotedChanges::default(),
         }
     }
@@ -54,12 +54,12 @@ impl ChangesSource {
 }
 
 fn as_position(position: LogPosition) -> Position {
-    Position { offset: position.cts, line: position.rest.min(ALL) }
+    Position { offset: position.cts.stored(), line: position.rest.min(ALL) }
 }
 
 fn as_log_position(position: Position) -> LogPosition {
     let rest = if position.line == ALL { u64::MAX } else { position.line };
-    LogPosition { cts: position.offset, rest }
+    LogPosition { cts: Timestamp::from_stored(position.offset), rest }
 }
 
 impl Source for ChangesSource {
@@ -89,7 +89,7 @@ impl Source for ChangesSource {
         if self.position >= LogPosition::after(self.up_to) {
             if self.up_to < self.noted.newest {
                 std::thread::sleep(WAIT_FOR_OLDER);
-            } else if self.up_to > 0 {
+            } else if self.up_to > Timestamp::START {
                 context.wait_for_changes(self.noted, WAIT);
             }
             self.noted = context.noted_changes();
@@ -101,7 +101,7 @@ impl Source for ChangesSource {
         let reached = table.logged_changes(&transaction, self.position, self.up_to, |change, position| {
             // A position behind all of a commit stays valid when the commit leaves the log.
             if let Some(last) = positions.last_mut()
-                && last.offset != change.cts
+                && last.offset != change.cts.stored()
             {
                 last.line = ALL;
             }

@@ -20,7 +20,7 @@ use crate::index::Index;
 use crate::schema::Schema;
 use crate::schema::definition::{StatesBeside, TableDefinition};
 use crate::table::Table;
-use entresol_transactions::{ChangeLog, GroupId, State, StateContext, StateId};
+use entresol_transactions::{ChangeLog, GroupId, State, StateContext, StateId, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ fn decode_entry(
         if let Ok(state) = &state {
             state.set_holder(&format!("index {} of table {name}", index.name));
         }
-        indexes.push(Index::new(index.clone(), id, state, 0));
+        indexes.push(Index::new(index.clone(), id, state, Timestamp::START));
     }
     if let (Some(id), Some(retention)) = (beside.change_log.map(StateId), definition.changes) {
         match context.state(id) {

@@ -268,7 +268,7 @@ impl Catalog {
             let state = create(width)?;
             state.set_holder(&format!("index {} of table {name}", index.name));
             made.push(state.id());
-            indexes.push(Index::new(index.clone(), state.id(), Ok(state), 0));
+            indexes.push(Index::new(index.clone(), state.id(), Ok(state), Timestamp::START));
         }
         let mut columns = None;
         if definition.layout.has_row_groups() {

@@ -13,8 +13,8 @@
 
 use crate::columns::store::ColumnStore;
 use crate::error::Result;
-use entresol_transactions::{INFINITY, State, StateContext, Timestamp, Transaction};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use entresol_transactions::{AtomicTimestamp, INFINITY, State, StateContext, Timestamp, Transaction};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Row groups of a table over the changes of its layout; see the [module](self).
@@ -55,7 +55,7 @@ pub(crate) struct Lifetime {
     /// Statements that let it get no new row groups: one that moves its rows away, or that makes a change log.
     draining: AtomicU32,
     /// Timestamp from which on it is empty; infinite as long as it is the table's.
-    ended: AtomicU64,
+    ended: AtomicTimestamp,
     /// True once all transactions see the end.
     over: AtomicBool,
     /// Row groups that the table has after it.
@@ -66,7 +66,7 @@ impl Default for Lifetime {
     fn default() -> Lifetime {
         Lifetime {
             draining: AtomicU32::new(0),
-            ended: AtomicU64::new(INFINITY),
+            ended: AtomicTimestamp::new(INFINITY),
             over: AtomicBool::new(false),
             successor: OnceLock::new(),
         }
@@ -92,7 +92,7 @@ impl Lifetime {
 
     /// Ends it before anyone has seen it.
     pub(crate) fn end_unused(&self) {
-        self.end(0);
+        self.end(Timestamp::START);
         self.over.store(true, Ordering::Release);
     }
 

@@ -32,10 +32,10 @@ use crate::schema::definition::IndexDefinition;
 use crate::schema::{Schema, fixed_bytes};
 use crate::value::{DataType, Row, Value};
 use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth};
-use entresol_transactions::{INFINITY, KeyRange, State, StateId, Timestamp, Transaction};
+use entresol_transactions::{AtomicTimestamp, INFINITY, KeyRange, State, StateId, Timestamp, Transaction};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 const PRESENT: u8 = 1;
 const NULL: u8 = 2;
@@ -47,7 +47,7 @@ pub struct Index {
     id: StateId,
     /// State of its entries, or the damage.
     state: Result<Arc<State>, String>,
-    readable_from: AtomicU64,
+    readable_from: AtomicTimestamp,
 }
 
 /// Entry of an index.
@@ -66,7 +66,7 @@ impl Index {
         state: Result<Arc<State>, String>,
         readable_from: Timestamp,
     ) -> Arc<Index> {
-        Arc::new(Index { definition, id, state, readable_from: AtomicU64::new(readable_from) })
+        Arc::new(Index { definition, id, state, readable_from: AtomicTimestamp::new(readable_from) })
     }
 
     /// Same index with another definition: renamed, or of columns that have moved.

@@ -18,25 +18,25 @@
 
 use crate::error::{Error, Result};
 use crate::table::Table;
-use entresol_transactions::{INFINITY, Timestamp, Transaction};
+use entresol_transactions::{AtomicTimestamp, INFINITY, Timestamp, Transaction};
 use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// Snapshots that may use a definition.
 #[derive(Debug)]
 pub(crate) struct Validity {
-    since: AtomicU64,
-    write_until: AtomicU64,
-    read_until: AtomicU64,
+    since: AtomicTimestamp,
+    write_until: AtomicTimestamp,
+    read_until: AtomicTimestamp,
 }
 
 impl Default for Validity {
     fn default() -> Validity {
         Validity {
-            since: AtomicU64::new(0),
-            write_until: AtomicU64::new(INFINITY),
-            read_until: AtomicU64::new(INFINITY),
+            since: AtomicTimestamp::new(Timestamp::START),
+            write_until: AtomicTimestamp::new(INFINITY),
+            read_until: AtomicTimestamp::new(INFINITY),
         }
     }
 }

@@ -144,7 +144,7 @@ impl<'p> Append<'p> {
     /// Phase 2 of the commit at `cts`: copies and flushes.
     pub(crate) fn write(&self, cts: Timestamp) {
         let pool = self.log.state.pool();
-        let cts = order::value(cts, 1, CHANGES_OF_THEIR_COMMIT);
+        let cts = order::value(cts, Timestamp::START.next(), CHANGES_OF_THEIR_COMMIT);
         let offset = self.reservation.as_ref().expect("it is written before it is published").offset();
         debug_assert!(!self.changes.is_empty(), "a part has changes");
         match self.layout {

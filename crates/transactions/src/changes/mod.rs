@@ -28,7 +28,7 @@ use crate::mvcc::object::{STORED_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::transaction::Transaction;
 use crate::transaction::scan::KeyRange;
 use crate::visibility::snapshot::Class;
-use crate::{Error, Result, Timestamp};
+use crate::{AtomicTimestamp, Error, Result, Timestamp};
 use entresol_memory::Durability;
 use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth};
 use parking_lot::{Condvar, Mutex};
@@ -94,7 +94,7 @@ pub struct ChangeLog {
     retention_ns: AtomicU64,
     /// Timestamp up to which nothing is known of a volatile state, whose log is as empty as itself when it is
     /// opened again.
-    begins_at: AtomicU64,
+    begins_at: AtomicTimestamp,
     /// Clock time at which it is pruned next.
     prune_at_ns: AtomicU64,
 }
@@ -102,9 +102,14 @@ pub struct ChangeLog {
 /// Key of a part.
 fn key_of(cts: Timestamp, part: u64) -> [u8; KEY_BYTES] {
     let mut key = [0; KEY_BYTES];
-    key[..8].copy_from_slice(&cts.to_be_bytes());
+    key[..8].copy_from_slice(&cts.stored().to_be_bytes());
     key[8..].copy_from_slice(&part.to_be_bytes());
     key
+}
+
+/// Value of a horizon.
+fn horizon_value(horizon: Timestamp) -> [u8; 8] {
+    horizon.stored().to_le_bytes()
 }
 
 /// Number of the part in a key.
@@ -114,7 +119,7 @@ fn part_of(key: &[u8]) -> u64 {
 
 /// Timestamp in a key.
 fn cts_of(key: &[u8]) -> Timestamp {
-    key.first_chunk().map_or(0, |bytes| Timestamp::from_be_bytes(*bytes))
+    Timestamp::from_stored(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)))
 }
 
 impl ChangeLog {
@@ -128,7 +133,7 @@ impl ChangeLog {
         Arc::new(ChangeLog {
             state,
             retention_ns: AtomicU64::new(nanoseconds(retention)),
-            begins_at: AtomicU64::new(0),
+            begins_at: AtomicTimestamp::new(Timestamp::START),
             prune_at_ns: AtomicU64::new(0),
         })
     }
@@ -150,7 +155,7 @@ impl ChangeLog {
         let begins_at = self.begins_at.load(Ordering::Acquire);
         match horizon {
             None => Ok(begins_at),
-            Some(Some(bytes)) => Ok(begins_at.max(Timestamp::from_le_bytes(bytes))),
+            Some(Some(bytes)) => Ok(begins_at.max(Timestamp::from_stored(u64::from_le_bytes(bytes)))),
             Some(None) => {
                 Err(Error::Corrupt(format!("{}: the horizon of a change log", self.state.holder())))
             }
@@ -269,7 +274,7 @@ impl StateContext {
         self.wait_until_visible(from)?;
         let Some(log) = log else { return Ok(()) };
         let transaction = self.begin()?;
-        transaction.write(&log.state, &HORIZON_KEY, Some(&from.to_le_bytes()))?;
+        transaction.write(&log.state, &HORIZON_KEY, Some(&horizon_value(from)))?;
         transaction.commit(Durability::None)?;
         self.change_logs.lock().push(Arc::downgrade(&log));
         Ok(())

@@ -3,7 +3,7 @@
 //! Changes whose commit is older than the retention are deleted as any keys are, in the transaction that
 //! stores the horizon; the vacuum frees them. A crash leaves both or neither.
 
-use super::{ChangeLog, HORIZON_KEY, cts_of, key_of};
+use super::{ChangeLog, HORIZON_KEY, cts_of, horizon_value, key_of};
 use crate::context::StateContext;
 use crate::transaction::scan::KeyRange;
 use crate::{Result, Timestamp};
@@ -36,7 +36,7 @@ impl StateContext {
             if retention_ns == u64::MAX || now_ns < log.prune_at_ns.load(Ordering::Acquire) {
                 continue;
             }
-            let horizon = now_ns.saturating_sub(retention_ns).min(self.visible_up_to());
+            let horizon = Timestamp::from_nanoseconds(now_ns).minus(retention_ns).min(self.visible_up_to());
             let parts = self.prune_log(&log, horizon)?;
             pruned += parts as u64;
             if parts < PARTS_PER_STEP {
@@ -72,7 +72,7 @@ impl StateContext {
         }
         let Some(last) = keys.last() else { return Ok(0) };
         debug_assert!(cts_of(last) <= horizon, "nothing behind the horizon {horizon} is deleted");
-        let horizon = cts_of(last).to_le_bytes();
+        let horizon = horizon_value(cts_of(last));
         for key in &keys {
             transaction.write(&log.state, key, None)?;
         }

@@ -83,7 +83,7 @@ fn a_log_has_the_changes_of_all_commits_in_their_order() {
                 }
             }
         }
-        assert!(fixture.read(0).unwrap() == expected, "{protocol:?}");
+        assert!(fixture.read(Timestamp::START).unwrap() == expected, "{protocol:?}");
         let middle = expected[expected.len() / 2].0;
         let later: Vec<Logged> = expected.iter().filter(|(cts, ..)| *cts > middle).cloned().collect();
         assert!(fixture.read(middle).unwrap() == later, "{protocol:?}");
@@ -100,7 +100,7 @@ fn a_reader_that_has_enough_goes_on_behind_its_last_change() {
     let second = fixture.commit(&changes[..10]);
     let reader = fixture.context.begin().unwrap();
     let up_to = fixture.context.visible_up_to();
-    let (mut position, mut found) = (LogPosition::after(0), Vec::new());
+    let (mut position, mut found) = (LogPosition::after(Timestamp::START), Vec::new());
     while position < LogPosition::after(up_to) {
         let enough = found.len() + 7;
         let mut last = position;
@@ -174,6 +174,6 @@ fn a_change_of_the_longest_values_is_read_back() {
         assert_eq!((*cts, of), (second, &key));
         // Their debug form would be megabytes.
         assert!(old.as_ref() == Some(&values[0]) && new.as_ref() == Some(&values[1]), "{protocol:?}");
-        assert_eq!(fixture.read(0).unwrap().len(), 2);
+        assert_eq!(fixture.read(Timestamp::START).unwrap().len(), 2);
     }
 }

@@ -225,7 +225,7 @@ fn complete(context: &StateContext, stamp: CommitStamp<'_>, durability: Option<D
         && let Err(source) = context.pool().persist(durability)
     {
         // The stamp is dropped unfinished: nothing from this commit on becomes visible.
-        tracing::error!(cts, %source, "a commit could not be made durable");
+        tracing::error!(%cts, %source, "a commit could not be made durable");
         return Err(Error::OutcomeUnknown { cts, source: Box::new(source.into()) });
     }
     stamp.finish();
@@ -257,7 +257,7 @@ impl<'c> Execution<'c> {
         let writes = request.writes;
         // For reads by time of states with a version history.
         if self.context.keeps_history() {
-            self.context.active.catch_up(self.context.clock.now_ns());
+            self.context.active.catch_up(self.context.clock.now());
         }
         let class = self.class(request);
         if declarable && let Some((declaration, stamp)) = self.declare(slot, class)? {
@@ -361,7 +361,7 @@ impl<'c> Execution<'c> {
             Ok(()) => stamp.finish(),
             // The stamp is dropped unfinished: commits are refused until the next open declares the range
             // invalid.
-            Err(error) => tracing::error!(cts, %error, "a failed commit could not be declared invalid"),
+            Err(error) => tracing::error!(%cts, %error, "a failed commit could not be declared invalid"),
         }
         self.note_dead(cts, writes, appended);
     }

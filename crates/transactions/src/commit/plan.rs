@@ -138,7 +138,7 @@ pub(crate) fn plan<'a>(
 
 /// Time, in nanoseconds, in which a key must have got fewer versions than a small object holds for its object
 /// to be made small again: one that is written all the time would grow again at once.
-pub(crate) const CALM_NS: Timestamp = 1_000_000_000;
+pub(crate) const CALM_NS: u64 = 1_000_000_000;
 
 /// The version that a step ends.
 fn ended_by<'p>(state: &'p State, step: &Step<'_, 'p>) -> Option<Superseded<'p>> {
@@ -318,7 +318,7 @@ impl Planner<'_> {
         if object.layout().slots() <= slots || census.needed.count_ones() > 1 {
             return None;
         }
-        let recently = self.active.newest_assigned().saturating_sub(CALM_NS);
+        let recently = self.active.newest_assigned().minus(CALM_NS);
         if object.versions_after(recently) >= slots {
             return None;
         }

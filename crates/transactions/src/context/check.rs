@@ -200,7 +200,7 @@ impl StateContext {
             Some(Some((_, cts))) => Some(cts),
             None => Record::try_open(pool, offset).map(|record| record.cts()),
         };
-        let checked = Record::check(pool, offset, cts.unwrap_or(0)).and_then(|bytes| {
+        let checked = Record::check(pool, offset, cts.unwrap_or_default()).and_then(|bytes| {
             claim(offset, bytes as u64)?;
             report.versions += 1;
             report.object_bytes += bytes as u64;

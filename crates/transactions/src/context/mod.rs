@@ -147,7 +147,7 @@ impl StateContext {
             history.begin_with_removed_up_to(next);
             if state.is_volatile() {
                 // Nothing is known of earlier versions.
-                history.begin_at(next - 1);
+                history.begin_at(next.previous());
             }
         }
         let mut objects_scrubbed = 0;
@@ -172,7 +172,7 @@ impl StateContext {
         tracing::debug!(?report, "state context opened");
         let waits = Arc::new(Waits::default());
         Ok(Arc::new(StateContext {
-            clock: TrustedClock::new(pool.env(), next - 1, options.clock_jump_max),
+            clock: TrustedClock::new(pool.env(), next.previous(), options.clock_jump_max),
             opening: Opening::start(&pool, states.values()),
             options: ContextOptions { protocol: directory.protocol, ..options },
             directory,
@@ -181,7 +181,7 @@ impl StateContext {
             validation_sets: ValidationSets::default(),
             waits,
             active: ActiveTransactions::with(next, options.transactions_max),
-            transaction_ids: CachePadded::new(AtomicU64::new(recovered.next)),
+            transaction_ids: CachePadded::new(AtomicU64::new(recovered.next.stored())),
             stripes,
             groups: RwLock::new(groups),
             states: RwLock::new(states),
@@ -401,7 +401,7 @@ impl StateContext {
     pub(crate) fn begin_aged(
         self: &Arc<Self>,
         isolation: Isolation,
-        age: Option<Timestamp>,
+        age: Option<u64>,
     ) -> Result<Arc<Transaction>> {
         self.begin_with(isolation, age, None)
     }
@@ -409,7 +409,7 @@ impl StateContext {
     fn begin_with(
         self: &Arc<Self>,
         isolation: Isolation,
-        age: Option<Timestamp>,
+        age: Option<u64>,
         past: Option<AsOf>,
     ) -> Result<Arc<Transaction>> {
         let claimed = self.claim()?;
@@ -500,7 +500,8 @@ impl StateContext {
         let declared = self.ranges.lock();
         // No version with a timestamp in between counts: older commits of the group are whole or declared. Of
         // those that declared themselves the newest may yet become whole.
-        let newest_declared = value(declared.newest_before(group.id, cts), 0, FAILURE_SPARES_DECLARED);
+        let newest_declared =
+            value(declared.newest_before(group.id, cts), Timestamp::START, FAILURE_SPARES_DECLARED);
         let from = self.directory.last_cts(group.id).max(newest_declared);
         let used = self.directory.add_invalid_range(group.id, from, cts)?;
         if !group.invalid.add(from, cts) {

@@ -17,12 +17,12 @@ use crate::mvcc::value_buffer::ValueBuffer;
 use crate::reclamation::dead_keys::{DeadKeys, ReclaimQueue};
 use crate::transaction::scan::KeyRange;
 use crate::visibility::snapshot::Snapshot;
-use crate::{Error, GroupId, INFINITY, Protocol, Result, StateId, Tier, Timestamp};
+use crate::{AtomicTimestamp, Error, GroupId, INFINITY, Protocol, Result, StateId, Tier, Timestamp};
 use entresol_memory::Pool;
 use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth, OrderedIndex};
 use parking_lot::RwLock;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Bytes of a cache line.
@@ -46,9 +46,9 @@ pub struct State {
     role: PoolRole,
     tier: Tier,
     /// Transactions with a snapshot from here on do not see the state.
-    dropped_at: AtomicU64,
+    dropped_at: AtomicTimestamp,
     /// Transactions with an older snapshot cannot commit writes into the state.
-    writers_from: AtomicU64,
+    writers_from: AtomicTimestamp,
     /// Holder of the state, such as a table, for errors.
     holder: OnceLock<String>,
     /// Version history of its keys, if one is kept. Changed with the group held.
@@ -105,8 +105,8 @@ impl State {
             pool: Arc::clone(pool),
             role: entry.pool,
             tier: Tier::of(pool.domain()),
-            dropped_at: AtomicU64::new(INFINITY),
-            writers_from: AtomicU64::new(0),
+            dropped_at: AtomicTimestamp::new(INFINITY),
+            writers_from: AtomicTimestamp::new(Timestamp::START),
             holder: OnceLock::new(),
             history: RwLock::new(None),
             keeps_history: AtomicBool::new(false),

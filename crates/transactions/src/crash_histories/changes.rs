@@ -139,7 +139,7 @@ fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), Strin
     writer.commit(Durability::Sync).map_err(text)?;
     undo(&context, &states, &logs, known).map_err(text)??;
     for log in &logs {
-        while context.prune_log(log, INFINITY - 1).map_err(text)? > 0 {}
+        while context.prune_log(log, INFINITY.previous()).map_err(text)? > 0 {}
     }
     context.vacuum().map_err(text)?;
     undo(&context, &states, &logs, known).map_err(text)??;

@@ -180,7 +180,7 @@ fn run(
             drop(reader.take());
             context.vacuum()?;
             // Time passes: objects that have grown become small again when they are written.
-            context.active.catch_up(context.active.newest_assigned() + 2 * CALM_NS);
+            context.active.catch_up(context.active.newest_assigned().plus(2 * CALM_NS));
         }
         if round % 10 == 7 {
             create_and_drop(context, group)?;

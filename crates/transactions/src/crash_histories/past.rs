@@ -229,7 +229,7 @@ fn points_in_time(
     let horizons = states.each_ref().map(|state| state.past().map_or(INFINITY, |past| past.horizon));
     let horizon = horizons[0].max(horizons[1]);
     for (state, horizon) in states.iter().zip(horizons) {
-        let before = context.begin_as_of(horizon - 1)?;
+        let before = context.begin_as_of(horizon.previous())?;
         if !matches!(before.read(state, &key(0), |_| ()), Err(Error::SnapshotTooOld { .. })) {
             return Ok(Err(format!("{state:?} answers before its horizon {horizon}")));
         }
@@ -238,7 +238,7 @@ fn points_in_time(
         commits_of(context, &states[0])?.into_iter().filter(|&cts| cts > horizon).collect();
     commits.drain(..commits.len().saturating_sub(newest_max));
     let mut asked = commits.clone();
-    asked.extend(commits.iter().rev().take(2).map(|&cts| cts - 1));
+    asked.extend(commits.iter().rev().take(2).map(|cts| cts.previous()));
     asked.push(context.newest_commit());
     asked.push(horizon);
     asked.sort_unstable();
@@ -286,7 +286,7 @@ fn commits_of(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Vec<Tim
             found.push(cts);
         }
     }
-    found.retain(|&cts| cts > 0);
+    found.retain(|&cts| cts > Timestamp::START);
     found.sort_unstable();
     Ok(found)
 }
@@ -308,7 +308,7 @@ fn records(context: &StateContext, state: &State) -> Result<Vec<(KeyBytes, Times
 /// Checks that after a vacuum no unreadable version is left.
 fn pruned(context: &StateContext, states: &[Arc<State>; 2]) -> Result<std::result::Result<(), String>> {
     for state in states {
-        let horizon = state.past().map_or(0, |past| past.horizon);
+        let horizon = state.past().map_or(Timestamp::START, |past| past.horizon);
         let left = records(context, state)?.into_iter().find(|&(.., dts)| dts <= horizon);
         if let Some((key, cts, _, dts)) = left {
             return Ok(Err(format!("[{cts}, {dts}) of {key:x?} is left before the horizon {horizon}")));

@@ -95,13 +95,13 @@ impl StateContext {
     pub fn begin_as_of(self: &Arc<Self>, at: Timestamp) -> Result<Arc<Transaction>> {
         let newest = self.active.advanced().all_up_to();
         if at > newest {
-            let now = self.pool().env().now_ns();
+            let now = Timestamp::from_nanoseconds(self.pool().env().now_ns());
             if at > now.max(self.newest_commit()) {
                 return Err(Error::InTheFuture { at: utc(at), now: utc(now.max(newest)) });
             }
         }
         // A clock that is not trusted says nothing but that it is now.
-        let at = if at > newest { at.min(self.clock.now_ns().max(self.newest_commit())) } else { at };
+        let at = if at > newest { at.min(self.clock.now().max(self.newest_commit())) } else { at };
         if at > newest {
             // No commit gets a timestamp up to there any more.
             self.active.catch_up(at);

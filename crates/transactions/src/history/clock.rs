@@ -4,7 +4,8 @@ use crate::Timestamp;
 
 /// Nanoseconds since 1970 as `2026-11-21 18:46:14.000000001 UTC`.
 pub(crate) fn utc(at: Timestamp) -> String {
-    let (seconds, nanos) = (at / 1_000_000_000, at % 1_000_000_000);
+    let nanoseconds = at.nanoseconds();
+    let (seconds, nanos) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
@@ -35,7 +36,10 @@ mod tests {
             (1_709_251_199, "2024-02-29 23:59:59"),
             (4_107_542_400, "2100-03-01 00:00:00"),
         ] {
-            assert_eq!(utc(seconds * 1_000_000_000 + 7), format!("{text}.000000007 UTC"));
+            assert_eq!(
+                utc(Timestamp::from_nanoseconds(seconds * 1_000_000_000 + 7)),
+                format!("{text}.000000007 UTC")
+            );
         }
     }
 }

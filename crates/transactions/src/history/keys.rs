@@ -8,7 +8,7 @@
 //! any             key, 0x00 as 0x00 0xff | 0x00 0x00 | ~CTS            as many
 //! ```
 
-use crate::Timestamp;
+use crate::{INFINITY, Timestamp};
 use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth};
 use std::ops::Bound;
 
@@ -39,7 +39,7 @@ impl HistoryKeys {
         (bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
     }
 
-    /// Position of the first version of a key up to a timestamp; for 0, which no version has, the position
+    /// Position of the first version of a key up to a timestamp; for the start, which no version has, the position
     /// behind them.
     pub(super) fn position(self, key: &[u8], cts: Timestamp) -> Position {
         let mut bytes = KeyBytes::new();
@@ -55,14 +55,14 @@ impl HistoryKeys {
                 bytes.extend_from_slice(&[0, 0]);
             }
         }
-        bytes.extend_from_slice(&(!cts).to_be_bytes());
+        bytes.extend_from_slice(&(!cts.stored()).to_be_bytes());
         Position(bytes)
     }
 
     /// The key and the CTS of a version; None if the bytes are not a key of a history.
     pub(crate) fn decode(self, bytes: &[u8]) -> Option<(KeyBytes, Timestamp)> {
         let (escaped, cts) = bytes.split_at_checked(bytes.len().checked_sub(CTS_BYTES)?)?;
-        let cts = !u64::from_be_bytes(cts.try_into().ok()?);
+        let cts = Timestamp::from_stored(!u64::from_be_bytes(cts.try_into().ok()?));
         let key = match self.base {
             KeyWidth::Eight | KeyWidth::Sixteen => KeyBytes::from_slice(escaped),
             KeyWidth::Variable => {
@@ -85,8 +85,8 @@ impl HistoryKeys {
     pub(super) fn first_of(self, lower: Bound<&[u8]>) -> Position {
         match lower {
             Bound::Unbounded => Position(KeyBytes::new()),
-            Bound::Included(key) => self.position(key, Timestamp::MAX),
-            Bound::Excluded(key) => self.position(key, 0),
+            Bound::Included(key) => self.position(key, INFINITY),
+            Bound::Excluded(key) => self.position(key, Timestamp::START),
         }
     }
 }
@@ -127,6 +127,7 @@ pub(super) fn reaches(key: &[u8], upper: Bound<&[u8]>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timestamp::at;
 
     #[test]
     fn versions_lie_in_the_order_of_keys_and_the_newest_first() {
@@ -135,7 +136,7 @@ mod tests {
         let keys = HistoryKeys::of(KeyWidth::Variable);
         let mut all = Vec::new();
         for name in names {
-            for cts in [9, 7, 1, 0] {
+            for cts in [9, 7, 1, 0].map(at) {
                 let encoded = keys.encode(name, cts).unwrap();
                 assert_eq!(keys.decode(&encoded), Some((KeyBytes::from_slice(name), cts)));
                 all.push(encoded);
@@ -148,10 +149,10 @@ mod tests {
         ] {
             let keys = HistoryKeys::of(base);
             assert_eq!(keys.width(), width);
-            let (new, old) = (keys.encode(&bytes, 5).unwrap(), keys.encode(&bytes, 4).unwrap());
-            assert!(new < old && keys.decode(&old) == Some((KeyBytes::from_slice(&bytes), 4)));
+            let (new, old) = (keys.encode(&bytes, at(5)).unwrap(), keys.encode(&bytes, at(4)).unwrap());
+            assert!(new < old && keys.decode(&old) == Some((KeyBytes::from_slice(&bytes), at(4))));
         }
-        assert_eq!(keys.encode(&[1; KEY_BYTES_MAX], 1), None, "too long");
+        assert_eq!(keys.encode(&[1; KEY_BYTES_MAX], at(1)), None, "too long");
         assert_eq!(keys.decode(b"short"), None);
         assert_eq!(keys.decode(b"a\0b\0\0\0\0\0\0\0\0\0\0"), None, "a zero that is not escaped");
     }

@@ -164,7 +164,9 @@ impl Lookup<'_> {
             // The walk has decided all keys before the one of its position.
             let of = self.history.keys.decode(at.bytes());
             rest = &known[known.partition_point(|known| {
-                of.as_ref().is_some_and(|(key, cts)| known.key < *key || (known.key == *key && *cts == 0))
+                of.as_ref().is_some_and(|(key, cts)| {
+                    known.key < *key || (known.key == *key && *cts == Timestamp::START)
+                })
             })..];
             from = at;
         }
@@ -208,7 +210,7 @@ impl Lookup<'_> {
             // Versions that cannot be the answer are skipped.
             let (key, cts) = history.keys.decode(&next).ok_or(LookupError::Damaged(0))?;
             from = match last.as_ref() == Some(&key) && decided {
-                true => history.keys.position(&key, 0),
+                true => history.keys.position(&key, Timestamp::START),
                 false if cts > at => history.keys.position(&key, at),
                 false => Position::of(next),
             };
@@ -230,7 +232,7 @@ impl Lookup<'_> {
                 positions.push(history.keys.position(&known.key, at));
             }
             if self.gone {
-                positions.push(history.keys.position(&known.key, 0));
+                positions.push(history.keys.position(&known.key, Timestamp::START));
             }
         }
         let mut found = Vec::with_capacity(positions.len());

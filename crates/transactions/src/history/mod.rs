@@ -51,7 +51,7 @@ use prune::Round;
 pub(crate) use record::{Ending, Record, Superseded};
 
 use crate::context::directory::{HistoryEntry, StateEntry};
-use crate::{Result, StateId, Timestamp};
+use crate::{AtomicTimestamp, INFINITY, Result, StateId, Timestamp};
 
 /// Readable part of a state's version history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,14 +70,14 @@ pub(crate) struct History {
     /// Pool of its state.
     pub(crate) pool: Arc<Pool>,
     keys: HistoryKeys,
-    horizon: AtomicU64,
+    horizon: AtomicTimestamp,
     retention_ns: AtomicU64,
     round: Mutex<Round>,
     /// Clock time at which the next round of pruning is due.
     prune_at_ns: AtomicU64,
     /// Timestamp by which all that was removed from the state's index had ended. Volatile: after opening, all
     /// that could have.
-    removed_up_to: AtomicU64,
+    removed_up_to: AtomicTimestamp,
 }
 
 impl History {
@@ -94,11 +94,11 @@ impl History {
             index: OrderedIndex::open(pool, entry.root)?,
             pool: Arc::clone(pool),
             keys: HistoryKeys::of(base),
-            horizon: AtomicU64::new(history.horizon),
+            horizon: AtomicTimestamp::new(history.horizon),
             retention_ns: AtomicU64::new(history.retention_ns),
             round: Mutex::default(),
             prune_at_ns: AtomicU64::new(0),
-            removed_up_to: AtomicU64::new(Timestamp::MAX),
+            removed_up_to: AtomicTimestamp::new(INFINITY),
         }))
     }
 

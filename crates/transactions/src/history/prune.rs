@@ -187,8 +187,7 @@ impl StateContext {
     /// Moves the horizon to the oldest timestamp that has to stay readable.
     fn begin_round(&self, state: &State, history: &History) {
         let retention_ns = history.retention_ns.load(Ordering::Acquire);
-        let now_ns = self.clock.now_ns();
-        let wanted = now_ns.saturating_sub(retention_ns).min(self.active.advanced().all_up_to());
+        let wanted = self.clock.now().minus(retention_ns).min(self.active.advanced().all_up_to());
         // A reader that registers later sees the new horizon; one that is registered already holds it back.
         let horizon = {
             let readers = self.as_of_readers.lock();

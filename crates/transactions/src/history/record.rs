@@ -7,7 +7,7 @@ use crate::mvcc::object::VersionedObject;
 use crate::mvcc::value_buffer::ValueBuffer;
 use crate::points::{CORRECTED_END, RECORD_HAS_ITS_END, RECORDED_END_CORRECTED};
 use crate::visibility::invalid_ranges::InvalidRanges;
-use crate::{Error, Result, Timestamp};
+use crate::{Error, INFINITY, Result, Timestamp};
 use entresol_memory::order;
 use entresol_memory::{Pool, Reservation};
 use entresol_structures::KeyBytes;
@@ -35,7 +35,7 @@ impl<'p> Record<'p> {
 
     /// Deletion timestamp: the end of the version.
     pub(crate) fn dts(&self) -> Timestamp {
-        self.version.first_word().load(Ordering::Acquire)
+        Timestamp::from_stored(self.version.first_word().load(Ordering::Acquire))
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -55,7 +55,7 @@ impl<'p> Record<'p> {
 
     /// Ends the version by another commit: that of the first never happened.
     fn end_again(&self, pool: &Pool, dts: Timestamp) {
-        self.version.first_word().store(dts, Ordering::Release);
+        self.version.first_word().store(dts.stored(), Ordering::Release);
         pool.flush_word_at(self.offset, CORRECTED_END);
     }
 
@@ -135,9 +135,15 @@ impl<'p> Ending<'p> {
         let mut value = ValueBuffer::new();
         self.version.copy_value(&mut value);
         debug_assert!(self.version.cts() < dts, "a version ends behind its begin: {}", self.version.cts());
-        let dts = order::value(dts, Timestamp::MAX, RECORD_HAS_ITS_END);
+        let dts = order::value(dts, INFINITY, RECORD_HAS_ITS_END);
         let reservation = self.reservation.as_ref().expect("it is written before it is published");
-        Version::write(&self.history.pool, reservation.offset(), dts, self.version.cts(), Some(&value));
+        Version::write(
+            &self.history.pool,
+            reservation.offset(),
+            dts.stored(),
+            self.version.cts(),
+            Some(&value),
+        );
     }
 
     /// Phase 3: the indexes lead to them, with few publications. Those of one history are in a row.

@@ -50,7 +50,7 @@ impl StateContext {
             // No commit into the state is in flight: those before had nothing to record, those after find the
             // history.
             let _writer = state.group.hold();
-            self.active.catch_up(self.clock.now_ns());
+            self.active.catch_up(self.clock.now());
             let stamp = self.active.stamp(slot, Class::Slow);
             let from = stamp.cts();
             let horizon = since.map_or(from, |since| since.min(from));

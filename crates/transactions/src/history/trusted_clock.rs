@@ -31,7 +31,7 @@ impl TrustedClock {
     /// Trusts the clock as it is, and the newest stored timestamp.
     pub(crate) fn new(env: &Env, newest: Timestamp, jump_max: Duration) -> TrustedClock {
         let jump_max_ns = u64::try_from(jump_max.as_nanos()).unwrap_or(u64::MAX);
-        let now = env.now_ns();
+        let (now, newest) = (env.now_ns(), newest.nanoseconds());
         if newest > now.saturating_add(jump_max_ns) {
             let ahead_s = (newest - now) / 1_000_000_000;
             tracing::warn!(
@@ -42,6 +42,11 @@ impl TrustedClock {
         }
         let ahead_ns = AtomicI64::new(difference(now.max(newest), env.uptime_ns()));
         TrustedClock { env: env.clone(), jump_max_ns, ahead_ns, is_off: AtomicBool::new(false) }
+    }
+
+    /// Timestamp of the present.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_nanoseconds(self.now_ns())
     }
 
     /// Nanoseconds since 1970.
@@ -87,7 +92,7 @@ mod tests {
     #[test]
     fn a_jump_ahead_is_not_followed_and_small_steps_and_steps_back_are() {
         for env in [Env::real(), Env::simulated(9)] {
-            let clock = TrustedClock::new(&env, 0, Duration::from_secs(300));
+            let clock = TrustedClock::new(&env, Timestamp::START, Duration::from_secs(300));
             let by_itself = || env.clone().now_ns().saturating_add_signed(-env_off(&env));
             let near = |off: i64| {
                 let right = by_itself().saturating_add_signed(off);

@@ -21,7 +21,7 @@
 
 use crate::locking::waits::Waits;
 use crate::points::LOCK_IS_HELD;
-use crate::{Error, Result, StateId, Timestamp};
+use crate::{Error, Result, StateId};
 use crossbeam_utils::CachePadded;
 use entresol_memory::order::check;
 use entresol_structures::KeyBytes;
@@ -106,7 +106,7 @@ struct Shard {
 /// Owner of locks: a transaction.
 struct Owner {
     /// Start of its first attempt; the smaller the older.
-    age: Timestamp,
+    age: u64,
     writes: AtomicBool,
 }
 
@@ -235,7 +235,7 @@ pub(crate) struct TransactionLocks {
 }
 
 impl TransactionLocks {
-    pub(crate) fn new(age: Timestamp) -> TransactionLocks {
+    pub(crate) fn new(age: u64) -> TransactionLocks {
         let owner = Arc::new(Owner { age, writes: AtomicBool::new(false) });
         TransactionLocks { owner, held: Mutex::default() }
     }

@@ -17,11 +17,11 @@
 use crate::mvcc::value_buffer::ValueBuffer;
 use crate::visibility::active::Snapshots;
 use crate::visibility::snapshot::Snapshot;
-use crate::{Error, Result, StateId, Timestamp};
+use crate::{AtomicTimestamp, Error, Result, StateId, Timestamp};
 use entresol_structures::KeyBytes;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a version beside its value and key.
 const VERSION_BYTES: usize = 96;
@@ -41,7 +41,7 @@ pub(crate) struct OldVersions {
     /// Bytes that they take; 0: there are none.
     bytes: AtomicUsize,
     /// The greatest deletion timestamp that was ever here: snapshots from there on need none of them.
-    newest: AtomicU64,
+    newest: AtomicTimestamp,
     bytes_max: usize,
 }
 
@@ -54,7 +54,7 @@ impl OldVersions {
         OldVersions {
             versions: RwLock::default(),
             bytes: AtomicUsize::new(0),
-            newest: AtomicU64::new(0),
+            newest: AtomicTimestamp::new(Timestamp::START),
             bytes_max,
         }
     }
@@ -152,6 +152,7 @@ impl OldVersions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timestamp::at;
     use crate::visibility::active::ActiveTransactions;
     use crate::visibility::snapshot::Class;
 
@@ -161,14 +162,14 @@ mod tests {
 
     #[test]
     fn versions_stay_while_a_snapshot_needs_them() {
-        let active = ActiveTransactions::new(10);
+        let active = ActiveTransactions::new(at(10));
         let (reader, snapshot) = active.claim().unwrap();
         let (writer, _) = active.claim().unwrap();
         (5..10).for_each(|_| active.stamp(writer, Class::Quick).finish());
         active.release(writer);
         active.advanced();
         let old = OldVersions::new(1000);
-        let copies = || [(5, 12, value(b"seen")), (12, 15, value(b"not"))].into_iter();
+        let copies = || [(at(5), at(12), value(b"seen")), (at(12), at(15), value(b"not"))].into_iter();
         for _ in 0..2 {
             old.keep(StateId(1), b"key", copies(), &active.snapshots()).unwrap();
         }
@@ -176,8 +177,8 @@ mod tests {
         let mut found = ValueBuffer::new();
         assert!(old.copy_visible(StateId(1), b"key", snapshot, &mut found) && found.as_slice() == b"seen");
         assert!(!old.copy_visible(StateId(2), b"key", snapshot, &mut found));
-        assert!(!old.copy_visible(StateId(1), b"key", Snapshot::at(15), &mut found));
-        assert!(old.may_serve(snapshot) && !old.may_serve(Snapshot::at(15)));
+        assert!(!old.copy_visible(StateId(1), b"key", Snapshot::at(at(15)), &mut found));
+        assert!(old.may_serve(snapshot) && !old.may_serve(Snapshot::at(at(15))));
         old.prune(&active.snapshots());
         assert_eq!(old.count(), 1);
         active.release(reader);
@@ -187,11 +188,12 @@ mod tests {
 
     #[test]
     fn the_bound_holds() {
-        let active = ActiveTransactions::new(10);
+        let active = ActiveTransactions::new(at(10));
         let (_reader, _) = active.claim().unwrap();
         let old = OldVersions::new(400);
         let keep = |cts: u64| {
-            old.keep(StateId(1), b"key", [(cts, 50 + cts, value(&[1; 100]))].into_iter(), &active.snapshots())
+            let version = (at(cts), at(50 + cts), value(&[1; 100]));
+            old.keep(StateId(1), b"key", [version].into_iter(), &active.snapshots())
         };
         keep(1).unwrap();
         let error = (2..9).find_map(|cts| keep(cts).err()).unwrap();

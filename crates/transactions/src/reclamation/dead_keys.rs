@@ -32,7 +32,7 @@ pub const QUEUED_KEYS_MAX: u64 = 1 << 18;
 /// Maximum number of dead keys for readers to add those that they find.
 const FOUND_KEYS_MAX: u64 = 64;
 
-/// A key, and its deletion timestamp; 0: unknown.
+/// A key, and its deletion timestamp; the start: unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeadKey {
     pub(crate) deleted_at: Timestamp,
@@ -142,7 +142,10 @@ impl DeadKeys {
         if self.count() < FOUND_KEYS_MAX
             && let Some(mut known) = self.known.try_lock()
         {
-            self.push_into(&mut known, DeadKey { deleted_at: 0, key: KeyBytes::from_slice(key) });
+            self.push_into(
+                &mut known,
+                DeadKey { deleted_at: Timestamp::START, key: KeyBytes::from_slice(key) },
+            );
         }
     }
 
@@ -163,7 +166,7 @@ impl DeadKeys {
 
     /// Number of dead keys somewhere in the state, by the stored hint.
     pub(crate) fn expect(&self, keys: u64) {
-        self.known.lock().sweep.get_or_insert_default().expect(0, keys);
+        self.known.lock().sweep.get_or_insert_default().expect(Timestamp::START, keys);
         self.is_swept.store(true, Ordering::Relaxed);
         self.stored.store(keys, Ordering::Relaxed);
         self.add(keys);
@@ -253,7 +256,9 @@ impl DeadKeys {
     /// The commits that the list and the sweep wait for.
     fn waits_for(&self) -> [Option<Timestamp>; 2] {
         let known = self.known.lock();
-        let of_sweep = |sweep: &Sweep| sweep.at.as_ref().map_or(sweep.next_from.unwrap_or(sweep.from), |_| 0);
+        let of_sweep = |sweep: &Sweep| {
+            sweep.at.as_ref().map_or(sweep.next_from.unwrap_or(sweep.from), |_| Timestamp::START)
+        };
         [known.list.front().map(|dead| dead.deleted_at), known.sweep.as_ref().map(of_sweep)]
     }
 
@@ -378,6 +383,7 @@ impl ReclaimQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timestamp::at;
 
     fn key(number: u64) -> KeyBytes {
         KeyBytes::from_slice(&number.to_be_bytes())
@@ -389,8 +395,8 @@ mod tests {
         (queue, dead)
     }
 
-    fn up_to(oldest: Timestamp) -> impl Fn(Timestamp) -> bool {
-        move |deleted_at| deleted_at <= oldest
+    fn up_to(oldest: u64) -> impl Fn(Timestamp) -> bool {
+        move |deleted_at| deleted_at <= at(oldest)
     }
 
     fn numbers(keys: &[DeadKey]) -> Vec<u64> {
@@ -402,12 +408,12 @@ mod tests {
     fn keys_that_must_wait_are_not_taken_and_do_not_stand_before_others() {
         let (queue, dead) = dead_keys();
         // The newest deletions have the smallest keys.
-        (0..100).for_each(|at| dead.push(at, &key(1000 - at)));
+        (0..100).for_each(|number| dead.push(at(number), &key(1000 - number)));
         assert_eq!((dead.count(), queue.dead(), queue.states_after(None)), (100, 100, vec![StateId(1)]));
-        assert_eq!(dead.ready_at(), Some(0));
+        assert_eq!(dead.ready_at(), Some(at(0)));
         assert_eq!(numbers(&dead.take_keys(up_to(2), 10)), [998, 999, 1000]);
         assert!(dead.take_keys(up_to(2), 10).is_empty());
-        assert_eq!(dead.ready_at(), Some(3));
+        assert_eq!(dead.ready_at(), Some(at(3)));
         assert_eq!(dead.take_keys(up_to(1000), 200).len(), 97);
         assert_eq!((dead.count(), queue.dead(), queue.keys.load(Ordering::Relaxed)), (0, 0, 0));
         assert_eq!((dead.is_pending(), dead.ready_at()), (false, None));
@@ -417,7 +423,7 @@ mod tests {
     fn keys_beyond_the_list_are_swept_until_none_is_left() {
         let (queue, dead) = dead_keys();
         let many = DEAD_KEYS_MAX as u64 + 10;
-        (0..many).for_each(|at| dead.push(at, &key(at)));
+        (0..many).for_each(|number| dead.push(at(number), &key(number)));
         assert_eq!((dead.count(), queue.dead()), (many, many));
         let first_beyond = DEAD_KEYS_MAX as u64;
         assert_eq!(dead.sweep_at(up_to(first_beyond - 1)), None, "they all have to wait");
@@ -426,15 +432,19 @@ mod tests {
         dead.swept(&Bound::Unbounded, SweepResult { removed: 4, ..nothing }, Some(key(100)));
         assert_eq!(dead.count(), many - 4);
         // Keys that come while a lap goes on leave it where it is.
-        (0..5).for_each(|at| dead.push(many + at, &key(at)));
-        let at = Bound::Included(key(100));
-        assert_eq!(dead.sweep_at(up_to(first_beyond)), Some(at.clone()));
+        (0..5).for_each(|number| dead.push(at(many + number), &key(number)));
+        let position = Bound::Included(key(100));
+        assert_eq!(dead.sweep_at(up_to(first_beyond)), Some(position.clone()));
         dead.swept(&Bound::Unbounded, nothing, None);
-        assert_eq!(dead.sweep_at(up_to(first_beyond)), Some(at.clone()), "somebody else was there");
+        assert_eq!(dead.sweep_at(up_to(first_beyond)), Some(position.clone()), "somebody else was there");
         while !dead.take_keys(up_to(u64::MAX), 1000).is_empty() {}
-        dead.swept(&at, SweepResult { removed: 3, waiting: 2, waits_for: Some(first_beyond + 7) }, None);
+        dead.swept(
+            &position,
+            SweepResult { removed: 3, waiting: 2, waits_for: Some(at(first_beyond + 7)) },
+            None,
+        );
         assert_eq!(dead.count(), 7, "two that wait and five that came");
-        assert_eq!(dead.ready_at(), Some(first_beyond + 7));
+        assert_eq!(dead.ready_at(), Some(at(first_beyond + 7)));
         assert_eq!(dead.sweep_at(up_to(first_beyond + 6)), None);
         assert_eq!(dead.sweep_at(up_to(many + 9)), Some(Bound::Unbounded), "another lap");
         dead.swept(&Bound::Unbounded, SweepResult { removed: 7, ..nothing }, None);
@@ -447,7 +457,7 @@ mod tests {
         for noted in [0, 700] {
             let (queue, dead) = dead_keys();
             dead.expect(noted);
-            assert_eq!((dead.is_pending(), dead.ready_at(), queue.dead()), (true, Some(0), noted));
+            assert_eq!((dead.is_pending(), dead.ready_at(), queue.dead()), (true, Some(at(0)), noted));
             assert_eq!(dead.sweep_at(up_to(1)), Some(Bound::Unbounded));
             dead.swept(&Bound::Unbounded, SweepResult { removed: 0, waiting: 0, waits_for: None }, None);
             assert_eq!((dead.is_pending(), queue.dead()), (false, 0));
@@ -459,7 +469,7 @@ mod tests {
         let (_, dead) = dead_keys();
         (0..1000).for_each(|number| dead.push_found(&key(number)));
         assert_eq!(dead.count(), FOUND_KEYS_MAX);
-        assert_eq!(dead.ready_at(), Some(0));
+        assert_eq!(dead.ready_at(), Some(at(0)));
     }
 
     #[test]

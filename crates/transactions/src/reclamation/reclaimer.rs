@@ -62,7 +62,7 @@ impl Reclaimer {
                 context: Arc::clone(context),
                 stop: Arc::clone(&stop),
                 last: None,
-                newest_assigned: 0,
+                newest_assigned: Timestamp::START,
                 is_busy: false,
                 free: FreeSpace::new(return_after),
                 volatile: FreeSpace::new(return_after),
@@ -150,7 +150,7 @@ impl ReclaimLoop {
     fn follow_clock(&mut self) {
         let active = &self.context.active;
         self.is_busy = active.newest_assigned() != self.newest_assigned;
-        active.catch_up(self.context.clock.now_ns());
+        active.catch_up(self.context.clock.now());
         self.newest_assigned = active.newest_assigned();
     }
 

@@ -77,7 +77,7 @@ pub(crate) fn recover_groups(
         groups: Vec::new(),
         to_scrub: BTreeSet::new(),
         commits_undone: 0,
-        next: now_ns.max(1),
+        next: Timestamp::from_nanoseconds(now_ns).max(Timestamp::START.next()),
     };
     for id in directory.groups() {
         recovered.groups.push(Arc::new(Group::new(id, directory.protocol(id)?, stripes)));
@@ -97,7 +97,7 @@ pub(crate) fn recover_groups(
         })?;
         let added = group.invalid.add(range.from, range.to);
         assert!(added, "the persistent list is shorter than the volatile one may be");
-        recovered.next = recovered.next.max(range.to + 1);
+        recovered.next = recovered.next.max(range.to.next());
         if crowded {
             recovered.to_scrub.insert(range.group);
         }
@@ -105,8 +105,8 @@ pub(crate) fn recover_groups(
     for group in &recovered.groups {
         let (last, announced) = (directory.last_cts(group.id), directory.announced(group.id));
         let announced = value(announced, last, ANNOUNCED_AT_OPEN);
-        recovered.next = recovered.next.max(last + 1);
-        step(ANNOUNCED_NOT_DRAWN_AGAIN, || recovered.next = recovered.next.max(announced + 1));
+        recovered.next = recovered.next.max(last.next());
+        step(ANNOUNCED_NOT_DRAWN_AGAIN, || recovered.next = recovered.next.max(announced.next()));
         if announced <= last || group.invalid.contains(announced) || volatile.contains(&group.id) {
             continue;
         }

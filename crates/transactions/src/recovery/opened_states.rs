@@ -64,7 +64,7 @@ pub(crate) fn open_states(
         };
         if entry.dropping {
             let chained = group.protocol.is_chained() && !entry.history;
-            dropping.push(Dropping::new(pool, entry.id, entry.root, 0, chained));
+            dropping.push(Dropping::new(pool, entry.id, entry.root, Timestamp::START, chained));
             continue;
         }
         if entry.pool != PoolRole::Volatile && !entry.history {
@@ -88,9 +88,9 @@ pub(crate) fn open_states(
             Err(error) => return Err(error),
         }
     }
-    let (mut with_history, mut next) = (Vec::new(), 0);
+    let (mut with_history, mut next) = (Vec::new(), Timestamp::START);
     for history in directory.histories()? {
-        next = next.max(history.horizon + 1);
+        next = next.max(history.horizon.next());
         let Some(state) = states.get(&history.of).cloned() else { continue };
         let opened = match indexes.get(&history.id) {
             Some(entry) => History::open(pools.of(entry.pool)?, entry, &history, state.width()),

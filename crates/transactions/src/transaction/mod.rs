@@ -81,7 +81,7 @@ impl Pending {
 pub struct Transaction {
     context: Arc<StateContext>,
     slot: usize,
-    id: Timestamp,
+    id: u64,
     snapshot: Snapshot,
     open: AtomicBool,
     has_writes: AtomicBool,
@@ -98,8 +98,8 @@ pub struct Transaction {
     /// Locks of groups with two-phase locking; made with the first one. Statements of a transaction share
     /// them.
     locks: OnceLock<Arc<TransactionLocks>>,
-    /// Start of the first attempt: the age that locks compare.
-    age: Timestamp,
+    /// Number of the first attempt: the age that locks compare.
+    age: u64,
     /// Set when its protocol ended it.
     restarts: AtomicBool,
     /// Set when it was ended because its snapshot is too old.
@@ -114,9 +114,9 @@ impl Transaction {
     pub(crate) fn new(
         context: &Arc<StateContext>,
         (slot, snapshot): (usize, Snapshot),
-        id: Timestamp,
+        id: u64,
         isolation: Isolation,
-        age: Timestamp,
+        age: u64,
         past: Option<AsOf>,
     ) -> Arc<Transaction> {
         Arc::new_cyclic(|this| Transaction {
@@ -178,7 +178,7 @@ impl Transaction {
     }
 
     /// A number that no other transaction of this run has.
-    pub fn id(&self) -> Timestamp {
+    pub fn id(&self) -> u64 {
         self.id
     }
 

@@ -34,7 +34,7 @@
 //! All of this is volatile; a crash leaves nothing of it. Memory: one cache line per slot.
 
 use crate::visibility::snapshot::{CLASSES, CLASSES_OF_FEW, Class, STEP, Snapshot};
-use crate::{Error, Result, Timestamp, interleave};
+use crate::{AtomicTimestamp, Error, INFINITY, Result, Timestamp, interleave};
 use crossbeam_utils::{Backoff, CachePadded};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -47,14 +47,14 @@ pub const TRANSACTIONS_MAX: usize = 256;
 /// Attempts of `claim`, one millisecond apart, before it reports that all slots are taken.
 const CLAIM_ATTEMPTS_MAX: u32 = 500;
 
-const FREE: u64 = u64::MAX;
+const FREE: Timestamp = INFINITY;
 /// Word of a slot that cannot be claimed before it is opened.
-const CLOSED: u64 = u64::MAX - 1;
+const CLOSED: Timestamp = INFINITY.previous();
 /// Number of slots at the end that are closed together, once all of them are free; as many at the front stay
 /// open.
 const CLOSED_TOGETHER: usize = 16;
-const NO_COMMIT: u64 = u64::MAX;
-const NEVER: u64 = u64::MAX;
+const NO_COMMIT: Timestamp = INFINITY;
+const NEVER: Timestamp = INFINITY;
 
 thread_local! {
     /// The slot that this thread claimed last, of whatever context: a hint.
@@ -63,9 +63,9 @@ thread_local! {
 
 struct Slot {
     /// The snapshot; the first word is `FREE` or `CLOSED` while the slot has no owner.
-    seen: [AtomicU64; CLASSES],
+    seen: [AtomicTimestamp; CLASSES],
     /// A lower bound of the timestamp being committed, or `NO_COMMIT`.
-    commit: AtomicU64,
+    commit: AtomicTimestamp,
     /// The number of the transaction, for reports of old snapshots.
     transaction: AtomicU64,
 }
@@ -75,15 +75,15 @@ pub(crate) struct ActiveTransactions {
     slots: Box<[CachePadded<Slot>]>,
     /// Number of slots that scans visit and, above it, a counter of its changes.
     used: AtomicU64,
-    counter: CachePadded<AtomicU64>,
+    counter: CachePadded<AtomicTimestamp>,
     /// Of each class.
-    visible: CachePadded<[AtomicU64; CLASSES]>,
-    latched: AtomicU64,
+    visible: CachePadded<[AtomicTimestamp; CLASSES]>,
+    latched: AtomicTimestamp,
 }
 
 impl Slot {
     /// The word that says whether the slot is free, closed or owned.
-    fn owner(&self) -> &AtomicU64 {
+    fn owner(&self) -> &AtomicTimestamp {
         &self.seen[0]
     }
 }
@@ -137,19 +137,19 @@ impl ActiveTransactions {
 
     /// The same for at most so many transactions.
     pub(crate) fn with(next: Timestamp, transactions_max: usize) -> Self {
-        assert!(next > 0 && next < u64::MAX / 2, "timestamp {next} out of range");
-        let next = next.next_multiple_of(STEP);
-        let word = AtomicU64::new;
+        assert!(Timestamp::START < next && next < Timestamp::ASSIGNED_END, "timestamp {next} out of range");
+        let next = next.rounded_up(STEP);
+        let word = AtomicTimestamp::new;
         let slot = || {
-            let seen = [CLOSED; CLASSES].map(AtomicU64::new);
-            CachePadded::new(Slot { seen, commit: word(NO_COMMIT), transaction: word(0) })
+            let seen = [CLOSED; CLASSES].map(word);
+            CachePadded::new(Slot { seen, commit: word(NO_COMMIT), transaction: AtomicU64::new(0) })
         };
         ActiveTransactions {
             slots: (0..transactions_max.max(1)).map(|_| slot()).collect(),
             used: AtomicU64::new(0),
-            counter: CachePadded::new(AtomicU64::new(next)),
-            visible: CachePadded::new([next - 1; CLASSES].map(word)),
-            latched: AtomicU64::new(NEVER),
+            counter: CachePadded::new(word(next)),
+            visible: CachePadded::new([next.previous(); CLASSES].map(word)),
+            latched: word(NEVER),
         }
     }
 
@@ -189,7 +189,7 @@ impl ActiveTransactions {
     }
 
     /// Claims a slot that is free, or closed and about to be opened.
-    fn try_claim_slot(&self, index: usize, unclaimed: u64) -> Option<(usize, Snapshot)> {
+    fn try_claim_slot(&self, index: usize, unclaimed: Timestamp) -> Option<(usize, Snapshot)> {
         let slot = &self.slots[index];
         if slot.owner().load(SeqCst) != unclaimed {
             return None;
@@ -300,14 +300,14 @@ impl ActiveTransactions {
 
     /// The newest timestamp that was assigned.
     pub(crate) fn newest_assigned(&self) -> Timestamp {
-        self.counter.load(SeqCst) - 1
+        self.counter.load(SeqCst).previous()
     }
 
     /// Timestamps assigned from now on lie above `at`.
     pub(crate) fn catch_up(&self, at: Timestamp) {
         // Not beyond the range of timestamps, whatever the clock says.
-        if at < u64::MAX / 2 {
-            self.counter.fetch_max((at + 1).next_multiple_of(STEP), SeqCst);
+        if at < Timestamp::ASSIGNED_END {
+            self.counter.fetch_max(at.next().rounded_up(STEP), SeqCst);
         }
     }
 
@@ -330,7 +330,7 @@ impl ActiveTransactions {
         assert_eq!(commit.load(SeqCst), NO_COMMIT, "one commit per slot at a time");
         commit.store(class.timestamp(self.counter.load(SeqCst)), SeqCst);
         interleave::point();
-        let cts = class.timestamp(self.counter.fetch_add(STEP, SeqCst));
+        let cts = class.timestamp(self.counter.fetch_advance(STEP, SeqCst));
         interleave::point();
         commit.store(cts, SeqCst);
         if class.is_large() {
@@ -360,7 +360,7 @@ impl ActiveTransactions {
         let latched = self.latched.load(SeqCst);
         for (visible, oldest) in self.visible[..classes].iter().zip(oldest) {
             interleave::point();
-            let up_to = oldest.min(latched) - 1;
+            let up_to = oldest.min(latched).previous();
             if visible.load(SeqCst) < up_to {
                 visible.fetch_max(up_to, SeqCst);
             }
@@ -383,7 +383,7 @@ impl ActiveTransactions {
         self.visible.iter().try_for_each(|visible| self.wait_until_passed(visible, at))
     }
 
-    fn wait_until_passed(&self, visible: &AtomicU64, cts: Timestamp) -> Result<()> {
+    fn wait_until_passed(&self, visible: &AtomicTimestamp, cts: Timestamp) -> Result<()> {
         let backoff = Backoff::new();
         while visible.load(SeqCst) < cts {
             let latched = self.latched.load(SeqCst);
@@ -469,10 +469,11 @@ fn changed(used: u64, count: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timestamp::at;
 
     #[test]
     fn slots_of_a_burst_are_closed_when_it_is_over() {
-        let active = ActiveTransactions::with(100, 4096);
+        let active = ActiveTransactions::with(at(100), 4096);
         let claimed: Vec<_> = (0..3000).map(|_| active.claim().unwrap().0).collect();
         assert_eq!(active.used_slots().len(), 3000);
         let (kept, burst) = claimed.split_at(3);
@@ -488,7 +489,7 @@ mod tests {
     #[test]
     fn registered_snapshots_are_seen_while_slots_are_closed() {
         const THREADS: u64 = 4;
-        let active = ActiveTransactions::with(100, 256);
+        let active = ActiveTransactions::with(at(100), 256);
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -520,7 +521,7 @@ mod tests {
     #[test]
     fn there_are_as_many_slots_as_were_asked_for() {
         for slots in [1, 2, TRANSACTIONS_MAX + 50] {
-            let active = ActiveTransactions::with(100, slots);
+            let active = ActiveTransactions::with(at(100), slots);
             let claimed: Vec<_> = (0..slots).map(|_| active.claim().unwrap().0).collect();
             assert!(active.try_claim().is_none(), "{slots} slots");
             claimed.into_iter().for_each(|slot| active.release(slot));
@@ -530,93 +531,104 @@ mod tests {
 
     #[test]
     fn visible_waits_for_the_oldest_unfinished_commit() {
-        let active = ActiveTransactions::new(100);
+        let active = ActiveTransactions::new(at(100));
         let (a, snapshot) = active.claim().unwrap();
-        assert_eq!(snapshot, Snapshot::at(99));
+        assert_eq!(snapshot, Snapshot::at(at(99)));
         let (b, _) = active.claim().unwrap();
         let first = active.stamp(a, Class::Slow);
         let second = active.stamp(b, Class::Slow);
-        assert_eq!((first.cts(), second.cts()), (101, 105));
+        assert_eq!((first.cts(), second.cts()), (at(101), at(105)));
         second.finish();
-        assert_eq!(active.visible(Class::Slow), 100);
+        assert_eq!(active.visible(Class::Slow), at(100));
         first.finish();
-        assert_eq!(active.visible(Class::Slow), 107);
-        active.wait_until_visible(105).unwrap();
+        assert_eq!(active.visible(Class::Slow), at(107));
+        active.wait_until_visible(at(105)).unwrap();
     }
 
     #[test]
     fn a_commit_waits_for_none_of_another_class() {
-        let active = ActiveTransactions::new(100);
+        let active = ActiveTransactions::new(at(100));
         let [a, b, c, d] = [(); 4].map(|()| active.claim().unwrap().0);
         let slow = active.stamp(a, Class::Slow);
         let quick = active.stamp(b, Class::Quick);
         let later = active.stamp(c, Class::Quick);
         let large = active.stamp(d, Class::Large);
-        assert_eq!([slow.cts(), quick.cts(), later.cts(), large.cts()], [101, 104, 108, 114]);
+        assert_eq!([slow.cts(), quick.cts(), later.cts(), large.cts()], [101, 104, 108, 114].map(at));
         later.finish();
-        let seen = [103, 100, 113, 115];
+        let seen = [103, 100, 113, 115].map(at);
         assert_eq!(active.newest(), Snapshot { seen }, "not before an older one of its class");
         quick.finish();
-        active.wait_until_visible(108).unwrap();
+        active.wait_until_visible(at(108)).unwrap();
         let (slot, seen) = active.claim().unwrap();
-        assert_eq!(seen, Snapshot { seen: [115, 100, 113, 115] });
-        assert!(seen.sees(104) && seen.sees(108) && !seen.sees(101) && !seen.sees(114));
+        assert_eq!(seen, Snapshot { seen: [115, 100, 113, 115].map(at) });
+        assert!(seen.sees(at(104)) && seen.sees(at(108)) && !seen.sees(at(101)) && !seen.sees(at(114)));
         active.release(slot);
         // No transaction needs what the quick commits ended; one may need what the slow commit ended.
         let snapshots = active.snapshots();
-        assert!(snapshots.needs(50, 101) && snapshots.is_recent(101) && !snapshots.is_recent(104));
-        assert!(!snapshots.all_see(101) && !snapshots.all_see(114) && snapshots.oldest(Class::Slow) == 99);
-        assert_eq!((seen.all_up_to(), seen.tells_all_up_to()), (100, 100));
+        assert!(
+            snapshots.needs(at(50), at(101)) && snapshots.is_recent(at(101)) && !snapshots.is_recent(at(104))
+        );
+        assert!(
+            !snapshots.all_see(at(101))
+                && !snapshots.all_see(at(114))
+                && snapshots.oldest(Class::Slow) == at(99)
+        );
+        assert_eq!((seen.all_up_to(), seen.tells_all_up_to()), (at(100), at(100)));
         slow.finish();
-        assert_eq!(active.newest(), Snapshot { seen: [115, 115, 113, 115] });
-        active.wait_until_visible(101).unwrap();
+        assert_eq!(active.newest(), Snapshot { seen: [115, 115, 113, 115].map(at) });
+        active.wait_until_visible(at(101)).unwrap();
         large.finish();
-        active.wait_until_all_visible(115).unwrap();
-        assert_eq!(active.newest(), Snapshot::at(115));
+        active.wait_until_all_visible(at(115)).unwrap();
+        assert_eq!(active.newest(), Snapshot::at(at(115)));
         // Without large commits their numbers stay behind, which no caller is told.
         active.stamp(a, Class::Quick).finish();
         let seen = active.newest();
-        assert_eq!((seen, seen.tells_all_up_to()), (Snapshot { seen: [119, 119, 115, 115] }, 119));
-        active.wait_until_all_visible(119).unwrap();
-        assert_eq!(active.newest(), Snapshot::at(119));
+        assert_eq!(
+            (seen, seen.tells_all_up_to()),
+            (Snapshot { seen: [119, 119, 115, 115].map(at) }, at(119))
+        );
+        active.wait_until_all_visible(at(119)).unwrap();
+        assert_eq!(active.newest(), Snapshot::at(at(119)));
     }
 
     #[test]
     fn a_dropped_stamp_latches() {
-        let active = ActiveTransactions::new(100);
+        let active = ActiveTransactions::new(at(100));
         let (a, _) = active.claim().unwrap();
         drop(active.stamp(a, Class::Slow));
         active.stamp(a, Class::Quick).finish();
-        assert_eq!(active.advanced(), Snapshot::at(100), "nothing behind it, of any class");
-        assert!(matches!(active.wait_until_visible(104), Err(Error::Poisoned(101))));
+        assert_eq!(active.advanced(), Snapshot::at(at(100)), "nothing behind it, of any class");
+        assert!(
+            matches!(active.wait_until_visible(at(104)), Err(Error::Poisoned(since)) if since == at(101))
+        );
         assert!(active.check_not_poisoned().is_err());
     }
 
     #[test]
     fn only_versions_that_a_snapshot_can_see_are_needed() {
-        let active = ActiveTransactions::new(12);
+        let active = ActiveTransactions::new(at(12));
         let (reader, snapshot) = active.claim().unwrap();
-        assert_eq!(snapshot, Snapshot::at(11));
+        assert_eq!(snapshot, Snapshot::at(at(11)));
         let (writer, _) = active.claim().unwrap();
         for _ in 0..5 {
             active.stamp(writer, Class::Quick).finish();
         }
         active.release(writer);
         let snapshots = active.snapshots();
-        assert_eq!(snapshots.oldest(Class::Quick), 11);
-        assert!(snapshots.needs(5, 16), "seen at 11");
-        assert!(!snapshots.needs(16, 20), "between the reader and the newest snapshot");
-        assert!(snapshots.needs(20, 32), "seen at 31");
-        assert!(snapshots.needs(31, crate::INFINITY));
-        assert!(!snapshots.needs(3, 11), "superseded before the reader began");
+        assert_eq!(snapshots.oldest(Class::Quick), at(11));
+        assert!(snapshots.needs(at(5), at(16)), "seen at 11");
+        assert!(!snapshots.needs(at(16), at(20)), "between the reader and the newest snapshot");
+        assert!(snapshots.needs(at(20), at(32)), "seen at 31");
+        assert!(snapshots.needs(at(31), crate::INFINITY));
+        assert!(!snapshots.needs(at(3), at(11)), "superseded before the reader began");
         active.release(reader);
-        assert!(!active.snapshots().needs(5, 16));
-        assert_eq!(active.snapshots().oldest(Class::Quick), 31);
+        assert!(!active.snapshots().needs(at(5), at(16)));
+        assert_eq!(active.snapshots().oldest(Class::Quick), at(31));
     }
 
     #[test]
     fn slots_are_bounded_and_used_again() {
-        let active = ActiveTransactions::new(10);
+        let active = ActiveTransactions::new(at(10));
         let claimed: Vec<_> = (0..TRANSACTIONS_MAX).map(|_| active.claim().unwrap().0).collect();
         assert!(active.try_claim().is_none());
         active.release(claimed[17]);

@@ -26,12 +26,12 @@
 //! Memory: one entry for each commit and group, at most
 //! [`ContextOptions::transactions_max`](crate::ContextOptions::transactions_max) a group.
 
-use crate::{Error, INFINITY, Result, Timestamp, interleave};
+use crate::{AtomicTimestamp, Error, INFINITY, Result, Timestamp, interleave};
 use crossbeam_utils::Backoff;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Maximum number of groups of a commit that takes along others of several groups: searching all of more
 /// costs more.
@@ -41,11 +41,11 @@ const TAKES_ALONG_MAX: usize = 8;
 pub(crate) struct CommitsInFlight {
     queue: Mutex<VecDeque<CommitInFlight>>,
     /// `LastCTS` as this run has moved it.
-    complete_up_to: AtomicU64,
+    complete_up_to: AtomicTimestamp,
     /// The oldest in flight; INFINITY: none. Changed under the lock.
-    oldest: AtomicU64,
+    oldest: AtomicTimestamp,
     /// The oldest stuck commit; INFINITY: none.
-    stuck: AtomicU64,
+    stuck: AtomicTimestamp,
 }
 
 #[derive(Clone, Copy)]
@@ -74,10 +74,10 @@ pub(crate) struct QueuedCommit<'g> {
 
 impl CommitsInFlight {
     pub(crate) fn new() -> CommitsInFlight {
-        let no_timestamp = || AtomicU64::new(INFINITY);
+        let no_timestamp = || AtomicTimestamp::new(INFINITY);
         CommitsInFlight {
             queue: Mutex::default(),
-            complete_up_to: AtomicU64::new(0),
+            complete_up_to: AtomicTimestamp::new(Timestamp::START),
             oldest: no_timestamp(),
             stuck: no_timestamp(),
         }
@@ -341,6 +341,7 @@ fn wait(backoff: &Backoff) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timestamp::at;
     use std::cell::RefCell;
 
     fn enter<'g>(queues: &[&'g CommitsInFlight], cts: Timestamp) -> QueuedCommit<'g> {
@@ -362,25 +363,29 @@ mod tests {
             moves.borrow_mut().push(last[0].unwrap());
             Ok(())
         };
-        let [first, second, third] = [10, 11, 15].map(|cts| enter(&[&commits], cts));
-        mark_ended(&[&commits], 11);
+        let [first, second, third] = [10, 11, 15].map(|cts| enter(&[&commits], at(cts)));
+        mark_ended(&[&commits], at(11));
         first.end(set).unwrap();
-        assert_eq!(*moves.borrow(), [11], "one store for two");
-        commits.check_not_stuck(11).unwrap();
+        assert_eq!(*moves.borrow(), [at(11)], "one store for two");
+        commits.check_not_stuck(at(11)).unwrap();
         std::mem::forget(second);
         third.fail(|| Ok(()), set).unwrap();
-        assert_eq!(*moves.borrow(), [11], "what failed is not passed by itself");
+        assert_eq!(*moves.borrow(), [at(11)], "what failed is not passed by itself");
         assert!(commits.queue.lock().is_empty());
     }
 
     #[test]
     fn a_stuck_commit_blocks_those_behind_it() {
         let commits = CommitsInFlight::new();
-        let [first, second, third] = [10, 11, 12].map(|cts| enter(&[&commits], cts));
+        let [first, second, third] = [10, 11, 12].map(|cts| enter(&[&commits], at(cts)));
         let failed = first.fail(|| Err(Error::Busy("no")), |_| panic!("nothing is whole"));
         assert!(failed.is_err());
-        assert!(matches!(second.end(|_| panic!("nothing is whole")), Err(Error::Poisoned(10))));
-        assert!(matches!(third.fail(|| panic!("not its turn"), |_| Ok(())), Err(Error::Poisoned(10))));
+        assert!(
+            matches!(second.end(|_| panic!("nothing is whole")), Err(Error::Poisoned(since)) if since == at(10))
+        );
+        assert!(
+            matches!(third.fail(|| panic!("not its turn"), |_| Ok(())), Err(Error::Poisoned(since)) if since == at(10))
+        );
     }
 
     /// Of three groups: 10 in the first, 11 in both others, 12 in all, 13 in the last two, 14 in the first.
@@ -388,13 +393,13 @@ mod tests {
     fn a_commit_of_several_groups_completes_in_all_at_once() {
         let groups = [(); 3].map(|()| CommitsInFlight::new());
         let [a, b, c] = groups.each_ref();
-        let single = enter(&[a], 10);
-        let pair = enter(&[b, c], 11);
-        let all = enter(&[a, b, c], 12);
-        let (behind, last) = (enter(&[b, c], 13), enter(&[a], 14));
-        mark_ended(&[b, c], 13);
-        mark_ended(&[a], 14);
-        mark_ended(&[a, b, c], 12);
+        let single = enter(&[a], at(10));
+        let pair = enter(&[b, c], at(11));
+        let all = enter(&[a, b, c], at(12));
+        let (behind, last) = (enter(&[b, c], at(13)), enter(&[a], at(14)));
+        mark_ended(&[b, c], at(13));
+        mark_ended(&[a], at(14));
+        mark_ended(&[a, b, c], at(12));
         let moves = RefCell::new(Vec::new());
         let set = |last: &LastOfEach| {
             moves.borrow_mut().push(last.to_vec());
@@ -403,10 +408,18 @@ mod tests {
         single.end(set).unwrap();
         assert!(all.lock_if_oldest().is_none());
         pair.end(set).unwrap();
-        assert_eq!(*moves.borrow(), [vec![Some(10)], vec![Some(11); 2]], "nobody passes what he has half of");
+        assert_eq!(
+            *moves.borrow(),
+            [vec![Some(at(10))], vec![Some(at(11)); 2]],
+            "nobody passes what he has half of"
+        );
         drop(all.lock_if_oldest().unwrap());
         all.end(set).unwrap();
-        assert_eq!(moves.borrow()[2], [Some(14), Some(13), Some(13)], "what ended behind it goes along");
+        assert_eq!(
+            moves.borrow()[2],
+            [14, 13, 13].map(|cts| Some(at(cts))),
+            "what ended behind it goes along"
+        );
         assert!(behind.wait_for_turn().unwrap().is_none() && last.wait_for_turn().unwrap().is_none());
         assert!(groups.iter().all(|commits| commits.queue.lock().is_empty()));
         std::mem::forget((behind, last));
@@ -415,11 +428,13 @@ mod tests {
     #[test]
     fn a_commit_that_cannot_complete_is_stuck_in_all_of_its_groups() {
         let [a, b] = &[(); 2].map(|()| CommitsInFlight::new());
-        let first = enter(&[a, b], 10);
-        let behind = [enter(&[a], 11), enter(&[b], 12)];
+        let first = enter(&[a, b], at(10));
+        let behind = [enter(&[a], at(11)), enter(&[b], at(12))];
         assert!(first.end(|_| Err(Error::Busy("no"))).is_err());
         for entry in behind {
-            assert!(matches!(entry.end(|_| panic!("nothing is whole")), Err(Error::Poisoned(10))));
+            assert!(
+                matches!(entry.end(|_| panic!("nothing is whole")), Err(Error::Poisoned(since)) if since == at(10))
+            );
         }
     }
 }

@@ -6,9 +6,9 @@
 //! Invariant: ranges are disjoint, ascending, and never shrink or vanish once there are transactions (see
 //! `reset`). Memory: [`RANGES_MAX`] ranges of 16 bytes.
 
-use crate::{INFINITY, Timestamp};
+use crate::{AtomicTimestamp, INFINITY, Timestamp};
 use parking_lot::RwLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Maximum number of ranges that one group collects while it is open; a commit that fails beyond poisons the
 /// context.
@@ -24,17 +24,17 @@ struct InvalidRange {
 #[derive(Debug)]
 pub(crate) struct InvalidRanges {
     /// Smallest `from`; INFINITY without ranges.
-    from_min: AtomicU64,
+    from_min: AtomicTimestamp,
     /// Largest `to`.
-    to_max: AtomicU64,
+    to_max: AtomicTimestamp,
     ranges: RwLock<Vec<InvalidRange>>,
 }
 
 impl InvalidRanges {
     pub(crate) fn new() -> Self {
         InvalidRanges {
-            from_min: AtomicU64::new(INFINITY),
-            to_max: AtomicU64::new(0),
+            from_min: AtomicTimestamp::new(INFINITY),
+            to_max: AtomicTimestamp::new(Timestamp::START),
             ranges: RwLock::new(Vec::new()),
         }
     }
@@ -82,31 +82,32 @@ impl InvalidRanges {
     pub(crate) fn reset(&self) {
         let mut ranges = self.ranges.write();
         ranges.clear();
-        self.to_max.store(0, Ordering::Release);
+        self.to_max.store(Timestamp::START, Ordering::Release);
         self.from_min.store(INFINITY, Ordering::Release);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.to_max.load(Ordering::Acquire) == 0
+        self.to_max.load(Ordering::Acquire) == Timestamp::START
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timestamp::at;
 
     #[test]
     fn ranges_exclude_their_start_and_include_their_end() {
         let ranges = InvalidRanges::new();
-        assert!(ranges.is_empty() && !ranges.contains(5) && !ranges.contains(INFINITY));
-        assert!(ranges.add(20, 30));
-        assert!(ranges.add(5, 8));
-        assert!(ranges.add(20, 33), "grows");
-        let inside: Vec<u64> = (0..40).filter(|&t| ranges.contains(t)).collect();
+        assert!(ranges.is_empty() && !ranges.contains(at(5)) && !ranges.contains(INFINITY));
+        assert!(ranges.add(at(20), at(30)));
+        assert!(ranges.add(at(5), at(8)));
+        assert!(ranges.add(at(20), at(33)), "grows");
+        let inside: Vec<u64> = (0..40).filter(|&t| ranges.contains(at(t))).collect();
         assert_eq!(inside, [6, 7, 8, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33]);
         assert!(!ranges.contains(INFINITY));
-        assert!(ranges.add(40, 41) && ranges.add(39, 40) && ranges.add(7, 25));
-        let inside: Vec<u64> = (0..50).filter(|&t| ranges.contains(t)).collect();
+        assert!(ranges.add(at(40), at(41)) && ranges.add(at(39), at(40)) && ranges.add(at(7), at(25)));
+        let inside: Vec<u64> = (0..50).filter(|&t| ranges.contains(at(t))).collect();
         assert_eq!(inside, (6..34).chain([40, 41]).collect::<Vec<_>>(), "what overlaps becomes one");
     }
 }

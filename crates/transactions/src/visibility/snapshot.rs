@@ -17,7 +17,7 @@
 //!
 //! A point in time for AS OF is one number, up to which the commits of all classes have to be visible.
 
-use crate::Timestamp;
+use crate::{INFINITY, Timestamp};
 
 /// Number of classes.
 pub(crate) const CLASSES: usize = 4;
@@ -26,7 +26,7 @@ pub(crate) const CLASSES: usize = 4;
 pub(crate) const CLASSES_OF_FEW: usize = 2;
 
 /// Distance of timestamps, so that each has room for its class.
-pub(crate) const STEP: Timestamp = CLASSES as Timestamp;
+pub(crate) const STEP: u64 = CLASSES as u64;
 
 /// Class of a commit by how it becomes visible: the lowest bits of its timestamp. Timestamps of older
 /// releases have any; all commits of an earlier run are seen.
@@ -47,7 +47,7 @@ impl Class {
     /// The number of the class of a timestamp.
     #[inline]
     pub(crate) fn number_of(timestamp: Timestamp) -> usize {
-        timestamp as usize % CLASSES
+        timestamp.stored() as usize % CLASSES
     }
 
     pub(crate) fn is_large(self) -> bool {
@@ -57,7 +57,7 @@ impl Class {
     /// The timestamp of the class, of those that are assigned together.
     #[inline]
     pub(crate) fn timestamp(self, newest_assigned: Timestamp) -> Timestamp {
-        newest_assigned | self as Timestamp
+        Timestamp::from_stored(newest_assigned.stored() | self as u64)
     }
 }
 
@@ -65,7 +65,7 @@ impl Class {
 /// multiple of [`STEP`], not below a timestamp of a class of large commits.
 #[inline]
 pub(crate) fn is_idle(visible: Timestamp) -> bool {
-    visible % STEP == STEP - 1
+    visible.stored() % STEP == STEP - 1
 }
 
 /// See the module.
@@ -103,7 +103,7 @@ impl Snapshot {
     /// All commits up to here are seen, for certain.
     #[inline]
     pub(crate) fn all_up_to(self) -> Timestamp {
-        self.seen.into_iter().fold(Timestamp::MAX, Timestamp::min)
+        self.seen.into_iter().fold(INFINITY, Timestamp::min)
     }
 
     /// The same if numbers of classes without commits in flight are left behind
@@ -118,29 +118,33 @@ impl Snapshot {
     /// No commit above is seen.
     #[inline]
     pub(crate) fn none_above(self) -> Timestamp {
-        self.seen.into_iter().fold(0, Timestamp::max)
+        self.seen.into_iter().fold(Timestamp::START, Timestamp::max)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::INFINITY;
+    use crate::timestamp::at;
+
+    fn snapshot_of(seen: [u64; CLASSES]) -> Snapshot {
+        Snapshot { seen: seen.map(at) }
+    }
 
     #[test]
     fn each_class_is_seen_up_to_its_own_number() {
-        let snapshot = Snapshot { seen: [20, 10, 30, 14] };
+        let snapshot = snapshot_of([20, 10, 30, 14]);
         for (timestamp, seen) in
             [(0, true), (9, true), (10, true), (13, false), (16, true), (20, true), (24, false), (30, true)]
         {
-            assert_eq!(snapshot.sees(timestamp), seen, "{timestamp}");
+            assert_eq!(snapshot.sees(at(timestamp)), seen, "{timestamp}");
         }
-        assert_eq!((snapshot.all_up_to(), snapshot.none_above()), (10, 30));
-        assert_eq!(Snapshot { seen: [20, 19, 7, 11] }.tells_all_up_to(), 19, "idle ones do not count");
-        assert_eq!(Snapshot { seen: [20, 19, 5, 10] }.tells_all_up_to(), 5);
-        assert_eq!((snapshot.of(Class::Slow), snapshot.of(Class::LargeSlow)), (10, 14));
-        assert!(!snapshot.sees(INFINITY) && !Snapshot::at(INFINITY - 1).sees(INFINITY));
-        assert!(snapshot.sees_version(12, 13) && !snapshot.sees_version(12, 16));
-        assert!((0..30).all(|at| Snapshot::at(17).sees(at) == (at <= 17)));
+        assert_eq!((snapshot.all_up_to(), snapshot.none_above()), (at(10), at(30)));
+        assert_eq!(snapshot_of([20, 19, 7, 11]).tells_all_up_to(), at(19), "idle ones do not count");
+        assert_eq!(snapshot_of([20, 19, 5, 10]).tells_all_up_to(), at(5));
+        assert_eq!((snapshot.of(Class::Slow), snapshot.of(Class::LargeSlow)), (at(10), at(14)));
+        assert!(!snapshot.sees(INFINITY) && !Snapshot::at(INFINITY.previous()).sees(INFINITY));
+        assert!(snapshot.sees_version(at(12), at(13)) && !snapshot.sees_version(at(12), at(16)));
+        assert!((0..30).all(|number| Snapshot::at(at(17)).sees(at(number)) == (number <= 17)));
     }
 }

@@ -10,6 +10,7 @@ use entresol_streams::{
     Latencies, OperatorProgress, POSITIONS_TABLE, ProgressSnapshot, SINKS_TABLE, WATERMARKS_TABLE,
 };
 use entresol_tables::{Catalog, ScanRange, Value};
+use entresol_transactions::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,6 +27,10 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
         let numbers = all.iter().map(|status| status.progress.as_ref().and_then(of).map(u64::cast_signed));
         Arc::new(numbers.collect::<Int64Array>())
     };
+    let last_commits = all.iter().map(|status| {
+        let last_cts = status.progress.as_ref().map(|progress| progress.last_cts);
+        last_cts.filter(|cts| *cts > Timestamp::START).map(Timestamp::bigint)
+    });
     let now_ns = catalog.context().pool().env().now_ns();
     let watermarks = watermarks(catalog)?;
     let watermarks = all.iter().map(|status| watermarks.get(&status.name).copied());
@@ -52,7 +57,7 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
         ("tuples_per_second", rates),
         ("watermark", watermarks),
         ("watermark_lag_ms", number(&|progress| progress.watermark_lag_ms(now_ns))),
-        ("last_commit", number(&|progress| Some(progress.last_cts).filter(|cts| *cts > 0))),
+        ("last_commit", Arc::new(last_commits.collect::<Int64Array>())),
         ("commit_p50_us", latency(&|latencies| latencies.p50_us)),
         ("commit_p99_us", latency(&|latencies| latencies.p99_us)),
         ("error", text(&|status| status.error.clone())),

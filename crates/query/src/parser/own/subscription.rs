@@ -175,13 +175,13 @@ mod tests {
                 is_list: true,
                 snapshot: false,
                 progress: true,
-                after: Some(17),
-                up_to: Some(99),
+                after: Some(Timestamp::from_stored(17)),
+                up_to: Some(Timestamp::from_stored(99)),
                 ..plain(&["alarms", "balance"])
             }
         );
         let at = parse("SUBSCRIBE t AS OF '1970-01-01 00:00:01'");
-        assert_eq!(at.after, Some(1_000_000_000));
+        assert_eq!(at.after, Some(Timestamp::from_nanoseconds(1_000_000_000)));
     }
 
     #[test]

@@ -161,7 +161,7 @@ struct Feed {
 impl Feed {
     /// Takes the snapshot, or begins where the statement says.
     fn begin(source: SubscribedChanges) -> Result<Feed> {
-        let start = LogPosition::after(source.subscription.after.unwrap_or(0));
+        let start = LogPosition::after(source.subscription.after.unwrap_or_default());
         let relations = source.tables.iter().map(|table| Relation {
             table: Arc::clone(table),
             position: start,
@@ -172,9 +172,9 @@ impl Feed {
             relations: relations.collect(),
             source,
             phase: Phase::Changes,
-            up_to: 0,
+            up_to: Timestamp::START,
             noted: NotedChanges::default(),
-            progress: (0, Instant::now()),
+            progress: (Timestamp::START, Instant::now()),
             is_behind: false,
         };
         feed.look();
@@ -205,7 +205,9 @@ impl Feed {
                         return Ok(Some(batch));
                     }
                     let (newest, sent_at) = self.progress;
-                    let is_due = newest == 0 || self.is_behind || sent_at.elapsed() >= PROGRESS_INTERVAL;
+                    let is_due = newest == Timestamp::START
+                        || self.is_behind
+                        || sent_at.elapsed() >= PROGRESS_INTERVAL;
                     if is_due && let Some(batch) = self.progress()? {
                         return Ok(Some(batch));
                     }
@@ -311,7 +313,7 @@ impl Feed {
         let relation = &mut self.relations[at];
         let Some(batch) = relation.batch.take() else { return Ok(None) };
         let cts = cts_of(&batch);
-        let is_before = |cts: i64| limit.is_none_or(|limit| (cts as Timestamp, at) < limit);
+        let is_before = |cts: i64| limit.is_none_or(|(first, other)| (cts, at) < (first.bigint(), other));
         let count = cts.values()[relation.sent..].iter().take_while(|cts| is_before(**cts)).count();
         let part = batch.slice(relation.sent, count);
         relation.sent += count;
@@ -334,7 +336,7 @@ impl Feed {
         let columns = schema.fields().iter().map(|field| -> ArrayRef {
             match field.name().as_str() {
                 COMMIT_CTS if field.data_type() == &ArrowType::Int64 => {
-                    Arc::new(Int64Array::from(vec![up_to as i64]))
+                    Arc::new(Int64Array::from(vec![up_to.bigint()]))
                 }
                 CHANGE_TYPE if !field.is_nullable() => Arc::new(StringArray::from(vec![PROGRESS])),
                 _ => new_null_array(field.data_type(), 1),
@@ -380,7 +382,7 @@ impl Feed {
             None => Arc::clone(&columns[columns.len() - 2]),
         };
         let times: ArrayRef = match cts {
-            Some(cts) => Arc::new(Int64Array::from(vec![cts as i64; rows])),
+            Some(cts) => Arc::new(Int64Array::from(vec![cts.bigint(); rows])),
             None => Arc::clone(&columns[columns.len() - 1]),
         };
         let mut shown = vec![times];
@@ -418,7 +420,7 @@ impl Relation {
     /// Timestamp of the first change that was not sent.
     fn next_cts(&self) -> Option<Timestamp> {
         let batch = self.batch.as_ref()?;
-        Some(cts_of(batch).value(self.sent) as Timestamp)
+        Timestamp::try_from(cts_of(batch).value(self.sent)).ok()
     }
 }
 
@@ -429,7 +431,7 @@ fn cts_of(changes: &RecordBatch) -> &Int64Array {
 /// Batch of one row.
 fn one_row(table: &Table, zone: &str, row: entresol_tables::RowView<'_>) -> Result<RecordBatch> {
     let mut builder = ChangeBatchBuilder::new(table, zone);
-    builder.push(&RowChange { cts: 0, kind: ChangeKind::Insert, old: None, new: Some(row) });
+    builder.push(&RowChange { cts: Timestamp::START, kind: ChangeKind::Insert, old: None, new: Some(row) });
     Ok(builder.finish()?)
 }
 

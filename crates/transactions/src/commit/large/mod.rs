@@ -58,10 +58,10 @@ pub(super) struct Declaration {
 }
 
 impl DeclaredCommits {
-    /// The newest of a group that is older; 0: there is none.
+    /// The newest of a group that is older; the start: there is none.
     pub(crate) fn newest_before(&self, group: GroupId, cts: Timestamp) -> Timestamp {
         let of_group = self.0.iter().filter(|(declared, groups)| *declared < cts && groups.contains(&group));
-        of_group.map(|(declared, _)| *declared).max().unwrap_or(0)
+        of_group.map(|(declared, _)| *declared).max().unwrap_or_default()
     }
 
     fn remove(&mut self, cts: Timestamp) {
@@ -161,12 +161,12 @@ impl<'c> Execution<'c> {
         let cts = stamp.cts();
         {
             let mut declared = self.context.ranges.lock();
-            if self.groups.iter().all(|group| group.invalid.add(cts - 1, cts)) {
+            if self.groups.iter().all(|group| group.invalid.add(cts.previous(), cts)) {
                 declared.remove(cts);
                 stamp.finish();
             } else {
                 // The stamp is dropped unfinished: commits are refused until the next open.
-                tracing::error!(cts, "there is no room for the timestamp of a failed commit")
+                tracing::error!(%cts, "there is no room for the timestamp of a failed commit")
             }
         }
         self.note_dead(cts, writes, appended);

@@ -256,7 +256,8 @@ fn a_large_commit_needs_no_room_in_the_list() {
     all.put(0..MANY, b"old", Durability::None).unwrap();
     let group = all.states[0].group();
     for number in 1..130 {
-        all.context.directory.add_invalid_range(group, 10 * number, 10 * number + 5).unwrap();
+        let from = Timestamp::from_stored(10 * number);
+        all.context.directory.add_invalid_range(group, from, from.plus(5)).unwrap();
     }
     interleave::on_point(PLACES[0], || panic!("it was declared"));
     let cts = all.put(0..MANY, b"large", Durability::None).unwrap();

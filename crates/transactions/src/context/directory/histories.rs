@@ -24,6 +24,7 @@ impl Directory {
         let mut found = Vec::new();
         for (state, offset) in self.histories.entries() {
             let [id, horizon, retention_ns, _] = self.entry(offset);
+            let horizon = Timestamp::from_stored(horizon);
             if id == FREE {
                 continue;
             }
@@ -51,7 +52,7 @@ impl Directory {
     /// Adds a history to the publication that allocates its index and adds its state.
     pub(crate) fn add_history(&self, entry: &HistoryEntry, publication: &mut Publication<'_>) {
         let offset = self.history_offset(entry.of);
-        publication.set(offset + WORD, entry.horizon);
+        publication.set(offset + WORD, entry.horizon.stored());
         publication.set(offset + 2 * WORD, entry.retention_ns);
         publication.set(offset, u64::from(entry.id.0) + 1);
     }
@@ -71,7 +72,7 @@ impl Directory {
     /// Moves the horizon of a state's history; fenced. Recovery rule: versions that ended up to there cannot
     /// be read.
     pub(crate) fn set_horizon(&self, state: StateId, horizon: Timestamp) {
-        self.set_history_word(state, 1, horizon);
+        self.set_history_word(state, 1, horizon.stored());
     }
 
     /// Changes the retention of the history of a state; fenced.

@@ -29,11 +29,11 @@ pub(crate) struct ListRoom<'p>(Option<Reservation<'p>>);
 
 impl Directory {
     pub(crate) fn last_cts(&self, group: GroupId) -> Timestamp {
-        self.word(self.group_offset(group) + WORD).load(Ordering::Acquire)
+        Timestamp::from_stored(self.word(self.group_offset(group) + WORD).load(Ordering::Acquire))
     }
 
     pub(crate) fn announced(&self, group: GroupId) -> Timestamp {
-        self.word(self.group_offset(group) + 2 * WORD).load(Ordering::Acquire)
+        Timestamp::from_stored(self.word(self.group_offset(group) + 2 * WORD).load(Ordering::Acquire))
     }
 
     /// Announces that versions with `cts` will be written; the caller fences before it writes one. Recovery
@@ -41,11 +41,11 @@ impl Directory {
     pub(crate) fn announce(&self, group: &Group, cts: Timestamp) {
         let offset = self.group_offset(group.id) + 2 * WORD;
         assert!(
-            self.word(offset).load(Ordering::Relaxed) < cts,
+            Timestamp::from_stored(self.word(offset).load(Ordering::Relaxed)) < cts,
             "commit timestamps of {} only grow",
             group.id
         );
-        self.word(offset).store(cts, Ordering::Release);
+        self.word(offset).store(cts.stored(), Ordering::Release);
         if group.is_durable() {
             self.pool.flush_word_at(offset, ANNOUNCEMENT);
         }
@@ -54,7 +54,7 @@ impl Directory {
     /// Moves `LastCTS` of a group whose states are all volatile.
     pub(crate) fn set_volatile_last_cts(&self, group: GroupId, cts: Timestamp) {
         debug_assert!(self.last_cts(group) <= cts, "LastCTS of {group} only grows: {cts}");
-        self.word(self.group_offset(group) + WORD).store(cts, Ordering::Release);
+        self.word(self.group_offset(group) + WORD).store(cts.stored(), Ordering::Release);
     }
 
     /// Reserves the list that a commit of so many groups needs to become complete.
@@ -94,7 +94,7 @@ impl Directory {
         for &(group, cts) in last {
             debug_assert!(self.last_cts(group) <= cts, "LastCTS of {group} only grows: {cts}");
             publication.barrier(LAST_CTS_OF_ALL_GROUPS);
-            publication.set(self.group_offset(group) + WORD, cts);
+            publication.set(self.group_offset(group) + WORD, cts.stored());
         }
     }
 
@@ -102,7 +102,7 @@ impl Directory {
     fn store_last_cts(&self, group: GroupId, cts: Timestamp) {
         debug_assert!(self.last_cts(group) <= cts, "LastCTS of {group} only grows: {cts}");
         let offset = self.group_offset(group) + WORD;
-        self.word(offset).store(cts, Ordering::Release);
+        self.word(offset).store(cts.stored(), Ordering::Release);
         self.pool.flush_word_at(offset, LAST_CTS);
     }
 
@@ -119,7 +119,7 @@ impl Directory {
         words[0].store(last.len() as u64, Ordering::Relaxed);
         for (pair, &(group, cts)) in words[1..].chunks_exact(2).zip(last) {
             pair[0].store(u64::from(group.0), Ordering::Relaxed);
-            pair[1].store(cts, Ordering::Relaxed);
+            pair[1].store(cts.stored(), Ordering::Relaxed);
         }
         self.pool.flush_at(room.offset(), words.len() * WORD as usize, LAST_CTS_LIST);
         let mut publication = self.pool.publication();
@@ -177,6 +177,7 @@ impl Directory {
             let [group, cts] = [0, 1].map(|at| pair[at].load(Ordering::Acquire));
             let group = u32::try_from(group).map(GroupId).map_err(|_| corrupt())?;
             self.groups.try_offset(group.0 as usize).ok_or_else(corrupt)?;
+            let cts = Timestamp::from_stored(cts);
             if cts > self.last_cts(group) {
                 self.store_last_cts(group, cts);
             }

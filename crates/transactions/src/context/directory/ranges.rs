@@ -38,6 +38,7 @@ impl Directory {
         let mut ranges = Vec::new();
         for entry in 0..INVALID_RANGES_MAX {
             let [group, from, to, _] = self.entry(self.range_offset(entry));
+            let [from, to] = [from, to].map(Timestamp::from_stored);
             if group == FREE {
                 continue;
             }
@@ -64,8 +65,8 @@ impl Directory {
         let Some(entry) = entry else { return Ok(used) };
         let offset = self.range_offset(entry);
         let mut publication = self.pool.publication();
-        publication.set(offset + WORD, from);
-        publication.set(offset + 2 * WORD, to);
+        publication.set(offset + WORD, from.stored());
+        publication.set(offset + 2 * WORD, to.stored());
         publication.set(offset, u64::from(group.0) + 1);
         publication.publish()?;
         Ok(used)
@@ -91,13 +92,16 @@ impl Directory {
 
     /// Declares a timestamp invalid for some groups, in all at once.
     pub(crate) fn declare(&self, cts: Timestamp, groups: &[GroupId], entries: &DeclaredIn) -> Result<()> {
-        assert!(cts > 0 && groups.len() == entries.len(), "each group gets its entry of the list");
+        assert!(
+            cts > Timestamp::START && groups.len() == entries.len(),
+            "each group gets its entry of the list"
+        );
         let mut publication = self.pool.publication();
         for (group, entry) in groups.iter().zip(entries) {
             let offset = self.range_offset(*entry);
             // No reader uses them before the first word is set.
-            publication.write(offset + WORD, cts - 1);
-            publication.write(offset + 2 * WORD, cts);
+            publication.write(offset + WORD, cts.previous().stored());
+            publication.write(offset + 2 * WORD, cts.stored());
             publication.set(offset, u64::from(group.0) + 1);
         }
         Ok(publication.publish()?)

@@ -124,10 +124,10 @@ impl<'p> Version<'p> {
             value.map(<[u8]>::len)
         );
         debug_assert!(offset != 0 && offset != next, "a version does not lead to itself: {offset:#x}");
-        debug_assert!(cts > 0 && cts < INFINITY, "{cts} is no timestamp of a commit");
+        debug_assert!(Timestamp::START < cts && cts < INFINITY, "{cts} is no timestamp of a commit");
         let words = pool.words(offset, version_bytes(value) / 8);
         words[NEXT].store(next, Ordering::Relaxed);
-        words[CTS].store(cts, Ordering::Relaxed);
+        words[CTS].store(cts.stored(), Ordering::Relaxed);
         words[LENGTH].store(value.map_or(TOMBSTONE, |value| value.len() as u64), Ordering::Relaxed);
         let value = value.unwrap_or_default();
         if value.len() >= STREAM_BYTES_MIN {
@@ -144,7 +144,7 @@ impl<'p> Version<'p> {
 
     #[inline]
     pub(crate) fn cts(&self) -> Timestamp {
-        self.words[CTS].load(Ordering::Acquire)
+        Timestamp::from_stored(self.words[CTS].load(Ordering::Acquire))
     }
 
     fn length(&self) -> u64 {
@@ -210,7 +210,7 @@ impl<'p> Chain<'p> {
             let found = Version::try_open(self.pool, at).filter(|version| version.cts() < before);
             let walked = found.ok_or(at);
             at = found.map_or(0, |version| version.next());
-            before = found.map_or(0, |version| version.cts());
+            before = found.map_or(Timestamp::START, |version| version.cts());
             interleave::point();
             Some(walked)
         })
@@ -265,7 +265,7 @@ impl<'p> Chain<'p> {
         Ok(None)
     }
 
-    /// The newest timestamp at which the key was written or deleted; 0 if that never counted.
+    /// The newest timestamp at which the key was written or deleted; the start if that never counted.
     pub(crate) fn newest(self, invalid: &InvalidRanges) -> Result<Timestamp, u64> {
         for version in self.walk() {
             let version = version?;
@@ -273,7 +273,7 @@ impl<'p> Chain<'p> {
                 return Ok(version.cts());
             }
         }
-        Ok(0)
+        Ok(Timestamp::START)
     }
 
     /// Tells whether the key may be dead, as far as this snapshot can tell.
@@ -290,7 +290,8 @@ impl<'p> Chain<'p> {
     /// Sorts the versions by the snapshots that need them, and selects those behind the first that none
     /// needs, some at a time.
     pub(crate) fn census(self, invalid: &InvalidRanges, snapshots: &Snapshots) -> Result<ChainCensus, u64> {
-        let mut census = ChainCensus { lives: false, newest: 0, needed: 0, pruned: Unlinked::default() };
+        let mut census =
+            ChainCensus { lives: false, newest: Timestamp::START, needed: 0, pruned: Unlinked::default() };
         // The last version that stays, and whether something behind it goes.
         let (mut stays, mut unlinks): (Option<Version<'p>>, bool) = (None, false);
         let mut dts = INFINITY;

@@ -270,7 +270,7 @@ impl<'p> VersionedObject<'p> {
         let dts = header[1].load(Ordering::Acquire);
         interleave::point();
         let cts = header[0].load(Ordering::Acquire);
-        (cts, dts)
+        (Timestamp::from_stored(cts), Timestamp::from_stored(dts))
     }
 
     #[inline]
@@ -346,7 +346,7 @@ impl<'p> VersionedObject<'p> {
 
     /// Sorts the versions by the snapshots that need them.
     pub(crate) fn census(&self, invalid: &InvalidRanges, snapshots: &Snapshots) -> Census {
-        let mut census = Census { current: None, newest: 0, needed: 0, old: 0, dead: 0 };
+        let mut census = Census { current: None, newest: Timestamp::START, needed: 0, old: 0, dead: 0 };
         for slot in slots(self.bitmap()) {
             let (cts, dts) = self.header(slot);
             if invalid.contains(cts) {
@@ -376,12 +376,12 @@ impl<'p> VersionedObject<'p> {
         census
     }
 
-    /// The newest timestamp at which the key was written or deleted; 0 if that never counted.
+    /// The newest timestamp at which the key was written or deleted; the start if that never counted.
     pub(crate) fn newest(&self, invalid: &InvalidRanges) -> Timestamp {
         let counts = |timestamp: Timestamp| timestamp != INFINITY && !invalid.contains(timestamp);
         let headers = slots(self.bitmap()).map(|slot| self.header(slot));
         let valid = headers.filter(|&(cts, _)| counts(cts));
-        valid.map(|(cts, dts)| if counts(dts) { cts.max(dts) } else { cts }).max().unwrap_or(0)
+        valid.map(|(cts, dts)| if counts(dts) { cts.max(dts) } else { cts }).max().unwrap_or_default()
     }
 
     /// Number of versions that were written after this time, as far as they are still here.
@@ -449,14 +449,14 @@ impl<'p> VersionedObject<'p> {
         assert!(self.bitmap() & (1 << slot) == 0, "slot {slot} of {} is in use", self.offset);
         assert!(self.holds(value.len()), "{} bytes do not fit the object", value.len());
         assert!(superseded != Some(slot), "a version in slot {slot} does not end itself");
-        debug_assert!(cts > 0 && cts < INFINITY, "{cts} is no timestamp of a commit");
+        debug_assert!(Timestamp::START < cts && cts < INFINITY, "{cts} is no timestamp of a commit");
         let header = HEADERS + 2 * slot;
         // Words side by side are one record of the journal.
         let before = superseded.filter(|superseded| superseded + 1 == slot);
         before.inspect(|&superseded| self.publish_end(superseded, cts, publication));
         // CTS before DTS: see the module's argument.
-        publication.write(self.word_offset(header), cts);
-        publication.write(self.word_offset(header + 1), INFINITY);
+        publication.write(self.word_offset(header), cts.stored());
+        publication.write(self.word_offset(header + 1), INFINITY.stored());
         let at = self.value_at(slot);
         publication.write(self.word_offset(at), value.len() as u64);
         let (whole, rest) = value.as_chunks::<8>();
@@ -478,7 +478,7 @@ impl<'p> VersionedObject<'p> {
     pub(crate) fn publish_end(&self, slot: usize, dts: Timestamp, publication: &mut Publication<'_>) {
         debug_assert!(self.bitmap() & (1 << slot) != 0, "a version that ends is in use: slot {slot}");
         debug_assert!(self.header(slot).0 < dts, "a version ends behind its begin: slot {slot} at {dts}");
-        publication.write(self.word_offset(HEADERS + 2 * slot + 1), dts);
+        publication.write(self.word_offset(HEADERS + 2 * slot + 1), dts.stored());
     }
 
     /// Words that [`VersionedObject::publish_version`] writes for a value.
@@ -504,7 +504,7 @@ impl<'p> VersionedObject<'p> {
             let ended = HEADERS + 2 * superseded + 1;
             // At most its CTS lies between, which costs no more than the head of a record of its own.
             if (header - 1..=header + 3).contains(&ended) {
-                self.words[ended].store(cts, Ordering::Release);
+                self.words[ended].store(cts.stored(), Ordering::Release);
                 (first, end) = (first.min(ended), end.max(ended + 1));
             } else {
                 self.end(superseded, cts);
@@ -522,12 +522,12 @@ impl<'p> VersionedObject<'p> {
     /// A large value is flushed here already, on its way past the caches; see [`words_to_flush`].
     fn fill(&self, slot: usize, cts: Timestamp, dts: Timestamp, value: &[u8]) {
         assert!(self.holds(value.len()), "{} bytes do not fit the object", value.len());
-        debug_assert!(0 < cts && cts < dts, "a version is valid from {cts} until {dts}");
+        debug_assert!(Timestamp::START < cts && cts < dts, "a version is valid from {cts} until {dts}");
         debug_assert!(self.bitmap() & (1 << slot) == 0, "a slot's bit is set after its version: slot {slot}");
         // CTS before DTS: see the module's argument.
-        self.words[HEADERS + 2 * slot].store(cts, Ordering::Release);
+        self.words[HEADERS + 2 * slot].store(cts.stored(), Ordering::Release);
         interleave::point();
-        self.words[HEADERS + 2 * slot + 1].store(dts, Ordering::Release);
+        self.words[HEADERS + 2 * slot + 1].store(dts.stored(), Ordering::Release);
         let at = self.value_at(slot);
         interleave::point();
         self.words[at].store(value.len() as u64, Ordering::Relaxed);
@@ -553,7 +553,7 @@ impl<'p> VersionedObject<'p> {
     }
 
     fn store_end(&self, slot: usize, dts: Timestamp) {
-        self.words[HEADERS + 2 * slot + 1].store(dts, Ordering::Release);
+        self.words[HEADERS + 2 * slot + 1].store(dts.stored(), Ordering::Release);
         flush_word(VERSION_END, || self.flush(HEADERS + 2 * slot + 1, 1));
     }
 
