@@ -42,6 +42,7 @@ mod fault;
 mod layout;
 mod lock;
 mod mapping;
+mod offset;
 pub mod order;
 pub mod placement;
 mod points;

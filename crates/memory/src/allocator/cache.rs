@@ -10,6 +10,7 @@
 //! pool.
 
 use super::size_class::{CLASSES, class_bytes};
+use crate::offset::PoolOffset;
 use crate::spin::{SpinGuard, SpinLock};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -32,7 +33,7 @@ pub(super) fn batch_of(class: usize) -> usize {
 /// Freed object that a reader may still hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RetiredObject {
-    pub(super) offset: u64,
+    pub(super) offset: PoolOffset,
     pub(super) bytes: u64,
 }
 
@@ -40,7 +41,7 @@ pub(super) struct RetiredObject {
 #[derive(Default)]
 struct Magazine {
     /// Offsets; the last is handed out next.
-    offsets: Vec<u64>,
+    offsets: Vec<PoolOffset>,
     reserved: u64,
     requested_bytes: u64,
 }
@@ -63,17 +64,22 @@ impl ThreadCache {
 
     /// Takes an object of the class, if the cache has one.
     #[inline]
-    pub(super) fn take(&mut self, class: usize, requested_bytes: usize) -> Option<u64> {
+    pub(super) fn take(&mut self, class: usize, requested_bytes: usize) -> Option<PoolOffset> {
         let magazine = &mut self.magazines[class];
         let offset = magazine.offsets.pop()?;
         magazine.reserved += 1;
         magazine.requested_bytes += requested_bytes as u64;
-        debug_assert!(offset.is_multiple_of(64), "objects begin at cache lines, not at {offset:#x}");
+        debug_assert!(offset.is_aligned(64), "objects begin at cache lines, not at {offset:#x}");
         Some(offset)
     }
 
     /// Adds a fresh batch and takes its first object.
-    pub(super) fn refill(&mut self, class: usize, requested_bytes: usize, batch: &[u64]) -> Option<u64> {
+    pub(super) fn refill(
+        &mut self,
+        class: usize,
+        requested_bytes: usize,
+        batch: &[PoolOffset],
+    ) -> Option<PoolOffset> {
         let magazine = &mut self.magazines[class];
         if magazine.offsets.capacity() == 0 {
             magazine.offsets.reserve_exact(2 * batch_of(class));
@@ -84,7 +90,7 @@ impl ThreadCache {
     }
 
     /// Takes an unused object back. Returns the objects that exceed the cache's limit.
-    pub(super) fn put_back(&mut self, class: usize, offset: u64) -> Vec<u64> {
+    pub(super) fn put_back(&mut self, class: usize, offset: PoolOffset) -> Vec<PoolOffset> {
         let offsets = &mut self.magazines[class].offsets;
         debug_assert!(!offsets.contains(&offset), "the object at {offset:#x} was put back twice");
         offsets.push(offset);
@@ -93,7 +99,7 @@ impl ThreadCache {
     }
 
     /// Takes a free object if the cache has less than a batch of the class.
-    pub(super) fn top_up(&mut self, class: usize, offset: u64) -> bool {
+    pub(super) fn top_up(&mut self, class: usize, offset: PoolOffset) -> bool {
         let offsets = &mut self.magazines[class].offsets;
         debug_assert!(!offsets.contains(&offset), "the object at {offset:#x} is handed out twice");
         let has_room = offsets.len() < batch_of(class);
@@ -124,7 +130,7 @@ impl ThreadCache {
     }
 
     /// Takes the objects of a class that are ready and lie at or behind an offset.
-    pub(super) fn take_from(&mut self, class: usize, offset: u64) -> Vec<u64> {
+    pub(super) fn take_from(&mut self, class: usize, offset: PoolOffset) -> Vec<PoolOffset> {
         let mut behind = Vec::new();
         self.magazines[class].offsets.retain(|&other| {
             if other >= offset {
@@ -136,7 +142,7 @@ impl ThreadCache {
     }
 
     /// Takes all objects that are ready, by class.
-    pub(super) fn drain(&mut self, mut take: impl FnMut(usize, Vec<u64>)) {
+    pub(super) fn drain(&mut self, mut take: impl FnMut(usize, Vec<PoolOffset>)) {
         for (class, magazine) in self.magazines.iter_mut().enumerate() {
             if !magazine.offsets.is_empty() {
                 take(class, std::mem::take(&mut magazine.offsets));
@@ -279,20 +285,21 @@ mod tests {
     fn batches_come_out_in_address_order_and_too_many_go_back() {
         let mut cache = ThreadCache::new();
         assert_eq!(cache.take(3, 200), None);
-        let batch: Vec<u64> = (0..64).map(|i| i * 256).collect();
-        assert_eq!(cache.refill(3, 200, &batch), Some(0));
-        assert_eq!(cache.take(3, 250), Some(256));
+        let at = PoolOffset::new;
+        let batch: Vec<PoolOffset> = (0..64).map(|i| at(i * 256)).collect();
+        assert_eq!(cache.refill(3, 200, &batch), Some(at(0)));
+        assert_eq!(cache.take(3, 250), Some(at(256)));
         assert_eq!(cache.counts(3), (62, 2, 450));
-        assert!((0..66).all(|i| cache.put_back(3, 1 << 20 | i << 8).is_empty()));
-        assert_eq!(cache.put_back(3, 2 << 20).len(), 64);
-        assert_eq!(cache.take(3, 256), Some(2 << 20));
-        assert!(!cache.top_up(3, 0) || cache.counts(3).0 <= 64);
+        assert!((0..66).all(|i| cache.put_back(3, at(1 << 20 | i << 8)).is_empty()));
+        assert_eq!(cache.put_back(3, at(2 << 20)).len(), 64);
+        assert_eq!(cache.take(3, 256), Some(at(2 << 20)));
+        assert!(!cache.top_up(3, at(0)) || cache.counts(3).0 <= 64);
     }
 
     #[test]
     fn freed_objects_are_handed_over_in_batches_by_number_and_by_size() {
         let mut cache = ThreadCache::new();
-        let of = |bytes| RetiredObject { offset: 0, bytes };
+        let of = |bytes| RetiredObject { offset: PoolOffset::new(0), bytes };
         assert!((1..RETIRED_OBJECTS_MAX).all(|_| cache.retire(of(64)).is_none()));
         assert_eq!(cache.retire(of(64)).unwrap().len(), RETIRED_OBJECTS_MAX);
         assert_eq!(cache.retire(of(1 << 20)).unwrap(), [of(1 << 20)]);

@@ -2,6 +2,7 @@
 
 use super::size_class::CLASSES;
 use crate::layout::{BITMAP_BYTES, BITMAPS, CHUNK_BYTES, DESCRIPTORS};
+use crate::offset::PoolOffset;
 
 const KIND_SHIFT: u32 = 56;
 const KIND_SLAB: u64 = 1;
@@ -64,21 +65,21 @@ impl Geometry {
 
     /// The first byte of the extent that the chunk is in, and the chunk's number in it.
     #[inline]
-    fn extent_and_index(self, chunk: u64) -> (u64, u64) {
+    fn extent_and_index(self, chunk: u64) -> (PoolOffset, u64) {
         let index = chunk & (self.chunks_per_extent - 1);
-        ((chunk - index) * CHUNK_BYTES, index)
+        (PoolOffset::of_chunk(chunk - index), index)
     }
 
     #[inline]
-    pub(super) fn descriptor_offset(self, chunk: u64) -> u64 {
+    pub(super) fn descriptor_offset(self, chunk: u64) -> PoolOffset {
         let (extent, index) = self.extent_and_index(chunk);
-        extent + DESCRIPTORS + index * 8
+        extent.plus(DESCRIPTORS + index * 8)
     }
 
     #[inline]
-    pub(super) fn bitmap_offset(self, chunk: u64) -> u64 {
+    pub(super) fn bitmap_offset(self, chunk: u64) -> PoolOffset {
         let (extent, index) = self.extent_and_index(chunk);
-        extent + BITMAPS + index * BITMAP_BYTES
+        extent.plus(BITMAPS + index * BITMAP_BYTES)
     }
 
     pub(super) fn same_extent(self, a: u64, b: u64) -> bool {

@@ -11,13 +11,14 @@ use super::slab::object_bits;
 use super::{Allocator, Space};
 use crate::error;
 use crate::layout::{BITMAP_WORDS, CHUNK_BYTES, DESCRIPTORS, MAPS_END};
+use crate::offset::PoolOffset;
 use crate::order::value;
 use crate::points::ALLOCATED_BITS_AT_OPEN;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Pool offset of damage in a map, and its description.
-type Damage = (u64, String);
+type Damage = (PoolOffset, String);
 
 /// Slab and its free objects.
 struct LoadedSlab {
@@ -32,7 +33,10 @@ impl Allocator {
         let (slabs, free) =
             self.decode_maps(space, extent).map_err(|(offset, what)| space.damaged(offset, what))?;
         let extent_bytes = self.geometry.chunks_per_extent() * CHUNK_BYTES;
-        space.verify(extent * extent_bytes + DESCRIPTORS, (MAPS_END - DESCRIPTORS) as usize)?;
+        space.verify(
+            PoolOffset::new(extent * extent_bytes + DESCRIPTORS),
+            (MAPS_END - DESCRIPTORS) as usize,
+        )?;
         debug_assert!(
             free.iter().all(|run| self.geometry.same_extent(run.first, run.first + run.chunks - 1)),
             "runs of an extent lie inside it"
@@ -82,7 +86,7 @@ impl Allocator {
                     class_bytes(class),
                     allocated & !*free
                 );
-                return Err((self.bitmap_offset(chunk) + 8 * i as u64, what));
+                return Err((self.bitmap_offset(chunk).plus(8 * i as u64), what));
             }
             *free &= !value(allocated, 0, ALLOCATED_BITS_AT_OPEN);
         }
@@ -136,7 +140,12 @@ impl Allocator {
     }
 
     /// Every allocated object of the extents, as (offset, bytes). Panics if the maps are damaged.
-    pub(crate) fn for_each_object(&self, space: &dyn Space, extents: u64, mut visit: impl FnMut(u64, u64)) {
+    pub(crate) fn for_each_object(
+        &self,
+        space: &dyn Space,
+        extents: u64,
+        mut visit: impl FnMut(PoolOffset, u64),
+    ) {
         let all: [_; CLASSES] = std::array::from_fn(object_bits);
         let visited = self.for_each_chunk(space, 0..extents, |chunk, state| {
             match state {
@@ -147,12 +156,12 @@ impl Allocator {
                         let mut bits = word.load(Ordering::Acquire) & objects;
                         while bits != 0 {
                             let object = i as u64 * 64 + u64::from(bits.trailing_zeros());
-                            visit(chunk * CHUNK_BYTES + object * bytes, bytes);
+                            visit(PoolOffset::of_chunk(chunk).plus(object * bytes), bytes);
                             bits &= bits - 1;
                         }
                     }
                 }
-                Chunk::Large { chunks } => visit(chunk * CHUNK_BYTES, chunks * CHUNK_BYTES),
+                Chunk::Large { chunks } => visit(PoolOffset::of_chunk(chunk), chunks * CHUNK_BYTES),
                 Chunk::Free => {}
             }
             Ok(())

@@ -39,6 +39,7 @@ pub use space::{ClassSpace, SpaceStats};
 
 use crate::error::{Error, Result};
 use crate::layout::{BITMAP_BYTES, BITMAP_WORDS, CHUNK_BYTES, EXTENT_BYTES_MAX};
+use crate::offset::PoolOffset;
 use crate::order;
 use crate::points::{CHUNK_DESCRIPTOR, OBJECTS_AFTER_DESCRIPTOR, SLAB_AFTER_BITMAP, SLAB_BITMAP};
 use crate::publication::{Operation, Update};
@@ -68,21 +69,21 @@ const EPOCHS_WAITED: usize = 3;
 
 /// Services that the allocator needs from its pool.
 pub(crate) trait Space {
-    fn words(&self, offset: u64, count: usize) -> &[AtomicU64];
-    fn flush(&self, offset: u64, bytes: usize);
+    fn words(&self, offset: PoolOffset, count: usize) -> &[AtomicU64];
+    fn flush(&self, offset: PoolOffset, bytes: usize);
     fn fence(&self);
     /// Keeps freed objects from being reused while the guard lives.
     fn pin(&self) -> crossbeam_epoch::Guard;
     /// Makes the pool one extent longer; returns the number of extents.
     fn grow(&self) -> Result<u64>;
     /// Allocates the disk blocks of a range of the pool, or counts its memory.
-    fn back(&self, offset: u64, bytes: u64) -> Result<()>;
+    fn back(&self, offset: PoolOffset, bytes: u64) -> Result<()>;
     /// Returns true if free chunks have no memory until [`Space::back`] is called.
     fn counts_memory(&self) -> bool;
     /// Verifies the content of a range on the medium.
-    fn verify(&self, offset: u64, bytes: usize) -> Result<()>;
+    fn verify(&self, offset: PoolOffset, bytes: usize) -> Result<()>;
     /// Error that reports damage at an offset.
-    fn damaged(&self, offset: u64, what: String) -> Error;
+    fn damaged(&self, offset: PoolOffset, what: String) -> Error;
 }
 
 /// The DRAM side of allocation; shared with deferred frees.
@@ -105,7 +106,7 @@ pub(crate) struct Allocator {
 #[must_use = "a dropped reservation is released"]
 pub struct Reservation<'p> {
     allocator: &'p Allocator,
-    offset: u64,
+    offset: PoolOffset,
     bytes: usize,
 }
 
@@ -113,7 +114,7 @@ impl Reservation<'_> {
     /// Pool offset of the object. Its content is undefined: that of its last use.
     #[inline]
     pub fn offset(&self) -> u64 {
-        self.offset
+        self.offset.bytes()
     }
 
     /// Bytes of the object; at least the requested ones.
@@ -130,7 +131,7 @@ impl Reservation<'_> {
 
     /// Makes the caller responsible for releasing the object: (offset, bytes).
     #[inline]
-    pub(crate) fn hand_over(self) -> (u64, u64) {
+    pub(crate) fn hand_over(self) -> (PoolOffset, u64) {
         let object = (self.offset, self.bytes as u64);
         std::mem::forget(self);
         object
@@ -199,12 +200,12 @@ impl Allocator {
     }
 
     #[inline]
-    fn descriptor_offset(&self, chunk: u64) -> u64 {
+    fn descriptor_offset(&self, chunk: u64) -> PoolOffset {
         self.geometry.descriptor_offset(chunk)
     }
 
     #[inline]
-    fn bitmap_offset(&self, chunk: u64) -> u64 {
+    fn bitmap_offset(&self, chunk: u64) -> PoolOffset {
         self.geometry.bitmap_offset(chunk)
     }
 
@@ -233,7 +234,12 @@ impl Allocator {
 
     /// Takes a batch of objects for the thread's cache, and returns one of them.
     #[cold]
-    fn reserve_in_slab(self: &Arc<Self>, space: &dyn Space, class: usize, bytes: usize) -> Result<u64> {
+    fn reserve_in_slab(
+        self: &Arc<Self>,
+        space: &dyn Space,
+        class: usize,
+        bytes: usize,
+    ) -> Result<PoolOffset> {
         let mut batch = Vec::with_capacity(batch_of(class));
         loop {
             self.classes[class].lock().take(&mut batch, batch_of(class));
@@ -288,7 +294,7 @@ impl Allocator {
             "a large object lies in one extent: {chunks} chunks from {first}"
         );
         let bytes = (chunks * CHUNK_BYTES) as usize;
-        Ok(Reservation { allocator: self, offset: first * CHUNK_BYTES, bytes })
+        Ok(Reservation { allocator: self, offset: PoolOffset::of_chunk(first), bytes })
     }
 
     /// Takes a run of free chunks: from the free map, from extents that are not loaded, from the threads'
@@ -300,7 +306,7 @@ impl Allocator {
         is_served: impl Fn() -> bool,
     ) -> Result<Option<u64>> {
         let take = || {
-            let back = |run: ChunkRun| space.back(run.first * CHUNK_BYTES, run.chunks * CHUNK_BYTES);
+            let back = |run: ChunkRun| space.back(PoolOffset::of_chunk(run.first), run.chunks * CHUNK_BYTES);
             self.free_chunks.lock().take(count, back)
         };
         if let Some(chunk) = take()? {
@@ -387,8 +393,8 @@ impl Allocator {
     }
 
     /// Returns true if blocks in a range were freed and the space has not been used since.
-    pub(crate) fn has_hole(&self, offset: u64, bytes: u64) -> bool {
-        let run = ChunkRun { first: offset / CHUNK_BYTES, chunks: bytes / CHUNK_BYTES };
+    pub(crate) fn has_hole(&self, offset: PoolOffset, bytes: u64) -> bool {
+        let run = ChunkRun { first: offset.chunk(), chunks: bytes / CHUNK_BYTES };
         self.free_chunks.lock().has_hole(run)
     }
 
@@ -415,7 +421,7 @@ impl Allocator {
     }
 
     /// Takes a reserved, unused object back.
-    pub(crate) fn unreserve(&self, offset: u64, bytes: u64) {
+    pub(crate) fn unreserve(&self, offset: PoolOffset, bytes: u64) {
         match class_of(bytes as usize) {
             Some(class) => {
                 let too_many = self.caches.own().put_back(class, offset);
@@ -427,16 +433,16 @@ impl Allocator {
         }
     }
 
-    fn give_to_chunks(&self, offset: u64, bytes: u64) {
+    fn give_to_chunks(&self, offset: PoolOffset, bytes: u64) {
         assert!(
-            offset.is_multiple_of(CHUNK_BYTES) && bytes.is_multiple_of(CHUNK_BYTES),
+            offset.begins_chunk() && bytes.is_multiple_of(CHUNK_BYTES),
             "a large object is whole chunks: {offset:#x} (+{bytes})"
         );
-        let run = ChunkRun { first: offset / CHUNK_BYTES, chunks: bytes / CHUNK_BYTES };
+        let run = ChunkRun { first: offset.chunk(), chunks: bytes / CHUNK_BYTES };
         self.free_chunks.lock().free(run);
     }
 
-    fn give_to_slabs(&self, class: usize, offsets: &[u64]) {
+    fn give_to_slabs(&self, class: usize, offsets: &[PoolOffset]) {
         let mut slabs = self.classes[class].lock();
         offsets.iter().for_each(|offset| slabs.free_object(*offset));
         if slabs.empty_count() > empty_slabs_kept(slabs.counts().0) {
@@ -445,9 +451,9 @@ impl Allocator {
     }
 
     #[inline]
-    fn allocation_update(&self, offset: u64, bytes: u64) -> Update {
+    fn allocation_update(&self, offset: PoolOffset, bytes: u64) -> Update {
         debug_assert!(bytes > 0, "an allocated object has bytes");
-        let chunk = offset / CHUNK_BYTES;
+        let chunk = offset.chunk();
         match class_of(bytes as usize) {
             Some(class) => {
                 let (word, bit) = self.bitmap_bit(offset, chunk, class);
@@ -462,16 +468,16 @@ impl Allocator {
     }
 
     #[inline]
-    fn bitmap_bit(&self, offset: u64, chunk: u64, class: usize) -> (u64, u64) {
-        let (index, rest) = object_index(offset % CHUNK_BYTES, class);
+    fn bitmap_bit(&self, offset: PoolOffset, chunk: u64, class: usize) -> (PoolOffset, u64) {
+        let (index, rest) = object_index(offset.within_chunk(), class);
         assert!(rest == 0, "offset {offset:#x} is not the start of an object");
-        (self.bitmap_offset(chunk) + index / 64 * 8, 1 << (index % 64))
+        (self.bitmap_offset(chunk).plus(index / 64 * 8), 1 << (index % 64))
     }
 
     /// Returns the update that frees an object, and its bytes; an error if the maps of its extent are
     /// damaged. Panics if it is not allocated: a double free is a bug that must not reach the medium.
-    pub(crate) fn release(&self, space: &dyn Space, offset: u64) -> Result<(Update, u64)> {
-        let chunk = offset / CHUNK_BYTES;
+    pub(crate) fn release(&self, space: &dyn Space, offset: PoolOffset) -> Result<(Update, u64)> {
+        let chunk = offset.chunk();
         self.load_maps_of(space, chunk)?;
         Ok(match self.chunk(space, chunk) {
             Some(Chunk::Slab { class }) => {
@@ -480,7 +486,7 @@ impl Allocator {
                 assert!(present & bit != 0, "the object at {offset:#x} is freed, but not allocated");
                 (Update { offset: word, operation: Operation::ClearBits, value: bit }, class_bytes(class))
             }
-            Some(Chunk::Large { chunks }) if offset.is_multiple_of(CHUNK_BYTES) => {
+            Some(Chunk::Large { chunks }) if offset.begins_chunk() => {
                 let offset = self.descriptor_offset(chunk);
                 (Update { offset, operation: Operation::Set, value: 0 }, chunks * CHUNK_BYTES)
             }
@@ -489,9 +495,9 @@ impl Allocator {
     }
 
     /// Hands freed objects, as (offset, bytes), out again once all present guards are gone.
-    pub(crate) fn retire(self: &Arc<Self>, space: &dyn Space, freed: &[(u64, u64)]) {
+    pub(crate) fn retire(self: &Arc<Self>, space: &dyn Space, freed: &[(PoolOffset, u64)]) {
         for &(offset, bytes) in freed {
-            debug_assert!(offset.is_multiple_of(64) && bytes > 0, "{offset:#x} (+{bytes}) is no object");
+            debug_assert!(offset.is_aligned(64) && bytes > 0, "{offset:#x} (+{bytes}) is no object");
             let full = self.caches.own().retire(RetiredObject { offset, bytes });
             if let Some(batch) = full {
                 self.wait_for_readers(space, ThreadCaches::own_number(), batch);
@@ -539,7 +545,7 @@ impl Allocator {
         for same in batch.chunk_by(|a, b| a.bytes == b.bytes) {
             match class_of(same[0].bytes as usize) {
                 Some(class) => {
-                    let offsets: Vec<u64> = same.iter().map(|object| object.offset).collect();
+                    let offsets: Vec<PoolOffset> = same.iter().map(|object| object.offset).collect();
                     self.give_to_slabs(class, &offsets);
                 }
                 None => same.iter().for_each(|object| self.give_to_chunks(object.offset, object.bytes)),
@@ -548,8 +554,8 @@ impl Allocator {
     }
 
     /// Usable bytes of an allocated object.
-    pub(crate) fn object_bytes(&self, space: &dyn Space, offset: u64) -> u64 {
-        match self.chunk(space, offset / CHUNK_BYTES) {
+    pub(crate) fn object_bytes(&self, space: &dyn Space, offset: PoolOffset) -> u64 {
+        match self.chunk(space, offset.chunk()) {
             Some(Chunk::Slab { class }) => class_bytes(class),
             Some(Chunk::Large { chunks }) => chunks * CHUNK_BYTES,
             other => panic!("no object at {offset:#x}: its chunk is {other:?}"),

@@ -11,6 +11,7 @@ use super::slab::{ClassSlabs, objects_of};
 use super::{Allocator, Reservation, Space};
 use crate::error::Result;
 use crate::layout::CHUNK_BYTES;
+use crate::offset::PoolOffset;
 use std::array;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,23 +34,20 @@ impl PackingLines {
     }
 
     #[inline]
-    pub(super) fn is_behind(&self, class: usize, offset: u64) -> bool {
-        offset >= self.0[class].load(Ordering::Relaxed)
+    pub(super) fn is_behind(&self, class: usize, offset: PoolOffset) -> bool {
+        offset.bytes() >= self.0[class].load(Ordering::Relaxed)
     }
 
-    fn set(&self, class: usize, line: Option<u64>) {
-        debug_assert!(
-            line.is_none_or(|line| line.is_multiple_of(CHUNK_BYTES)),
-            "a line lies between slabs: {line:x?}"
-        );
-        self.0[class].store(line.unwrap_or(NO_LINE), Ordering::Relaxed);
+    fn set(&self, class: usize, line: Option<PoolOffset>) {
+        debug_assert!(line.is_none_or(|line| line.begins_chunk()), "a line lies between slabs: {line:?}");
+        self.0[class].store(line.map_or(NO_LINE, PoolOffset::bytes), Ordering::Relaxed);
     }
 }
 
 impl ClassSlabs {
     /// Pool offset from which on the objects of partly used slabs fit into the free objects before it, with a
     /// quarter of these to spare; none while packing frees little.
-    fn line(&self) -> Option<u64> {
+    fn line(&self) -> Option<PoolOffset> {
         let objects = u64::from(objects_of(self.class()));
         let (slabs, mut free) = self.counts();
         if free * FREE_PART < slabs * objects || free < FREE_SLABS_MIN * objects {
@@ -63,7 +61,7 @@ impl ClassSlabs {
             if moving * 4 > free * 3 {
                 break;
             }
-            line = Some(chunk * CHUNK_BYTES);
+            line = Some(PoolOffset::of_chunk(chunk));
         }
         line
     }
@@ -105,14 +103,14 @@ impl Allocator {
     pub(crate) fn reserve_before<'p>(
         self: &'p Arc<Self>,
         space: &dyn Space,
-        offset: u64,
+        offset: PoolOffset,
         bytes: usize,
     ) -> Result<Option<Reservation<'p>>> {
         let Some(class) = class_of(bytes).filter(|&class| self.lines.is_behind(class, offset)) else {
             return Ok(None);
         };
         let reservation = self.reserve(space, bytes)?;
-        if self.lines.is_behind(class, reservation.offset()) {
+        if self.lines.is_behind(class, reservation.offset) {
             self.lines.set(class, None);
             return Ok(None);
         }
@@ -142,12 +140,12 @@ mod tests {
         // 10 slabs, half of their objects free: 4 of them fit into three quarters of the free objects of the
         // other 6.
         assert_eq!(slabs.counts(), (20, 1280));
-        assert_eq!(slabs.line(), Some(16 * CHUNK_BYTES));
+        assert_eq!(slabs.line(), Some(PoolOffset::of_chunk(16)));
         let mut few = ClassSlabs::new(3);
         (0..4).for_each(|chunk| add(&mut few, chunk, 64));
         assert_eq!(few.line(), None, "there is little to win");
         (4..8).for_each(|chunk| add(&mut few, chunk, 64));
-        assert_eq!(few.line(), Some(3 * CHUNK_BYTES));
+        assert_eq!(few.line(), Some(PoolOffset::of_chunk(3)));
     }
 
     #[test]

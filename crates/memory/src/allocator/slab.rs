@@ -8,6 +8,7 @@
 
 use super::size_class::{CLASSES, class_bytes};
 use crate::layout::{BITMAP_WORDS, CHUNK_BYTES};
+use crate::offset::PoolOffset;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of objects of a slab of a class.
@@ -33,7 +34,7 @@ struct Slab {
 
 impl Slab {
     /// Takes the first free objects until `into` has `most`.
-    fn take(&mut self, into: &mut Vec<u64>, most: usize, offset_of: impl Fn(u64) -> u64) {
+    fn take(&mut self, into: &mut Vec<PoolOffset>, most: usize, offset_of: impl Fn(u64) -> PoolOffset) {
         debug_assert_eq!(self.free_count, self.counted(), "the number of free objects is that of set bits");
         for (i, word) in self.free.iter_mut().enumerate() {
             while *word != 0 {
@@ -126,7 +127,7 @@ impl ClassSlabs {
 
     /// Takes up to `most` objects, of partly used slabs first, in address order within a slab; none only if
     /// none is free.
-    pub(super) fn take(&mut self, into: &mut Vec<u64>, most: usize) {
+    pub(super) fn take(&mut self, into: &mut Vec<PoolOffset>, most: usize) {
         debug_assert!(into.len() <= most, "{} objects were taken, {most} at most are wanted", into.len());
         let bytes = class_bytes(self.class);
         let before = into.len();
@@ -137,8 +138,8 @@ impl ClassSlabs {
                 self.partial.insert(chunk, slab);
             }
             let Some(mut first) = self.partial.first_entry() else { break };
-            let start = first.key() * CHUNK_BYTES;
-            first.get_mut().take(into, most, |index| start + index * bytes);
+            let start = PoolOffset::of_chunk(*first.key());
+            first.get_mut().take(into, most, |index| start.plus(index * bytes));
             if first.get().free_count == 0 {
                 first.remove();
             }
@@ -147,17 +148,17 @@ impl ClassSlabs {
         assert!(taken <= self.free, "{taken} objects were taken of {} free ones", self.free);
         self.free -= taken;
         debug_assert!(
-            into[before..].iter().all(|offset| (offset % CHUNK_BYTES).is_multiple_of(bytes)),
+            into[before..].iter().all(|offset| offset.within_chunk().is_multiple_of(bytes)),
             "objects of a slab begin at multiples of {bytes}"
         );
     }
 
     /// Makes an object free again.
-    pub(super) fn free_object(&mut self, offset: u64) {
-        let chunk = offset / CHUNK_BYTES;
-        let index = offset % CHUNK_BYTES / class_bytes(self.class);
+    pub(super) fn free_object(&mut self, offset: PoolOffset) {
+        let chunk = offset.chunk();
+        let index = offset.within_chunk() / class_bytes(self.class);
         assert!(
-            (offset % CHUNK_BYTES).is_multiple_of(class_bytes(self.class)),
+            offset.within_chunk().is_multiple_of(class_bytes(self.class)),
             "no object of {} bytes begins at {offset:#x}",
             class_bytes(self.class)
         );
@@ -198,8 +199,8 @@ mod tests {
         slabs.add_empty(2);
         let mut taken = Vec::new();
         slabs.take(&mut taken, 300);
-        let expected =
-            (0..256).map(|i| 2 * CHUNK_BYTES + i * 256).chain((0..44).map(|i| 9 * CHUNK_BYTES + i * 256));
+        let expected = (0..256).map(|i| (2, i)).chain((0..44).map(|i| (9, i)));
+        let expected = expected.map(|(chunk, i)| PoolOffset::of_chunk(chunk).plus(i * 256));
         assert_eq!(taken, expected.collect::<Vec<_>>());
         assert_eq!((slabs.counts(), slabs.empty_count()), ((2, 212), 0));
         taken.iter().for_each(|offset| slabs.free_object(*offset));

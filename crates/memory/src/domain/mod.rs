@@ -178,7 +178,7 @@ impl Domain {
     ) {
         debug_assert!(
             writes.iter().all(|(offset, _)| offset.is_multiple_of(8))
-                && updates.iter().all(|update| update.offset.is_multiple_of(8)),
+                && updates.iter().all(|update| update.offset.is_aligned(8)),
             "a publication stores words"
         );
         if let Domain::Journal(journal) = self {

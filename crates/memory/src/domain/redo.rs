@@ -21,6 +21,7 @@ use super::Domain;
 use super::dax::LINE_BYTES;
 use crate::layout::{REDO_LANE_BYTES, REDO_LANES, REDO_LANES_COUNT};
 use crate::mapping::Mapping;
+use crate::offset::PoolOffset;
 use crate::order::{check, fence, flush, flush_word, in_order, step};
 use crate::points::{
     CLEARED_LANE, CLEARING_AFTER_UPDATES, LANE, LANE_AFTER_ITS_OBJECTS, LANE_CLEARED, LANE_IS_WHOLE,
@@ -50,7 +51,7 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
         updates.len()
     );
     debug_assert!(
-        updates.iter().all(|update| update.offset.is_multiple_of(8) && update.offset <= OFFSET_MASK),
+        updates.iter().all(|update| update.offset.is_aligned(8) && update.offset.bytes() <= OFFSET_MASK),
         "updates change words of the pool"
     );
     if updates.is_empty() {
@@ -61,7 +62,7 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
     {
         fence(WORD_AFTER_ITS_OBJECTS, || domain.fence(mapping));
         single.apply(mapping);
-        flush_word(PUBLISHED_WORD, || domain.flush(mapping, &[(single.offset, 8)]));
+        flush_word(PUBLISHED_WORD, || domain.flush(mapping, &[(single.offset.bytes(), 8)]));
         return fence(RETURN_AFTER_WORD, || domain.fence(mapping));
     }
     let start = lanes.next.fetch_add(1, Ordering::Relaxed);
@@ -96,7 +97,7 @@ fn carry_out(mapping: &Mapping, updates: &[Update], domain: &Domain) {
     assert!(!updates.is_empty(), "a lane has updates");
     updates.iter().for_each(|update| update.apply(mapping));
     let mut offsets: SmallVec<[u64; PUBLICATION_WORDS_MAX]> =
-        updates.iter().map(|update| update.offset).collect();
+        updates.iter().map(|update| update.offset.bytes()).collect();
     offsets.sort_unstable();
     for line in offsets.chunk_by(|a, b| a / LINE_BYTES == b / LINE_BYTES) {
         debug_assert!(
@@ -119,7 +120,7 @@ fn write_lane(mapping: &Mapping, offset: u64, updates: &[Update]) {
     let words = mapping.words(offset, 1 + 2 * updates.len());
     let mut crc = 0;
     for (update, pair) in updates.iter().zip(words[1..].chunks_exact(2)) {
-        let target = update.offset | (update.operation as u64) << 56;
+        let target = update.offset.bytes() | (update.operation as u64) << 56;
         crc = entry_crc(crc, target, update.value);
         pair[0].store(target, Ordering::Relaxed);
         pair[1].store(update.value, Ordering::Relaxed);
@@ -176,7 +177,7 @@ fn read_lane(mapping: &Mapping, offset: u64) -> Option<Vec<Update>> {
             2 => Operation::ClearBits,
             _ => return None,
         };
-        updates.push(Update { offset: target & OFFSET_MASK, operation, value });
+        updates.push(Update { offset: PoolOffset::new(target & OFFSET_MASK), operation, value });
     }
     check(u64::from(crc) == head >> 32, LANE_IS_WHOLE).then_some(updates)
 }

@@ -37,6 +37,7 @@ use crate::layout::{
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping, PAGE_BYTES};
+use crate::offset::PoolOffset;
 use crate::order::{self, Fence, Flush, FlushWord, OrderPoint, in_order, step};
 use crate::placement::{ThreadPlacement, Writing, node_of_device};
 use crate::points::{EXTENT_COUNT, EXTENT_COUNTED_LAST, GROWTH_SYNCED, OBJECTS_AFTER_EXTENT_COUNT};
@@ -411,7 +412,7 @@ impl Pool {
     #[inline]
     pub fn reserve_before(&self, offset: u64, bytes: usize) -> Result<Option<Reservation<'_>>> {
         debug_assert!(bytes > 0, "an object has at least one byte");
-        self.allocator.reserve_before(self, offset, bytes)
+        self.allocator.reserve_before(self, PoolOffset::new(offset), bytes)
     }
 
     /// Determines anew which objects should move when they are rewritten ([`Pool::reserve_before`]). Cost: a
@@ -428,7 +429,7 @@ impl Pool {
 
     /// Usable bytes of an allocated object. Panics if there is none at the offset.
     pub fn object_bytes(&self, offset: u64) -> usize {
-        self.allocator.object_bytes(self, offset) as usize
+        self.allocator.object_bytes(self, PoolOffset::new(offset)) as usize
     }
 
     /// Loads the allocation maps that are not loaded yet: ahead of need, or to check them. Cost: about 20 us
@@ -439,8 +440,8 @@ impl Pool {
 
     /// Visits every allocated object, as (offset, bytes); for checks. Not a snapshot if others allocate
     /// meanwhile. Panics if the maps are damaged, which [`Pool::read_maps`] reports.
-    pub fn for_each_object(&self, visit: impl FnMut(u64, u64)) {
-        self.allocator.for_each_object(self, self.extents(), visit);
+    pub fn for_each_object(&self, mut visit: impl FnMut(u64, u64)) {
+        self.allocator.for_each_object(self, self.extents(), |offset, bytes| visit(offset.bytes(), bytes));
     }
 
     /// Offset of a root object.

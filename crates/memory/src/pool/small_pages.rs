@@ -6,6 +6,7 @@
 
 use crate::allocator::Allocator;
 use crate::mapping::Mapping;
+use crate::offset::PoolOffset;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
@@ -44,7 +45,8 @@ impl SmallPages {
     pub(super) fn forget_used(&self, mapping: &Mapping, allocator: &Allocator) {
         self.0.lock().retain(|&slice| {
             let from = slice * SLICE_BYTES;
-            allocator.has_hole(from, SLICE_BYTES) || !mapping.advise_huge(from, SLICE_BYTES, true)
+            allocator.has_hole(PoolOffset::new(from), SLICE_BYTES)
+                || !mapping.advise_huge(from, SLICE_BYTES, true)
         });
     }
 }

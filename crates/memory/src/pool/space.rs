@@ -19,6 +19,7 @@ use crate::allocator::{DetachedSpace, Space, SpaceStats};
 use crate::domain::Domain;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
+use crate::offset::PoolOffset;
 use crate::order::step;
 use crate::points::{CHECKSUMS_OF_HOLES_FORGOTTEN, FREE_BEFORE_BLOCKS_GO};
 use std::path::Path;
@@ -123,12 +124,12 @@ impl Pool {
 }
 
 impl Space for Pool {
-    fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
-        self.mapping.words(offset, count)
+    fn words(&self, offset: PoolOffset, count: usize) -> &[AtomicU64] {
+        self.mapping.words(offset.bytes(), count)
     }
 
-    fn flush(&self, offset: u64, bytes: usize) {
-        Pool::flush(self, offset, bytes);
+    fn flush(&self, offset: PoolOffset, bytes: usize) {
+        Pool::flush(self, offset.bytes(), bytes);
     }
 
     fn fence(&self) {
@@ -143,20 +144,23 @@ impl Space for Pool {
         self.grow_by_one()
     }
 
-    fn back(&self, offset: u64, bytes: u64) -> Result<()> {
+    fn back(&self, offset: PoolOffset, bytes: u64) -> Result<()> {
         let Some(files) = &self.files else { return self.reserve_memory(bytes) };
-        files.pool.allocate(offset, bytes).map_err(|e| Error::io("allocate blocks of", &files.pool_path, &e))
+        files
+            .pool
+            .allocate(offset.bytes(), bytes)
+            .map_err(|e| Error::io("allocate blocks of", &files.pool_path, &e))
     }
 
     fn counts_memory(&self) -> bool {
         self.held.is_some()
     }
 
-    fn verify(&self, offset: u64, bytes: usize) -> Result<()> {
-        Pool::verify(self, offset, bytes)
+    fn verify(&self, offset: PoolOffset, bytes: usize) -> Result<()> {
+        Pool::verify(self, offset.bytes(), bytes)
     }
 
-    fn damaged(&self, offset: u64, what: String) -> Error {
-        Error::corrupt(self.file().unwrap_or(Path::new("memory")), offset, what)
+    fn damaged(&self, offset: PoolOffset, what: String) -> Error {
+        Error::corrupt(self.file().unwrap_or(Path::new("memory")), offset.bytes(), what)
     }
 }

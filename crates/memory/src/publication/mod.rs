@@ -12,6 +12,7 @@ use crate::allocator::Reservation;
 use crate::error::{Error, Result};
 use crate::layout::{ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
 use crate::mapping::Mapping;
+use crate::offset::PoolOffset;
 use crate::order::{After, Barrier, Fault, Kind, OrderPoint, Store};
 use crate::points::{
     ALLOCATED_WITH_ITS_REFERENCE, FREED_WITH_ITS_REFERENCE, ROOT_IN_ONE_STORE, ROOT_NAME,
@@ -39,14 +40,14 @@ pub(crate) enum Operation {
 /// Change of one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Update {
-    pub(crate) offset: u64,
+    pub(crate) offset: PoolOffset,
     pub(crate) operation: Operation,
     pub(crate) value: u64,
 }
 
 impl Update {
     pub(crate) fn apply(&self, mapping: &Mapping) {
-        let word = &mapping.words(self.offset, 1)[0];
+        let word = &mapping.words(self.offset.bytes(), 1)[0];
         match self.operation {
             Operation::Set => word.store(self.value, Ordering::Release),
             Operation::SetBits => {
@@ -113,7 +114,7 @@ impl<'p> Publication<'p> {
             update.operation == Operation::Set || update.value != 0,
             "an update of bits names at least one"
         );
-        debug_assert!(update.offset.is_multiple_of(8), "an update changes a word, not {:#x}", update.offset);
+        debug_assert!(update.offset.is_aligned(8), "an update changes a word, not {:#x}", update.offset);
         self.parts.updates.push(update);
     }
 
@@ -140,14 +141,14 @@ impl<'p> Publication<'p> {
     /// Sets the word at `offset`. The caller prevents other changes of that word meanwhile.
     #[inline]
     pub fn set(&mut self, offset: u64, value: u64) {
-        self.push(Update { offset, operation: Operation::Set, value });
+        self.push(Update { offset: PoolOffset::new(offset), operation: Operation::Set, value });
     }
 
     /// [`Publication::set`] at a point of a protocol.
     #[inline]
     pub fn set_at(&mut self, offset: u64, value: u64, point: OrderPoint<Store>) {
         if point.asks_for(Fault::InTwo) {
-            let nothing = Update { offset, operation: Operation::Set, value: 0 };
+            let nothing = Update { offset: PoolOffset::new(offset), operation: Operation::Set, value: 0 };
             self.pool.domain_publish(&[], &[], &[nothing]);
         }
         if point.asks_for(Fault::StoredOnly) {
@@ -190,12 +191,13 @@ impl<'p> Publication<'p> {
             "{offset:#x} is allocated twice by one publication"
         );
         self.parts.reserved.push((offset, bytes));
-        offset
+        offset.bytes()
     }
 
     /// Frees an allocated object. Its memory is reused only when every present [`crate::Guard`] is gone. If
     /// the size of the object cannot be read (damage), publishing will fail.
     pub fn free(&mut self, offset: u64) {
+        let offset = PoolOffset::new(offset);
         debug_assert!(
             self.parts.reserved.iter().all(|(reserved, _)| *reserved != offset),
             "{offset:#x} is allocated and freed by one publication"

@@ -5,6 +5,7 @@
 //! parts of its last publication, emptied, so that the next one allocates nothing.
 
 use super::Update;
+use crate::offset::PoolOffset;
 use crate::order::Fault;
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -20,8 +21,8 @@ pub(super) struct Parts {
     pub(super) writes: Vec<(u64, u64)>,
     pub(super) updates: Vec<Update>,
     /// Objects that are released unless they are published: (offset, bytes).
-    pub(super) reserved: Vec<(u64, u64)>,
-    pub(super) frees: Vec<(u64, u64)>,
+    pub(super) reserved: Vec<(PoolOffset, u64)>,
+    pub(super) frees: Vec<(PoolOffset, u64)>,
     /// Directory entries that this publication claims until it is published or dropped, and the names in
     /// them.
     pub(super) root_claims: Vec<(u64, String)>,
@@ -131,7 +132,7 @@ mod tests {
     fn parts_come_back_empty_and_two_at_once_are_two() {
         let (mut first, mut second) = (PartsGuard::take(), PartsGuard::take());
         first.writes.extend((0..100).map(|i| (i, i)));
-        second.frees.push((1, 1));
+        second.frees.push((PoolOffset::new(64), 1));
         let at = std::ptr::from_ref::<Parts>(&second);
         drop(first);
         drop(second);

@@ -59,6 +59,7 @@ use crate::durability::Durability;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::mapping::{Mapping, PAGE_BYTES};
+use crate::offset::PoolOffset;
 use crate::order::{in_order, step};
 use crate::placement::Writing;
 use crate::points::{CLOSED_AFTER_CHECKPOINT, REPLAYED_PAGES_MARKED};
@@ -488,7 +489,11 @@ impl Journal {
         shared.shut();
         shared.check_not_failed()?;
         let checkpoint = || {
-            shared.append_last(&[Update { offset: clean, operation: Operation::Set, value: 1 }])?;
+            shared.append_last(&[Update {
+                offset: PoolOffset::new(clean),
+                operation: Operation::Set,
+                value: 1,
+            }])?;
             shared.checkpoint()?;
             assert_eq!(
                 shared.writer.lock().log.header.replay_lsn,

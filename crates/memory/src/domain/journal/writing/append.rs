@@ -293,7 +293,7 @@ impl Shared {
         // Panics here on an offset outside the pool, not under the lock.
         flushes.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
         writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(*offset, 1));
-        updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset, 1));
+        updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset.bytes(), 1));
         assert!(
             updates.len() <= PUBLICATION_WORDS_MAX,
             "a publication of {} updates is more than one append takes",
@@ -364,15 +364,15 @@ impl Shared {
     fn fill_updates(&self, records: &mut [u64], updates: &[Update]) {
         assert!(records.len() >= updates.len() * 2, "every update has room for its record");
         for (update, record) in updates.iter().zip(records.chunks_exact_mut(2)) {
-            step(PUBLISHED_PAGES_MARKED, || self.dirty.mark(update.offset, 8));
+            step(PUBLISHED_PAGES_MARKED, || self.dirty.mark(update.offset.bytes(), 8));
             hook::pass(HookPoint::Marked);
-            let word = &self.mapping.words(update.offset, 1)[0];
+            let word = &self.mapping.words(update.offset.bytes(), 1)[0];
             let value = match update.operation {
                 Operation::Set => update.value,
                 Operation::SetBits => word.load(Ordering::Acquire) | update.value,
                 Operation::ClearBits => word.load(Ordering::Acquire) & !update.value,
             };
-            record[0] = record_head(update.offset, 1);
+            record[0] = record_head(update.offset.bytes(), 1);
             record[1] = value;
             word.store(value, Ordering::Release);
             hook::pass(HookPoint::HalfStored);
