@@ -11,6 +11,7 @@ pub(crate) mod redo;
 use crate::durability::Durability;
 use crate::error::Result;
 use crate::mapping::Mapping;
+use crate::offset::PoolOffset;
 use crate::order;
 use crate::points::{PUBLICATION_FLUSHES, PUBLICATION_WRITES};
 use crate::publication::Update;
@@ -173,11 +174,11 @@ impl Domain {
         &self,
         mapping: &Mapping,
         flushes: &[(u64, usize)],
-        writes: &[(u64, u64)],
+        writes: &[(PoolOffset, u64)],
         updates: &[Update],
     ) {
         debug_assert!(
-            writes.iter().all(|(offset, _)| offset.is_multiple_of(8))
+            writes.iter().all(|(offset, _)| offset.is_aligned(8))
                 && updates.iter().all(|update| update.offset.is_aligned(8)),
             "a publication stores words"
         );
@@ -188,11 +189,13 @@ impl Domain {
             order::step(PUBLICATION_FLUSHES, || self.flush(mapping, flushes));
         }
         for (offset, value) in writes {
-            mapping.words(*offset, 1)[0].store(*value, Ordering::Release);
+            mapping.words(offset.bytes(), 1)[0].store(*value, Ordering::Release);
         }
         for run in runs(writes) {
             let bytes = run.len() * 8;
-            order::flush(PUBLICATION_WRITES, bytes, |bytes| self.flush(mapping, &[(run[0].0, bytes)]));
+            order::flush(PUBLICATION_WRITES, bytes, |bytes| {
+                self.flush(mapping, &[(run[0].0.bytes(), bytes)])
+            });
         }
         match self {
             Domain::Dax(dax) => redo::publish(mapping, updates, dax.lanes(), self),
@@ -242,6 +245,6 @@ impl Domain {
 }
 
 /// Splits the writes where the words are not neighbours.
-pub(crate) fn runs(writes: &[(u64, u64)]) -> impl Iterator<Item = &[(u64, u64)]> {
-    writes.chunk_by(|before, after| before.0 + 8 == after.0)
+pub(crate) fn runs(writes: &[(PoolOffset, u64)]) -> impl Iterator<Item = &[(PoolOffset, u64)]> {
+    writes.chunk_by(|before, after| before.0.plus(8) == after.0)
 }

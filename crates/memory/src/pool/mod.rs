@@ -594,7 +594,12 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn domain_publish(&self, flushes: &[(u64, usize)], writes: &[(u64, u64)], updates: &[Update]) {
+    pub(crate) fn domain_publish(
+        &self,
+        flushes: &[(u64, usize)],
+        writes: &[(PoolOffset, u64)],
+        updates: &[Update],
+    ) {
         self.domain.publish(&self.mapping, flushes, writes, updates);
     }
 

@@ -125,7 +125,7 @@ impl<'p> Publication<'p> {
     #[inline]
     pub fn write(&mut self, offset: u64, value: u64) {
         debug_assert!(offset.is_multiple_of(8), "a write stores a word, not at {offset:#x}");
-        self.parts.writes.push((offset, value));
+        self.parts.writes.push((PoolOffset::new(offset), value));
     }
 
     /// Flushes a range at publication, before the changes: as a [`Pool::flush`] right before it, but on

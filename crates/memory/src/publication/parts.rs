@@ -18,7 +18,8 @@ const WRITES_KEPT_MAX: usize = 256;
 pub(super) struct Parts {
     /// Ranges of words to flush, as (offset, bytes).
     pub(super) flushes: Vec<(u64, usize)>,
-    pub(super) writes: Vec<(u64, u64)>,
+    /// Words to store, with their values.
+    pub(super) writes: Vec<(PoolOffset, u64)>,
     pub(super) updates: Vec<Update>,
     /// Objects that are released unless they are published: (offset, bytes).
     pub(super) reserved: Vec<(PoolOffset, u64)>,
@@ -61,7 +62,7 @@ impl Parts {
 
     /// Gives what it carries to `publish`: flushes, writes and updates.
     #[inline(always)]
-    pub(super) fn hand_over(&self, publish: impl Fn(&[(u64, usize)], &[(u64, u64)], &[Update])) {
+    pub(super) fn hand_over(&self, publish: impl Fn(&[(u64, usize)], &[(PoolOffset, u64)], &[Update])) {
         #[cfg(feature = "mutants")]
         if let Some((fault, writes, updates)) = self.cut {
             let (writes, later_writes) = self.writes.split_at(writes);
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn parts_come_back_empty_and_two_at_once_are_two() {
         let (mut first, mut second) = (PartsGuard::take(), PartsGuard::take());
-        first.writes.extend((0..100).map(|i| (i, i)));
+        first.writes.extend((0..100).map(|i| (PoolOffset::new(8 * i), i)));
         second.frees.push((PoolOffset::new(64), 1));
         let at = std::ptr::from_ref::<Parts>(&second);
         drop(first);
@@ -140,7 +141,7 @@ mod tests {
         assert!(std::ptr::eq(at, &raw const *again), "the last that was dropped is kept");
         assert!(again.writes.is_empty() && again.frees.is_empty());
         let mut large = PartsGuard::take();
-        large.writes.extend((0..10_000).map(|i| (i, i)));
+        large.writes.extend((0..10_000).map(|i| (PoolOffset::new(8 * i), i)));
         drop((again, large));
         assert!(PartsGuard::take().writes.capacity() <= WRITES_KEPT_MAX);
     }

@@ -445,7 +445,7 @@ impl Journal {
         written_words * 2 + others <= self.shared.append_words_max
     }
 
-    pub(crate) fn publish(&self, flushes: &[(u64, usize)], writes: &[(u64, u64)], updates: &[Update]) {
+    pub(crate) fn publish(&self, flushes: &[(u64, usize)], writes: &[(PoolOffset, u64)], updates: &[Update]) {
         debug_assert!(updates.len() <= PUBLICATION_WORDS_MAX, "a publication has room for no more updates");
         self.shared.publish(flushes, writes, updates);
     }

@@ -14,6 +14,7 @@ use crate::domain::journal::writing::frame::{FRAME_HEADER_WORDS, for_each_record
 use crate::domain::journal::writing::stage::{self, NoteResult};
 use crate::domain::journal::{Gate, Shared};
 use crate::error::Result;
+use crate::offset::PoolOffset;
 use crate::order::{step, value};
 use crate::points::{FENCE_APPENDS, PUBLICATION_BEHIND_FLUSHES, PUBLISHED_PAGES_MARKED};
 use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
@@ -277,22 +278,23 @@ impl Shared {
     /// Stores and flushes writes that are too many for one append. They need not be atomic, only come before
     /// the updates.
     #[cold]
-    fn write_large(&self, writes: &[(u64, u64)]) {
+    fn write_large(&self, writes: &[(PoolOffset, u64)]) {
         assert!(self.append_words_max >= 4, "an append has room for a record of a write");
         for part in writes.chunks(self.append_words_max / 2) {
             for run in crate::domain::runs(part) {
-                let words = self.mapping.words(run[0].0, run.len());
+                let offset = run[0].0.bytes();
+                let words = self.mapping.words(offset, run.len());
                 words.iter().zip(run).for_each(|(word, (_, value))| word.store(*value, Ordering::Relaxed));
-                self.flush_at_once(&[(run[0].0, run.len() * 8)]);
+                self.flush_at_once(&[(offset, run.len() * 8)]);
             }
         }
     }
 
-    pub(crate) fn publish(&self, flushes: &[(u64, usize)], writes: &[(u64, u64)], updates: &[Update]) {
+    pub(crate) fn publish(&self, flushes: &[(u64, usize)], writes: &[(PoolOffset, u64)], updates: &[Update]) {
         let (mut flushes, mut writes) = (flushes, writes);
         // Panics here on an offset outside the pool, not under the lock.
         flushes.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
-        writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(*offset, 1));
+        writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(offset.bytes(), 1));
         updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset.bytes(), 1));
         assert!(
             updates.len() <= PUBLICATION_WORDS_MAX,
@@ -314,9 +316,10 @@ impl Shared {
             *flushed += (flushes.len() + runs) as u64;
             let mut rest = self.fill_ranges(records, flushes);
             for run in crate::domain::runs(writes) {
-                self.dirty.mark(run[0].0, run.len() as u64 * 8);
-                let words = self.mapping.words(run[0].0, run.len());
-                rest[0] = record_head(run[0].0, run.len());
+                let offset = run[0].0.bytes();
+                self.dirty.mark(offset, run.len() as u64 * 8);
+                let words = self.mapping.words(offset, run.len());
+                rest[0] = record_head(offset, run.len());
                 debug_assert!(rest.len() > run.len(), "the append has room for the record of a run");
                 for ((record, word), (_, value)) in rest[1..].iter_mut().zip(words).zip(run) {
                     *record = *value;
@@ -338,7 +341,7 @@ impl Shared {
             // The journal has failed or is closed. What is in DRAM stays consistent for readers; it never
             // becomes durable.
             for (offset, value) in writes {
-                self.mapping.words(*offset, 1)[0].store(*value, Ordering::Release);
+                self.mapping.words(offset.bytes(), 1)[0].store(*value, Ordering::Release);
             }
             updates.iter().for_each(|update| update.apply(&self.mapping));
         }
