@@ -88,7 +88,7 @@ impl Timestamp {
     }
 }
 
-/// From a BIGINT, which is not negative.
+/// Conversion of a BIGINT, which is not negative.
 impl TryFrom<i64> for Timestamp {
     type Error = TryFromIntError;
 

@@ -31,16 +31,16 @@ impl TrustedClock {
     /// Trusts the clock as it is, and the newest stored timestamp.
     pub(crate) fn new(env: &Env, newest: Timestamp, jump_max: Duration) -> TrustedClock {
         let jump_max_ns = u64::try_from(jump_max.as_nanos()).unwrap_or(u64::MAX);
-        let (now, newest) = (env.now_ns(), newest.nanoseconds());
-        if newest > now.saturating_add(jump_max_ns) {
-            let ahead_s = (newest - now) / 1_000_000_000;
+        let now = Timestamp::from_nanoseconds(env.now_ns());
+        if newest > now.plus(jump_max_ns) {
+            let ahead_s = newest.since(now) / 1_000_000_000;
             tracing::warn!(
                 ahead_s,
                 "commits have timestamps ahead of the clock, which was ahead once or is behind now: AS OF a time in \
                  between does not see commits until then"
             );
         }
-        let ahead_ns = AtomicI64::new(difference(now.max(newest), env.uptime_ns()));
+        let ahead_ns = AtomicI64::new(difference(now.max(newest).nanoseconds(), env.uptime_ns()));
         TrustedClock { env: env.clone(), jump_max_ns, ahead_ns, is_off: AtomicBool::new(false) }
     }
 
