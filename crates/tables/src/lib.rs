@@ -52,6 +52,7 @@ mod sequence;
 mod table;
 mod value;
 mod view;
+pub mod workload;
 
 /// Parts of the page cache of tables by column: policies, the model of proportional caching and its programs.
 pub mod caching {

@@ -41,6 +41,7 @@ use crate::table::range::ScanRange;
 use crate::table::row_view::RowView;
 use crate::table::stored::TOMBSTONE;
 use crate::value::{Row, Value};
+use crate::workload::Workload;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use entresol_structures::KeyBytes;
 use entresol_transactions::{GroupId, HistoryBounds, KeyRange, State, Tier, Transaction, Vote};
@@ -70,6 +71,8 @@ pub struct Table {
     columns: Arc<StoreCell>,
     validity: Validity,
     lineage: Arc<Lineage>,
+    /// Recorded workload, shared with its other definitions.
+    workload: Arc<Workload>,
     /// Reference to itself, for cursors, which keep their table alive.
     this: std::sync::Weak<Table>,
 }
@@ -96,7 +99,8 @@ impl Table {
             state.set_overlay();
         }
         let columns = StoreCell::of(columns);
-        let table = Table::build(name, definition, state, group, (indexes, columns), Arc::default());
+        let shared = (Arc::default(), Arc::default());
+        let table = Table::build(name, definition, state, group, (indexes, columns), shared);
         table.lineage.set_current(&table);
         table.use_elves();
         table
@@ -120,7 +124,8 @@ impl Table {
     ) -> Arc<Table> {
         let (state, lineage) = (Arc::clone(&self.state), Arc::clone(&self.lineage));
         let beside = (indexes, Arc::clone(&self.columns));
-        Table::build(name.to_owned(), definition, state, self.group, beside, lineage)
+        let workload = self.workload_of(&definition);
+        Table::build(name.to_owned(), definition, state, self.group, beside, (lineage, workload))
     }
 
     fn build(
@@ -129,7 +134,7 @@ impl Table {
         state: Arc<State>,
         group: GroupId,
         (indexes, columns): (Vec<Arc<Index>>, Arc<StoreCell>),
-        lineage: Arc<Lineage>,
+        (lineage, workload): (Arc<Lineage>, Arc<Workload>),
     ) -> Arc<Table> {
         assert_eq!(definition.indexes.len(), indexes.len(), "every index of the definition is there");
         let schema = Arc::clone(&definition.schema);
@@ -144,8 +149,24 @@ impl Table {
             columns,
             validity,
             lineage,
+            workload,
             this: this.clone(),
         })
+    }
+
+    /// Workload of a definition that follows this one: the same, unless columns have other positions in it.
+    fn workload_of(&self, definition: &TableDefinition) -> Arc<Workload> {
+        let (before, after) = (self.schema.visible_columns(), definition.schema.visible_columns());
+        let has_moved =
+            before.iter().enumerate().any(|(at, column)| {
+                after.get(at).is_none_or(|other| other.data_type != column.data_type)
+            });
+        if has_moved || before.len() > after.len() { Arc::default() } else { Arc::clone(&self.workload) }
+    }
+
+    /// Recorded workload.
+    pub fn workload(&self) -> &Arc<Workload> {
+        &self.workload
     }
 
     /// Name of the table.

@@ -11,6 +11,7 @@ use crate::encoding::row::{self, EncodedValues};
 use crate::error::{Error, Result};
 use crate::table::{EncodedRows, ROWS_PER_CHECK, Table};
 use crate::value::{Row, Value};
+use crate::workload::RowOperation;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use entresol_structures::KeyBytes;
 use entresol_transactions::Transaction;
@@ -41,6 +42,7 @@ impl Table {
             return Err(self.duplicate(&key));
         }
         self.note_replaced(tx, &[&key])?;
+        self.workload().note_rows(RowOperation::Insert, 1);
         Ok(tx.write(self.state(), &key, Some(&value))?)
     }
 
@@ -70,6 +72,7 @@ impl Table {
             let arrays = self.complete_batch(batch)?;
             check_rows(self.name(), self.schema(), &arrays)?;
             columns.note_loaded(batch.num_rows());
+            self.workload().note_rows(RowOperation::Insert, batch.num_rows() as u64);
             return self.atomically(tx, true, || {
                 self.index_arrays(tx, &arrays)?;
                 columns.write_rows(tx, self.named_schema(), &[arrays]).map(drop)
@@ -123,6 +126,7 @@ impl Table {
 
     fn insert_encoded(&self, tx: &Transaction, rows: &EncodedRows) -> Result<()> {
         self.check_new_keys(tx, &rows.keys)?;
+        self.workload().note_rows(RowOperation::Insert, rows.keys.len() as u64);
         self.atomically(tx, !self.indexes().is_empty() || rows.keys.len() > ROWS_PER_CHECK, || {
             self.reindex(tx, &[], &rows.entries)?;
             self.write_all(tx, &rows.keys, &rows.values)
@@ -141,6 +145,7 @@ impl Table {
         let mut value = Vec::new();
         let key = row::encode_row(self.name(), self.schema(), &row, &mut value)?;
         self.note_replaced(tx, &[&key])?;
+        self.workload().note_rows(RowOperation::Update, 1);
         Ok(tx.write(self.state(), &key, Some(&value))?)
     }
 
@@ -161,6 +166,7 @@ impl Table {
     }
 
     fn upsert_encoded(&self, tx: &Transaction, rows: EncodedRows) -> Result<()> {
+        self.workload().note_rows(RowOperation::Update, rows.keys.len() as u64);
         if self.indexes().is_empty() {
             return self.write_all(tx, &rows.keys, &rows.values);
         }
@@ -198,6 +204,7 @@ impl Table {
             return Err(Error::NoSuchKey { table: self.name().to_owned(), key });
         }
         let old: Vec<_> = old.into_iter().flatten().collect();
+        self.workload().note_rows(RowOperation::Update, old_keys.len() as u64);
         let moves = |at: &usize| rows.keys[*at] != old_keys[*at];
         let moved: Vec<usize> = (0..old_keys.len()).filter(moves).collect();
         self.atomically(tx, !moved.is_empty() || !self.indexes().is_empty(), || {
@@ -238,6 +245,7 @@ impl Table {
         let found: Vec<&KeyBytes> =
             keys.iter().zip(&old).filter(|(_, old)| old.is_some()).map(|(key, _)| key).collect();
         let deleted = found.len();
+        self.workload().note_rows(RowOperation::Delete, deleted as u64);
         let removed: Vec<_> = old.iter().flatten().cloned().collect();
         self.atomically(tx, !self.indexes().is_empty(), || {
             self.reindex(tx, &removed, &[])?;
