@@ -39,11 +39,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod advice;
 mod batch;
 mod catalog;
 mod changes;
 mod check;
 mod columns;
+pub mod cost;
 pub mod encoding;
 mod error;
 mod index;

@@ -3,6 +3,7 @@
 use crate::batch::builder::ColumnBuilder;
 use crate::batch::encode::encode_keys_only;
 use crate::batch::{ColumnArray, arrow_schema};
+use crate::columns::cache::model::Bandwidths;
 use crate::columns::cache::page_key::{PageKey, StoreNumber};
 use crate::columns::cache::{Cached, PageCache};
 use crate::columns::clustering::store::{BlockDivision, Clustering};
@@ -122,6 +123,17 @@ impl ColumnStore {
             elves: RwLock::new(Arc::default()),
             next_elf: AtomicU32::new(0),
         })
+    }
+
+    /// Bandwidths of storage and memory; none before the first load.
+    pub(crate) fn bandwidths(&self) -> Option<Bandwidths> {
+        self.cache.bandwidths()
+    }
+
+    /// Bytes of its column pages that are in DRAM.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        let columns = self.cache.columns().into_iter();
+        columns.filter(|(column, _)| column.store == self.number).map(|(_, (counts, _))| counts.bytes).sum()
     }
 
     /// Number of the store in the cache.

@@ -43,7 +43,11 @@ const SECTION_CHANGES: u8 = 9;
 const SECTION_LAYOUT: u8 = 10;
 const SECTION_ELVES: u8 = 11;
 const SECTION_CLUSTERING: u8 = 12;
-const SECTIONS: usize = SECTION_CLUSTERING as usize + 1;
+const SECTION_AUTO_LAYOUT: u8 = 13;
+const SECTIONS: usize = SECTION_AUTO_LAYOUT as usize + 1;
+
+/// Content of the section of a layout that follows the workload.
+const AUTO_LAYOUT: u8 = 1;
 
 const LAYOUT_COLUMNS: u8 = 1;
 const LAYOUT_CLUSTERED: u8 = 2;
@@ -98,6 +102,8 @@ pub struct TableDefinition {
     pub changes: Option<Retention>,
     /// Layout of the rows.
     pub layout: TableLayout,
+    /// True if the layout follows the workload ([`crate::advice`]).
+    pub auto_layout: bool,
     /// Elf indexes over the row groups.
     pub elves: Vec<ElfDefinition>,
     /// Dimensions of a table with the layout `clustered`.
@@ -194,6 +200,7 @@ impl TableDefinition {
             owner: None,
             changes: None,
             layout: TableLayout::Rows,
+            auto_layout: false,
             elves: Vec::new(),
             clustering: None,
         }
@@ -259,6 +266,9 @@ impl TableDefinition {
     fn check_layout(&self, table: &str) -> Result<()> {
         if let (Some(elf), TableLayout::Rows) = (self.elves.first(), self.layout) {
             return Err(Error::ElfOfRows { table: table.to_owned(), index: elf.name.clone() });
+        }
+        if self.auto_layout && self.layout == TableLayout::Clustered {
+            return Err(invalid(format!("table {table} of layout 'clustered' follows no workload")));
         }
         match (&self.clustering, self.layout) {
             (Some(clustering), TableLayout::Clustered) => clustering.check(table, &self.schema)?,
@@ -332,6 +342,7 @@ impl TableDefinition {
     /// | 11 | per Elf index: name, number (2), order of dimensions (1: 0 written, 1 auto), number of columns (1), columns (2 each) |
     ///
     /// | 12 | clustering: interleave (1), split (1), block bytes (4), per dimension: column (2), bits (1; 0: chosen) |
+    /// | 13 | 1 (1) if the layout follows the workload; else absent |
     ///
     /// A string is its length (4) and its UTF-8. Sections without content are absent.
     pub(crate) fn to_bytes(&self, states: &StatesBeside) -> Result<Vec<u8>> {
@@ -390,6 +401,9 @@ impl TableDefinition {
         section(&mut bytes, SECTION_ELVES, &elf::to_bytes(&self.elves));
         if let Some(clustering) = &self.clustering {
             section(&mut bytes, SECTION_CLUSTERING, &clustering.to_bytes());
+        }
+        if self.auto_layout {
+            section(&mut bytes, SECTION_AUTO_LAYOUT, &[AUTO_LAYOUT]);
         }
         if bytes.len() > DEFINITION_BYTES_MAX {
             return Err(invalid(format!(
@@ -552,6 +566,11 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
     if let Some(part) = part(SECTION_CLUSTERING) {
         definition.clustering = Some(ClusteringDefinition::from_bytes(part)?);
     }
+    definition.auto_layout = match part(SECTION_AUTO_LAYOUT) {
+        None => false,
+        Some([AUTO_LAYOUT]) => true,
+        Some(_) => return None,
+    };
     definition.elves = elf::from_bytes(part(SECTION_ELVES).unwrap_or_default())?;
     Some(Ok((definition, states)))
 }
@@ -625,7 +644,7 @@ mod tests {
         };
         let mut definition = definition();
         (definition.indexes, definition.changes) = (Vec::new(), None);
-        definition.layout = TableLayout::Columns;
+        (definition.layout, definition.auto_layout) = (TableLayout::Columns, true);
         definition.elves =
             vec![elf("e", &[2, 0], DimensionOrder::Auto, 7), elf("f", &[1], DimensionOrder::Written, 300)];
         (definition, StatesBeside { columns: Some(4), ..StatesBeside::default() })

@@ -157,11 +157,18 @@ impl Table {
     /// Workload of a definition that follows this one: the same, unless columns have other positions in it.
     fn workload_of(&self, definition: &TableDefinition) -> Arc<Workload> {
         let (before, after) = (self.schema.visible_columns(), definition.schema.visible_columns());
-        let has_moved =
-            before.iter().enumerate().any(|(at, column)| {
-                after.get(at).is_none_or(|other| other.data_type != column.data_type)
-            });
-        if has_moved || before.len() > after.len() { Arc::default() } else { Arc::clone(&self.workload) }
+        let has_moved = before
+            .iter()
+            .enumerate()
+            .any(|(at, column)| after.get(at).is_none_or(|other| other.data_type != column.data_type));
+        if has_moved || before.len() > after.len() {
+            return Arc::default();
+        }
+        let design = |of: &TableDefinition| (of.layout, of.indexes.len(), of.elves.len());
+        if design(&self.definition) != design(definition) {
+            self.workload.forget_times();
+        }
+        Arc::clone(&self.workload)
     }
 
     /// Recorded workload.

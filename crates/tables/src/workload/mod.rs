@@ -19,6 +19,7 @@ mod counters;
 
 pub use counters::{RowCounts, RowOperation};
 
+use crate::advice::LastDecision;
 use crate::columns::condition::{ColumnCondition, ColumnFilter};
 use counters::Counters;
 use parking_lot::Mutex;
@@ -115,8 +116,10 @@ pub struct ClassCounts {
     pub runs: u64,
     /// Rows that the scans returned, before conditions that are checked behind them.
     pub rows: u64,
-    /// Processor time of the scans.
+    /// Processor time of the scans since the table has its layout and indexes.
     pub elapsed: Duration,
+    /// Runs since then.
+    pub timed_runs: u64,
     /// Conditions of some runs.
     pub examples: Vec<Arc<[ColumnFilter]>>,
 }
@@ -130,6 +133,8 @@ pub struct Workload {
     /// Classes that made room for others.
     replaced: AtomicU64,
     since: Mutex<Option<Instant>>,
+    /// Last decision about the layout `auto`.
+    pub(crate) decision: LastDecision,
 }
 
 /// Scan whose runs are recorded.
@@ -172,8 +177,7 @@ impl Workload {
     /// Classes of queries with their counts, the most frequent ones first.
     pub fn classes(&self) -> Vec<(QueryClass, ClassCounts)> {
         let classes = self.classes.lock();
-        let mut all: Vec<_> =
-            classes.iter().map(|(class, counts)| (class.clone(), counts.clone())).collect();
+        let mut all: Vec<_> = classes.iter().map(|(class, counts)| (class.clone(), counts.clone())).collect();
         drop(classes);
         all.sort_by(|(class, counts), (other, more)| {
             more.runs.cmp(&counts.runs).then_with(|| class.cmp(other))
@@ -194,6 +198,13 @@ impl Workload {
     /// Time since the first query was recorded.
     pub fn age(&self) -> Duration {
         self.since.lock().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Forgets the times, which were those of another layout or of other indexes.
+    pub(crate) fn forget_times(&self) {
+        for counts in self.classes.lock().values_mut() {
+            (counts.elapsed, counts.timed_runs) = (Duration::ZERO, 0);
+        }
     }
 
     /// Forgets all of it.
@@ -228,6 +239,7 @@ impl RecordedScan {
         self.workload.with_class(self, |counts| {
             let slot = counts.runs as usize % EXAMPLES_MAX;
             counts.runs += 1;
+            counts.timed_runs += 1;
             match counts.examples.get_mut(slot) {
                 Some(example) => *example = Arc::clone(&self.filters),
                 None => counts.examples.push(Arc::clone(&self.filters)),
@@ -241,6 +253,16 @@ impl RecordedScan {
             counts.rows += rows;
             counts.elapsed += elapsed;
         });
+    }
+
+    /// Its class.
+    pub fn class(&self) -> &QueryClass {
+        &self.class
+    }
+
+    /// Its conditions.
+    pub fn filters(&self) -> &[ColumnFilter] {
+        &self.filters
     }
 
     /// Workload that it is recorded in.

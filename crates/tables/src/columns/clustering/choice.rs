@@ -11,15 +11,17 @@
 use crate::columns::clustering::prune::KeyPruning;
 use crate::columns::condition::ColumnFilter;
 use crate::columns::group::RowGroup;
+use crate::cost::MEASURED;
 use crate::error::Result;
 use crate::table::Table;
 use crate::table::range::ScanRange;
 use entresol_transactions::{KeyRange, Transaction};
 use std::fmt;
 
-/// Cost of a row that is found by its place, in rows of a block that is scanned: `ptable-key-range` measures 4 to 8 us
-/// and 10 ns.
-const ROW_COST: u64 = 800;
+/// Values of a row that a scan is taken to read: which columns a query reads is not known here.
+const VALUES: f64 = 2.0;
+/// Cost of a row that is found by its place, in rows of a block that is scanned.
+const ROW_COST: u64 = (MEASURED.place_row / (VALUES * MEASURED.value)) as u64;
 
 /// Iterator for a range of keys of a clustered table, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,240 @@
+//! Layout `auto`: the layout of a table, rows or columns, follows its recorded workload.
+//!
+//! A table begins by rows. Every [`INTERVAL`] a thread looks at the tables of this layout, and moves the rows of one with
+//! the machinery of `ALTER TABLE ... SET (layout)` where all of that holds:
+//!
+//! - the other layout spares at least [`GAIN_MIN`] of the recorded time, so that two layouts which are about as good do
+//!   not take turns;
+//! - it would have spared by now what moving the rows costs, so a workload that passes changes nothing;
+//! - the last change is at least [`PAUSE`] ago. The workload begins anew with a change, so the next one needs another
+//!   workload.
+//!
+//! ANALYZE decides at once, by the first condition alone. A layout that a statement names ends it.
+//!
+//! A crash leaves what one of a change of layout does: the old or the new one, with all rows. What was decided, and why,
+//! is known until the database is closed.
+
+use crate::advice::candidates::layouts;
+use crate::advice::model::WorkloadModel;
+use crate::advice::{Change, OPERATIONS_MIN, ROWS_MIN, has_enough};
+use crate::catalog::Catalog;
+use crate::columns::merge::MergeStats;
+use crate::cost::{Design, TableStatistics};
+use crate::error::Result;
+use crate::schema::definition::TableLayout;
+use crate::table::Table;
+use entresol_transactions::{Cancellation, Error as TransactionError};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Time between two looks at the tables.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Least time between two changes of a table.
+const PAUSE: Duration = Duration::from_secs(600);
+/// Least share of the recorded time that a change spares.
+const GAIN_MIN: f64 = 0.3;
+
+/// Decision about the layout of a table with the layout `auto`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayoutDecision {
+    /// Layout that the table has from now on.
+    pub layout: TableLayout,
+    /// True if it had another one.
+    pub is_change: bool,
+    /// Milliseconds of the recorded workload in the layout that the table had.
+    pub before_ms: f64,
+    /// Milliseconds of it in the layout that was chosen.
+    pub after_ms: f64,
+    /// Reason, as a sentence.
+    pub why: String,
+}
+
+/// Last decision about a table, and when its layout was changed.
+#[derive(Debug, Default)]
+pub(crate) struct LastDecision(Mutex<(Option<LayoutDecision>, Option<Instant>)>);
+
+impl LastDecision {
+    fn set(&self, decision: &LayoutDecision) {
+        let mut last = self.0.lock();
+        if decision.is_change {
+            last.1 = Some(Instant::now());
+        }
+        last.0 = Some(decision.clone());
+    }
+
+    /// The decision.
+    pub(crate) fn get(&self) -> Option<LayoutDecision> {
+        self.0.lock().0.clone()
+    }
+
+    fn is_recent(&self) -> bool {
+        self.0.lock().1.is_some_and(|at| at.elapsed() < PAUSE)
+    }
+}
+
+impl Table {
+    /// Last decision about its layout in this run; none if the layout is not `auto`.
+    pub fn layout_decision(&self) -> Option<LayoutDecision> {
+        self.workload().decision.get().filter(|_| self.definition().auto_layout)
+    }
+}
+
+impl Catalog {
+    /// Chooses the layout of a table with the layout `auto` by its workload, and moves the rows if it is another one. None
+    /// if a statement gave it its layout, or there is too little to choose by.
+    pub fn decide_layout(&self, statement: &Cancellation, table: &str) -> Result<Option<LayoutDecision>> {
+        let table = self.table(table)?;
+        let Some((decision, _)) = self.decision(&table)? else { return Ok(None) };
+        self.carry_out(statement, &table, &decision, &mut |_| Ok(statement.check()?))?;
+        Ok(Some(decision))
+    }
+
+    /// Decision about a table, and the nanoseconds that moving its rows would take.
+    fn decision(&self, table: &Arc<Table>) -> Result<Option<(LayoutDecision, f64)>> {
+        if !table.definition().auto_layout || !has_enough(table) {
+            return Ok(None);
+        }
+        let tx = self.begin()?;
+        let statistics = TableStatistics::of(table, &tx)?;
+        let design = Design::of(table);
+        let Some((Change::SetLayout(other), next)) = layouts(table, &design) else { return Ok(None) };
+        let model = WorkloadModel::new(table, &statistics);
+        let scale = model.scale(&design);
+        let (now, then) = (model.total_ns(&design) * scale, model.total_ns(&next) * scale);
+        let moving = statistics.rows * (design.constants.merge + design.constants.write) * scale;
+        let is_change = statistics.rows >= ROWS_MIN && then <= now * (1.0 - GAIN_MIN);
+        let change = Change::SetLayout(other);
+        let why = if is_change {
+            model.why(&change, &design, &next, scale)
+        } else {
+            format!(
+                "'{}' would take {:.1} ms for what took {:.1} ms with {} rows",
+                other.name(),
+                then / 1e6,
+                now / 1e6,
+                statistics.rows.round()
+            )
+        };
+        let layout = if is_change { other } else { design.layout };
+        let after_ms = if is_change { then } else { now } / 1e6;
+        Ok(Some((LayoutDecision { layout, is_change, before_ms: now / 1e6, after_ms, why }, moving)))
+    }
+
+    fn carry_out(
+        &self,
+        statement: &Cancellation,
+        table: &Arc<Table>,
+        decision: &LayoutDecision,
+        progress: &mut dyn FnMut(&MergeStats) -> Result<()>,
+    ) -> Result<()> {
+        if decision.is_change {
+            self.set_layout(statement, table.name(), decision.layout, progress)?;
+            tracing::info!(
+                table = table.name(),
+                layout = decision.layout.name(),
+                before_ms = decision.before_ms,
+                after_ms = decision.after_ms,
+                why = decision.why,
+                "layout 'auto' has changed"
+            );
+            table.workload().reset();
+        }
+        table.workload().decision.set(decision);
+        Ok(())
+    }
+
+    /// Looks at all tables with the layout `auto`, and changes those that are due.
+    fn decide_layouts(&self, stop: &AtomicBool) {
+        for table in self.tables().iter().filter(|table| table.definition().auto_layout) {
+            if table.workload().decision.is_recent() {
+                continue;
+            }
+            if let Err(error) = self.decide_due(table, stop)
+                && !stop.load(Ordering::Acquire)
+            {
+                tracing::warn!(table = table.name(), %error, "could not choose the layout of a table");
+            }
+        }
+    }
+
+    /// Decides about a table; one that has not lost yet what a change costs stays as it is.
+    fn decide_due(&self, table: &Arc<Table>, stop: &AtomicBool) -> Result<()> {
+        let Some((mut decision, moving)) = self.decision(table)? else { return Ok(()) };
+        let spared_ms = decision.before_ms - decision.after_ms;
+        if decision.is_change && spared_ms < moving / 1e6 {
+            decision.why = format!(
+                "'{}' would have spared {spared_ms:.1} ms by now, and moving the rows takes {:.1} ms",
+                decision.layout.name(),
+                moving / 1e6
+            );
+            decision.layout = table.definition().layout;
+            (decision.is_change, decision.after_ms) = (false, decision.before_ms);
+        }
+        self.carry_out(&Cancellation::default(), table, &decision, &mut |_| {
+            if stop.load(Ordering::Acquire) {
+                return Err(TransactionError::Busy("the database is being closed").into());
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Thread that chooses the layouts; it ends when the catalog is dropped, or by [`LayoutAdvisor::stop`].
+pub struct LayoutAdvisor {
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl LayoutAdvisor {
+    /// Starts the thread. Without one, where none can be had, ANALYZE decides.
+    pub fn start(catalog: &Arc<Catalog>) -> LayoutAdvisor {
+        let stop = Arc::new(AtomicBool::new(false));
+        let env = catalog.context().pool().env();
+        let mut thread = None;
+        if !env.is_simulated() {
+            let (catalog, stop) = (Arc::downgrade(catalog), Arc::clone(&stop));
+            match env.spawn("entresol-layout", move || run(&catalog, &stop)) {
+                Ok(handle) => thread = Some(handle),
+                Err(error) => tracing::warn!(%error, "cannot start a thread to choose layouts"),
+            }
+        }
+        LayoutAdvisor { stop, thread: Mutex::new(thread) }
+    }
+
+    /// Ends the thread, after the step of a change that it is at.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            thread.thread().unpark();
+            // Its panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for LayoutAdvisor {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn run(catalog: &Weak<Catalog>, stop: &AtomicBool) {
+    let mut looked = Instant::now();
+    while !stop.load(Ordering::Acquire) {
+        std::thread::park_timeout(INTERVAL.saturating_sub(looked.elapsed()));
+        if looked.elapsed() < INTERVAL {
+            continue;
+        }
+        let Some(catalog) = catalog.upgrade() else { return };
+        catalog.decide_layouts(stop);
+        looked = Instant::now();
+    }
+}
+
+const _: () = assert!(OPERATIONS_MIN > 0, "a table without a workload stays as it is");

@@ -1,0 +1,105 @@
+//! Sample of the rows of a table: runs of neighbours in the order in which they are stored, spread over the table.
+//!
+//! Neighbours tell how much of the table a range of a column is spread over: a run has the values that a block has which
+//! begins there, and a block is what scans leave out.
+
+use crate::batch::arrow_schema;
+use crate::batch::rows::batch_to_rows;
+use crate::error::Result;
+use crate::table::Table;
+use crate::table::range::ScanRange;
+use crate::value::Row;
+use entresol_transactions::{KeyRange, Transaction};
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+/// Maximum number of rows of a sample.
+pub const SAMPLE_ROWS_MAX: usize = 8192;
+/// Number of runs wanted.
+const RUNS: usize = 32;
+/// Maximum rows of a run.
+const RUN_ROWS: usize = SAMPLE_ROWS_MAX / RUNS;
+
+/// Rows of a table, without the hidden key.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    pub(super) rows: Vec<Row>,
+    /// Rows of each run.
+    pub(super) runs: Vec<Range<usize>>,
+    /// True if it has all rows of the table.
+    pub(super) is_complete: bool,
+}
+
+impl Sample {
+    /// Sample of the rows that a transaction sees.
+    pub(super) fn of(table: &Arc<Table>, tx: &Transaction) -> Result<Sample> {
+        let mut sample = Sample::default();
+        if table.has_row_groups() {
+            sample.add_blocks(table, tx)?;
+        }
+        if sample.rows.is_empty() {
+            sample.add_ranges(table, tx)?;
+        }
+        assert!(sample.rows.len() <= SAMPLE_ROWS_MAX, "a sample is bounded");
+        Ok(sample)
+    }
+
+    /// Adds the first rows of some blocks.
+    fn add_blocks(&mut self, table: &Arc<Table>, tx: &Transaction) -> Result<()> {
+        let columns = table.schema().visible_columns();
+        let arrow = arrow_schema(columns, "UTC");
+        let scan = table.column_scan(tx, (0..columns.len()).collect(), arrow, Vec::new())?;
+        let Some(scan) = scan else { return Ok(()) };
+        let morsels = scan.morsels();
+        let step = morsels.len().div_ceil(RUNS).max(1);
+        // Of few blocks more rows each.
+        let run_rows = SAMPLE_ROWS_MAX / morsels.len().div_ceil(step).max(1);
+        for morsel in morsels.into_iter().step_by(step) {
+            let Some(batch) = scan.read(tx, morsel)? else { continue };
+            let batch = batch.slice(0, batch.num_rows().min(run_rows));
+            self.add_run(batch_to_rows(table.name(), columns, &batch)?);
+        }
+        Ok(())
+    }
+
+    /// Adds the first rows behind some keys; of a small table all rows.
+    fn add_ranges(&mut self, table: &Arc<Table>, tx: &Transaction) -> Result<()> {
+        let cuts = table.state().cut_points(RUNS);
+        if cuts.is_empty() || table.has_row_groups() {
+            let mut rows = Vec::new();
+            let mut cursor = table.scan(ScanRange::full());
+            let push = |rows: &mut Vec<Row>, row: Row| {
+                if rows.len() < SAMPLE_ROWS_MAX {
+                    rows.push(row);
+                }
+            };
+            while rows.len() < SAMPLE_ROWS_MAX
+                && cursor.next_batch(tx, |row| push(&mut rows, row.to_row()))?
+            {}
+            self.is_complete = rows.len() < SAMPLE_ROWS_MAX;
+            rows.chunks(RUN_ROWS).for_each(|run| self.add_run(run.to_vec()));
+            return Ok(());
+        }
+        let step = cuts.len().div_ceil(RUNS).max(1);
+        for cut in cuts.into_iter().step_by(step).take(RUNS) {
+            let range = KeyRange { lower: Bound::Included(cut), upper: Bound::Unbounded };
+            let (mut cursor, mut rows) = (table.scan_within(range), Vec::new());
+            let push = |rows: &mut Vec<Row>, row: Row| {
+                if rows.len() < RUN_ROWS {
+                    rows.push(row);
+                }
+            };
+            while rows.len() < RUN_ROWS && cursor.next_batch(tx, |row| push(&mut rows, row.to_row()))? {}
+            self.add_run(rows);
+        }
+        Ok(())
+    }
+
+    fn add_run(&mut self, rows: Vec<Row>) {
+        if !rows.is_empty() {
+            let first = self.rows.len();
+            self.rows.extend(rows);
+            self.runs.push(first..self.rows.len());
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Advice and the layout `auto`: proposals for workloads that need them and none for others, what carrying one out does to
+//! the workload, and predictions that order as they should.
+#![allow(clippy::unwrap_used)]
+
+use entresol_memory::{Durability, Pool, PoolOptions};
+use entresol_tables::advice::{Change, Proposal, advise};
+use entresol_tables::cost::{AccessPath, Design, ElfDesign, IndexDesign, QueryProfile, TableStatistics};
+use entresol_tables::workload::RowOperation;
+use entresol_tables::{
+    Catalog, Column, ColumnCondition, ColumnFilter, DataType, IndexDefinition, Row, ScanRange, Schema, Table,
+    TableDefinition, TableLayout, TableOptions, Value, check,
+};
+use entresol_transactions::{Cancellation, StateContext};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Rows of the table.
+const ROWS: i64 = 40_000;
+
+fn open() -> Arc<Catalog> {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    Catalog::open_or_create(StateContext::open_or_create(pool).unwrap()).unwrap()
+}
+
+/// Row with a key, a column of 5,000 values in no order, one of 20, one that ascends with the key, and a string.
+fn row(id: i64) -> Row {
+    let mixed = (id as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
+    vec![
+        Value::BigInt(id),
+        Value::Int((mixed % 5_000) as i32),
+        Value::Int((mixed / 7 % 20) as i32),
+        Value::Int((id / 10) as i32),
+        Value::from(format!("name {}", id % 50).as_str()),
+    ]
+}
+
+fn create(catalog: &Catalog, layout: TableLayout, auto_layout: bool) -> Arc<Table> {
+    let columns = vec![
+        Column::new("id", DataType::BigInt),
+        Column::new("shop", DataType::Int),
+        Column::new("kind", DataType::Int),
+        Column::new("day", DataType::Int),
+        Column::new("name", DataType::Varchar),
+    ];
+    let definition = TableDefinition::plain(Schema::new(columns, &["id"]).unwrap());
+    let definition = TableDefinition { layout, auto_layout, ..definition };
+    let table = catalog.create_table_as("t", definition, TableOptions::default()).unwrap();
+    for first in (0..ROWS).step_by(10_000) {
+        let tx = catalog.begin().unwrap();
+        table.insert_many(&tx, &(first..first + 10_000).map(row).collect::<Vec<_>>()).unwrap();
+        tx.commit(Durability::Sync).unwrap();
+    }
+    if table.has_row_groups() {
+        table.merge(|_| Ok(())).unwrap();
+    }
+    table.workload().reset();
+    table
+}
+
+fn between(column: usize, least: i64, greatest: i64) -> ColumnFilter {
+    ColumnFilter { column, condition: ColumnCondition::Between { least, greatest } }
+}
+
+/// Records runs of a query.
+fn ask(table: &Table, runs: u64, columns: &[usize], filters: impl Fn(i64) -> Vec<ColumnFilter>) {
+    for run in 0..runs {
+        let scan = table.workload().scan(&filters(run as i64), columns);
+        scan.begin();
+        scan.end(1, Duration::ZERO);
+    }
+}
+
+fn proposals(catalog: &Catalog, table: &Arc<Table>) -> Vec<Proposal> {
+    let proposed = advise(table, &catalog.begin().unwrap()).unwrap();
+    for proposal in &proposed {
+        assert!(proposal.after_ms < proposal.before_ms && proposal.gain() > 0.0, "{proposal:?}");
+        assert!(!proposal.why.is_empty());
+    }
+    proposed
+}
+
+fn changes(catalog: &Catalog, table: &Arc<Table>) -> Vec<Change> {
+    proposals(catalog, table).into_iter().map(|proposal| proposal.change).collect()
+}
+
+fn index(name: &str, columns: &[usize], unique: bool) -> IndexDefinition {
+    IndexDefinition {
+        name: name.into(),
+        columns: columns.to_vec(),
+        unique,
+        constraint: false,
+        primary: false,
+    }
+}
+
+#[test]
+fn nothing_is_proposed_where_there_is_nothing_to_gain() {
+    let catalog = open();
+    let table = create(&catalog, TableLayout::Rows, false);
+    assert_eq!(changes(&catalog, &table), []);
+    // Rows by key and ranges of the key.
+    table.workload().note_rows(RowOperation::Read, 100_000);
+    table.workload().note_rows(RowOperation::Update, 50_000);
+    ask(&table, 50, &[1, 2], |run| vec![between(0, run * 100, run * 100 + 20)]);
+    assert_eq!(changes(&catalog, &table), []);
+    // Too few queries to learn from.
+    table.workload().reset();
+    ask(&table, 3, &[0], |run| vec![between(1, run, run)]);
+    assert_eq!(changes(&catalog, &table), []);
+}
+
+#[test]
+fn an_index_is_proposed_for_selective_conditions_and_satisfies() {
+    let catalog = open();
+    let table = create(&catalog, TableLayout::Rows, false);
+    table.workload().note_rows(RowOperation::Read, 20_000);
+    table.workload().note_rows(RowOperation::Update, 20_000);
+    ask(&table, 200, &[0, 4], |run| vec![between(1, run, run), between(2, 3, 10)]);
+    let proposed = proposals(&catalog, &table);
+    assert_eq!(proposed[0].change, Change::CreateIndex(vec![1, 2]), "{proposed:?}");
+    assert!(proposed[0].gain() > 0.5, "{proposed:?}");
+    assert!(proposed[0].why.contains("shop (=)") && proposed[0].why.contains("200 queries"), "{proposed:?}");
+    catalog.create_index("t", index("t_shop", &[1, 2], false)).unwrap();
+    let table = catalog.table("t").unwrap();
+    table.workload().note_index("t_shop");
+    assert_eq!(changes(&catalog, &table), []);
+}
+
+#[test]
+fn columns_are_proposed_for_scans_and_rows_for_rows_by_key() {
+    let catalog = open();
+    let table = create(&catalog, TableLayout::Rows, false);
+    ask(&table, 30, &[2], |_| Vec::new());
+    assert_eq!(changes(&catalog, &table), [Change::SetLayout(TableLayout::Columns)]);
+    catalog.set_layout(&Cancellation::default(), "t", TableLayout::Columns, &mut |_| Ok(())).unwrap();
+    let table = catalog.table("t").unwrap();
+    assert_eq!(changes(&catalog, &table), []);
+    table.workload().reset();
+    table.workload().note_rows(RowOperation::Read, 100_000);
+    assert_eq!(changes(&catalog, &table), [Change::SetLayout(TableLayout::Rows)]);
+}
+
+#[test]
+fn an_unused_index_is_proposed_to_be_dropped_and_a_needed_one_is_not() {
+    let catalog = open();
+    let table = create(&catalog, TableLayout::Rows, false);
+    catalog.create_index("t", index("unused", &[2], false)).unwrap();
+    catalog.create_index("t", index("used", &[1], false)).unwrap();
+    catalog.create_index("t", index("distinct", &[0, 1], true)).unwrap();
+    let table = catalog.table(table.name()).unwrap();
+    table.workload().note_rows(RowOperation::Insert, 10_000);
+    table.workload().note_index("used");
+    assert_eq!(changes(&catalog, &table), [Change::DropIndex("unused".into())]);
+    catalog.drop_index("unused").unwrap();
+    assert_eq!(changes(&catalog, &catalog.table("t").unwrap()), []);
+}
+
+#[test]
+fn the_layout_auto_follows_the_workload_once_and_rests() {
+    let catalog = open();
+    let table = create(&catalog, TableLayout::Rows, true);
+    let statement = Cancellation::default;
+    assert_eq!(catalog.decide_layout(&statement(), "t").unwrap(), None, "nothing is known yet");
+    // What is about as good in both layouts changes nothing.
+    table.workload().note_rows(RowOperation::Insert, 10_000);
+    let decided = catalog.decide_layout(&statement(), "t").unwrap().unwrap();
+    assert!(!decided.is_change && decided.layout == TableLayout::Rows, "{decided:?}");
+    ask(&table, 60, &[2], |_| Vec::new());
+    let decided = catalog.decide_layout(&statement(), "t").unwrap().unwrap();
+    assert!(decided.is_change && decided.layout == TableLayout::Columns, "{decided:?}");
+    let table = catalog.table("t").unwrap();
+    assert_eq!(table.definition().layout, TableLayout::Columns);
+    assert!(table.definition().auto_layout && table.layout_decision() == Some(decided));
+    assert!(table.workload().classes().is_empty(), "it begins anew");
+    // The same workload again.
+    ask(&table, 60, &[2], |_| Vec::new());
+    assert!(!catalog.decide_layout(&statement(), "t").unwrap().unwrap().is_change);
+    table.workload().reset();
+    table.workload().note_rows(RowOperation::Read, 100_000);
+    let decided = catalog.decide_layout(&statement(), "t").unwrap().unwrap();
+    assert!(decided.is_change && decided.layout == TableLayout::Rows, "{decided:?}");
+    let (mut rows, tx) = (0, catalog.begin().unwrap());
+    let mut cursor = catalog.table("t").unwrap().scan(ScanRange::full());
+    while cursor.next_batch(&tx, |_| rows += 1).unwrap() {}
+    assert_eq!(rows, ROWS);
+    drop(tx);
+    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+}
+
+#[test]
+fn a_layout_that_was_given_is_left_alone() {
+    let catalog = open();
+    let table = create(&catalog, TableLayout::Rows, false);
+    ask(&table, 60, &[2], |_| Vec::new());
+    assert_eq!(catalog.decide_layout(&Cancellation::default(), "t").unwrap(), None);
+    assert_eq!(catalog.table("t").unwrap().definition().layout, TableLayout::Rows);
+}
+
+#[test]
+fn an_added_column_keeps_the_workload_and_a_dropped_one_ends_it() {
+    let catalog = open();
+    let table = create(&catalog, TableLayout::Rows, false);
+    ask(&table, 20, &[4], |run| vec![between(3, run, run)]);
+    let add = |definition: &mut TableDefinition| {
+        let added = definition.schema.with_column(Column::new("more", DataType::Int), Value::Null)?;
+        definition.schema = Arc::new(added);
+        definition.defaults.push(None);
+        Ok::<_, entresol_tables::Error>(())
+    };
+    let table = catalog.redefine("t", None, add).unwrap();
+    assert_eq!(table.workload().classes()[0].1.runs, 20);
+    let drop = |definition: &mut TableDefinition| {
+        definition.schema = Arc::new(definition.schema.without_column(2)?);
+        definition.defaults.remove(2);
+        Ok::<_, entresol_tables::Error>(())
+    };
+    let table = catalog.redefine("t", None, drop).unwrap();
+    assert!(table.workload().classes().is_empty());
+}
+
+#[test]
+fn shares_of_rows_and_paths_are_as_they_are() {
+    let catalog = open();
+    for layout in [TableLayout::Rows, TableLayout::Columns] {
+        let table = create(&catalog, layout, false);
+        let tx = catalog.begin().unwrap();
+        let statistics = TableStatistics::of(&table, &tx).unwrap();
+        assert!((ROWS as f64 * 0.7..ROWS as f64 * 1.4).contains(&statistics.rows), "{}", statistics.rows);
+        let profile =
+            |filters: &[ColumnFilter], columns: &[usize]| QueryProfile::new(&statistics, filters, columns);
+        let share = |filters: &[ColumnFilter]| profile(filters, &[0]).share();
+        assert_eq!(share(&[]), 1.0);
+        assert!((0.08..0.12).contains(&share(&[between(3, 1_000, 1_399)])));
+        assert!((0.0001..0.0004).contains(&share(&[between(1, 77, 77)])), "{}", share(&[between(1, 77, 77)]));
+        assert!((0.4..0.6).contains(&share(&[between(2, 0, 9)])));
+        assert!(share(&[between(2, 0, 9), between(2, 10, 19)]) < 0.001, "none meets both");
+        let mut design = Design::of(&table);
+        design.indexes.push(IndexDesign { name: "i".into(), columns: vec![1], unique: false });
+        design.elves.push(ElfDesign { name: "e".into(), columns: vec![1, 2] });
+        let first = |filters: &[ColumnFilter], columns: &[usize]| {
+            design.paths(&statistics, &profile(filters, columns)).remove(0).path
+        };
+        assert_eq!(first(&[between(0, 7, 7)], &[1]), AccessPath::Keys);
+        let all = first(&[], &[1]);
+        let wide = first(&[between(1, 0, 4_000)], &[1]);
+        match layout {
+            TableLayout::Rows => {
+                assert_eq!((all, wide), (AccessPath::Rows, AccessPath::Rows));
+                assert_eq!(first(&[between(1, 5, 5)], &[2]), AccessPath::Index("i".into()));
+            }
+            _ => assert_eq!((all, wide), (AccessPath::Columns, AccessPath::Columns)),
+        }
+        catalog.drop_table("t").unwrap();
+    }
+}
