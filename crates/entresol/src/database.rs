@@ -18,6 +18,7 @@ use entresol_query::{
     MaterializedViews, STACK_BYTES, SessionOptions, Sessions, Topologies, query_memory, statement_memory,
 };
 use entresol_streams::{Topology, TopologyBuilder};
+use entresol_tables::advice::LayoutAdvisor;
 use entresol_tables::{Catalog, CheckReport, Merger};
 use entresol_transactions::{
     BlockingExecutor, Reclaimer, RecoveryReport, StateContext, Tier, Timestamp, Transaction,
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     reclaimer: Reclaimer,
     /// Merges changed rows into row groups while the database is open.
     merger: Merger,
+    layouts: LayoutAdvisor,
     directory: Option<PathBuf>,
     durability: Durability,
     threads: usize,
@@ -133,6 +135,7 @@ impl Database {
         let shared = Shared {
             reclaimer: Reclaimer::start(catalog.context()),
             merger: Merger::start(&catalog),
+            layouts: LayoutAdvisor::start(&catalog),
             catalog,
             directory,
             durability: options.durability,
@@ -308,6 +311,7 @@ impl Database {
     pub fn close(&self) -> Result<()> {
         self.shared.topologies.stop();
         self.shared.materialized.stop();
+        self.shared.layouts.stop();
         self.shared.merger.stop();
         self.shared.reclaimer.stop();
         self.shared.catalog.release_cached_sequences();

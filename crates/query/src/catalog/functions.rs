@@ -103,6 +103,16 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     nothing("col_description", 2..=2, "text"),
     nothing("pg_relation_filenode", 1..=1, "oid"),
     nothing("pg_stat_get_numscans", 1..=1, "int8"),
+    Definition {
+        name: "pg_stat_reset",
+        arguments: 0..=0,
+        returns: "text",
+        call: |view, _| {
+            view.tables.iter().for_each(|table| table.workload().reset());
+            Ok("".into())
+        },
+        strict: false,
+    },
     // Space is counted per state, not per table.
     nothing("pg_relation_size", 1..=2, "int8"),
     nothing("pg_table_size", 1..=1, "int8"),

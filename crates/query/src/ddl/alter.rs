@@ -135,8 +135,8 @@ impl Change<'_> {
             declared.changes.map_or(Ok(()), |changes| catalog.set_changes(&table, changes))
         })
         .await??;
-        if let Some(layout) = declared.layout {
-            layout::set(self.session, self.table.name(), layout).await?;
+        if let Some(choice) = declared.layout {
+            layout::choose(self.session, &self.table, choice).await?;
         }
         Ok(DONE)
     }

@@ -1,7 +1,7 @@
 //! CREATE TABLE, and CREATE TABLE AS.
 
 use crate::ddl::table_definition;
-use crate::ddl::table_options;
+use crate::ddl::table_options::{self, LayoutChoice};
 use crate::dml::writer::TableWriter;
 use crate::error::Result;
 use crate::parser::names::table_name;
@@ -32,7 +32,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
         let (mut definition, sequences) = table_definition::declared(session, &name, create)?;
         let declared = table_options::declared_options(create)?;
         definition.placement = declared.placement.unwrap_or_default();
-        definition.layout = declared.layout.unwrap_or_default();
+        (definition.layout, definition.auto_layout) = LayoutChoice::of_new_table(declared.layout);
         definition.clustering =
             declared.clustering.definition(&name, &definition.schema, definition.layout)?;
         definition.changes = declared.changes.flatten();
@@ -54,7 +54,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
     let declared = table_options::declared_options(create)?;
     let mut definition = TableDefinition::plain(schema);
     definition.placement = declared.placement.unwrap_or_default();
-    definition.layout = declared.layout.unwrap_or_default();
+    (definition.layout, definition.auto_layout) = LayoutChoice::of_new_table(declared.layout);
     definition.clustering = declared.clustering.definition(&name, &definition.schema, definition.layout)?;
     definition.changes = declared.changes.flatten();
     session.begin_definite()?;

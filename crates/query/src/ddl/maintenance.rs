@@ -6,10 +6,11 @@
 //! - RESTART IDENTITY restarts the sequences of the tables' columns after the rows are deleted. Sequences are
 //!   not transactional, so it is not possible inside of a block. A crash between the two leaves the sequences
 //!   as they were.
-//! - ANALYZE has nothing to compute: the planner counts the rows of a table when it plans, and stores no
-//!   statistics that could be outdated. A notice says so.
+//! - ANALYZE chooses the layout of tables with the layout `auto`. It has nothing else to compute: the planner counts the
+//!   rows of a table when it plans, and stores no statistics that could be outdated. A notice says so.
 
 use crate::catalog::rows::named::sequences_of;
+use crate::ddl::layout;
 use crate::ddl::sequences;
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
@@ -73,8 +74,8 @@ fn tables_of(session: &SessionCore, statement: &Truncate) -> Result<Vec<Arc<Tabl
     Ok(tables)
 }
 
-/// Checks that the table is there, and says what ANALYZE does.
-pub(crate) fn analyze(session: &SessionCore, statement: &Analyze) -> Result<StatementResult> {
+/// Checks that the table is there, chooses layouts, and says what ANALYZE does.
+pub(crate) async fn analyze(session: &SessionCore, statement: &Analyze) -> Result<StatementResult> {
     refuse(
         "ANALYZE",
         &[
@@ -92,6 +93,24 @@ pub(crate) fn analyze(session: &SessionCore, statement: &Analyze) -> Result<Stat
             }
         }
     }
+    let mut decides = false;
+    for table in analyzed_tables(session, statement)? {
+        if table.definition().auto_layout {
+            decides = true;
+            layout::decide(session, &table).await?;
+        }
+    }
+    if decides {
+        return Ok(StatementResult::Done { verb: "ANALYZE" });
+    }
     session.notice("ANALYZE has no effect: the planner counts rows when it plans and stores no statistics");
     Ok(StatementResult::Done { verb: "ANALYZE" })
+}
+
+/// Tables of an ANALYZE: the one that it names, or all.
+fn analyzed_tables(session: &SessionCore, statement: &Analyze) -> Result<Vec<Arc<Table>>> {
+    match &statement.table_name {
+        Some(name) => Ok(vec![session.catalog.table(&table_name(name)?)?]),
+        None => Ok(session.catalog.tables()),
+    }
 }

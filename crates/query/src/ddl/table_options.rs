@@ -5,7 +5,7 @@
 //! | `history` | a time, `forever`, `off` ([`crate::planner::time_travel`]) | yes |
 //! | `changes` | as `history`: retention of the changes that CHANGES and SUBSCRIBE read | yes |
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
-//! | `layout` | `rows`, `columns`, `clustered` | yes, which moves the rows ([`crate::ddl::layout`]); not to or from `clustered` |
+//! | `layout` | `rows`, `columns`, `clustered`, `auto` (rows or columns, by the workload) | yes, which moves the rows ([`crate::ddl::layout`]); not to or from `clustered` |
 //! | `cluster_by`, `interleave`, `split`, `block_bytes` | see [`crate::ddl::clustering`] | no |
 //! | PostgreSQL's storage parameters | any; they have no effect, as a notice says | yes |
 
@@ -25,8 +25,28 @@ pub(crate) struct DeclaredOptions {
     /// `Some(None)`: no change log.
     pub(crate) changes: Option<Option<Retention>>,
     pub(crate) placement: Option<TierChoice>,
-    pub(crate) layout: Option<TableLayout>,
+    pub(crate) layout: Option<LayoutChoice>,
     pub(crate) clustering: DeclaredClustering,
+}
+
+/// Layout that a statement asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LayoutChoice {
+    /// This one.
+    Layout(TableLayout),
+    /// Rows at first, then what the workload asks for.
+    Auto,
+}
+
+impl LayoutChoice {
+    /// Layout of a new table, and whether it follows the workload.
+    pub(crate) fn of_new_table(choice: Option<LayoutChoice>) -> (TableLayout, bool) {
+        match choice {
+            None => (TableLayout::default(), false),
+            Some(LayoutChoice::Layout(layout)) => (layout, false),
+            Some(LayoutChoice::Auto) => (TableLayout::Rows, true),
+        }
+    }
 }
 
 /// SequenceOptions of a CREATE TABLE.
@@ -89,11 +109,14 @@ impl DeclaredOptions {
     }
 }
 
-fn layout_of(text: &str) -> Result<TableLayout> {
+fn layout_of(text: &str) -> Result<LayoutChoice> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(LayoutChoice::Auto);
+    }
     let known = TableLayout::ALL.into_iter().find(|layout| layout.name().eq_ignore_ascii_case(text));
-    known.ok_or_else(|| {
+    known.map(LayoutChoice::Layout).ok_or_else(|| {
         let message = format!("invalid value for parameter \"layout\": \"{text}\"");
-        Error::coded("22023", format!("{message}; rows, columns or clustered"))
+        Error::coded("22023", format!("{message}; rows, columns, clustered or auto"))
     })
 }
 

@@ -155,7 +155,7 @@ impl Session {
             Command::Close(name) => self.close_cursor(name.as_deref()),
             Command::Analyze(statement) => {
                 self.check_block()?;
-                let analyzed = maintenance::analyze(&self.core, &statement);
+                let analyzed = maintenance::analyze(&self.core, &statement).await;
                 analyzed.map_err(|error| self.failing(error))
             }
             Command::Streaming(statement) if matches!(*statement, StreamingStatement::Explain(_)) => {

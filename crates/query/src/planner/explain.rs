@@ -5,6 +5,8 @@
 //!   the query that computes the rows to write, of a MERGE the join.
 //! - EXPLAIN ANALYZE runs the statement, and a writing one does write. Of a query it shows the plan with the
 //!   metrics of its operators; of a writing statement rows and time, and the plan without metrics.
+//! - EXPLAIN (COSTS) adds what the cost model expects of each scan, and of the paths that were not taken
+//!   ([`crate::planner::costs`]); only of queries.
 
 use crate::error::{Error, Result};
 use crate::session::result::texts;
@@ -26,11 +28,6 @@ pub(crate) fn columns() -> SchemaRef {
     texts(&[COLUMN])
 }
 
-/// Result of EXPLAIN from DataFusion's batches of plan types and plans.
-pub(crate) fn result(explain: &ExplainStatement, batches: &[RecordBatch]) -> Result<StatementResult> {
-    lines(plan_lines(explain.options.verbose, batches)?)
-}
-
 /// Result of EXPLAIN ANALYZE of a writing statement.
 pub(crate) fn written(
     verb: &str,
@@ -44,7 +41,8 @@ pub(crate) fn written(
     lines(shown)
 }
 
-fn plan_lines(verbose: bool, batches: &[RecordBatch]) -> Result<Vec<String>> {
+/// Lines of DataFusion's batches of plan types and plans.
+pub(crate) fn plan_lines(verbose: bool, batches: &[RecordBatch]) -> Result<Vec<String>> {
     let mut plans = Vec::new();
     for batch in batches {
         let text = |column: usize| {
@@ -69,6 +67,7 @@ fn plan_lines(verbose: bool, batches: &[RecordBatch]) -> Result<Vec<String>> {
     Ok(lines)
 }
 
+/// Result of these lines.
 pub(crate) fn lines(lines: Vec<String>) -> Result<StatementResult> {
     let schema = columns();
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
@@ -80,5 +79,6 @@ pub(crate) fn without_analyze(explain: &ExplainStatement) -> EngineStatement {
     let mut explain = explain.clone();
     explain.options.analyze = false;
     explain.options.verbose = false;
+    explain.options.show_statistics = None;
     EngineStatement::Explain(explain)
 }

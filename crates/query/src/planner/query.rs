@@ -6,6 +6,7 @@
 //! [`query_memory`]: crate::query_memory
 
 use crate::error::{Error, Result};
+use crate::planner::costs;
 use crate::planner::describe;
 use crate::planner::explain;
 use crate::planner::join_using;
@@ -21,7 +22,8 @@ use datafusion::dataframe::DataFrame;
 use datafusion::execution::SessionState;
 use datafusion::execution::context::SQLOptions;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::physical_plan::collect;
+use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
 use std::sync::Arc;
 
 /// Plans a query in the session's current transaction.
@@ -65,11 +67,27 @@ pub(crate) fn columns_of(statement: &EngineStatement, plan: &LogicalPlan) -> Sch
 /// Starts a query, whose rows come as they are computed; EXPLAIN is done at once.
 pub(crate) async fn query(session: &SessionCore, statement: EngineStatement) -> Result<Outcome> {
     if let EngineStatement::Explain(explain) = &statement {
-        let explain = explain.clone();
-        let batches = plan_query(session, statement).await?.collect().await?;
-        return Ok(explain::result(&explain, &batches)?.stream());
+        return Ok(explained(session, explain.clone()).await?.stream());
     }
     Ok(Outcome::Rows(plan_query(session, statement).await?.execute_stream().await?))
+}
+
+/// Result of EXPLAIN of a query.
+async fn explained(session: &SessionCore, mut explain: ExplainStatement) -> Result<StatementResult> {
+    let with_costs = explain.options.show_statistics.take() == Some(true);
+    let frame = plan_query(session, EngineStatement::Explain(explain.clone())).await?;
+    let context = Arc::new(frame.task_ctx());
+    let plan = frame.create_physical_plan().await?;
+    let batches = collect(Arc::clone(&plan), context).await?;
+    let mut lines = explain::plan_lines(explain.options.verbose, &batches)?;
+    if with_costs && explain.options.analyze {
+        lines.extend(costs::lines(&session.catalog, &plan, true)?);
+    } else if with_costs {
+        // The plan of EXPLAIN itself has no scans.
+        let plan = plan_query(session, *explain.statement).await?.create_physical_plan().await?;
+        lines.extend(costs::lines(&session.catalog, &plan, false)?);
+    }
+    explain::lines(lines)
 }
 
 /// SET and RESET of DataFusion's own options.

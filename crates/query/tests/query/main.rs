@@ -1,6 +1,7 @@
 //! SQL against a complete database: SQL text tests under a matrix of configurations, and concurrent sessions.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod advice;
 mod copy;
 mod elf;
 mod generic_plans;

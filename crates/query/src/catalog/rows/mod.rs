@@ -11,3 +11,4 @@ pub(crate) mod server;
 pub(crate) mod streams;
 pub(crate) mod system;
 pub(crate) mod vacuum;
+pub(crate) mod workload;

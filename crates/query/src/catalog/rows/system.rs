@@ -2,7 +2,8 @@
 //!
 //! | table | rows |
 //! | --- | --- |
-//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`; one per table |
+//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`; one per table |
+//! | `entresol.advice` | `table`, `rank`, `statement`, `gain`, `before_ms`, `after_ms`, `why`; one per proposal, and per decision about a layout `auto` |
 //! | `entresol.cache` | `table`, `column`, `pages`, `bytes`, `target_share`, `hits`, `misses`, `expected_gain_ms`: pages of tables with row groups that are in DRAM; one per column that was read |
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
 //! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
@@ -13,11 +14,13 @@
 //! | `entresol.sources` | `name`, `connector`, `topology`, `state`, `tuples`, `rejected`, `watermark_lag_ms`, `error`, `definition`; one per source and topology that reads it |
 //! | `entresol.sinks` | `name`, `state`, `target`, `tuples`, `commits`, `bytes_written`, `rows_written`, `error`; one per sink; bytes and rows of files |
 //! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `tuples_per_second`, `watermark`, `watermark_lag_ms`, `last_commit`, `commit_p50_us`, `commit_p99_us`, `error`; one per topology |
+//! | `entresol.workload` | `table`, `kind`, `conditions`, `columns`, `runs`, `rows`, `bytes`, `selectivity`, `selectivity_class`, `elapsed_ms`; one per query class, kind of operation by key, and index |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it, policy and maximum of the cache of column pages |
 
 use crate::catalog::rows::history;
 use crate::catalog::rows::streams;
 use crate::catalog::rows::vacuum;
+use crate::catalog::rows::workload;
 use crate::catalog::view::Source;
 use datafusion::arrow::array::{
     ArrayRef, BooleanArray, Float64Array, Int32Array, Int64Array, StringArray, UInt32Array, UInt64Array,
@@ -34,7 +37,8 @@ use entresol_tables::{CachedColumn, Catalog, Table};
 use std::sync::Arc;
 
 /// The names of the system tables.
-pub(crate) const TABLES: [&str; 12] = [
+pub(crate) const TABLES: [&str; 14] = [
+    "advice",
     "cache",
     "database",
     "history",
@@ -47,12 +51,14 @@ pub(crate) const TABLES: [&str; 12] = [
     "tables",
     "topologies",
     "vacuum",
+    "workload",
 ];
 
 /// Current content of a system table; `None` if there is none of this name.
 pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
     let catalog = &source.catalog;
     let batch = match name {
+        "advice" => workload::advice(catalog)?,
         "cache" => cache(catalog)?,
         "database" => database(catalog)?,
         "history" => history::bounds(catalog)?,
@@ -65,6 +71,7 @@ pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn 
         "tables" => tables(catalog)?,
         "topologies" => streams::topologies(&source.topologies, catalog)?,
         "vacuum" => vacuum::progress(catalog, &source.sessions)?,
+        "workload" => workload::recorded(catalog)?,
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
@@ -198,7 +205,8 @@ fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
         let clustering = table.definition().clustering.as_ref();
         clustering.map_or(String::new(), |clustering| clustering.cluster_by(table.schema()))
     };
-    let columns: [(&str, ArrayRef); 9] = [
+    let choice = |table: &Table| if table.definition().auto_layout { "auto" } else { "set" };
+    let columns: [(&str, ArrayRef); 10] = [
         ("name", text(&|table| table.name().to_owned())),
         ("key_columns", text(&|table| table.schema().key_names().collect::<Vec<_>>().join(", "))),
         ("hidden_key", Arc::new(hidden)),
@@ -208,6 +216,7 @@ fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
         ("placement", text(&|table| table.tier().to_string())),
         ("layout", text(&|table| table.definition().layout.name().to_owned())),
         ("cluster_by", text(&cluster_by)),
+        ("layout_choice", text(&|table| choice(table).to_owned())),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

@@ -38,6 +38,7 @@ use datafusion::sql::sqlparser::ast::{
     AssignmentTarget, BinaryOperator, Delete, Expr, GroupByExpr, ObjectName, Query, Select, SelectFlavor,
     SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, Update, WildcardAdditionalOptions,
 };
+use entresol_tables::workload::RowOperation;
 use entresol_tables::{
     Catalog, Column, DataType, Row, RowView, StoredRows, Table, UniqueKey, Value, arrow_type,
 };
@@ -359,6 +360,7 @@ impl Point {
 
     /// Calls `f` with the rows of these keys that exist, in order.
     fn for_each_row(&self, tx: &Transaction, keys: &[Row], mut f: impl FnMut(RowView<'_>)) -> Result<()> {
+        self.table.workload().note_rows(RowOperation::Read, keys.len() as u64);
         match (&self.unique_key, keys) {
             (UniqueKey::Key, [key]) => {
                 self.table.get_with(tx, key, f)?;

@@ -35,6 +35,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
+use entresol_tables::workload::RecordedScan;
 use entresol_tables::{
     BlockClock, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, IteratorChoice, Table,
 };
@@ -42,6 +43,7 @@ use entresol_transactions::Transaction;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Share of rows that a condition lets pass, where nothing better is known, as a divisor.
@@ -78,6 +80,8 @@ pub(crate) struct EntresolColumnScan {
     begun: Arc<OnceLock<Begun>>,
     /// Query whose cancellation stops the scan.
     query: Option<Arc<RunningQuery>>,
+    /// Record of its runs.
+    recorded: Option<Arc<RecordedScan>>,
 }
 
 impl EntresolColumnScan {
@@ -110,7 +114,23 @@ impl EntresolColumnScan {
             metrics: ExecutionPlanMetricsSet::new(),
             begun: Arc::default(),
             query: None,
+            recorded: None,
         }
+    }
+
+    /// The same scan, whose runs are recorded.
+    pub(crate) fn recorded(self, recorded: Option<Arc<RecordedScan>>) -> EntresolColumnScan {
+        EntresolColumnScan { recorded, ..self }
+    }
+
+    /// Table of the scan.
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Record of its runs, with the conditions that it was planned for.
+    pub(crate) fn record(&self) -> Option<&Arc<RecordedScan>> {
+        self.recorded.as_ref()
     }
 
     /// The same scan of a clustered table, with the reason to read it block by block.
@@ -292,6 +312,9 @@ impl ExecutionPlan for EntresolColumnScan {
             partition < partitions,
             "EntresolColumnScan has {partitions} partitions, no {partition}"
         );
+        if let Some(recorded) = self.recorded.as_ref().filter(|_| partition == 0) {
+            recorded.begin();
+        }
         let reader = Reader {
             scan: self.clone(),
             next_morsel: partition,
@@ -436,6 +459,18 @@ impl Reader {
         self.rows_left -= rows;
         self.metrics.record_output(rows);
         batch.slice(0, rows)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let Some(recorded) = &self.scan.recorded else { return };
+        let elapsed = Duration::from_nanos(self.metrics.elapsed_compute().value() as u64);
+        recorded.end(self.metrics.output_rows().value() as u64, elapsed);
+        if self.elf.as_ref().is_some_and(|[searches, _]| searches.value() > 0) {
+            let elves = self.scan.table.elves_for(&self.scan.transaction, &self.scan.filters);
+            elves.iter().for_each(|elf| recorded.workload().note_index(&elf.name));
+        }
     }
 }
 

@@ -24,8 +24,10 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
+use entresol_tables::workload::RecordedScan;
 use entresol_tables::{Catalog, Index, Table};
 use entresol_transactions::Transaction;
+use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,6 +40,8 @@ pub(crate) struct EntresolTable {
     table: Arc<Table>,
     schema: SchemaRef,
     constraints: Option<Constraints>,
+    /// Filters that the optimizer offered last, those that it applies itself among them: for the recorded workload.
+    offered: Mutex<Vec<Expr>>,
 }
 
 impl EntresolTable {
@@ -57,7 +61,14 @@ impl EntresolTable {
         if current.is_past() {
             // Rules may be younger than rows; the key is not.
             let schema = nullable(&schema, table.schema().key());
-            return EntresolTable { catalog, current, table, schema, constraints: None };
+            return EntresolTable {
+                catalog,
+                current,
+                table,
+                schema,
+                constraints: None,
+                offered: Mutex::default(),
+            };
         }
         let has_key = hidden_key || !table.schema().hidden_key();
         let key = has_key.then(|| Constraint::PrimaryKey(table.schema().key().to_vec()));
@@ -70,7 +81,7 @@ impl EntresolTable {
         let unique = unique.map(|index| Constraint::Unique(index.definition().columns.clone()));
         let constraints: Vec<Constraint> = key.into_iter().chain(unique).collect();
         let constraints = (!constraints.is_empty()).then(|| Constraints::new_unverified(constraints));
-        EntresolTable { catalog, current, table, schema, constraints }
+        EntresolTable { catalog, current, table, schema, constraints, offered: Mutex::default() }
     }
 }
 
@@ -96,6 +107,7 @@ impl EntresolTable {
             table: Arc::clone(&self.table),
             schema: Arc::clone(&self.schema),
             constraints: self.constraints.clone(),
+            offered: Mutex::default(),
         }
     }
 
@@ -108,6 +120,28 @@ impl EntresolTable {
         let Some(values) = assumed else { return Ok(filters.map(Cow::Borrowed).collect()) };
         let columns = FilterColumns::new(&self.schema)?;
         filters.map(|filter| Ok(Cow::Owned(columns.with_values(filter, values)?))).collect()
+    }
+
+    /// Scan of the table whose runs are recorded; none in time travel, which reads rows of another time. Its
+    /// conditions are all that the optimizer knows, if those of this scan are among them: a query that reads the
+    /// table twice may have offered others for its other scan.
+    fn recorded(
+        &self,
+        transaction: &Transaction,
+        (filters, assumed): (&[Expr], Option<&[ScalarValue]>),
+        projection: &[usize],
+    ) -> EngineResult<Option<Arc<RecordedScan>>> {
+        if transaction.as_of().is_some() {
+            return Ok(None);
+        }
+        let offered = self.offered.lock().clone();
+        let is_of_this = filters.iter().all(|filter| offered.contains(filter));
+        let all = if is_of_this { &offered[..] } else { filters };
+        let known = self.known(all.iter(), assumed)?;
+        let conditions = column_filters(self.table.schema(), known.iter().map(AsRef::as_ref)).filters;
+        let visible = self.table.schema().visible_columns().len();
+        let columns: Vec<usize> = projection.iter().copied().filter(|column| *column < visible).collect();
+        Ok(Some(Arc::new(self.table.workload().scan(&conditions, &columns))))
     }
 
     /// Projected columns, and behind them the further ones that a filter needs.
@@ -190,6 +224,7 @@ impl TableProvider for EntresolTable {
         let Analysis { access, coverage } = analysis;
         let table = Arc::clone(&self.table);
         let conditions = column_filters(table.schema(), filters);
+        let recorded = self.recorded(&transaction, (filters, assumed.as_deref()), &projection)?;
         let iterator = match &access {
             Access::Ranges(_) => table
                 .choose_iterator(&transaction, &access.scan_ranges(), &conditions.filters)
@@ -211,7 +246,7 @@ impl TableProvider for EntresolTable {
                     limit,
                     transaction,
                 );
-                Ok(Arc::new(scan.chosen(iterator)))
+                Ok(Arc::new(scan.chosen(iterator).recorded(recorded.clone())))
             };
             return match conjunction(rest.map(|(filter, _)| filter.clone())) {
                 None => Ok(scan(projection, limit)?),
@@ -224,7 +259,7 @@ impl TableProvider for EntresolTable {
         let scan = |schema, projection, access, limit, transaction| {
             let scan =
                 EntresolScan::new(Arc::clone(&self.table), schema, projection, access, limit, transaction);
-            let scan = scan.read_by(iterator);
+            let scan = scan.read_by(iterator).recorded(recorded.clone());
             match choice {
                 Some(choice) => scan.chosen(choice),
                 None => scan,
@@ -247,6 +282,7 @@ impl TableProvider for EntresolTable {
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> EngineResult<Vec<TableProviderFilterPushDown>> {
         let transaction = self.current.get(&self.catalog)?;
+        *self.offered.lock() = filters.iter().map(|filter| (*filter).clone()).collect();
         let known = self.known(filters.iter().copied(), self.current.assumed().as_deref())?;
         let filters: Vec<&Expr> = known.iter().map(AsRef::as_ref).collect();
         let analysis = choose(&self.table, &transaction, filters.iter().copied());

@@ -36,12 +36,14 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
+use entresol_tables::workload::{RecordedScan, RowOperation};
 use entresol_tables::{
     Cursor, DataType, Direction, IndexBounds, IndexCursor, IteratorChoice, KeyRange, Row, StoredRows, Table,
 };
 use entresol_transactions::{Timestamp, Transaction};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum rows of a batch.
 pub const BATCH_ROWS: usize = 8192;
@@ -73,6 +75,8 @@ pub struct EntresolScan {
     metrics: ExecutionPlanMetricsSet,
     /// Query whose cancellation stops the scan.
     query: Option<Arc<RunningQuery>>,
+    /// Record of its runs.
+    recorded: Option<Arc<RecordedScan>>,
 }
 
 impl EntresolScan {
@@ -107,7 +111,18 @@ impl EntresolScan {
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
             query: None,
+            recorded: None,
         }
+    }
+
+    /// The same scan, whose runs are recorded.
+    pub(crate) fn recorded(self, recorded: Option<Arc<RecordedScan>>) -> EntresolScan {
+        EntresolScan { recorded, ..self }
+    }
+
+    /// Record of its runs, with the conditions that it was planned for.
+    pub(crate) fn record(&self) -> Option<&Arc<RecordedScan>> {
+        self.recorded.as_ref()
     }
 
     /// The same scan of a clustered table, with the reason to read it by its places.
@@ -195,7 +210,8 @@ impl EntresolScan {
             self.table.index(name).filter(|index| index.is_readable(transaction))?;
         }
         let access_rows = estimated_rows(&self.table, &access);
-        Some(EntresolScan { access, access_rows, parts: None, ..self.clone() }.renewed())
+        // What others find for it is no query of its own.
+        Some(EntresolScan { access, access_rows, parts: None, recorded: None, ..self.clone() }.renewed())
     }
 
     /// Table of the scan.
@@ -437,6 +453,19 @@ impl ExecutionPlan for EntresolScan {
     }
 }
 
+/// Records that a scan begins, and the index that it uses.
+fn note_access(scan: &EntresolScan) {
+    if let Some(recorded) = &scan.recorded {
+        recorded.begin();
+    } else if let Access::Point(_) | Access::Keys(_) = &scan.access {
+        let rows = scan.access.rows_max().unwrap_or(0) as u64;
+        scan.table.workload().note_rows(RowOperation::Read, rows);
+    }
+    if let Some(index) = scan.access.index() {
+        scan.table.workload().note_index(index);
+    }
+}
+
 /// Rows still to be read.
 enum Rest {
     Keys(std::vec::IntoIter<Row>),
@@ -461,6 +490,7 @@ struct Reader {
     rows_left: usize,
     metrics: BaselineMetrics,
     query: Option<Arc<RunningQuery>>,
+    recorded: Option<Arc<RecordedScan>>,
 }
 
 impl Reader {
@@ -495,6 +525,9 @@ impl Reader {
                 Rest::Ranges(cursors.into_iter().map(|cursor| cursor.directed(scan.direction)).collect())
             }
         };
+        if partition == 0 {
+            note_access(scan);
+        }
         let capacity = scan.rows_max().unwrap_or(batch_rows).min(batch_rows);
         Reader {
             table: Arc::clone(&scan.table),
@@ -512,6 +545,7 @@ impl Reader {
             rows_left: scan.limit.unwrap_or(usize::MAX),
             metrics: BaselineMetrics::new(&scan.metrics, partition),
             query: scan.query.clone(),
+            recorded: scan.recorded.clone(),
         }
     }
 
@@ -553,6 +587,15 @@ impl Reader {
                 }
                 Ok(true)
             }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let Some(recorded) = &self.recorded {
+            let elapsed = Duration::from_nanos(self.metrics.elapsed_compute().value() as u64);
+            recorded.end(self.metrics.output_rows().value() as u64, elapsed);
         }
     }
 }
