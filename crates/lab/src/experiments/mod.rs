@@ -11,6 +11,7 @@ mod chapter3;
 #[cfg(feature = "database")]
 mod churn;
 mod clustered;
+mod cost_model;
 mod crash_states;
 mod elf;
 mod flush_cost;
@@ -223,6 +224,11 @@ pub const ALL: &[Experiment] = &[
         name: "ptable-point",
         about: "clustered tables: points by key, with their rows and without, beside rows",
         run: clustered::run_points,
+    },
+    Experiment {
+        name: "cost-model",
+        about: "the cost model of tables: its constants, its predictions beside measurements, the designs it takes",
+        run: cost_model::run,
     },
     Experiment {
         name: "hotspot",
