@@ -75,7 +75,8 @@ pub struct CostConstants {
     pub merge_elf_value: f64,
 }
 
-/// Costs that `lab run cost-model` measured (two cores of a virtual machine, demo profile).
+/// Costs by the figures of docs/design 0049, 0052 and 0053 (two cores of a virtual machine, demo profile), and estimates
+/// between those. `lab run cost-model` shows what a machine measures beside each.
 pub const MEASURED: CostConstants = CostConstants {
     row_point: 1_200.0,
     column_point: 200_000.0,
