@@ -6,15 +6,14 @@ mod ordered;
 
 use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder, check_at, check_seeds};
 use entresol_memory::{Env, Pool, PoolOptions};
-use entresol_structures::{Change, Error, KeyWidth, OrderedIndex};
-use ordered::{Content, ROOT, content, create, key};
+use entresol_structures::{Change, Error, IndexStructure, KeyWidth, OrderedIndex};
+use ordered::{Content, Design, ROOT, content, create, designs, key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// First key of the probe of a recovered index.
 const LATER: u64 = 1000;
 const MORE: u64 = 60;
-const WIDTHS: [KeyWidth; 3] = [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable];
 
 type Batch = Vec<(Vec<u8>, Change)>;
 
@@ -63,9 +62,10 @@ fn sound(pool: &Arc<Pool>, index: &OrderedIndex) {
 
 #[test]
 fn changes_agree_with_a_model() {
-    for (seed, width) in (1..).zip(WIDTHS) {
+    for (seed, design) in (1..).zip(designs()) {
+        let (_, width) = design;
         let pool = small_pool();
-        let (index, random) = (create(&pool, width), Env::simulated(seed));
+        let (index, random) = (create(&pool, design), Env::simulated(seed));
         let (mut model, mut before) = (Content::new(), Vec::new());
         for round in 0..300 {
             // Together in a few leaves, or all over; more and fewer than go down at once; growing, then
@@ -93,7 +93,7 @@ fn changes_agree_with_a_model() {
 #[test]
 fn a_key_that_does_not_fit_changes_nothing() {
     let pool = small_pool();
-    let index = create(&pool, KeyWidth::Eight);
+    let index = create(&pool, (IndexStructure::FpTree, KeyWidth::Eight));
     let mut before = vec![Some(1)];
     let changes = [(vec![1; 8], Change::Insert(1)), (vec![1; 9], Change::Insert(2))];
     assert!(matches!(index.apply_many(&changes, &mut before), Err(Error::KeyTooLong { .. })));
@@ -103,9 +103,10 @@ fn a_key_that_does_not_fit_changes_nothing() {
 /// The inserts and removals of each key leave none or one.
 #[test]
 fn writers_of_the_same_keys() {
-    for width in WIDTHS {
+    for design in designs() {
+        let (_, width) = design;
         let pool = small_pool();
-        let index = create(&pool, width);
+        let index = create(&pool, design);
         let balances: Vec<BTreeMap<Vec<u8>, i64>> = std::thread::scope(|scope| {
             let writer = |number: u64| {
                 let index = &index;
@@ -159,12 +160,13 @@ impl Model for Batches {
 
 /// After a crash all returned batches are applied, of the next one a prefix of the changes, and nothing
 /// leaks.
-fn survives(width: KeyWidth, options: &CrashOptions) -> entresol_memory::Result<CrashReport> {
+fn survives(design: Design, options: &CrashOptions) -> entresol_memory::Result<CrashReport> {
+    let (_, width) = design;
     let recorder = Recorder::new(Batches::default());
     let recorded = Arc::clone(&recorder);
     let seed = options.seed;
     let history = move |pool: &Arc<Pool>| {
-        let index = create(pool, width);
+        let index = create(pool, design);
         let (random, mut before) = (Env::simulated(seed), Vec::new());
         for round in 0..7 {
             let count = 1 + random.random_u64() % 30;
@@ -212,12 +214,18 @@ fn survives(width: KeyWidth, options: &CrashOptions) -> entresol_memory::Result<
 
 #[test]
 fn changes_survive_up_to_any_of_them() {
-    for (width, seeds) in [(KeyWidth::Eight, 2), (KeyWidth::Variable, 1)] {
-        let report = check_seeds(&format!("changes, {width:?}"), seeds, |seed| {
-            survives(width, &CrashOptions { crash_recovery_every: 61, ..CrashOptions::with_seed(seed) })
+    let chosen = designs().filter(|(structure, width)| match structure {
+        IndexStructure::FpTree => *width != KeyWidth::Sixteen,
+        IndexStructure::FastFair => true,
+        _ => *width == KeyWidth::Sixteen,
+    });
+    for design in chosen {
+        let seeds = if design.1 == KeyWidth::Variable { 1 } else { 2 };
+        let report = check_seeds(&format!("changes, {design:?}"), seeds, |seed| {
+            survives(design, &CrashOptions { crash_recovery_every: 61, ..CrashOptions::with_seed(seed) })
         });
         let report = report.unwrap();
-        println!("{width:?}: {report:?}");
+        println!("{design:?}: {report:?}");
         assert!(report.explored(1_000), "{report:?}");
     }
 }

@@ -8,14 +8,17 @@ mod points;
 
 use entresol_memory::Pool;
 use entresol_memory::crash::{CrashOptions, CrashReport, check};
-use entresol_structures::{KeyWidth, OrderedIndex};
+use entresol_structures::{IndexStructure, KeyWidth, OrderedIndex};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const KEYS: u64 = 150;
 
-fn key(number: u64) -> Vec<u8> {
-    format!("a key that needs a record, {number:04}").into_bytes()
+fn key(structure: IndexStructure, number: u64) -> Vec<u8> {
+    match structure {
+        IndexStructure::FpTree => format!("a key that needs a record, {number:04}").into_bytes(),
+        _ => number.to_be_bytes().to_vec(),
+    }
 }
 
 /// Verifies that every allocated object belongs to the tree, once: as a node, a key's record or a value.
@@ -40,11 +43,13 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
 
 /// Inserts keys one by one and in batches, each with an object that only its value leads to; then destroys
 /// the tree.
-fn destroyed() -> entresol_memory::Result<CrashReport> {
+fn destroyed(structure: IndexStructure) -> entresol_memory::Result<CrashReport> {
     let options = CrashOptions { random_states: 4, crash_recovery_every: 7, ..CrashOptions::default() };
-    let history = |pool: &Arc<Pool>| {
+    let width = if structure == IndexStructure::FpTree { KeyWidth::Variable } else { KeyWidth::Eight };
+    let history = move |pool: &Arc<Pool>| {
         let mut publication = pool.publication();
-        let root = OrderedIndex::create(pool, KeyWidth::Variable, &mut publication).expect("room for a tree");
+        let root =
+            OrderedIndex::create_as(pool, structure, width, &mut publication).expect("room for a tree");
         publication.set_root("index", root)?;
         publication.publish()?;
         let index = OrderedIndex::open(pool, root).expect("just created");
@@ -52,9 +57,9 @@ fn destroyed() -> entresol_memory::Result<CrashReport> {
             let object = pool.reserve(64)?;
             let mut with = pool.publication();
             let value = with.allocate(object);
-            index.insert(&key(number), value, with).expect("room for a key");
+            index.insert(&key(structure, number), value, with).expect("room for a key");
         }
-        let keys: Vec<_> = (KEYS / 2..KEYS).map(key).collect();
+        let keys: Vec<_> = (KEYS / 2..KEYS).map(|number| key(structure, number)).collect();
         for keys in keys.chunks(6) {
             let mut objects =
                 keys.iter().map(|_| pool.reserve(64)).collect::<entresol_memory::Result<Vec<_>>>()?;
@@ -75,8 +80,10 @@ fn destroyed() -> entresol_memory::Result<CrashReport> {
 
 #[test]
 fn a_tree_that_is_being_destroyed_owns_what_is_left() {
-    let report = destroyed().unwrap();
-    assert!(report.states > 1000, "{report:?}");
+    for structure in IndexStructure::ALL {
+        let report = destroyed(structure).unwrap();
+        assert!(report.states > 1000, "{structure}: {report:?}");
+    }
 }
 
 #[cfg(feature = "mutants")]
@@ -85,5 +92,8 @@ fn every_mutant_of_what_a_tree_owns_is_caught() {
     use entresol_memory::order::faults::{alone, check_all};
     use points::{LIST, Test};
     let _alone = alone();
-    assert!(check_all(entresol_structures::POINTS, LIST, Test::Destroyed, destroyed) >= 4);
+    assert!(
+        check_all(entresol_structures::POINTS, LIST, Test::Destroyed, || destroyed(IndexStructure::FpTree))
+            >= 4
+    );
 }

@@ -6,15 +6,14 @@ mod ordered;
 
 use entresol_memory::crash::{CrashOptions, Model, Recorder, check_at, check_seeds};
 use entresol_memory::{Env, Pool, PoolOptions};
-use entresol_structures::{KeyWidth, OrderedIndex, Result};
-use ordered::{Content, ROOT, content, create, key};
+use entresol_structures::{IndexStructure, KeyWidth, OrderedIndex, Result};
+use ordered::{Content, Design, ROOT, content, create, designs, key};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// First key of the probe of a recovered index.
 const LATER: u64 = 1000;
 const MORE: u64 = 60;
-const WIDTHS: [KeyWidth; 3] = [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable];
 
 /// Adds keys, each with an object as its value; returns the values of new keys and of existing ones.
 fn add(pool: &Arc<Pool>, index: &OrderedIndex, keys: &[Vec<u8>]) -> Result<(Content, Content)> {
@@ -45,9 +44,10 @@ fn sound(pool: &Arc<Pool>, index: &OrderedIndex) {
 
 #[test]
 fn many_at_once_agree_with_a_model() {
-    for (seed, width) in (1..).zip(WIDTHS) {
+    for (seed, design) in (1..).zip(designs()) {
+        let (_, width) = design;
         let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
-        let (index, random) = (create(&pool, width), Env::simulated(seed));
+        let (index, random) = (create(&pool, design), Env::simulated(seed));
         let below = |max: u64| random.random_u64() % max;
         let mut model = Content::new();
         let mut firsts = Vec::new();
@@ -99,9 +99,10 @@ fn many_at_once_agree_with_a_model() {
 #[test]
 fn writers_of_the_same_keys_beside_readers() {
     const KEYS: u64 = 1200;
-    for width in WIDTHS {
+    for design in designs() {
+        let (_, width) = design;
         let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
-        let index = create(&pool, width);
+        let index = create(&pool, design);
         let owned: Vec<BTreeSet<u64>> = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..3_u64)
                 .map(|writer| {
@@ -187,14 +188,15 @@ impl Model for Batches {
 
 /// After a crash all returned batches are there, of the next one a prefix of the keys, and nothing leaks.
 fn survives(
-    width: KeyWidth,
+    design: Design,
     options: &CrashOptions,
 ) -> entresol_memory::Result<entresol_memory::crash::CrashReport> {
+    let (_, width) = design;
     let recorder = Recorder::new(Batches::default());
     let recorded = Arc::clone(&recorder);
     let seed = options.seed;
     let history = move |pool: &Arc<Pool>| {
-        let index = create(pool, width);
+        let index = create(pool, design);
         let random = Env::simulated(seed);
         for _ in 0..9 {
             let numbers: BTreeSet<u64> = (0..25).map(|_| random.random_u64() % 400).collect();
@@ -241,12 +243,19 @@ fn survives(
 
 #[test]
 fn batches_survive_whole_or_in_part() {
-    for width in [KeyWidth::Sixteen, KeyWidth::Variable] {
-        let report = check_seeds(&format!("batches, {width:?}"), 2, |seed| {
-            survives(width, &CrashOptions { crash_recovery_every: 61, ..CrashOptions::with_seed(seed) })
+    let chosen = [
+        (IndexStructure::FpTree, KeyWidth::Sixteen, 2),
+        (IndexStructure::FpTree, KeyWidth::Variable, 2),
+        (IndexStructure::WbTree, KeyWidth::Sixteen, 1),
+        (IndexStructure::HybridPbpTree, KeyWidth::Eight, 1),
+    ];
+    for (structure, width, seeds) in chosen {
+        let design = (structure, width);
+        let report = check_seeds(&format!("batches, {design:?}"), seeds, |seed| {
+            survives(design, &CrashOptions { crash_recovery_every: 61, ..CrashOptions::with_seed(seed) })
         });
         let report = report.unwrap();
-        println!("{width:?}: {report:?}");
+        println!("{design:?}: {report:?}");
         assert!(report.explored(1_000), "{report:?}");
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{DomainChoice, JournalOptions, Pool, PoolOptions};
-use entresol_structures::{Inserted, KeyBytes, KeyWidth, OrderedIndex};
+use entresol_structures::{IndexStructure, Inserted, KeyBytes, KeyWidth, OrderedIndex};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -25,8 +25,12 @@ fn options() -> PoolOptions {
 }
 
 fn create(pool: &Arc<Pool>, width: KeyWidth) -> OrderedIndex {
+    create_as(pool, IndexStructure::FpTree, width)
+}
+
+fn create_as(pool: &Arc<Pool>, structure: IndexStructure, width: KeyWidth) -> OrderedIndex {
     let mut publication = pool.publication();
-    let root = OrderedIndex::create(pool, width, &mut publication).unwrap();
+    let root = OrderedIndex::create_as(pool, structure, width, &mut publication).unwrap();
     publication.set_root("index", root).unwrap();
     publication.publish().unwrap();
     OrderedIndex::open(pool, root).unwrap()
@@ -125,10 +129,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..600)
 }
 
-fn run(width: KeyWidth, steps: &[Step]) {
+fn run(structure: IndexStructure, width: KeyWidth, steps: &[Step]) {
     let dir = tempfile::TempDir::new().unwrap();
     let mut pool = Pool::create(dir.path(), &options()).unwrap();
-    let mut index = create(&pool, width);
+    let mut index = create_as(&pool, structure, width);
     let mut model = BTreeMap::new();
     for step in steps {
         match *step {
@@ -219,17 +223,27 @@ proptest! {
 
     #[test]
     fn eight_byte_keys_behave_like_a_map(steps in steps()) {
-        run(KeyWidth::Eight, &steps);
+        run(IndexStructure::FpTree, KeyWidth::Eight, &steps);
     }
 
     #[test]
     fn sixteen_byte_keys_behave_like_a_map(steps in steps()) {
-        run(KeyWidth::Sixteen, &steps);
+        run(IndexStructure::FpTree, KeyWidth::Sixteen, &steps);
     }
 
     #[test]
     fn keys_of_any_length_behave_like_a_map(steps in steps()) {
-        run(KeyWidth::Variable, &steps);
+        run(IndexStructure::FpTree, KeyWidth::Variable, &steps);
+    }
+
+    #[test]
+    fn every_structure_behaves_like_a_map(
+        steps in steps(),
+        structure in prop::sample::select(&IndexStructure::ALL[1..]),
+        is_wide: bool,
+    ) {
+        let width = if is_wide { KeyWidth::Sixteen } else { KeyWidth::Eight };
+        run(structure, if structure.supports(width) { width } else { KeyWidth::Eight }, &steps);
     }
 }
 
@@ -264,9 +278,12 @@ fn a_large_tree_holds_its_keys_through_growth_lookup_and_release() {
 
 #[test]
 fn a_destroyed_index_gives_everything_back_in_steps() {
-    for width in [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable] {
+    let widths = [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable];
+    let all = IndexStructure::ALL.into_iter().flat_map(|of| widths.map(|width| (of, width)));
+    for (structure, width) in all.filter(|(structure, width)| structure.supports(*width)) {
         let pool = Pool::volatile(&options_volatile()).unwrap();
-        let index = create(&pool, width);
+        let index = create_as(&pool, structure, width);
+        assert_eq!(index.structure(), structure);
         for number in 0..3000 {
             let object = pool.reserve(100).unwrap();
             let mut with = pool.publication();
@@ -279,7 +296,8 @@ fn a_destroyed_index_gives_everything_back_in_steps() {
         while !OrderedIndex::destroy_step(&pool, root, true, 10).unwrap() {
             steps += 1;
         }
-        assert!(steps > 5);
+        assert!(steps > 5, "{structure} {width:?}: {steps}");
+        assert!(OrderedIndex::is_in_destruction(&pool, root).unwrap());
         let mut left = Vec::new();
         pool.for_each_object(|offset, _| left.push(offset));
         assert_eq!(left, [root]);

@@ -12,22 +12,22 @@ use crate::node::{FixedKey, Layout, Node};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Keys in flight. Sixteen cover the latency of DRAM on today's cores; the rest hides the second steps.
-const GROUP: usize = 32;
+pub(super) const GROUP: usize = 32;
 
 /// State of the lookup of one key.
 #[derive(Clone, Copy)]
-struct LookupState<'t> {
+pub(super) struct LookupState<'t> {
     /// Child word of the current node.
-    word: u64,
+    pub(super) word: u64,
     /// The current node, once it was searched.
     node: Option<Node<'t>>,
     /// Index of the word to read there next: a child, or the key's value.
     place: Option<usize>,
     parent: &'t AtomicU64,
     parent_version: u64,
-    own: &'t AtomicU64,
-    version: u64,
-    lost: bool,
+    pub(super) own: &'t AtomicU64,
+    pub(super) version: u64,
+    pub(super) lost: bool,
 }
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
@@ -41,6 +41,18 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     fn get_group(&self, keys: &[K], values: &mut Vec<Option<u64>>) -> Result<()> {
+        let states = self.descend_group(keys);
+        for (key, state) in keys.iter().zip(&states) {
+            let value = state.place.zip(state.node).map(|(place, node)| node.load(place));
+            let found = !state.lost && latch::validate(state.own, state.version);
+            values.push(if found { value } else { self.get_pinned(*key)? });
+        }
+        Ok(())
+    }
+
+    /// Searches the leaves of up to [`GROUP`] keys together. A state that is not lost has the latch of the key's
+    /// leaf, and its version then.
+    pub(super) fn descend_group(&self, keys: &[K]) -> [LookupState<'_>; GROUP] {
         let version = latch::read(&self.root_latch);
         let start = LookupState {
             word: self.root.load(Ordering::Relaxed),
@@ -52,8 +64,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             version,
             lost: !latch::validate(&self.root_latch, version),
         };
-        let mut states = [start; GROUP];
-        let states = &mut states[..keys.len()];
+        let mut all = [start; GROUP];
+        let states = &mut all[..keys.len()];
         for _ in 0..LEVELS_MAX {
             let mut above_leaves = false;
             for (key, state) in keys.iter().zip(states.iter_mut()) {
@@ -72,12 +84,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         for (key, state) in keys.iter().zip(states.iter_mut()).filter(|(_, state)| !state.lost) {
             state.lost = self.search_leaf(*key, state).is_none();
         }
-        for (key, state) in keys.iter().zip(states.iter()) {
-            let value = state.place.zip(state.node).map(|(place, node)| node.load(place));
-            let found = !state.lost && latch::validate(state.own, state.version);
-            values.push(if found { value } else { self.get_pinned(*key)? });
-        }
-        Ok(())
+        all
     }
 
     /// Searches an inner node and prefetches the child's word. None on a conflict with a writer, or on

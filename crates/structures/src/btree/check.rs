@@ -1,14 +1,31 @@
 //! Sizes and invariants of a tree. No damage causes a panic.
 
+use super::lifecycle::HEADER_BYTES;
 use super::placement::ChildRef;
 use super::{BTree, BTreeStats, LEVELS_MAX, Placement};
 use crate::error::{Error, Result};
 use crate::node::{FixedKey, Layout};
+use entresol_memory::Pool;
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Result of a walk over a sound tree.
+struct Found<K> {
+    stats: BTreeStats,
+    /// The leaves in the order of the tree, with their low keys.
+    leaves: Vec<(Option<K>, u64)>,
+}
+
+/// Makes an error of what is wrong with an object.
+fn corrupt_at(offset: u64) -> impl Fn(String) -> Error {
+    move |message| Error::Corrupt { offset, message }
+}
 
 /// State of a walk over the tree.
 struct Walk<'f, K, F> {
-    object: &'f mut F,
+    /// Called with offset and bytes of every pool object before it is read; an error text ends the walk.
+    claim: &'f mut F,
     seen: HashSet<u64>,
     stats: BTreeStats,
     /// The leaves in the order of the tree, with their low keys.
@@ -24,20 +41,117 @@ type KeyBounds<K> = (Option<K>, Option<K>);
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Counts sizes by reading every node. There must be no concurrent writers.
     pub fn stats(&self) -> Result<BTreeStats> {
-        self.walk(|_| {})
+        Ok(self.walk(|_, _| Ok(()))?.stats)
     }
 
     /// Verifies all invariants of the tree; there must be no concurrent writers. `object` is called with the
     /// offset of every pool object that the tree consists of (not those that its values may refer to).
-    pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
-        self.walk(object).map(|_| ())
+    pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
+        let claim = |offset, _| {
+            object(offset);
+            Ok(())
+        };
+        self.walk(claim).map(|_| ())
     }
 
-    fn walk(&self, mut object: impl FnMut(u64)) -> Result<BTreeStats> {
+    /// Same as [`BTree::check`]. `claim` is called with offset and bytes of every object of the tree, and returns
+    /// an error text for a wrong one. Only if all of them are sound, `entry` gets the keys and values.
+    pub fn check_damaged(
+        &self,
+        claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        entry: impl FnMut(K, u64),
+    ) -> Result<()> {
+        let leaves = self.walk(claim)?.leaves;
+        self.for_each_entry(leaves.into_iter().map(|(_, leaf)| leaf), entry)
+    }
+
+    /// Same as [`BTree::check_damaged`] for a tree partly freed by [`BTree::destroy_step`].
+    pub fn check_remains(
+        pool: &Arc<Pool>,
+        header: u64,
+        mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        entry: impl FnMut(K, u64),
+    ) -> Result<()> {
+        let tree = Self::attach(pool, header)?;
+        claim(header, HEADER_BYTES as u64).map_err(corrupt_at(header))?;
+        let mut leaves = Vec::new();
+        if P::PERSISTENT {
+            let root = pool.word(tree.root_word_offset()).load(Ordering::Acquire);
+            if root != 0 {
+                tree.claim_below(root, 0, &mut claim, &mut leaves)?;
+            }
+        } else {
+            tree.claim_chain(&mut claim, &mut leaves)?;
+        }
+        tree.for_each_entry(leaves.into_iter(), entry)
+    }
+
+    /// Claims the chain of leaves.
+    fn claim_chain(
+        &self,
+        claim: &mut impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        leaves: &mut Vec<u64>,
+    ) -> Result<()> {
+        let mut at = self.first_leaf();
+        while at != 0 {
+            // A cycle ends here: its first leaf is claimed a second time.
+            claim(at, L::BYTES as u64).map_err(corrupt_at(at))?;
+            let leaf = self.leaf(at)?;
+            L::check::<K>(leaf).map_err(corrupt_at(at))?;
+            leaves.push(at);
+            at = leaf.load(L::geometry::<K>().next);
+        }
+        Ok(())
+    }
+
+    /// Claims the nodes of a persistent tree from a child word down.
+    fn claim_below(
+        &self,
+        word: u64,
+        depth: usize,
+        claim: &mut impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        leaves: &mut Vec<u64>,
+    ) -> Result<()> {
+        let reference = match ChildRef::decode(word) {
+            ChildRef::Leaf(leaf) => {
+                claim(leaf, L::BYTES as u64).map_err(corrupt_at(leaf))?;
+                L::check::<K>(self.leaf(leaf)?).map_err(corrupt_at(leaf))?;
+                leaves.push(leaf);
+                return Ok(());
+            }
+            ChildRef::Inner(reference) => reference,
+        };
+        if depth > LEVELS_MAX {
+            return Err(corrupt_at(self.header)(format!("it has more than {LEVELS_MAX} levels")));
+        }
+        claim(reference, I::BYTES as u64).map_err(corrupt_at(reference))?;
+        let node = self.inner(reference)?;
+        I::check::<K>(node).map_err(corrupt_at(reference))?;
+        let leftmost = node.load(I::geometry::<K>().spare);
+        if leftmost != 0 {
+            self.claim_below(leftmost, depth + 1, claim, leaves)?;
+        }
+        I::sorted::<K>(node)
+            .into_iter()
+            .try_for_each(|(_, child)| self.claim_below(child, depth + 1, claim, leaves))
+    }
+
+    /// Calls `entry` with the keys and values of sound leaves.
+    fn for_each_entry(&self, leaves: impl Iterator<Item = u64>, mut entry: impl FnMut(K, u64)) -> Result<()> {
+        for leaf in leaves {
+            L::sorted::<K>(self.leaf(leaf)?).into_iter().for_each(|(key, value)| entry(key, value));
+        }
+        Ok(())
+    }
+
+    fn walk<F>(&self, mut claim: F) -> Result<Found<K>>
+    where
+        F: FnMut(u64, u64) -> std::result::Result<(), String>,
+    {
         let _pinned = self.pool.pin();
-        object(self.header);
+        claim(self.header, HEADER_BYTES as u64).map_err(corrupt_at(self.header))?;
         let mut walk = Walk {
-            object: &mut object,
+            claim: &mut claim,
             seen: HashSet::new(),
             stats: BTreeStats::default(),
             leaves: Vec::new(),
@@ -56,10 +170,10 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             stats.pool_bytes += stats.inner_nodes * I::BYTES as u64;
         }
         stats.dram_bytes = self.placement.bytes() as u64;
-        Ok(stats)
+        Ok(Found { stats, leaves: walk.leaves })
     }
 
-    fn walk_node<F: FnMut(u64)>(
+    fn walk_node<F: FnMut(u64, u64) -> std::result::Result<(), String>>(
         &self,
         word: u64,
         depth: usize,
@@ -75,13 +189,14 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
     }
 
-    fn walk_leaf<F: FnMut(u64)>(
+    fn walk_leaf<F: FnMut(u64, u64) -> std::result::Result<(), String>>(
         &self,
         leaf: u64,
         depth: usize,
         bounds: KeyBounds<K>,
         walk: &mut Walk<'_, K, F>,
     ) -> Result<()> {
+        (walk.claim)(leaf, L::BYTES as u64).map_err(corrupt_at(leaf))?;
         let node = self.leaf(leaf)?;
         L::check::<K>(node).map_err(|message| Error::Corrupt { offset: leaf, message })?;
         if *walk.leaf_depth.get_or_insert(depth) != depth {
@@ -98,14 +213,13 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
                 return Err(Error::Corrupt { offset: leaf, message });
             }
         }
-        (walk.object)(leaf);
         walk.stats.leaves += 1;
         walk.stats.keys += entries.len() as u64;
         walk.leaves.push((bounds.0, leaf));
         Ok(())
     }
 
-    fn walk_inner<F: FnMut(u64)>(
+    fn walk_inner<F: FnMut(u64, u64) -> std::result::Result<(), String>>(
         &self,
         reference: u64,
         depth: usize,
@@ -113,11 +227,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         walk: &mut Walk<'_, K, F>,
     ) -> Result<()> {
         let geometry = I::geometry::<K>();
+        if P::PERSISTENT {
+            (walk.claim)(reference, I::BYTES as u64).map_err(corrupt_at(reference))?;
+        }
         let node = self.inner(reference)?;
         I::check::<K>(node).map_err(|message| Error::Corrupt { offset: reference, message })?;
-        if P::PERSISTENT {
-            (walk.object)(reference);
-        }
         walk.stats.inner_nodes += 1;
         if walk.links.len() <= depth {
             walk.links.resize_with(depth + 1, Vec::new);

@@ -9,6 +9,7 @@
 //! 4             offset of the first leaf
 //! 5             1: the tree is being destroyed
 //! 6             seal: hash of words 0, 1, 2 and 4, which never change
+//! 7             a note of the tree's owner
 //! ```
 
 use super::placement::{ChildRef, inner_word};
@@ -22,12 +23,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const HEADER_BYTES: usize = 64;
+pub(super) const HEADER_BYTES: usize = 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"BTREE\0\0\x01");
 const ROOT: u64 = 3 * 8;
 const FIRST_LEAF: u64 = 4 * 8;
 const DESTROYING: u64 = 5 * 8;
 const SEAL: usize = 6;
+const NOTE: u64 = 7 * 8;
+/// Values of a leaf that are freed in one publication, which also has the words that its layout changes.
+const VALUES_FREED_MAX: usize = 24;
 /// Fill grade of rebuilt inner nodes, in percent: room for some splits.
 const REBUILD_FILL_PERCENT: usize = 85;
 
@@ -36,6 +40,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn kind() -> [u64; 2] {
         let kind = [L::NUMBER, I::NUMBER, P::NUMBER, K::WORDS as u8, 1, 0, 0, 0];
         [u64::from_le_bytes(kind), L::BYTES as u64 | (I::BYTES as u64) << 32]
+    }
+
+    /// Returns true for the first three words of a header of this kind of tree.
+    pub(crate) fn header_begins(magic: u64, kind: [u64; 2]) -> bool {
+        magic == MAGIC && kind == Self::kind()
     }
 
     /// Checksum that detects flipped bits of a header.
@@ -82,8 +91,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             header,
             root: AtomicU64::new(0),
             root_latch: AtomicU64::new(0),
-            placement: P::new(I::BYTES),
-            latches: LatchStripes::new(),
+            placement: P::new(pool, I::BYTES),
+            latches: LatchStripes::of_pool(pool),
             structure: Mutex::new(()),
             handles_underflow: AtomicBool::new(false),
             kinds: PhantomData,
@@ -109,7 +118,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Returns the tree with this header, if it is one of this kind.
-    fn attach(pool: &Arc<Pool>, header: u64) -> Result<Self> {
+    pub(super) fn attach(pool: &Arc<Pool>, header: u64) -> Result<Self> {
         super::check_offset(pool, header, HEADER_BYTES)?;
         let words = pool.words(header, HEADER_BYTES / 8);
         let word = |i: usize| words[i].load(Ordering::Acquire);
@@ -156,6 +165,19 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     pub(super) fn first_leaf(&self) -> u64 {
         self.pool.word(self.header + FIRST_LEAF).load(Ordering::Acquire)
+    }
+
+    /// Returns the number that the tree's owner stored last, 0 in a new tree. A hint: after a crash it may be any
+    /// earlier one.
+    pub fn note(&self) -> u64 {
+        self.pool.word(self.header + NOTE).load(Ordering::Acquire)
+    }
+
+    /// Stores a number. The tree must not be in destruction.
+    pub fn set_note(&self, number: u64) {
+        self.pool.word(self.header + NOTE).store(number, Ordering::Release);
+        self.pool.flush(self.header + NOTE, 8);
+        self.pool.fence();
     }
 
     pub(super) fn root_word_offset(&self) -> u64 {
@@ -210,62 +232,124 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Frees all parts of a closed tree but its header, which the caller frees together with its reference to
     /// it. A crash in between leaves a tree that cannot be opened; call it again.
     pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
+        while !Self::destroy_step(pool, header, false, usize::MAX)? {}
+        Ok(())
+    }
+
+    /// Frees some leaves of a closed tree and, if asked, the objects whose offsets its values are. Returns true
+    /// when only the header is left. A crash in between leaves a smaller tree that cannot be opened; call it
+    /// again.
+    pub fn destroy_step(pool: &Arc<Pool>, header: u64, free_values: bool, leaves_max: usize) -> Result<bool> {
         let tree = Self::attach(pool, header)?;
-        let mut mark = pool.publication();
-        mark.set(header + DESTROYING, 1);
-        mark.publish()?;
-        if !P::PERSISTENT {
-            return tree.free_chain();
+        if !Self::is_in_destruction(pool, header) {
+            let mut mark = pool.publication();
+            mark.set(header + DESTROYING, 1);
+            mark.publish()?;
         }
-        let root = pool.word(header + ROOT).load(Ordering::Acquire);
-        if root == 0 {
-            return Ok(());
+        for _ in 0..leaves_max {
+            let any =
+                if P::PERSISTENT { tree.free_last(free_values)? } else { tree.free_first(free_values)? };
+            if !any {
+                return Ok(true);
+            }
         }
-        tree.free_below(root, 0)?;
-        let mut last = pool.publication();
-        last.free(root & !1);
-        last.set(header + ROOT, 0);
-        Ok(last.publish()?)
+        Ok(false)
     }
 
-    /// Frees leaf after leaf from the front.
-    fn free_chain(&self) -> Result<()> {
-        let next = L::geometry::<K>().next;
-        while self.first_leaf() != 0 {
-            let first = self.first_leaf();
-            let mut publication = self.pool.publication();
-            publication.set(self.header + FIRST_LEAF, self.leaf(first)?.load(next));
-            publication.free(first);
-            publication.publish()?;
+    /// Returns true once parts of the tree may be freed.
+    pub(crate) fn is_in_destruction(pool: &Pool, header: u64) -> bool {
+        pool.word(header + DESTROYING).load(Ordering::Acquire) != 0
+    }
+
+    /// Frees the first leaf of the chain; returns false if there is none.
+    fn free_first(&self, free_values: bool) -> Result<bool> {
+        let first = self.first_leaf();
+        if first == 0 {
+            return Ok(false);
+        }
+        self.empty_leaf(first, free_values)?;
+        let mut publication = self.pool.publication();
+        publication.set(self.header + FIRST_LEAF, self.leaf(first)?.load(L::geometry::<K>().next));
+        publication.free(first);
+        publication.publish()?;
+        Ok(true)
+    }
+
+    /// Frees the last node below the root that has no nodes below it, together with the word that refers to it;
+    /// returns false if there is none.
+    fn free_last(&self, free_values: bool) -> Result<bool> {
+        let mut word = self.pool.word(self.header + ROOT).load(Ordering::Acquire);
+        if word == 0 {
+            return Ok(false);
+        }
+        let mut link = NodeLink::Root;
+        for _ in 0..=LEVELS_MAX {
+            let reference = match ChildRef::decode(word) {
+                ChildRef::Leaf(leaf) => {
+                    self.empty_leaf(leaf, free_values)?;
+                    self.free_linked(&link, leaf)?;
+                    return Ok(true);
+                }
+                ChildRef::Inner(reference) => reference,
+            };
+            let node = self.inner(reference)?;
+            I::check::<K>(node).map_err(|message| Error::Corrupt { offset: reference, message })?;
+            let leftmost = node.load(I::geometry::<K>().spare);
+            (word, link) = match I::sorted::<K>(node).pop() {
+                Some((key, child)) => (child, NodeLink::Separator(reference, key)),
+                None if leftmost != 0 => (leftmost, NodeLink::Leftmost(reference)),
+                None => {
+                    self.free_linked(&link, reference)?;
+                    return Ok(true);
+                }
+            };
+        }
+        Err(Error::Corrupt { offset: self.header, message: format!("it has more than {LEVELS_MAX} levels") })
+    }
+
+    /// Frees a node of a persistent tree together with the link to it.
+    fn free_linked(&self, link: &NodeLink<K>, offset: u64) -> Result<()> {
+        let mut with = self.pool.publication();
+        with.free(offset);
+        match *link {
+            NodeLink::Root => with.set(self.header + ROOT, 0),
+            NodeLink::Leftmost(parent) => {
+                with.set(self.inner(parent)?.word_offset(I::geometry::<K>().spare), 0);
+            }
+            NodeLink::Separator(parent, key) => {
+                let node = self.inner(parent)?;
+                let slot = I::find(node, key).ok_or_else(|| Error::Corrupt {
+                    offset: parent,
+                    message: format!("a search does not find its key {key:?}"),
+                })?;
+                I::erase::<K>(node, slot, &mut Medium::Pool(&self.pool, &mut with))?;
+            }
+        }
+        Ok(with.publish()?)
+    }
+
+    /// Frees the values of a leaf together with their entries, the greatest first.
+    fn empty_leaf(&self, offset: u64, free_values: bool) -> Result<()> {
+        let node = self.leaf(offset)?;
+        L::check::<K>(node).map_err(|message| Error::Corrupt { offset, message })?;
+        let mut entries = if free_values { L::sorted::<K>(node) } else { Entries::new() };
+        while !entries.is_empty() {
+            let left = entries.len().saturating_sub(VALUES_FREED_MAX);
+            let mut with = self.pool.publication();
+            entries.drain(left..).for_each(|(_, value)| with.free(value));
+            L::truncate::<K>(node, left, &mut Medium::Pool(&self.pool, &mut with))?;
+            with.publish()?;
         }
         Ok(())
     }
+}
 
-    /// Frees all nodes below a persistent one, each together with the word that refers to it.
-    fn free_below(&self, word: u64, depth: usize) -> Result<()> {
-        let ChildRef::Inner(reference) = ChildRef::decode(word) else { return Ok(()) };
-        if depth > LEVELS_MAX {
-            let message = format!("it has more than {LEVELS_MAX} levels");
-            return Err(Error::Corrupt { offset: self.header, message });
-        }
-        let node = self.inner(reference)?;
-        while let Some((key, child)) = I::sorted::<K>(node).pop() {
-            self.free_below(child, depth + 1)?;
-            let slot = I::find(node, key).expect("the key was just read");
-            let mut with = self.pool.publication();
-            with.free(child & !1);
-            I::erase::<K>(node, slot, &mut Medium::Pool(&self.pool, &mut with))?;
-            with.publish()?;
-        }
-        let spare = I::geometry::<K>().spare;
-        let leftmost = node.load(spare);
-        if leftmost != 0 {
-            self.free_below(leftmost, depth + 1)?;
-            let mut with = self.pool.publication();
-            with.free(leftmost & !1);
-            with.set(node.word_offset(spare), 0);
-            with.publish()?;
-        }
-        Ok(())
-    }
+/// Place of the reference to a node of a persistent tree.
+enum NodeLink<K> {
+    /// The header.
+    Root,
+    /// The leftmost child of an inner node.
+    Leftmost(u64),
+    /// The child beside a separator of an inner node.
+    Separator(u64, K),
 }

@@ -33,11 +33,13 @@
 //! holder of that mutex only tries further leaf latches, and leaves a node with few entries as it is if that
 //! fails. Latches are in DRAM.
 //!
-//! Memory: inner nodes in DRAM, if they are there; 128 KiB of leaf latches, and as much for persistent inner
-//! nodes.
+//! Memory: inner nodes in DRAM, if they are there, reserved in the pool's memory budget; 128 KiB of latches for
+//! persistent ones. The latches of leaves are the pool's, which all of its trees share.
 
+mod apply_many;
 mod batch;
 mod check;
+mod estimates;
 pub mod instances;
 mod lifecycle;
 mod load;
@@ -259,29 +261,55 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped.
-    pub fn insert<'p>(&'p self, key: K, value: u64, mut with: Publication<'p>) -> Result<Inserted> {
+    pub fn insert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Inserted> {
+        self.pool.wait_for_room();
         let _pinned = self.pool.pin();
+        self.insert_at(self.lock_leaf(key)?, key, with, |_| value)
+    }
+
+    /// Same as [`BTree::insert`], with the key's leaf latched; `value` is called once the key is known to be new.
+    #[inline]
+    fn insert_at<'p>(
+        &'p self,
+        mut latched: LeafGuard<'p>,
+        key: K,
+        mut with: Publication<'p>,
+        value: impl FnOnce(&mut Publication<'p>) -> u64,
+    ) -> Result<Inserted> {
         loop {
-            let latched = self.lock_leaf(key)?;
             let node = latched.node;
             if let Some(slot) = L::find(node, key) {
                 return Ok(Inserted::Exists(node.value(L::geometry::<K>(), slot)));
             }
-            if L::is_full::<K>(node) {
-                self.split_leaf(&latched, key)?;
-                continue;
+            if !L::is_full::<K>(node) {
+                let value = value(&mut with);
+                L::insert(node, key, value, &mut Medium::Pool(&self.pool, &mut with))?;
+                with.publish()?;
+                return Ok(Inserted::New);
             }
-            L::insert(node, key, value, &mut Medium::Pool(&self.pool, &mut with))?;
-            with.publish()?;
-            return Ok(Inserted::New);
+            self.split_leaf(&latched, key)?;
+            drop(latched);
+            latched = self.lock_leaf(key)?;
         }
     }
 
     /// Changes the value of a key, atomically with the changes in `with`; returns the old one. If the key is
     /// missing, `with` is dropped.
-    pub fn update<'p>(&'p self, key: K, value: u64, mut with: Publication<'p>) -> Result<Option<u64>> {
+    pub fn update<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        self.pool.wait_for_room();
         let _pinned = self.pool.pin();
-        let latched = self.lock_leaf(key)?;
+        self.update_at(&self.lock_leaf(key)?, key, value, with)
+    }
+
+    /// Same as [`BTree::update`], with the key's leaf latched.
+    #[inline]
+    fn update_at<'p>(
+        &'p self,
+        latched: &LeafGuard<'p>,
+        key: K,
+        value: u64,
+        mut with: Publication<'p>,
+    ) -> Result<Option<u64>> {
         let node = latched.node;
         let Some(slot) = L::find(node, key) else { return Ok(None) };
         let old = node.value(L::geometry::<K>(), slot);
@@ -292,9 +320,20 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Removes a key, atomically with the changes in `with`; returns its value. If the key is missing, `with`
     /// is dropped.
-    pub fn remove<'p>(&'p self, key: K, mut with: Publication<'p>) -> Result<Option<u64>> {
+    pub fn remove<'p>(&'p self, key: K, with: Publication<'p>) -> Result<Option<u64>> {
+        self.pool.wait_for_room();
         let _pinned = self.pool.pin();
-        let latched = self.lock_leaf(key)?;
+        self.remove_at(self.lock_leaf(key)?, key, with)
+    }
+
+    /// Same as [`BTree::remove`], with the key's leaf latched.
+    #[inline]
+    fn remove_at<'p>(
+        &'p self,
+        latched: LeafGuard<'p>,
+        key: K,
+        mut with: Publication<'p>,
+    ) -> Result<Option<u64>> {
         let node = latched.node;
         let Some(slot) = L::find(node, key) else { return Ok(None) };
         let old = node.value(L::geometry::<K>(), slot);

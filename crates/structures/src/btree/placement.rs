@@ -7,6 +7,7 @@
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::node::Node;
+use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
 use entresol_memory::{Pool, Publication};
 use parking_lot::Mutex;
 use std::sync::OnceLock;
@@ -42,8 +43,8 @@ pub trait Placement: Sized + Send + Sync + 'static {
     const NUMBER: u8;
     /// True if inner nodes are in the pool.
     const PERSISTENT: bool;
-    /// Creates an empty placement for nodes of `node_bytes` bytes.
-    fn new(node_bytes: usize) -> Self;
+    /// Creates an empty placement for nodes of `node_bytes` bytes; DRAM is reserved in the pool's memory budget.
+    fn new(pool: &Pool, node_bytes: usize) -> Self;
     /// Returns the node with this reference, which was read from a sound one. An error if it cannot be a
     /// node.
     fn node<'a>(&'a self, pool: &'a Pool, reference: u64) -> Result<Node<'a>>;
@@ -57,8 +58,8 @@ pub trait Placement: Sized + Send + Sync + 'static {
     fn bytes(&self) -> usize;
 }
 
-/// Returns an error unless a node of `bytes` bytes can be at an offset: damage is found here, not by a stray
-/// access later.
+/// Returns an error unless a node of `bytes` bytes can be at an offset, and its pages are sound: damage is found
+/// here, not by a stray access later.
 #[inline]
 pub(super) fn check_offset(pool: &Pool, offset: u64, bytes: usize) -> Result<()> {
     let fits = offset.checked_add(bytes as u64).is_some_and(|end| end <= pool.bytes());
@@ -68,7 +69,7 @@ pub(super) fn check_offset(pool: &Pool, offset: u64, bytes: usize) -> Result<()>
             message: "the offset cannot hold a node, but a reference leads to it".into(),
         });
     }
-    Ok(())
+    Ok(pool.verify(offset, bytes)?)
 }
 
 /// Inner nodes in the pool: nothing to rebuild.
@@ -82,7 +83,7 @@ impl Placement for Persistent {
     const NUMBER: u8 = 1;
     const PERSISTENT: bool = true;
 
-    fn new(node_bytes: usize) -> Persistent {
+    fn new(_pool: &Pool, node_bytes: usize) -> Persistent {
         Persistent { node_bytes, latches: LatchStripes::new() }
     }
 
@@ -121,6 +122,8 @@ pub struct Dram {
     chunks: [OnceLock<Chunk>; CHUNKS],
     next: AtomicU32,
     free: Mutex<Vec<u32>>,
+    /// Reservation of the chunks in the pool's memory budget, if it has one.
+    memory: Option<Mutex<MemoryReservation>>,
 }
 
 /// Words of nodes, from the first that begins a cache line.
@@ -151,12 +154,13 @@ impl Placement for Dram {
     const NUMBER: u8 = 2;
     const PERSISTENT: bool = false;
 
-    fn new(node_bytes: usize) -> Dram {
+    fn new(pool: &Pool, node_bytes: usize) -> Dram {
         Dram {
             node_words: node_bytes / 8,
             chunks: std::array::from_fn(|_| OnceLock::new()),
             next: AtomicU32::new(0),
             free: Mutex::default(),
+            memory: pool.memory().map(|memory| Mutex::new(memory.empty(MemoryConsumer::InnerNodes))),
         }
     }
 
@@ -178,7 +182,14 @@ impl Placement for Dram {
         let id = recycled.unwrap_or_else(|| self.next.fetch_add(1, Relaxed));
         let (chunk, _) = Self::place(id);
         assert!(chunk < CHUNKS, "a tree has at most {} inner nodes in DRAM", FIRST_CHUNK << CHUNKS);
-        self.chunks[chunk].get_or_init(|| Chunk::new((FIRST_CHUNK << chunk) * self.node_words));
+        self.chunks[chunk].get_or_init(|| {
+            let words = (FIRST_CHUNK << chunk) * self.node_words;
+            if let Some(memory) = &self.memory {
+                // In the middle of a split, which must not fail: pages of the pool are evicted instead.
+                memory.lock().grow_unchecked(words as u64 * 8);
+            }
+            Chunk::new(words)
+        });
         Ok(u64::from(id) * 2)
     }
 

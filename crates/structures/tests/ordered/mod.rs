@@ -1,18 +1,28 @@
-//! Ordered indexes of any key width that tests fill.
+//! Ordered indexes of any structure and key width that tests fill.
 
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::Pool;
-use entresol_structures::{KeyBytes, KeyWidth, OrderedIndex};
+use entresol_structures::{IndexStructure, KeyBytes, KeyWidth, OrderedIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) const ROOT: &str = "index";
 pub(crate) type Content = BTreeMap<Vec<u8>, u64>;
 
-pub(crate) fn create(pool: &Arc<Pool>, width: KeyWidth) -> OrderedIndex {
+/// A structure and a width of keys that it has.
+pub(crate) type Design = (IndexStructure, KeyWidth);
+
+/// All of them.
+pub(crate) fn designs() -> impl Iterator<Item = Design> {
+    let widths = [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable];
+    let all = IndexStructure::ALL.into_iter().flat_map(move |of| widths.map(|width| (of, width)));
+    all.filter(|(structure, width)| structure.supports(*width))
+}
+
+pub(crate) fn create(pool: &Arc<Pool>, (structure, width): Design) -> OrderedIndex {
     let mut publication = pool.publication();
-    let root = OrderedIndex::create(pool, width, &mut publication).unwrap();
+    let root = OrderedIndex::create_as(pool, structure, width, &mut publication).unwrap();
     publication.set_root(ROOT, root).unwrap();
     publication.publish().unwrap();
     OrderedIndex::open(pool, root).unwrap()

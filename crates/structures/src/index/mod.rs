@@ -1,9 +1,19 @@
-//! Byte keys in memcmp order over the tree that fits their width.
+//! Byte keys in memcmp order over the tree that fits their width: an FPTree, or another structure by its name
+//! ([`IndexStructure`]).
+
+mod by_bytes;
+mod designs;
+#[cfg(test)]
+mod tests;
+
+pub use designs::IndexStructure;
 
 use crate::error::{Error, Result};
 use crate::fptree::{FpTree, TreeStats};
 use crate::key::{ByteKey, KeyBytes, PairKey, TreeKey, WordKey};
 use crate::{Change, Inserted};
+use by_bytes::ByteIndex;
+use designs::Design;
 use entresol_memory::{Pool, Publication};
 use smallvec::SmallVec;
 use std::ops::Bound;
@@ -37,6 +47,7 @@ enum Tree {
     Eight(FpTree<WordKey>),
     Sixteen(FpTree<PairKey>),
     Variable(FpTree<ByteKey>),
+    Other(IndexStructure, Box<dyn ByteIndex>),
 }
 
 /// A persistent ordered map from byte keys to words, for many readers and writers at once.
@@ -44,13 +55,14 @@ pub struct OrderedIndex {
     tree: Tree,
 }
 
-/// Calls a generic method of the tree in use.
+/// Calls a generic method of the FPTree in use, or one of another structure.
 macro_rules! on_tree {
-    ($self:expr, $tree:ident => $call:expr) => {
+    ($self:expr, $tree:ident => $call:expr, $other:ident => $other_call:expr) => {
         match &$self.tree {
             Tree::Eight($tree) => $call,
             Tree::Sixteen($tree) => $call,
             Tree::Variable($tree) => $call,
+            Tree::Other(_, $other) => $other_call,
         }
     };
 }
@@ -65,8 +77,25 @@ impl OrderedIndex {
         }
     }
 
-    /// Opens an index by its root offset; rebuilds its parts in DRAM.
+    /// Creates an empty index of a structure; it exists once the publication is published. Returns its root
+    /// offset. An error if the structure has no keys of that width.
+    pub fn create_as<'p>(
+        pool: &'p Arc<Pool>,
+        structure: IndexStructure,
+        width: KeyWidth,
+        with: &mut Publication<'p>,
+    ) -> Result<u64> {
+        match structure {
+            IndexStructure::FpTree => OrderedIndex::create(pool, width, with),
+            structure => Design { structure, width }.create(pool, with),
+        }
+    }
+
+    /// Opens an index by its root offset, whatever its structure is; rebuilds its parts in DRAM.
     pub fn open(pool: &Arc<Pool>, root: u64) -> Result<OrderedIndex> {
+        if let Some(design) = OrderedIndex::stored_design(pool, root)? {
+            return Ok(OrderedIndex { tree: Tree::Other(design.structure, design.open(pool, root)?) });
+        }
         let tree = match OrderedIndex::stored_width(pool, root)? {
             KeyWidth::Eight => Tree::Eight(FpTree::open(pool, root, KeyWidth::Eight as u8)?),
             KeyWidth::Sixteen => Tree::Sixteen(FpTree::open(pool, root, KeyWidth::Sixteen as u8)?),
@@ -75,12 +104,18 @@ impl OrderedIndex {
         Ok(OrderedIndex { tree })
     }
 
-    fn stored_width(pool: &Pool, root: u64) -> Result<KeyWidth> {
+    /// Returns the design of a structure other than the FPTree.
+    fn stored_design(pool: &Pool, root: u64) -> Result<Option<Design>> {
         if root == 0 || !root.is_multiple_of(64) || root.saturating_add(64) > pool.bytes() {
             let message = "the offset cannot hold an index".to_string();
             return Err(Error::Corrupt { offset: root, message });
         }
         pool.verify(root, 64)?;
+        Ok(Design::stored(pool, root))
+    }
+
+    /// Returns the key width of an FPTree.
+    fn stored_width(pool: &Pool, root: u64) -> Result<KeyWidth> {
         let magic = pool.word(root).load(std::sync::atomic::Ordering::Acquire).to_le_bytes();
         KeyWidth::from_number(magic[6]).ok_or_else(|| Error::Corrupt {
             offset: root,
@@ -94,7 +129,13 @@ impl OrderedIndex {
             Tree::Eight(_) => KeyWidth::Eight,
             Tree::Sixteen(_) => KeyWidth::Sixteen,
             Tree::Variable(_) => KeyWidth::Variable,
+            Tree::Other(_, tree) => tree.width(),
         }
+    }
+
+    /// Returns its structure.
+    pub fn structure(&self) -> IndexStructure {
+        if let Tree::Other(structure, _) = &self.tree { *structure } else { IndexStructure::FpTree }
     }
 
     /// Returns the value of a key, none for a key that does not fit. An error where the index is damaged.
@@ -103,7 +144,7 @@ impl OrderedIndex {
         fn get<K: TreeKey>(tree: &FpTree<K>, key: &[u8]) -> Result<Option<u64>> {
             K::from_bytes(key).map_or(Ok(None), |key| tree.get(key))
         }
-        on_tree!(self, tree => get(tree, key))
+        on_tree!(self, tree => get(tree, key), other => other.get(key))
     }
 
     /// Returns the values of keys, fetched together; `values` is cleared first.
@@ -122,7 +163,7 @@ impl OrderedIndex {
             }
             tree.get_many(keys.iter().filter_map(|key| K::from_bytes(key.as_ref()).ok()), values)
         }
-        on_tree!(self, tree => get_many(tree, keys, values))
+        on_tree!(self, tree => get_many(tree, keys, values), other => other.get_many(&slices(keys), values))
     }
 
     /// Returns the values of keys of several indexes, fetched together where the indexes have keys of one
@@ -152,6 +193,7 @@ impl OrderedIndex {
             Tree::Eight(_) => together(lookups.clone(), OrderedIndex::as_eight, values)?,
             Tree::Sixteen(_) => together(lookups.clone(), OrderedIndex::as_sixteen, values)?,
             Tree::Variable(_) => together(lookups.clone(), OrderedIndex::as_variable, values)?,
+            Tree::Other(..) => false,
         };
         if done { Ok(()) } else { OrderedIndex::get_many_by_index(lookups, values) }
     }
@@ -198,15 +240,15 @@ impl OrderedIndex {
         ) -> Result<Inserted> {
             tree.insert(K::from_bytes(key)?, value, with)
         }
-        on_tree!(self, tree => insert(tree, key, value, with))
+        on_tree!(self, tree => insert(tree, key, value, with), other => other.insert(key, value, with))
     }
 
     /// Adds distinct keys with few publications; see [`FpTree::insert_many`].
     pub fn insert_many<'p, B: AsRef<[u8]>>(
         &'p self,
         keys: &[B],
-        carried: impl FnMut(usize, &mut Publication<'p>) -> u64,
-        existing: impl FnMut(usize, u64),
+        mut carried: impl FnMut(usize, &mut Publication<'p>) -> u64,
+        mut existing: impl FnMut(usize, u64),
     ) -> Result<()> {
         fn insert_many<'p, K: TreeKey, B: AsRef<[u8]>>(
             tree: &'p FpTree<K>,
@@ -218,7 +260,11 @@ impl OrderedIndex {
                 keys.iter().map(|key| K::from_bytes(key.as_ref())).collect();
             tree.insert_many(&keys?, carried, existing)
         }
-        on_tree!(self, tree => insert_many(tree, keys, carried, existing))
+        on_tree!(
+            self,
+            tree => insert_many(tree, keys, carried, existing),
+            other => other.insert_many(&slices(keys), &mut carried, &mut existing)
+        )
     }
 
     /// Applies changes in order, each failure-atomic on its own; see [`FpTree::apply_many`]. If a key does
@@ -238,7 +284,14 @@ impl OrderedIndex {
             let changes = with_key.collect::<Result<SmallVec<[_; 16]>>>()?;
             tree.apply_many(changes.into_iter(), before)
         }
-        on_tree!(self, tree => apply_many(tree, changes, before))
+        let as_slices = || -> SmallVec<[(&[u8], Change); 16]> {
+            changes.iter().map(|(key, change)| (key.as_ref(), *change)).collect()
+        };
+        on_tree!(
+            self,
+            tree => apply_many(tree, changes, before),
+            other => other.apply_many(&as_slices(), before)
+        )
     }
 
     /// Changes the value of a key, atomically with the changes in `with`; returns the old one.
@@ -251,7 +304,7 @@ impl OrderedIndex {
         ) -> Result<Option<u64>> {
             tree.replace(K::from_bytes(key)?, value, with)
         }
-        on_tree!(self, tree => replace(tree, key, value, with))
+        on_tree!(self, tree => replace(tree, key, value, with), other => other.replace(key, value, with))
     }
 
     /// Removes a key, atomically with the changes in `with`; returns its value.
@@ -263,7 +316,7 @@ impl OrderedIndex {
         ) -> Result<Option<u64>> {
             tree.remove(K::from_bytes(key)?, with)
         }
-        on_tree!(self, tree => remove(tree, key, with))
+        on_tree!(self, tree => remove(tree, key, with), other => other.remove(key, with))
     }
 
     /// Appends the entries of one leaf from a key on, in key order; returns the key (inclusive) to continue
@@ -304,7 +357,11 @@ impl OrderedIndex {
             tree.scan(bound, enough, entries)
         }
         let width_bytes = self.key_bytes_max();
-        on_tree!(self, tree => scan(tree, from, (width_bytes, enough), entries))
+        on_tree!(
+            self,
+            tree => scan(tree, from, (width_bytes, enough), entries),
+            other => other.scan(from, enough, entries)
+        )
     }
 
     /// Appends the entries before a key, in descending order, leaf after leaf until there are at least
@@ -337,18 +394,22 @@ impl OrderedIndex {
             })
         }
         let width_bytes = self.key_bytes_max();
-        on_tree!(self, tree => scan_back(tree, before, (width_bytes, enough), entries))
+        on_tree!(
+            self,
+            tree => scan_back(tree, before, (width_bytes, enough), entries),
+            other => other.scan_back(before, enough, entries)
+        )
     }
 
     /// Returns keys that divide the index into parts of about equal size, in ascending order; see
     /// [`FpTree::cut_points`].
     pub fn cut_points(&self, wanted: usize) -> Vec<KeyBytes> {
-        on_tree!(self, tree => tree.cut_points(wanted))
+        on_tree!(self, tree => tree.cut_points(wanted), other => other.cut_points(wanted))
     }
 
     /// Estimates the number of keys; see [`FpTree::estimated_keys`].
     pub fn estimated_keys(&self) -> u64 {
-        on_tree!(self, tree => tree.estimated_keys())
+        on_tree!(self, tree => tree.estimated_keys(), other => other.estimated_keys())
     }
 
     /// Estimates the number of keys between two bounds, not below those of one leaf; keys longer than the index's
@@ -362,12 +423,17 @@ impl OrderedIndex {
         let share = |bound: Bound<&[u8]>, unbounded: f64| match bound {
             Bound::Unbounded => unbounded,
             Bound::Included(bytes) | Bound::Excluded(bytes) => {
-                on_tree!(self, tree => share_below(tree, bytes, width_bytes)).unwrap_or(unbounded)
+                let share = on_tree!(
+                    self,
+                    tree => share_below(tree, bytes, width_bytes),
+                    other => other.estimated_share_below(bytes)
+                );
+                share.unwrap_or(unbounded)
             }
         };
         let keys = self.estimated_keys();
         let share = (share(upper, 1.0) - share(lower, 0.0)).clamp(0.0, 1.0);
-        let leaf = on_tree!(self, tree => tree.usual_leaf_keys());
+        let leaf = on_tree!(self, tree => tree.usual_leaf_keys(), other => other.usual_leaf_keys());
         ((keys as f64 * share) as u64).max(leaf).min(keys)
     }
 
@@ -388,7 +454,12 @@ impl OrderedIndex {
             tree.first_from_each(keys?.into_iter(), found)
         }
         found.clear();
-        on_tree!(self, tree => first_from_each(tree, keys, found))
+        on_tree!(self, tree => first_from_each(tree, keys, found), other => {
+            for key in keys {
+                found.push(other.first_from(key.as_ref())?);
+            }
+            Ok(())
+        })
     }
 
     /// Returns the first entry at or after a key that fits the index. Cost: a descent and one leaf.
@@ -396,7 +467,7 @@ impl OrderedIndex {
         fn first_from<K: TreeKey>(tree: &FpTree<K>, key: &[u8]) -> Result<Option<(KeyBytes, u64)>> {
             tree.first_from(K::from_bytes(key)?)
         }
-        on_tree!(self, tree => first_from(tree, key))
+        on_tree!(self, tree => first_from(tree, key), other => other.first_from(key))
     }
 
     /// Returns the length of the longest key that fits.
@@ -405,52 +476,61 @@ impl OrderedIndex {
             Tree::Eight(_) => 8,
             Tree::Sixteen(_) => 16,
             Tree::Variable(_) => crate::KEY_BYTES_MAX,
+            Tree::Other(_, tree) => match tree.width() {
+                KeyWidth::Eight => 8,
+                KeyWidth::Sixteen => 16,
+                KeyWidth::Variable => crate::KEY_BYTES_MAX,
+            },
         }
     }
 
     /// Returns the greatest key.
     pub fn last_key(&self) -> Result<Option<KeyBytes>> {
-        on_tree!(self, tree => tree.last_key())
+        on_tree!(self, tree => tree.last_key(), other => other.last_key())
     }
 
     /// Returns the number that its owner stored last; see [`FpTree::note`].
     pub fn note(&self) -> Option<u64> {
-        on_tree!(self, tree => tree.note())
+        on_tree!(self, tree => tree.note(), other => Some(other.note()))
     }
 
     /// Stores a number; see [`FpTree::set_note`].
     pub fn set_note(&self, number: u64) {
-        on_tree!(self, tree => tree.set_note(number));
+        on_tree!(self, tree => tree.set_note(number), other => other.set_note(number));
     }
 
     /// Returns the number of unopened segments; see [`FpTree::segments_left`].
     pub fn segments_left(&self) -> u64 {
-        on_tree!(self, tree => tree.segments_left())
+        on_tree!(self, tree => tree.segments_left(), _other => 0)
     }
 
     /// Opens unopened segments ahead of need; see [`FpTree::open_more`].
     pub fn open_more(&self, segments_max: usize) -> Result<u64> {
-        on_tree!(self, tree => tree.open_more(segments_max))
+        on_tree!(self, tree => tree.open_more(segments_max), _other => Ok(0))
     }
 
     /// Sizes; see [`FpTree::stats`].
     pub fn stats(&self) -> TreeStats {
-        on_tree!(self, tree => tree.stats())
+        on_tree!(self, tree => tree.stats(), other => other.stats())
     }
 
     /// Verifies all invariants; see [`FpTree::check`].
-    pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
-        on_tree!(self, tree => tree.check(object))
+    pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
+        on_tree!(self, tree => tree.check(object), other => other.check(&mut object))
     }
 
     /// Same as [`OrderedIndex::check`] for an index that may be damaged anywhere; see
     /// [`FpTree::check_damaged`].
     pub fn check_damaged(
         &self,
-        claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
-        entry: impl FnMut(&[u8], u64),
+        mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        mut entry: impl FnMut(&[u8], u64),
     ) -> Result<()> {
-        on_tree!(self, tree => tree.check_damaged(claim, entry))
+        on_tree!(
+            self,
+            tree => tree.check_damaged(claim, entry),
+            other => other.check_damaged(&mut claim, &mut entry)
+        )
     }
 
     /// Same as [`OrderedIndex::check_damaged`] for an index partly freed by [`OrderedIndex::destroy_step`];
@@ -461,6 +541,9 @@ impl OrderedIndex {
         claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
         entry: impl FnMut(&[u8], u64),
     ) -> Result<()> {
+        if let Some(design) = OrderedIndex::stored_design(pool, root)? {
+            return design.check_remains(pool, root, claim, entry);
+        }
         match OrderedIndex::stored_width(pool, root)? {
             KeyWidth::Eight => FpTree::<WordKey>::check_remains(pool, root, claim, entry),
             KeyWidth::Sixteen => FpTree::<PairKey>::check_remains(pool, root, claim, entry),
@@ -468,9 +551,22 @@ impl OrderedIndex {
         }
     }
 
+    /// Returns true if parts of a closed index may have been freed by [`OrderedIndex::destroy_step`], so that it
+    /// cannot be opened.
+    pub fn is_in_destruction(pool: &Pool, root: u64) -> Result<bool> {
+        Ok(match OrderedIndex::stored_design(pool, root)? {
+            Some(design) => design.is_in_destruction(pool, root),
+            // Its leaves are freed from the first on, and it can be opened as long as there is one.
+            None => pool.word(root + 8).load(std::sync::atomic::Ordering::Acquire) == 0,
+        })
+    }
+
     /// Frees a part of a closed index; see [`FpTree::destroy_step`]. Returns true when only its root object
     /// is left.
     pub fn destroy_step(pool: &Arc<Pool>, root: u64, free_values: bool, leaves_max: usize) -> Result<bool> {
+        if let Some(design) = OrderedIndex::stored_design(pool, root)? {
+            return design.destroy_step(pool, root, free_values, leaves_max);
+        }
         match OrderedIndex::stored_width(pool, root)? {
             KeyWidth::Eight => FpTree::<WordKey>::destroy_step(pool, root, free_values, leaves_max),
             KeyWidth::Sixteen => FpTree::<PairKey>::destroy_step(pool, root, free_values, leaves_max),
@@ -479,57 +575,7 @@ impl OrderedIndex {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use entresol_memory::PoolOptions;
-
-    const KEYS: u64 = 700;
-
-    fn index(pool: &Arc<Pool>, name: &str, width: KeyWidth) -> OrderedIndex {
-        let mut publication = pool.publication();
-        let root = OrderedIndex::create(pool, width, &mut publication).unwrap();
-        publication.set_root(name, root).unwrap();
-        publication.publish().unwrap();
-        let index = OrderedIndex::open(pool, root).unwrap();
-        for number in (0..KEYS).step_by(2) {
-            let value = number * 3 + name.len() as u64;
-            index.insert(&number.to_be_bytes(), value, pool.publication()).unwrap();
-        }
-        index
-    }
-
-    #[test]
-    fn keys_of_several_indexes_are_found_each_in_its_own_whatever_their_widths() {
-        let pool = Pool::volatile(&PoolOptions::default()).unwrap();
-        let widths =
-            [KeyWidth::Eight, KeyWidth::Eight, KeyWidth::Variable, KeyWidth::Variable, KeyWidth::Sixteen];
-        let indexes: Vec<_> =
-            (1..).zip(widths).map(|(length, width)| index(&pool, &"x".repeat(length), width)).collect();
-        let mut values = vec![Some(1)];
-        for among in
-            [&indexes[..0], &indexes[..1], &indexes[..2], &indexes[2..4], &indexes[4..], &indexes[..]]
-        {
-            // Some are missing; more than go down together; in turns and in runs; one that is too long for
-            // most.
-            let keys: Vec<Vec<u8>> = (0..100).map(|step| (step * 7 % KEYS).to_be_bytes().to_vec()).collect();
-            let too_long = [vec![1; 9]];
-            for run in [1, 5] {
-                let turns = keys.iter().enumerate();
-                let mut lookups: Vec<(&OrderedIndex, &[u8])> = turns
-                    .filter(|_| !among.is_empty())
-                    .map(|(step, key)| (&among[step / run % among.len()], &key[..]))
-                    .collect();
-                for with_long in [false, true] {
-                    if with_long {
-                        lookups.extend(among.first().map(|index| (index, &too_long[0][..])));
-                    }
-                    OrderedIndex::get_many_of(lookups.iter().copied(), &mut values).unwrap();
-                    let alone: Vec<_> = lookups.iter().map(|(index, key)| index.get(key).unwrap()).collect();
-                    assert_eq!(values, alone);
-                }
-            }
-        }
-        assert!(values.iter().any(Option::is_some) && values.iter().any(Option::is_none));
-    }
+/// Keys of a batch as slices.
+fn slices<B: AsRef<[u8]>>(keys: &[B]) -> SmallVec<[&[u8]; 16]> {
+    keys.iter().map(AsRef::as_ref).collect()
 }
