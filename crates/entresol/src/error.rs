@@ -156,6 +156,9 @@ fn tables(error: &entresol_tables::Error) -> ErrorKind {
         | E::LayoutFixed { .. }
         | E::ClusteredFixed { .. }
         | E::NotInLayout { .. }
+        | E::StructureOfLayout { .. }
+        | E::StructureOfKey { .. }
+        | E::ProtocolOfLayout { .. }
         | E::ElfOfRows { .. } => ErrorKind::Unsupported,
         E::RowNumbersUsedUp { .. } => ErrorKind::MemoryLimit,
         E::Corrupt { .. } => ErrorKind::Corrupt,

@@ -3,7 +3,8 @@
 use crate::schema::definition::TableLayout;
 use crate::schema::modifier::Modifier;
 use crate::value::DataType;
-use entresol_transactions::TierChoice;
+use entresol_structures::IndexStructure;
+use entresol_transactions::{Protocol, TierChoice};
 
 /// Result of an operation on tables.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -290,6 +291,45 @@ pub enum Error {
         layout: TableLayout,
         /// Kind and name of the object.
         asked: String,
+    },
+    /// A structure that tables of another layout than `rows` cannot have.
+    #[error("table {table}: USING {structure} is for the layout 'rows'; the layout '{}' has a structure of its own", layout.name())]
+    StructureOfLayout {
+        /// The table.
+        table: String,
+        /// Its layout.
+        layout: TableLayout,
+        /// The structure asked for.
+        structure: IndexStructure,
+    },
+    /// A protocol that tables of another layout than `rows` cannot have.
+    #[error(
+        "table {table}: protocol '{}' is for the layout 'rows': the layout '{}' merges changed rows at a snapshot, which '{}' has",
+        protocol.name(),
+        layout.name(),
+        Protocol::default().name()
+    )]
+    ProtocolOfLayout {
+        /// The table.
+        table: String,
+        /// Its layout.
+        layout: TableLayout,
+        /// The protocol asked for.
+        protocol: Protocol,
+    },
+    /// A structure without keys of the width of the table's.
+    #[error(
+        "table {table}: {structure} has keys of up to {} bytes, and the key ({key}) may be longer; USING {} has keys of any length",
+        structure.key_bytes_max(),
+        IndexStructure::default()
+    )]
+    StructureOfKey {
+        /// The table.
+        table: String,
+        /// Names of the columns of its key.
+        key: String,
+        /// The structure asked for.
+        structure: IndexStructure,
     },
     /// Transactions read what an earlier change of the layout has left.
     #[error(

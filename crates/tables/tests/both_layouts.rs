@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{Durability, Pool, PoolOptions};
+use entresol_structures::IndexStructure;
 use entresol_tables::{
     BatchBuilder, Catalog, Column, DataType, Error, IndexDefinition, Retention, Row, ScanRange, Schema,
     Table, TableDefinition, TableLayout, TableOptions, Value, check,
@@ -25,7 +26,14 @@ fn columns() -> Vec<Column> {
 }
 
 fn index(name: &str, columns: Vec<usize>, unique: bool) -> IndexDefinition {
-    IndexDefinition { name: name.into(), columns, unique, constraint: unique, primary: false }
+    IndexDefinition {
+        name: name.into(),
+        columns,
+        unique,
+        constraint: unique,
+        primary: false,
+        structure: IndexStructure::default(),
+    }
 }
 
 /// Names of the tables: by row, and by column.

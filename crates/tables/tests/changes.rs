@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{Durability, Pool, PoolOptions};
+use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, ChangeBatchBuilder, ChangeKind, Column, DataType, Error, IndexDefinition, Retention, Row,
     Schema, Table, TableDefinition, TableOptions, Value, check,
@@ -30,6 +31,7 @@ fn definition(changes: Option<Retention>) -> TableDefinition {
         unique: false,
         constraint: false,
         primary: false,
+        structure: IndexStructure::default(),
     });
     definition.changes = changes;
     definition

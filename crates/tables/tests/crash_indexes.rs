@@ -4,6 +4,7 @@
 
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};
 use entresol_memory::{Durability, Pool};
+use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, Column, DataType, Error, IndexDefinition, ScanRange, Schema, TableDefinition, TableOptions,
     Value, Verify, check,
@@ -17,7 +18,14 @@ fn open(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
 }
 
 fn index(name: &str, column: usize, unique: bool) -> IndexDefinition {
-    IndexDefinition { name: name.into(), columns: vec![column], unique, constraint: false, primary: false }
+    IndexDefinition {
+        name: name.into(),
+        columns: vec![column],
+        unique,
+        constraint: false,
+        primary: false,
+        structure: IndexStructure::default(),
+    }
 }
 
 fn definition() -> TableDefinition {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{Durability, Pool, PoolOptions};
+use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, Column, DataType, Error, IndexBounds, IndexDefinition, Schema, Table, TableDefinition,
     TableOptions, Value, check,
@@ -35,6 +36,7 @@ fn index(name: &str, columns: &[usize], unique: bool) -> IndexDefinition {
         unique,
         constraint: false,
         primary: false,
+        structure: IndexStructure::default(),
     }
 }
 

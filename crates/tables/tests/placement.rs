@@ -3,6 +3,7 @@
 
 use entresol_memory::crash::{self, CrashOptions};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, Column, DataType, Error, IndexDefinition, Problem, Retention, Row, ScanRange, Schema, Table,
     TableDefinition, TableOptions, Value, check,
@@ -23,7 +24,14 @@ fn open(directory: &Path) -> (Arc<Pool>, Arc<Catalog>) {
 }
 
 fn index(name: &str, unique: bool) -> IndexDefinition {
-    IndexDefinition { name: name.into(), columns: vec![1], unique, constraint: false, primary: false }
+    IndexDefinition {
+        name: name.into(),
+        columns: vec![1],
+        unique,
+        constraint: false,
+        primary: false,
+        structure: IndexStructure::default(),
+    }
 }
 
 /// Table with `id`, `v` and a unique index on `v`.

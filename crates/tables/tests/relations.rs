@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_structures::IndexStructure;
 use entresol_tables::{
     Alteration, BLOCK_VALUES, Catalog, Column, DataType, Error, IndexDefinition, NewSequence, Position,
     ReadColumn, RelationKind, Schema, SequenceDefinition, SequenceType, TableDefinition, TableOptions,
@@ -60,6 +61,7 @@ fn relations_share_one_space_of_names() {
         unique: false,
         constraint: false,
         primary: false,
+        structure: IndexStructure::default(),
     };
     with_index.indexes.push(index.clone());
     catalog.create_table_with("t", with_index, TableOptions::default(), vec![sequence("s", 0)]).unwrap();

@@ -49,7 +49,7 @@ fn main() -> Outcome<()> {
     let context = StateContext::open_or_create(Pool::open_or_create(Path::new(&directory), &options)?)?;
     let state = |tier| -> Outcome<Arc<State>> {
         let group = context.create_group()?;
-        Ok(context.create_state_with(StateOptions { group, width: KeyWidth::Eight, tier })?)
+        Ok(context.create_state_with(StateOptions::new(group, KeyWidth::Eight, tier))?)
     };
     let (durable, volatile) = (state(TierChoice::Disk)?, state(TierChoice::Dram)?);
     commits(&context, &[&durable, &volatile], Durability::None, KEYS)?;

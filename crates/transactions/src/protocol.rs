@@ -21,6 +21,7 @@ use crate::mvcc::object::VERSION_SLOTS_MAX;
 use crate::visibility::active::TRANSACTIONS_MAX;
 use crate::{Error, Result};
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Concurrency control protocol of a group; see the table in the [crate's design](self).
@@ -56,6 +57,16 @@ impl Protocol {
         self == Protocol::MvccOutOfPlace
     }
 
+    /// Name, as SQL has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Protocol::MvccInPlace => "mvcc",
+            Protocol::MvccOutOfPlace => "mvcc_chains",
+            Protocol::S2pl => "s2pl",
+            Protocol::Bocc => "bocc",
+        }
+    }
+
     /// The number stored in the directory. 0 is the protocol of groups of releases without a choice.
     pub(crate) fn code(self) -> u64 {
         match self {
@@ -79,6 +90,16 @@ impl fmt::Display for Protocol {
             Protocol::S2pl => "S2PL",
             Protocol::Bocc => "BOCC",
         })
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Protocol> {
+        let known = Protocol::ALL.into_iter().find(|protocol| protocol.name().eq_ignore_ascii_case(text));
+        let names = Protocol::ALL.map(Protocol::name).join(", ");
+        known.ok_or_else(|| Error::Invalid(format!("no protocol '{text}'; there are {names}")))
     }
 }
 

@@ -27,7 +27,7 @@ fn open(dir: &Path) -> Arc<StateContext> {
 }
 
 fn in_dram(context: &Arc<StateContext>, group: GroupId) -> Arc<State> {
-    let options = StateOptions { group, width: KeyWidth::Eight, tier: TierChoice::Dram };
+    let options = StateOptions::new(group, KeyWidth::Eight, TierChoice::Dram);
     context.create_state_with(options).unwrap()
 }
 
@@ -377,7 +377,7 @@ fn a_tier_that_the_database_does_not_have_is_refused_with_its_domain() {
     let dir = tempfile::tempdir().unwrap();
     let context = open(dir.path());
     let group = context.create_group().unwrap();
-    let with = |tier| StateOptions { group, width: KeyWidth::Eight, tier };
+    let with = |tier| StateOptions::new(group, KeyWidth::Eight, tier);
     let refused = context.create_state_with(with(TierChoice::Pmem)).unwrap_err();
     let expected = "cannot place anything in 'pmem': the domain of this database is journal, which has 'dram' and 'disk'";
     assert_eq!(refused.to_string(), expected);
@@ -392,7 +392,7 @@ fn a_tier_that_the_database_does_not_have_is_refused_with_its_domain() {
     let dir = tempfile::tempdir().unwrap();
     let context = StateContext::open_or_create(Pool::create(dir.path(), &dax).unwrap()).unwrap();
     let group = context.create_group().unwrap();
-    let with = |tier| StateOptions { group, width: KeyWidth::Eight, tier };
+    let with = |tier| StateOptions::new(group, KeyWidth::Eight, tier);
     assert_eq!(context.create_state_with(with(TierChoice::Pmem)).unwrap().tier(), Tier::Pmem);
     let refused = context.create_state_with(with(TierChoice::Disk)).unwrap_err();
     let is_named = matches!(refused, Error::NoSuchTier { domain: DomainKind::DaxEmulated, .. });
@@ -455,7 +455,7 @@ fn open_beside(dir: &Path) -> Result<Arc<StateContext>, Error> {
 }
 
 fn on_disk(context: &Arc<StateContext>, group: GroupId) -> Arc<State> {
-    let options = StateOptions { group, width: KeyWidth::Eight, tier: TierChoice::Disk };
+    let options = StateOptions::new(group, KeyWidth::Eight, TierChoice::Disk);
     context.create_state_with(options).unwrap()
 }
 

@@ -56,6 +56,8 @@ pub enum MemoryConsumer {
     VolatileStates,
     /// Inner nodes and other search structures in DRAM.
     InnerNodes,
+    /// Hot entries of indexes.
+    HotEntries,
     /// Changes of transactions that have not committed.
     WriteSets,
     /// Undo data of savepoints.
@@ -77,12 +79,13 @@ pub enum MemoryConsumer {
 
 impl MemoryConsumer {
     /// All consumers, in the order of reports.
-    pub const ALL: [MemoryConsumer; 13] = [
+    pub const ALL: [MemoryConsumer; 14] = [
         MemoryConsumer::PoolPages,
         MemoryConsumer::JournalBuffers,
         MemoryConsumer::PoolMaps,
         MemoryConsumer::VolatileStates,
         MemoryConsumer::InnerNodes,
+        MemoryConsumer::HotEntries,
         MemoryConsumer::WriteSets,
         MemoryConsumer::Undo,
         MemoryConsumer::StreamState,
@@ -101,6 +104,7 @@ impl MemoryConsumer {
             MemoryConsumer::PoolMaps => "pool maps",
             MemoryConsumer::VolatileStates => "volatile states",
             MemoryConsumer::InnerNodes => "inner nodes",
+            MemoryConsumer::HotEntries => "hot entries",
             MemoryConsumer::WriteSets => "write sets",
             MemoryConsumer::Undo => "undo",
             MemoryConsumer::StreamState => "stream state",

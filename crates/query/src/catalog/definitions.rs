@@ -6,12 +6,17 @@ use crate::schema_names::SCHEMA;
 use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
+use entresol_structures::IndexStructure;
 use entresol_tables::{DimensionOrder, Table};
 
 /// CREATE INDEX statement of an index.
 pub(crate) fn index(index: &IndexView<'_>) -> String {
     let unique = if index.unique { "UNIQUE " } else { "" };
-    let method = if index.elf.is_some() { "elf" } else { "btree" };
+    let method = match index.structure {
+        _ if index.elf.is_some() => "elf",
+        structure if structure == IndexStructure::default() => "btree",
+        structure => structure.name(),
+    };
     let parameters = match index.elf {
         Some(DimensionOrder::Auto) => " WITH (dimension_order='auto')",
         _ => "",

@@ -14,6 +14,7 @@
 //!                       + n   the Elf index with the number n, of the state of row groups
 //! ```
 
+use entresol_structures::IndexStructure;
 use entresol_transactions::StateId;
 
 /// First number of user objects, as in PostgreSQL.
@@ -45,14 +46,21 @@ pub(crate) const DATABASE: i64 = 5;
 pub(crate) const OWNER: i64 = 10;
 /// The tablespace.
 pub(crate) const TABLESPACE: i64 = 1663;
-/// Access method of tables.
+/// Access method of tables with the structure that is the default.
 pub(crate) const HEAP: i64 = 2;
+/// Base of the numbers of the other structures of tables, by number.
+const STRUCTURES: i64 = 13_010;
 /// Access method of indexes.
 pub(crate) const BTREE: i64 = 403;
 /// Access method of indexes of row groups.
 pub(crate) const ELF: i64 = 13_002;
 /// Collation of every string column.
 pub(crate) const COLLATION: i64 = 100;
+
+/// Access method of tables with a structure.
+pub(crate) fn structure(structure: IndexStructure) -> i64 {
+    if structure == IndexStructure::default() { HEAP } else { STRUCTURES + i64::from(structure.number()) }
+}
 
 /// A table or an index.
 pub(crate) fn state(id: StateId) -> i64 {

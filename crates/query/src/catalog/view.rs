@@ -13,6 +13,7 @@ use crate::session::variables::{Client, SessionVariables};
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
 use datafusion::common::Result as EngineResult;
+use entresol_structures::IndexStructure;
 use entresol_tables::{Catalog, Column, DimensionOrder, ElfDefinition, Index, Table};
 use entresol_transactions::{INFINITY, StateId, Transaction};
 use std::fmt::Debug;
@@ -77,6 +78,8 @@ pub(crate) struct IndexView<'v> {
     pub(crate) valid: bool,
     /// Order of the dimensions of an Elf; none of other indexes.
     pub(crate) elf: Option<DimensionOrder>,
+    /// Structure of its state.
+    pub(crate) structure: IndexStructure,
 }
 
 impl IndexView<'_> {
@@ -101,6 +104,7 @@ pub(crate) fn indexes_of(table: &Table) -> Vec<IndexView<'_>> {
             constraint: Some(oids::key_constraint(state)),
             valid: true,
             elf: None,
+            structure: IndexStructure::default(),
         });
     }
     // An index that is being built may still be abandoned.
@@ -126,6 +130,7 @@ fn secondary<'v>(table: &'v Table, index: &Arc<Index>) -> IndexView<'v> {
         constraint: definition.constraint.then(|| oids::unique_constraint(state)),
         valid: index.damage().is_none(),
         elf: None,
+        structure: definition.structure,
     }
 }
 
@@ -140,6 +145,7 @@ fn of_row_groups<'v>(table: &'v Table, row_groups: StateId, elf: &ElfDefinition)
         constraint: None,
         valid: true,
         elf: Some(elf.order),
+        structure: IndexStructure::default(),
     }
 }
 

@@ -28,6 +28,7 @@ use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, ColumnOption,
     DropBehavior, GeneratedAs, PrimaryKeyConstraint, RenameTableNameKind, SqlOption, TableConstraint,
 };
+use entresol_structures::IndexStructure;
 use entresol_tables::{
     Alteration, Column, Error as TableError, IndexDefinition, ScanRange, Table, TableDefinition, Value,
     Verify,
@@ -504,8 +505,14 @@ impl Change<'_> {
                 Change { session: self.session, table }.set_not_null(column).await?;
             }
         }
-        let index =
-            IndexDefinition { name: constraint, columns, unique: true, constraint: true, primary: true };
+        let index = IndexDefinition {
+            name: constraint,
+            columns,
+            unique: true,
+            constraint: true,
+            primary: true,
+            structure: IndexStructure::default(),
+        };
         let catalog = Arc::clone(&self.session.catalog);
         blocking(move || catalog.create_index(&name, index).map(drop)).await??;
         Ok(DONE)

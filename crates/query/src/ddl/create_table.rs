@@ -1,7 +1,7 @@
 //! CREATE TABLE, and CREATE TABLE AS.
 
 use crate::ddl::table_definition;
-use crate::ddl::table_options::{self, LayoutChoice};
+use crate::ddl::table_options::{self, DeclaredOptions, LayoutChoice};
 use crate::dml::writer::TableWriter;
 use crate::error::Result;
 use crate::parser::names::table_name;
@@ -14,7 +14,7 @@ use crate::session::result::StatementResult;
 use datafusion::dataframe::DataFrame;
 use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions};
 use entresol_tables::{
-    Catalog, Error as TableError, NewSequence, RelationKind, Retention, TableDefinition, TableOptions,
+    Catalog, Error as TableError, NewSequence, RelationKind, TableDefinition, TableOptions,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,11 +33,13 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
         let declared = table_options::declared_options(create)?;
         definition.placement = declared.placement.unwrap_or_default();
         (definition.layout, definition.auto_layout) = LayoutChoice::of_new_table(declared.layout);
+        definition.structure = declared.structure.unwrap_or_default();
+        definition.version_slots = declared.versions;
         definition.clustering =
             declared.clustering.definition(&name, &definition.schema, definition.layout)?;
         definition.changes = declared.changes.flatten();
-        let history = declared.history.flatten();
-        make_table(session, &name, definition, sequences, create.if_not_exists, history).await?;
+        let options = TableOptions { if_not_exists: create.if_not_exists, ..options_of(&declared) };
+        make_table(session, &name, definition, sequences, options).await?;
         return Ok(StatementResult::Done { verb: "CREATE TABLE" });
     };
     table_definition::declared_schema_is_absent(create)?;
@@ -55,10 +57,12 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
     let mut definition = TableDefinition::plain(schema);
     definition.placement = declared.placement.unwrap_or_default();
     (definition.layout, definition.auto_layout) = LayoutChoice::of_new_table(declared.layout);
+    definition.structure = declared.structure.unwrap_or_default();
+    definition.version_slots = declared.versions;
     definition.clustering = declared.clustering.definition(&name, &definition.schema, definition.layout)?;
     definition.changes = declared.changes.flatten();
     session.begin_definite()?;
-    make_table(session, &name, definition, Vec::new(), false, declared.history.flatten()).await?;
+    make_table(session, &name, definition, Vec::new(), options_of(&declared)).await?;
     let unfilled = Unfilled { catalog: &session.catalog, name: &name, kept: false };
     // There is nothing yet that would have to stay.
     session.end_definite();
@@ -106,16 +110,25 @@ async fn fill(session: &SessionCore, name: &str, frame: DataFrame) -> Result<u64
     Ok(writer.written)
 }
 
+/// Options of a new table, in a group of its own.
+fn options_of(declared: &DeclaredOptions) -> TableOptions {
+    TableOptions {
+        group: None,
+        protocol: declared.protocol,
+        hot_bytes: declared.hot_bytes,
+        if_not_exists: false,
+        history: declared.history.flatten(),
+    }
+}
+
 async fn make_table(
     session: &SessionCore,
     name: &str,
     definition: TableDefinition,
     sequences: Vec<NewSequence>,
-    if_not_exists: bool,
-    history: Option<Retention>,
+    options: TableOptions,
 ) -> Result<()> {
     let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
-    let options = TableOptions { group: None, if_not_exists, history };
     blocking(move || catalog.create_table_with(&name, definition, options, sequences).map(drop)).await??;
     Ok(())
 }

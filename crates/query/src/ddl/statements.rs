@@ -19,6 +19,7 @@ use crate::session::result::StatementResult;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CreateIndex, Expr, IndexColumn, IndexType, ObjectName, ObjectType, Statement,
 };
+use entresol_structures::IndexStructure;
 use entresol_tables::{Error as TableError, IndexDefinition, RelationKind};
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
         elf::create(session, create).await?;
         return Ok(DONE);
     }
-    let is_other = |using: &IndexType| !matches!(using, IndexType::BTree);
+    let structure = create.using.as_ref().map_or(Ok(IndexStructure::default()), structure_of)?;
     let storage = create.with.iter().map(|option| match option {
         Expr::BinaryOp { left, op: BinaryOperator::Eq, .. } => match left.as_ref() {
             Expr::Identifier(name) => Some(name.value.as_str()),
@@ -60,7 +61,6 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
     refuse(
         "CREATE INDEX",
         &[
-            (create.using.as_ref().is_some_and(is_other), "an access method other than btree and elf"),
             (!create.include.is_empty(), "INCLUDE"),
             (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
             (!storage.clone().all(|name| name.is_some_and(is_storage)), "WITH"),
@@ -75,8 +75,14 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
         Some(name) => table_name(name)?,
         None => index_name(session, table.name(), table.definition(), &columns, "idx"),
     };
-    let definition =
-        IndexDefinition { name, columns, unique: create.unique, constraint: false, primary: false };
+    let definition = IndexDefinition {
+        name,
+        columns,
+        unique: create.unique,
+        constraint: false,
+        primary: false,
+        structure,
+    };
     let (catalog, if_not_exists) = (Arc::clone(&session.catalog), create.if_not_exists);
     let statement = session.running.statement();
     let stops = CancelOnDrop::new(Arc::clone(&statement));
@@ -92,6 +98,23 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
         )),
         created => created.map(|_| DONE).map_err(Error::from),
     }
+}
+
+/// Structure of an index by the name of its access method; `btree` is the default.
+fn structure_of(using: &IndexType) -> Result<IndexStructure> {
+    if *using == IndexType::BTree {
+        return Ok(IndexStructure::default());
+    }
+    let name = using.to_string();
+    name.parse().map_err(|_| {
+        let others = IndexStructure::ALL.map(IndexStructure::name).join(", ");
+        let reason = match using {
+            IndexType::Hash => ": entries with equal values lie side by side in key order",
+            _ => "",
+        };
+        let message = format!("USING {} in CREATE INDEX{reason}", name.to_lowercase());
+        Error::unsupported(format!("{message}; there are btree, {others}, and elf for the layout 'columns'"))
+    })
 }
 
 /// The columns of an index in the one order that there is.

@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle,
     Ident, IndexColumn, TableConstraint, UniqueConstraint,
 };
+use entresol_structures::IndexStructure;
 use entresol_tables::{Check, Column, IndexDefinition, Modifier, NewSequence, Schema, TableDefinition};
 
 /// Column with the constraints of its declaration.
@@ -178,7 +179,14 @@ pub(crate) fn unique_index(
         Some(name) => identifier(name),
         None => index_name(session, table, definition, &columns, "key"),
     };
-    Ok(IndexDefinition { name, columns, unique: true, constraint: true, primary: false })
+    Ok(IndexDefinition {
+        name,
+        columns,
+        unique: true,
+        constraint: true,
+        primary: false,
+        structure: IndexStructure::default(),
+    })
 }
 
 /// Unused name for an index, formed as by PostgreSQL.

@@ -6,6 +6,10 @@
 //! | `changes` | as `history`: retention of the changes that CHANGES and SUBSCRIBE read | yes |
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
 //! | `layout` | `rows`, `columns`, `clustered`, `auto` (rows or columns, by the workload) | yes, which moves the rows ([`crate::ddl::layout`]); not to or from `clustered` |
+//! | `structure` | that of the rows' index, by name; `USING name` says the same | no |
+//! | `protocol` | `mvcc`, `mvcc_chains`, `s2pl`, `bocc` | no |
+//! | `versions` | version slots of a row with `mvcc`, 2 to 64 | no |
+//! | `hot_bytes` | DRAM for the hot entries of the rows' index, as `'64 MB'` | no |
 //! | `cluster_by`, `interleave`, `split`, `block_bytes` | see [`crate::ddl::clustering`] | no |
 //! | PostgreSQL's storage parameters | any; they have no effect, as a notice says | yes |
 
@@ -14,8 +18,22 @@ use crate::error::{Error, Result};
 use crate::session::notices::is_storage;
 use datafusion::arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
 use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, Value as Literal};
+use entresol_memory::budget::MemorySize;
+use entresol_structures::IndexStructure;
 use entresol_tables::{Retention, Table, TableLayout};
-use entresol_transactions::TierChoice;
+use entresol_transactions::{Protocol, TierChoice, VERSION_SLOTS_MAX, VERSION_SLOTS_MIN};
+
+/// PostgreSQL's only access method of tables.
+const HEAP: &str = "heap";
+/// Structures that tables cannot have, and why.
+const OTHER_STRUCTURES: [(&str, &str); 6] = [
+    ("hash", "a hash table has no order of keys, and tables are read by ranges"),
+    ("elf", "an Elf is an index of a table with the layout 'columns'"),
+    ("patricia", "a trie is read in one direction only, and tables in both"),
+    ("lsm", "an LSM-tree has files of its own, which backups would miss"),
+    ("skiplist", "skip lists cannot be freed step by step, as dropped tables are"),
+    ("btree", "a table is no index; its primary key has one already"),
+];
 
 /// Table options in a statement.
 #[derive(Debug, Default)]
@@ -27,6 +45,10 @@ pub(crate) struct DeclaredOptions {
     pub(crate) placement: Option<TierChoice>,
     pub(crate) layout: Option<LayoutChoice>,
     pub(crate) clustering: DeclaredClustering,
+    pub(crate) structure: Option<IndexStructure>,
+    pub(crate) protocol: Option<Protocol>,
+    pub(crate) versions: Option<u8>,
+    pub(crate) hot_bytes: Option<u64>,
 }
 
 /// Layout that a statement asks for.
@@ -70,6 +92,10 @@ pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<Declare
             name @ "history" => declared.history.replace(retention_of(name, &text_of(value))?).is_some(),
             name @ "changes" => declared.changes.replace(retention_of(name, &text_of(value))?).is_some(),
             "layout" => declared.layout.replace(layout_of(&text_of(value))?).is_some(),
+            "structure" => declared.structure.replace(structure_of(&text_of(value))?).is_some(),
+            "protocol" => declared.protocol.replace(protocol_of(&text_of(value))?).is_some(),
+            "versions" => declared.versions.replace(versions_of(&text_of(value))?).is_some(),
+            "hot_bytes" => declared.hot_bytes.replace(hot_bytes_of(&text_of(value))?).is_some(),
             "placement" => declared.placement.replace(placement_of(&text_of(value))?).is_some(),
             name => match declared.clustering.take(name, &text_of(value))? {
                 Some(is_named_twice) => is_named_twice,
@@ -94,12 +120,22 @@ pub(crate) fn option_names(options: &[SqlOption]) -> impl Iterator<Item = &str> 
 }
 
 impl DeclaredOptions {
-    /// Returns an error if the placement differs from the table's: its rows would have to move.
+    /// Returns an error if what is fixed differs from the table's: its rows would have to move.
     pub(crate) fn check_placement_of(&self, table: &Table) -> Result<()> {
         let placement = table.definition().placement;
         if self.placement.is_some_and(|wanted| wanted != placement) {
             let table = table.name().to_owned();
             return Err(entresol_tables::Error::PlacementFixed { table, placement }.into());
+        }
+        let fixed = [
+            ("structure", self.structure.is_some_and(|wanted| wanted != table.definition().structure)),
+            ("protocol", self.protocol.is_some_and(|wanted| wanted != table.state().protocol())),
+            ("versions", self.versions.is_some() && self.versions != table.definition().version_slots),
+            ("hot_bytes", self.hot_bytes.is_some()),
+        ];
+        if let Some((name, _)) = fixed.into_iter().find(|(_, changes)| *changes) {
+            let message = format!("{name} of table {} cannot be changed", table.name());
+            return Err(Error::coded("0A000", format!("{message}: create another table and copy the rows")));
         }
         if let Some(name) = self.clustering.given() {
             let message = format!("{name} of table {} cannot be changed", table.name());
@@ -118,6 +154,51 @@ fn layout_of(text: &str) -> Result<LayoutChoice> {
         let message = format!("invalid value for parameter \"layout\": \"{text}\"");
         Error::coded("22023", format!("{message}; rows, columns, clustered or auto"))
     })
+}
+
+/// Structure of the index of a table's rows. PostgreSQL's name for the default is one, too.
+fn structure_of(text: &str) -> Result<IndexStructure> {
+    if text.eq_ignore_ascii_case(HEAP) {
+        return Ok(IndexStructure::default());
+    }
+    if let Ok(structure) = text.parse() {
+        return Ok(structure);
+    }
+    let names = IndexStructure::ALL.map(IndexStructure::name).join(", ");
+    let of_another_kind = OTHER_STRUCTURES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+    Err(match of_another_kind {
+        Some((name, reason)) => {
+            Error::coded("0A000", format!("USING {name} for a table: {reason}; use {names}"))
+        }
+        None => Error::coded("42704", format!("access method \"{text}\" does not exist; there are {names}")),
+    })
+}
+
+fn protocol_of(text: &str) -> Result<Protocol> {
+    text.parse().map_err(|_| {
+        let message = format!("invalid value for parameter \"protocol\": \"{text}\"");
+        let names = Protocol::ALL.map(Protocol::name).join(", ");
+        Error::coded("22023", format!("{message}; {names}"))
+    })
+}
+
+fn versions_of(text: &str) -> Result<u8> {
+    let possible = VERSION_SLOTS_MIN..=VERSION_SLOTS_MAX;
+    let number = text.parse::<u8>().ok().filter(|slots| possible.contains(&usize::from(*slots)));
+    number.ok_or_else(|| {
+        let message = format!("invalid value for parameter \"versions\": \"{text}\"");
+        Error::coded("22023", format!("{message}; {VERSION_SLOTS_MIN} to {VERSION_SLOTS_MAX}"))
+    })
+}
+
+fn hot_bytes_of(text: &str) -> Result<u64> {
+    match text.parse() {
+        Ok(MemorySize::Bytes(bytes)) => Ok(bytes),
+        _ => {
+            let message = format!("invalid value for parameter \"hot_bytes\": \"{text}\"");
+            Err(Error::coded("22023", format!("{message}; a number of bytes, as '64 MB'")))
+        }
+    }
 }
 
 fn placement_of(text: &str) -> Result<TierChoice> {

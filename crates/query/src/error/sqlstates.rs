@@ -36,6 +36,9 @@ pub fn tables_sqlstate(error: &entresol_tables::Error) -> &'static str {
         | E::LayoutFixed { .. }
         | E::ClusteredFixed { .. }
         | E::NotInLayout { .. }
+        | E::StructureOfLayout { .. }
+        | E::StructureOfKey { .. }
+        | E::ProtocolOfLayout { .. }
         | E::ElfOfRows { .. } => "0A000",
         E::Parse { .. } => "22P02",
         E::RowNumbersUsedUp { .. } | E::SequenceExhausted { .. } => "2200H",

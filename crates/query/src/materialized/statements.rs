@@ -18,6 +18,7 @@ use crate::session::result::StatementResult;
 use datafusion::arrow::datatypes::Schema as ArrowSchema;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, Ident, ObjectName};
 use entresol_memory::Durability;
+use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, Column, DataType, IndexDefinition, RelationKind, Retention, ScanRange, Schema, TableDefinition,
     TableLayout, TableOptions, Value,
@@ -183,6 +184,7 @@ fn definition(view: &PlannedView, schema: &ArrowSchema) -> Result<TableDefinitio
             unique: false,
             constraint: false,
             primary: false,
+            structure: IndexStructure::default(),
         });
     }
     Ok(definition)

@@ -8,6 +8,7 @@
 //! SUBSCRIBE TO t ...                               SELECT * FROM subscribe('SUBSCRIBE TO t ...')
 //! MERGE ...                                        see [`crate::parser::merge`]
 //! WITH (cluster_by = (a 6, b))                     WITH (cluster_by = 'a 6, b')
+//! CREATE TABLE t (...) USING m                     CREATE TABLE t (...) WITH (structure = 'm')
 //! ABORT                                            ROLLBACK
 //! ANALYZE VERBOSE                                  without VERBOSE: there is nothing to report
 //! ```
@@ -33,6 +34,9 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     if has(tokens, Keyword::TABLE) {
         rewrite_table_queries(tokens);
         quote_dimensions(tokens);
+        if has(tokens, Keyword::USING) {
+            rewrite_structure(tokens);
+        }
     }
     rewrite_subscription(tokens)?;
     if has(tokens, Keyword::MERGE) {
@@ -155,6 +159,36 @@ fn quote_dimensions(tokens: &mut Vec<TokenWithSpan>) {
     tokens.splice(open..=open + length, at(span, [Token::SingleQuotedString(text)]));
 }
 
+/// Makes an option of the structure of a new table, which is behind its columns.
+fn rewrite_structure(tokens: &mut Vec<TokenWithSpan>) {
+    // CREATE, and up to three words for where the table lives.
+    let Some(table) = (1..5).find(|&at| is(tokens.get(at), "table")) else { return };
+    if !is(tokens.first(), "create") {
+        return;
+    }
+    let mut depth = 0;
+    let ends = |token: &TokenWithSpan| {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        depth == 0 && ["using", "as"].iter().any(|word| is(Some(token), word))
+    };
+    let Some(using) = tokens[table..].iter().position(ends).map(|length| table + length) else { return };
+    let Some(Token::Word(structure)) = tokens.get(using + 1).map(|token| token.token.clone()) else { return };
+    if !is(tokens.get(using), "using") {
+        return;
+    }
+    let opens = |at: usize| tokens.get(at).is_some_and(|token| token.token == Token::LParen);
+    let has_options = is(tokens.get(using + 2), "with") && opens(using + 3);
+    let (taken, last) = if has_options { (4, Token::Comma) } else { (2, Token::RParen) };
+    let option = [keyword("WITH"), Token::LParen, Token::make_word("structure", None), Token::Eq];
+    let value = [Token::SingleQuotedString(structure.value), last];
+    let span = tokens[using].span;
+    tokens.splice(using..using + taken, at(span, option.into_iter().chain(value)));
+}
+
 /// Returns true for a TABLE that begins a query.
 fn is_table_query(tokens: &[TokenWithSpan], at: usize) -> bool {
     let before = at.checked_sub(1).map(|before| &tokens[before]);
@@ -215,6 +249,19 @@ mod tests {
                 "CREATE TABLE t ( ä INT GENERATED ALWAYS AS IDENTITY ( INCREMENT BY 2 START WITH 5 ) , b INT )",
             ),
             ("CREATE TABLE t (a INT AS IDENTITY)", "CREATE TABLE t ( a INT AS IDENTITY )"),
+            ("CREATE TABLE t (a INT) USING wbtree", "CREATE TABLE t ( a INT ) WITH ( structure = 'wbtree' )"),
+            (
+                "CREATE UNLOGGED TABLE t (a INT) using WBTree WITH (history = '1 day')",
+                "CREATE UNLOGGED TABLE t ( a INT ) WITH ( structure = 'WBTree' , history = '1 day' )",
+            ),
+            (
+                "CREATE TABLE t USING wbtree AS SELECT * FROM a JOIN b USING (c)",
+                "CREATE TABLE t WITH ( structure = 'wbtree' ) AS SELECT * FROM a JOIN b USING ( c )",
+            ),
+            (
+                "CREATE TABLE t AS SELECT * FROM a JOIN b USING (c)",
+                "CREATE TABLE t AS SELECT * FROM a JOIN b USING ( c )",
+            ),
             (
                 "MERGE INTO only t * USING ONLY s ON case when a then b end WHEN MATCHED AND (1 * 2) then do nothing",
                 "MERGE INTO t USING s ON case when a then b end WHEN MATCHED AND ( 1 * 2 ) THEN UPDATE SET \"\u{1}nothing\" = NULL",

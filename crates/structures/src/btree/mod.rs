@@ -126,6 +126,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         self.header
     }
 
+    /// Returns the pool of the tree.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// Sets if leaves and inner nodes with less than half of their entries are merged or balanced with a
     /// neighbour. Without (the default), empty ones are freed. May be changed at any time.
     pub fn set_underflow_handling(&self, on: bool) {

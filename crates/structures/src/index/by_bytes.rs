@@ -10,7 +10,7 @@ use crate::key::{KeyBytes, PairKey, TreeKey, WordKey};
 use crate::node::{FixedKey, Layout};
 use crate::range::Scan;
 use crate::{Change, Inserted};
-use entresol_memory::Publication;
+use entresol_memory::{Pool, Publication};
 use smallvec::SmallVec;
 use std::ops::{Bound, RangeInclusive};
 
@@ -98,6 +98,8 @@ pub(super) trait FixedIndex: Scan + Send + Sync {
     fn usual_leaf_keys(&self) -> u64;
     /// Returns the number that its owner stored last.
     fn note(&self) -> u64;
+    /// Returns its pool.
+    fn pool(&self) -> &Pool;
     /// Stores a number.
     fn set_note(&self, number: u64);
     /// Counts sizes; an estimate beside writers.
@@ -166,6 +168,10 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> FixedIndex for BTree<K, L,
         BTree::note(self)
     }
 
+    fn pool(&self) -> &Pool {
+        BTree::pool(self)
+    }
+
     fn set_note(&self, number: u64) {
         BTree::set_note(self, number);
     }
@@ -220,7 +226,14 @@ pub(super) trait ByteIndex: Send + Sync {
     fn estimated_keys(&self) -> u64;
     fn estimated_share_below(&self, key: &[u8]) -> Option<f64>;
     fn usual_leaf_keys(&self) -> u64;
-    fn note(&self) -> u64;
+    fn note(&self) -> Option<u64>;
+    fn pool(&self) -> &Pool;
+    fn segments_left(&self) -> u64 {
+        0
+    }
+    fn open_more(&self, _segments_max: usize) -> Result<u64> {
+        Ok(0)
+    }
     fn set_note(&self, number: u64);
     fn stats(&self) -> TreeStats;
     fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()>;
@@ -371,8 +384,12 @@ where
         FixedIndex::usual_leaf_keys(self)
     }
 
-    fn note(&self) -> u64 {
-        FixedIndex::note(self)
+    fn note(&self) -> Option<u64> {
+        Some(FixedIndex::note(self))
+    }
+
+    fn pool(&self) -> &Pool {
+        FixedIndex::pool(self)
     }
 
     fn set_note(&self, number: u64) {

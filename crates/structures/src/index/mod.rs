@@ -3,10 +3,12 @@
 
 mod by_bytes;
 mod designs;
+mod hot;
 #[cfg(test)]
 mod tests;
 
 pub use designs::IndexStructure;
+pub use hot::HotMemory;
 
 use crate::error::{Error, Result};
 use crate::fptree::{FpTree, TreeStats};
@@ -15,6 +17,7 @@ use crate::{Change, Inserted};
 use by_bytes::ByteIndex;
 use designs::Design;
 use entresol_memory::{Pool, Publication};
+use hot::HotIndex;
 use smallvec::SmallVec;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -102,6 +105,37 @@ impl OrderedIndex {
             KeyWidth::Variable => Tree::Variable(FpTree::open(pool, root, KeyWidth::Variable as u8)?),
         };
         Ok(OrderedIndex { tree })
+    }
+
+    /// Puts a cache of hot entries in front of an index, for keys of fixed width.
+    pub fn with_hot_entries(self, memory: HotMemory) -> Result<OrderedIndex> {
+        let structure = self.structure();
+        let hot = HotIndex::new(self, memory)?;
+        Ok(OrderedIndex { tree: Tree::Other(structure, Box::new(hot)) })
+    }
+
+    /// Returns its pool.
+    fn pool(&self) -> &Pool {
+        on_tree!(self, tree => tree.pool(), other => other.pool())
+    }
+
+    /// Keys of a leaf as random inserts fill it.
+    fn usual_leaf_keys(&self) -> u64 {
+        on_tree!(self, tree => tree.usual_leaf_keys(), other => other.usual_leaf_keys())
+    }
+
+    /// Estimates the share of the keys below a key; none for one that does not fit.
+    fn estimated_share_below(&self, key: &[u8]) -> Option<f64> {
+        fn share_below<K: TreeKey>(tree: &FpTree<K>, key: &[u8], width_bytes: usize) -> Option<f64> {
+            let key = K::from_bytes(&key[..key.len().min(width_bytes)]).ok()?;
+            Some(tree.estimated_share_below(key))
+        }
+        let width_bytes = self.key_bytes_max();
+        on_tree!(
+            self,
+            tree => share_below(tree, key, width_bytes),
+            other => other.estimated_share_below(key)
+        )
     }
 
     /// Returns the design of a structure other than the FPTree.
@@ -415,26 +449,15 @@ impl OrderedIndex {
     /// Estimates the number of keys between two bounds, not below those of one leaf; keys longer than the index's
     /// count as their beginning. Cost: that of [`OrderedIndex::estimated_keys`], and two descents.
     pub fn estimated_keys_between(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> u64 {
-        fn share_below<K: TreeKey>(tree: &FpTree<K>, bytes: &[u8], width_bytes: usize) -> Option<f64> {
-            let key = K::from_bytes(&bytes[..bytes.len().min(width_bytes)]).ok()?;
-            Some(tree.estimated_share_below(key))
-        }
-        let width_bytes = self.key_bytes_max();
         let share = |bound: Bound<&[u8]>, unbounded: f64| match bound {
             Bound::Unbounded => unbounded,
             Bound::Included(bytes) | Bound::Excluded(bytes) => {
-                let share = on_tree!(
-                    self,
-                    tree => share_below(tree, bytes, width_bytes),
-                    other => other.estimated_share_below(bytes)
-                );
-                share.unwrap_or(unbounded)
+                self.estimated_share_below(bytes).unwrap_or(unbounded)
             }
         };
         let keys = self.estimated_keys();
         let share = (share(upper, 1.0) - share(lower, 0.0)).clamp(0.0, 1.0);
-        let leaf = on_tree!(self, tree => tree.usual_leaf_keys(), other => other.usual_leaf_keys());
-        ((keys as f64 * share) as u64).max(leaf).min(keys)
+        ((keys as f64 * share) as u64).max(self.usual_leaf_keys()).min(keys)
     }
 
     /// Finds the first entry at or after each of some keys, which fit the index, in any order; `found` is
@@ -491,7 +514,7 @@ impl OrderedIndex {
 
     /// Returns the number that its owner stored last; see [`FpTree::note`].
     pub fn note(&self) -> Option<u64> {
-        on_tree!(self, tree => tree.note(), other => Some(other.note()))
+        on_tree!(self, tree => tree.note(), other => other.note())
     }
 
     /// Stores a number; see [`FpTree::set_note`].
@@ -501,12 +524,12 @@ impl OrderedIndex {
 
     /// Returns the number of unopened segments; see [`FpTree::segments_left`].
     pub fn segments_left(&self) -> u64 {
-        on_tree!(self, tree => tree.segments_left(), _other => 0)
+        on_tree!(self, tree => tree.segments_left(), other => other.segments_left())
     }
 
     /// Opens unopened segments ahead of need; see [`FpTree::open_more`].
     pub fn open_more(&self, segments_max: usize) -> Result<u64> {
-        on_tree!(self, tree => tree.open_more(segments_max), _other => Ok(0))
+        on_tree!(self, tree => tree.open_more(segments_max), other => other.open_more(segments_max))
     }
 
     /// Sizes; see [`FpTree::stats`].

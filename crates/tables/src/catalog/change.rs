@@ -66,7 +66,9 @@ impl Catalog {
         with_index.check(table)?;
         let width = index::key_width(old.schema(), &definition.columns);
         let (group, tier) = (old.group(), old.definition().placement);
-        let state = self.context.create_state_with(StateOptions { group, width, tier })?;
+        let options =
+            StateOptions { structure: definition.structure, ..StateOptions::new(group, width, tier) };
+        let state = self.context.create_state_with(options)?;
         state.set_holder(&format!("index {} of table {table}", definition.name));
         let id = state.id();
         let index = Index::new(definition, id, Ok(state), INFINITY);

@@ -78,7 +78,7 @@ impl Catalog {
         (placement, retention): (TierChoice, Retention),
         made: &mut Vec<StateId>,
     ) -> Result<Arc<ChangeLog>> {
-        let options = StateOptions { group: state.group(), width: ChangeLog::KEY_WIDTH, tier: placement };
+        let options = StateOptions::new(state.group(), ChangeLog::KEY_WIDTH, placement);
         let log = self.context.create_state_with(options)?;
         log.set_holder(&format!("change log of table {table}"));
         made.push(log.id());

@@ -98,7 +98,7 @@ impl Catalog {
         let definition = self.with_layout(&old, TableLayout::Columns)?;
         let (group, tier) = (old.group(), old.definition().placement);
         let width = columns::group::KEY_WIDTH;
-        let state = self.context.create_state_with(StateOptions { group, width, tier })?;
+        let state = self.context.create_state_with(StateOptions::new(group, width, tier))?;
         state.set_holder(&format!("row groups of table {name}"));
         let id = state.id();
         let store = ColumnStore::open(&self.context, (state, None), &self.pages);

@@ -42,9 +42,9 @@ use crate::schema::definition::{Retention, TableDefinition, TableLayout};
 use crate::schema::{KEY_BYTES_MAX, Schema};
 use crate::table::{RowsBeside, Table};
 use entresol_memory::{Durability, Pool};
-use entresol_structures::KeyWidth;
+use entresol_structures::{HotMemory, KeyWidth};
 use entresol_transactions::{
-    GroupId, Isolation, State, StateContext, StateId, StateOptions, Timestamp, Transaction,
+    GroupId, Isolation, Protocol, State, StateContext, StateId, StateOptions, Timestamp, Transaction,
 };
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashSet};
@@ -82,6 +82,10 @@ const ROOT_WORDS: usize = 4;
 pub struct TableOptions {
     /// Group of its state; one of its own if `None`.
     pub group: Option<GroupId>,
+    /// Protocol of a group of its own; that of the database if `None`. Without effect beside `group`.
+    pub protocol: Option<Protocol>,
+    /// DRAM for its hot rows' places, out of the memory budget; `None`: none. For keys of up to 16 bytes.
+    pub hot_bytes: Option<u64>,
     /// Return an existing table of this name, whatever its schema, instead of an error.
     pub if_not_exists: bool,
     /// Retention of its version history; see [`Catalog::keep_history`].
@@ -202,6 +206,8 @@ impl Catalog {
         }
         self.check_free(name)?;
         definition.check(name)?;
+        check_protocol(name, &definition, options.protocol)?;
+        check_hot_entries(name, &definition, options.hot_bytes)?;
         definition.indexes.iter().try_for_each(|index| self.check_free(&index.name))?;
         if let Some(index) = definition.indexes.iter().find(|index| index.name == name) {
             return Err(Error::RelationExists { name: index.name.clone() });
@@ -211,10 +217,10 @@ impl Catalog {
                 reason: format!("the database has {TABLES_MAX} tables, the maximum"),
             });
         }
-        let group = self.groups.take(&self.context, options.group)?;
+        let group = self.groups.take(&self.context, options.group, options.protocol)?;
         let mut made = Vec::new();
-        let table =
-            self.make_states(name, &definition, group, &mut made).and_then(|(state, (indexes, columns))| {
+        let table = self.make_states(name, (&definition, options.hot_bytes), group, &mut made).and_then(
+            |(state, (indexes, columns))| {
                 if let Some(retention) = definition.changes {
                     let placed = (definition.placement, retention);
                     let log = self.make_change_log(name, &state, placed, &mut made)?;
@@ -237,7 +243,8 @@ impl Catalog {
                 rows.extend(sequences.iter().map(|sequence| named::fresh_row(sequence)));
                 self.write_rows(&rows, Durability::Sync)?;
                 Ok((table, sequences))
-            });
+            },
+        );
         if table.is_err() {
             self.drop_states(name, made);
             self.groups.release_cached(&self.context, group);
@@ -253,19 +260,27 @@ impl Catalog {
     fn make_states(
         &self,
         name: &str,
-        definition: &TableDefinition,
+        (definition, hot_bytes): (&TableDefinition, Option<u64>),
         group: GroupId,
         made: &mut Vec<StateId>,
     ) -> Result<(Arc<State>, RowsBeside)> {
-        let create =
-            |width| self.context.create_state_with(StateOptions { group, width, tier: definition.placement });
-        let state = create(definition.schema.key_width())?;
+        let options = |width| StateOptions::new(group, width, definition.placement);
+        let create = |width| self.context.create_state_with(options(width));
+        let width = definition.schema.key_width();
+        let of_rows = StateOptions {
+            structure: definition.structure,
+            version_slots: definition.version_slots,
+            hot_bytes,
+            ..options(width)
+        };
+        let state = self.context.create_state_with(of_rows)?;
         state.set_holder(&format!("table {name}"));
         made.push(state.id());
         let mut indexes = Vec::with_capacity(definition.indexes.len());
         for index in &definition.indexes {
             let width = index::key_width(&definition.schema, &index.columns);
-            let state = create(width)?;
+            let of_index = StateOptions { structure: index.structure, ..options(width) };
+            let state = self.context.create_state_with(of_index)?;
             state.set_holder(&format!("index {} of table {name}", index.name));
             made.push(state.id());
             indexes.push(Index::new(index.clone(), state.id(), Ok(state), Timestamp::START));
@@ -546,4 +561,30 @@ fn drop_orphans(
         }
     }
     Ok(())
+}
+
+/// Returns an error for a protocol that tables of this kind cannot have.
+fn check_protocol(name: &str, definition: &TableDefinition, protocol: Option<Protocol>) -> Result<()> {
+    match protocol {
+        Some(protocol @ (Protocol::S2pl | Protocol::Bocc)) if definition.layout.has_row_groups() => {
+            Err(Error::ProtocolOfLayout { table: name.to_owned(), layout: definition.layout, protocol })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns an error if a table of this kind cannot have hot entries.
+fn check_hot_entries(name: &str, definition: &TableDefinition, hot_bytes: Option<u64>) -> Result<()> {
+    let Some(bytes) = hot_bytes else { return Ok(()) };
+    let reason = if definition.layout.has_row_groups() {
+        "they are for the layout 'rows'".to_owned()
+    } else if definition.schema.key_width() == KeyWidth::Variable {
+        let key = definition.column_names(definition.schema.key());
+        format!("they are for keys of up to 16 bytes, and the key ({key}) may be longer")
+    } else if bytes < HotMemory::BYTES_MIN {
+        format!("they need at least {} bytes", HotMemory::BYTES_MIN)
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidSchema { reason: format!("table {name}: {bytes} bytes for hot entries: {reason}") })
 }

@@ -12,10 +12,12 @@
 //! [`DEFINITION_BYTES_MAX`].
 
 use crate::error::{Error, Result};
+use crate::index::key_width;
 use crate::schema::clustering::ClusteringDefinition;
 use crate::schema::elf::{self, ElfDefinition};
 use crate::schema::versions::SchemaVersions;
 use crate::schema::{Schema, invalid};
+use entresol_structures::IndexStructure;
 use entresol_transactions::TierChoice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +46,9 @@ const SECTION_LAYOUT: u8 = 10;
 const SECTION_ELVES: u8 = 11;
 const SECTION_CLUSTERING: u8 = 12;
 const SECTION_AUTO_LAYOUT: u8 = 13;
-const SECTIONS: usize = SECTION_AUTO_LAYOUT as usize + 1;
+const SECTION_STRUCTURE: u8 = 14;
+const SECTION_VERSION_SLOTS: u8 = 15;
+const SECTIONS: usize = SECTION_VERSION_SLOTS as usize + 1;
 
 /// Content of the section of a layout that follows the workload.
 const AUTO_LAYOUT: u8 = 1;
@@ -55,6 +59,9 @@ const LAYOUT_CLUSTERED: u8 = 2;
 const FLAG_UNIQUE: u8 = 1;
 const FLAG_CONSTRAINT: u8 = 2;
 const FLAG_PRIMARY: u8 = 4;
+const FLAGS_MASK: u8 = (1 << STRUCTURE_SHIFT) - 1;
+/// Shift of the structure of an index beside its flags.
+const STRUCTURE_SHIFT: u8 = 4;
 
 /// Check constraint: a condition that is true or unknown for every row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +85,8 @@ pub struct IndexDefinition {
     pub constraint: bool,
     /// True if it implements a PRIMARY KEY that was added to a table with a hidden key.
     pub primary: bool,
+    /// Structure of its state, which has to have keys of the width of its entries.
+    pub structure: IndexStructure,
 }
 
 /// Definition of a table; see the [module](self).
@@ -108,6 +117,10 @@ pub struct TableDefinition {
     pub elves: Vec<ElfDefinition>,
     /// Dimensions of a table with the layout `clustered`.
     pub clustering: Option<ClusteringDefinition>,
+    /// Structure of the index of its rows, which has to have keys of their width; it never changes.
+    pub structure: IndexStructure,
+    /// Version slots of its rows; `None`: as many as the database's. It never changes.
+    pub version_slots: Option<u8>,
 }
 
 /// Layout of the rows of a table.
@@ -203,6 +216,8 @@ impl TableDefinition {
             auto_layout: false,
             elves: Vec::new(),
             clustering: None,
+            structure: IndexStructure::default(),
+            version_slots: None,
         }
     }
 
@@ -256,9 +271,10 @@ impl TableDefinition {
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(Error::ConstraintExists { table: table.to_owned(), constraint: pair[0].to_owned() });
         }
-        self.indexes.iter().try_for_each(|index| self.check_index(index))?;
+        self.indexes.iter().try_for_each(|index| self.check_index(table, index))?;
         elf::check(table, &self.elves, &self.schema)?;
         self.check_layout(table)?;
+        self.check_structure(table)?;
         self.check_primary(table)
     }
 
@@ -289,6 +305,22 @@ impl TableDefinition {
         Err(Error::NotInLayout { table: table.to_owned(), layout: self.layout, asked })
     }
 
+    /// Validates that the structure has keys of the rows' width, and the layout leaves a choice.
+    fn check_structure(&self, table: &str) -> Result<()> {
+        let structure = self.structure;
+        if structure == IndexStructure::default() {
+            return Ok(());
+        }
+        if self.layout.has_row_groups() {
+            return Err(Error::StructureOfLayout { table: table.to_owned(), layout: self.layout, structure });
+        }
+        if !structure.supports(self.schema.key_width()) {
+            let key = self.column_names(self.schema.key());
+            return Err(Error::StructureOfKey { table: table.to_owned(), key, structure });
+        }
+        Ok(())
+    }
+
     /// Validates the primary key: a table has at most one, of columns that are NOT NULL.
     fn check_primary(&self, table: &str) -> Result<()> {
         let mut primary = self.indexes.iter().filter(|index| index.primary);
@@ -304,7 +336,7 @@ impl TableDefinition {
         }
     }
 
-    fn check_index(&self, index: &IndexDefinition) -> Result<()> {
+    fn check_index(&self, table: &str, index: &IndexDefinition) -> Result<()> {
         let (name, columns) = (&index.name, &index.columns);
         if columns.is_empty() || columns.len() > INDEX_COLUMNS_MAX {
             return Err(invalid(format!(
@@ -321,6 +353,14 @@ impl TableDefinition {
                 return Err(invalid(format!("index {name}: column {column} appears twice")));
             }
         }
+        if !index.structure.supports(key_width(&self.schema, columns)) {
+            let key: Vec<usize> = columns.iter().chain(self.schema.key()).copied().collect();
+            return Err(Error::StructureOfKey {
+                table: format!("{table}, index {name}"),
+                key: self.column_names(&key),
+                structure: index.structure,
+            });
+        }
         Ok(())
     }
 
@@ -334,7 +374,7 @@ impl TableDefinition {
     /// | 3 | per default: column (2), SQL text |
     /// | 4 | the name of the PRIMARY KEY constraint; absent if it is generated |
     /// | 5 | per check: name, SQL text |
-    /// | 6 | per index: name, flags (1: 1 unique, 2 constraint, 4 primary key), state (4), number of columns (1), columns (2 each) |
+    /// | 6 | per index: name, flags (1: 1 unique, 2 constraint, 4 primary key; the structure's number in the high 4 bits), state (4), number of columns (1), columns (2 each) |
     /// | 7 | placement (1 byte): 1 `dram`, 2 `pmem`, 3 `disk`; absent: `auto` |
     /// | 8 | name of the owner; absent if all may write |
     /// | 9 | state of the change log (4), retention in nanoseconds (8); absent if there is no log |
@@ -343,6 +383,8 @@ impl TableDefinition {
     ///
     /// | 12 | clustering: interleave (1), split (1), block bytes (4), per dimension: column (2), bits (1; 0: chosen) |
     /// | 13 | 1 (1) if the layout follows the workload; else absent |
+    /// | 14 | number of the structure of the rows' index (1); absent: `fptree` |
+    /// | 15 | version slots of the rows (1); absent: as many as the database's |
     ///
     /// A string is its length (4) and its UTF-8. Sections without content are absent.
     pub(crate) fn to_bytes(&self, states: &StatesBeside) -> Result<Vec<u8>> {
@@ -377,7 +419,8 @@ impl TableDefinition {
             put_text(&mut part, &index.name);
             let unique = if index.unique { FLAG_UNIQUE } else { 0 };
             let primary = if index.primary { FLAG_PRIMARY } else { 0 };
-            part.push(unique | primary | if index.constraint { FLAG_CONSTRAINT } else { 0 });
+            let structure = index.structure.number() << STRUCTURE_SHIFT;
+            part.push(structure | unique | primary | if index.constraint { FLAG_CONSTRAINT } else { 0 });
             part.extend_from_slice(&state.to_le_bytes());
             part.push(index.columns.len() as u8);
             index.columns.iter().for_each(|column| part.extend_from_slice(&(*column as u16).to_le_bytes()));
@@ -404,6 +447,12 @@ impl TableDefinition {
         }
         if self.auto_layout {
             section(&mut bytes, SECTION_AUTO_LAYOUT, &[AUTO_LAYOUT]);
+        }
+        if self.structure != IndexStructure::default() {
+            section(&mut bytes, SECTION_STRUCTURE, &[self.structure.number()]);
+        }
+        if let Some(slots) = self.version_slots {
+            section(&mut bytes, SECTION_VERSION_SLOTS, &[slots]);
         }
         if bytes.len() > DEFINITION_BYTES_MAX {
             return Err(invalid(format!(
@@ -534,7 +583,8 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
     let mut states = StatesBeside::default();
     while !reader.0.is_empty() {
         let (name, flags) = (reader.text()?, reader.byte()?);
-        if flags & !(FLAG_UNIQUE | FLAG_CONSTRAINT | FLAG_PRIMARY) != 0 {
+        let structure = IndexStructure::from_number(flags >> STRUCTURE_SHIFT)?;
+        if flags & FLAGS_MASK & !(FLAG_UNIQUE | FLAG_CONSTRAINT | FLAG_PRIMARY) != 0 {
             return None;
         }
         states.indexes.push(reader.number()?);
@@ -542,7 +592,14 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
         let columns: Option<Vec<usize>> = (0..count).map(|_| reader.short()).collect();
         let (unique, constraint) = (flags & FLAG_UNIQUE != 0, flags & FLAG_CONSTRAINT != 0);
         let primary = flags & FLAG_PRIMARY != 0;
-        definition.indexes.push(IndexDefinition { name, columns: columns?, unique, constraint, primary });
+        definition.indexes.push(IndexDefinition {
+            name,
+            columns: columns?,
+            unique,
+            constraint,
+            primary,
+            structure,
+        });
     }
     if let Some(part) = part(SECTION_CHANGES) {
         let mut reader = Reader(part);
@@ -562,6 +619,14 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
             }
             _ => return None,
         };
+    }
+    if let Some(part) = part(SECTION_STRUCTURE) {
+        let [number] = *part else { return None };
+        definition.structure = IndexStructure::from_number(number)?;
+    }
+    if let Some(part) = part(SECTION_VERSION_SLOTS) {
+        let [slots] = *part else { return None };
+        definition.version_slots = Some(slots);
     }
     if let Some(part) = part(SECTION_CLUSTERING) {
         definition.clustering = Some(ClusteringDefinition::from_bytes(part)?);
@@ -600,9 +665,11 @@ mod tests {
             unique,
             constraint: unique,
             primary: false,
+            structure: IndexStructure::default(),
         };
         definition.indexes = vec![index("u", &[2, 1], true), index("i", &[1], false)];
         definition.placement = TierChoice::Disk;
+        definition.version_slots = Some(5);
         definition.owner = Some("metering".to_owned());
         definition.changes = Some(Retention::For(Duration::from_secs(3600)));
         definition
@@ -623,6 +690,14 @@ mod tests {
             TableDefinition::from_bytes("t", &bytes).unwrap(),
             (plain.clone(), StatesBeside::default())
         );
+        for structure in IndexStructure::ALL {
+            let other = TableDefinition { structure, ..plain.clone() };
+            let other_bytes = other.to_bytes(&StatesBeside::default()).unwrap();
+            let read = TableDefinition::from_bytes("t", &other_bytes).unwrap();
+            assert_eq!(read, (other, StatesBeside::default()));
+            let is_default = structure == IndexStructure::default();
+            assert_eq!(other_bytes == bytes, is_default, "as earlier releases wrote it");
+        }
         for placement in TierChoice::ALL {
             let placed = TableDefinition { placement, ..plain.clone() };
             let placed_bytes = placed.to_bytes(&StatesBeside::default()).unwrap();
@@ -708,5 +783,18 @@ mod tests {
         assert!(broken(|d| d.checks[0].name = "u".into()).contains("\"u\""));
         assert!(broken(|d| d.checks[0].name = "the_key".into()).contains("\"the_key\""));
         assert!(broken(|d| d.indexes[0].name.clear()).contains("invalid name"));
+        let by_columns = broken(|d| {
+            (d.layout, d.structure) = (TableLayout::Columns, IndexStructure::WbTree);
+        });
+        assert!(by_columns.contains("USING wbtree is for the layout 'rows'"), "{by_columns}");
+        let strings = broken(|d| {
+            let schema = Schema::new(vec![Column::new("name", DataType::Varchar)], &["name"]);
+            (d.schema, d.defaults) = (Arc::new(schema.unwrap()), vec![None]);
+            (d.indexes, d.structure) = (Vec::new(), IndexStructure::WbTree);
+        });
+        assert!(
+            strings.contains("wbtree has keys of up to 16 bytes") && strings.contains("(name)"),
+            "{strings}"
+        );
     }
 }

@@ -239,7 +239,7 @@ impl Planner<'_> {
             return self.plan_chained(state, key, value, offset, steps);
         }
         let Some(offset) = offset else {
-            let layout = |value: &[u8]| ObjectLayout::for_new(value.len(), self.options.version_slots);
+            let layout = |value: &[u8]| ObjectLayout::for_new(value.len(), state.version_slots(self.options));
             return match value {
                 Some(value) => self.build(state, key, value, (layout(value), None), steps),
                 None => Ok(PlanOutcome::Yes),
@@ -263,7 +263,8 @@ impl Planner<'_> {
             steps.extend(census.current.map(|current| Step::Delete { object, current, state, key }));
             return Ok(PlanOutcome::Yes);
         };
-        if let Some(layout) = self.shrunk(&object, &census, value.len()) {
+        if let Some(layout) = self.shrunk(&object, &census, (value.len(), state.version_slots(self.options)))
+        {
             return self.build(state, key, value, (layout, Some(Box::new((object, census)))), steps);
         }
         if object.holds(value.len())
@@ -290,7 +291,7 @@ impl Planner<'_> {
         let slots_max = match state.protocol() {
             // Commits in flight may supersede each other before any of them is visible.
             Protocol::Bocc => VERSION_SLOTS_MAX,
-            _ => self.options.version_slots_max,
+            _ => self.options.version_slots_max.max(state.version_slots(self.options)),
         };
         let grown =
             |versions: u64| object.layout().grown(versions.count_ones() as usize + 1, value.len(), slots_max);
@@ -312,9 +313,8 @@ impl Planner<'_> {
         &self,
         object: &VersionedObject<'_>,
         census: &Census,
-        value_bytes: usize,
+        (value_bytes, slots): (usize, usize),
     ) -> Option<ObjectLayout> {
-        let slots = self.options.version_slots;
         if object.layout().slots() <= slots || census.needed.count_ones() > 1 {
             return None;
         }

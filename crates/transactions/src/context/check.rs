@@ -14,7 +14,6 @@ use entresol_memory::Pool;
 use entresol_structures::{KEY_BYTES_MAX, OrderedIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A problem found in a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -243,11 +242,6 @@ impl StateContext {
             report.note_key(key, offset, &what);
         }
     }
-}
-
-/// Offset of the first leaf of an index; 0: it has none left.
-pub(crate) fn first_leaf(pool: &Pool, root: u64) -> Option<u64> {
-    Some(pool.try_words(root, 2)?[1].load(Ordering::Acquire))
 }
 
 impl StateReport {

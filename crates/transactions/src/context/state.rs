@@ -17,9 +17,9 @@ use crate::mvcc::value_buffer::ValueBuffer;
 use crate::reclamation::dead_keys::{DeadKeys, ReclaimQueue};
 use crate::transaction::scan::KeyRange;
 use crate::visibility::snapshot::Snapshot;
-use crate::{AtomicTimestamp, Error, GroupId, INFINITY, Protocol, Result, StateId, Tier, Timestamp};
+use crate::{AtomicTimestamp, ContextOptions, Error, GroupId, INFINITY, Protocol, Result, StateId, Tier, Timestamp};
 use entresol_memory::Pool;
-use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth, OrderedIndex};
+use entresol_structures::{HotMemory, IndexStructure, KEY_BYTES_MAX, KeyBytes, KeyWidth, OrderedIndex};
 use parking_lot::RwLock;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +39,8 @@ pub struct State {
     pub(crate) dead: DeadKeys,
     pub(crate) root: u64,
     width: KeyWidth,
+    version_slots: Option<u8>,
+    hot_bytes: u64,
     /// Protocol of its group, where every read finds it.
     protocol: Protocol,
     pub(crate) old_versions: Arc<OldVersions>,
@@ -80,12 +82,19 @@ pub(crate) enum LookupOutcome {
 impl State {
     pub(crate) fn open(
         pool: &Arc<Pool>,
-        entry: &StateEntry,
+        (entry, hot): (&StateEntry, Option<HotMemory>),
         group: Arc<Group>,
         old_versions: &Arc<OldVersions>,
         reclaim: &Arc<ReclaimQueue>,
     ) -> Result<Arc<State>> {
-        let index = OrderedIndex::open(pool, entry.root)?;
+        let mut index = OrderedIndex::open(pool, entry.root)?;
+        if index.structure() != entry.structure {
+            let (found, expected) = (index.structure(), entry.structure);
+            return Err(Error::Corrupt(format!("the index of {} is {found}, not {expected}", entry.id)));
+        }
+        if let Some(memory) = hot {
+            index = index.with_hot_entries(memory)?;
+        }
         let dead = DeadKeys::new(entry.id, reclaim);
         // An index of an earlier release, which has no note, may have some.
         match index.note() {
@@ -101,6 +110,8 @@ impl State {
             dead,
             root: entry.root,
             width: entry.width,
+            version_slots: entry.version_slots,
+            hot_bytes: entry.hot_bytes,
             old_versions: Arc::clone(old_versions),
             pool: Arc::clone(pool),
             role: entry.pool,
@@ -131,6 +142,11 @@ impl State {
     #[inline]
     pub fn protocol(&self) -> Protocol {
         self.protocol
+    }
+
+    /// Version slots of a new object.
+    pub fn version_slots(&self, options: &ContextOptions) -> usize {
+        self.version_slots.map_or(options.version_slots, usize::from)
     }
 
     /// Its versions lie in chains.
@@ -205,6 +221,16 @@ impl State {
     /// The width of its keys.
     pub fn width(&self) -> KeyWidth {
         self.width
+    }
+
+    /// The structure of its index.
+    pub fn structure(&self) -> IndexStructure {
+        self.index.structure()
+    }
+
+    /// DRAM for the hot entries of its index, as asked for; 0: none.
+    pub fn hot_bytes(&self) -> u64 {
+        self.hot_bytes
     }
 
     /// Verifies the index, also a damaged one; no writer may run meanwhile. Cost: all of it is read.

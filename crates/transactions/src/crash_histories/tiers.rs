@@ -127,7 +127,7 @@ const BESIDE: StateId = StateId(0);
 const IN_MAIN: StateId = StateId(1);
 
 fn create_in(context: &Arc<StateContext>, group: GroupId, tier: TierChoice) -> Result<Arc<State>> {
-    context.create_state_with(StateOptions { group, width: KeyWidth::Eight, tier })
+    context.create_state_with(StateOptions::new(group, KeyWidth::Eight, tier))
 }
 
 fn run(

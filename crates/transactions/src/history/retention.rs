@@ -12,6 +12,7 @@ use crate::reclamation::vacuum::Dropping;
 use crate::visibility::snapshot::Class;
 use crate::{Error, Result, StateId, Timestamp};
 use entresol_memory::order::step;
+use entresol_structures::IndexStructure;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -77,7 +78,18 @@ impl StateContext {
         let id = self.directory.free_state()?;
         let width = HistoryKeys::of(state.width()).width();
         let (group, pool) = (state.group.id, state.role());
-        let entry = StateEntry { id, group, width, pool, root: 0, dropping: false, history: true };
+        let entry = StateEntry {
+            id,
+            group,
+            width,
+            pool,
+            version_slots: None,
+            structure: IndexStructure::default(),
+            hot_bytes: 0,
+            root: 0,
+            dropping: false,
+            history: true,
+        };
         let history = HistoryEntry { of: state.id, id, horizon, retention_ns };
         let entry = self.create_index(entry, |entry, publication| {
             self.directory.add_state(entry, publication);

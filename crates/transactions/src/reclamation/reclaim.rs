@@ -21,7 +21,7 @@ use crate::reclamation::dead_keys::{DeadKey, SweepResult};
 use crate::reclamation::vacuum::VacuumStats;
 use crate::visibility::active::Snapshots;
 use crate::visibility::snapshot::Snapshot;
-use crate::{Protocol, Result, StateId, Timestamp};
+use crate::{Result, StateId, Timestamp};
 use entresol_memory::Pool;
 use entresol_structures::KeyBytes;
 use smallvec::SmallVec;
@@ -380,7 +380,7 @@ impl StateContext {
 
     /// Makes the object of a living key small again. The caller holds the key.
     fn shrink(&self, state: &State, key: &[u8], snapshots: &Snapshots) -> Result<bool> {
-        let (slots, pool): (usize, &Pool) = (self.options().version_slots, state.pool());
+        let (slots, pool): (usize, &Pool) = (state.version_slots(self.options()), state.pool());
         if state.is_chained() {
             return Ok(false);
         }
@@ -406,11 +406,8 @@ impl StateContext {
     }
 
     /// Reclaims space, up to a number of keys, for a commit that found no room. Returns true if anything came
-    /// of it; where reads are validated a commit that failed once is not tried again.
+    /// of it.
     pub(crate) fn reclaim_room(&self) -> bool {
-        if self.options().protocol == Protocol::Bocc {
-            return false;
-        }
         let (mut stats, mut last) = (VacuumStats::default(), None);
         let mut step = || -> Result<()> {
             while stats.keys_removed < ROOM_KEYS

@@ -5,7 +5,6 @@
 //! state is freed in steps once no snapshot needs it; the next open goes on with it.
 
 use crate::context::StateContext;
-use crate::context::check::first_leaf;
 use crate::context::placement::PoolRole;
 use crate::context::state::State;
 use crate::mvcc::chain::Chain;
@@ -119,8 +118,11 @@ impl StateContext {
         let Dropping { id, root, .. } = dropping[index];
         let pool = Arc::clone(&dropping[index].pool);
         if let Some(from) = &dropping[index].unlink_from {
-            dropping[index].unlink_from =
-                if first_leaf(&pool, root) != Some(0) { self.unlink_leaf(&pool, root, from)? } else { None };
+            dropping[index].unlink_from = if OrderedIndex::is_in_destruction(&pool, root)? {
+                None
+            } else {
+                self.unlink_leaf(&pool, root, from)?
+            };
             return Ok(true);
         }
         if OrderedIndex::destroy_step(&pool, root, true, DESTROY_LEAVES)? {

@@ -6,7 +6,7 @@
 
 use crate::context::directory::{Directory, StateEntry};
 use crate::context::group::Group;
-use crate::context::placement::{DiskPool, PoolRole, Pools};
+use crate::context::placement::{DiskPool, PoolRole, Pools, hot_memory};
 use crate::context::state::State;
 use crate::history::History;
 use crate::mvcc::old_versions::OldVersions;
@@ -14,7 +14,7 @@ use crate::reclamation::dead_keys::ReclaimQueue;
 use crate::reclamation::vacuum::Dropping;
 use crate::{Error, GroupId, Result, StateId, Timestamp};
 use entresol_memory::Pool;
-use entresol_structures::{KeyWidth, OrderedIndex};
+use entresol_structures::{HotMemory, OrderedIndex};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub(crate) fn open_states(
         let root = match entry.pool {
             PoolRole::Main => Some(entry.root),
             PoolRole::Volatile if entry.dropping => None,
-            PoolRole::Volatile => Some(empty_index(pool, entry.width)?),
+            PoolRole::Volatile => Some(empty_index(pool, &entry)?),
             PoolRole::Disk => pools.disk_or_error()?.root(entry.id)?,
         };
         let entry = match root {
@@ -74,7 +74,8 @@ pub(crate) fn open_states(
             indexes.insert(entry.id, entry);
             continue;
         }
-        match State::open(pool, &entry, Arc::clone(group), old_versions, reclaim) {
+        match State::open(pool, (&entry, hot_entries(pool, &entry)), Arc::clone(group), old_versions, reclaim)
+        {
             Ok(state) => {
                 states.insert(entry.id, state);
             }
@@ -115,10 +116,18 @@ pub(crate) fn open_states(
     Ok(OpenedStates { states, damaged, dropping, with_history, next })
 }
 
+/// Memory for the hot entries of a state; without room it is opened without them.
+fn hot_entries(pool: &Pool, entry: &StateEntry) -> Option<HotMemory> {
+    hot_memory(pool, entry).unwrap_or_else(|error| {
+        tracing::warn!(state = entry.id.0, %error, "a state has no hot entries in DRAM until the next open");
+        None
+    })
+}
+
 /// An index in a volatile pool.
-fn empty_index(pool: &Arc<Pool>, width: KeyWidth) -> Result<u64> {
+fn empty_index(pool: &Arc<Pool>, entry: &StateEntry) -> Result<u64> {
     let mut publication = pool.publication();
-    let root = OrderedIndex::create(pool, width, &mut publication)?;
+    let root = OrderedIndex::create_as(pool, entry.structure, entry.width, &mut publication)?;
     publication.publish()?;
     Ok(root)
 }

@@ -657,7 +657,12 @@ impl Transaction {
                     durability: Some(durability),
                 };
                 match commit::commit(&self.context, &request) {
-                    Err(error) if error.is_out_of_space() && self.context.reclaim_room() => {
+                    // Where reads are validated a commit that failed once is not tried again.
+                    Err(error)
+                        if error.is_out_of_space()
+                            && !self.is_validated(&pending.writes)
+                            && self.context.reclaim_room() =>
+                    {
                         tracing::debug!(%error, "space of dead versions was reclaimed, a commit is retried");
                         commit::commit(&self.context, &request)
                     }
@@ -680,6 +685,11 @@ impl Transaction {
             Err(_) => pending.writes.clear(),
         }
         result
+    }
+
+    /// Returns true if the commit validates reads.
+    fn is_validated(&self, writes: &WriteSet) -> bool {
+        self.has_validated.load(Ordering::Acquire) || writes.iter().any(|(state, _)| state.validates())
     }
 
     /// The commit of a transaction that wrote nothing.

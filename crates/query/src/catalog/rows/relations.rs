@@ -13,6 +13,7 @@ use crate::catalog::{PG_CATALOG, definitions, oids};
 use crate::privileges::{Privileges, Role};
 use crate::schema_names::{CATALOG, SCHEMA};
 use datafusion::common::Result as EngineResult;
+use entresol_structures::IndexStructure;
 use entresol_tables::Table;
 
 const PERMANENT: &str = "p";
@@ -40,7 +41,7 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         oid: oids::state(table.state().id()),
         name: table.name().to_owned(),
         schema: oids::PUBLIC,
-        access_method: oids::HEAP,
+        access_method: oids::structure(table.definition().structure),
         persistence: persistence(table),
         kind: "r",
         columns: table.schema().visible_columns().len(),
@@ -53,7 +54,11 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         oid: index.oid,
         name: index.name.clone(),
         schema: oids::PUBLIC,
-        access_method: if index.elf.is_some() { oids::ELF } else { oids::BTREE },
+        access_method: match index.structure {
+            _ if index.elf.is_some() => oids::ELF,
+            structure if structure == IndexStructure::default() => oids::BTREE,
+            structure => oids::structure(structure),
+        },
         persistence: persistence(index.table),
         kind: "i",
         columns: index.columns.len(),

@@ -11,6 +11,7 @@ use crate::privileges::Role;
 use crate::schema_names::CATALOG;
 use datafusion::common::Result as EngineResult;
 use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
+use entresol_structures::IndexStructure;
 use std::collections::BTreeMap;
 
 pub(crate) fn namespaces(_: &View) -> EngineResult<Rows> {
@@ -147,11 +148,17 @@ pub(crate) fn access_methods(_: &View) -> EngineResult<Rows> {
     let row = |oid: i64, name: &str, handler: &str, kind: &str| {
         vec![oid.into(), name.into(), handler.into(), kind.into()]
     };
-    Ok(vec![
+    let others = IndexStructure::ALL.into_iter().filter(|structure| *structure != IndexStructure::default());
+    let of_tables = others.map(|structure| {
+        let handler = format!("{structure}_tableam_handler");
+        row(oids::structure(structure), structure.name(), &handler, "t")
+    });
+    let known = [
         row(oids::HEAP, "heap", "heap_tableam_handler", "t"),
         row(oids::BTREE, "btree", "bthandler", "i"),
         row(oids::ELF, "elf", "elfhandler", "i"),
-    ])
+    ];
+    Ok(known.into_iter().chain(of_tables).collect())
 }
 
 pub(crate) fn types(_: &View) -> EngineResult<Rows> {

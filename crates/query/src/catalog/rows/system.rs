@@ -2,7 +2,7 @@
 //!
 //! | table | rows |
 //! | --- | --- |
-//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`; one per table |
+//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`, `structure`, `protocol`, `hot_bytes`; one per table |
 //! | `entresol.advice` | `table`, `rank`, `statement`, `gain`, `before_ms`, `after_ms`, `why`; one per proposal, and per decision about a layout `auto` |
 //! | `entresol.cache` | `table`, `column`, `pages`, `bytes`, `target_share`, `hits`, `misses`, `expected_gain_ms`: pages of tables with row groups that are in DRAM; one per column that was read |
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
@@ -206,7 +206,8 @@ fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
         clustering.map_or(String::new(), |clustering| clustering.cluster_by(table.schema()))
     };
     let choice = |table: &Table| if table.definition().auto_layout { "auto" } else { "set" };
-    let columns: [(&str, ArrayRef); 10] = [
+    let hot_bytes = tables.iter().map(|table| table.state().hot_bytes().cast_signed());
+    let columns: [(&str, ArrayRef); 13] = [
         ("name", text(&|table| table.name().to_owned())),
         ("key_columns", text(&|table| table.schema().key_names().collect::<Vec<_>>().join(", "))),
         ("hidden_key", Arc::new(hidden)),
@@ -217,6 +218,9 @@ fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
         ("layout", text(&|table| table.definition().layout.name().to_owned())),
         ("cluster_by", text(&cluster_by)),
         ("layout_choice", text(&|table| choice(table).to_owned())),
+        ("structure", text(&|table| table.definition().structure.name().to_owned())),
+        ("protocol", text(&|table| table.state().protocol().name().to_owned())),
+        ("hot_bytes", Arc::new(Int64Array::from_iter_values(hot_bytes))),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

@@ -11,9 +11,10 @@
 //! first 1,024 histories, once there was one; a release that does not know them refuses the status of their
 //! states. The eighth leads to the extension, once there was more than fits the first segments, or a commit
 //! over many groups ([`last_cts`]); then the format is 2, which a release that does not know it refuses. All
-//! fields are 8-byte little-endian words. The third word of a state has the key width in its low byte and the
-//! pool of the state above (0 main, 1 volatile, 2 disk: then there is no root here); a release that does not
-//! know a pool refuses the entry. The protocol of a group says how its objects are laid out; that of the
+//! fields are 8-byte little-endian words. The third word of a state has the key width in its low byte, the
+//! pool of the state in the next (0 main, 1 volatile, 2 disk: then there is no root here), in the third the
+//! version slots of a new object (0: as many as the context's), in the fourth the structure of the index, and above the
+//! DRAM for its hot entries, in units of 64 KiB; a release that does not know one of these refuses the entry. The protocol of a group says how its objects are laid out; that of the
 //! header is what new groups get.
 //!
 //! Invariants:
@@ -32,11 +33,12 @@ mod ranges;
 mod table;
 
 use crate::context::placement::PoolRole;
+use crate::mvcc::object::VERSION_SLOTS_MAX;
 use crate::points::{DROPPED_INDEX_WITH_ITS_ENTRY, NEW_SEGMENT, SEGMENT_CLEARED, SEGMENT_WITH_ITS_PLACE};
 use crate::{Error, GroupId, Protocol, Result, StateId};
 use entresol_memory::order::step;
 use entresol_memory::{Pool, Publication};
-use entresol_structures::KeyWidth;
+use entresol_structures::{IndexStructure, KeyWidth};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,7 +74,15 @@ const DROPPING_HISTORY: u64 = 4;
 
 /// Shift of the pool in the third word of a state.
 const POOL_SHIFT: u32 = 8;
-const WIDTH_MASK: u64 = (1 << POOL_SHIFT) - 1;
+const BYTE_MASK: u64 = 0xFF;
+/// Shift of the version slots in the third word of a state.
+const SLOTS_SHIFT: u32 = 16;
+/// Shift of the structure in the third word of a state.
+const STRUCTURE_SHIFT: u32 = 24;
+/// Shift of the DRAM for hot entries in the third word of a state.
+const HOT_SHIFT: u32 = 32;
+/// Unit of the DRAM for hot entries.
+pub(crate) const HOT_UNIT_BYTES: u64 = 64 << 10;
 
 /// Words of the header.
 const FORMAT_WORD: usize = 1;
@@ -87,6 +97,12 @@ pub(crate) struct StateEntry {
     pub(crate) width: KeyWidth,
     /// Pool of the state.
     pub(crate) pool: PoolRole,
+    /// Version slots of a new object, if it does not take the context's.
+    pub(crate) version_slots: Option<u8>,
+    /// Structure of its index.
+    pub(crate) structure: IndexStructure,
+    /// DRAM for the hot entries of its index; 0: none.
+    pub(crate) hot_bytes: u64,
     /// Offset of its index in that pool; stored for the main pool alone.
     pub(crate) root: u64,
     pub(crate) dropping: bool,
@@ -339,16 +355,26 @@ impl Directory {
             return Ok(None);
         }
         let corrupt = || Error::Corrupt(format!("state entry {index} is {status}, {group}, {width}, {root}"));
-        let pool = PoolRole::from_code(width >> POOL_SHIFT).ok_or_else(corrupt)?;
-        if status > DROPPING_HISTORY || group >= GROUPS_MAX as u64 || (root == 0) == (pool == PoolRole::Main)
+        let pool = PoolRole::from_code(width >> POOL_SHIFT & BYTE_MASK).ok_or_else(corrupt)?;
+        let slots = (width >> SLOTS_SHIFT & BYTE_MASK) as u8;
+        let structure = (width >> STRUCTURE_SHIFT & BYTE_MASK) as u8;
+        let wrong_slots = slots == 1 || usize::from(slots) > VERSION_SLOTS_MAX;
+        let has_root = root != 0;
+        if status > DROPPING_HISTORY
+            || group >= GROUPS_MAX as u64
+            || wrong_slots
+            || has_root != (pool == PoolRole::Main)
         {
             return Err(corrupt());
         }
         Ok(Some(StateEntry {
             id: StateId(index as u32),
             group: GroupId(group as u32),
-            width: width_from_code(width & WIDTH_MASK).ok_or_else(corrupt)?,
+            width: width_from_code(width & BYTE_MASK).ok_or_else(corrupt)?,
             pool,
+            version_slots: (slots > 0).then_some(slots),
+            structure: IndexStructure::from_number(structure).ok_or_else(corrupt)?,
+            hot_bytes: (width >> HOT_SHIFT) * HOT_UNIT_BYTES,
             root,
             dropping: matches!(status, DROPPING | DROPPING_HISTORY),
             history: matches!(status, HISTORY | DROPPING_HISTORY),
@@ -363,7 +389,12 @@ impl Directory {
     pub(crate) fn add_state(&self, entry: &StateEntry, publication: &mut Publication<'_>) {
         let offset = self.state_offset(entry.id);
         publication.set(offset + WORD, u64::from(entry.group.0));
-        publication.set(offset + 2 * WORD, width_code(entry.width) | entry.pool.code() << POOL_SHIFT);
+        let slots = u64::from(entry.version_slots.unwrap_or(0)) << SLOTS_SHIFT;
+        let structure = u64::from(entry.structure.number()) << STRUCTURE_SHIFT;
+        debug_assert!(entry.hot_bytes / HOT_UNIT_BYTES <= u64::from(u32::MAX), "hot entries fit their field");
+        let hot = (entry.hot_bytes / HOT_UNIT_BYTES) << HOT_SHIFT;
+        let choices = entry.pool.code() << POOL_SHIFT | slots | structure | hot;
+        publication.set(offset + 2 * WORD, width_code(entry.width) | choices);
         publication.set(offset + 3 * WORD, if entry.pool == PoolRole::Main { entry.root } else { 0 });
         publication.set(offset, if entry.history { HISTORY } else { IN_USE });
     }

@@ -27,12 +27,13 @@ mod disk;
 
 use crate::{Error, GroupId, Result};
 use entresol_memory::{DomainChoice, DomainKind, Pool, PoolOptions};
-use entresol_structures::KeyWidth;
+use entresol_structures::{IndexStructure, KeyWidth};
 use parking_lot::Mutex;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
+pub(crate) use create::hot_memory;
 pub(crate) use disk::DiskPool;
 
 /// A tier of memory.
@@ -124,6 +125,26 @@ pub struct StateOptions {
     pub width: KeyWidth,
     /// The tier of the state.
     pub tier: TierChoice,
+    /// The structure of its index, which has to have keys of the width.
+    pub structure: IndexStructure,
+    /// Version slots of a new object; `None`: as many as the context's. For versions in place.
+    pub version_slots: Option<u8>,
+    /// DRAM for the hot entries of its index, out of the memory budget.
+    pub hot_bytes: Option<u64>,
+}
+
+impl StateOptions {
+    /// Options of a state with the structure and the version slots that are the default.
+    pub fn new(group: GroupId, width: KeyWidth, tier: TierChoice) -> StateOptions {
+        StateOptions {
+            group,
+            width,
+            tier,
+            structure: IndexStructure::default(),
+            version_slots: None,
+            hot_bytes: None,
+        }
+    }
 }
 
 /// The pool of a state, as the directory names it.
