@@ -128,6 +128,16 @@ fn meta_commands_describe() {
 }
 
 #[test]
+fn the_structure_and_protocol_of_a_table_are_described() {
+    let (_dir, path) = database();
+    let sql = "CREATE TABLE counters (id INT PRIMARY KEY) USING wbtree WITH (protocol = 's2pl', hot_bytes = '1 MiB')";
+    succeed(&["shell", &path, "-c", sql]);
+    let text = stdout(&entresol_with_input(&["shell", &path], "\\d meter\n\\d counters\n"));
+    assert!(text.contains("Structure: wbtree, Protocol: s2pl, Hot entries: 1048576 bytes"), "{text}");
+    assert_eq!(text.matches("Structure").count(), 1, "{text}");
+}
+
+#[test]
 fn views_and_sequences_are_described_and_kept() {
     let (_dir, path) = database();
     let setup =

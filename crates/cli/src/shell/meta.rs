@@ -201,7 +201,26 @@ fn describe(shell: &Shell, name: &str, out: &mut dyn Write) -> Result<()> {
             vec![column.name.clone(), column.data_type.to_string(), nullable.to_string(), key]
         })
         .collect();
-    print_table(&["column", "type", "nullable", "key"], &rows, out)
+    print_table(&["column", "type", "nullable", "key"], &rows, out)?;
+    match choices(&table) {
+        Some(choices) => Ok(writeln!(out, "{choices}")?),
+        None => Ok(()),
+    }
+}
+
+/// Structure, protocol and hot entries of a table, if they are not the defaults.
+fn choices(table: &entresol::tables::Table) -> Option<String> {
+    let state = table.state();
+    let (structure, protocol, hot) = (state.structure(), state.protocol(), state.hot_bytes());
+    let default_structure = entresol::structures::IndexStructure::default();
+    let default_protocol = entresol::transactions::Protocol::default();
+    let parts = [
+        (structure != default_structure).then(|| format!("Structure: {structure}")),
+        (protocol != default_protocol).then(|| format!("Protocol: {}", protocol.name())),
+        (hot > 0).then(|| format!("Hot entries: {hot} bytes")),
+    ];
+    let named: Vec<String> = parts.into_iter().flatten().collect();
+    (!named.is_empty()).then(|| named.join(", "))
 }
 
 /// Prints a table of strings in the format of results.
