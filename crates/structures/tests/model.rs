@@ -296,7 +296,7 @@ fn a_destroyed_index_gives_everything_back_in_steps() {
         while !OrderedIndex::destroy_step(&pool, root, true, 10).unwrap() {
             steps += 1;
         }
-        assert!(steps > 5, "{structure} {width:?}: {steps}");
+        assert!(steps > 3, "{structure} {width:?}: {steps}");
         assert!(OrderedIndex::is_in_destruction(&pool, root).unwrap());
         let mut left = Vec::new();
         pool.for_each_object(|offset, _| left.push(offset));
