@@ -6,6 +6,8 @@
 mod aggregates;
 #[path = "topologies/conflicts.rs"]
 mod conflicts;
+#[path = "topologies/corrections.rs"]
+mod corrections;
 #[path = "topologies/examples.rs"]
 mod examples;
 #[path = "topologies/files.rs"]

@@ -13,6 +13,7 @@ use crate::stream::Stream;
 use crate::{GROUPS_IN_DRAM_MAX, UTC};
 use entresol_tables::{Column, DataType, Schema, arrow_schema};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Column with a window's start.
 pub(crate) const WINDOW_START: &str = "window_start";
@@ -44,14 +45,22 @@ pub struct GroupedStream {
     groups_in_dram: usize,
     /// Table of late tuples, and the columns that it gets: the first ones, by these names.
     late: Option<(String, Vec<Column>)>,
+    /// Time behind the end of a window in which late tuples correct its results.
+    corrected_for: Duration,
 }
 
 impl WindowedStream {
     /// One group per distinct value of these columns; they must not be NULL.
     pub fn group_by(self, columns: &[&str]) -> GroupedStream {
         let groups = columns.iter().map(|&name| name.to_owned()).collect();
-        let groups_in_dram = GROUPS_IN_DRAM_MAX;
-        GroupedStream { stream: self.stream, window: self.window, groups, groups_in_dram, late: None }
+        GroupedStream {
+            stream: self.stream,
+            window: self.window,
+            groups,
+            groups_in_dram: GROUPS_IN_DRAM_MAX,
+            late: None,
+            corrected_for: Duration::ZERO,
+        }
     }
 
     /// Aggregates each window as one group.
@@ -72,6 +81,14 @@ impl GroupedStream {
     /// names. A missing table is created with them.
     pub fn late_into(mut self, table: &str, columns: Vec<Column>) -> GroupedStream {
         self.late = Some((table.to_owned(), columns));
+        self
+    }
+
+    /// Corrects the results of a window by tuples that come until the watermark is so far behind its end: their groups
+    /// are sent again, with the same key. Only an upsert by that key takes them for what they are. Sessions have no
+    /// corrections.
+    pub fn corrected_for(mut self, time: Duration) -> GroupedStream {
+        self.corrected_for = time;
         self
     }
 
@@ -127,6 +144,7 @@ impl GroupedStream {
         let edge = edge_type_of(stream.columns[time_column].data_type)
             .ok_or_else(|| format!("the event time column {} is not a TIMESTAMP", self.window.time))?;
         let times = self.window.times()?;
+        let correction_us = self.correction_us(times)?;
         let edge_column = self.window.edge.as_deref().map(place).transpose()?;
         let group_columns: Vec<usize> =
             self.groups.iter().map(|name| place(name)).collect::<Result<_, _>>()?;
@@ -172,6 +190,7 @@ impl GroupedStream {
                         time_column,
                         edge_column,
                         span,
+                        correction_us,
                         state,
                         watermark,
                         progress,
@@ -206,6 +225,17 @@ impl GroupedStream {
         }
         drop(graph);
         Ok(results)
+    }
+
+    /// Microseconds in which results are corrected.
+    fn correction_us(&self, times: WindowTimes) -> Result<i64, String> {
+        match times {
+            WindowTimes::Sessions(_) if !self.corrected_for.is_zero() => {
+                Err("late tuples correct no sessions: one may make two that were sent into one".to_owned())
+            }
+            _ => i64::try_from(self.corrected_for.as_micros())
+                .map_err(|_| format!("corrections for {:?}, longer than time is", self.corrected_for)),
+        }
     }
 
     /// Plans the state table, or checks the existing one.

@@ -368,3 +368,112 @@ fn a_time_from_the_future_closes_no_window() {
         assert_eq!(as_oracle(&windows), expected, "{boundary:?}");
     }
 }
+
+/// Windows of all readings that are not later than corrections are made for, and the number of the others. A run ends
+/// behind so many readings.
+fn recompute_corrected(readings: &[Tuple], corrected_s: i64, run: usize) -> (Oracle, u64) {
+    let (size, lateness, corrected) = (10 * SECOND_US, 5 * SECOND_US, corrected_s * SECOND_US);
+    let (mut watermark, mut last, mut late) = (i64::MIN, i64::MIN, 0);
+    let mut in_time = Vec::new();
+    for (number, tuple) in readings.iter().enumerate() {
+        let Value::Timestamp(at) = tuple[1] else { panic!("{tuple:?}") };
+        if number == run {
+            watermark = watermark.max(last);
+        }
+        let end = (at.div_euclid(size) + 1) * size;
+        if end.saturating_add(corrected) <= watermark {
+            late += 1;
+            continue;
+        }
+        last = last.max(end);
+        watermark = watermark.max(at - lateness);
+        in_time.push(tuple.clone());
+    }
+    // None of these is late for an oracle that waits for ever.
+    let (oracle, others) = recompute(&in_time, 10, 1_000_000_000);
+    assert_eq!(others, 0);
+    (oracle, late)
+}
+
+/// Readings as elements of a channel: those that marks divide come in vain first.
+fn elements(readings: &[Tuple], boundary: Boundary) -> Vec<Element> {
+    let mut elements = Vec::new();
+    for tuples in readings.chunks(100) {
+        if boundary == Boundary::Punctuated {
+            elements.push(Element::Tuples(tuples.to_vec()));
+            elements.push(Element::Punctuation(Punctuation::Abort));
+        }
+        elements.push(Element::Tuples(tuples.to_vec()));
+        if boundary == Boundary::Punctuated {
+            elements.push(Element::Punctuation(Punctuation::Commit));
+        }
+    }
+    elements
+}
+
+/// Runs windows of ten seconds that late tuples correct; returns the number of those that were too late.
+fn run_corrected(
+    catalog: &Arc<Catalog>,
+    readings: &[Tuple],
+    boundary: Boundary,
+    groups: usize,
+    corrected_s: i64,
+) -> u64 {
+    let (sender, receiver) = crossbeam_channel::unbounded();
+    elements(readings, boundary).into_iter().for_each(|element| sender.send(element).unwrap());
+    drop(sender);
+    let topology = Topology::builder("t", catalog).boundary(boundary);
+    topology
+        .source("readings", ChannelSource::new(reading_columns(), receiver))
+        .window(TimeWindow::tumbling("at", Duration::from_secs(10)).lateness(Duration::from_secs(5)))
+        .group_by(&["meter"])
+        .groups_in_dram(groups)
+        .corrected_for(Duration::from_secs(corrected_s as u64))
+        .aggregate(&aggregates(), "open")
+        .to_table("windows");
+    topology.build().unwrap().run().unwrap().late
+}
+
+/// Late tuples correct what was sent, whatever the transactions, aborts, restarts, and windows in DRAM.
+#[test]
+fn corrected_windows_equal_recomputing() {
+    let seed = seed();
+    for (boundary, groups, corrected_s) in [
+        (Boundary::EachTuple, 1, 15),
+        (Boundary::Every(7), 3, 40),
+        (Boundary::Every(50), 1 << 18, 40),
+        (Boundary::Every(50), 2, 1_000_000),
+        (Boundary::Punctuated, 4, 40),
+        (Boundary::PerWindow, 1 << 18, 20),
+    ] {
+        let readings: Vec<Tuple> = (0..1200).map(|n| random_reading(seed + 1, n, 5, 70)).collect();
+        let (expected, late) = recompute_corrected(&readings, corrected_s, 400);
+        let catalog = volatile();
+        let found = run_corrected(&catalog, &readings[..400], boundary, groups, corrected_s)
+            + run_corrected(&catalog, &readings[400..], boundary, groups, corrected_s);
+        let what = format!("{boundary:?}, {groups} groups, corrected for {corrected_s} s");
+        let windows = as_oracle(&rows(&catalog, "windows"));
+        let wrong = expected.iter().find(|(key, window)| windows.get(key) != Some(window));
+        assert_eq!((wrong, windows.len()), (None, expected.len()), "{what}");
+        assert_eq!(found, late, "{what}");
+        assert!((late > 0) == (corrected_s < 1000), "{what}: {late} late");
+        assert!(
+            !rows(&catalog, "open").is_empty(),
+            "{what}: the last windows may be corrected by a later run"
+        );
+    }
+}
+
+#[test]
+fn sessions_are_not_corrected() {
+    let catalog = volatile();
+    let topology = Topology::builder("t", &catalog);
+    let source = GeneratorSource::new(reading_columns(), |_| None);
+    let grouped = topology
+        .source("readings", source)
+        .window(TimeWindow::session("at", Duration::from_secs(10)))
+        .group_by(&["meter"])
+        .corrected_for(Duration::from_secs(1));
+    let error = grouped.try_aggregate(&aggregates(), "open").map(drop).unwrap_err();
+    assert!(error.contains("late tuples correct no sessions"), "{error}");
+}

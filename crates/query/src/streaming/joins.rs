@@ -102,7 +102,7 @@ impl Translator<'_> {
         });
         let condition = condition.transpose()?.map(|condition| Box::new(condition) as Box<dyn Expression>);
         let (of_first, of_second) = self.keys(&equal, &first, &second)?;
-        let state_table = self.state_table(&filtered(join, predicate)?);
+        let state_table = self.state_table_of(&filtered(join, predicate)?, "join of streams");
         let joined = StreamJoin {
             kind,
             state_table,

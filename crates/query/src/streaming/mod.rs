@@ -15,6 +15,7 @@ pub(crate) mod conditions;
 pub(crate) mod connectors;
 pub(crate) mod expressions;
 pub(crate) mod joins;
+pub(crate) mod late;
 pub(crate) mod merge;
 pub(crate) mod names;
 pub(crate) mod operators;

@@ -128,16 +128,7 @@ impl<'t> Translator<'t> {
             Target::Merge { table } => self.merge(&step.plan, table).map(|()| None),
             _ => self.node(&step.plan).map(Some),
         }?;
-        if self.joins && step.late_table.is_some() {
-            return Err(Error::unsupported(
-                "LATE ROWS INTO of a step that joins streams, whose late rows are counted and dropped",
-            ));
-        }
-        self.ranking.check_late(step.late_table.is_some() && !self.aggregates)?;
-        let has_state = self.aggregates || self.joins || self.patterns || self.ranking.is_there;
-        if !has_state && (step.late_table.is_some() || step.state_table.is_some()) {
-            return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
-        }
+        self.check_late(step)?;
         flow.as_ref().map_or(Ok(()), Flow::check_closed)?;
         self.note_meaning(step);
         match (&step.target, flow) {
@@ -151,6 +142,27 @@ impl<'t> Translator<'t> {
                 sink.attach(&named(&flow.stream, &step.plan)?);
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Refuses LATE ROWS of a step in which they cannot be what is wanted of them.
+    fn check_late(&self, step: &PlannedStep) -> Result<()> {
+        let late = &step.late;
+        if self.joins && late.is_there() {
+            return Err(Error::unsupported(
+                "LATE ROWS INTO or UPDATE of a step that joins streams, whose late rows are counted and dropped",
+            ));
+        }
+        self.ranking.check_late(late.table.is_some() && !self.aggregates)?;
+        if late.corrected_for.is_some() && !self.aggregates {
+            return Err(Error::unsupported(
+                "LATE ROWS UPDATE of a step without GROUP BY of windows: only their results are corrected",
+            ));
+        }
+        let has_state = self.aggregates || self.joins || self.patterns || self.ranking.is_there;
+        if !has_state && (late.is_there() || step.state_table.is_some()) {
+            return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
         }
         Ok(())
     }
@@ -215,9 +227,9 @@ impl<'t> Translator<'t> {
                 let flow = self.node(&aggregate.input)?;
                 flow.check_appended("GROUP BY")?;
                 self.aggregates = true;
-                let state_table = self.state_table(plan);
-                let late_table = self.step.and_then(|step| step.late_table.as_deref());
-                self.aggregate(&flow, aggregate, &state_table, late_table)
+                let late = self.step.map(|step| step.late.clone()).unwrap_or_default();
+                let state_table = self.state_table_of(plan, &late.describe("windows"));
+                self.aggregate(&flow, aggregate, &state_table, &late)
             }
             LogicalPlan::Join(join) => self.join(join),
             LogicalPlan::Union(union) => {
@@ -249,12 +261,6 @@ impl<'t> Translator<'t> {
                 Err(Error::unsupported(format!("a step with {text}")))
             }
         }
-    }
-
-    /// Table of the state of the next aggregate or join, which this plan describes.
-    pub(crate) fn state_table(&mut self, plan: &LogicalPlan) -> String {
-        let operator = if let LogicalPlan::Aggregate(_) = plan { "windows" } else { "join of streams" };
-        self.state_table_of(plan, operator)
     }
 
     /// Table of the state of the next operator, which this plan and a text describe.

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::operators::{Computed, Flow, Translator, plain_column, storage};
-use crate::streaming::replaced::ReplacedBy;
+use crate::streaming::replaced::{ReplacedBy, Replacement};
 use crate::streaming::windows::Windows;
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::{DFSchema, ScalarValue};
@@ -31,12 +31,14 @@ use std::time::Duration;
 impl Flow {
     /// Refuses a stream whose rows replace each other.
     pub(crate) fn check_appended(&self, by: &str) -> Result<()> {
-        if self.replaced.is_none() {
-            return Ok(());
-        }
+        let Some(replaced) = &self.replaced else { return Ok(()) };
+        let instead = match replaced.by {
+            Replacement::Ranking => "rank over a window, or by the event time ascending, or write",
+            Replacement::LateRows => "write",
+        };
         Err(Error::unsupported(format!(
-            "{by} of ranked rows that change while rows come: rank over a window, or by the event time ascending, or write \
-             them with ON CONFLICT DO UPDATE into a table and read its CHANGES"
+            "{by} of {}: {instead} them with ON CONFLICT DO UPDATE into a table and read its CHANGES",
+            replaced.by.rows()
         )))
     }
 }
@@ -146,7 +148,7 @@ impl Translator<'_> {
             ));
         }
         let state_table = self.state_table_of(ranking.plan, &describe(ranking, &emission));
-        let late = self.step.and_then(|step| step.late_table.clone()).filter(|_| !self.aggregates);
+        let late = self.step.and_then(|step| step.late.table.clone()).filter(|_| !self.aggregates);
         (self.ranking.is_there, self.ranking.is_at_commit) = (true, is_at_commit);
         let is_edge = |column: &usize| {
             flow.windows.is_some_and(|windows| [windows.start, windows.end].contains(&Some(*column)))
@@ -180,9 +182,10 @@ impl Translator<'_> {
         });
         let stream = all.project(projected.collect());
         let replaced = is_at_commit.then(|| ReplacedBy {
+            by: Replacement::Ranking,
             partition: partition.iter().copied().map(Some).collect(),
-            rank: Some(width),
-            is_single: ranking.limit == Some(1),
+            one_of: if ranking.limit == Some(1) { Vec::new() } else { vec![Some(width)] },
+            other: Some(width),
         });
         let (windows, event_time) = match emission {
             RankEmission::WindowClose { .. } => (flow.windows.and_then(closed), None),

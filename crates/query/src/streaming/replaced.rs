@@ -1,34 +1,73 @@
-//! Rows of a ranking that replace each other: what says so in a plan, and the tables that may have them.
+//! Rows that replace each other, of rankings and of windows that late rows correct: what says so in a plan, and the
+//! tables that may have them.
 
 use crate::error::{Error, Result};
 use entresol_tables::Table;
+
+/// Reason for which rows of a stream replace others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replacement {
+    /// Rows that come push others out of their rank.
+    Ranking,
+    /// Late rows correct the results of windows.
+    LateRows,
+}
+
+impl Replacement {
+    /// Name of the rows in errors.
+    pub(crate) fn rows(self) -> &'static str {
+        match self {
+            Replacement::Ranking => "ranked rows that change while rows come",
+            Replacement::LateRows => "rows that LATE ROWS UPDATE corrects",
+        }
+    }
+
+    /// Columns of the key in errors.
+    fn key(self, has_rank: bool) -> &'static str {
+        match self {
+            Replacement::Ranking if has_rank => "the columns of PARTITION BY and the rank",
+            Replacement::Ranking => "the columns of PARTITION BY",
+            Replacement::LateRows => "the columns of GROUP BY",
+        }
+    }
+}
 
 /// Columns by which a row of a stream replaces the one that was sent before; none where a column is not in the stream
 /// any more.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplacedBy {
+    pub(crate) by: Replacement,
+    /// Columns that are all in the key.
     pub(crate) partition: Vec<Option<usize>>,
-    pub(crate) rank: Option<usize>,
-    /// True if the partition alone says which row is replaced.
-    pub(crate) is_single: bool,
+    /// Columns of which one at least is in the key, if there are any: the rank, or edges of the window.
+    pub(crate) one_of: Vec<Option<usize>>,
+    /// Column that may be in the key besides.
+    pub(crate) other: Option<usize>,
 }
 
 impl ReplacedBy {
     /// Columns behind a projection, which says where each has gone.
     pub(crate) fn projected(&self, place: impl Fn(usize) -> Option<usize>) -> ReplacedBy {
+        let places = |columns: &[Option<usize>]| {
+            columns.iter().map(|column| column.and_then(&place)).collect::<Vec<Option<usize>>>()
+        };
         ReplacedBy {
-            partition: self.partition.iter().map(|column| column.and_then(&place)).collect(),
-            rank: self.rank.and_then(&place),
-            is_single: self.is_single,
+            by: self.by,
+            partition: places(&self.partition),
+            one_of: places(&self.one_of),
+            other: self.other.and_then(&place),
         }
     }
 
     /// Tells whether rows with equal values in these columns are those that replace each other.
     fn is_key(&self, key: &[usize]) -> bool {
-        let of_key = |column: &Option<usize>| column.is_some_and(|column| key.contains(&column));
-        let is_of = |column: &usize| self.partition.contains(&Some(*column)) || self.rank == Some(*column);
-        let has_rank = self.is_single || of_key(&self.rank);
-        self.partition.iter().all(of_key) && has_rank && key.iter().all(is_of)
+        let in_key = |column: &Option<usize>| column.is_some_and(|column| key.contains(&column));
+        let may_be = |column: &usize| {
+            let column = Some(*column);
+            self.partition.contains(&column) || self.one_of.contains(&column) || self.other == column
+        };
+        let has_one = self.one_of.is_empty() || self.one_of.iter().any(in_key);
+        self.partition.iter().all(in_key) && has_one && key.iter().all(may_be)
     }
 }
 
@@ -46,11 +85,11 @@ pub(crate) fn check_replaced(
     if upserts && is_keyed && from.len() == key.len() && replaced.is_key(&from) {
         return Ok(());
     }
-    let rank = if replaced.is_single { "" } else { " and the rank" };
     Err(Error::unsupported(format!(
-        "INSERT INTO {} of ranked rows that change while rows come, other than ON CONFLICT (key) DO UPDATE SET of all other \
-         columns, into a table whose key is the columns of PARTITION BY{rank}",
-        table.name()
+        "INSERT INTO {} of {}, other than ON CONFLICT (key) DO UPDATE SET of all other columns, into a table whose key is {}",
+        table.name(),
+        replaced.by.rows(),
+        replaced.by.key(!replaced.one_of.is_empty())
     )))
 }
 

@@ -166,7 +166,7 @@ pub(crate) fn relations_of(create: &CreateTopology, planned: &PlannedTopology) -
         if let Target::Insert { table, .. } | Target::Merge { table } = &step.target {
             written.push(table.name().to_owned());
         }
-        written.extend(step.late_table.clone());
+        written.extend(step.late.table.clone());
         relations.extend(step.references.values().filter_map(|reference| match reference {
             Reference::Changes { table, .. } => Some(table.clone()),
             _ => None,

@@ -15,6 +15,7 @@ use crate::session::core::SessionCore;
 use crate::streaming::conditions::ChangedRows;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::expressions;
+use crate::streaming::late::{LateRows, take_clauses};
 use crate::streaming::merge::{replaces_rows, row_changes};
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
 use crate::streaming::options::StreamOptions;
@@ -55,8 +56,7 @@ pub(crate) struct PlannedStep {
     pub(crate) references: BTreeMap<String, Reference>,
     /// Table of the open windows, if it was named.
     pub(crate) state_table: Option<String>,
-    /// Table of late rows.
-    pub(crate) late_table: Option<String>,
+    pub(crate) late: LateRows,
 }
 
 pub(crate) enum Target {
@@ -85,7 +85,7 @@ struct StepText {
     condition: Option<String>,
     stream: Option<String>,
     state_table: Option<String>,
-    late_table: Option<String>,
+    late: LateRows,
     patterns: Vec<PatternClause>,
 }
 
@@ -181,7 +181,7 @@ impl Planner<'_> {
     }
 
     async fn step(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
-        let StepText { mut statement, condition, stream, state_table, late_table, patterns } =
+        let StepText { mut statement, condition, stream, state_table, late, patterns } =
             parse_step(tokens)?;
         self.changed.clear();
         let mut changed_table = None;
@@ -246,7 +246,7 @@ impl Planner<'_> {
         if matches!(target, Target::Abort { .. }) {
             expressions::check_condition(&plan)?;
             let plan = state.optimizer().optimize(plan, &state, |_, _| {})?;
-            return Ok(PlannedStep { target, plan, references, state_table, late_table });
+            return Ok(PlannedStep { target, plan, references, state_table, late });
         }
         expressions::check_plan(&plan)?;
         // None of the other rules: they may assume that a query ends.
@@ -259,7 +259,7 @@ impl Planner<'_> {
         if let Target::Stream(name) = &target {
             self.streams.insert(name.clone(), columns_of(name, &plan)?);
         }
-        Ok(PlannedStep { target, plan, references, state_table, late_table })
+        Ok(PlannedStep { target, plan, references, state_table, late })
     }
 
     /// Plans the patterns that a step reads the matches of.
@@ -449,7 +449,7 @@ fn insert_target(table: &Arc<Table>, insert: &Insert) -> Result<(Arc<Table>, Vec
 fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     take_triggers(&mut tokens);
     let patterns = take_patterns(&mut tokens)?;
-    let late_table = take_clauses(&mut tokens)?;
+    let late = take_clauses(&mut tokens)?;
     let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
     if is(0, "abort") {
         return parse_condition(tokens);
@@ -461,7 +461,7 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
             condition: None,
             stream: None,
             state_table: None,
-            late_table,
+            late,
             patterns,
         });
     }
@@ -482,7 +482,7 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     match rest {
         [as_word, query @ ..] if is_word(&as_word.token, "as") => {
             let statement = statement_of(query.to_vec())?;
-            Ok(StepText { statement, condition: None, stream: Some(name), state_table, late_table, patterns })
+            Ok(StepText { statement, condition: None, stream: Some(name), state_table, late, patterns })
         }
         _ => Err(Error::Syntax(format!("syntax error: CREATE STREAM {name}: expected AS query"))),
     }
@@ -508,7 +508,7 @@ fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
         condition: Some(format!("ABORT WHEN {}", words.join(" "))),
         stream: None,
         state_table: None,
-        late_table: None,
+        late: LateRows::default(),
         patterns: Vec::new(),
     })
 }
@@ -520,51 +520,4 @@ fn check_condition(references: &BTreeMap<String, Reference>) -> Result<()> {
         return Err(Error::unsupported("ABORT WHEN of anything but CHANGES(table), and tables beside it"));
     }
     Ok(())
-}
-
-/// Takes EMIT and LATE ROWS off the end of a step; returns the table of the late rows, if there is one.
-fn take_clauses(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<String>> {
-    let is = |tokens: &[TokenWithSpan], at: usize, words: &[&str]| {
-        words
-            .iter()
-            .enumerate()
-            .all(|(behind, word)| tokens.get(at + behind).is_some_and(|token| is_word(&token.token, word)))
-    };
-    let mut depth = 0_i32;
-    let mut found = None;
-    for (at, token) in tokens.iter().enumerate() {
-        match token.token {
-            Token::LParen => depth += 1,
-            Token::RParen => depth -= 1,
-            _ => {}
-        }
-        let begins = is(tokens, at, &["emit", "on"]) || is(tokens, at, &["emit", "changes"]);
-        if depth == 0 && (begins || is(tokens, at, &["late", "rows"])) {
-            found = Some(at);
-            break;
-        }
-    }
-    let Some(found) = found else { return Ok(None) };
-    let clauses = tokens.split_off(found);
-    let (mut at, mut late_table) = (0, None);
-    while at < clauses.len() {
-        if is(&clauses, at, &["emit", "on", "window", "close"]) {
-            at += 4;
-        } else if is(&clauses, at, &["late", "rows", "drop"]) {
-            at += 3;
-        } else if is(&clauses, at, &["late", "rows", "into"])
-            && let Some(Token::Word(word)) = clauses.get(at + 3).map(|token| &token.token)
-        {
-            let is_quoted = word.quote_style.is_some();
-            late_table = Some(if is_quoted { word.value.clone() } else { word.value.to_lowercase() });
-            at += 4;
-        } else {
-            let text: Vec<String> = clauses[at..].iter().map(|token| token.token.to_string()).collect();
-            return Err(Error::unsupported(format!(
-                "{}: there are EMIT ON WINDOW CLOSE, LATE ROWS DROP and LATE ROWS INTO table",
-                text.join(" ")
-            )));
-        }
-    }
-    Ok(late_table)
 }

@@ -7,7 +7,9 @@ use crate::error::{Error, Result};
 use crate::postgres::types::column_type;
 use crate::streaming::aggregates::{SharedFunction, engine_function};
 use crate::streaming::expressions::Columns;
+use crate::streaming::late::LateRows;
 use crate::streaming::operators::{Computed, Flow, Translator, storage};
+use crate::streaming::replaced::{ReplacedBy, Replacement};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch, new_null_array};
 use datafusion::arrow::datatypes::{Decimal128Type, Int64Type};
 use datafusion::common::DFSchema;
@@ -147,6 +149,32 @@ pub(crate) fn open_sessions(flow: &Flow, time: usize, window: &TimeWindow) -> Fl
     Flow { stream, windows: Some(windows), event_time: flow.event_time, replaced: None }
 }
 
+/// Refuses corrections of sessions.
+fn check_corrected(late: &LateRows, windows: Windows) -> Result<()> {
+    if late.corrected_for.is_none() || !windows.are_open() {
+        return Ok(());
+    }
+    Err(Error::unsupported(
+        "LATE ROWS UPDATE of SESSION(stream, time, gap): a late row may make one of two sessions that were sent; there are LATE ROWS DROP and LATE ROWS INTO table",
+    ))
+}
+
+/// Columns by which corrected results of windows replace those that were sent before: the groups, and an edge that tells
+/// windows apart.
+fn corrected_by(
+    groups: Vec<usize>,
+    start: Option<usize>,
+    end: Option<usize>,
+    kind: WindowKind,
+) -> ReplacedBy {
+    let (one_of, other) = match kind {
+        WindowKind::Cumulating { .. } => (vec![end], start),
+        _ => (vec![start, end], None),
+    };
+    let partition = groups.into_iter().map(Some).collect();
+    ReplacedBy { by: Replacement::LateRows, partition, one_of, other }
+}
+
 /// Tells whether an expression of a plan is an edge of the window.
 type IsEdge<'e> = &'e dyn Fn(&Expr) -> bool;
 
@@ -192,9 +220,10 @@ impl Translator<'_> {
         flow: &Flow,
         plan: &AggregatePlan,
         state_table: &str,
-        late_table: Option<&str>,
+        late: &LateRows,
     ) -> Result<Flow> {
         let windows = flow.windows.ok_or_else(|| no_window(None))?;
+        check_corrected(late, windows)?;
         let planned = plan.input.schema();
         let stored = storage(flow.stream.columns());
         let columns = Columns { planned, stored: &stored };
@@ -211,7 +240,7 @@ impl Translator<'_> {
         flow.check_edges(computed.chain(&plan.aggr_expr), planned)?;
         // What the aggregate reads: its groups, its arguments, the event time.
         let mut read: Vec<Computed> = Vec::new();
-        let late = late_table.map(|table| (table, late_columns(flow, windows, &mut read)));
+        let late_rows = late.table.as_deref().map(|table| (table, late_columns(flow, windows, &mut read)));
         let mut groups: Vec<String> = Vec::new();
         for expr in plan.group_expr.iter().filter(|expr| !is_start(expr) && !is_end(expr)) {
             let name = free_name(&name_of(expr, "group"), &read);
@@ -241,7 +270,8 @@ impl Translator<'_> {
         let aggregates: Vec<Aggregate> =
             results.iter().flat_map(|results| results.aggregates.iter().cloned()).collect();
         let mut grouped = flow.stream.project(read).window(window).group_by(&names);
-        if let Some((table, columns)) = late {
+        grouped = grouped.corrected_for(late.corrected_for.unwrap_or_default());
+        if let Some((table, columns)) = late_rows {
             grouped = grouped.late_into(table, columns);
         }
         // Groups alone are what DISTINCT is.
@@ -252,6 +282,7 @@ impl Translator<'_> {
         let edges = (&is_start as IsEdge<'_>, &is_end as IsEdge<'_>);
         let (projected, start, end) = in_order_of_plan(plan, &all, groups.len(), edges, &results);
         let stream = all.project(projected);
+        let kind = windows.kind;
         let windows = start.filter(|_| !windows.are_open()).map(|time| Windows {
             time,
             start,
@@ -260,7 +291,12 @@ impl Translator<'_> {
             is_of_results: true,
             ..windows
         });
-        Ok(Flow { stream, windows, event_time: None, replaced: None })
+        let replaced = late.corrected_for.map(|_| {
+            let is_edge = |column: &usize| [start, end].contains(&Some(*column));
+            let groups = (0..plan.group_expr.len()).filter(|column| !is_edge(column));
+            corrected_by(groups.collect(), start, end, kind)
+        });
+        Ok(Flow { stream, windows, event_time: None, replaced })
     }
 
     /// Column of an expression's values.

@@ -11,6 +11,8 @@
 //! - A tuple whose window is closed is late: it is counted, and dropped or stored in a table; if it has several
 //!   windows, once. Whether a tuple is late depends on the tuples before it only, not on batches or transaction
 //!   boundaries.
+//! - With a time for corrections, the groups of a window that has been sent stay for so long: a tuple of it sends its
+//!   group again, with the results of all tuples, and is late only behind that time.
 //! - The watermark that it sends is the start of the oldest window that may be open: what is sent later is not
 //!   earlier.
 //! - A closed window sends one tuple per group: group columns, window_start, window_end, results; windows in
@@ -91,6 +93,8 @@ pub(crate) struct WindowAggregate {
     /// Column with an edge of each tuple's window; without one the windows are tumbling.
     pub(crate) edge_column: Option<usize>,
     pub(crate) span: WindowSpan,
+    /// Time behind the end of a window in which its results are corrected, in microseconds.
+    pub(crate) correction_us: i64,
     pub(crate) state: WindowState,
     pub(crate) watermark: StoredWatermark,
     pub(crate) progress: SourceTimes,
@@ -158,7 +162,7 @@ impl WindowAggregate {
             let reached = if is_future { EventTime::START } else { self.progress.advance(context, time) };
             if is_future {
                 assigned.future += u64::from(self.span.is_first(anchor, time));
-            } else if end <= assigned.watermark {
+            } else if end.plus(self.correction_us) <= assigned.watermark {
                 if self.span.is_first(anchor, time) {
                     assigned.late.push(row as u32);
                 }
@@ -186,26 +190,37 @@ impl WindowAggregate {
         let [least, greatest] = [*times.iter().min()?, *times.iter().max()?].map(EventTime::from_micros);
         let anchor = self.span.first_anchor(least);
         let end = self.span.closes_at(anchor);
-        if greatest >= end || end <= before || self.span.is_future(greatest, context.now) {
+        if greatest >= end
+            || end.plus(self.correction_us) <= before
+            || self.span.is_future(greatest, context.now)
+        {
             return None;
         }
         let watermark = before.max(self.span.watermark_after(greatest));
         Some(Assigned { windows: vec![(anchor, Rows::All)], watermark, late: Vec::new(), future: 0 })
     }
 
-    /// Closes the windows that end at or before the watermark and sends their results.
-    fn close_until(
+    /// Closes the windows that end behind one watermark, up to another, and sends their results; removes those that
+    /// nothing corrects any more.
+    fn close_between(
         &mut self,
         context: &Context<'_>,
-        watermark: EventTime,
+        (before, watermark): (EventTime, EventTime),
         output: &mut Output,
     ) -> Result<()> {
         let mut closed = Vec::new();
-        let anchors_before = self.span.closed_before(watermark);
-        while let Some(anchor) = self.state.first_before(anchors_before) {
-            if let Some(groups) = self.state.close(context.transaction, anchor)? {
+        let gone = self.span.closed_before(watermark.minus(self.correction_us));
+        let closing = self.span.closed_before(before)..self.span.closed_before(watermark);
+        for anchor in self.state.starts_within(closing) {
+            if let Some(groups) = self.state.results(context.transaction, anchor)? {
                 closed.push(self.results(anchor, groups).map_err(|error| self.failed(&error))?);
             }
+            if anchor < gone {
+                self.state.remove(context.transaction, anchor)?;
+            }
+        }
+        while let Some(anchor) = self.state.first_before(gone) {
+            self.state.remove(context.transaction, anchor)?;
         }
         let batch = match closed.len() {
             0 => return Ok(()),
@@ -213,6 +228,39 @@ impl WindowAggregate {
             _ => concat_batches(&self.schema, &closed).map_err(|error| self.failed(&error))?,
         };
         output.push(batch.into());
+        Ok(())
+    }
+
+    /// Adds tuples to a window; sends their groups again if the window was sent already.
+    fn add(
+        &mut self,
+        context: &Context<'_>,
+        (anchor, tuples): (EventTime, &RecordBatch),
+        before: EventTime,
+        output: &mut Output,
+    ) -> Result<()> {
+        if self.span.closes_at(anchor) > before {
+            return self.state.add(context.transaction, anchor, tuples);
+        }
+        let groups = self.state.correct(context.transaction, anchor, tuples)?;
+        output.push(self.results(anchor, groups).map_err(|error| self.failed(&error))?.into());
+        Ok(())
+    }
+
+    /// Moves the watermark, and sends what it closes.
+    fn advance(
+        &mut self,
+        context: &Context<'_>,
+        (before, watermark): (EventTime, EventTime),
+        output: &mut Output,
+    ) -> Result<()> {
+        if watermark <= before {
+            return Ok(());
+        }
+        self.watermark.raise(watermark);
+        self.close_between(context, (before, watermark), output)?;
+        // Corrections may be of earlier windows.
+        output.watermark(self.span.watermark_of_results(watermark.minus(self.correction_us)));
         Ok(())
     }
 
@@ -230,11 +278,11 @@ impl WindowAggregate {
 
     /// Closes all windows; the watermark becomes the end of the last one, so that tuples of a later run that
     /// belong to it are late, and others are not.
-    fn close_all(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
-        let last = self.state.last_start();
-        self.close_until(context, EventTime::END, output)?;
-        if let Some(anchor) = last {
-            self.watermark.raise(self.span.closes_at(anchor));
+    fn close_all(&mut self, context: &Context<'_>, before: EventTime, output: &mut Output) -> Result<()> {
+        if let Some(anchor) = self.state.last_start() {
+            let end = self.span.closes_at(anchor).max(before);
+            self.close_between(context, (before, end), output)?;
+            self.watermark.raise(end);
         }
         output.watermark(EventTime::END);
         Ok(())
@@ -261,33 +309,22 @@ impl Operator for WindowAggregate {
                 Rows::All => batch.rows().clone(),
                 Rows::Listed(rows) => select(batch.rows(), rows).map_err(|error| self.failed(&error))?,
             };
-            self.state.add(context.transaction, anchor, &tuples)?;
+            self.add(context, (anchor, &tuples), before, output)?;
         }
         context.count_late(assigned.late.len() as u64);
         if let Some(late) = &mut self.late {
             store_late(&self.name, late, context, batch, assigned.late)?;
         }
         context.count_future(assigned.future);
-        let watermark = assigned.watermark;
-        if watermark > before {
-            self.watermark.raise(watermark);
-            self.close_until(context, watermark, output)?;
-            output.watermark(self.span.watermark_of_results(watermark));
-        }
-        Ok(())
+        self.advance(context, (before, assigned.watermark), output)
     }
 
     fn watermark(&mut self, context: &Context<'_>, time: EventTime, output: &mut Output) -> Result<()> {
         let before = self.load(context)?;
         if time == EventTime::END {
-            return self.close_all(context, output);
+            return self.close_all(context, before, output);
         }
-        if time > before {
-            self.watermark.raise(time);
-            self.close_until(context, time, output)?;
-            output.watermark(self.span.watermark_of_results(time));
-        }
-        Ok(())
+        self.advance(context, (before, time), output)
     }
 
     fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {

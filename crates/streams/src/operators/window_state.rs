@@ -37,6 +37,7 @@ use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryLimit, MemoryR
 use entresol_tables::{Cursor, ScanRange, StoredRows, Table, Value, arrow_schema};
 use entresol_transactions::Transaction;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes that are reserved at a time.
@@ -302,6 +303,30 @@ impl WindowState {
 
     /// Adds tuples to their groups in the window that starts at `start`.
     pub(crate) fn add(&mut self, tx: &Transaction, start: EventTime, tuples: &RecordBatch) -> Result<()> {
+        self.add_tuples(tx, start, tuples)?;
+        self.spill_to_fit(tx)
+    }
+
+    /// Adds tuples like [`WindowState::add`]; returns their groups with the results that they have now.
+    pub(crate) fn correct(
+        &mut self,
+        tx: &Transaction,
+        start: EventTime,
+        tuples: &RecordBatch,
+    ) -> Result<ClosedGroups> {
+        self.add_tuples(tx, start, tuples)?;
+        let mut groups = self.numbers.clone();
+        groups.sort_unstable();
+        groups.dedup();
+        let window = self.open_window(start)?;
+        window.index.sort(&mut groups);
+        let corrected = self.results_of(start, &groups)?;
+        self.spill_to_fit(tx)?;
+        Ok(corrected)
+    }
+
+    /// Adds tuples to their groups; their numbers are in `numbers` then.
+    fn add_tuples(&mut self, tx: &Transaction, start: EventTime, tuples: &RecordBatch) -> Result<()> {
         let keys = columns_of(tuples, &self.group_columns);
         if keys.iter().any(|key| key.null_count() > 0) {
             let reason = "NULL in a group column; filter such tuples out, or map NULL to a value".to_owned();
@@ -317,6 +342,11 @@ impl WindowState {
         self.numbers = numbers;
         added?;
         self.count(start);
+        Ok(())
+    }
+
+    /// Writes the oldest windows out until the others fit.
+    fn spill_to_fit(&mut self, tx: &Transaction) -> Result<()> {
         while self.groups > self.groups_max || self.try_reserve(0).is_err() {
             self.spill(tx)?;
         }
@@ -474,38 +504,59 @@ impl WindowState {
         self.windows.keys().next_back().copied()
     }
 
-    /// Removes a window from DRAM and from the table; returns its groups.
-    pub(crate) fn close(&mut self, tx: &Transaction, start: EventTime) -> Result<Option<ClosedGroups>> {
+    /// Returns the starts of the windows in a range of time.
+    pub(crate) fn starts_within(&self, range: Range<EventTime>) -> Vec<EventTime> {
+        self.windows.range(range).map(|(start, _)| *start).collect()
+    }
+
+    /// Reads the groups of a window that are not in DRAM.
+    fn complete(&mut self, tx: &Transaction, start: EventTime) -> Result<()> {
+        if self.windows.get(&start).is_none_or(|window| window.complete) {
+            return Ok(());
+        }
         self.changed.push(start);
-        let complete = self.windows.get(&start).is_none_or(|window| window.complete);
-        if !complete {
-            self.write_window(tx, start)?;
+        self.write_window(tx, start)?;
+        if let Some(window) = self.windows.remove(&start) {
+            self.release(window.counted);
         }
-        let Some(mut window) = self.windows.remove(&start) else { return Ok(None) };
-        self.release(window.counted);
-        if !complete {
-            let range = self.table.scan(prefix(start));
-            self.read(tx, range, |state, start, rows| state.load_rows(start, rows))?;
-            let Some(whole) = self.windows.remove(&start) else { return Ok(None) };
-            self.release(whole.counted);
-            window = whole;
-        }
+        self.read(tx, self.table.scan(prefix(start)), |state, start, rows| state.load_rows(start, rows))
+    }
+
+    /// Returns all groups of a window, which stays as it is.
+    pub(crate) fn results(&mut self, tx: &Transaction, start: EventTime) -> Result<Option<ClosedGroups>> {
+        self.complete(tx, start)?;
+        let Some(window) = self.windows.get_mut(&start) else { return Ok(None) };
         window.sort();
-        let order = std::mem::take(&mut window.sorted);
-        let stored: Vec<u32> =
-            order.iter().copied().filter(|&number| window.flags[number as usize].stored).collect();
+        let order = window.sorted.clone();
+        self.results_of(start, &order).map(Some)
+    }
+
+    /// Results of groups of a window in DRAM, in this order.
+    fn results_of(&mut self, start: EventTime, groups: &[u32]) -> Result<ClosedGroups> {
+        let refused = |reason| Error::Tuple { operator: self.name.clone(), reason };
+        let window = self.windows.get_mut(&start);
+        let window = window.ok_or_else(|| refused(format!("the window at {start} is not in DRAM")))?;
+        let results = self.aggregates.iter().zip(&mut window.accumulators);
+        let results = results.map(|(aggregate, accumulators)| aggregate.results(accumulators, groups));
+        let results = results.collect::<Result<Vec<ArrayRef>, String>>().map_err(refused)?;
+        let keys = window.index.keys(groups).map_err(|error| refused(error.to_string()))?;
+        Ok(ClosedGroups { keys, results, groups: groups.len() })
+    }
+
+    /// Removes a window from DRAM and from the table.
+    pub(crate) fn remove(&mut self, tx: &Transaction, start: EventTime) -> Result<()> {
+        self.changed.push(start);
+        self.complete(tx, start)?;
+        let Some(mut window) = self.windows.remove(&start) else { return Ok(()) };
+        self.release(window.counted);
+        window.sort();
+        let is_stored = |number: &u32| window.flags[*number as usize].stored;
+        let stored: Vec<u32> = window.sorted.iter().copied().filter(is_stored).collect();
         if !stored.is_empty() {
             self.table.delete_batch(tx, &self.key_rows(start, &window.index, &stored)?)?;
         }
-        self.groups_expected = order.len();
-        let results = self.aggregates.iter().zip(&mut window.accumulators);
-        let results = results.map(|(aggregate, accumulators)| aggregate.results(accumulators, &order));
-        let results = results.collect::<Result<Vec<ArrayRef>, String>>();
-        Ok(Some(ClosedGroups {
-            keys: window.index.keys(&order).map_err(|error| self.failed(&error))?,
-            results: results.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?,
-            groups: order.len(),
-        }))
+        self.groups_expected = window.sorted.len();
+        Ok(())
     }
 
     /// Returns a window, which is opened if necessary.

@@ -36,7 +36,7 @@ impl Translator<'_> {
             ))
         })?;
         // Only columns that are read: each row is stored until the watermark has passed it.
-        let late = self.step.and_then(|step| step.late_table.clone());
+        let late = self.step.and_then(|step| step.late.table.clone());
         let read = columns_read(planned, &flow, time.column, late.is_some())?;
         let columns = read.iter().map(|&column| -> Computed {
             (flow.stream.columns()[column].clone(), Box::new(ColumnExpression(column)))

@@ -1,0 +1,114 @@
+//! LATE ROWS of a step: what happens to rows whose window is closed.
+//!
+//! | clause | late rows |
+//! | --- | --- |
+//! | DROP, or none | are counted |
+//! | INTO table | are counted, and stored |
+//! | UPDATE FOR interval | correct the results of their window, for so long; later ones are counted, and stored with INTO too |
+
+use crate::error::{Error, Result};
+use crate::parser::text::tokens::is_word;
+use crate::streaming::options::{interval, invalid};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use std::time::Duration;
+
+/// Treatment of late rows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LateRows {
+    /// Table that they are stored in.
+    pub(crate) table: Option<String>,
+    /// Time behind the end of a window in which they correct its results.
+    pub(crate) corrected_for: Option<Duration>,
+}
+
+impl LateRows {
+    /// True if there is a clause that needs an operator with late rows.
+    pub(crate) fn is_there(&self) -> bool {
+        self.table.is_some() || self.corrected_for.is_some()
+    }
+
+    /// Text for EXPLAIN of an operator that they correct.
+    pub(crate) fn describe(&self, operator: &str) -> String {
+        match self.corrected_for {
+            None => operator.to_owned(),
+            Some(time) => format!("{operator}, corrected by rows that are up to {time:?} late"),
+        }
+    }
+
+    /// Takes a clause behind LATE ROWS at the beginning of tokens; returns their number, 0 if it is none.
+    fn take(&mut self, clause: &[TokenWithSpan]) -> Result<usize> {
+        if begins(clause, &["drop"]) {
+            return Ok(1);
+        }
+        if begins(clause, &["into"])
+            && let Some(Token::Word(word)) = clause.get(1).map(|token| &token.token)
+        {
+            let is_quoted = word.quote_style.is_some();
+            self.table = Some(if is_quoted { word.value.clone() } else { word.value.to_lowercase() });
+            return Ok(2);
+        }
+        if begins(clause, &["update", "for", "interval"])
+            && let Some(Token::SingleQuotedString(text)) = clause.get(3).map(|token| &token.token)
+        {
+            let time = interval("LATE ROWS UPDATE FOR", text)?;
+            if time.is_zero() {
+                return Err(invalid("LATE ROWS UPDATE FOR", text));
+            }
+            self.corrected_for = Some(time);
+            return Ok(4);
+        }
+        Ok(0)
+    }
+}
+
+/// Tells whether tokens begin with these words.
+fn begins(tokens: &[TokenWithSpan], words: &[&str]) -> bool {
+    words.iter().enumerate().all(|(at, word)| tokens.get(at).is_some_and(|token| is_word(&token.token, word)))
+}
+
+/// Place of the first clause behind the query of a step.
+fn first_clause(tokens: &[TokenWithSpan]) -> Option<usize> {
+    let mut depth = 0_i32;
+    for (at, token) in tokens.iter().enumerate() {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        let rest = &tokens[at..];
+        let is_clause = begins(rest, &["emit", "on"])
+            || begins(rest, &["emit", "changes"])
+            || begins(rest, &["late", "rows"]);
+        if depth == 0 && is_clause {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// Takes EMIT and LATE ROWS off the end of a step.
+pub(crate) fn take_clauses(tokens: &mut Vec<TokenWithSpan>) -> Result<LateRows> {
+    let mut late = LateRows::default();
+    let Some(found) = first_clause(tokens) else { return Ok(late) };
+    let clauses = tokens.split_off(found);
+    let mut rest = clauses.as_slice();
+    while !rest.is_empty() {
+        let taken = if begins(rest, &["emit", "on", "window", "close"]) {
+            4
+        } else if begins(rest, &["late", "rows"]) {
+            let of_late = late.take(&rest[2..])?;
+            if of_late == 0 { 0 } else { of_late + 2 }
+        } else {
+            0
+        };
+        if taken == 0 {
+            let text: Vec<String> = rest.iter().map(|token| token.token.to_string()).collect();
+            return Err(Error::unsupported(format!(
+                "{}: there are EMIT ON WINDOW CLOSE, LATE ROWS DROP, LATE ROWS INTO table and LATE ROWS UPDATE FOR INTERVAL '...'",
+                text.join(" ")
+            )));
+        }
+        rest = &rest[taken..];
+    }
+    Ok(late)
+}
