@@ -10,9 +10,11 @@ CREATE TOPOLOGY all_bids AS (
     INSERT INTO bids SELECT date_time, auction, bidder, price, channel, url, extra FROM bid
 );
 
-CREATE TABLE auctions (date_time TIMESTAMP PRIMARY KEY, id BIGINT, seller BIGINT, category BIGINT);
+CREATE TABLE auctions (
+    date_time TIMESTAMP PRIMARY KEY, id BIGINT, seller BIGINT, category BIGINT, expires TIMESTAMP
+);
 CREATE TABLE people (date_time TIMESTAMP PRIMARY KEY, id BIGINT, name VARCHAR, city VARCHAR, state VARCHAR);
-CREATE TOPOLOGY all_auctions AS (INSERT INTO auctions SELECT date_time, id, seller, category FROM auction);
+CREATE TOPOLOGY all_auctions AS (INSERT INTO auctions SELECT date_time, id, seller, category, expires FROM auction);
 CREATE TOPOLOGY all_people AS (INSERT INTO people SELECT date_time, id, name, city, state FROM person);
 
 -- q0
@@ -55,6 +57,26 @@ CREATE VIEW new_seller_expected AS
     FROM people p JOIN auctions a ON a.seller = p.id
         AND date_bin(INTERVAL '10 seconds', a.date_time, TIMESTAMP '1970-01-01 00:00:00')
             = date_bin(INTERVAL '10 seconds', p.date_time, TIMESTAMP '1970-01-01 00:00:00');
+
+-- q9
+CREATE VIEW winning_bid_expected AS
+    SELECT id AS auction, seller, category, expires, bidder, price, at
+    FROM (SELECT a.id, a.seller, a.category, a.expires, b.bidder, b.price, b.date_time AS at,
+            row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.date_time) AS place
+        FROM auctions a JOIN bids b ON b.auction = a.id AND b.date_time >= a.date_time AND b.date_time <= a.expires) ranked
+    WHERE place = 1;
+
+-- q4
+CREATE VIEW category_price_expected AS
+    SELECT category, avg(price) AS price FROM winning_bid_expected GROUP BY category;
+
+-- q6
+CREATE VIEW seller_price_expected AS
+    SELECT seller, avg(price) AS price
+    FROM (SELECT *, rank() OVER (PARTITION BY seller ORDER BY expires DESC, auction DESC) AS place
+        FROM winning_bid_expected) ranked
+    WHERE place < 11
+    GROUP BY seller;
 
 -- q11
 CREATE VIEW bidding_session_expected AS
@@ -147,6 +169,13 @@ CREATE VIEW top_bid_expected AS
     SELECT auction, place, bidder, price, date_time
     FROM (SELECT *, row_number() OVER (PARTITION BY auction ORDER BY price DESC, date_time) AS place FROM bids) ranked
     WHERE place <= 10;
+
+-- q20
+CREATE VIEW category_bid_expected AS
+    SELECT b.auction, b.bidder, b.price, b.date_time, a.seller, a.date_time AS opened, a.expires
+    FROM bids b JOIN auctions a ON a.id = b.auction
+    WHERE a.category = 10
+        AND a.date_time BETWEEN b.date_time - INTERVAL '1 minute' AND b.date_time + INTERVAL '1 minute';
 
 -- q21
 CREATE VIEW channel_bid_expected AS

@@ -14,6 +14,8 @@ mod examples;
 mod files;
 #[path = "topologies/joins.rs"]
 mod joins;
+#[path = "topologies/lifetimes.rs"]
+mod lifetimes;
 #[path = "topologies/nexmark.rs"]
 mod nexmark;
 #[path = "topologies/patterns.rs"]

@@ -1,8 +1,9 @@
-//! Joins of two streams, bounded in time.
+//! Joins of two streams, mostly bounded in time.
 
 use crate::UTC;
 use crate::expression::Expression;
 use crate::graph::{OperatorArguments, Writer};
+use crate::operators::join_bounds::JoinBounds;
 use crate::operators::join_state::{JoinKeys, JoinState, LEFT, RIGHT};
 use crate::operators::lookup_join::JoinKind;
 use crate::operators::stored_watermark::StoredWatermark;
@@ -25,9 +26,9 @@ pub struct StreamJoin {
     pub left: JoinSide,
     /// Side of the other stream.
     pub right: JoinSide,
-    /// Least and greatest difference of the times of partners, right minus left, in microseconds. The times are those
-    /// of the windows' edges if the sides have some.
-    pub bounds_us: (i64, i64),
+    /// Least and greatest difference of the times of partners, right minus left, in microseconds; none where there is no
+    /// bound. The times are those of the windows' edges if the sides have some, which are equal.
+    pub bounds_us: (Option<i64>, Option<i64>),
     /// Condition over the columns of the left and then of the right stream; a partner is one for which it is true.
     pub condition: Option<Box<dyn Expression>>,
 }
@@ -45,6 +46,8 @@ pub struct JoinSide {
     pub lateness: Duration,
     /// Maximum time ahead of the clock of an event time that moves the watermark.
     pub future_limit: Duration,
+    /// Expression over the columns of the stream of the last time of a tuple's partners, TIMESTAMP; NULL if it has none.
+    pub last: Option<Box<dyn Expression>>,
 }
 
 /// Edge of windows that is equal on both sides of a join.
@@ -83,7 +86,8 @@ impl JoinSide {
 
 impl Stream {
     /// Joins the tuples of both streams: the columns of this stream, then those of the other. A tuple is buffered until the
-    /// watermark of the other side says that no partner comes any more; late ones are counted and dropped.
+    /// watermark of the other side says that no partner comes any more, for ever if there is no bound; late ones are counted
+    /// and dropped.
     pub fn join(&self, other: &Stream, join: StreamJoin) -> Stream {
         let table = join.state_table.clone();
         match self.try_join(other, join) {
@@ -103,10 +107,10 @@ impl Stream {
         if windows(&left) != windows(&right) || left.keys.len() != right.keys.len() {
             return Err("the sides have different windows or numbers of keys".to_owned());
         }
-        if bounds_us.0 > bounds_us.1 || (left.edge.is_some() && bounds_us != (0, 0)) {
-            return Err(format!("partners within {} to {} us of each other", bounds_us.0, bounds_us.1));
-        }
         let spans = [left.span()?, right.span()?];
+        let is_of_windows = left.edge.is_some();
+        let bounds = JoinBounds { difference_us: bounds_us, last: [left.last, right.last] };
+        check_bounds(kind, &bounds, is_of_windows)?;
         self.plan_state(&state_table, self.joined_state(other)?)?;
         let added = other.columns.iter().cloned().map(|column| match kind {
             JoinKind::Inner => column,
@@ -121,8 +125,9 @@ impl Stream {
             let times = [times(LEFT), times(RIGHT)];
             let memory = made.catalog.context().pool().memory();
             let keys = JoinKeys::new(left.keys, right.keys);
-            let state = JoinState::new(name.clone(), made.catalog.table(&table)?, width, keys, memory)?;
-            Ok(Box::new(StreamJoinOperator { name, kind, times, bounds_us, condition, state, schema }))
+            let state =
+                JoinState::new(name.clone(), made.catalog.table(&table)?, width, keys, bounds, memory)?;
+            Ok(Box::new(StreamJoinOperator { name, kind, times, condition, state, schema }))
         });
         let mut graph = self.graph.borrow_mut();
         graph.nodes[joined.node].inputs = vec![self.node, other.node];
@@ -152,6 +157,23 @@ impl Stream {
         }
         Schema::new(columns, &["side", "at", "number"]).map_err(|error| error.to_string())
     }
+}
+
+/// Checks the bounds of a join.
+fn check_bounds(kind: JoinKind, bounds: &JoinBounds, is_of_windows: bool) -> Result<(), String> {
+    if let (Some(least), Some(greatest)) = bounds.difference_us
+        && least > greatest
+    {
+        return Err(format!("partners within {least} to {greatest} us of each other"));
+    }
+    let has_others = bounds.last.iter().any(Option::is_some) || bounds.difference_us != (Some(0), Some(0));
+    if is_of_windows && has_others {
+        return Err("partners that are not of the same window, in a join of windows".to_owned());
+    }
+    if kind == JoinKind::Left && bounds.is_unbounded(LEFT) {
+        return Err("left tuples may always get a partner: none is known to have no partner".to_owned());
+    }
+    Ok(())
 }
 
 /// Times of a side whose rows are from one of the inputs of an operator.

@@ -51,6 +51,7 @@ fn side(edge: Option<WindowEdge>) -> JoinSide {
         edge,
         lateness: Duration::from_secs(LATENESS_S as u64),
         future_limit: Duration::from_secs(24 * 60 * 60),
+        last: None,
     }
 }
 
@@ -69,7 +70,7 @@ fn join(kind: JoinKind, has_condition: bool) -> StreamJoin {
         state_table: "kept".to_owned(),
         left: side(None),
         right: side(None),
-        bounds_us: (BOUNDS_S.0 * SECOND_US, BOUNDS_S.1 * SECOND_US),
+        bounds_us: (Some(BOUNDS_S.0 * SECOND_US), Some(BOUNDS_S.1 * SECOND_US)),
         condition: has_condition.then(at_most),
     }
 }
@@ -105,15 +106,29 @@ fn in_time(rows: &[Tuple]) -> (Vec<Tuple>, u64) {
 /// Joins all rows of two sides that are not late.
 fn rejoin(left: &[Tuple], right: &[Tuple], kind: JoinKind, has_condition: bool) -> (Vec<String>, u64) {
     let ((left, left_late), (right, right_late)) = (in_time(left), in_time(right));
+    let is_near = |row: &Tuple, difference: i64| {
+        let bounds = BOUNDS_S.0 * SECOND_US..=BOUNDS_S.1 * SECOND_US;
+        !row.is_empty() && bounds.contains(&difference)
+    };
+    (rejoin_near(&left, &right, kind, has_condition, is_near), left_late + right_late)
+}
+
+/// Joins all rows of two sides; a left one says which differences of time its partners have.
+fn rejoin_near(
+    left: &[Tuple],
+    right: &[Tuple],
+    kind: JoinKind,
+    has_condition: bool,
+    is_near: impl Fn(&Tuple, i64) -> bool,
+) -> Vec<String> {
     let mut joined = Vec::new();
-    for row in &left {
+    for row in left {
         let before = joined.len();
-        for partner in &right {
+        for partner in right {
             let (Value::Timestamp(at), Value::Timestamp(other)) = (&row[1], &partner[1]) else { continue };
             let (Value::Int(value), Value::Int(other_value)) = (&row[2], &partner[2]) else { continue };
-            let is_near = (BOUNDS_S.0 * SECOND_US..=BOUNDS_S.1 * SECOND_US).contains(&(other - at));
             let is_equal = row[0] == partner[0] && !row[0].is_null();
-            if is_near && is_equal && (!has_condition || value <= other_value) {
+            if is_near(row, other - at) && is_equal && (!has_condition || value <= other_value) {
                 joined.push(format!("{:?}", [row.clone(), partner.clone()].concat()));
             }
         }
@@ -122,7 +137,7 @@ fn rejoin(left: &[Tuple], right: &[Tuple], kind: JoinKind, has_condition: bool) 
         }
     }
     joined.sort_unstable();
-    (joined, left_late + right_late)
+    joined
 }
 
 fn texts(catalog: &Catalog) -> Vec<String> {
@@ -204,7 +219,7 @@ fn a_join_goes_on_after_stops_and_crashes() {
 }
 
 /// Runs a join of the left and right rows of one source, which says the side in its last column.
-fn run_marked(catalog: &Arc<Catalog>, kind: JoinKind, elements: Vec<Element>) -> Report {
+fn run_marked(catalog: &Arc<Catalog>, join: StreamJoin, elements: Vec<Element>) -> Report {
     let (sender, receiver) = crossbeam_channel::unbounded();
     elements.into_iter().for_each(|element| sender.send(element).unwrap());
     drop(sender);
@@ -214,7 +229,7 @@ fn run_marked(catalog: &Arc<Catalog>, kind: JoinKind, elements: Vec<Element>) ->
     let rows = topology.source("rows", ChannelSource::new(with_side, receiver));
     let side = |side: i32| rows.filter(move |tuple| tuple[3] == Value::Int(side)).select(&["k", "at", "v"]);
     // A tuple that no operator can process behind the join.
-    let joined = side(0).join(&side(1), join(kind, true));
+    let joined = side(0).join(&side(1), join);
     let checked = joined.try_map(joined.columns().to_vec(), |tuple| {
         let is_bad = tuple[2] == Value::Int(-1);
         if is_bad { Err("a bad value".to_owned()) } else { Ok(Some(tuple.to_vec())) }
@@ -262,7 +277,7 @@ fn rows_of_aborted_transactions_leave_nothing() {
             }
         }
         let catalog = volatile();
-        let report = run_marked(&catalog, kind, elements);
+        let report = run_marked(&catalog, join(kind, true), elements);
         let (expected, late) = rejoin(&committed[0], &committed[1], kind, true);
         assert!(expected.len() > 50 && dropped > 20, "{} rows, {dropped} dropped", expected.len());
         assert_eq!(sorted(texts(&catalog)), expected, "{kind:?}");
@@ -342,7 +357,7 @@ fn windows_are_joined_by_their_edges() {
             let join = StreamJoin {
                 left: side(Some(edge)),
                 right: side(Some(edge)),
-                bounds_us: (0, 0),
+                bounds_us: (Some(0), Some(0)),
                 ..join(JoinKind::Left, false)
             };
             let joined = source(0).join(&source(1), join);
@@ -490,11 +505,14 @@ fn rows_that_do_not_fit_the_memory_budget_are_an_error() {
 fn wrong_joins_are_refused() {
     let catalog = volatile();
     type Change = fn(&mut StreamJoin);
-    let cases: [(&str, Change); 4] = [
+    let cases: [(&str, Change); 5] = [
         ("column v is no time: INT", |join| join.left.time = 2),
         ("there is no column 9", |join| join.right.time = 9),
         ("different windows or numbers of keys", |join| join.left.keys.clear()),
-        ("partners within 5 to 4 us", |join| join.bounds_us = (5, 4)),
+        ("none is known to have no partner", |join| {
+            (join.kind, join.bounds_us) = (JoinKind::Left, (Some(5), None))
+        }),
+        ("partners within 5 to 4 us", |join| join.bounds_us = (Some(5), Some(4))),
     ];
     for (expected, change) in cases {
         let topology = Topology::builder("t", &catalog);
@@ -505,4 +523,97 @@ fn wrong_joins_are_refused() {
         let error = topology.build().err().unwrap().to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+/// Join of left rows with the right ones of their lifetime: `v` seconds from their time on.
+fn lifetime_join(kind: JoinKind) -> StreamJoin {
+    let until = |rows: &arrow_array::RecordBatch| -> Result<arrow_array::ArrayRef, String> {
+        use arrow_array::{Int32Array, TimestampMicrosecondArray};
+        let column = |at: usize| rows.column(at).as_any();
+        let times = column(1).downcast_ref::<TimestampMicrosecondArray>().unwrap();
+        let values = column(2).downcast_ref::<Int32Array>().unwrap();
+        let until = times.iter().zip(values.iter()).map(|(at, v)| Some(at? + i64::from(v?) * SECOND_US));
+        Ok(Arc::new(until.collect::<TimestampMicrosecondArray>()))
+    };
+    let within = move |rows: &arrow_array::RecordBatch| -> Result<arrow_array::ArrayRef, String> {
+        let until = until(rows)?;
+        let times = |column: &arrow_array::ArrayRef| {
+            let times = column.as_any().downcast_ref::<arrow_array::TimestampMicrosecondArray>();
+            times.unwrap().iter().collect::<Vec<_>>()
+        };
+        let (begin, end, at) = (times(rows.column(1)), times(&until), times(rows.column(4)));
+        let holds = (0..at.len()).map(|row| Some(at[row]? >= begin[row]? && at[row]? <= end[row]?));
+        Ok(Arc::new(holds.collect::<arrow_array::BooleanArray>()))
+    };
+    let left = JoinSide { last: Some(Box::new(until)), ..side(None) };
+    StreamJoin { left, bounds_us: (Some(0), None), condition: Some(Box::new(within)), ..join(kind, false) }
+}
+
+/// Rows of both sides, with the elements of a source of them, some of whose transactions are aborted.
+fn marked_rows(seed: u64, transactions: u64) -> (Vec<Element>, [Vec<Tuple>; 2]) {
+    let mut random = Random(seed);
+    let (mut elements, mut committed) = (Vec::new(), [Vec::new(), Vec::new()]);
+    for transaction in 0..transactions {
+        let mut rows: Vec<(usize, Tuple)> = Vec::new();
+        for _ in 0..random.below(12) {
+            let side = random.below(2);
+            rows.push((side as usize, random_row(seed, side, transaction * 6 + random.below(6))));
+        }
+        let with_side = |(side, row): &(usize, Tuple)| [row.clone(), vec![Value::Int(*side as i32)]].concat();
+        for part in rows.iter().map(with_side).collect::<Vec<Tuple>>().chunks(5) {
+            elements.push(Element::Tuples(part.to_vec()));
+        }
+        let is_dropped = random.below(4) == 0;
+        let mark = if is_dropped { Punctuation::Abort } else { Punctuation::Commit };
+        elements.push(Element::Punctuation(mark));
+        if !is_dropped {
+            rows.into_iter().for_each(|(side, row)| committed[side].push(row));
+        }
+    }
+    (elements, committed)
+}
+
+/// Rows with a lifetime of their own are joined with those of it, and leave the state behind it.
+#[test]
+fn lifetimes_bound_a_join() {
+    let seed = seed();
+    for kind in [JoinKind::Inner, JoinKind::Left] {
+        let (elements, committed) = marked_rows(seed, 400);
+        let ((left, left_late), (right, right_late)) = (in_time(&committed[0]), in_time(&committed[1]));
+        let lives = |row: &Tuple, difference: i64| {
+            let Value::Int(seconds) = row[2] else { panic!("{row:?}") };
+            (0..=i64::from(seconds) * SECOND_US).contains(&difference)
+        };
+        let expected = rejoin_near(&left, &right, kind, false, lives);
+        assert!(expected.len() > 300, "{} rows", expected.len());
+        let catalog = volatile();
+        let report = run_marked(&catalog, lifetime_join(kind), elements);
+        let found = sorted(texts(&catalog));
+        let differs = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+        assert_eq!((differs, found.len()), (None, expected.len()), "{kind:?}");
+        assert_eq!(report.late, left_late + right_late, "{kind:?}");
+        assert!(rows(&catalog, "kept").is_empty(), "lifetimes end with the other side");
+    }
+}
+
+/// Without bounds all rows are joined, however late, over runs: each is buffered for ever.
+#[test]
+fn a_join_without_bounds_is_one_of_all_rows() {
+    let seed = seed();
+    let (elements, committed) = marked_rows(seed, 60);
+    let middle = elements.iter().position(|element| *element == Element::Punctuation(Punctuation::Commit));
+    let (first, second) = elements.split_at(middle.unwrap() + 1);
+    let catalog = volatile();
+    let unbounded = || StreamJoin { bounds_us: (None, None), ..join(JoinKind::Inner, true) };
+    let late = run_marked(&catalog, unbounded(), first.to_vec()).late
+        + run_marked(&catalog, unbounded(), second.to_vec()).late;
+    let expected = rejoin_near(&committed[0], &committed[1], JoinKind::Inner, true, |_, _| true);
+    assert!(expected.len() > 300, "{} rows", expected.len());
+    let found = sorted(texts(&catalog));
+    let differs = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+    assert_eq!((differs, found.len(), late), (None, expected.len(), 0));
+    // All but those that can have no partner: NULL in the key or the time.
+    let may_have = |row: &&Tuple| !row[0].is_null() && !row[1].is_null();
+    let buffered = committed.iter().flatten().filter(may_have).count();
+    assert_eq!(rows(&catalog, "kept").len(), buffered);
 }

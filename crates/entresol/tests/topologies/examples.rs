@@ -11,7 +11,7 @@ const NEXMARK: &str = include_str!("../../../../examples/nexmark.sql");
 /// All bids in a table, and a view of the rows that each target has.
 const CHECK: &str = include_str!("../../../../examples/nexmark_check.sql");
 /// Topologies and their targets.
-const NEXMARK_TARGETS: [(&str, &str); 18] = [
+const NEXMARK_TARGETS: [(&str, &str); 22] = [
     ("q0", "passed_bid"),
     ("q1", "euro_bid"),
     ("q2", "chosen_bid"),
@@ -19,6 +19,9 @@ const NEXMARK_TARGETS: [(&str, &str); 18] = [
     ("q5", "hot_auction"),
     ("q7", "highest_bid"),
     ("q8", "new_seller"),
+    ("q9", "winning_bid"),
+    ("q9", "category_price"),
+    ("q9", "seller_price"),
     ("q11", "bidding_session"),
     ("q12", "bidder_activity"),
     ("q13", "enriched_bid"),
@@ -28,6 +31,7 @@ const NEXMARK_TARGETS: [(&str, &str); 18] = [
     ("q17", "auction_statistics"),
     ("q18", "last_bid"),
     ("q19", "top_bid"),
+    ("q20", "category_bid"),
     ("q21", "channel_bid"),
     ("q22", "folder_bid"),
 ];

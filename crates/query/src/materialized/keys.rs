@@ -2,7 +2,8 @@
 //!
 //! If a row of the table changes, only rows of the view with its values in these columns can change: each row
 //! of the view is made of rows of the table that have them. That holds for a table that is read once, on paths
-//! without LIMIT, window functions and the nullable side of an outer join; elsewhere there are none.
+//! without LIMIT and the nullable side of an outer join, and through window functions for the columns by which all of
+//! them are partitioned; elsewhere there are none.
 
 use crate::error::Result;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -54,6 +55,12 @@ fn origin(plan: &LogicalPlan, place: usize) -> Option<(&TableScan, String)> {
             let column = plain(aggregate.group_expr.get(place)?)?;
             origin(&aggregate.input, index(aggregate.input.schema(), column)?)
         }
+        LogicalPlan::Window(window) => {
+            let input = window.input.schema();
+            let is_place = |expr: &Expr| plain(expr).and_then(|column| index(input, column)) == Some(place);
+            let is_partition = |expr: &Expr| partition(expr).iter().any(is_place);
+            if window.window_expr.iter().all(is_partition) { origin(&window.input, place) } else { None }
+        }
         LogicalPlan::Join(join) => {
             let left = join.left.schema().fields().len();
             match join.join_type {
@@ -67,6 +74,15 @@ fn origin(plan: &LogicalPlan, place: usize) -> Option<(&TableScan, String)> {
             }
         }
         _ => None,
+    }
+}
+
+/// Expressions by which a window function is partitioned.
+fn partition(expr: &Expr) -> &[Expr] {
+    match expr {
+        Expr::Alias(alias) => partition(&alias.expr),
+        Expr::WindowFunction(called) => &called.params.partition_by,
+        _ => &[],
     }
 }
 

@@ -3,15 +3,19 @@
 //! | condition | partners |
 //! | --- | --- |
 //! | a lower and an upper bound of the difference of both event times | rows so near to each other |
+//! | a bound of an event time by columns of the other side, as `b.at <= a.until` | rows of a lifetime |
 //! | equal edges of windows of one kind | rows of the same window |
+//! | none of these, and `state_ttl` | rows so near to each other, or all |
 //!
 //! Bounds are found in the conjuncts of the condition, and only decide which rows are compared and how long they are
 //! buffered: the condition itself is asked for each pair. So a bound may be wider than what is written, as that of a month.
+//! A bound that `state_ttl` makes is exact.
 
 use crate::error::{Error, Result};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::operators::{Flow, Translator, storage};
+use crate::streaming::retention::{Retention, unbounded};
 use crate::streaming::windows::Windows;
 use datafusion::arrow::datatypes::{DataType as ArrowType, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -89,10 +93,11 @@ impl Translator<'_> {
         if let Some((at, ..)) = edges {
             equal.remove(at);
         }
-        let bounds_us = match edges {
-            Some(_) => (0, 0),
-            None => time_bounds(&conjuncts, &equal, &first, &second, &planned)?,
+        let retention = match edges {
+            Some(_) => Retention::of_windows(),
+            None => self.retention(&conjuncts, &equal, &first, &second, &planned)?,
         };
+        check_preserved(join.join_type, &retention)?;
         let columns: Vec<Column> =
             first.flow.stream.columns().iter().chain(second.flow.stream.columns()).cloned().collect();
         let stored = storage(&columns);
@@ -102,13 +107,16 @@ impl Translator<'_> {
         });
         let condition = condition.transpose()?.map(|condition| Box::new(condition) as Box<dyn Expression>);
         let (of_first, of_second) = self.keys(&equal, &first, &second)?;
-        let state_table = self.state_table_of(&filtered(join, predicate)?, "join of streams");
+        let state_table = self.state_table_of(&filtered(join, predicate)?, &retention.describe(is_swapped));
+        let [last_of_first, last_of_second] = &retention.last;
+        let (last_of_first, last_of_second) =
+            (self.last(last_of_first, &first)?, self.last(last_of_second, &second)?);
         let joined = StreamJoin {
             kind,
             state_table,
-            left: join_side(&first, edges.map(|(_, first, _)| first), of_first)?,
-            right: join_side(&second, edges.map(|(_, _, second)| second), of_second)?,
-            bounds_us,
+            left: join_side(&first, edges.map(|(_, first, _)| first), of_first, last_of_first)?,
+            right: join_side(&second, edges.map(|(_, _, second)| second), of_second, last_of_second)?,
+            bounds_us: retention.difference_us,
             condition,
         };
         self.joins = true;
@@ -124,20 +132,55 @@ impl Translator<'_> {
             (column, expression)
         });
         let stream = stream.project(projected.collect());
-        // Rows that had to wait come behind later ones: the watermark of the join says what is complete.
+        // Rows that had to wait come behind later ones: the watermark of the join says what is complete. Where rows are
+        // buffered for ever, nothing is.
         let (lateness, future_limit) = (Duration::MAX, Duration::MAX);
-        let windows = first.flow.windows.filter(|windows| !windows.are_open()).map(|windows| Windows {
-            time: before + windows.time,
-            start: windows.start.map(|start| before + start),
-            end: windows.end.map(|end| before + end),
-            lateness,
-            future_limit,
-            ..windows
-        });
-        let event_time = first.flow.event_time;
+        let has_watermark = retention.are_bounded() == [true; 2];
+        let windows =
+            first.flow.windows.filter(|windows| !windows.are_open() && has_watermark).map(|windows| {
+                Windows {
+                    time: before + windows.time,
+                    start: windows.start.map(|start| before + start),
+                    end: windows.end.map(|end| before + end),
+                    lateness,
+                    future_limit,
+                    ..windows
+                }
+            });
+        let event_time = first.flow.event_time.filter(|_| has_watermark);
         let event_time =
             event_time.map(|at| EventTime { column: before + at.column, lateness, future_limit });
         Ok(Flow { stream, windows, event_time, replaced: None })
+    }
+
+    /// Times of the partners of rows, by the conditions of a join, and by `state_ttl` where these say nothing.
+    fn retention(
+        &mut self,
+        conjuncts: &[&Expr],
+        equal: &[(Expr, Expr)],
+        first: &Side<'_>,
+        second: &Side<'_>,
+        planned: &DFSchema,
+    ) -> Result<Retention> {
+        let mut retention = time_bounds(conjuncts, equal, first, second, planned)?;
+        if retention.are_bounded() == [true; 2] {
+            return Ok(retention);
+        }
+        let ttl = self.step.and_then(|step| step.state_ttl).or(self.planned.state_ttl);
+        let ttl = ttl.ok_or_else(|| unbounded(retention.are_bounded()))?;
+        retention.limit(ttl);
+        self.has_used_ttl = true;
+        Ok(retention)
+    }
+
+    /// Expression of the last time of the partners of rows of a side.
+    fn last(&self, last: &Option<Expr>, side: &Side<'_>) -> Result<Option<Box<dyn Expression>>> {
+        let Some(last) = last else { return Ok(None) };
+        let time = side.time.ok_or_else(no_time)?;
+        let stored = storage(side.flow.stream.columns());
+        let columns = Columns { planned: side.plan.schema(), stored: &stored };
+        let last = columns.expression(&self.planned.state, last, &stored[time.column])?;
+        Ok(Some(Box::new(last)))
     }
 
     /// Expressions of the keys of both sides.
@@ -185,7 +228,22 @@ fn side(flow: Flow, plan: &LogicalPlan) -> Side<'_> {
     Side { time: flow.event_time.or(of_results), flow, plan }
 }
 
-fn join_side(side: &Side<'_>, edge: Option<WindowEdge>, keys: KeyExpressions) -> Result<JoinSide> {
+/// Refuses to send the rows of a side alone that may always get a partner.
+fn check_preserved(join: JoinType, retention: &Retention) -> Result<()> {
+    if join == JoinType::Inner || retention.are_bounded()[0] {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "{join} JOIN of two streams, of which rows may always get a partner: none is known to have none; bound it in time"
+    )))
+}
+
+fn join_side(
+    side: &Side<'_>,
+    edge: Option<WindowEdge>,
+    keys: KeyExpressions,
+    last: Option<Box<dyn Expression>>,
+) -> Result<JoinSide> {
     let of_windows = side.flow.windows.filter(|_| edge.is_some()).map(|windows| EventTime {
         column: windows.time,
         lateness: windows.lateness,
@@ -193,7 +251,7 @@ fn join_side(side: &Side<'_>, edge: Option<WindowEdge>, keys: KeyExpressions) ->
     });
     let time = of_windows.or(side.time).ok_or_else(no_time)?;
     let (lateness, future_limit) = (time.lateness, time.future_limit);
-    Ok(JoinSide { keys, time: time.column, edge, lateness, future_limit })
+    Ok(JoinSide { keys, time: time.column, edge, lateness, future_limit, last })
 }
 
 /// Expressions of both sides that a conjunct says are equal.
@@ -240,58 +298,99 @@ fn window_pair(
     Ok(None)
 }
 
-/// Bounds of the second event time minus the first one, in microseconds.
+/// Times of the partners of rows that the conditions of a join say.
 fn time_bounds(
     conjuncts: &[&Expr],
     equal: &[(Expr, Expr)],
     first: &Side<'_>,
     second: &Side<'_>,
     planned: &DFSchema,
-) -> Result<(i64, i64)> {
+) -> Result<Retention> {
     let (Some(left), Some(right)) = (first.time, second.time) else {
-        return Err(if first.flow.windows.is_some() && second.flow.windows.is_some() {
-            unbounded("")
-        } else {
-            no_time()
-        });
+        let are_windows = first.flow.windows.is_some() && second.flow.windows.is_some();
+        return Err(if are_windows { unbounded([false; 2]) } else { no_time() });
     };
     let places = [left.column, first.flow.stream.columns().len() + right.column];
     let mut bounds = Bounds::default();
+    let mut last = [None, None];
     for conjunct in conjuncts {
         bounds.add(conjunct, &places, planned);
+        comparisons(conjunct).into_iter().for_each(|compared| {
+            add_last(&mut last, compared, &places, planned, first.flow.stream.columns().len());
+        });
     }
     for (left, right) in equal {
         bounds.compare(left, Operator::Eq, right, &places, planned);
     }
-    let (least, greatest) = match (bounds.least, bounds.greatest) {
-        (Some(least), Some(greatest)) => (least, greatest),
-        (Some(_), None) => return Err(unbounded(", with a lower bound only")),
-        (None, Some(_)) => return Err(unbounded(", with an upper bound only")),
-        (None, None) => return Err(unbounded("")),
-    };
     let micros = |ns: i128| i64::try_from(ns).ok();
-    let least = micros(least.div_euclid(MICROSECOND_NS));
-    let greatest = micros(greatest.div_euclid(MICROSECOND_NS) + 1);
-    match least.zip(greatest) {
-        Some((least, greatest)) if least <= greatest => Ok((least, greatest)),
-        _ => {
-            Err(Error::unsupported("a join of two streams in a step whose bounds in time exclude each other"))
+    let least = bounds.least.and_then(|ns| micros(ns.div_euclid(MICROSECOND_NS)));
+    let greatest = bounds.greatest.and_then(|ns| micros(ns.div_euclid(MICROSECOND_NS) + 1));
+    if least.zip(greatest).is_some_and(|(least, greatest)| least > greatest) {
+        return Err(Error::unsupported(
+            "a join of two streams in a step whose bounds in time exclude each other",
+        ));
+    }
+    Ok(Retention { difference_us: (least, greatest), last, is_by_option: false })
+}
+
+/// Comparison of two expressions.
+type Comparison<'e> = (&'e Expr, Operator, &'e Expr);
+
+/// Comparisons that a conjunct is.
+fn comparisons(conjunct: &Expr) -> Vec<Comparison<'_>> {
+    match conjunct {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => vec![(left, *op, right)],
+        Expr::Between(Between { expr, negated: false, low, high }) => {
+            vec![(expr, Operator::GtEq, low), (expr, Operator::LtEq, high)]
         }
+        _ => Vec::new(),
+    }
+}
+
+/// Notes a comparison that bounds the event time of one side by columns of the other alone: the last time of partners of
+/// the other side's rows.
+fn add_last(
+    last: &mut [Option<Expr>; 2],
+    (left, operator, right): Comparison<'_>,
+    places: &[usize; 2],
+    planned: &DFSchema,
+    width: usize,
+) {
+    let swapped = operator.swap();
+    for (time, operator, bound) in [(Some(operator), left, right), (swapped, right, left)]
+        .into_iter()
+        .filter_map(|(operator, time, bound)| operator.map(|operator| (time, operator, bound)))
+    {
+        let is_upper = matches!(operator, Operator::LtEq | Operator::Lt | Operator::Eq);
+        let Some(side) = event_time_of(time, places, planned).filter(|_| is_upper) else { continue };
+        let is_of_other = |column: &datafusion::common::Column| {
+            planned.index_of_column(column).is_ok_and(|index| (index < width) == (side == 1))
+        };
+        let read = bound.column_refs();
+        let is_time = bound.get_type(planned).is_ok_and(|of| matches!(of, ArrowType::Timestamp(..)));
+        // By its own time alone it is a difference.
+        let is_difference = TimeSum::of(bound, places, planned).is_some();
+        if !read.is_empty() && read.into_iter().all(is_of_other) && is_time && !is_difference {
+            last[1 - side].get_or_insert_with(|| bound.clone());
+        }
+    }
+}
+
+/// Side of which an expression is the event time.
+fn event_time_of(expr: &Expr, places: &[usize; 2], planned: &DFSchema) -> Option<usize> {
+    let sum = TimeSum::of(expr, places, planned)?;
+    match sum {
+        TimeSum { times: [1, 0], ns: (0, 0) } => Some(0),
+        TimeSum { times: [0, 1], ns: (0, 0) } => Some(1),
+        _ => None,
     }
 }
 
 impl Bounds {
     /// Adds what a conjunct says.
     fn add(&mut self, conjunct: &Expr, places: &[usize; 2], planned: &DFSchema) {
-        match conjunct {
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-                self.compare(left, *op, right, places, planned);
-            }
-            Expr::Between(Between { expr, negated: false, low, high }) => {
-                self.compare(expr, Operator::GtEq, low, places, planned);
-                self.compare(expr, Operator::LtEq, high, places, planned);
-            }
-            _ => {}
+        for (left, operator, right) in comparisons(conjunct) {
+            self.compare(left, operator, right, places, planned);
         }
     }
 
@@ -408,13 +507,6 @@ fn nanoseconds(value: &ScalarValue) -> Option<(i128, i128)> {
         ScalarValue::Decimal128(Some(nanos), _, 0) => exact(*nanos),
         _ => None,
     }
-}
-
-/// Refusal of a join without a bound in time.
-fn unbounded(what: &str) -> Error {
-    Error::unsupported(format!(
-        "a join of two streams without end{what}: bound the time between both, as in ON … AND b.at BETWEEN a.at - INTERVAL '1 minute' AND a.at + INTERVAL '1 minute', or join windows of both ON equal window_start"
-    ))
 }
 
 /// Refusal of a join with a stream without event time.

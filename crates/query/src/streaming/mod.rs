@@ -24,6 +24,7 @@ pub(crate) mod pattern;
 pub(crate) mod ranking;
 pub(crate) mod replaced;
 pub(crate) mod replacement;
+pub(crate) mod retention;
 pub(crate) mod sinks;
 pub(crate) mod starting;
 pub(crate) mod statements;

@@ -83,6 +83,9 @@ pub(crate) struct Translator<'t> {
     pub(crate) patterns: bool,
     /// Ranking of the current step.
     pub(crate) ranking: RankingOfStep,
+    /// True if `state_ttl` bounds a join of the current step; of the topology, of any step.
+    pub(crate) has_used_ttl: bool,
+    is_ttl_used: bool,
 }
 
 /// Adds the operators of all steps to a topology; returns their states.
@@ -105,8 +108,13 @@ pub(crate) fn translate(
         joins: false,
         patterns: false,
         ranking: RankingOfStep::default(),
+        has_used_ttl: false,
+        is_ttl_used: false,
     };
     planned.steps.iter().try_for_each(|step| translator.step(step))?;
+    if planned.state_ttl.is_some() && !translator.is_ttl_used {
+        return Err(unused_ttl(&format!("topology \"{topology}\"")));
+    }
     Ok(translator.states)
 }
 
@@ -124,11 +132,16 @@ impl<'t> Translator<'t> {
         }
         (self.aggregates, self.joins, self.patterns) = (false, false, false);
         self.ranking = RankingOfStep::default();
+        self.has_used_ttl = false;
         let flow = match &step.target {
             Target::Merge { table } => self.merge(&step.plan, table).map(|()| None),
             _ => self.node(&step.plan).map(Some),
         }?;
         self.check_late(step)?;
+        self.is_ttl_used |= self.has_used_ttl;
+        if step.state_ttl.is_some() && !self.has_used_ttl {
+            return Err(unused_ttl("a step"));
+        }
         flow.as_ref().map_or(Ok(()), Flow::check_closed)?;
         self.note_meaning(step);
         match (&step.target, flow) {
@@ -517,6 +530,14 @@ impl<'t> Translator<'t> {
             Some(_) => Err(Error::unsupported("a LEFT JOIN in a step ON more than the table's key")),
         }
     }
+}
+
+/// Refusal of an option that would say nothing.
+fn unused_ttl(of: &str) -> Error {
+    Error::coded(
+        "22023",
+        format!("option \"state_ttl\" of {of}, which has no join of streams without a bound in time"),
+    )
 }
 
 /// Refusal of a join that is not by the key of a table.

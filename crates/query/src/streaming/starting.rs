@@ -20,6 +20,7 @@ use crate::session::topologies::UsedRelations;
 use crate::streaming::names::Reference;
 use crate::streaming::operators::{PlannedState, translate};
 use crate::streaming::options::{StreamOptions, interval, invalid};
+use crate::streaming::retention::StateTtl;
 use crate::streaming::steps::{self, PlannedTopology, Target};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
@@ -102,6 +103,7 @@ pub(crate) fn operators(
         Some("event_time") => Merge::EventTime,
         Some(other) => return Err(invalid("merge", other)),
     };
+    StateTtl::take(&mut options)?;
     options.end()?;
     let on_error = match create.on_error {
         ErrorClause::Stop => OnError::Stop,

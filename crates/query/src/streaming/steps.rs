@@ -21,6 +21,7 @@ use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers}
 use crate::streaming::options::StreamOptions;
 use crate::streaming::pattern::clause::{PatternClause, take_patterns};
 use crate::streaming::pattern::planning::PatternPlanner;
+use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::utc::UtcCatalog;
 use crate::streaming::windows::{WINDOW_END, WINDOW_START};
@@ -44,6 +45,8 @@ use std::sync::Arc;
 
 /// Topology whose steps are planned.
 pub(crate) struct PlannedTopology {
+    /// Limit of joins of streams that have none.
+    pub(crate) state_ttl: Option<StateTtl>,
     pub(crate) state: SessionState,
     pub(crate) sources: BTreeMap<String, SourceDefinition>,
     pub(crate) steps: Vec<PlannedStep>,
@@ -57,6 +60,8 @@ pub(crate) struct PlannedStep {
     /// Table of the open windows, if it was named.
     pub(crate) state_table: Option<String>,
     pub(crate) late: LateRows,
+    /// Limit of joins of streams that have none, before that of the topology.
+    pub(crate) state_ttl: Option<StateTtl>,
 }
 
 pub(crate) enum Target {
@@ -85,6 +90,7 @@ struct StepText {
     condition: Option<String>,
     stream: Option<String>,
     state_table: Option<String>,
+    state_ttl: Option<StateTtl>,
     late: LateRows,
     patterns: Vec<PatternClause>,
 }
@@ -102,7 +108,9 @@ pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Resu
     for tokens in create.steps.iter().chain(&of_sink) {
         steps.push(planner.step(tokens.clone()).await?);
     }
-    Ok(PlannedTopology { state: planner.context.state(), sources: planner.sources, steps })
+    let mut options = StreamOptions::new(format!("topology \"{}\"", create.name), &create.options);
+    let state_ttl = StateTtl::take(&mut options)?;
+    Ok(PlannedTopology { state_ttl, state: planner.context.state(), sources: planner.sources, steps })
 }
 
 /// Table that a step writes: the name behind INSERT INTO, MERGE INTO or DELETE FROM.
@@ -181,7 +189,7 @@ impl Planner<'_> {
     }
 
     async fn step(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
-        let StepText { mut statement, condition, stream, state_table, late, patterns } =
+        let StepText { mut statement, condition, stream, state_table, state_ttl, late, patterns } =
             parse_step(tokens)?;
         self.changed.clear();
         let mut changed_table = None;
@@ -246,7 +254,7 @@ impl Planner<'_> {
         if matches!(target, Target::Abort { .. }) {
             expressions::check_condition(&plan)?;
             let plan = state.optimizer().optimize(plan, &state, |_, _| {})?;
-            return Ok(PlannedStep { target, plan, references, state_table, late });
+            return Ok(PlannedStep { target, plan, references, state_table, late, state_ttl });
         }
         expressions::check_plan(&plan)?;
         // None of the other rules: they may assume that a query ends.
@@ -259,7 +267,7 @@ impl Planner<'_> {
         if let Target::Stream(name) = &target {
             self.streams.insert(name.clone(), columns_of(name, &plan)?);
         }
-        Ok(PlannedStep { target, plan, references, state_table, late })
+        Ok(PlannedStep { target, plan, references, state_table, late, state_ttl })
     }
 
     /// Plans the patterns that a step reads the matches of.
@@ -461,6 +469,7 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
             condition: None,
             stream: None,
             state_table: None,
+            state_ttl: None,
             late,
             patterns,
         });
@@ -471,18 +480,27 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     let quoted = word.quote_style.is_some();
     let name = if quoted { word.value.clone() } else { word.value.to_lowercase() };
     let mut rest = &tokens[3..];
-    let mut state_table = None;
+    let (mut state_table, mut state_ttl) = (None, None);
     if rest.first().is_some_and(|token| is_word(&token.token, "with")) {
         let (body, behind) = parenthesised(&rest[1..])?;
         let mut options = StreamOptions::new(format!("stream \"{name}\""), &options_of(body)?);
         state_table = options.take("state_table");
+        state_ttl = StateTtl::take(&mut options)?;
         options.end()?;
         rest = behind;
     }
     match rest {
         [as_word, query @ ..] if is_word(&as_word.token, "as") => {
             let statement = statement_of(query.to_vec())?;
-            Ok(StepText { statement, condition: None, stream: Some(name), state_table, late, patterns })
+            Ok(StepText {
+                statement,
+                condition: None,
+                stream: Some(name),
+                state_table,
+                state_ttl,
+                late,
+                patterns,
+            })
         }
         _ => Err(Error::Syntax(format!("syntax error: CREATE STREAM {name}: expected AS query"))),
     }
@@ -508,6 +526,7 @@ fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
         condition: Some(format!("ABORT WHEN {}", words.join(" "))),
         stream: None,
         state_table: None,
+        state_ttl: None,
         late: LateRows::default(),
         patterns: Vec::new(),
     })

@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::expression::{Expression, evaluate};
 use crate::operators::group_index::normalized;
+use crate::operators::join_bounds::JoinBounds;
 use crate::operators::window_state::{RESERVED_BYTES_STEP, read_batches};
 use crate::{JOIN_ROWS_MAX, UTC};
 use arrow_array::cast::AsArray;
@@ -66,6 +67,8 @@ pub(crate) struct BufferedRow {
     /// True if it has had one.
     pub(crate) matched: bool,
     key: Key,
+    /// Time of the last partner that it may get.
+    last: EventTime,
     /// True if it has a row in the table.
     stored: bool,
 }
@@ -86,6 +89,8 @@ pub(crate) struct JoinKeys {
 struct SideBuffer {
     rows: BTreeMap<RowPosition, BufferedRow>,
     keys: HashMap<Key, BTreeSet<RowPosition>>,
+    /// Rows by the times of their last partners, where these are not in the order of the rows.
+    ends: Option<BTreeSet<(EventTime, RowPosition)>>,
     converter: RowConverter,
     /// Its columns in the state table.
     columns: Range<usize>,
@@ -104,6 +109,7 @@ pub(crate) struct JoinState {
     /// Columns of the state table.
     schema: SchemaRef,
     keys: JoinKeys,
+    pub(crate) bounds: JoinBounds,
     sides: [SideBuffer; 2],
     /// Number of the next row.
     next: i64,
@@ -152,25 +158,28 @@ impl JoinState {
         table: Arc<Table>,
         left: usize,
         keys: JoinKeys,
+        bounds: JoinBounds,
         memory: Option<&Arc<MemoryBudget>>,
     ) -> Result<JoinState> {
         let schema = arrow_schema(table.schema().visible_columns(), UTC);
         let (middle, end) = (COLUMNS_BEFORE + left, schema.fields().len());
-        let side = |columns: Range<usize>| -> Result<SideBuffer> {
+        let side = |side: usize, columns: Range<usize>| -> Result<SideBuffer> {
+            let ends = bounds.last[side].is_some().then(BTreeSet::new);
             let fields = schema.fields()[columns.clone()].iter();
             let converter =
                 RowConverter::new(fields.map(|field| SortField::new(field.data_type().clone())).collect());
             let refused =
                 |error: ArrowError| Error::Tuple { operator: name.clone(), reason: error.to_string() };
             let converter = converter.map_err(refused)?;
-            Ok(SideBuffer { rows: BTreeMap::new(), keys: HashMap::new(), converter, columns })
+            Ok(SideBuffer { rows: BTreeMap::new(), keys: HashMap::new(), ends, converter, columns })
         };
         Ok(JoinState {
-            sides: [side(COLUMNS_BEFORE..middle)?, side(middle..end)?],
+            sides: [side(LEFT, COLUMNS_BEFORE..middle)?, side(RIGHT, middle..end)?],
             name,
             table,
             schema,
             keys,
+            bounds,
             next: 0,
             changes: Vec::new(),
             bytes: 0,
@@ -202,6 +211,7 @@ impl JoinState {
         for side in &mut self.sides {
             side.rows.clear();
             side.keys.clear();
+            side.ends.iter_mut().for_each(BTreeSet::clear);
         }
         self.changes.clear();
         self.next = 0;
@@ -227,6 +237,8 @@ impl JoinState {
             let columns: Vec<usize> = self.sides[side].columns.clone().collect();
             let buffered = batch.project(&columns).and_then(|rows| take_record_batch(&rows, &of_side));
             let buffered = buffered.map_err(|error| self.failed(&error))?;
+            let at = |row: &u32| Some(EventTime::from_micros(times.value(*row as usize)));
+            let lasts = self.lasts(side, &buffered, &of_side.values().iter().map(at).collect::<Vec<_>>())?;
             let (keys, rows) = (self.keys(side, &buffered)?, self.rows(side, &buffered)?);
             for (at, (row, key)) in of_side.values().iter().zip(keys).enumerate() {
                 let Some(key) = key else { continue };
@@ -237,7 +249,7 @@ impl JoinState {
                 self.put(
                     side,
                     position,
-                    BufferedRow { row: rows.row(at).owned(), matched, key, stored: true },
+                    BufferedRow { row: rows.row(at).owned(), matched, key, last: lasts[at], stored: true },
                 )?;
             }
         }
@@ -247,6 +259,16 @@ impl JoinState {
     /// Keys of rows of a side; none of those that equal nothing.
     pub(crate) fn keys(&mut self, side: usize, rows: &RecordBatch) -> Result<Vec<Option<Key>>> {
         self.keys.of(&self.name, side, rows)
+    }
+
+    /// Last times of the partners of rows of a side.
+    pub(crate) fn lasts(
+        &mut self,
+        side: usize,
+        rows: &RecordBatch,
+        join_times: &[Option<EventTime>],
+    ) -> Result<Vec<EventTime>> {
+        self.bounds.lasts(&self.name, side, rows, join_times)
     }
 
     /// Rows of a side in the form in which they are buffered.
@@ -281,18 +303,18 @@ impl JoinState {
         of_key.into_iter().flat_map(move |of_key| of_key.range(positions.clone()).copied())
     }
 
-    /// Keeps a row.
+    /// Keeps a row, with its time and that of its last partner.
     pub(crate) fn add(
         &mut self,
         side: usize,
-        time: EventTime,
+        (time, last): (EventTime, EventTime),
         key: Key,
         row: OwnedRow,
         matched: bool,
     ) -> Result<()> {
         let position = (time, self.next);
         self.next += 1;
-        self.put(side, position, BufferedRow { row, matched, key, stored: false })?;
+        self.put(side, position, BufferedRow { row, matched, key, last, stored: false })?;
         self.changes.push(Change::Added(side, position));
         Ok(())
     }
@@ -331,9 +353,17 @@ impl JoinState {
         self.sides[side].rows.first_key_value().map(|((time, _), _)| *time)
     }
 
-    /// Removes the first row of a side; returns it.
-    pub(crate) fn remove_first(&mut self, side: usize) -> Option<&BufferedRow> {
-        let position = *self.sides[side].rows.first_key_value()?.0;
+    /// Row of a side whose last partner has the least time, with that.
+    pub(crate) fn first_ending(&self, side: usize) -> Option<(EventTime, RowPosition)> {
+        let side = &self.sides[side];
+        match &side.ends {
+            Some(ends) => ends.first().copied(),
+            None => side.rows.first_key_value().map(|(position, row)| (row.last, *position)),
+        }
+    }
+
+    /// Removes a row of a side; returns it.
+    pub(crate) fn remove(&mut self, side: usize, position: RowPosition) -> Option<&BufferedRow> {
         let row = self.sides[side].remove(position)?;
         self.changes.push(Change::Removed(side, position, row));
         match self.changes.last() {
@@ -453,11 +483,17 @@ impl JoinState {
 impl SideBuffer {
     fn put(&mut self, position: RowPosition, row: BufferedRow) {
         self.keys.entry(Arc::clone(&row.key)).or_default().insert(position);
+        if let Some(ends) = &mut self.ends {
+            ends.insert((row.last, position));
+        }
         self.rows.insert(position, row);
     }
 
     fn remove(&mut self, position: RowPosition) -> Option<BufferedRow> {
         let row = self.rows.remove(&position)?;
+        if let Some(ends) = &mut self.ends {
+            ends.remove(&(row.last, position));
+        }
         if let Some(of_key) = self.keys.get_mut(&row.key) {
             of_key.remove(&position);
             if of_key.is_empty() {

@@ -20,6 +20,7 @@ pub(crate) mod file_sink;
 pub(crate) mod filter;
 pub(crate) mod group_index;
 pub(crate) mod group_states;
+pub(crate) mod join_bounds;
 pub(crate) mod join_state;
 pub(crate) mod lookup_join;
 pub(crate) mod map;

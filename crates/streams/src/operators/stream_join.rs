@@ -7,6 +7,8 @@
 //!   window: it is counted, and dropped. So that depends on the rows of its side before it alone, and the output is
 //!   that of a join of all rows that were not late, however they come: in which order the sides, in which batches
 //!   and transactions.
+//! - Bounds may also be times that a row has of its own, or missing ([`super::join_bounds`]). Where the rows of a side are
+//!   buffered for ever, no row of the other one is late.
 //! - A row is buffered until the other side's watermark says that no partner comes. A left row that has had none until
 //!   then is sent with NULLs (left joins).
 //! - A side whose sources are all quiet is not waited for: its watermark follows that of the other side.
@@ -63,8 +65,6 @@ pub(crate) struct StreamJoinOperator {
     pub(crate) name: String,
     pub(crate) kind: JoinKind,
     pub(crate) times: [JoinTimes; 2],
-    /// Bounds of the right join time minus the left one, in microseconds.
-    pub(crate) bounds_us: (i64, i64),
     /// Condition over the columns of both sides.
     pub(crate) condition: Option<Box<dyn Expression>>,
     pub(crate) state: JoinState,
@@ -86,6 +86,8 @@ struct SideBatch<'b> {
     batch: &'b Batch,
     keys: Vec<Option<Key>>,
     rows: Rows,
+    /// Times of the last partners.
+    lasts: Vec<EventTime>,
 }
 
 /// Rows of a batch with partners, in order.
@@ -125,8 +127,11 @@ impl JoinTimes {
         self.span.closes_at(self.anchor(join_time))
     }
 
-    /// Tells whether no row with a join time up to this one follows.
+    /// Tells whether no row with a join time up to this one follows. The end of time is never passed.
     fn has_passed(&self, join_time: EventTime) -> bool {
+        if join_time == EventTime::END {
+            return false;
+        }
         self.ended.0 || self.passes(join_time) <= self.watermark.current()
     }
 
@@ -149,13 +154,14 @@ impl JoinTimes {
         &mut self,
         context: &Context<'_>,
         times: &[Option<i64>],
-        join_times: &[Option<i64>],
+        join_times: &[Option<EventTime>],
+        may_be_late: bool,
     ) -> (Vec<Arrival>, u64, u64) {
         let (mut late, mut future) = (0, 0);
         let mut watermark = self.watermark.current();
         let mut arrivals = Vec::with_capacity(times.len());
         for (row, (time, join_time)) in times.iter().zip(join_times).enumerate() {
-            let join_time = join_time.map(EventTime::from_micros);
+            let join_time = *join_time;
             if let (Some(time), Some(join_time)) = (time.map(EventTime::from_micros), join_time) {
                 // A row with several windows counts once.
                 let counts = u64::from(self.span.is_first(self.anchor(join_time), time));
@@ -163,7 +169,7 @@ impl JoinTimes {
                     future += counts;
                 } else {
                     let reached = self.progress.advance(context, time);
-                    if self.passes(join_time) <= watermark {
+                    if may_be_late && self.passes(join_time) <= watermark {
                         late += counts;
                         continue;
                     }
@@ -192,14 +198,14 @@ impl StreamJoinOperator {
         side == LEFT && self.kind == JoinKind::Left
     }
 
-    /// Places of the partners of a row of a side.
-    fn partners_of(&self, side: usize, join_time: EventTime) -> RangeInclusive<EventTime> {
-        let (least, greatest) = self.bounds_us;
-        if side == LEFT {
-            join_time.plus(least)..=join_time.plus(greatest)
-        } else {
-            join_time.minus(greatest)..=join_time.minus(least)
-        }
+    /// Times of the partners of a row of a batch.
+    fn partners_of(
+        &self,
+        arrived: &SideBatch<'_>,
+        row: usize,
+        join_time: EventTime,
+    ) -> RangeInclusive<EventTime> {
+        *self.state.bounds.partners(arrived.side, join_time).start()..=arrived.lasts[row]
     }
 
     /// Joins rows that are not late with those of the other side.
@@ -221,7 +227,7 @@ impl StreamJoinOperator {
                     pairs.partners.extend(self.state.partners(
                         other,
                         key,
-                        self.partners_of(arrived.side, join_time),
+                        self.partners_of(arrived, row, join_time),
                     ));
                     pairs.rows.resize(pairs.rows.len() + pairs.partners.len() - before, row as u32);
                 }
@@ -312,9 +318,9 @@ impl StreamJoinOperator {
         let (side, other) = (arrived.side, 1 - arrived.side);
         let owned = || arrived.rows.row(row).owned();
         if let (Some(join_time), Some(key)) = (join_time, &arrived.keys[row]) {
-            let last = *self.partners_of(side, join_time).end();
+            let last = arrived.lasts[row];
             if !self.times[other].has_passed(last) {
-                return self.state.add(side, join_time, Arc::clone(key), owned(), matched);
+                return self.state.add(side, (join_time, last), Arc::clone(key), owned(), matched);
             }
             self.times[other].pass(last);
         }
@@ -327,14 +333,13 @@ impl StreamJoinOperator {
     /// Ends the rows of a side for which no partner comes any more.
     fn end_passed(&mut self, side: usize, sent: &mut JoinOutput) {
         let other = 1 - side;
-        while let Some(join_time) = self.state.first(side) {
-            let last = *self.partners_of(side, join_time).end();
+        while let Some((last, position)) = self.state.first_ending(side) {
             if !self.times[other].has_passed(last) {
                 return;
             }
             self.times[other].pass(last);
             let is_sent_alone = self.is_sent_alone(side);
-            match self.state.remove_first(side) {
+            match self.state.remove(side, position) {
                 Some(row) if is_sent_alone && !row.matched => sent.alone(row.row.clone()),
                 _ => {}
             }
@@ -361,16 +366,28 @@ impl StreamJoinOperator {
         Ok(())
     }
 
+    /// Least time of the partners of a row that comes at a time or later.
+    fn first_partner(&self, side: usize, time: EventTime) -> EventTime {
+        if self.state.bounds.has_first(side) {
+            return *self.state.bounds.partners(side, time).start();
+        }
+        self.state.first(1 - side).unwrap_or(EventTime::END)
+    }
+
     fn send_watermark(&self, output: &mut Output) {
         let [left, right] = &self.times;
         if left.ended.0 && right.ended.0 {
             output.watermark(EventTime::END);
             return;
         }
+        if [LEFT, RIGHT].into_iter().any(|side| self.state.bounds.is_unbounded(side)) {
+            // A row of any time may follow.
+            return;
+        }
         let (left, right) = (left.first_time(), right.first_time());
         // Of rows to come, and of those that are buffered for them.
-        let of_buffered = |side: usize, time: EventTime| *self.partners_of(side, time).start();
-        let least = left.min(right).min(of_buffered(LEFT, left)).min(of_buffered(RIGHT, right));
+        let of_buffered = self.first_partner(LEFT, left).min(self.first_partner(RIGHT, right));
+        let least = left.min(right).min(of_buffered);
         if least > EventTime::START {
             output.watermark(least);
         }
@@ -392,11 +409,15 @@ impl Operator for StreamJoinOperator {
             })
         };
         let (times, join_times) = (times_of(self.times[side].time)?, times_of(self.times[side].join_time)?);
-        let (arrivals, late, future) = self.times[side].arrivals(context, &times, &join_times);
+        let join_times: Vec<Option<EventTime>> =
+            join_times.into_iter().map(|time| time.map(EventTime::from_micros)).collect();
+        let may_be_late = !self.state.bounds.is_unbounded(1 - side);
+        let (arrivals, late, future) = self.times[side].arrivals(context, &times, &join_times, may_be_late);
         context.count_late(late);
         context.count_future(future);
         let (keys, rows) = (self.state.keys(side, batch.rows())?, self.state.rows(side, batch.rows())?);
-        let arrived = SideBatch { side, batch, keys, rows };
+        let lasts = self.state.lasts(side, batch.rows(), &join_times)?;
+        let arrived = SideBatch { side, batch, keys, rows, lasts };
         self.join(context, &arrived, &arrivals, output)?;
         self.send_watermark(output);
         Ok(())
