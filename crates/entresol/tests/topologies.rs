@@ -8,6 +8,8 @@ mod aggregates;
 mod conflicts;
 #[path = "topologies/corrections.rs"]
 mod corrections;
+#[path = "topologies/deferred_views.rs"]
+mod deferred_views;
 #[path = "topologies/examples.rs"]
 mod examples;
 #[path = "topologies/files.rs"]
@@ -632,7 +634,7 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 12);
+    assert_eq!(examples.len(), 14);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -651,8 +653,11 @@ fn the_introduction_runs() {
     wait_for_end(&mut session, "stays");
     assert_eq!(rows(&mut session, "SELECT sum(readings)::bigint FROM stay")[0], ["20000"]);
     session.execute(examples[5]).unwrap();
+    wait_for_end(&mut session, "minutes");
+    assert_eq!(rows(&mut session, "SELECT sum(readings)::bigint FROM minute")[0], ["20000"]);
     session.execute(examples[6]).unwrap();
     session.execute(examples[7]).unwrap();
+    session.execute(examples[8]).unwrap();
     wait_for(&mut session, "SELECT count(*) FROM movement", "4");
     let balance = "SELECT owner, accounts, amount::bigint FROM owner_balance ORDER BY owner";
     assert_eq!(rows(&mut session, balance), [["Ada", "2", "77"], ["Alan", "1", "50"]]);
@@ -660,22 +665,25 @@ fn the_introduction_runs() {
         rows(&mut session, "SELECT id, what, amount FROM movement ORDER BY cts, id"),
         [["1", "insert", "100"], ["2", "insert", "50"], ["1", "update", "-30"], ["3", "insert", "7"]]
     );
-    session.execute(examples[8]).unwrap();
+    session.execute(examples[9]).unwrap();
+    let rich = "SELECT owner, amount::bigint FROM rich ORDER BY owner";
+    assert_eq!(rows(&mut session, rich), [["Ada", "70"], ["Alan", "50"]]);
+    session.execute(examples[10]).unwrap();
     wait_for_end(&mut session, "counting");
     assert_eq!(rows(&mut session, "SELECT count(*), sum(readings)::bigint FROM seen"), [["40", "20000"]]);
-    session.execute(examples[9]).unwrap();
+    session.execute(examples[11]).unwrap();
     wait_for_end(&mut session, "costs");
     let costs = "SELECT count(DISTINCT at), count(*) > 20000, bool_and(price_at <= at) FROM cost";
     assert_eq!(rows(&mut session, costs), [["20000", "true", "true"]]);
     assert_eq!(rows(&mut session, "SELECT count(*) FROM costs_open"), [["0"]]);
-    session.execute(examples[10]).unwrap();
+    session.execute(examples[12]).unwrap();
     wait_for_end(&mut session, "rankings");
     assert_eq!(rows(&mut session, "SELECT count(*), count(DISTINCT meter) FROM highest"), [["120", "40"]]);
     let highest = "SELECT bool_and(h.kw = l.kw) FROM highest h JOIN (SELECT meter, max(most) AS kw FROM seen GROUP BY meter) l
         ON l.meter = h.meter WHERE h.place = 1";
     assert_eq!(rows(&mut session, highest), [["true"]]);
     assert_eq!(rows(&mut session, "SELECT count(DISTINCT hour) FROM busiest"), [["6"]]);
-    session.execute(examples[11]).unwrap();
+    session.execute(examples[13]).unwrap();
     wait_for_end(&mut session, "surges");
     let surges =
         "SELECT count(*) > 100, bool_and(readings >= 3 AND most > 2 * from_kw AND from_kw < 30) FROM surge";

@@ -30,3 +30,5 @@ pub(crate) const SOURCES_TABLE: &str = "streams_sources";
 pub(crate) const TOPOLOGIES_TABLE: &str = "streams_topologies";
 /// Table of the state tables that topologies with other steps have no use for.
 pub(crate) const UNUSED_STATE_TABLE: &str = "streams_unused_state";
+/// Option of a materialized view that says when it is refreshed.
+pub(crate) const REFRESH_OPTION: &str = "refresh";

@@ -16,7 +16,7 @@ use crate::catalog::view::Source;
 use crate::error::{Error, Result};
 use crate::execution::prepared::Prepared;
 use crate::execution::row_stream::Cursors;
-use crate::materialized::maintenance as materialized;
+use crate::materialized::{deferred, maintenance as materialized};
 use crate::planner::bounded_functions;
 use crate::planner::context as planner_context;
 use crate::planner::time_travel;
@@ -89,7 +89,9 @@ impl Session {
 
     /// Starts the topologies of a database that was opened; to be called once, before other statements.
     pub async fn start_topologies(&self) -> Result<()> {
-        streaming::start_all(&self.core).await
+        streaming::start_all(&self.core).await?;
+        deferred::start_all(&self.core);
+        Ok(())
     }
 
     /// Returns true if a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are

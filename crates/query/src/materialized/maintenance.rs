@@ -1,6 +1,7 @@
 //! Maintenance of materialized views: the difference between what they hold and what their queries give.
 
 use super::GUARDS_TABLE;
+use super::deferred;
 use super::incremental::IncrementalView;
 use super::keys::key_columns;
 use crate::dml::assignment;
@@ -21,7 +22,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Volatility, lit};
 use datafusion::sql::sqlparser::ast::Ident;
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Row, Table, Value, rows_to_batch};
-use entresol_transactions::Transaction;
+use entresol_transactions::{Timestamp, Transaction};
 use futures::FutureExt;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -37,6 +38,8 @@ const FILLED: u64 = GUARDS;
 /// Attempts to fill a view, and the wait between them.
 const ATTEMPTS_MAX: u32 = 64;
 const ATTEMPT_WAIT: Duration = Duration::from_millis(2);
+/// Attempts to begin a transaction that sees all commits up to the last that it sees.
+const ATTEMPTS_OF_SNAPSHOTS_MAX: u32 = 1000;
 /// Values of a column from which on the whole view is computed.
 const VALUES_MAX: usize = 2000;
 
@@ -46,13 +49,20 @@ pub(crate) struct PlannedView {
     /// As those of [`MaintainedView`].
     pub(crate) tables: Vec<(String, Vec<(usize, String)>)>,
     pub(crate) incremental: Option<IncrementalView>,
+    /// True if it is refreshed behind the commits.
+    pub(crate) is_deferred: bool,
 }
+
+/// Columns of a view, each with values.
+type KeyValues = Vec<(usize, Vec<Value>)>;
 
 /// Rows of a view that may change.
 enum Affected {
     All,
     /// Rows with one of the values in each of these columns.
-    Keys(Vec<(usize, Vec<Value>)>),
+    Keys(KeyValues),
+    /// Rows with one of the values in each column of one of these.
+    Any(Vec<KeyValues>),
 }
 
 /// Starts the maintenance of the views that a database has; on a thread of its own, with this session.
@@ -87,6 +97,14 @@ async fn resume(session: &SessionCore, name: &str) -> Result<()> {
         // It was created by a version that had no state.
         view.incremental = None;
     }
+    let is_volatile =
+        |(read, _): &(String, _)| session.catalog.table(read).is_ok_and(|read| read.state().is_volatile());
+    let reads_volatile = view.tables.iter().any(is_volatile);
+    if let Some(as_of) = deferred::as_of(&session.catalog, &*session.catalog.begin()?, name)? {
+        (view.incremental, view.is_deferred) = (None, true);
+        watch(session, view)?;
+        return if as_of == 0 || reads_volatile { compute_anew(session, name).await } else { Ok(()) };
+    }
     let is_filled = match session.catalog.table(GUARDS_TABLE) {
         Ok(guards) => {
             let mark = guard_row(name, FILLED);
@@ -94,9 +112,6 @@ async fn resume(session: &SessionCore, name: &str) -> Result<()> {
         }
         Err(_) => false,
     };
-    let is_volatile =
-        |(read, _): &(String, _)| session.catalog.table(read).is_ok_and(|read| read.state().is_volatile());
-    let reads_volatile = view.tables.iter().any(is_volatile);
     watch(session, view)?;
     if is_filled && !reads_volatile { Ok(()) } else { fill(session, name).await }
 }
@@ -111,6 +126,7 @@ fn serve(
             match &request.work {
                 MaintenanceWork::Maintain(transaction, first) => maintain(session, transaction, *first).await,
                 MaintenanceWork::Fill(name) => fill(session, name).await,
+                MaintenanceWork::CatchUp(name) => catch_up(session, name).await,
             }
         };
         let done = runtime.block_on(AssertUnwindSafe(work).catch_unwind());
@@ -121,15 +137,22 @@ fn serve(
     }
 }
 
-/// Makes writers of the tables of a view maintain it from now on.
+/// Makes writers of the tables of a view maintain it from now on, if it is not refreshed behind them.
 pub(crate) fn watch(session: &SessionCore, view: PlannedView) -> Result<()> {
-    for (table, _) in &view.tables {
+    for (table, _) in view.tables.iter().filter(|_| !view.is_deferred) {
         session.catalog.context().watch(session.catalog.table(table)?.state());
     }
-    let PlannedView { name, tables, incremental } = view;
-    let incremental = incremental.map(|incremental| Arc::new(incremental) as Arc<dyn MaintainsRows>);
-    session.options.materialized.add(MaintainedView { name, tables, incremental });
+    session.options.materialized.add(view.maintained());
     Ok(())
+}
+
+impl PlannedView {
+    /// View as the sessions know it.
+    pub(crate) fn maintained(self) -> MaintainedView {
+        let PlannedView { name, tables, incremental, is_deferred } = self;
+        let incremental = incremental.map(|incremental| Arc::new(incremental) as Arc<dyn MaintainsRows>);
+        MaintainedView { name, tables, incremental, is_deferred }
+    }
 }
 
 /// Plans the query of a view: the tables that it reads, its columns that are theirs, and all of its columns.
@@ -143,7 +166,7 @@ pub(crate) async fn planned(session: &SessionCore, name: &str) -> Result<(Planne
     let (state, plan) = frame.into_parts();
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
     let incremental = IncrementalView::new(&session.catalog, name, &state, &plan)?;
-    Ok((PlannedView { name: name.to_owned(), tables, incremental }, schema))
+    Ok((PlannedView { name: name.to_owned(), tables, incremental, is_deferred: false }, schema))
 }
 
 /// Refuses queries whose rows depend on more than tables.
@@ -184,8 +207,8 @@ async fn computed(session: &SessionCore, name: &str) -> Result<DataFrame> {
 async fn maintain(session: &SessionCore, transaction: &Arc<Transaction>, first: usize) -> Result<()> {
     let _bound = session.bind(transaction);
     for view in session.options.materialized.all().iter().skip(first) {
-        if session.catalog.table(&view.name).is_err() {
-            // It is being dropped.
+        if view.is_deferred || session.catalog.table(&view.name).is_err() {
+            // Behind the commits, or it is being dropped.
             continue;
         }
         if let Some(incremental) = &view.incremental {
@@ -323,6 +346,87 @@ async fn fill(session: &SessionCore, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Computes a view with deferred refresh whatever it has.
+async fn compute_anew(session: &SessionCore, name: &str) -> Result<()> {
+    let transaction = session.catalog.begin()?;
+    deferred::write_as_of(&session.catalog, &transaction, name, 0)?;
+    transaction.commit_maintained(Durability::Sync)?;
+    catch_up(session, name).await
+}
+
+/// Refreshes a view with deferred refresh to a snapshot of now.
+async fn catch_up(session: &SessionCore, name: &str) -> Result<()> {
+    for attempt in 1.. {
+        match catch_up_once(session, name).await {
+            Ok(true) => return Ok(()),
+            Err(error) if !error.is_conflict() || attempt >= ATTEMPTS_MAX => return Err(error),
+            // Commits became visible out of their order, or another wrote the view's row.
+            _ if attempt < ATTEMPTS_OF_SNAPSHOTS_MAX => std::thread::sleep(ATTEMPT_WAIT),
+            _ => return Err(no_snapshot(name)),
+        }
+    }
+    Ok(())
+}
+
+/// Refusal of a refresh beside commits that become visible out of their order without a pause.
+fn no_snapshot(name: &str) -> Error {
+    Error::coded(
+        "40001",
+        format!(
+            "materialized view {name}: no snapshot of all commits up to one in {ATTEMPTS_OF_SNAPSHOTS_MAX} attempts"
+        ),
+    )
+}
+
+/// Refreshes a view in one transaction; false if its snapshot has commits without all that are before them.
+async fn catch_up_once(session: &SessionCore, name: &str) -> Result<bool> {
+    let view = session.options.materialized.all().iter().find(|view| view.name == name).cloned();
+    let catalog = &session.catalog;
+    let all_up_to = catalog.context().visible_up_to();
+    let transaction = catalog.begin()?;
+    let Some(view) = view else { return Ok(true) };
+    let Some(before) = deferred::as_of(catalog, &transaction, name)? else { return Ok(true) };
+    let Some(as_of) = deferred::snapshot_of(catalog, &transaction, &view, all_up_to)? else {
+        return Ok(false);
+    };
+    if let Some(affected) = affected_since(session, &transaction, &view, before)? {
+        let _bound = session.bind(&transaction);
+        replace(session, &transaction, name, affected).await?;
+    }
+    deferred::write_as_of(catalog, &transaction, name, as_of)?;
+    // Views over it are maintained here, too: its commit must not wait for this thread.
+    maintain(session, &transaction, 0).await?;
+    transaction.commit_maintained(session.options.durability)?;
+    Ok(true)
+}
+
+/// Rows of a view that depend on what was committed behind a timestamp; none if nothing was.
+fn affected_since(
+    session: &SessionCore,
+    transaction: &Transaction,
+    view: &MaintainedView,
+    as_of: Timestamp,
+) -> Result<Option<Affected>> {
+    if as_of == 0 {
+        return Ok(Some(Affected::All));
+    }
+    let mut any = Vec::new();
+    for (name, columns) in &view.tables {
+        let table = session.catalog.table(name)?;
+        let Some(changed) = deferred::changed_since(&table, transaction, as_of)? else {
+            return Ok(Some(Affected::All));
+        };
+        if changed.is_empty() {
+            continue;
+        }
+        match affected_by(&table, columns, &changed)? {
+            Affected::Keys(keys) => any.push(keys),
+            others => return Ok(Some(others)),
+        }
+    }
+    Ok((!any.is_empty()).then_some(Affected::Any(any)))
+}
+
 /// Replaces the affected rows of a view by those that its query gives. Returns the number of rows that were
 /// written or deleted.
 async fn replace(
@@ -371,7 +475,18 @@ async fn replace(
 
 /// Condition on the columns of a view that the affected rows meet; none if all rows do.
 fn condition(session: &SessionCore, table: &Table, affected: &Affected) -> Result<Option<Expr>> {
-    let Affected::Keys(keys) = affected else { return Ok(None) };
+    let any = match affected {
+        Affected::All => return Ok(None),
+        Affected::Keys(keys) => std::slice::from_ref(keys),
+        Affected::Any(any) => any.as_slice(),
+    };
+    let conditions = any.iter().map(|keys| key_condition(session, table, keys));
+    let conditions: Option<Vec<Expr>> = conditions.collect::<Result<_>>()?;
+    Ok(conditions.and_then(|conditions| conditions.into_iter().reduce(Expr::or)))
+}
+
+/// Condition on key columns of a view; none if they have no values.
+fn key_condition(session: &SessionCore, table: &Table, keys: &KeyValues) -> Result<Option<Expr>> {
     let mut conditions = Vec::new();
     for (place, values) in keys {
         let column = &table.schema().columns()[*place];

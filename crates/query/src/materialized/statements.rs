@@ -4,6 +4,7 @@
 //! leaves a view without a table, which the same statement takes over, or a table that the next open fills.
 
 use super::GUARDS_TABLE;
+use super::deferred::{self, DeferredRefresh};
 use super::maintenance::{PlannedView, planned, watch};
 use crate::ddl::{table_definition, table_options, views};
 use crate::error::{Error, Result};
@@ -15,6 +16,7 @@ use crate::session::materialized::{
     GUARDS_OWNER, MaintenanceWork, held_by, owner_of, query_view, state_owner_of, state_table,
 };
 use crate::session::result::StatementResult;
+use crate::session::topologies::UsedRelations;
 use datafusion::arrow::datatypes::Schema as ArrowSchema;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, Ident, ObjectName};
 use entresol_memory::Durability;
@@ -32,7 +34,7 @@ pub(crate) async fn run(session: &SessionCore, statement: &MaterializedStatement
         MaterializedStatement::Create(create) => self::create(session, create).await?,
         MaterializedStatement::Refresh(name) => {
             check_view(session, name)?;
-            fill(session, name).await?;
+            refresh(session, name).await?;
         }
         MaterializedStatement::Drop { if_exists, names, cascade } => {
             refuse("DROP MATERIALIZED VIEW", &[(*cascade, "CASCADE")])?;
@@ -57,7 +59,7 @@ fn check_view(session: &SessionCore, name: &str) -> Result<()> {
 
 async fn create(session: &SessionCore, create: &CreateView) -> Result<()> {
     refuse("CREATE MATERIALIZED VIEW", &[(create.or_replace, "OR REPLACE")])?;
-    let changes = declared_changes(&create.options)?;
+    let (deferred, changes) = declared(&create.options)?;
     if !session.options.materialized.is_served() {
         let message = "this catalog was opened without the maintenance of materialized views";
         return Err(Error::coded("55000", message));
@@ -79,7 +81,10 @@ async fn create(session: &SessionCore, create: &CreateView) -> Result<()> {
     if !is_left_over(&session.catalog, &query_view(&name), &query) {
         views::create(session, &query).await?;
     }
-    let created = with_rows(session, &name, changes).await;
+    let created = match deferred {
+        None => with_rows(session, &name, changes).await,
+        Some(refresh) => behind_commits(session, &name, changes, refresh).await,
+    };
     if created.is_err() {
         remove(session, &name).await?;
     }
@@ -92,15 +97,16 @@ fn is_left_over(catalog: &Catalog, name: &str, create: &CreateView) -> bool {
     catalog.view(name).is_ok_and(|view| is_same(&view.definition().query))
 }
 
-/// Retention of the log of changes that the options declare: the only option of a view.
-fn declared_changes(options: &CreateTableOptions) -> Result<Option<Retention>> {
+/// Refresh, and retention of the log of changes, that the options declare: the only options of a view.
+fn declared(options: &CreateTableOptions) -> Result<(Option<DeferredRefresh>, Option<Retention>)> {
     const VERB: &str = "CREATE MATERIALIZED VIEW";
-    let options = match options {
-        CreateTableOptions::None => return Ok(None),
-        CreateTableOptions::With(options) => options,
+    let mut options = match options {
+        CreateTableOptions::None => return Ok((None, None)),
+        CreateTableOptions::With(options) => options.clone(),
         other => return Err(Error::unsupported(format!("{VERB} {other}"))),
     };
-    let declared = table_options::table_options(VERB, options)?;
+    let refresh = DeferredRefresh::take(&mut options)?;
+    let declared = table_options::table_options(VERB, &options)?;
     let others = [
         (declared.history.is_some(), "history"),
         (declared.placement.is_some(), "placement"),
@@ -108,13 +114,65 @@ fn declared_changes(options: &CreateTableOptions) -> Result<Option<Retention>> {
     ];
     match others.iter().find(|(is_declared, _)| *is_declared) {
         Some((_, name)) => Err(Error::unsupported(format!("{VERB} WITH ({name} = …)"))),
-        None => Ok(declared.changes.flatten()),
+        None => Ok((refresh, declared.changes.flatten())),
     }
 }
 
-/// Makes the table of a view whose query there is, and fills it.
-async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>) -> Result<()> {
-    let (view, schema) = planned(session, name).await?;
+/// Makes the table of a view whose query there is, with the rows of now, and lets it be refreshed behind the commits.
+async fn behind_commits(
+    session: &SessionCore,
+    name: &str,
+    changes: Option<Retention>,
+    refresh: DeferredRefresh,
+) -> Result<()> {
+    let topologies = &session.options.topologies;
+    if topologies.has(name) {
+        return Err(Error::coded("42710", format!("topology \"{name}\" already exists")));
+    }
+    let (mut view, schema) = planned(session, name).await?;
+    check_layouts(session, &view)?;
+    let definition = TableDefinition { changes, ..definition(&view, &schema)? };
+    (view.incremental, view.is_deferred) = (None, true);
+    let maintained = view.maintained();
+    let interval = deferred::check(&session.catalog, &maintained, refresh)?;
+    let written = UsedRelations {
+        changes: maintained.tables.iter().map(|(table, _)| table.clone()).collect(),
+        written: vec![name.to_owned()],
+        ..UsedRelations::default()
+    };
+    if let Some(cycle) = topologies.cycle(name, &written, &session.options.materialized.all()) {
+        let message =
+            format!("materialized view \"{name}\" would read what it causes: {}", cycle.join(" → "));
+        return Err(Error::coded("42P17", message));
+    }
+    let (catalog, of) = (Arc::clone(&session.catalog), name.to_owned());
+    blocking(move || -> Result<()> {
+        deferred::declare(&catalog, &of, interval)?;
+        catalog.create_table_as(&of, definition, TableOptions::default())?;
+        Ok(())
+    })
+    .await??;
+    session.options.materialized.add(maintained);
+    refresh_deferred(session, name).await
+}
+
+/// Lets the rows of a view be those of its query now.
+async fn refresh(session: &SessionCore, name: &str) -> Result<()> {
+    if deferred::is_deferred(&session.catalog, name)? {
+        return refresh_deferred(session, name).await;
+    }
+    fill(session, name).await
+}
+
+/// Brings a view with deferred refresh up to date, and starts its topology if it does not run.
+async fn refresh_deferred(session: &SessionCore, name: &str) -> Result<()> {
+    let (views, of) = (session.options.materialized.clone(), name.to_owned());
+    blocking(move || views.ask(MaintenanceWork::CatchUp(of), || Ok(()))).await??;
+    if session.options.topologies.is_loaded() { deferred::start(session, name) } else { Ok(()) }
+}
+
+/// Refuses tables that no view reads.
+fn check_layouts(session: &SessionCore, view: &PlannedView) -> Result<()> {
     for (table, _) in &view.tables {
         if session.catalog.table(table)?.definition().layout == TableLayout::Clustered {
             return Err(Error::unsupported(format!(
@@ -122,6 +180,13 @@ async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>
             )));
         }
     }
+    Ok(())
+}
+
+/// Makes the table of a view whose query there is, and fills it.
+async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>) -> Result<()> {
+    let (view, schema) = planned(session, name).await?;
+    check_layouts(session, &view)?;
     let definition = TableDefinition { changes, ..definition(&view, &schema)? };
     let state =
         view.incremental.as_ref().map(|view| view.state_definition(state_owner_of(name))).transpose()?;
@@ -233,6 +298,11 @@ async fn drop_view(session: &SessionCore, name: &str, if_exists: bool) -> Result
 /// Removes the table, the query and the guards of a view, those of them that there are.
 async fn remove(session: &SessionCore, name: &str) -> Result<()> {
     let (views, name) = (session.options.materialized.clone(), name.to_owned());
+    if deferred::is_deferred(&session.catalog, &name)? {
+        let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
+        let of = name.clone();
+        blocking(move || deferred::stop(&catalog, &topologies, &of)).await??;
+    }
     let catalog = Arc::clone(&session.catalog);
     blocking(move || {
         let query = query_view(&name);
@@ -245,8 +315,12 @@ async fn remove(session: &SessionCore, name: &str) -> Result<()> {
             relations.into_iter().filter(|(kind, name)| catalog.relation_kind(name) == Some(*kind)).collect();
         catalog.drop_relations(&there, false)?;
         views.remove(&name);
-        let Ok(guards) = catalog.table(GUARDS_TABLE) else { return Ok(()) };
         let transaction = catalog.begin()?;
+        deferred::forget(&catalog, &transaction, &name)?;
+        let Ok(guards) = catalog.table(GUARDS_TABLE) else {
+            transaction.commit(Durability::Sync)?;
+            return Ok(());
+        };
         let rows = guards.scan(ScanRange::prefix(&[Value::from(name.as_str())])).rows(&transaction)?;
         let keys: Vec<_> = rows.iter().map(|row| guards.key_of(row)).collect();
         guards.delete_many(&transaction, &keys)?;

@@ -101,11 +101,16 @@ pub(crate) struct MaintainedView {
     pub(crate) tables: Vec<(String, Vec<(usize, String)>)>,
     /// None if it is maintained by its query.
     pub(crate) incremental: Option<Arc<dyn MaintainsRows>>,
+    /// True if it is refreshed behind the commits, and not in them.
+    pub(crate) is_deferred: bool,
 }
 
 impl MaintainedView {
     /// Tells whether a transaction has written a table that the view reads.
     fn is_written(&self, catalog: &Catalog, transaction: &Transaction) -> bool {
+        if self.is_deferred {
+            return false;
+        }
         let writes =
             |name: &str| catalog.table(name).is_ok_and(|table| transaction.has_writes_of(table.state().id()));
         self.tables.iter().any(|(name, _)| writes(name))
@@ -118,6 +123,8 @@ pub(crate) enum MaintenanceWork {
     Maintain(Arc<Transaction>, usize),
     /// Compute a view anew, in a transaction of its own.
     Fill(String),
+    /// Refresh a view with deferred refresh to a snapshot of now, in a transaction of its own.
+    CatchUp(String),
 }
 
 /// Work, and where its result is waited for.
@@ -259,7 +266,7 @@ impl BeforeCommit for MaterializedViews {
         let views = self.all();
         // Views that are written by the maintenance, on the way.
         let mut written: Vec<&str> = Vec::new();
-        for view in views.iter() {
+        for view in views.iter().filter(|view| !view.is_deferred) {
             let reads_written = view.tables.iter().any(|(name, _)| written.contains(&name.as_str()));
             if reads_written || view.is_written(&catalog, transaction) {
                 if view.incremental.is_none() {

@@ -60,6 +60,8 @@ pub(crate) struct TopologyStatus {
     pub(crate) sink: Option<String>,
     /// Relations that it reads or writes.
     pub(crate) relations: Vec<String>,
+    /// Tables whose logged changes it reads.
+    pub(crate) changes: Vec<String>,
     pub(crate) operators: Vec<OperatorProgress>,
 }
 
@@ -230,6 +232,7 @@ impl Topologies {
                 error,
                 sink: entry.relations.sink.clone(),
                 relations: entry.relations.all.clone(),
+                changes: entry.relations.changes.clone(),
                 operators: entry.progress.as_ref().map(|progress| progress.operators()).unwrap_or_default(),
             }
         };

@@ -159,7 +159,7 @@ struct SourceUse<'s> {
     progress: Option<[i64; 2]>,
 }
 
-/// The sources: one row for each topology that reads one, or one without.
+/// The sources: one row for each topology that reads one, or one without; and the change logs that topologies read.
 pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> EngineResult<RecordBatch> {
     let all = topologies.statuses();
     let stored = stored_rows(catalog, POSITIONS_TABLE)?;
@@ -177,17 +177,29 @@ pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> EngineResul
             continue;
         }
         for reader in readers {
-            let key = [Value::from(reader.name.as_str()), Value::from(name.as_str())];
-            let position = stored.iter().find(|row| row.starts_with(&key));
-            let progress = position.and_then(|row| match row.get(4..6) {
-                Some([Value::BigInt(tuples), Value::BigInt(rejected)]) => Some([*tuples, *rejected]),
-                _ => None,
-            });
+            let progress = read_so_far(&stored, reader, &name);
             let (name, definition) = (name.clone(), definition.clone());
             uses.push(SourceUse { name, definition, topology: Some(reader), progress });
         }
     }
+    for (reader, table) in
+        all.iter().flat_map(|status| status.changes.iter().map(move |table| (status, table)))
+    {
+        let name = format!("CHANGES({table})");
+        let progress = read_so_far(&stored, reader, &name);
+        uses.push(SourceUse { definition: name.clone(), name, topology: Some(reader), progress });
+    }
     sources_batch(&uses, catalog.context().pool().env().now_ns())
+}
+
+/// Tuples and bad records of a source that a topology has read, by the rows of the positions.
+fn read_so_far(stored: &[Vec<Value>], reader: &TopologyStatus, source: &str) -> Option<[i64; 2]> {
+    let key = [Value::from(reader.name.as_str()), Value::from(source)];
+    let position = stored.iter().find(|row| row.starts_with(&key));
+    position.and_then(|row| match row.get(4..6) {
+        Some([Value::BigInt(tuples), Value::BigInt(rejected)]) => Some([*tuples, *rejected]),
+        _ => None,
+    })
 }
 
 fn sources_batch(uses: &[SourceUse<'_>], now_ns: u64) -> EngineResult<RecordBatch> {
@@ -217,6 +229,9 @@ fn sources_batch(uses: &[SourceUse<'_>], now_ns: u64) -> EngineResult<RecordBatc
 
 /// Connector of a source, from its statement.
 fn connector_of(definition: &str) -> Option<String> {
+    if definition.starts_with("CHANGES(") {
+        return Some("table".to_owned());
+    }
     let create = created_source(definition)?;
     let option = create.options.into_iter().find(|(name, _)| name == "connector");
     option.map(|(_, connector)| connector)
