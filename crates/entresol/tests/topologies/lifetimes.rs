@@ -11,10 +11,10 @@ fn tables(session: &mut Session) {
         .execute(
             "CREATE SOURCE auction (id BIGINT NOT NULL, seller BIGINT, date_time TIMESTAMP NOT NULL, expires TIMESTAMP,
                  WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds')
-                 WITH (connector = 'nexmark', entity = 'auction', events = 6000, events_per_second = 40);
+                 WITH (connector = 'nexmark', entity = 'auction', events = 2500, events_per_second = 40);
              CREATE SOURCE bid (auction BIGINT NOT NULL, price BIGINT, date_time TIMESTAMP NOT NULL,
                  WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds')
-                 WITH (connector = 'nexmark', entity = 'bid', events = 6000, events_per_second = 40);
+                 WITH (connector = 'nexmark', entity = 'bid', events = 2500, events_per_second = 40);
              CREATE TABLE auctions (id BIGINT PRIMARY KEY, seller BIGINT, date_time TIMESTAMP, expires TIMESTAMP);
              CREATE TABLE bids (auction BIGINT, price BIGINT, date_time TIMESTAMP PRIMARY KEY);
              CREATE TABLE valid (id BIGINT, price BIGINT, at TIMESTAMP);
@@ -123,7 +123,7 @@ fn joins_by_lifetimes_equal_those_of_all_rows() {
                 break;
             }
             let begin = Instant::now();
-            while count(&mut session, "bids") < 700 * (round + 1) && begin.elapsed() < Duration::from_secs(20)
+            while count(&mut session, "bids") < 500 * (round + 1) && begin.elapsed() < Duration::from_secs(20)
             {
                 compare(&mut session, &AT_COMMIT);
             }

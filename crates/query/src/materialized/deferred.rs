@@ -105,7 +105,7 @@ fn interval_of(text: &str) -> Result<Duration> {
 }
 
 /// Snapshot that a view equals its query at, and its refresh.
-struct Position {
+struct RefreshPosition {
     as_of: Timestamp,
     interval: Duration,
 }
@@ -124,20 +124,20 @@ fn positions(catalog: &Catalog) -> Result<Arc<Table>> {
     Ok(catalog.create_table_as(POSITIONS_TABLE, definition, options)?)
 }
 
-fn position_row(name: &str, position: &Position) -> Row {
+fn position_row(name: &str, position: &RefreshPosition) -> Row {
     let interval_ms = i64::try_from(position.interval.as_millis()).unwrap_or(i64::MAX);
     vec![Value::from(name), Value::BigInt(position.as_of.cast_signed()), Value::BigInt(interval_ms)]
 }
 
 /// Stored position of a view; none if its refresh is immediate.
-fn position(catalog: &Catalog, transaction: &Transaction, name: &str) -> Result<Option<Position>> {
+fn position(catalog: &Catalog, transaction: &Transaction, name: &str) -> Result<Option<RefreshPosition>> {
     let Ok(table) = catalog.table(POSITIONS_TABLE) else { return Ok(None) };
     let row = table.get(transaction, &[Value::from(name)])?;
     match row.as_deref() {
         None => Ok(None),
         Some([_, Value::BigInt(as_of), Value::BigInt(interval_ms)]) => {
             let interval = Duration::from_millis(interval_ms.cast_unsigned());
-            Ok(Some(Position { as_of: as_of.cast_unsigned(), interval }))
+            Ok(Some(RefreshPosition { as_of: as_of.cast_unsigned(), interval }))
         }
         Some(other) => Err(Error::Internal(format!("row {other:?} of {POSITIONS_TABLE}"))),
     }
@@ -152,7 +152,7 @@ pub(super) fn is_deferred(catalog: &Catalog, name: &str) -> Result<bool> {
 pub(super) fn declare(catalog: &Catalog, name: &str, interval: Duration) -> Result<()> {
     let table = positions(catalog)?;
     let transaction = catalog.begin()?;
-    table.upsert(&transaction, &position_row(name, &Position { as_of: 0, interval }))?;
+    table.upsert(&transaction, &position_row(name, &RefreshPosition { as_of: 0, interval }))?;
     transaction.commit(Durability::Sync)?;
     Ok(())
 }
@@ -325,7 +325,7 @@ pub(super) fn snapshot_of(
     Ok((all == count).then_some(newest))
 }
 
-/// Position of a view for its refresh in a transaction: the timestamp of the last one.
+/// Timestamp of the snapshot that a view equals its query at, as a transaction sees it; none if its refresh is immediate.
 pub(super) fn as_of(catalog: &Catalog, transaction: &Transaction, name: &str) -> Result<Option<Timestamp>> {
     Ok(position(catalog, transaction, name)?.map(|position| position.as_of))
 }
@@ -338,20 +338,20 @@ pub(super) fn write_as_of(
     as_of: Timestamp,
 ) -> Result<()> {
     let Some(position) = position(catalog, transaction, name)? else { return Ok(()) };
-    let row = position_row(name, &Position { as_of, ..position });
+    let row = position_row(name, &RefreshPosition { as_of, ..position });
     Ok(catalog.table(POSITIONS_TABLE)?.upsert(transaction, &row)?)
 }
 
 /// Rows of a table before and after, as far as they are there.
-pub(super) type ChangedRows = Vec<(Option<Row>, Option<Row>)>;
+pub(super) type LoggedRows = Vec<(Option<Row>, Option<Row>)>;
 
 /// Changed rows of a table since a timestamp; none if they are too many, or the log does not reach back so far.
 pub(super) fn changed_since(
     table: &Table,
     transaction: &Transaction,
     as_of: Timestamp,
-) -> Result<Option<ChangedRows>> {
-    let mut rows: ChangedRows = Vec::new();
+) -> Result<Option<LoggedRows>> {
+    let mut rows: LoggedRows = Vec::new();
     let read = table.logged_changes(transaction, LogPosition::after(as_of), INFINITY, |change, _| {
         rows.push((change.old.map(|row| row.to_row()), change.new.map(|row| row.to_row())));
         rows.len() <= CHANGED_ROWS_MAX

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::operators::{Flow, Translator, storage};
-use crate::streaming::retention::{Retention, unbounded};
+use crate::streaming::retention::{JoinRetention, unbounded};
 use crate::streaming::windows::Windows;
 use datafusion::arrow::datatypes::{DataType as ArrowType, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -94,7 +94,7 @@ impl Translator<'_> {
             equal.remove(at);
         }
         let retention = match edges {
-            Some(_) => Retention::of_windows(),
+            Some(_) => JoinRetention::of_windows(),
             None => self.retention(&conjuncts, &equal, &first, &second, &planned)?,
         };
         check_preserved(join.join_type, &retention)?;
@@ -161,7 +161,7 @@ impl Translator<'_> {
         first: &Side<'_>,
         second: &Side<'_>,
         planned: &DFSchema,
-    ) -> Result<Retention> {
+    ) -> Result<JoinRetention> {
         let mut retention = time_bounds(conjuncts, equal, first, second, planned)?;
         if retention.are_bounded() == [true; 2] {
             return Ok(retention);
@@ -229,7 +229,7 @@ fn side(flow: Flow, plan: &LogicalPlan) -> Side<'_> {
 }
 
 /// Refuses to send the rows of a side alone that may always get a partner.
-fn check_preserved(join: JoinType, retention: &Retention) -> Result<()> {
+fn check_preserved(join: JoinType, retention: &JoinRetention) -> Result<()> {
     if join == JoinType::Inner || retention.are_bounded()[0] {
         return Ok(());
     }
@@ -305,7 +305,7 @@ fn time_bounds(
     first: &Side<'_>,
     second: &Side<'_>,
     planned: &DFSchema,
-) -> Result<Retention> {
+) -> Result<JoinRetention> {
     let (Some(left), Some(right)) = (first.time, second.time) else {
         let are_windows = first.flow.windows.is_some() && second.flow.windows.is_some();
         return Err(if are_windows { unbounded([false; 2]) } else { no_time() });
@@ -330,7 +330,7 @@ fn time_bounds(
             "a join of two streams in a step whose bounds in time exclude each other",
         ));
     }
-    Ok(Retention { difference_us: (least, greatest), last, is_by_option: false })
+    Ok(JoinRetention { difference_us: (least, greatest), last, is_by_option: false })
 }
 
 /// Comparison of two expressions.

@@ -14,14 +14,14 @@ use std::time::Duration;
 
 /// Treatment of late rows.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LateRows {
+pub(crate) struct LateClauses {
     /// Table that they are stored in.
     pub(crate) table: Option<String>,
     /// Time behind the end of a window in which they correct its results.
     pub(crate) corrected_for: Option<Duration>,
 }
 
-impl LateRows {
+impl LateClauses {
     /// True if there is a clause that needs an operator with late rows.
     pub(crate) fn is_there(&self) -> bool {
         self.table.is_some() || self.corrected_for.is_some()
@@ -87,8 +87,8 @@ fn first_clause(tokens: &[TokenWithSpan]) -> Option<usize> {
 }
 
 /// Takes EMIT and LATE ROWS off the end of a step.
-pub(crate) fn take_clauses(tokens: &mut Vec<TokenWithSpan>) -> Result<LateRows> {
-    let mut late = LateRows::default();
+pub(crate) fn take_clauses(tokens: &mut Vec<TokenWithSpan>) -> Result<LateClauses> {
+    let mut late = LateClauses::default();
     let Some(found) = first_clause(tokens) else { return Ok(late) };
     let clauses = tokens.split_off(found);
     let mut rest = clauses.as_slice();

@@ -1,4 +1,4 @@
-//! Retention of the rows of a join of streams, and the option `state_ttl` for joins that have no bound.
+//! JoinRetention of the rows of a join of streams, and the option `state_ttl` for joins that have no bound.
 
 use crate::error::{Error, Result};
 use crate::streaming::options::{StreamOptions, interval, invalid};
@@ -43,17 +43,17 @@ impl StateTtl {
 /// Times of the partners of rows: the least and greatest difference of the second event time and the first one, in
 /// microseconds, and an expression over each side of the last time of a row's partners.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Retention {
+pub(crate) struct JoinRetention {
     pub(crate) difference_us: (Option<i64>, Option<i64>),
     pub(crate) last: [Option<Expr>; 2],
     /// True if `state_ttl` says more than the conditions of the join.
     pub(crate) is_by_option: bool,
 }
 
-impl Retention {
+impl JoinRetention {
     /// Partners of equal time.
-    pub(crate) fn of_windows() -> Retention {
-        Retention { difference_us: (Some(0), Some(0)), ..Retention::default() }
+    pub(crate) fn of_windows() -> JoinRetention {
+        JoinRetention { difference_us: (Some(0), Some(0)), ..JoinRetention::default() }
     }
 
     /// Tells of each side whether its rows have a last partner.

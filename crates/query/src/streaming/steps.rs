@@ -15,7 +15,7 @@ use crate::session::core::SessionCore;
 use crate::streaming::conditions::ChangedRows;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::expressions;
-use crate::streaming::late::{LateRows, take_clauses};
+use crate::streaming::late::{LateClauses, take_clauses};
 use crate::streaming::merge::{replaces_rows, row_changes};
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
 use crate::streaming::options::StreamOptions;
@@ -59,7 +59,7 @@ pub(crate) struct PlannedStep {
     pub(crate) references: BTreeMap<String, Reference>,
     /// Table of the open windows, if it was named.
     pub(crate) state_table: Option<String>,
-    pub(crate) late: LateRows,
+    pub(crate) late: LateClauses,
     /// Limit of joins of streams that have none, before that of the topology.
     pub(crate) state_ttl: Option<StateTtl>,
 }
@@ -91,7 +91,7 @@ struct StepText {
     stream: Option<String>,
     state_table: Option<String>,
     state_ttl: Option<StateTtl>,
-    late: LateRows,
+    late: LateClauses,
     patterns: Vec<PatternClause>,
 }
 
@@ -527,7 +527,7 @@ fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
         stream: None,
         state_table: None,
         state_ttl: None,
-        late: LateRows::default(),
+        late: LateClauses::default(),
         patterns: Vec::new(),
     })
 }

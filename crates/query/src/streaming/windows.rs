@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::postgres::types::column_type;
 use crate::streaming::aggregates::{SharedFunction, engine_function};
 use crate::streaming::expressions::Columns;
-use crate::streaming::late::LateRows;
+use crate::streaming::late::LateClauses;
 use crate::streaming::operators::{Computed, Flow, Translator, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch, new_null_array};
@@ -150,7 +150,7 @@ pub(crate) fn open_sessions(flow: &Flow, time: usize, window: &TimeWindow) -> Fl
 }
 
 /// Refuses corrections of sessions.
-fn check_corrected(late: &LateRows, windows: Windows) -> Result<()> {
+fn check_corrected(late: &LateClauses, windows: Windows) -> Result<()> {
     if late.corrected_for.is_none() || !windows.are_open() {
         return Ok(());
     }
@@ -220,7 +220,7 @@ impl Translator<'_> {
         flow: &Flow,
         plan: &AggregatePlan,
         state_table: &str,
-        late: &LateRows,
+        late: &LateClauses,
     ) -> Result<Flow> {
         let windows = flow.windows.ok_or_else(|| no_window(None))?;
         check_corrected(late, windows)?;
