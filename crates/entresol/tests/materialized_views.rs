@@ -36,7 +36,7 @@ const TABLES: &str = "
     INSERT INTO place SELECT i, 'town ' || (i % 3) FROM generate_series(0, 7) g(i)";
 
 /// Views of all kinds: by key, by group, of the whole, joined, over each other.
-const VIEWS: [(&str, &str); 13] = [
+const VIEWS: [(&str, &str); 14] = [
     ("high", "SELECT id, meter, kw * 2 AS twice FROM reading WHERE kw > 50"),
     (
         "by_feeder",
@@ -66,6 +66,11 @@ const VIEWS: [(&str, &str); 13] = [
     ("over_sums", "SELECT measured, sum(n) AS n, avg(ids) AS ids FROM sums WHERE fed IS NOT NULL GROUP BY measured"),
     ("days", "SELECT date_trunc('minute', at) AS minute, count(*) AS n FROM reading GROUP BY 1"),
     ("top", "SELECT id, kw FROM reading ORDER BY kw DESC NULLS LAST, id LIMIT 5"),
+    (
+        "last_two",
+        "SELECT meter, sum(id) AS ids FROM (SELECT meter, id, row_number() OVER (PARTITION BY meter ORDER BY kw DESC, id) AS place,
+            count(*) OVER (PARTITION BY meter, feeder) AS n FROM reading) r WHERE place <= 2 AND n < 9 GROUP BY meter",
+    ),
     (
         "missing",
         "SELECT meter FROM place WHERE meter NOT IN (SELECT meter FROM reading WHERE meter IS NOT NULL)",
