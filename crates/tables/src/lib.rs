@@ -88,7 +88,7 @@ pub use columns::condition::{ColumnCondition, ColumnFilter, IntegerSet};
 pub use columns::merge::MergeStats;
 pub use columns::merger::Merger;
 pub use columns::pipeline::PipelinePrediction;
-pub use columns::scan::{BlockClock, ColumnMorsel, ColumnScan, ColumnScanStats, DeltaReader};
+pub use columns::scan::{BlockReader, ColumnMorsel, ColumnScan, ColumnScanStats, DeltaReader};
 pub use entresol_transactions::{Direction, KeyRange};
 pub use error::{Error, Result};
 pub use index::Index;

@@ -596,9 +596,9 @@ fn readers_and_loaders_share_the_pages_of_a_scan() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let mut clock = scan.clock();
+                let mut reader = scan.reader();
                 while let Some(morsel) = morsels.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let batch = scan.read_timed(&tx, *morsel, &mut clock).unwrap().unwrap();
+                    let batch = scan.read_timed(&tx, *morsel, &mut reader).unwrap().unwrap();
                     let ids: i64 = batch.column(0).as_primitive::<Int64Type>().values().iter().sum();
                     sum.fetch_add(ids, Ordering::Relaxed);
                     let (scan, tx) = (&scan, &tx);

@@ -4,38 +4,90 @@ use crate::value::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// Set of integers: a bit for each from the least to the greatest.
+/// Set of integers: a bit for each from the least to the greatest, and zeros behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntegerSet {
     least: i64,
     words: Vec<u64>,
     bits: u64,
+    /// Number of its integers.
+    len: u64,
+}
+
+/// Set of integers as differences to a base.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DifferenceSet<'s> {
+    words: &'s [u64],
+    bits: u64,
+    /// Difference between the base and the least integer, modulo 2^64.
+    shift: u64,
+}
+
+impl DifferenceSet<'_> {
+    /// Tells whether the sum of the base and a difference is in the set. One outside of its bounds reads the bit
+    /// behind the last one, which is not set: no branch depends on the difference.
+    #[inline(always)]
+    pub(crate) fn contains(&self, difference: u32) -> bool {
+        let bit = u64::from(difference).wrapping_add(self.shift).min(self.bits);
+        self.words[(bit / 64) as usize] >> (bit % 64) & 1 == 1
+    }
 }
 
 impl IntegerSet {
     /// Set of these integers; none if they span more than `bits_max`.
     pub fn new(values: &[i64], bits_max: u64) -> Option<IntegerSet> {
         let (Some(least), Some(greatest)) = (values.iter().min(), values.iter().max()) else {
-            return Some(IntegerSet { least: 0, words: Vec::new(), bits: 0 });
+            return Some(IntegerSet { least: 0, words: vec![0], bits: 0, len: 0 });
         };
         let bits = greatest.checked_sub(*least)?.checked_add(1)? as u64;
         if bits > bits_max {
             return None;
         }
-        let mut words = vec![0; bits.div_ceil(64) as usize];
+        Some(IntegerSet::of_values(*least, bits, values))
+    }
+
+    /// Set of codes, which ascend and are not negative.
+    pub(crate) fn of_codes(codes: &[i64]) -> IntegerSet {
+        let least = codes.first().copied().unwrap_or(0);
+        let bits = codes.last().map_or(0, |last| (last - least + 1) as u64);
+        IntegerSet::of_values(least, bits, codes)
+    }
+
+    fn of_values(least: i64, bits: u64, values: &[i64]) -> IntegerSet {
+        let mut words = vec![0; (bits / 64) as usize + 1];
         for value in values {
-            let bit = (value - least) as u64;
+            let bit = value.wrapping_sub(least) as u64;
             words[(bit / 64) as usize] |= 1 << (bit % 64);
         }
-        Some(IntegerSet { least: *least, words, bits })
+        IntegerSet::of_words(least, words, bits)
     }
 
     /// Set of the integers from the least to the greatest whose bits are set, counted from the least; none if
     /// there are not enough bits.
     pub fn of_bits(least: i64, greatest: i64, bits: &[u64]) -> Option<IntegerSet> {
         let span = greatest.checked_sub(least)?.checked_add(1)? as u64;
-        let words = bits.get(..span.div_ceil(64) as usize)?.to_vec();
-        Some(IntegerSet { least, words, bits: span })
+        let mut words = bits.get(..span.div_ceil(64) as usize)?.to_vec();
+        words.resize((span / 64) as usize + 1, 0);
+        if let Some(last) = words.last_mut() {
+            *last &= (1 << (span % 64)) - 1;
+        }
+        Some(IntegerSet::of_words(least, words, span))
+    }
+
+    fn of_words(least: i64, words: Vec<u64>, bits: u64) -> IntegerSet {
+        let len = words.iter().map(|word| u64::from(word.count_ones())).sum();
+        IntegerSet { least, words, bits, len }
+    }
+
+    /// Set as differences to a base.
+    pub(crate) fn from_base(&self, base: i64) -> DifferenceSet<'_> {
+        let shift = base.wrapping_sub(self.least) as u64;
+        DifferenceSet { words: &self.words, bits: self.bits, shift }
+    }
+
+    /// Returns true if it has all integers from its least to its greatest one.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        self.len == self.bits
     }
 
     /// Tells whether a value is in the set.
@@ -47,12 +99,12 @@ impl IntegerSet {
 
     /// Returns true if it has no integers.
     pub(crate) fn is_empty(&self) -> bool {
-        self.bits == 0
+        self.len == 0
     }
 
     /// Number of its integers.
     pub(crate) fn len(&self) -> u64 {
-        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+        self.len
     }
 
     /// Its integers, ascending.
@@ -120,6 +172,15 @@ impl fmt::Debug for ColumnCondition {
 }
 
 impl ColumnCondition {
+    /// Cost of checking it for a row, beside that of comparing an integer.
+    pub(crate) fn cost(&self) -> f64 {
+        match self {
+            ColumnCondition::Texts(_) | ColumnCondition::TextsWithin { .. } => 4.0,
+            ColumnCondition::Doubles { .. } => 2.0,
+            _ => 1.0,
+        }
+    }
+
     /// Bounds of the integers that meet it.
     pub(crate) fn bounds(&self) -> Option<(i64, i64)> {
         match self {

@@ -9,10 +9,20 @@
 //! Arithmetic wraps: any 64-bit integers are encoded and decoded exactly. Packed blocks are decoded fastest, at
 //! any position alone; the others have to be at least a quarter smaller.
 
-use crate::columns::packing::{bits_of, pack, packed_words, unpack, value_at};
+use crate::columns::packing::{
+    CHUNK_VALUES, bits_of, pack, packed_words, short_at, unpack, unpack_one, value_at,
+};
+use entresol_structures::append_positions_within;
+use std::cell::Cell;
 
 /// Size of the other encodings beside a packed block at which they are chosen, as a fraction.
 const SMALLER: (usize, usize) = (3, 4);
+/// Values that are written for a run at once, without a branch: most runs are not longer.
+const RUN_LANES: usize = 8;
+/// Positions of a chunk of packed values below which they are looked up one by one.
+const FEW_OF_CHUNK: usize = 32;
+/// Positions of a block of runs below which their runs are looked for one after another.
+const FEW_OF_RUNS: usize = 256;
 
 /// Encoding of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +154,7 @@ impl IntegerBlock {
     /// Appends the values of a block.
     pub(crate) fn decode<T: Decoded>(&self, words: &[u32], values: usize, out: &mut Vec<T>) {
         let start = out.len();
-        out.reserve(values);
+        out.reserve(values + RUN_LANES);
         match self.encoding {
             Encoding::Packed => decode_packed(words, values, self.bits, self.base, out),
             Encoding::Delta => {
@@ -160,49 +170,187 @@ impl IntegerBlock {
             }
             Encoding::Runs => {
                 let (of_runs, ends) = self.runs(words);
-                let mut end_before = 0;
-                for (value, end) in of_runs.into_iter().zip(ends) {
-                    let end = (end as usize).clamp(end_before, values);
-                    out.extend(std::iter::repeat_n(T::of(value), end - end_before));
-                    end_before = end;
-                }
+                expand_runs(of_runs.into_iter().map(T::of), &ends, values, out);
             }
         }
         // Damaged runs may end early.
         out.resize(start + values, T::of(self.base));
     }
 
-    /// Positions of the values within bounds.
-    pub(crate) fn select_between(&self, words: &[u32], values: usize, least: i64, greatest: i64) -> Vec<u32> {
-        if least > greatest || greatest < self.base && self.encoding == Encoding::Packed {
-            return Vec::new();
+    /// Returns true if its values are differences of at most 32 bits to the base, on which conditions are checked.
+    pub(crate) fn has_differences(&self) -> bool {
+        self.encoding != Encoding::Delta && self.bits <= 32
+    }
+
+    /// Positions of the values within bounds, in place of those in `rows`.
+    pub(crate) fn select_between(
+        &self,
+        words: &[u32],
+        values: usize,
+        (least, greatest): (i64, i64),
+        rows: &mut Vec<u32>,
+    ) {
+        rows.clear();
+        if least > greatest {
+            return;
         }
-        let mut selected = vec![0; values];
+        if !self.has_differences() {
+            return self.select_where(words, values, rows, |_| true, |value| (least..=greatest).contains(&value));
+        }
+        let Some((low, width)) = self.bounds_of_differences(least, greatest) else { return };
+        if self.encoding == Encoding::Packed {
+            rows.resize(values, 0);
+            let mut count = 0;
+            unpack(words, values, self.bits, |first, chunk| {
+                count += append_positions_within(chunk, (low, width), first as u32, &mut rows[count..]);
+            });
+            return rows.truncate(count);
+        }
+        let is_met = |difference: u32| difference.wrapping_sub(low) <= width;
+        self.select_where(words, values, rows, is_met, |_| false);
+    }
+
+    /// Least difference within bounds of values, and the number of those above it; none if there is none.
+    pub(crate) fn bounds_of_differences(&self, least: i64, greatest: i64) -> Option<(u32, u32)> {
+        if least > greatest || greatest < self.base {
+            return None;
+        }
+        let low = u32::try_from(difference(least.max(self.base), self.base)).ok()?;
+        let high = difference(greatest, self.base).min(u64::from(u32::MAX)) as u32;
+        Some((low, high - low))
+    }
+
+    /// Positions of the values that meet a condition, in place of those in `rows`: a condition on differences,
+    /// where there are such, else on values.
+    #[inline]
+    pub(crate) fn select_where(
+        &self,
+        words: &[u32],
+        values: usize,
+        rows: &mut Vec<u32>,
+        is_difference_met: impl Fn(u32) -> bool,
+        is_met: impl Fn(i64) -> bool,
+    ) {
+        rows.clear();
+        if self.has_differences() && self.encoding == Encoding::Runs {
+            let (differences, ends) = self.differences_of_runs(words);
+            return select_runs(&differences, &ends, values, rows, is_difference_met);
+        }
+        rows.resize(values, 0);
         let mut count = 0;
-        if self.encoding == Encoding::Packed && self.bits <= 32 {
-            // The base is the least value: bounds become those of differences.
-            let low = difference(least.max(self.base), self.base);
-            let high = difference(greatest, self.base).min(u64::from(u32::MAX));
-            if low > high {
-                return Vec::new();
-            }
-            let (low, width) = (low as u32, (high - low) as u32);
+        if self.has_differences() {
             unpack(words, values, self.bits, |first, chunk| {
                 for (at, difference) in chunk.iter().enumerate() {
-                    selected[count] = (first + at) as u32;
-                    count += usize::from(difference.wrapping_sub(low) <= width);
+                    rows[count] = (first + at) as u32;
+                    count += usize::from(is_difference_met(*difference));
                 }
             });
         } else {
             let mut decoded: Vec<i64> = Vec::new();
             self.decode(words, values, &mut decoded);
             for (at, value) in decoded.iter().enumerate() {
-                selected[count] = at as u32;
-                count += usize::from((least..=greatest).contains(value));
+                rows[count] = at as u32;
+                count += usize::from(is_met(*value));
             }
         }
-        selected.truncate(count);
-        selected
+        rows.truncate(count);
+    }
+
+    /// Leaves those of some positions, which ascend, whose values meet a condition, as
+    /// [`IntegerBlock::select_where`] has it.
+    #[inline]
+    pub(crate) fn refine_where(
+        &self,
+        words: &[u32],
+        values: usize,
+        rows: &mut Vec<u32>,
+        is_difference_met: impl Fn(u32) -> bool,
+        is_met: impl Fn(i64) -> bool,
+    ) {
+        let mut count = 0;
+        // Positions are read ahead of those that are written.
+        let cells = Cell::from_mut(&mut rows[..]).as_slice_of_cells();
+        let mut note = |at: usize, is_met: bool| {
+            cells[count].set(cells[at].get());
+            count += usize::from(is_met);
+        };
+        if self.has_differences() {
+            let at = |at: usize| cells[at].get();
+            self.each_difference(words, values, (cells.len(), at), |at, difference| {
+                note(at, is_difference_met(difference));
+            });
+        } else {
+            let mut decoded: Vec<i64> = Vec::new();
+            self.decode(words, values, &mut decoded);
+            (0..cells.len()).for_each(|at| note(at, is_met(decoded[cells[at].get() as usize])));
+        }
+        rows.truncate(count);
+    }
+
+    /// Appends the values at some positions, which ascend.
+    pub(crate) fn decode_at<T: Decoded>(
+        &self,
+        words: &[u32],
+        values: usize,
+        rows: &[u32],
+        out: &mut Vec<T>,
+    ) {
+        if self.has_differences() {
+            let start = out.len();
+            out.resize(start + rows.len(), T::of(self.base));
+            let found = &mut out[start..];
+            return self.each_difference(words, values, (rows.len(), |at| rows[at]), |at, difference| {
+                found[at] = T::from_difference(self.base, difference);
+            });
+        }
+        if self.encoding == Encoding::Packed && rows.len() < values / FEW_OF_CHUNK {
+            return out.extend(rows.iter().map(|row| T::of(self.value(words, values, *row as usize))));
+        }
+        let mut decoded: Vec<T> = Vec::new();
+        self.decode(words, values, &mut decoded);
+        out.extend(rows.iter().map(|row| decoded[*row as usize]));
+    }
+
+    /// Calls `f` with the number of each of some positions, which ascend, and the difference there.
+    #[inline]
+    fn each_difference(
+        &self,
+        words: &[u32],
+        values: usize,
+        (count, row): (usize, impl Fn(usize) -> u32),
+        mut f: impl FnMut(usize, u32),
+    ) {
+        if self.encoding == Encoding::Runs {
+            let (differences, ends) = self.differences_of_runs(words);
+            return each_of_runs((&differences, &ends), values, (count, row), f);
+        }
+        let mut unpacked = [0; CHUNK_VALUES];
+        let mut from = 0;
+        while from < count {
+            let chunk = row(from) as usize / CHUNK_VALUES;
+            let end = ((chunk + 1) * CHUNK_VALUES) as u32;
+            let rest = (count - from).min(CHUNK_VALUES);
+            let of_chunk = partition_point(rest, |at| row(from + at) < end);
+            if of_chunk < FEW_OF_CHUNK {
+                (from..from + of_chunk).for_each(|at| f(at, short_at(words, self.bits, row(at) as usize)));
+            } else {
+                unpack_one(words, self.bits, chunk, &mut unpacked);
+                for at in from..from + of_chunk {
+                    f(at, unpacked[row(at) as usize % CHUNK_VALUES]);
+                }
+            }
+            from += of_chunk;
+        }
+    }
+
+    /// Differences to the base of the runs, of at most 32 bits, and the ends of the runs.
+    fn differences_of_runs(&self, words: &[u32]) -> (Vec<u32>, Vec<u32>) {
+        let runs = words[0] as usize;
+        let (mut differences, mut ends) = (Vec::with_capacity(runs), Vec::with_capacity(runs));
+        unpack(&words[1..], runs, self.bits, |_, chunk| differences.extend_from_slice(chunk));
+        let packed_ends = &words[1 + packed_words(runs, self.bits)..];
+        unpack(packed_ends, runs, self.end_bits, |_, chunk| ends.extend_from_slice(chunk));
+        (differences, ends)
     }
 
     fn runs(&self, words: &[u32]) -> (Vec<i64>, Vec<u32>) {
@@ -230,6 +378,92 @@ impl IntegerBlock {
                 of_runs[run.min(of_runs.len() - 1)]
             }
         }
+    }
+}
+
+/// Number of the first positions, below `count`, that meet a condition which none behind them meets.
+#[inline]
+fn partition_point(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = (low + high) / 2;
+        if is_before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+/// Appends the values of runs: a fixed number of each, of which those behind its end are overwritten by the next run.
+fn expand_runs<T: Copy>(
+    of_runs: impl Iterator<Item = T>,
+    ends: &[u32],
+    values: usize,
+    out: &mut Vec<T>,
+) {
+    let mut start = 0;
+    let before = out.len();
+    for (value, end) in of_runs.zip(ends) {
+        // Damaged ends may descend, or lie behind the block.
+        let end = (*end as usize).clamp(start, values);
+        out.resize(before + start, value);
+        out.extend([value; RUN_LANES]);
+        if end > start + RUN_LANES {
+            out.extend(std::iter::repeat_n(value, end - start - RUN_LANES));
+        }
+        start = end;
+    }
+    out.truncate(before + start);
+}
+
+/// Positions of the values of runs whose differences meet a condition.
+#[inline]
+fn select_runs(
+    differences: &[u32],
+    ends: &[u32],
+    values: usize,
+    rows: &mut Vec<u32>,
+    is_met: impl Fn(u32) -> bool,
+) {
+    rows.resize(values + RUN_LANES, 0);
+    let (mut count, mut start) = (0, 0);
+    for (difference, end) in differences.iter().zip(ends) {
+        let end = (*end as usize).clamp(start, values);
+        let is_met = is_met(*difference);
+        let first: &mut [u32; RUN_LANES] =
+            rows[count..].first_chunk_mut().expect("there is room for a run behind the last row");
+        first.iter_mut().enumerate().for_each(|(at, row)| *row = (start + at) as u32);
+        if end > start + RUN_LANES && is_met {
+            let rest = start + RUN_LANES..end;
+            let places = &mut rows[count + RUN_LANES..count + end - start];
+            places.iter_mut().zip(rest).for_each(|(place, row)| *place = row as u32);
+        }
+        count += if is_met { end - start } else { 0 };
+        start = end;
+    }
+    rows.truncate(count);
+}
+
+/// Calls `f` with the number of each of some positions, which ascend, and the difference of its run.
+#[inline]
+fn each_of_runs(
+    (differences, ends): (&[u32], &[u32]),
+    values: usize,
+    (count, row): (usize, impl Fn(usize) -> u32),
+    mut f: impl FnMut(usize, u32),
+) {
+    if count >= FEW_OF_RUNS {
+        let mut expanded: Vec<u32> = Vec::with_capacity(values + RUN_LANES);
+        expand_runs(differences.iter().copied(), ends, values, &mut expanded);
+        // Damaged runs may end early.
+        expanded.resize(values, 0);
+        return (0..count).for_each(|at| f(at, expanded[row(at) as usize]));
+    }
+    let (mut run, last) = (0, differences.len() - 1);
+    for at in 0..count {
+        let row = row(at);
+        while run < last && ends[run] <= row {
+            run += 1;
+        }
+        f(at, differences[run]);
     }
 }
 
@@ -286,9 +520,34 @@ mod tests {
             let (least, greatest) = (values[at].min(values[0]), values[at].max(values[0]));
             let within = (0..values.len()).filter(|at| (least..=greatest).contains(&values[*at]));
             let within: Vec<u32> = within.map(|at| at as u32).collect();
-            assert_eq!(block.select_between(data, values.len(), least, greatest), within);
+            let mut rows = vec![9; 3];
+            block.select_between(data, values.len(), (least, greatest), &mut rows);
+            assert_eq!(rows, within, "{least} to {greatest}");
+            check_conditions(&block, data, values, values[at]);
         }
         block.encoding
+    }
+
+    /// Checks selections by a condition that tells values apart, of all positions and of every so-manyth.
+    fn check_conditions(block: &IntegerBlock, data: &[u32], values: &[i64], wanted: i64) {
+        let is_met = |value: i64| value.wrapping_mul(31) & 6 == wanted.wrapping_mul(31) & 6;
+        let is_difference_met = |difference: u32| is_met(block.base.wrapping_add(difference.into()));
+        for step in [1, 2, 5, 97, 1500] {
+            let positions: Vec<u32> = (0..values.len()).step_by(step).map(|at| at as u32).collect();
+            let met = positions.iter().copied().filter(|row| is_met(values[*row as usize]));
+            let met: Vec<u32> = met.collect();
+            let mut rows = positions.clone();
+            block.refine_where(data, values.len(), &mut rows, is_difference_met, is_met);
+            assert_eq!(rows, met, "every {step}");
+            if step == 1 {
+                block.select_where(data, values.len(), &mut rows, is_difference_met, is_met);
+                assert_eq!(rows, met);
+            }
+            let mut found = vec![1_i64];
+            block.decode_at(data, values.len(), &positions, &mut found);
+            let expected: Vec<i64> = positions.iter().map(|row| values[*row as usize]).collect();
+            assert_eq!(&found[1..], expected);
+        }
     }
 
     #[test]

@@ -30,5 +30,6 @@ pub(crate) mod packing;
 pub(crate) mod page;
 pub(crate) mod pipeline;
 pub(crate) mod scan;
+pub(crate) mod selection;
 pub(crate) mod store;
 pub(crate) mod texts;

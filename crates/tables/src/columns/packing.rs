@@ -75,6 +75,19 @@ pub(crate) fn unpack(words: &[u32], values: usize, bits: u32, mut f: impl FnMut(
     }
 }
 
+/// Unpacks the chunk with a number; `words` begins with the packed ones, which are of at most 32 bits.
+#[inline]
+pub(crate) fn unpack_one(words: &[u32], bits: u32, chunk: usize, out: &mut [u32; CHUNK_VALUES]) {
+    let of_chunk = LANES * bits as usize;
+    unpack_chunk(&words[chunk * of_chunk..(chunk + 1) * of_chunk], bits, out);
+}
+
+/// Value at a position, of at most 32 bits.
+#[inline]
+pub(crate) fn short_at(words: &[u32], bits: u32, at: usize) -> u32 {
+    half_at(words, bits as usize, at) as u32
+}
+
 /// Value at a position.
 pub(crate) fn value_at(words: &[u32], values: usize, bits: u32, at: usize) -> u64 {
     let low_bits = bits.min(WORD_BITS as u32);
@@ -85,6 +98,7 @@ pub(crate) fn value_at(words: &[u32], values: usize, bits: u32, at: usize) -> u6
     low | half_at(&words[packed_words(values, low_bits)..], (bits - low_bits) as usize, at) << WORD_BITS
 }
 
+#[inline]
 fn half_at(words: &[u32], bits: usize, at: usize) -> u64 {
     if bits == 0 {
         return 0;

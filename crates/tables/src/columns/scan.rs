@@ -21,9 +21,10 @@ use crate::columns::condition::{ColumnCondition, ColumnFilter};
 use crate::columns::elf::StoredElf;
 use crate::columns::elf::choice::{Candidates, ScanCondition};
 use crate::columns::group::{GroupSummary, RowGroup, RowSet};
-use crate::columns::page::{BLOCK_ROWS, Block, ColumnPage, PageKind};
+use crate::columns::page::{BLOCK_ROWS, ColumnPage, ColumnValues};
 use crate::columns::pipeline::{PipelineMeter, PipelinePrediction};
-use crate::columns::store::{ColumnStore, PageOfColumn, column_id};
+use crate::columns::selection::{DictionarySets, Selection};
+use crate::columns::store::{ColumnStore, column_id};
 use crate::error::Result;
 use crate::schema::definition::TableLayout;
 use crate::schema::elf::ElfDefinition;
@@ -31,10 +32,11 @@ use crate::table::Table;
 use crate::table::row_view::RowView;
 use crate::table::stored::TOMBSTONE;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::SchemaRef;
+use arrow_schema::{FieldRef, SchemaRef};
 use entresol_structures::KeyBytes;
 use entresol_transactions::{KeyRange, State, StateId, Transaction};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,6 +45,8 @@ use std::time::{Duration, Instant};
 
 /// Number of rows of a batch of the delta store.
 const DELTA_BATCH_ROWS: usize = 8192;
+/// Bytes of strings of which a batch is made, however few its rows.
+const TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// Row group of a scan.
 #[derive(Debug)]
@@ -53,6 +57,8 @@ struct ScannedGroup {
     hidden: Option<RowSet>,
     /// Rows that an Elf finds, once it was asked; the inner none if a scan costs less.
     candidates: Mutex<Option<Option<Arc<Candidates>>>>,
+    /// For each filter the entries of the page's dictionary that meet it.
+    dictionaries: Vec<DictionarySets>,
 }
 
 /// Block of a row group of a scan.
@@ -89,6 +95,8 @@ pub struct ColumnScan {
     projection: Vec<usize>,
     arrow: SchemaRef,
     filters: Vec<ColumnFilter>,
+    /// Measures of the filters.
+    measures: Vec<FilterMeasure>,
     /// Elf indexes that have a column of a filter.
     elves: Vec<StoredElf>,
     groups: Vec<ScannedGroup>,
@@ -96,21 +104,51 @@ pub struct ColumnScan {
     meter: PipelineMeter,
 }
 
-/// Clock of one reader of a scan: time between two blocks is time that its consumer processes the first one.
-#[derive(Debug, Default)]
-pub struct BlockClock {
+/// Reader of blocks, one after another, whose rows it gathers until [`ColumnScan::take`] makes a batch of them.
+/// The time between two blocks is time that its consumer processes the first one.
+#[derive(Debug)]
+pub struct BlockReader {
     returned_at: Option<Instant>,
+    selection: Selection,
+    values: Vec<ColumnValues>,
+    rows: usize,
+}
+
+impl BlockReader {
+    /// Number of rows that were gathered.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns true if it has so many bytes of strings that a batch should be made of them.
+    pub fn is_large(&self) -> bool {
+        self.values.iter().map(ColumnValues::text_bytes).sum::<usize>() >= TEXT_BYTES_MAX
+    }
+}
+
+/// Rows that conditions were checked for, and those that met them.
+#[derive(Debug, Default)]
+struct FilterMeasure {
+    checked: AtomicU64,
+    met: AtomicU64,
+}
+
+impl FilterMeasure {
+    /// Proportion of the rows that did not meet the condition; 0 before it was checked.
+    fn left_out(&self) -> f64 {
+        let checked = self.checked.load(Ordering::Relaxed);
+        if checked == 0 { 0.0 } else { 1.0 - self.met.load(Ordering::Relaxed) as f64 / checked as f64 }
+    }
+
+    fn note(&self, checked: usize, met: usize) {
+        self.checked.fetch_add(checked as u64, Ordering::Relaxed);
+        self.met.fetch_add(met as u64, Ordering::Relaxed);
+    }
 }
 
 /// Number of blocks of a row group.
 fn blocks_of(group: &RowGroup) -> u64 {
     (group.rows as usize).div_ceil(BLOCK_ROWS) as u64
-}
-
-/// Rows of a block that are left.
-enum Selection {
-    All,
-    Rows(Vec<u32>),
 }
 
 impl Table {
@@ -168,7 +206,8 @@ impl Table {
                     hidden.insert(row);
                 });
             }
-            scanned.push(ScannedGroup { group, summary, hidden, candidates: Mutex::default() });
+            let dictionaries = filters.iter().map(|_| DictionarySets::default()).collect();
+            scanned.push(ScannedGroup { group, summary, hidden, candidates: Mutex::default(), dictionaries });
         }
         let elves = self.elves_for(tx, &filters);
         let elves = elves.into_iter().map(|elf| StoredElf::of(self.schema(), elf)).collect();
@@ -180,6 +219,7 @@ impl Table {
             columns: Arc::clone(columns),
             projection,
             arrow,
+            measures: filters.iter().map(|_| FilterMeasure::default()).collect(),
             filters,
             elves,
             groups: scanned,
@@ -291,34 +331,67 @@ impl ColumnScan {
         }
     }
 
-    /// Clock for a reader that reads one block after another.
-    pub fn clock(&self) -> BlockClock {
+    /// Reader of one block after another; proportional caching learns from it how fast the pipeline of the scan is.
+    pub fn reader(&self) -> BlockReader {
         self.meter.add_reader();
-        BlockClock::default()
+        self.reader_without_clock()
+    }
+
+    fn reader_without_clock(&self) -> BlockReader {
+        BlockReader { returned_at: None, selection: Selection::default(), values: self.no_values(), rows: 0 }
+    }
+
+    fn no_values(&self) -> Vec<ColumnValues> {
+        let columns = self.projection.iter().zip(self.arrow.fields());
+        let column = |(&column, field): (&usize, &FieldRef)| {
+            ColumnValues::new(self.table.schema().columns()[column].data_type, field.data_type())
+        };
+        columns.map(column).collect()
     }
 
     /// Reads a block; none if no row of it meets the filters.
     pub fn read(&self, tx: &Transaction, morsel: ColumnMorsel) -> Result<Option<RecordBatch>> {
-        self.read_timed(tx, morsel, &mut BlockClock::default())
+        self.read_timed(tx, morsel, &mut self.reader_without_clock())
     }
 
-    /// As [`ColumnScan::read`], by a reader with a clock: proportional caching learns from it how fast the pipeline
-    /// of the scan is.
+    /// As [`ColumnScan::read`], by a reader.
     pub fn read_timed(
         &self,
         tx: &Transaction,
         morsel: ColumnMorsel,
-        clock: &mut BlockClock,
+        reader: &mut BlockReader,
     ) -> Result<Option<RecordBatch>> {
+        self.append(tx, morsel, reader)?;
+        self.take(reader)
+    }
+
+    /// Adds the rows of a block that meet the filters to those that a reader has; returns their number.
+    pub fn append(&self, tx: &Transaction, morsel: ColumnMorsel, reader: &mut BlockReader) -> Result<usize> {
         let began = Instant::now();
-        let consumed = clock.returned_at.map_or(Duration::ZERO, |at| began.saturating_duration_since(at));
+        let consumed = reader.returned_at.map_or(Duration::ZERO, |at| began.saturating_duration_since(at));
         let waited = Cell::new(Duration::ZERO);
-        let batch = self.read_block(tx, morsel, &waited);
+        let rows = self.append_block(tx, morsel, reader, &waited);
         let ended = Instant::now();
         let decoded = ended.saturating_duration_since(began).saturating_sub(waited.get());
         self.meter.note_block(morsel.group as usize, consumed + decoded);
-        clock.returned_at = Some(ended);
-        batch
+        reader.returned_at = Some(ended);
+        rows
+    }
+
+    /// Batch of the rows that a reader has gathered; none if there are none.
+    pub fn take(&self, reader: &mut BlockReader) -> Result<Option<RecordBatch>> {
+        let rows = std::mem::take(&mut reader.rows);
+        if rows == 0 {
+            return Ok(None);
+        }
+        let values = std::mem::replace(&mut reader.values, self.no_values());
+        let arrays: Vec<ArrayRef> = values.into_iter().map(ColumnValues::finish).collect();
+        debug_assert!(arrays.iter().all(|array| array.len() == rows), "every row has a value");
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.arrow), arrays, &options);
+        Ok(Some(batch.map_err(|error| {
+            crate::Error::corrupt(format!("row group of table {}", self.table.name()), error.to_string())
+        })?))
     }
 
     /// Page of a row group; `waited` grows by the time that loading it took.
@@ -362,70 +435,86 @@ impl ColumnScan {
         self.meter.prediction()
     }
 
-    fn read_block(
+    fn append_block(
         &self,
         tx: &Transaction,
         morsel: ColumnMorsel,
+        reader: &mut BlockReader,
         waited: &Cell<Duration>,
-    ) -> Result<Option<RecordBatch>> {
+    ) -> Result<usize> {
+        self.select(tx, morsel, &mut reader.selection, waited)?;
+        let (block, rows) = (morsel.block as usize, morsel.rows as usize);
+        let count = reader.selection.len(rows);
+        if count == 0 {
+            self.stats.blocks_skipped.fetch_add(1, Ordering::Relaxed);
+            return Ok(0);
+        }
+        self.stats.blocks_read.fetch_add(1, Ordering::Relaxed);
+        let selection = reader.selection.rows(rows);
+        let (scanned, schema) = (&self.groups[morsel.group as usize], self.table.schema());
+        for (column, values) in self.projection.iter().zip(&mut reader.values) {
+            let id = column_id(schema, *column);
+            if scanned.summary.column(id).is_none() {
+                values.append_value(schema.missing(*column), count);
+                continue;
+            }
+            let page = self.page(tx, morsel.group as usize, id, waited)?;
+            if page.rows() != scanned.group.rows as usize {
+                let number = scanned.group.number;
+                return Err(self.columns.damaged(number, "a page with another number of rows"));
+            }
+            values.append(&page, block, selection);
+        }
+        reader.rows += count;
+        Ok(count)
+    }
+
+    /// Selects the rows of a block that the transaction sees and that meet the filters.
+    fn select(
+        &self,
+        tx: &Transaction,
+        morsel: ColumnMorsel,
+        selection: &mut Selection,
+        waited: &Cell<Duration>,
+    ) -> Result<()> {
         let scanned = &self.groups[morsel.group as usize];
         let (block, rows) = (morsel.block as usize, morsel.rows as usize);
         let candidates = self.candidates(tx, scanned)?;
-        let mut selection = match &candidates {
-            None => Selection::All,
-            Some(candidates) => {
-                let rows = candidates.of_block(block);
-                if rows.is_empty() {
-                    self.stats.blocks_skipped.fetch_add(1, Ordering::Relaxed);
-                    return Ok(None);
-                }
-                Selection::Rows(rows)
-            }
-        };
+        match &candidates {
+            None => selection.select_all(),
+            Some(candidates) => selection.select(candidates.of_block(block)),
+        }
         let is_checked = |at: usize| candidates.as_ref().is_some_and(|candidates| candidates.is_met[at]);
-        for (at, filter) in self.filters.iter().enumerate() {
-            if is_checked(at) {
+        for at in self.order() {
+            if is_checked(at) || selection.is_empty() {
                 continue;
             }
+            let filter = &self.filters[at];
             let id = column_id(self.table.schema(), filter.column);
             if scanned.summary.column(id).is_none() {
                 // All rows have the same value, which meets the filter.
                 continue;
             }
             let page = self.page(tx, morsel.group as usize, id, waited)?;
-            selection = selected(&page, block, &filter.condition, selection);
-            if matches!(&selection, Selection::Rows(rows) if rows.is_empty()) {
-                self.stats.blocks_skipped.fetch_add(1, Ordering::Relaxed);
-                return Ok(None);
-            }
+            let before = selection.len(rows);
+            selection.narrow(&page, block, &filter.condition, &scanned.dictionaries[at]);
+            self.measures[at].note(before, selection.len(rows));
         }
         if let Some(hidden) = scanned.hidden.as_ref().filter(|hidden| hidden.is_in_block(block)) {
-            let is_visible = |row: &u32| !hidden.contains(block * BLOCK_ROWS + *row as usize);
-            selection = Selection::Rows(match selection {
-                Selection::All => (0..rows as u32).filter(is_visible).collect(),
-                Selection::Rows(mut rows) => {
-                    rows.retain(is_visible);
-                    rows
-                }
-            });
+            selection.retain(rows, |row| !hidden.contains(block * BLOCK_ROWS + row as usize));
         }
-        self.stats.blocks_read.fetch_add(1, Ordering::Relaxed);
-        let selection = match &selection {
-            Selection::All => None,
-            Selection::Rows(selected) if selected.len() == rows => None,
-            Selection::Rows(selected) => Some(&selected[..]),
+        Ok(())
+    }
+
+    /// Filters in the order in which they are checked: those that leave out the most rows for their cost first, as
+    /// measured so far.
+    fn order(&self) -> impl Iterator<Item = usize> + use<> {
+        let gain = |(at, filter): (usize, &ColumnFilter)| {
+            (self.measures[at].left_out() / filter.condition.cost(), at)
         };
-        let count = selection.map_or(rows, <[u32]>::len);
-        if count == 0 {
-            return Ok(None);
-        }
-        let page = |column| self.page(tx, morsel.group as usize, column, waited);
-        let arrays = self.arrays((tx, &page), scanned, (block, selection), count)?;
-        let options = RecordBatchOptions::new().with_row_count(Some(count));
-        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.arrow), arrays, &options);
-        Ok(Some(batch.map_err(|error| {
-            crate::Error::corrupt(format!("row group of table {}", self.table.name()), error.to_string())
-        })?))
+        let mut order: SmallVec<[(f64, usize); 8]> = self.filters.iter().enumerate().map(gain).collect();
+        order.sort_by(|(gain, _), (other, _)| other.total_cmp(gain));
+        order.into_iter().map(|(_, at)| at)
     }
 
     /// Rows of a row group that an Elf finds; none if a scan costs less. The first caller asks it.
@@ -452,25 +541,6 @@ impl ColumnScan {
         Ok(found)
     }
 
-    fn arrays(
-        &self,
-        pages: (&Transaction, PageOfColumn<'_>),
-        scanned: &ScannedGroup,
-        of_block: (usize, Option<&[u32]>),
-        count: usize,
-    ) -> Result<Vec<ArrayRef>> {
-        let schema = self.table.schema();
-        let arrays = self.columns.arrays_as(
-            pages,
-            schema,
-            &scanned.group,
-            of_block,
-            (&self.projection, &self.arrow),
-        )?;
-        debug_assert!(arrays.iter().all(|array| array.len() == count), "every row has a value");
-        Ok(arrays)
-    }
-
     /// Reader of the rows of the delta store.
     pub fn delta(&self) -> DeltaReader {
         DeltaReader {
@@ -487,150 +557,6 @@ impl ColumnScan {
             has_more: true,
         }
     }
-}
-
-/// Rows of a block that meet a condition, of those that are left.
-fn selected(page: &ColumnPage, block: usize, condition: &ColumnCondition, before: Selection) -> Selection {
-    let summary = page.blocks()[block];
-    let validity = page.validity(block);
-    let is_valid = |row: u32| validity.as_ref().is_none_or(|valid| valid.value(row as usize));
-    match (page.kind(), condition) {
-        (_, ColumnCondition::Null) => match validity {
-            None => Selection::Rows(Vec::new()),
-            Some(_) => retained(before, &summary, |row| !is_valid(row)),
-        },
-        (_, ColumnCondition::NotNull) => match validity {
-            None => before,
-            Some(_) => retained(before, &summary, is_valid),
-        },
-        (PageKind::Integers, ColumnCondition::Between { least, greatest }) => {
-            if *greatest < summary.least || *least > summary.greatest {
-                return Selection::Rows(Vec::new());
-            }
-            if *least <= summary.least && *greatest >= summary.greatest && summary.nulls == 0 {
-                return before;
-            }
-            if matches!(before, Selection::All) {
-                let mut rows = page.select_between(block, *least, *greatest);
-                if summary.nulls > 0 {
-                    rows.retain(|row| is_valid(*row));
-                }
-                return Selection::Rows(rows);
-            }
-            if least > greatest {
-                return Selection::Rows(Vec::new());
-            }
-            if let Some(rows) = before.few(summary.rows) {
-                let is_met = |value: i64| (*least..=*greatest).contains(&value);
-                return picked(page, block, rows, is_valid, is_met);
-            }
-            let (values, width) = (page.decoded(block), greatest.wrapping_sub(*least) as u64);
-            narrowed(before, &summary, is_valid, |row| values[row].wrapping_sub(*least) as u64 <= width)
-        }
-        (PageKind::Integers, ColumnCondition::Among(set)) => {
-            let (least, greatest) = set.bounds();
-            if set.is_empty() || greatest < summary.least || least > summary.greatest {
-                return Selection::Rows(Vec::new());
-            }
-            if let Some(rows) = before.few(summary.rows) {
-                return picked(page, block, rows, is_valid, |value| set.contains(value));
-            }
-            let values = page.decoded(block);
-            narrowed(before, &summary, is_valid, |row| set.contains(values[row]))
-        }
-        (
-            PageKind::Dictionary,
-            ColumnCondition::Texts(is_met) | ColumnCondition::TextsWithin { is_met, .. },
-        ) => {
-            let Some(dictionary) = page.dictionary() else { return before };
-            if let Some(rows) = before.few(dictionary.len()) {
-                return picked(page, block, rows, is_valid, |code| is_met(dictionary.entry(code as usize)));
-            }
-            let is_met: Vec<bool> =
-                (0..dictionary.len()).map(|code| is_met(dictionary.entry(code))).collect();
-            let (least, greatest) = (summary.least as usize, summary.greatest as usize);
-            if !is_met[least..=greatest].contains(&true) {
-                return Selection::Rows(Vec::new());
-            }
-            let codes = page.decoded(block);
-            narrowed(before, &summary, is_valid, |row| is_met[codes[row] as usize])
-        }
-        (PageKind::Texts, ColumnCondition::Texts(is_met) | ColumnCondition::TextsWithin { is_met, .. }) => {
-            let texts = page.block_texts(block);
-            narrowed(before, &summary, is_valid, |row| is_met(texts.value(row)))
-        }
-        (PageKind::Scaled { .. } | PageKind::Floats, condition) => {
-            let doubles = page.block_doubles(block);
-            narrowed(before, &summary, is_valid, |row| condition.is_met_by_double(doubles[row]))
-        }
-        (PageKind::Wide, condition) => {
-            let values = page.block_wide(block);
-            narrowed(before, &summary, is_valid, |row| {
-                i64::try_from(values[row]).is_ok_and(|value| condition.is_met_by_integer(value))
-            })
-        }
-        // Conditions are made for the type of their column.
-        _ => narrowed(before, &summary, is_valid, |_| false),
-    }
-}
-
-impl Selection {
-    /// Rows, if they are so few of a block's that its values are found one by one.
-    fn few(&self, of: usize) -> Option<&[u32]> {
-        match self {
-            Selection::Rows(rows) if rows.len() * 16 < of => Some(rows),
-            _ => None,
-        }
-    }
-}
-
-/// Rows of a few whose integers meet a condition.
-fn picked(
-    page: &ColumnPage,
-    block: usize,
-    rows: &[u32],
-    is_valid: impl Fn(u32) -> bool,
-    is_met: impl Fn(i64) -> bool,
-) -> Selection {
-    let values = page.integers_at(block, rows).into_iter().zip(rows);
-    let met = values.filter(|(value, row)| is_valid(**row) && is_met(*value));
-    Selection::Rows(met.map(|(_, row)| *row).collect())
-}
-
-/// Rows that are left of those before, which may be NULL.
-fn retained(before: Selection, summary: &Block, is_met: impl Fn(u32) -> bool) -> Selection {
-    let mut rows = match before {
-        Selection::All => (0..summary.rows as u32).collect(),
-        Selection::Rows(rows) => rows,
-    };
-    rows.retain(|row| is_met(*row));
-    Selection::Rows(rows)
-}
-
-/// Rows that are left of those before.
-#[inline]
-fn narrowed(
-    before: Selection,
-    summary: &Block,
-    is_valid: impl Fn(u32) -> bool,
-    is_met: impl Fn(usize) -> bool,
-) -> Selection {
-    let mut rows = match before {
-        Selection::All => (0..summary.rows as u32).collect(),
-        Selection::Rows(rows) => rows,
-    };
-    // Without branches: most conditions are met by some of the rows.
-    let mut count = 0;
-    for at in 0..rows.len() {
-        let row = rows[at];
-        rows[count] = row;
-        count += usize::from(is_met(row as usize));
-    }
-    rows.truncate(count);
-    if summary.nulls > 0 {
-        rows.retain(|row| is_valid(*row));
-    }
-    Selection::Rows(rows)
 }
 
 /// Reader of the rows of a delta store that meet the filters of a scan.

@@ -198,10 +198,10 @@ impl Consumer {
         tx: &Transaction,
         ask: mpsc::Sender<u32>,
     ) -> Result<(), Error> {
-        let mut clock = scan.clock();
+        let mut reader = scan.reader();
         let morsels: Vec<ColumnMorsel> = scan.morsels();
         for (at, morsel) in morsels.iter().enumerate() {
-            let batch = scan.read_timed(tx, *morsel, &mut clock)?;
+            let batch = scan.read_timed(tx, *morsel, &mut reader)?;
             let came = Instant::now();
             for group in scan.groups_ahead(*morsel) {
                 // It fails only without loaders, and then the reader loads.

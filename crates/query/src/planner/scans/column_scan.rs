@@ -4,7 +4,7 @@
 //!   all of them: blocks go to the partitions in turn, rows of the delta store to the first one.
 //! - Conditions on single columns are checked on the stored values, before other columns are decoded.
 //! - Dynamic filters, such as the keys of a star join's dimensions, are taken as they are when the scan begins.
-//! - Rows come in no order.
+//! - Rows come in no order. Rows of blocks that have few are gathered, so that batches are not small.
 //! - Row groups whose pages are not cached are loaded ahead on the runtime's threads for blocking calls, unless the
 //!   scan has a limit.
 //! - Memory: a block per partition, and the pages in use of the row groups being read and loaded; the rows of the delta store, if the transaction has written some.
@@ -37,7 +37,7 @@ use datafusion::physical_plan::{
 };
 use entresol_tables::workload::RecordedScan;
 use entresol_tables::{
-    BlockClock, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, IteratorChoice, Table,
+    BlockReader, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, IteratorChoice, Table,
 };
 use entresol_transactions::Transaction;
 use std::fmt;
@@ -50,6 +50,8 @@ use tokio::runtime::Handle;
 const FILTER_SHARE: usize = 5;
 /// Least number of rows of a partition.
 const PARTITION_ROWS_MIN: u64 = 32 << 10;
+/// Blocks after which the rows gathered of them are a batch, however few.
+const GATHERED_BLOCKS: usize = 64;
 
 /// Row groups of a scan, once it has begun.
 #[derive(Debug)]
@@ -318,7 +320,8 @@ impl ExecutionPlan for EntresolColumnScan {
         let reader = Reader {
             scan: self.clone(),
             next_morsel: partition,
-            clock: None,
+            blocks: None,
+            gathered_blocks: 0,
             delta: None,
             next_delta: 0,
             is_delta_read: partition > 0,
@@ -388,8 +391,10 @@ impl ExecutionPlan for EntresolColumnScan {
 struct Reader {
     scan: EntresolColumnScan,
     next_morsel: usize,
-    /// Clock of the blocks, once there is one.
-    clock: Option<BlockClock>,
+    /// Reader of the blocks, once there is one.
+    blocks: Option<BlockReader>,
+    /// Blocks read since the last batch.
+    gathered_blocks: usize,
     delta: Option<DeltaReader>,
     /// Next of the batches that were read when the scan began.
     next_delta: usize,
@@ -409,23 +414,33 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads the next block, or part of the delta store; the inner none if it has no rows, the outer at the end.
+    /// Reads the next block, or part of the delta store; the inner none if there is no batch yet, the outer at the end.
     fn step(&mut self) -> entresol_tables::Result<Option<Option<RecordBatch>>> {
         let begun = self.scan.begun()?;
         let transaction = &self.scan.transaction;
+        let enough = (self.batch_rows / 2).min(self.rows_left);
         if let Some(morsel) = begun.morsels.get(self.next_morsel) {
             self.next_morsel += self.scan.partitions;
-            let clock = self.clock.get_or_insert_with(|| begun.scan.clock());
-            let batch = begun.scan.read_timed(transaction, *morsel, clock)?;
+            let blocks = self.blocks.get_or_insert_with(|| begun.scan.reader());
+            let rows = begun.scan.append(transaction, *morsel, blocks)?;
             self.scan.load_ahead(&begun.scan, *morsel);
-            let counter = if batch.is_some() { &self.blocks_read } else { &self.blocks_skipped };
+            let counter = if rows > 0 { &self.blocks_read } else { &self.blocks_skipped };
             counter.add(1);
             if let Some([searches, rows]) = &self.elf {
                 let (more, found) = begun.scan.stats().take_elf();
                 searches.add(more as usize);
                 rows.add(found as usize);
             }
-            return Ok(Some(batch));
+            self.gathered_blocks += 1;
+            let is_batch = blocks.rows() >= enough || self.gathered_blocks >= GATHERED_BLOCKS || blocks.is_large();
+            if !is_batch {
+                return Ok(Some(None));
+            }
+            self.gathered_blocks = 0;
+            return begun.scan.take(blocks).map(Some);
+        }
+        if let Some(blocks) = self.blocks.as_mut().filter(|blocks| blocks.rows() > 0) {
+            return begun.scan.take(blocks).map(Some);
         }
         if self.is_delta_read {
             return Ok(None);

@@ -24,19 +24,19 @@
 //! | dictionary | numbers of entries of the page's sorted dictionary |
 //! | texts | ends of strings, which lie one after another |
 
+mod values;
+
+pub(crate) use values::ColumnValues;
+
 use crate::batch::ColumnArray;
 use crate::columns::integers::{Decoded, Encoding, IntegerBlock};
 use crate::columns::texts::{Dictionary, encode_texts};
 use crate::value::DataType;
-use arrow_array::types::{
-    Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType,
-};
-use arrow_array::{ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, StringArray};
-use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_array::{ArrayRef, StringArray};
+use arrow_buffer::BooleanBuffer;
 use arrow_schema::DataType as ArrowType;
 use std::ops::Range;
-use std::sync::Arc;
+use values::TextValues;
 
 /// Number of rows of a block.
 pub(crate) const BLOCK_ROWS: usize = 8192;
@@ -400,6 +400,19 @@ impl ColumnPage {
         })
     }
 
+    /// Tells whether a row of a block is not NULL.
+    #[inline]
+    pub(crate) fn is_valid(&self, block: usize, row: u32) -> bool {
+        let valid = self.blocks[block].valid;
+        valid == 0 || self.words[valid + row as usize / 32] >> (row % 32) & 1 == 1
+    }
+
+    /// Encoded integers of a block, where it has some, and the words that begin with them.
+    pub(crate) fn integers_of(&self, block: usize) -> (IntegerBlock, &[u32]) {
+        let Block { integers, data, .. } = self.blocks[block];
+        (integers, &self.words[data..])
+    }
+
     /// Integers of a block, where it has some.
     pub(crate) fn integers<T: Decoded>(&self, block: usize, out: &mut Vec<T>) {
         let Block { rows, integers, data, .. } = self.blocks[block];
@@ -413,30 +426,25 @@ impl ColumnPage {
         values
     }
 
-    /// Rows of a block whose integers lie within bounds, NULLs perhaps among them.
-    pub(crate) fn select_between(&self, block: usize, least: i64, greatest: i64) -> Vec<u32> {
-        let Block { rows, integers, data, .. } = self.blocks[block];
-        integers.select_between(&self.words[data..], rows, least, greatest)
-    }
-
     /// Strings of a block; those of NULLs are empty.
     pub(crate) fn block_texts(&self, block: usize) -> StringArray {
-        self.texts(block, None, None)
+        let mut texts = TextValues::default();
+        self.append_texts(block, None, &mut texts);
+        texts.finish(None)
     }
 
     /// Doubles of a block.
     pub(crate) fn block_doubles(&self, block: usize) -> Vec<f64> {
-        self.doubles(block, None)
-    }
-
-    /// Integers of some rows of a block.
-    pub(crate) fn integers_at(&self, block: usize, rows: &[u32]) -> Vec<i64> {
-        self.selected(block, Some(rows))
+        let mut values = Vec::new();
+        self.append_doubles(block, None, &mut values);
+        values
     }
 
     /// Wide decimals of a block.
     pub(crate) fn block_wide(&self, block: usize) -> Vec<i128> {
-        self.wide(block, None)
+        let mut values = Vec::new();
+        self.append_wide(block, None, &mut values);
+        values
     }
 
     /// Array of the rows of a block, or of those selected, which are in ascending order.
@@ -447,79 +455,45 @@ impl ColumnPage {
         data_type: DataType,
         arrow: &ArrowType,
     ) -> ArrayRef {
-        let nulls = self.validity(block).map(|valid| match selection {
-            Some(rows) => BooleanBuffer::collect_bool(rows.len(), |at| valid.value(rows[at] as usize)),
-            None => valid,
-        });
-        let nulls = nulls.map(NullBuffer::new).filter(|nulls| nulls.null_count() > 0);
-        match data_type {
-            DataType::Boolean => {
-                let values: Vec<i64> = self.selected(block, selection);
-                let values = BooleanBuffer::collect_bool(values.len(), |row| values[row] != 0);
-                Arc::new(BooleanArray::new(values, nulls))
-            }
-            DataType::SmallInt => primitive::<Int16Type>(self.selected(block, selection), nulls, arrow),
-            DataType::Int => primitive::<Int32Type>(self.selected(block, selection), nulls, arrow),
-            DataType::Date => primitive::<Date32Type>(self.selected(block, selection), nulls, arrow),
-            DataType::BigInt => primitive::<Int64Type>(self.selected(block, selection), nulls, arrow),
-            DataType::Timestamp | DataType::TimestampTz => {
-                primitive::<TimestampMicrosecondType>(self.selected(block, selection), nulls, arrow)
-            }
-            DataType::Real => {
-                let values = self.doubles(block, selection).into_iter().map(|value| value as f32).collect();
-                primitive::<Float32Type>(values, nulls, arrow)
-            }
-            DataType::Double => primitive::<Float64Type>(self.doubles(block, selection), nulls, arrow),
-            DataType::Decimal { .. } if self.kind == PageKind::Wide => {
-                primitive::<Decimal128Type>(self.wide(block, selection), nulls, arrow)
-            }
-            DataType::Decimal { .. } => {
-                primitive::<Decimal128Type>(self.selected(block, selection), nulls, arrow)
-            }
-            DataType::Varchar => Arc::new(self.texts(block, selection, nulls)),
-        }
+        let mut values = ColumnValues::new(data_type, arrow);
+        values.append(self, block, selection);
+        values.finish()
     }
 
-    /// Integers of a block, or of the rows selected.
-    fn selected<T: Decoded>(&self, block: usize, selection: Option<&[u32]>) -> Vec<T> {
+    /// Appends the integers of a block, or of the rows selected.
+    fn append_integers<T: Decoded>(&self, block: usize, selection: Option<&[u32]>, out: &mut Vec<T>) {
         let Block { rows, integers, data, .. } = self.blocks[block];
         match selection {
-            // Few of them are found one by one.
-            Some(selected) if integers.encoding == Encoding::Packed && selected.len() * FEW_SHARE < rows => {
-                let words = &self.words[data..];
-                selected.iter().map(|row| T::of(integers.value(words, rows, *row as usize))).collect()
-            }
-            _ => {
-                let mut values = Vec::new();
-                self.integers(block, &mut values);
-                match selection {
-                    Some(selected) => selected.iter().map(|row| values[*row as usize]).collect(),
-                    None => values,
-                }
-            }
+            Some(selected) => integers.decode_at(&self.words[data..], rows, selected, out),
+            None => integers.decode(&self.words[data..], rows, out),
         }
     }
 
-    fn doubles(&self, block: usize, selection: Option<&[u32]>) -> Vec<f64> {
-        let integers: Vec<i64> = self.selected(block, selection);
+    fn append_doubles(&self, block: usize, selection: Option<&[u32]>, out: &mut Vec<f64>) {
+        let mut integers: Vec<i64> = Vec::new();
+        self.append_integers(block, selection, &mut integers);
         match self.kind {
             PageKind::Scaled { exponent } => {
                 let power = 10_f64.powi(exponent.into());
-                integers.into_iter().map(|value| value as f64 / power).collect()
+                out.extend(integers.into_iter().map(|value| value as f64 / power));
             }
-            _ => integers.into_iter().map(double_of).collect(),
+            _ => out.extend(integers.into_iter().map(double_of)),
         }
     }
 
-    fn wide(&self, block: usize, selection: Option<&[u32]>) -> Vec<i128> {
+    /// Appends the decimals of a block, or of the rows selected.
+    fn append_wide(&self, block: usize, selection: Option<&[u32]>, out: &mut Vec<i128>) {
+        if self.kind != PageKind::Wide {
+            return self.append_integers(block, selection, out);
+        }
         let Block { rows, data, .. } = self.blocks[block];
         let (values, _) = self.words[data..data + 4 * rows].as_chunks::<4>();
         let value = |words: &[u32; 4]| {
             words.iter().rev().fold(0_u128, |value, word| value << 32 | u128::from(*word)) as i128
         };
         match selection {
-            Some(selected) => selected.iter().map(|row| value(&values[*row as usize])).collect(),
-            None => values.iter().map(value).collect(),
+            Some(selected) => out.extend(selected.iter().map(|row| value(&values[*row as usize]))),
+            None => out.extend(values.iter().map(value)),
         }
     }
 
@@ -532,44 +506,36 @@ impl ColumnPage {
         copied.drain(..range.start % 4);
     }
 
-    fn texts(&self, block: usize, selection: Option<&[u32]>, nulls: Option<NullBuffer>) -> StringArray {
-        let mut offsets: Vec<i32> = vec![0];
-        let mut bytes: Vec<u8> = Vec::new();
-        let mut push = |text: &str| {
-            bytes.extend_from_slice(text.as_bytes());
-            offsets.push(bytes.len() as i32);
-        };
+    /// Appends the strings of a block, or of the rows selected; those of NULLs are empty.
+    fn append_texts(&self, block: usize, selection: Option<&[u32]>, out: &mut TextValues) {
         if let Some(dictionary) = &self.dictionary {
-            let codes: Vec<i32> = self.selected(block, selection);
-            codes.iter().for_each(|code| push(dictionary.entry(*code as usize)));
-        } else {
-            let Block { rows, texts, .. } = self.blocks[block];
-            let mut ends: Vec<i32> = Vec::with_capacity(rows);
-            self.integers(block, &mut ends);
-            if let Some(selected) = selection.filter(|selected| selected.len() * FEW_SHARE < rows) {
-                let mut copied = Vec::new();
-                for row in selected.iter().map(|row| *row as usize) {
-                    let start = if row == 0 { 0 } else { ends[row - 1] as usize };
-                    self.copy_bytes(texts, start..ends[row] as usize, &mut copied);
-                    push(std::str::from_utf8(&copied).unwrap_or_default());
-                }
-                let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-                return StringArray::new(offsets, Buffer::from_vec(bytes), nulls);
-            }
-            let total = ends.last().map_or(0, |end| *end as usize);
-            let stored = &self.words[texts..texts + total.div_ceil(4)];
-            let stored: Vec<u8> = stored.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let text = |row: usize| {
-                let start = if row == 0 { 0 } else { ends[row - 1] as usize };
-                std::str::from_utf8(&stored[start..ends[row] as usize]).unwrap_or_default()
-            };
-            match selection {
-                Some(selected) => selected.iter().for_each(|row| push(text(*row as usize))),
-                None => (0..rows).for_each(|row| push(text(row))),
-            }
+            let mut codes: Vec<i32> = Vec::new();
+            self.append_integers(block, selection, &mut codes);
+            return codes.iter().for_each(|code| out.push(dictionary.entry(*code as usize)));
         }
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-        StringArray::new(offsets, Buffer::from_vec(bytes), nulls)
+        let Block { rows, texts, .. } = self.blocks[block];
+        let mut ends: Vec<i32> = Vec::with_capacity(rows);
+        self.integers(block, &mut ends);
+        let range = |row: usize| {
+            let start = if row == 0 { 0 } else { ends[row - 1] as usize };
+            start..ends[row] as usize
+        };
+        if let Some(selected) = selection.filter(|selected| selected.len() * FEW_SHARE < rows) {
+            let mut copied = Vec::new();
+            for row in selected {
+                self.copy_bytes(texts, range(*row as usize), &mut copied);
+                out.push(std::str::from_utf8(&copied).unwrap_or_default());
+            }
+            return;
+        }
+        let total = ends.last().map_or(0, |end| *end as usize);
+        let stored = &self.words[texts..texts + total.div_ceil(4)];
+        let stored: Vec<u8> = stored.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let text = |row: usize| std::str::from_utf8(&stored[range(row)]).unwrap_or_default();
+        match selection {
+            Some(selected) => selected.iter().for_each(|row| out.push(text(*row as usize))),
+            None => (0..rows).for_each(|row| out.push(text(row))),
+        }
     }
 }
 
@@ -598,14 +564,6 @@ fn read_block(kind: PageKind, rows: usize, described: &[u32], words: &[u32]) -> 
         words.get(texts..texts.checked_add(usize::try_from(ends).ok()?.div_ceil(4))?)?;
     }
     Some(Block { rows, least: value(0), greatest: value(2), nulls, integers, data, valid, texts })
-}
-
-fn primitive<T: ArrowPrimitiveType>(
-    values: Vec<T::Native>,
-    nulls: Option<NullBuffer>,
-    arrow: &ArrowType,
-) -> ArrayRef {
-    Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(values), nulls).with_data_type(arrow.clone()))
 }
 
 #[cfg(test)]
