@@ -140,6 +140,29 @@ drivers: ## Install the drivers of PostgreSQL's that tests use; those tests are 
 		echo "$$wanted" >"$(DRIVERS)/installed"; \
 	fi
 
+# The databases beside ours are pinned in tests/race-ssb; files and databases stay in RACE_SSB for the next run.
+SF ?= 1
+RACE_SSB ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/entresol/race-ssb
+RACE_SSB_ARGS ?=
+.PHONY: race-ssb
+race-ssb: setup ## Run the Star Schema Benchmark beside DuckDB and DataFusion; SF=10 for another scale factor.
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "installing python3-venv"; \
+		as_root=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
+		$$as_root apt-get update -qq; \
+		DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends python3-venv; \
+	}
+	@wanted=$$(cat tests/race-ssb/requirements.txt); \
+	if [ "$$(cat "$(RACE_SSB)/installed" 2>/dev/null)" != "$$wanted" ]; then \
+		rm -rf "$(RACE_SSB)/venv"; mkdir -p "$(RACE_SSB)"; \
+		python3 -m venv "$(RACE_SSB)/venv"; \
+		"$(RACE_SSB)/venv/bin/pip" install -q --disable-pip-version-check -r tests/race-ssb/requirements.txt; \
+		echo "$$wanted" >"$(RACE_SSB)/installed"; \
+	fi
+	$(CARGO) build --profile demo -p entresol-cli --bin entresol
+	"$(RACE_SSB)/venv/bin/python" tests/race-ssb/race.py --dir "$(RACE_SSB)/sf$(SF)" --sf $(SF) \
+		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_SSB_ARGS)
+
 # The seed is printed; RANDOM_SEED=SEED:INDEX runs one query again.
 RANDOM_QUERIES ?= 20000
 RANDOM_SEED ?=

@@ -5,7 +5,9 @@
 Files are generated into DIR/tbl unless --tbl names others, loaded once into each database, and the 13 queries are run on
 one database after another, in as many rounds: each round is a new process of each, which runs a query once and then
 --repeat times. `first` is the median of the first runs of a round (a new process; the system's page cache is warm), `hot`
-that of all others. Results are compared value by value; the exit status is 1 if one is different.
+that of all others. Results are compared value by value; the exit status is 1 if one is different. `processor` is the
+processor time of all threads for the 13 queries once, hot: that of a round, without that of a process which runs each
+query only once, divided by the repeats. On a machine with other work it says more than the times do.
 
 Peers: duckdb (its database file), datafusion (Parquet files without compression, as DuckDB writes them).
 DIR/race.json, race.md and race.svg have the times; files and databases are left for the next run.
@@ -17,6 +19,7 @@ import json
 import math
 import pathlib
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -123,6 +126,12 @@ def peer_process(arguments):
     print(json.dumps(report))
 
 
+def processor_seconds():
+    """Processor time of the processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def load(arguments):
     """Loads all databases that are not there; returns seconds and bytes of those that were loaded."""
     loaded = {}
@@ -145,16 +154,26 @@ def load(arguments):
 def peer_call(arguments, peer, *more):
     return run(
         sys.executable, __file__, "--dir", arguments.dir, "--tbl", arguments.tbl, "--threads", arguments.threads,
-        "--repeat", arguments.repeat, "--peer", peer, *more,
+        "--peer", peer, *more,
     )
 
 
-def ours_once(arguments):
+def round_of(arguments, database, repeat):
+    """Times and results of one round on a database, and its processor time."""
+    before = processor_seconds()
+    if database == OURS:
+        report = ours_once(arguments, repeat)
+    else:
+        report = json.loads(peer_call(arguments, database, "--repeat", repeat))
+    return report, processor_seconds() - before
+
+
+def ours_once(arguments, repeat):
     """Times and results of one round on Entresol."""
     report, saved = arguments.dir / "entresol.json", arguments.dir / "entresol-results"
     run(
         arguments.entresol, "ssb", "run", "--dir", arguments.dir / OURS, "--threads", arguments.threads,
-        "--repeat", arguments.repeat, "--json", report, "--save", saved,
+        "--repeat", repeat, "--json", report, "--save", saved,
     )
     times = {query["query"]: query for query in json.loads(report.read_text())["queries"]}
     for name, query in times.items():
@@ -181,28 +200,28 @@ def difference(name, sql, columns, rows, others):
 
 
 def race(arguments):
-    """Runs all rounds; returns the times of each database and query, and the differences of results."""
-    times = {database: {} for database in [OURS, *arguments.peers]}
+    """Runs all rounds; returns the times of each database and query, the processor times of each database, and the
+    differences of results."""
+    databases = [OURS, *arguments.peers]
+    times, processor = {database: {} for database in databases}, {database: [] for database in databases}
+    started = {database: round_of(arguments, database, 0)[1] for database in databases}
     differences = []
-
-    def note(database, report):
-        for name, query in report.items():
-            known = times[database].setdefault(name, {"first_ms": [], "hot_ms": []})
-            known["first_ms"].append(query["first_ms"])
-            known["hot_ms"].append(query["repeated_ms"])
-
     for number in range(arguments.rounds):
-        ours = ours_once(arguments)
-        note(OURS, ours)
-        for peer in arguments.peers:
-            report = json.loads(peer_call(arguments, peer))
-            note(peer, report)
+        ours = None
+        for database in databases:
+            report, seconds = round_of(arguments, database, arguments.repeat)
+            processor[database].append(1000 * (seconds - started[database]) / arguments.repeat)
+            for name, query in report.items():
+                known = times[database].setdefault(name, {"first_ms": [], "hot_ms": []})
+                known["first_ms"].append(query["first_ms"])
+                known["hot_ms"].append(query["repeated_ms"])
+            ours = ours or report
             for name, sql in queries().items():
                 found = difference(name, sql, ours[name]["columns"], ours[name]["rows"], report[name]["rows"])
                 if found:
-                    differences.append(f"{OURS} and {peer}, {found}")
+                    differences.append(f"{OURS} and {database}, {found}")
         print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
-    return times, differences
+    return times, processor, differences
 
 
 def hot(query):
@@ -219,7 +238,7 @@ def sums_of_rounds(queries_of):
     return [sum(statistics.median(ms) for ms in of_round) for of_round in rounds]
 
 
-def table(times):
+def table(times, processor):
     """Markdown table of the times."""
     databases = list(times)
     header = [f"{database} {kind}" for kind in ["hot", "first"] for database in databases]
@@ -229,10 +248,12 @@ def table(times):
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     sums = [sum(of(query) for query in times[database].values()) for of in [hot, first] for database in databases]
     lines.append("| sum | " + " | ".join(f"{ms:.0f}" for ms in sums) + " |")
+    cells = [f"{statistics.median(processor[database]):.0f}" for database in databases]
+    lines.append("| processor | " + " | ".join(cells + [""] * len(databases)) + " |")
     return "\n".join(lines) + "\n"
 
 
-def ratios(times):
+def ratios(times, processor):
     """Lines that say how many times as long as ours the others take, by the sums of each round."""
     ours = sums_of_rounds(times[OURS])
     lines = []
@@ -241,7 +262,9 @@ def ratios(times):
         slower = [name for name in times[peer] if hot(times[OURS][name]) > hot(times[peer][name])]
         lines.append(
             f"{peer}: {statistics.median(of_rounds):.2f} times the time of {OURS} (rounds "
-            f"{min(of_rounds):.2f} to {max(of_rounds):.2f}); {OURS} is slower in {', '.join(slower) or 'no query'}"
+            f"{min(of_rounds):.2f} to {max(of_rounds):.2f}), "
+            f"{statistics.median(processor[peer]) / statistics.median(processor[OURS]):.2f} times its processor time; "
+            f"{OURS} is slower in {', '.join(slower) or 'no query'}"
         )
     return lines
 
@@ -292,7 +315,9 @@ def arguments_of(command_line):
     unknown = [peer for peer in arguments.peers if peer not in PEERS]
     if unknown:
         parser.error(f"no peers {', '.join(unknown)}: there are {', '.join(PEERS)}")
-    if min(arguments.threads, arguments.rounds, arguments.repeat) < 1:
+    # A process of a peer may run each query once.
+    repeat_min = 0 if arguments.peer else 1
+    if min(arguments.threads, arguments.rounds) < 1 or arguments.repeat < repeat_min:
         parser.error("--threads, --rounds and --repeat are at least 1")
     if not arguments.peer and not arguments.entresol:
         parser.error("--entresol names the program")
@@ -309,12 +334,12 @@ def main(command_line):
         if not (arguments.tbl / "lineorder.tbl").exists():
             run(arguments.entresol, "ssb", "generate", "--sf", arguments.sf, "--out", arguments.tbl)
     loaded = load(arguments)
-    times, differences = race(arguments)
+    times, processor, differences = race(arguments)
     lines = [f"{database}: loaded in {of['seconds']:.1f} s, {of['bytes'] / 1e6:.0f} MB" for database, of in loaded.items()]
-    text = "\n".join([table(times), *ratios(times), *lines]) + "\n"
+    text = "\n".join([table(times, processor), *ratios(times, processor), *lines]) + "\n"
     (arguments.dir / "race.md").write_text(text)
     (arguments.dir / "race.svg").write_text(plot(times))
-    report = {"times": times, "loaded": loaded, "threads": arguments.threads, "differences": differences}
+    report = {"times": times, "processor_ms": processor, "loaded": loaded, "threads": arguments.threads, "differences": differences}
     (arguments.dir / "race.json").write_text(json.dumps(report, indent=1))
     print(text, end="")
     for found in differences:

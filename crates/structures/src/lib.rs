@@ -91,7 +91,7 @@ pub use leaf::LEAF_BYTES;
 #[cfg(feature = "mutants")]
 pub use points::POINTS;
 pub use range::{Range, Scan};
-pub use simd::{append_positions_within, with_wide_vectors};
+pub use simd::{WideLoops, append_positions_within, run_wide};
 
 /// Result of [`OrderedIndex::insert`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,23 +9,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Words of a cache line.
 pub(crate) type Line = [AtomicU64; 8];
 
-/// Runs a computation with the vector instructions of AVX2 where the processor has them. Only what the compiler
-/// inlines into `work` is compiled for them: short loops over slices, marked `#[inline(always)]`. The result is
-/// the same either way. Cost: one load and a branch.
+/// Computation for [`run_wide`]: short loops over slices. `run` is to be `#[inline(always)]`, and so is what it calls:
+/// only what the compiler inlines is compiled for other instructions, and it inlines no large closure.
+pub trait WideLoops {
+    /// Computes.
+    fn run(self);
+}
+
+/// Runs a computation with the vector instructions of AVX2 where the processor has them. The result is the same
+/// either way. Cost: one load and a branch.
 #[inline]
-pub fn with_wide_vectors<R>(work: impl FnOnce() -> R) -> R {
+pub fn run_wide(loops: impl WideLoops) {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2")]
-        fn wide<R>(work: impl FnOnce() -> R) -> R {
-            work()
+        fn wide(loops: impl WideLoops) {
+            loops.run();
         }
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2 (just asked).
-            return unsafe { wide(work) };
+            return unsafe { wide(loops) };
         }
     }
-    work()
+    loops.run();
 }
 
 /// Writes to `out` the positions, counted from `first`, of the values of which `low` is at most `width` less;
@@ -60,12 +66,7 @@ fn append_one_by_one(values: &[u32], (low, width): (u32, u32), first: u32, out: 
 /// instruction each.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn append_sixteen_by_sixteen(
-    values: &[u32],
-    (low, width): (u32, u32),
-    first: u32,
-    out: &mut [u32],
-) -> usize {
+fn append_sixteen_by_sixteen(values: &[u32], (low, width): (u32, u32), first: u32, out: &mut [u32]) -> usize {
     use std::arch::x86_64::{
         _mm512_add_epi32, _mm512_cmple_epu32_mask, _mm512_loadu_si512, _mm512_maskz_compress_epi32,
         _mm512_set1_epi32, _mm512_setr_epi32, _mm512_storeu_si512, _mm512_sub_epi32,

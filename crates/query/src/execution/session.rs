@@ -25,6 +25,7 @@ use crate::session::block::Block;
 use crate::session::cancellation::Running;
 use crate::session::core::{SessionCore, SessionOptions};
 use crate::session::current::Current;
+use crate::session::plan_cache::PlanCache;
 use crate::session::sequence_functions;
 use crate::session::variables::{self, SessionVariables};
 use crate::streaming::statements as streaming;
@@ -77,6 +78,7 @@ impl Session {
             zone_changes: 0,
             settings_before: None,
             block: None,
+            plans: PlanCache::default(),
         };
         Session { core, statements: BTreeMap::new(), cursors: Cursors::default() }
     }
@@ -92,6 +94,11 @@ impl Session {
         streaming::start_all(&self.core).await?;
         deferred::start_all(&self.core);
         Ok(())
+    }
+
+    /// Number of queries that were run with the optimised plan of an earlier run of the same statement.
+    pub fn plan_reuses(&self) -> u64 {
+        self.core.plans.reuses()
     }
 
     /// Returns true if a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are

@@ -2,9 +2,11 @@
 //!
 //! [`context`] sets DataFusion up, [`translation`] puts PostgreSQL's spellings into its own, [`query`] plans.
 //! A table is a [`provider`], its filters become an [`access`], its rows come from a [`scan`]. [`fast_path`]
-//! does rows by key without planning, [`generic`] short queries without planning them again.
+//! does rows by key without planning, [`generic`] short queries without planning them again, and statements that
+//! come again without optimising them again ([`cacheability`]).
 
 pub(crate) mod bounded_functions;
+pub(crate) mod cacheability;
 pub(crate) mod context;
 pub(crate) mod costs;
 pub(crate) mod describe;

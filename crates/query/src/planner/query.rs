@@ -6,6 +6,7 @@
 //! [`query_memory`]: crate::query_memory
 
 use crate::error::{Error, Result};
+use crate::planner::cacheability::{Cacheability, cacheability};
 use crate::planner::costs;
 use crate::planner::describe;
 use crate::planner::explain;
@@ -16,15 +17,21 @@ use crate::planner::translation;
 use crate::postgres::number_types;
 use crate::postgres::numbers::{self};
 use crate::session::core::SessionCore;
+use crate::session::plan_cache::PlanLookup;
 use crate::session::result::{Outcome, StatementResult};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::SessionState;
 use datafusion::execution::context::SQLOptions;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::collect;
+use datafusion::physical_plan::{collect, execute_stream};
 use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
+use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
 use std::sync::Arc;
+
+/// Memory of a cached plan, and memory for each byte of its statement, as of a prepared statement.
+const PLAN_BYTES: u64 = 16 << 10;
+const BYTES_OF_TEXT_BYTE: u64 = 128;
 
 /// Plans a query in the session's current transaction.
 pub(crate) async fn plan_query(session: &SessionCore, statement: EngineStatement) -> Result<DataFrame> {
@@ -69,7 +76,49 @@ pub(crate) async fn query(session: &SessionCore, statement: EngineStatement) -> 
     if let EngineStatement::Explain(explain) = &statement {
         return Ok(explained(session, explain.clone()).await?.stream());
     }
-    Ok(Outcome::Rows(plan_query(session, statement).await?.execute_stream().await?))
+    let state = session.context.state();
+    let optimised = Box::pin(optimised(session, &state, statement)).await?;
+    let physical = state.query_planner().create_physical_plan(&optimised, &state).await?;
+    Ok(Outcome::Rows(execute_stream(physical, state.task_ctx())?))
+}
+
+/// Optimised plan of a query, that of an earlier run if the session has one.
+async fn optimised(
+    session: &SessionCore,
+    state: &SessionState,
+    statement: EngineStatement,
+) -> Result<LogicalPlan> {
+    let scope = session.plan_scope();
+    // Tables have other columns as of a point in time.
+    let is_past = session.current.is_past();
+    let found = if is_past { PlanLookup::New } else { session.plans.find(&statement, &scope) };
+    let is_repeated = match found {
+        PlanLookup::Plan(plan) => return Ok(*plan),
+        PlanLookup::Repeated => true,
+        PlanLookup::New => false,
+    };
+    let repeated = is_repeated.then(|| statement.clone());
+    let plan = logical_plan(session, state, statement).await?;
+    // Computed limits and points in time are no part of the plan any more.
+    let is_reusable = |statement: &EngineStatement| {
+        !time_travel::has_as_of(statement) && !limits::has_computed_limit(statement)
+    };
+    let is_generic = matches!(cacheability(&plan)?, Cacheability::Generic);
+    let optimised = state.optimize(&plan)?;
+    if let Some(statement) = repeated.filter(|statement| is_generic && is_reusable(statement))
+        && let Ok(memory) = reserved(session, &statement)
+    {
+        session.plans.add(statement, scope, optimised.clone(), memory);
+    }
+    Ok(optimised)
+}
+
+/// Memory of the cached plan of a statement.
+fn reserved(session: &SessionCore, statement: &EngineStatement) -> Result<Option<MemoryReservation>> {
+    let Some(budget) = session.catalog.context().pool().memory() else { return Ok(None) };
+    let bytes = PLAN_BYTES + BYTES_OF_TEXT_BYTE * statement.to_string().len() as u64;
+    let reserved = budget.try_reserve(MemoryConsumer::Connections, bytes);
+    reserved.map(Some).map_err(|limit| Error::MemoryLimit(limit.to_string()))
 }
 
 /// Result of EXPLAIN of a query.
@@ -92,6 +141,7 @@ async fn explained(session: &SessionCore, mut explain: ExplainStatement) -> Resu
 
 /// SET and RESET of DataFusion's own options.
 pub(crate) async fn set(session: &SessionCore, statement: EngineStatement) -> Result<StatementResult> {
+    session.plans.clear();
     let plan = session.context.state().statement_to_plan(statement).await?;
     session.context.execute_logical_plan(plan).await?;
     Ok(StatementResult::Done { verb: "SET" })

@@ -7,6 +7,7 @@ use crate::session::block::Block;
 use crate::session::cancellation::Running;
 use crate::session::current::{Bound, Current};
 use crate::session::materialized::MaterializedViews;
+use crate::session::plan_cache::{PlanCache, PlanScope, PlanningVersion};
 use crate::session::snapshots::{SessionSnapshots, Sessions};
 use crate::session::topologies::Topologies;
 use crate::session::variables::SessionVariables;
@@ -74,9 +75,25 @@ pub(crate) struct SessionCore {
     /// Settings before the open block.
     pub(crate) settings_before: Option<Arc<Settings>>,
     pub(crate) block: Option<Block>,
+    /// Optimised plans of statements that came again.
+    pub(crate) plans: PlanCache,
 }
 
 impl SessionCore {
+    /// Version of everything that plans depend on.
+    pub(crate) fn planning_version(&self) -> PlanningVersion {
+        PlanningVersion {
+            catalog: self.catalog.version(),
+            zone: self.zone_changes,
+            authority: self.variables.authority.changes(),
+        }
+    }
+
+    /// State of the session on which its plans depend.
+    pub(crate) fn plan_scope(&self) -> PlanScope {
+        PlanScope { version: self.planning_version(), settings: self.variables.settings() }
+    }
+
     /// Binds the session's scans to a transaction while the result lives.
     pub(crate) fn bind(&self, transaction: &Arc<Transaction>) -> Bound {
         Bound::new(&self.current, transaction)

@@ -12,6 +12,7 @@ pub(crate) mod core;
 pub(crate) mod current;
 pub(crate) mod materialized;
 pub(crate) mod notices;
+pub(crate) mod plan_cache;
 pub(crate) mod query_memory;
 pub(crate) mod result;
 pub(crate) mod row_buffer;

@@ -13,6 +13,7 @@ mod prepared;
 mod privileges;
 mod random;
 mod relations;
+mod repeated_statements;
 mod runner;
 mod scans;
 mod sessions;

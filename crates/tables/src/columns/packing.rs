@@ -9,7 +9,7 @@
 //!
 //! Values of more than 32 bits are packed twice: their low halves with 32 bits, then their high halves.
 
-use entresol_structures::with_wide_vectors;
+use entresol_structures::{WideLoops, run_wide};
 
 /// Number of values of a chunk; the last one is filled up with zeros.
 pub(crate) const CHUNK_VALUES: usize = 1024;
@@ -144,14 +144,26 @@ macro_rules! by_width {
     };
 }
 
+/// Unpacking of a chunk of values of 1 to 32 bits.
+struct ChunkUnpacking<'a> {
+    words: &'a [u32],
+    bits: u32,
+    out: &'a mut [u32; CHUNK_VALUES],
+}
+
+impl WideLoops for ChunkUnpacking<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let (words, out) = (self.words, self.out);
+        by_width!(self.bits, words, out, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32)
+    }
+}
+
 fn unpack_chunk(words: &[u32], bits: u32, out: &mut [u32; CHUNK_VALUES]) {
     if bits == 0 {
-        out.fill(0);
-        return;
+        return out.fill(0);
     }
-    with_wide_vectors(
-        || by_width!(bits, words, out, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32),
-    )
+    run_wide(ChunkUnpacking { words, bits, out });
 }
 
 #[cfg(test)]

@@ -22,10 +22,8 @@
 //!
 //! [`Catalog::version`]: entresol_tables::Catalog::version
 
-mod cacheability;
 mod run;
 
-use self::cacheability::{Cacheability, cacheability};
 use crate::dml::defaults;
 use crate::dml::merge;
 use crate::dml::returning::{Returning, described};
@@ -39,6 +37,7 @@ use crate::execution::session::Session;
 use crate::parser::command::Command;
 use crate::parser::statement::query_statement;
 use crate::parser::statement::{ParsedStatement, SessionStatement, parse_one};
+use crate::planner::cacheability::{Cacheability, cacheability};
 use crate::planner::fast_path::Point;
 use crate::planner::generic::GenericPlan;
 use crate::planner::limits;
@@ -48,6 +47,7 @@ use crate::planner::time_travel;
 use crate::postgres::number_types;
 use crate::postgres::time_zones::Zone;
 use crate::session::current::Current;
+use crate::session::plan_cache::PlanningVersion;
 use crate::session::result::Short;
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::common::ScalarValue;
@@ -86,18 +86,8 @@ const SHORT_TEXT_BYTES: usize = 1024;
 /// Cached execution and the version for which it was planned.
 #[derive(Debug)]
 struct CachedExecution {
-    version: Version,
+    version: PlanningVersion,
     work: Arc<Execution>,
-}
-
-/// Version of everything that plans depend on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Version {
-    catalog: u64,
-    /// Number of changes of the session's time zone.
-    zone: u64,
-    /// Number of changes of the session's role.
-    authority: u64,
 }
 
 /// Execution of a prepared statement.
@@ -342,7 +332,7 @@ impl Session {
         parameter_types: &[Option<ArrowType>],
         memory: Option<MemoryReservation>,
     ) -> Result<Prepared> {
-        let version = self.planning_version();
+        let version = self.core.planning_version();
         let ready = match &command {
             Some(command) => self.ready(command, parameter_types).await?,
             None => Ready { work: Execution::Text, parameters: Vec::new(), columns: None },
@@ -355,15 +345,6 @@ impl Session {
             planned: Mutex::new(CachedExecution { version, work: Arc::new(ready.work) }),
             _memory: memory,
         })))
-    }
-
-    /// Version of everything that plans depend on.
-    fn planning_version(&self) -> Version {
-        Version {
-            catalog: self.core.catalog.version(),
-            zone: self.core.zone_changes,
-            authority: self.core.variables.authority.changes(),
-        }
     }
 
     async fn ready(&self, command: &Command, declared: &[Option<ArrowType>]) -> Result<Ready> {
@@ -483,7 +464,7 @@ impl Session {
     /// and INSERT of literals and parameters. `None` for all others, errors included: [`Session::prepare`]
     /// reports them.
     pub fn prepare_short(&mut self, sql: &str) -> Option<Prepared> {
-        let version = self.planning_version();
+        let version = self.core.planning_version();
         // A short query text is small beside the memory of its connection.
         let memory = match sql.len() {
             0..=SHORT_TEXT_BYTES => None,

@@ -72,7 +72,7 @@ impl Session {
         }
         let work = {
             let planned = kernel.planned.lock();
-            let current = planned.version == self.planning_version();
+            let current = planned.version == self.core.planning_version();
             current.then(|| Arc::clone(&planned.work)).filter(|work| work.is_short())?
         };
         let writes = command.writes();
@@ -216,7 +216,7 @@ impl Session {
 
     /// Execution of the statement, planned again if the catalog has changed.
     async fn work(&self, prepared: &Prepared) -> Result<Arc<Execution>> {
-        let version = self.planning_version();
+        let version = self.core.planning_version();
         {
             let planned = prepared.0.planned.lock();
             if planned.version == version {

@@ -432,7 +432,8 @@ impl Reader {
                 rows.add(found as usize);
             }
             self.gathered_blocks += 1;
-            let is_batch = blocks.rows() >= enough || self.gathered_blocks >= GATHERED_BLOCKS || blocks.is_large();
+            let is_batch =
+                blocks.rows() >= enough || self.gathered_blocks >= GATHERED_BLOCKS || blocks.is_large();
             if !is_batch {
                 return Ok(Some(None));
             }

@@ -447,7 +447,7 @@ impl ColumnPage {
         values
     }
 
-    /// Array of the rows of a block, or of those selected, which are in ascending order.
+    /// Array of the rows of a block, or of those selected.
     pub(crate) fn decode(
         &self,
         block: usize,

@@ -82,7 +82,7 @@ impl ColumnValues {
         if let Values::Texts(texts) = &self.values { texts.bytes.len() } else { 0 }
     }
 
-    /// Appends the rows of a block of a page, or those selected, which ascend.
+    /// Appends the rows of a block of a page, or those selected.
     pub(crate) fn append(&mut self, page: &ColumnPage, block: usize, selection: Option<&[u32]>) {
         self.append_validity(page, block, selection);
         match &mut self.values {

@@ -8,7 +8,7 @@ use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{Expr as PlanExpr, LogicalPlan, Volatility};
 
 /// Cacheable part of a plan.
-pub(super) enum Cacheability {
+pub(crate) enum Cacheability {
     /// A physical plan, generic in the parameters.
     Generic,
     AsWritten,
@@ -16,7 +16,7 @@ pub(super) enum Cacheability {
     Nothing,
 }
 
-pub(super) fn cacheability(plan: &LogicalPlan) -> Result<Cacheability> {
+pub(crate) fn cacheability(plan: &LogicalPlan) -> Result<Cacheability> {
     let mut cacheability = Cacheability::Generic;
     plan.apply_with_subqueries(|node| {
         match node {

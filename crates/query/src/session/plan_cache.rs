@@ -1,0 +1,138 @@
+//! Optimised plans of queries that come again in a session as the same statement.
+//!
+//! Analysing and optimising a join of four tables takes milliseconds, as long as a star join of six million rows
+//! takes on columns. A query whose statement the session has run before has its optimised logical plan already, and
+//! only its physical plan is made: that one has the transaction, and depends on sizes of tables.
+//!
+//! # Invariants
+//!
+//! - A statement means the same as when it was planned: the catalog, the time zone, the role and all settings are
+//!   those of then ([`PlanScope`]); what changes DataFusion's own settings empties the cache.
+//! - Only plans are added that any transaction of the session may use again: the planner decides that.
+//!
+//! Memory: [`PLANS_MAX`] plans, each with its reservation in the budget; the least recently used one is evicted. A
+//! statement that came once leaves a number ([`SEEN_MAX`]).
+
+use crate::postgres::settings::Settings;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::Statement as EngineStatement;
+use entresol_memory::budget::MemoryReservation;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// Maximum number of plans of a session.
+const PLANS_MAX: usize = 32;
+/// Maximum number of statements that came once which are recognised when they come again.
+const SEEN_MAX: usize = 256;
+
+/// Version of everything that plans depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PlanningVersion {
+    pub(crate) catalog: u64,
+    /// Number of changes of the session's time zone.
+    pub(crate) zone: u64,
+    /// Number of changes of the session's role.
+    pub(crate) authority: u64,
+}
+
+/// State of a session for which a plan was made.
+pub(crate) struct PlanScope {
+    pub(crate) version: PlanningVersion,
+    pub(crate) settings: Arc<Settings>,
+}
+
+impl PlanScope {
+    fn is_same(&self, other: &PlanScope) -> bool {
+        self.version == other.version && Arc::ptr_eq(&self.settings, &other.settings)
+    }
+}
+
+/// Answer of the cache about a statement.
+pub(crate) enum PlanLookup {
+    /// Its optimised plan.
+    Plan(Box<LogicalPlan>),
+    /// None, but the statement came before.
+    Repeated,
+    /// None; the statement comes for the first time.
+    New,
+}
+
+/// Plans of a session; see the [module](self).
+#[derive(Default)]
+pub(crate) struct PlanCache(Mutex<Plans>);
+
+#[derive(Default)]
+struct Plans {
+    /// The most recently used one last.
+    cached: VecDeque<CachedPlan>,
+    /// Hashes of statements that came once.
+    seen: VecDeque<u64>,
+    /// Number of plans that were found.
+    reuses: u64,
+}
+
+struct CachedPlan {
+    statement: EngineStatement,
+    scope: PlanScope,
+    plan: LogicalPlan,
+    _memory: Option<MemoryReservation>,
+}
+
+fn hash(statement: &EngineStatement) -> Option<u64> {
+    let EngineStatement::Statement(statement) = statement else { return None };
+    let mut hasher = DefaultHasher::new();
+    statement.hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+impl PlanCache {
+    /// Plan of a statement in a scope. Plans of other scopes are removed; a statement that comes for the first time is
+    /// noted.
+    pub(crate) fn find(&self, statement: &EngineStatement, scope: &PlanScope) -> PlanLookup {
+        let Some(hash) = hash(statement) else { return PlanLookup::New };
+        let mut plans = self.0.lock();
+        plans.cached.retain(|cached| cached.scope.is_same(scope));
+        let at = plans.cached.iter().position(|cached| cached.statement == *statement);
+        if let Some(cached) = at.and_then(|at| plans.cached.remove(at)) {
+            let plan = Box::new(cached.plan.clone());
+            plans.cached.push_back(cached);
+            plans.reuses += 1;
+            return PlanLookup::Plan(plan);
+        }
+        if plans.seen.contains(&hash) {
+            return PlanLookup::Repeated;
+        }
+        if plans.seen.len() == SEEN_MAX {
+            plans.seen.pop_front();
+        }
+        plans.seen.push_back(hash);
+        PlanLookup::New
+    }
+
+    /// Adds the optimised plan of a statement, made in a scope.
+    pub(crate) fn add(
+        &self,
+        statement: EngineStatement,
+        scope: PlanScope,
+        plan: LogicalPlan,
+        memory: Option<MemoryReservation>,
+    ) {
+        let mut plans = self.0.lock();
+        if plans.cached.len() == PLANS_MAX {
+            plans.cached.pop_front();
+        }
+        plans.cached.push_back(CachedPlan { statement, scope, plan, _memory: memory });
+    }
+
+    /// Number of statements that had a plan.
+    pub(crate) fn reuses(&self) -> u64 {
+        self.0.lock().reuses
+    }
+
+    /// Removes all plans.
+    pub(crate) fn clear(&self) {
+        self.0.lock().cached.clear();
+    }
+}
