@@ -126,7 +126,7 @@ fn positions(catalog: &Catalog) -> Result<Arc<Table>> {
 
 fn position_row(name: &str, position: &RefreshPosition) -> Row {
     let interval_ms = i64::try_from(position.interval.as_millis()).unwrap_or(i64::MAX);
-    vec![Value::from(name), Value::BigInt(position.as_of.cast_signed()), Value::BigInt(interval_ms)]
+    vec![Value::from(name), Value::BigInt(position.as_of.bigint()), Value::BigInt(interval_ms)]
 }
 
 /// Stored position of a view; none if its refresh is immediate.
@@ -137,7 +137,7 @@ fn position(catalog: &Catalog, transaction: &Transaction, name: &str) -> Result<
         None => Ok(None),
         Some([_, Value::BigInt(as_of), Value::BigInt(interval_ms)]) => {
             let interval = Duration::from_millis(interval_ms.cast_unsigned());
-            Ok(Some(RefreshPosition { as_of: as_of.cast_unsigned(), interval }))
+            Ok(Some(RefreshPosition { as_of: Timestamp::from_stored(as_of.cast_unsigned()), interval }))
         }
         Some(other) => Err(Error::Internal(format!("row {other:?} of {POSITIONS_TABLE}"))),
     }
@@ -152,7 +152,8 @@ pub(super) fn is_deferred(catalog: &Catalog, name: &str) -> Result<bool> {
 pub(super) fn declare(catalog: &Catalog, name: &str, interval: Duration) -> Result<()> {
     let table = positions(catalog)?;
     let transaction = catalog.begin()?;
-    table.upsert(&transaction, &position_row(name, &RefreshPosition { as_of: 0, interval }))?;
+    table
+        .upsert(&transaction, &position_row(name, &RefreshPosition { as_of: Timestamp::START, interval }))?;
     transaction.commit(Durability::Sync)?;
     Ok(())
 }

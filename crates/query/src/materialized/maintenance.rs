@@ -103,7 +103,11 @@ async fn resume(session: &SessionCore, name: &str) -> Result<()> {
     if let Some(as_of) = deferred::as_of(&session.catalog, &*session.catalog.begin()?, name)? {
         (view.incremental, view.is_deferred) = (None, true);
         watch(session, view)?;
-        return if as_of == 0 || reads_volatile { compute_anew(session, name).await } else { Ok(()) };
+        return if as_of == Timestamp::START || reads_volatile {
+            compute_anew(session, name).await
+        } else {
+            Ok(())
+        };
     }
     let is_filled = match session.catalog.table(GUARDS_TABLE) {
         Ok(guards) => {
@@ -349,7 +353,7 @@ async fn fill(session: &SessionCore, name: &str) -> Result<()> {
 /// Computes a view with deferred refresh whatever it has.
 async fn compute_anew(session: &SessionCore, name: &str) -> Result<()> {
     let transaction = session.catalog.begin()?;
-    deferred::write_as_of(&session.catalog, &transaction, name, 0)?;
+    deferred::write_as_of(&session.catalog, &transaction, name, Timestamp::START)?;
     transaction.commit_maintained(Durability::Sync)?;
     catch_up(session, name).await
 }
@@ -407,7 +411,7 @@ fn affected_since(
     view: &MaintainedView,
     as_of: Timestamp,
 ) -> Result<Option<Affected>> {
-    if as_of == 0 {
+    if as_of == Timestamp::START {
         return Ok(Some(Affected::All));
     }
     let mut any = Vec::new();

@@ -17,7 +17,9 @@ use crate::mvcc::value_buffer::ValueBuffer;
 use crate::reclamation::dead_keys::{DeadKeys, ReclaimQueue};
 use crate::transaction::scan::KeyRange;
 use crate::visibility::snapshot::Snapshot;
-use crate::{AtomicTimestamp, ContextOptions, Error, GroupId, INFINITY, Protocol, Result, StateId, Tier, Timestamp};
+use crate::{
+    AtomicTimestamp, ContextOptions, Error, GroupId, INFINITY, Protocol, Result, StateId, Tier, Timestamp,
+};
 use entresol_memory::Pool;
 use entresol_structures::{HotMemory, IndexStructure, KEY_BYTES_MAX, KeyBytes, KeyWidth, OrderedIndex};
 use parking_lot::RwLock;
