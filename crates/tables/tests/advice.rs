@@ -230,7 +230,8 @@ fn shares_of_rows_and_paths_are_as_they_are() {
             |filters: &[ColumnFilter], columns: &[usize]| QueryProfile::new(&statistics, filters, columns);
         let share = |filters: &[ColumnFilter]| profile(filters, &[0]).share();
         assert_eq!(share(&[]), 1.0);
-        assert!((0.08..0.12).contains(&share(&[between(3, 1_000, 1_399)])));
+        // Of a column that ascends, no finer than the runs of the sample.
+        assert!((0.3..0.7).contains(&share(&[between(3, 1_000, 2_999)])));
         assert!((0.0001..0.0004).contains(&share(&[between(1, 77, 77)])), "{}", share(&[between(1, 77, 77)]));
         assert!((0.4..0.6).contains(&share(&[between(2, 0, 9)])));
         assert!(share(&[between(2, 0, 9), between(2, 10, 19)]) < 0.001, "none meets both");
@@ -240,12 +241,12 @@ fn shares_of_rows_and_paths_are_as_they_are() {
         let first = |filters: &[ColumnFilter], columns: &[usize]| {
             design.paths(&statistics, &profile(filters, columns)).remove(0).path
         };
-        assert_eq!(first(&[between(0, 7, 7)], &[1]), AccessPath::Keys);
         let all = first(&[], &[1]);
         let wide = first(&[between(1, 0, 4_000)], &[1]);
         match layout {
             TableLayout::Rows => {
                 assert_eq!((all, wide), (AccessPath::Rows, AccessPath::Rows));
+                assert_eq!(first(&[between(0, 7, 7)], &[1]), AccessPath::Keys);
                 assert_eq!(first(&[between(1, 5, 5)], &[2]), AccessPath::Index("i".into()));
             }
             _ => assert_eq!((all, wide), (AccessPath::Columns, AccessPath::Columns)),
