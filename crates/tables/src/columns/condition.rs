@@ -80,7 +80,7 @@ impl IntegerSet {
     }
 
     /// Set as differences to a base.
-    pub(crate) fn from_base(&self, base: i64) -> DifferenceSet<'_> {
+    pub(crate) fn relative_to(&self, base: i64) -> DifferenceSet<'_> {
         let shift = base.wrapping_sub(self.least) as u64;
         DifferenceSet { words: &self.words, bits: self.bits, shift }
     }

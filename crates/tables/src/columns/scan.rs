@@ -23,7 +23,7 @@ use crate::columns::elf::choice::{Candidates, ScanCondition};
 use crate::columns::group::{GroupSummary, RowGroup, RowSet};
 use crate::columns::page::{BLOCK_ROWS, ColumnPage, ColumnValues};
 use crate::columns::pipeline::{PipelineMeter, PipelinePrediction};
-use crate::columns::selection::{DictionarySets, Selection};
+use crate::columns::selection::{DictionaryMatches, RowSelection};
 use crate::columns::store::{ColumnStore, column_id};
 use crate::error::Result;
 use crate::schema::definition::TableLayout;
@@ -58,7 +58,7 @@ struct ScannedGroup {
     /// Rows that an Elf finds, once it was asked; the inner none if a scan costs less.
     candidates: Mutex<Option<Option<Arc<Candidates>>>>,
     /// For each filter the entries of the page's dictionary that meet it.
-    dictionaries: Vec<DictionarySets>,
+    dictionaries: Vec<DictionaryMatches>,
 }
 
 /// Block of a row group of a scan.
@@ -109,7 +109,7 @@ pub struct ColumnScan {
 #[derive(Debug)]
 pub struct BlockReader {
     returned_at: Option<Instant>,
-    selection: Selection,
+    selection: RowSelection,
     values: Vec<ColumnValues>,
     rows: usize,
 }
@@ -206,7 +206,7 @@ impl Table {
                     hidden.insert(row);
                 });
             }
-            let dictionaries = filters.iter().map(|_| DictionarySets::default()).collect();
+            let dictionaries = filters.iter().map(|_| DictionaryMatches::default()).collect();
             scanned.push(ScannedGroup { group, summary, hidden, candidates: Mutex::default(), dictionaries });
         }
         let elves = self.elves_for(tx, &filters);
@@ -338,7 +338,12 @@ impl ColumnScan {
     }
 
     fn reader_without_clock(&self) -> BlockReader {
-        BlockReader { returned_at: None, selection: Selection::default(), values: self.no_values(), rows: 0 }
+        BlockReader {
+            returned_at: None,
+            selection: RowSelection::default(),
+            values: self.no_values(),
+            rows: 0,
+        }
     }
 
     fn no_values(&self) -> Vec<ColumnValues> {
@@ -474,7 +479,7 @@ impl ColumnScan {
         &self,
         tx: &Transaction,
         morsel: ColumnMorsel,
-        selection: &mut Selection,
+        selection: &mut RowSelection,
         waited: &Cell<Duration>,
     ) -> Result<()> {
         let scanned = &self.groups[morsel.group as usize];

@@ -3,7 +3,7 @@
 //! - Conditions on integers are checked on the stored differences to the base of a block: bounds become those of
 //!   differences, and the bits of a set are found by the difference and the distance of the two bases.
 //! - Strings of a dictionary are checked once for each entry of a page, which gives a set of codes
-//!   ([`DictionarySets`]).
+//!   ([`DictionaryMatches`]).
 //! - The loops over rows have no branch that depends on a value: most conditions are met by some of the rows.
 //! - Memory: the positions of a block's rows; the sets of codes of the pages in use.
 
@@ -18,7 +18,7 @@ const FEW_SHARE: usize = 16;
 
 /// Rows of a block that are left.
 #[derive(Debug, Default)]
-pub(crate) struct Selection {
+pub(crate) struct RowSelection {
     /// True if all rows of the block are left; then there is no list of them.
     is_all: bool,
     /// Positions of the rows that are left, which ascend.
@@ -27,9 +27,9 @@ pub(crate) struct Selection {
 
 /// Codes of dictionary entries that meet a condition on strings, for one page.
 #[derive(Debug, Default)]
-pub(crate) struct DictionarySets(Mutex<Option<Arc<IntegerSet>>>);
+pub(crate) struct DictionaryMatches(Mutex<Option<Arc<IntegerSet>>>);
 
-impl DictionarySets {
+impl DictionaryMatches {
     /// Codes of the entries of a page's dictionary that meet the condition; the first caller asks it.
     fn of(&self, dictionary: &Dictionary, is_met: &dyn Fn(&str) -> bool) -> Arc<IntegerSet> {
         let mut known = self.0.lock();
@@ -46,7 +46,7 @@ impl DictionarySets {
     }
 }
 
-impl Selection {
+impl RowSelection {
     /// Selects all rows of a block.
     pub(crate) fn select_all(&mut self) {
         self.is_all = true;
@@ -104,7 +104,7 @@ impl Selection {
         page: &ColumnPage,
         block: usize,
         condition: &ColumnCondition,
-        sets: &DictionarySets,
+        sets: &DictionaryMatches,
     ) {
         let summary = page.blocks()[block];
         match (page.kind(), condition) {
@@ -160,7 +160,7 @@ impl Selection {
         }
         let (integers, words) = page.integers_of(block);
         let is_met = |value: i64| set.contains(value);
-        let test = set.from_base(integers.base);
+        let test = set.relative_to(integers.base);
         let is_difference_met = |difference: u32| test.contains(difference);
         if std::mem::take(&mut self.is_all) {
             integers.select_where(words, summary.rows, &mut self.rows, is_difference_met, is_met);
@@ -175,7 +175,7 @@ impl Selection {
         page: &ColumnPage,
         block: usize,
         is_met: &dyn Fn(&str) -> bool,
-        sets: &DictionarySets,
+        sets: &DictionaryMatches,
     ) {
         let Some(dictionary) = page.dictionary() else { return };
         let (integers, words) = page.integers_of(block);

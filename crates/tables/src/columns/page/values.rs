@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) struct ColumnValues {
     data_type: DataType,
     arrow: ArrowType,
-    values: Values,
+    values: NativeValues,
     /// Values that are not NULL; none while all are.
     valid: Option<BooleanBufferBuilder>,
     rows: usize,
@@ -27,7 +27,7 @@ pub(crate) struct ColumnValues {
 
 /// Values as they lie in an array.
 #[derive(Debug)]
-enum Values {
+enum NativeValues {
     Booleans(Vec<i16>),
     Shorts(Vec<i16>),
     Integers(Vec<i32>),
@@ -66,34 +66,34 @@ impl ColumnValues {
     /// No values of a column type, as `arrow`, its Arrow type.
     pub(crate) fn new(data_type: DataType, arrow: &ArrowType) -> ColumnValues {
         let values = match data_type {
-            DataType::Boolean => Values::Booleans(Vec::new()),
-            DataType::SmallInt => Values::Shorts(Vec::new()),
-            DataType::Int | DataType::Date => Values::Integers(Vec::new()),
-            DataType::BigInt | DataType::Timestamp | DataType::TimestampTz => Values::Longs(Vec::new()),
-            DataType::Real | DataType::Double => Values::Doubles(Vec::new()),
-            DataType::Decimal { .. } => Values::Wide(Vec::new()),
-            DataType::Varchar => Values::Texts(TextValues::default()),
+            DataType::Boolean => NativeValues::Booleans(Vec::new()),
+            DataType::SmallInt => NativeValues::Shorts(Vec::new()),
+            DataType::Int | DataType::Date => NativeValues::Integers(Vec::new()),
+            DataType::BigInt | DataType::Timestamp | DataType::TimestampTz => NativeValues::Longs(Vec::new()),
+            DataType::Real | DataType::Double => NativeValues::Doubles(Vec::new()),
+            DataType::Decimal { .. } => NativeValues::Wide(Vec::new()),
+            DataType::Varchar => NativeValues::Texts(TextValues::default()),
         };
         ColumnValues { data_type, arrow: arrow.clone(), values, valid: None, rows: 0 }
     }
 
     /// Bytes of strings that it has.
     pub(crate) fn text_bytes(&self) -> usize {
-        if let Values::Texts(texts) = &self.values { texts.bytes.len() } else { 0 }
+        if let NativeValues::Texts(texts) = &self.values { texts.bytes.len() } else { 0 }
     }
 
     /// Appends the rows of a block of a page, or those selected.
     pub(crate) fn append(&mut self, page: &ColumnPage, block: usize, selection: Option<&[u32]>) {
         self.append_validity(page, block, selection);
         match &mut self.values {
-            Values::Booleans(values) | Values::Shorts(values) => {
+            NativeValues::Booleans(values) | NativeValues::Shorts(values) => {
                 page.append_integers(block, selection, values);
             }
-            Values::Integers(values) => page.append_integers(block, selection, values),
-            Values::Longs(values) => page.append_integers(block, selection, values),
-            Values::Doubles(values) => page.append_doubles(block, selection, values),
-            Values::Wide(values) => page.append_wide(block, selection, values),
-            Values::Texts(values) => page.append_texts(block, selection, values),
+            NativeValues::Integers(values) => page.append_integers(block, selection, values),
+            NativeValues::Longs(values) => page.append_integers(block, selection, values),
+            NativeValues::Doubles(values) => page.append_doubles(block, selection, values),
+            NativeValues::Wide(values) => page.append_wide(block, selection, values),
+            NativeValues::Texts(values) => page.append_texts(block, selection, values),
         }
     }
 
@@ -131,16 +131,18 @@ impl ColumnValues {
         self.rows += times;
         let rows = self.rows;
         match (&mut self.values, value) {
-            (Values::Booleans(values), Value::Boolean(value)) => values.resize(rows, (*value).into()),
+            (NativeValues::Booleans(values), Value::Boolean(value)) => values.resize(rows, (*value).into()),
             // Values are in range of their column.
-            (Values::Shorts(values), Value::Int(value)) => values.resize(rows, *value as i16),
-            (Values::Integers(values), Value::Int(value) | Value::Date(value)) => values.resize(rows, *value),
-            (Values::Longs(values), Value::BigInt(value) | Value::Timestamp(value)) => {
+            (NativeValues::Shorts(values), Value::Int(value)) => values.resize(rows, *value as i16),
+            (NativeValues::Integers(values), Value::Int(value) | Value::Date(value)) => {
+                values.resize(rows, *value)
+            }
+            (NativeValues::Longs(values), Value::BigInt(value) | Value::Timestamp(value)) => {
                 values.resize(rows, *value);
             }
-            (Values::Doubles(values), Value::Double(value)) => values.resize(rows, *value),
-            (Values::Wide(values), Value::Decimal(value)) => values.resize(rows, *value),
-            (Values::Texts(values), Value::Varchar(text)) => (0..times).for_each(|_| values.push(text)),
+            (NativeValues::Doubles(values), Value::Double(value)) => values.resize(rows, *value),
+            (NativeValues::Wide(values), Value::Decimal(value)) => values.resize(rows, *value),
+            (NativeValues::Texts(values), Value::Varchar(text)) => (0..times).for_each(|_| values.push(text)),
             (values, value) => {
                 debug_assert!(value.is_null(), "{value} is of another type than the column");
                 values.append_nulls(rows, times);
@@ -154,40 +156,40 @@ impl ColumnValues {
         let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
         let arrow = &self.arrow;
         match self.values {
-            Values::Booleans(values) => {
+            NativeValues::Booleans(values) => {
                 let values = BooleanBuffer::collect_bool(values.len(), |row| values[row] != 0);
                 Arc::new(BooleanArray::new(values, nulls))
             }
-            Values::Shorts(values) => primitive::<Int16Type>(values, nulls, arrow),
-            Values::Integers(values) if self.data_type == DataType::Date => {
+            NativeValues::Shorts(values) => primitive::<Int16Type>(values, nulls, arrow),
+            NativeValues::Integers(values) if self.data_type == DataType::Date => {
                 primitive::<Date32Type>(values, nulls, arrow)
             }
-            Values::Integers(values) => primitive::<Int32Type>(values, nulls, arrow),
-            Values::Longs(values) if self.data_type == DataType::BigInt => {
+            NativeValues::Integers(values) => primitive::<Int32Type>(values, nulls, arrow),
+            NativeValues::Longs(values) if self.data_type == DataType::BigInt => {
                 primitive::<Int64Type>(values, nulls, arrow)
             }
-            Values::Longs(values) => primitive::<TimestampMicrosecondType>(values, nulls, arrow),
-            Values::Doubles(values) if self.data_type == DataType::Real => {
+            NativeValues::Longs(values) => primitive::<TimestampMicrosecondType>(values, nulls, arrow),
+            NativeValues::Doubles(values) if self.data_type == DataType::Real => {
                 let values = values.into_iter().map(|value| value as f32).collect();
                 primitive::<Float32Type>(values, nulls, arrow)
             }
-            Values::Doubles(values) => primitive::<Float64Type>(values, nulls, arrow),
-            Values::Wide(values) => primitive::<Decimal128Type>(values, nulls, arrow),
-            Values::Texts(values) => Arc::new(values.finish(nulls)),
+            NativeValues::Doubles(values) => primitive::<Float64Type>(values, nulls, arrow),
+            NativeValues::Wide(values) => primitive::<Decimal128Type>(values, nulls, arrow),
+            NativeValues::Texts(values) => Arc::new(values.finish(nulls)),
         }
     }
 }
 
-impl Values {
+impl NativeValues {
     /// Appends values for NULLs, so that there are as many as `rows`.
     fn append_nulls(&mut self, rows: usize, times: usize) {
         match self {
-            Values::Booleans(values) | Values::Shorts(values) => values.resize(rows, 0),
-            Values::Integers(values) => values.resize(rows, 0),
-            Values::Longs(values) => values.resize(rows, 0),
-            Values::Doubles(values) => values.resize(rows, 0.0),
-            Values::Wide(values) => values.resize(rows, 0),
-            Values::Texts(values) => (0..times).for_each(|_| values.push("")),
+            NativeValues::Booleans(values) | NativeValues::Shorts(values) => values.resize(rows, 0),
+            NativeValues::Integers(values) => values.resize(rows, 0),
+            NativeValues::Longs(values) => values.resize(rows, 0),
+            NativeValues::Doubles(values) => values.resize(rows, 0.0),
+            NativeValues::Wide(values) => values.resize(rows, 0),
+            NativeValues::Texts(values) => (0..times).for_each(|_| values.push("")),
         }
     }
 }
