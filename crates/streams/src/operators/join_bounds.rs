@@ -79,6 +79,7 @@ impl JoinBounds {
 mod tests {
     use super::*;
     use crate::operators::join_state::RIGHT;
+    use arrow_array::Array;
 
     fn at(us: i64) -> EventTime {
         EventTime::from_micros(us)
