@@ -90,6 +90,7 @@ fn index(name: &str, columns: &[usize], unique: bool) -> IndexDefinition {
         unique,
         constraint: false,
         primary: false,
+        structure: entresol_structures::IndexStructure::default(),
     }
 }
 

@@ -238,6 +238,7 @@ fn by_shop() -> IndexDefinition {
         unique: false,
         constraint: false,
         primary: false,
+        structure: entresol_structures::IndexStructure::default(),
     }
 }
 
