@@ -108,6 +108,10 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         arguments: 0..=0,
         returns: "text",
         call: |view, _| {
+            if !view.variables.authority.is_superuser() {
+                let message = "permission denied for function pg_stat_reset";
+                return Err(external(Error::coded("42501", message)));
+            }
             view.tables.iter().for_each(|table| table.workload().reset());
             Ok("".into())
         },

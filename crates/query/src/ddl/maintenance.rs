@@ -93,18 +93,34 @@ pub(crate) async fn analyze(session: &SessionCore, statement: &Analyze) -> Resul
             }
         }
     }
-    let mut decides = false;
-    for table in analyzed_tables(session, statement)? {
-        if table.definition().auto_layout {
-            decides = true;
-            layout::decide(session, &table).await?;
+    let followers: Vec<Arc<Table>> = analyzed_tables(session, statement)?
+        .into_iter()
+        .filter(|table| table.definition().auto_layout)
+        .collect();
+    if followers.is_empty() {
+        session
+            .notice("ANALYZE has no effect: the planner counts rows when it plans and stores no statistics");
+    } else if session.block.is_some() {
+        // A change of layout would cut off the transaction of the block.
+        session.notice("ANALYZE in a transaction block decides about no layout");
+    } else {
+        decide(session, statement, &followers).await?;
+    }
+    Ok(StatementResult::Done { verb: "ANALYZE" })
+}
+
+/// Decides about the layouts of tables that follow their workload. The error of one table that was not named is a
+/// notice, and the others come all the same.
+async fn decide(session: &SessionCore, statement: &Analyze, tables: &[Arc<Table>]) -> Result<()> {
+    for table in tables {
+        match layout::decide(session, table).await {
+            Err(error) if statement.table_name.is_none() && error.interrupt().is_none() => {
+                session.notice(&format!("the layout of table {} stays as it is: {error}", table.name()));
+            }
+            decided => decided?,
         }
     }
-    if decides {
-        return Ok(StatementResult::Done { verb: "ANALYZE" });
-    }
-    session.notice("ANALYZE has no effect: the planner counts rows when it plans and stores no statistics");
-    Ok(StatementResult::Done { verb: "ANALYZE" })
+    Ok(())
 }
 
 /// Tables of an ANALYZE: the one that it names, or all.

@@ -172,24 +172,25 @@ impl Conflicts {
     /// Finds the rows that conflict. Writes nothing.
     pub(crate) fn split(&mut self, tx: &Transaction, table: &Arc<Table>, rows: Vec<Row>) -> Result<Split> {
         let mut met: Vec<Option<Row>> = vec![None; rows.len()];
+        let mut identities = Vec::with_capacity(self.unique_keys.len());
+        for unique_key in &self.unique_keys {
+            let of_rows = table.unique_keys(unique_key, &rows)?;
+            let there = table.rows_with_unique_keys(tx, unique_key, &of_rows)?;
+            met.iter_mut().zip(there).for_each(|(met, there)| *met = met.take().or(there));
+            identities.push(of_rows);
+        }
         let mut skipped = vec![false; rows.len()];
-        for (unique_key, seen) in self.unique_keys.iter().zip(&mut self.seen) {
-            let identities = table.unique_keys(unique_key, &rows)?;
-            let there = table.rows_with_unique_keys(tx, unique_key, &identities)?;
-            for (at, (identity, there)) in identities.into_iter().zip(there).enumerate() {
-                let Some(identity) = identity.filter(|_| !skipped[at]) else { continue };
-                let again = seen.contains(&identity[..]);
-                match self.updates {
-                    false => skipped[at] = again || there.is_some(),
-                    true if again => {
-                        let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
-                        return Err(Error::coded("21000", message));
-                    }
-                    true => met[at] = there,
-                }
-                if !skipped[at] {
-                    seen.insert(identity.to_vec());
-                }
+        for at in 0..rows.len() {
+            let keys = || identities.iter().map(|of_rows| of_rows[at].as_deref());
+            let again = keys().zip(&self.seen).any(|(key, seen)| key.is_some_and(|key| seen.contains(key)));
+            if again && self.updates {
+                let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
+                return Err(Error::coded("21000", message));
+            }
+            skipped[at] = !self.updates && (again || met[at].take().is_some());
+            if !skipped[at] {
+                // A row that is skipped stands in the way of no other.
+                keys().zip(&mut self.seen).for_each(|(key, seen)| seen.extend(key.map(<[u8]>::to_vec)));
             }
         }
         Ok(Split::of(rows, met, &skipped))

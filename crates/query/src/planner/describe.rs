@@ -9,6 +9,11 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{ColumnDef, ColumnOption, ObjectNamePart, Statement, Value as Literal};
 use entresol_tables::{Catalog, Value};
 
+/// Returns true for DESCRIBE.
+pub(crate) fn is_description(statement: &EngineStatement) -> bool {
+    matches!(statement, EngineStatement::Statement(inner) if matches!(**inner, Statement::ExplainTable { .. }))
+}
+
 /// Replaces DESCRIBE of a source, topology or sink by a query. A relation of the name comes first.
 pub(crate) fn resolve(catalog: &Catalog, statement: &mut EngineStatement) -> Result<()> {
     let EngineStatement::Statement(inner) = &*statement else { return Ok(()) };

@@ -89,9 +89,9 @@ async fn optimised(
     statement: EngineStatement,
 ) -> Result<LogicalPlan> {
     let scope = session.plan_scope();
-    // Tables have other columns as of a point in time.
-    let is_past = session.current.is_past();
-    let found = if is_past { PlanLookup::New } else { session.plans.find(&statement, &scope) };
+    // Tables have other columns as of a point in time, and DESCRIBE has those of sources in its plan.
+    let is_new = session.current.is_past() || describe::is_description(&statement);
+    let found = if is_new { PlanLookup::New } else { session.plans.find(&statement, &scope) };
     let is_repeated = match found {
         PlanLookup::Plan(plan) => return Ok(*plan),
         PlanLookup::Repeated => true,

@@ -41,7 +41,7 @@ pub(crate) fn recorded(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let tx = catalog.begin().map_err(external)?;
     let mut rows = Vec::new();
     for table in catalog.tables() {
-        rows.extend(rows_of(&table, &tx).map_err(external)?);
+        rows.extend(rows_of(&table, &tx));
     }
     let text = |of: &dyn Fn(&WorkloadRow) -> Option<String>| -> ArrayRef {
         Arc::new(rows.iter().map(of).collect::<StringArray>())
@@ -69,11 +69,11 @@ pub(crate) fn recorded(catalog: &Catalog) -> EngineResult<RecordBatch> {
 }
 
 /// Rows of a table: its query classes, the operations by key, and uses of indexes.
-fn rows_of(table: &Arc<Table>, tx: &Transaction) -> entresol_tables::Result<Vec<WorkloadRow>> {
+fn rows_of(table: &Arc<Table>, tx: &Transaction) -> Vec<WorkloadRow> {
     let (mut rows, classes) = (Vec::new(), table.workload().classes());
     if !classes.is_empty() {
-        let statistics = TableStatistics::of(table, tx)?;
-        rows.extend(classes.iter().map(|class| class_row(table, &statistics, class)));
+        let statistics = readable(table, TableStatistics::of(table, tx));
+        rows.extend(classes.iter().map(|class| class_row(table, statistics.as_ref(), class)));
     }
     let counts = table.workload().row_counts();
     let by_key = [
@@ -93,23 +93,35 @@ fn rows_of(table: &Arc<Table>, tx: &Transaction) -> entresol_tables::Result<Vec<
         conditions: Some(name),
         ..of_table()
     }));
-    Ok(rows)
+    rows
+}
+
+/// Result about a table; none if the table cannot be read, which the rows of other tables do not suffer from.
+fn readable<T>(table: &Table, computed: entresol_tables::Result<T>) -> Option<T> {
+    let unread = |error: &entresol_tables::Error| {
+        tracing::warn!(table = table.name(), %error, "left out of entresol.workload and entresol.advice");
+    };
+    computed.inspect_err(unread).ok()
 }
 
 fn class_row(
     table: &Table,
-    statistics: &TableStatistics,
+    statistics: Option<&TableStatistics>,
     (class, counts): &(QueryClass, ClassCounts),
 ) -> WorkloadRow {
     let columns = table.schema().visible_columns();
     let name = |column: usize| columns.get(column).map_or("?", |column| column.name.as_str());
     let conditions = class.conditions.iter().map(|(column, kind)| format!("{} {kind}", name(*column)));
-    let share = |example: &Arc<[entresol_tables::ColumnFilter]>| {
-        QueryProfile::new(statistics, example, &class.columns).share()
-    };
-    let shares: f64 = counts.examples.iter().map(share).sum();
-    let row_bytes: f64 =
-        class.columns.iter().filter_map(|column| statistics.columns.get(*column)).map(|of| of.bytes).sum();
+    let selectivity = statistics.map(|statistics| {
+        let share = |example: &Arc<[entresol_tables::ColumnFilter]>| {
+            QueryProfile::new(statistics, example, &class.columns).share()
+        };
+        counts.examples.iter().map(share).sum::<f64>() / counts.examples.len().max(1) as f64
+    });
+    let row_bytes = statistics.map(|statistics| {
+        let columns = class.columns.iter().filter_map(|column| statistics.columns.get(*column));
+        columns.map(|of| of.bytes).sum::<f64>()
+    });
     WorkloadRow {
         table: table.name().to_owned(),
         kind: "query",
@@ -117,8 +129,8 @@ fn class_row(
         columns: Some(class.columns.iter().map(|column| name(*column)).collect::<Vec<_>>().join(", ")),
         runs: counts.runs,
         rows: Some(counts.rows),
-        bytes: Some((counts.rows as f64 * row_bytes) as u64),
-        selectivity: Some(shares / counts.examples.len().max(1) as f64),
+        bytes: row_bytes.map(|bytes| (counts.rows as f64 * bytes) as u64),
+        selectivity,
         elapsed_ms: Some(counts.elapsed.as_secs_f64() * 1e3),
     }
 }
@@ -140,7 +152,7 @@ pub(crate) fn advice(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let mut rows = Vec::new();
     for table in catalog.tables() {
         rows.extend(decision(&table));
-        let proposals = advise(&table, &tx).map_err(external)?;
+        let Some(proposals) = readable(&table, advise(&table, &tx)) else { continue };
         let follows = |proposal: &Proposal| {
             table.definition().auto_layout && matches!(proposal.change, Change::SetLayout(_))
         };

@@ -60,6 +60,7 @@ use crate::parser::names::identifier;
 use crate::parser::refusals::UUID;
 use crate::parser::statement::query_of;
 use crate::planner::join_using;
+use crate::planner::parameters::alone;
 use crate::postgres::char_padding::{CHAR_CUT, VARCHAR_CUT};
 use crate::postgres::functions::{BYTEA_IN, CLOCK};
 use crate::postgres::intervals::spelled;
@@ -253,7 +254,8 @@ fn cast(expr: &mut Expr) {
     if matches!(data_type, SqlType::Interval { .. }) {
         spell_interval(inner);
     }
-    if *data_type == SqlType::Bytea {
+    // A parameter has the type that it is cast to.
+    if *data_type == SqlType::Bytea && alone(inner).is_none() {
         *expr = call(BYTEA_IN, vec![std::mem::replace(inner, null())]);
         return;
     }
