@@ -85,7 +85,7 @@ fn measure(sources: &str, question: &Question<'_>, options: &RunOptions) -> Resu
     let at = question.sql.find("CREATE TOPOLOGY").unwrap_or_default();
     let (tables, topology) = question.sql.split_at(at);
     session.execute(tables)?;
-    let topology = topology.replacen(" AS (\n", " WITH (durability = 'group:10ms') AS (\n", 1);
+    let topology = with_durability(topology);
     let begin = Instant::now();
     session.execute(&topology)?;
     wait_for_ends(&mut session)?;
@@ -95,6 +95,16 @@ fn measure(sources: &str, question: &Question<'_>, options: &RunOptions) -> Resu
     database.close()?;
     let rows = rows.parse().map_err(|_| Error::Invalid(format!("{}: read {rows} rows", question.name)))?;
     Ok((rows, seconds))
+}
+
+/// Statement of a topology with the durability that is measured, beside the options that it has.
+fn with_durability(topology: &str) -> String {
+    let (head, steps) = topology.split_once(" AS (\n").unwrap_or((topology, ""));
+    let head = match head.strip_suffix(')') {
+        Some(options) => format!("{options}, durability = 'group:10ms')"),
+        None => format!("{head} WITH (durability = 'group:10ms')"),
+    };
+    format!("{head} AS (\n{steps}")
 }
 
 /// Runs all topologies over some events, and compares their targets with the queries.

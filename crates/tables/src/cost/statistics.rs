@@ -44,7 +44,7 @@ pub struct StorageUse {
 pub struct TableStatistics {
     /// Estimated number of rows.
     pub rows: f64,
-    /// Those of them that are in the delta store.
+    /// Rows in the delta store.
     pub delta_rows: f64,
     /// Visible columns.
     pub columns: Vec<ColumnStatistics>,

@@ -98,10 +98,10 @@ fn rows_of(table: &Arc<Table>, tx: &Transaction) -> Vec<WorkloadRow> {
 
 /// Result about a table; none if the table cannot be read, which the rows of other tables do not suffer from.
 fn readable<T>(table: &Table, computed: entresol_tables::Result<T>) -> Option<T> {
-    let unread = |error: &entresol_tables::Error| {
+    let warn = |error: &entresol_tables::Error| {
         tracing::warn!(table = table.name(), %error, "left out of entresol.workload and entresol.advice");
     };
-    computed.inspect_err(unread).ok()
+    computed.inspect_err(warn).ok()
 }
 
 fn class_row(
