@@ -111,6 +111,7 @@ pub use sinks::Sink;
 pub use sinks::channel::ChannelSink;
 pub use sinks::csv::CsvSink;
 pub use sinks::json_lines::JsonLinesSink;
+pub use sources::change_rounds::ChangeRounds;
 pub use sources::changes::ChangesSource;
 pub use sources::channel::ChannelSource;
 pub use sources::csv::{CsvSource, DateFormat, READ_AHEAD_BATCHES_MAX, RECORD_FIELDS_MAX};

@@ -54,6 +54,7 @@ impl Topology {
                 on_error: OnError::Stop,
                 merge: Merge::RoundRobin,
                 commit_interval_ns: None,
+                commits_when_idle: false,
             },
         }
     }
@@ -94,6 +95,12 @@ impl TopologyBuilder {
     /// transactions.
     pub fn commit_interval(mut self, interval: Duration) -> TopologyBuilder {
         self.settings.commit_interval_ns = Some(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Commits a transaction as soon as its sources have nothing more for now; not if they mark transactions.
+    pub fn commits_when_idle(mut self) -> TopologyBuilder {
+        self.settings.commits_when_idle = true;
         self
     }
 

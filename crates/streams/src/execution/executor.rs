@@ -53,6 +53,7 @@ pub(crate) struct Settings {
     pub(crate) on_error: OnError,
     pub(crate) merge: Merge,
     pub(crate) commit_interval_ns: Option<u64>,
+    pub(crate) commits_when_idle: bool,
 }
 
 /// Input of a transaction, logged for replay.
@@ -436,6 +437,9 @@ impl Executor {
     }
 
     fn idle(&mut self) -> Result<()> {
+        if self.settings.commits_when_idle && self.settings.boundary != Boundary::Punctuated {
+            self.commit()?;
+        }
         self.commit_if_due()?;
         self.note_rate();
         let now_ns = self.env().now_ns();

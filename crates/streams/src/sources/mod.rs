@@ -5,6 +5,7 @@
 //!   source that can read again from there makes every tuple count exactly once over restarts.
 //! - `next` returns at most the number of tuples asked for, so the caller bounds the buffer of a source.
 
+pub(crate) mod change_rounds;
 pub(crate) mod changes;
 pub(crate) mod channel;
 pub(crate) mod csv;
