@@ -204,6 +204,107 @@ fn a_refresh_without_a_log_fails_with_the_reason() {
     wait_for(&mut session, "SELECT n FROM total", "2");
 }
 
+const TOTAL: &str = "CREATE TABLE r (id INT PRIMARY KEY) WITH (changes = '1 hour');
+    CREATE MATERIALIZED VIEW total WITH (refresh = 'deferred', refresh_interval = '5 milliseconds') AS
+        SELECT count(*) AS n FROM r";
+
+/// The topology's stored position is before the log that is there again.
+#[test]
+fn a_refresh_recovers_from_a_log_that_begins_behind_its_position() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::open(directory.path(), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute(TOTAL).unwrap();
+    session.execute("INSERT INTO r VALUES (1)").unwrap();
+    wait_for(&mut session, "SELECT n FROM total", "1");
+    wait_for(&mut session, "SELECT count(*) FROM streams_positions", "1");
+    session.execute("ALTER TABLE r RESET (changes)").unwrap();
+    session.execute("INSERT INTO r VALUES (2)").unwrap();
+    wait_for(&mut session, "SELECT state FROM entresol.topologies", "failed");
+    session.execute("ALTER TABLE r SET (changes = '1 hour')").unwrap();
+    session.execute("REFRESH MATERIALIZED VIEW total").unwrap();
+    assert_eq!(rows(&mut session, "SELECT n FROM total"), [["2"]]);
+    session.execute("INSERT INTO r VALUES (3)").unwrap();
+    wait_for(&mut session, "SELECT n FROM total", "3");
+    assert_eq!(rows(&mut session, "SELECT state FROM entresol.topologies"), [["running"]]);
+}
+
+/// Changes that the topology has not read are gone when the database is opened, or while it pauses between looks.
+#[test]
+fn changes_that_left_the_log_unread_are_in_the_view() {
+    let directory = tempfile::tempdir().unwrap();
+    let lose_changes = |session: &mut Session, id: u32| {
+        session
+            .execute(&format!(
+                "INSERT INTO r VALUES ({id}); ALTER TABLE r RESET (changes); ALTER TABLE r SET (changes = '1 hour')"
+            ))
+            .unwrap();
+    };
+    let database = Database::open(directory.path(), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute(&TOTAL.replace("5 milliseconds", "1 second")).unwrap();
+    session.execute("INSERT INTO r VALUES (1)").unwrap();
+    wait_for(&mut session, "SELECT n FROM total", "1");
+    wait_for(&mut session, "SELECT count(*) FROM streams_positions", "1");
+    lose_changes(&mut session, 2);
+    wait_for(&mut session, "SELECT n FROM total", "2");
+    drop(session);
+    database.close().unwrap();
+    drop(database);
+    let options = Options { starts_topologies: false, ..Options::default() };
+    let database = Database::open(directory.path(), options).unwrap();
+    let mut session = database.session().unwrap();
+    lose_changes(&mut session, 3);
+    assert_eq!(rows(&mut session, "SELECT n FROM total"), [["2"]]);
+    drop(session);
+    database.close().unwrap();
+    drop(database);
+    let database = Database::open(directory.path(), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    wait_for(&mut session, "SELECT n FROM total", "3");
+    session.execute("INSERT INTO r VALUES (4)").unwrap();
+    wait_for(&mut session, "SELECT n FROM total", "4");
+}
+
+/// A commit every 50 ms: views are refreshed once in their intervals, of one table or two, and then have all of it.
+#[test]
+fn a_steady_load_costs_one_refresh_for_an_interval() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    for table in ["r", "s"] {
+        session
+            .execute(&format!("CREATE TABLE {table} (id INT PRIMARY KEY) WITH (changes = '1 hour')"))
+            .unwrap();
+    }
+    let sum = "SELECT (SELECT count(*) FROM r) + (SELECT count(*) FROM s) AS n";
+    for (view, interval, query) in [
+        ("total", "refresh_interval = '300 milliseconds',", "SELECT count(*) AS n FROM r"),
+        ("sum", "refresh_interval = '300 milliseconds',", sum),
+        ("seldom", "", "SELECT count(*) AS n FROM r"),
+    ] {
+        let options = format!("refresh = 'deferred', {interval} changes = '1 hour'");
+        session.execute(&format!("CREATE MATERIALIZED VIEW {view} WITH ({options}) AS {query}")).unwrap();
+    }
+    let begin = Instant::now();
+    for id in 0..40 {
+        session.execute(&format!("INSERT INTO r VALUES ({id}); INSERT INTO s VALUES ({id})")).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    wait_for(&mut session, "SELECT n FROM total", "40");
+    wait_for(&mut session, "SELECT n FROM sum", "80");
+    let most = begin.elapsed().as_millis() / 300 + 3;
+    let refreshes = |session: &mut Session, view: &str| {
+        let count = format!("SELECT count(DISTINCT commit_cts) FROM CHANGES({view})");
+        rows(session, &count)[0][0].parse::<u128>().unwrap()
+    };
+    for view in ["total", "sum"] {
+        let refreshes = refreshes(&mut session, view);
+        assert!((3..=most).contains(&refreshes), "{refreshes} refreshes of {view}, at most {most}");
+    }
+    let seldom = refreshes(&mut session, "seldom");
+    assert!(seldom <= 3 || begin.elapsed() > Duration::from_secs(9), "{seldom} refreshes of seldom");
+}
+
 #[test]
 fn what_cannot_be_deferred_is_refused_by_name() {
     let database = Database::volatile(Options::default()).unwrap();

@@ -7,7 +7,10 @@
 //! ```
 //! The topology says when there is something to do, and shows how far it is; its own transactions have nothing but the
 //! positions of its sources. What a refresh reads of the logs begins at the stored `as_of`, in the transaction that writes
-//! rows and the new `as_of`. So each change counts once, also if the topology reads it again after a crash.
+//! rows and the new `as_of`. So each change counts once, also if the topology reads it again after a crash, or never: where
+//! changes may have left the log before it read them, it asks for a refresh without.
+//!
+//! The sources look at the logs in rounds: those of an interval are one refresh, and the next look is an interval behind it.
 //!
 //! # Invariants
 //! - The rows are those of the query at the snapshot of all commits up to `as_of`, and of no later one.
@@ -26,7 +29,8 @@ use crate::session::topologies::{Topologies, UsedRelations};
 use datafusion::sql::sqlparser::ast::SqlOption;
 use entresol_memory::Durability;
 use entresol_streams::{
-    Batch, Boundary, ChangesSource, Context, Error as StreamError, Operator, Output, Stream, Topology,
+    Batch, Boundary, ChangeRounds, ChangesSource, Context, Error as StreamError, Operator, Output, Stream,
+    Topology, TopologyBuilder,
 };
 use entresol_tables::{
     COMMIT_CTS, Catalog, Column, DataType, Row, Schema, Table, TableDefinition, TableOptions, Value,
@@ -39,7 +43,7 @@ use std::time::{Duration, Instant};
 const INTERVAL_OF_KEYS: Duration = Duration::from_millis(100);
 /// Interval of refreshes of the whole, without an option.
 const INTERVAL_OF_WHOLE: Duration = Duration::from_secs(10);
-/// Changes of a topology's transaction, from which on it does not wait for its interval.
+/// Changes of a topology's transaction at most; more are read in another one.
 const CHANGES_PER_REFRESH: usize = 100_000;
 /// Changed rows of a table from which on the whole view is computed.
 pub(super) const CHANGED_ROWS_MAX: usize = 100_000;
@@ -192,21 +196,44 @@ pub(super) fn check(catalog: &Catalog, view: &MaintainedView, refresh: DeferredR
     Ok(refresh.interval.unwrap_or(if is_by_keys { INTERVAL_OF_KEYS } else { INTERVAL_OF_WHOLE }))
 }
 
-/// Operator that lets a view be refreshed at the commit.
-struct RefreshOperator {
-    name: String,
+/// Refresh of a view that a topology asks for.
+#[derive(Clone)]
+struct RefreshRequest {
+    /// Name of the operator, for errors.
+    operator: String,
     view: String,
     views: MaterializedViews,
+}
+
+impl RefreshRequest {
+    /// Lets the view be refreshed, and waits for that while `check` lets it.
+    fn ask(&self, check: impl Fn() -> Result<()>) -> entresol_streams::Result<()> {
+        let refreshed = self.views.ask(MaintenanceWork::CatchUp(self.view.clone()), check);
+        refreshed.map_err(|error| match error {
+            Error::Tables(error) => error.into(),
+            Error::Transactions(error) => error.into(),
+            error => StreamError::Tuple { operator: self.operator.clone(), reason: error.to_string() },
+        })
+    }
+}
+
+/// Operator that lets a view be refreshed at the commit.
+struct RefreshOperator {
+    request: RefreshRequest,
+    rounds: Arc<ChangeRounds>,
     has_changes: bool,
 }
 
 impl Operator for RefreshOperator {
     fn name(&self) -> &str {
-        &self.name
+        &self.request.operator
     }
 
     fn batch(&mut self, _: &Context<'_>, batch: &Batch, _: &mut Output) -> entresol_streams::Result<()> {
-        self.has_changes |= !batch.is_empty();
+        if !batch.is_empty() {
+            self.has_changes = true;
+            self.rounds.hold();
+        }
         Ok(())
     }
 
@@ -215,18 +242,33 @@ impl Operator for RefreshOperator {
             return Ok(());
         }
         let transaction = context.transaction;
-        let refreshed =
-            self.views.ask(MaintenanceWork::CatchUp(self.view.clone()), || Ok(transaction.check_running()?));
-        refreshed.map_err(|error| match error {
-            Error::Tables(error) => error.into(),
-            Error::Transactions(error) => error.into(),
-            error => StreamError::Tuple { operator: self.name.clone(), reason: error.to_string() },
-        })
+        let refreshed = self.request.ask(|| Ok(transaction.check_running()?));
+        self.rounds.pause();
+        refreshed
     }
 
     fn aborted(&mut self) {
         self.has_changes = false;
+        self.rounds.pause();
     }
+}
+
+/// Changes of the tables of a view, which are looked at in rounds. A refresh is asked for where they may be missed.
+fn changes_of(
+    builder: &TopologyBuilder,
+    catalog: &Arc<Catalog>,
+    view: &MaintainedView,
+    (request, rounds): (&RefreshRequest, &Arc<ChangeRounds>),
+) -> Result<Stream> {
+    let mut all: Option<Stream> = None;
+    for (table, _) in &view.tables {
+        let request = request.clone();
+        let missed = move || request.ask(|| Ok(()));
+        let source = ChangesSource::new(catalog, &catalog.table(table)?).in_rounds(rounds, missed);
+        let changes = builder.source(&format!("CHANGES({table})"), source).select(&[COMMIT_CTS]);
+        all = Some(all.map_or(changes.clone(), |all| all.union(&changes)));
+    }
+    all.ok_or_else(|| Error::Internal(format!("materialized view {} reads no table", view.name)))
 }
 
 /// Starts the topology of a view, if it does not run.
@@ -242,21 +284,12 @@ pub(super) fn start(session: &SessionCore, name: &str) -> Result<()> {
     }
     let builder = Topology::builder(name, catalog)
         .boundary(Boundary::Every(CHANGES_PER_REFRESH))
-        .commit_interval(position.interval)
+        .commits_when_idle()
         .durability(session.options.durability);
-    let mut all: Option<Stream> = None;
-    for (table, _) in &view.tables {
-        let source = ChangesSource::new(catalog, &catalog.table(table)?);
-        let changes = builder.source(&format!("CHANGES({table})"), source).select(&[COMMIT_CTS]);
-        all = Some(all.map_or(changes.clone(), |all| all.union(&changes)));
-    }
-    let all = all.ok_or_else(|| Error::Internal(format!("materialized view {name} reads no table")))?;
-    let operator = RefreshOperator {
-        name: format!("refresh of {name}"),
-        view: name.to_owned(),
-        views,
-        has_changes: false,
-    };
+    let rounds = Arc::new(ChangeRounds::new(position.interval));
+    let request = RefreshRequest { operator: format!("refresh of {name}"), view: name.to_owned(), views };
+    let all = changes_of(&builder, catalog, &view, (&request, &rounds))?;
+    let operator = RefreshOperator { request, rounds, has_changes: false };
     all.apply(all.columns().to_vec(), operator);
     let tables: Vec<String> = view.tables.iter().map(|(table, _)| table.clone()).collect();
     let relations =
