@@ -305,6 +305,45 @@ fn a_steady_load_costs_one_refresh_for_an_interval() {
     assert!(seldom <= 3 || begin.elapsed() > Duration::from_secs(9), "{seldom} refreshes of seldom");
 }
 
+/// A refresh of a second or more, beside commits that a view is maintained in by its query.
+#[test]
+fn a_long_refresh_does_not_hold_writers_of_other_views() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE r (id INT PRIMARY KEY) WITH (changes = '1 hour');
+             CREATE TABLE t (id INT PRIMARY KEY);
+             INSERT INTO r SELECT i FROM generate_series(1, 30) g(i);
+             CREATE MATERIALIZED VIEW most AS SELECT max(id) AS id FROM t;
+             CREATE MATERIALIZED VIEW slow WITH (refresh = 'deferred', refresh_interval = '1 hour') AS
+                 SELECT count(*) AS n FROM r a, r b, r c, r d WHERE (a.id * b.id + c.id * d.id) % 7 = 3;
+             INSERT INTO r SELECT i FROM generate_series(31, 120) g(i)",
+        )
+        .unwrap();
+    let mut other = database.session().unwrap();
+    let refresh = std::thread::spawn(move || {
+        let begin = Instant::now();
+        other.execute("REFRESH MATERIALIZED VIEW slow").unwrap();
+        begin.elapsed()
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let (mut commits, mut longest) = (0, Duration::ZERO);
+    while !refresh.is_finished() {
+        let begin = Instant::now();
+        session.execute(&format!("INSERT INTO t VALUES ({commits})")).unwrap();
+        commits += 1;
+        longest = longest.max(begin.elapsed());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let refreshed = refresh.join().unwrap();
+    assert_eq!(rows(&mut session, "SELECT id FROM most"), [[(commits - 1).to_string()]]);
+    assert!(
+        commits > 5 && longest < refreshed / 2,
+        "{commits} commits in {refreshed:?}, the longest took {longest:?}"
+    );
+}
+
 #[test]
 fn what_cannot_be_deferred_is_refused_by_name() {
     let database = Database::volatile(Options::default()).unwrap();

@@ -86,7 +86,8 @@ impl Session {
     /// Maintains the materialized views of a database that was opened, with this session; to be called once,
     /// before anything is written.
     pub async fn maintain_materialized_views(self) -> Result<()> {
-        materialized::start(self.core).await
+        let (catalog, options) = (Arc::clone(&self.core.catalog), self.core.options.clone());
+        materialized::start(self.core, move || Session::new(catalog, options).core).await
     }
 
     /// Starts the topologies of a database that was opened; to be called once, before other statements.

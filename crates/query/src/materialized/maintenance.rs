@@ -11,7 +11,8 @@ use crate::planner::scans::provider::EntresolTable;
 use crate::schema_names::{CATALOG, KEYED_SCHEMA};
 use crate::session::core::SessionCore;
 use crate::session::materialized::{
-    MaintainedView, MaintainsRows, MaintenanceRequest, MaintenanceWork, held_by, query_view, state_table,
+    MaintainedView, MaintainsRows, MaintenanceRequest, MaintenanceWork, Worker, held_by, query_view,
+    state_table,
 };
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -65,8 +66,12 @@ enum Affected {
     Any(Vec<KeyValues>),
 }
 
-/// Starts the maintenance of the views that a database has; on a thread of its own, with this session.
-pub(crate) async fn start(session: SessionCore) -> Result<()> {
+/// Starts the maintenance of the views that a database has: on a thread of its own with this session, and the refreshes
+/// behind the commits on another, with a session that is opened for the first of them.
+pub(crate) async fn start(
+    session: SessionCore,
+    refreshing: impl FnOnce() -> SessionCore + Send + 'static,
+) -> Result<()> {
     let views = session.options.materialized.clone();
     let mut stored: Vec<Arc<Table>> =
         session.catalog.tables().into_iter().filter(|table| held_by(table).is_some()).collect();
@@ -77,17 +82,27 @@ pub(crate) async fn start(session: SessionCore) -> Result<()> {
             tracing::error!(view = table.name(), %error, "a materialized view is not maintained");
         }
     }
-    let (sender, requests) = mpsc::channel();
     let context = Arc::clone(session.catalog.context());
     let catalog = Arc::clone(&session.catalog);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::coded("58030", format!("materialized views: {error}")))?;
-    let work = move || serve(&session, &requests, &runtime);
-    let thread = std::thread::Builder::new().name("entresol views".to_owned()).spawn(work);
-    let thread = thread.map_err(|error| Error::coded("58030", format!("materialized views: {error}")))?;
-    views.serve(catalog, sender, thread);
+    let maintenance = worker("entresol views", move || session)?;
+    views.serve(catalog, maintenance, worker("entresol refresh", refreshing)?);
     context.set_before_commit(Arc::new(views));
     Ok(())
+}
+
+/// Thread that does work for views, with a session that is opened for the first.
+fn worker(name: &str, session: impl FnOnce() -> SessionCore + Send + 'static) -> Result<Worker> {
+    let failed = |error| Error::coded("58030", format!("materialized views: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let (sender, requests) = mpsc::channel();
+    let work = move || {
+        // None: it is stopped before there is work.
+        if let Ok(first) = requests.recv() {
+            serve(&session(), std::iter::once(first).chain(requests), &runtime);
+        }
+    };
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(failed)?;
+    Ok(Worker { requests: sender, thread })
 }
 
 /// Maintains a view from now on; fills it if it was not filled, or reads tables that are empty again.
@@ -122,7 +137,7 @@ async fn resume(session: &SessionCore, name: &str) -> Result<()> {
 
 fn serve(
     session: &SessionCore,
-    requests: &mpsc::Receiver<MaintenanceRequest>,
+    requests: impl Iterator<Item = MaintenanceRequest>,
     runtime: &tokio::runtime::Runtime,
 ) {
     for request in requests {
@@ -319,7 +334,7 @@ pub(super) fn write_guards(
 }
 
 /// Stores the rows of a view that its query gives now, in a transaction with all of its guards. Others that
-/// maintain it come before or behind on this thread; one that has, and commits meanwhile, may win.
+/// maintain it and commit meanwhile may win.
 async fn fill(session: &SessionCore, name: &str) -> Result<()> {
     for attempt in 1.. {
         let transaction = session.catalog.begin()?;

@@ -21,7 +21,8 @@
 //! Views of counts and sums over one table are changed by what the transaction changed ([`incremental`]), on its own
 //! thread. For others:
 //! A commit runs the query for the keys that it changed, where the view has columns that are plain columns of
-//! the changed table ([`keys`]); else it runs the whole query. One thread maintains all views.
+//! the changed table ([`keys`]); else it runs the whole query. One thread maintains all views; another
+//! refreshes those behind the commits.
 
 pub(crate) mod deferred;
 pub(crate) mod incremental;

@@ -117,7 +117,7 @@ impl MaintainedView {
     }
 }
 
-/// Work of the thread that maintains the views.
+/// Work for the views, which has a thread of its own for each of its two kinds.
 pub(crate) enum MaintenanceWork {
     /// Maintain the views from a number on that depend on the writes of a transaction, in it.
     Maintain(Arc<Transaction>, usize),
@@ -133,6 +133,23 @@ pub(crate) struct MaintenanceRequest {
     pub(crate) reply: mpsc::SyncSender<Result<()>>,
 }
 
+/// Thread that does work of a kind, one after the other.
+pub(crate) struct Worker {
+    /// The thread ends when this is gone.
+    pub(crate) requests: mpsc::Sender<MaintenanceRequest>,
+    pub(crate) thread: JoinHandle<()>,
+}
+
+impl Worker {
+    /// Ends the thread behind the work that it has.
+    fn stop(self) {
+        drop(self.requests);
+        if self.thread.join().is_err() {
+            tracing::error!("a thread that maintains materialized views panicked");
+        }
+    }
+}
+
 /// Wait for the result of work until cancellation is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -143,9 +160,10 @@ pub struct MaterializedViews {
     views: Arc<Mutex<Arc<Vec<MaintainedView>>>>,
     /// None before they are served, and after they are stopped.
     catalog: Arc<RwLock<Option<Arc<Catalog>>>>,
-    /// Requests to the thread that maintains them; it ends when this is gone.
-    requests: Arc<Mutex<Option<mpsc::Sender<MaintenanceRequest>>>>,
-    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+    /// Maintains and fills views: commits wait for it.
+    maintenance: Arc<Mutex<Option<Worker>>>,
+    /// Refreshes views behind the commits, however long that takes.
+    refreshes: Arc<Mutex<Option<Worker>>>,
     /// Held by a statement that creates, refreshes or drops one.
     changes: Arc<tokio::sync::Mutex<()>>,
 }
@@ -175,23 +193,27 @@ impl MaterializedViews {
         Arc::clone(&self.views.lock())
     }
 
-    /// Passes transactions to a thread from now on.
-    pub(crate) fn serve(
-        &self,
-        catalog: Arc<Catalog>,
-        requests: mpsc::Sender<MaintenanceRequest>,
-        thread: JoinHandle<()>,
-    ) {
+    /// Passes transactions and refreshes to threads from now on.
+    pub(crate) fn serve(&self, catalog: Arc<Catalog>, maintenance: Worker, refreshes: Worker) {
         *self.catalog.write() = Some(catalog);
-        *self.requests.lock() = Some(requests);
-        *self.thread.lock() = Some(thread);
+        *self.maintenance.lock() = Some(maintenance);
+        *self.refreshes.lock() = Some(refreshes);
     }
 
-    /// Lets the thread do some work, and waits for that while `check` lets it.
+    /// Thread for work.
+    fn worker_of(&self, work: &MaintenanceWork) -> &Mutex<Option<Worker>> {
+        match work {
+            MaintenanceWork::CatchUp(_) => &self.refreshes,
+            MaintenanceWork::Maintain(..) | MaintenanceWork::Fill(_) => &self.maintenance,
+        }
+    }
+
+    /// Lets a thread do some work, and waits for that while `check` lets it.
     pub(crate) fn ask(&self, work: MaintenanceWork, check: impl Fn() -> Result<()>) -> Result<()> {
         let (reply, result) = mpsc::sync_channel(1);
+        let worker = self.worker_of(&work);
         let request = MaintenanceRequest { work, reply };
-        let sent = self.requests.lock().as_ref().is_some_and(|requests| requests.send(request).is_ok());
+        let sent = worker.lock().as_ref().is_some_and(|worker| worker.requests.send(request).is_ok());
         if !sent {
             return Err(Error::coded("57P01", "the database is being closed"));
         }
@@ -206,17 +228,16 @@ impl MaterializedViews {
         }
     }
 
-    /// Returns true if there is a thread that maintains them.
+    /// Returns true if there are threads that maintain them.
     pub(crate) fn is_served(&self) -> bool {
-        self.requests.lock().is_some()
+        self.maintenance.lock().is_some()
     }
 
-    /// Ends the thread, for the end of a database: transactions that need it fail from then on.
+    /// Ends the threads, for the end of a database: transactions that need them fail from then on.
     pub fn stop(&self) {
-        self.requests.lock().take();
-        let thread = self.thread.lock().take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that maintains materialized views panicked");
+        for worker in [&self.refreshes, &self.maintenance] {
+            let worker = worker.lock().take();
+            worker.into_iter().for_each(Worker::stop);
         }
         // The catalog's context has these views.
         *self.catalog.write() = None;
