@@ -2,7 +2,8 @@
 //! writers of all kinds, over restarts and crashes; REFRESH; refusals.
 
 use super::{Random, rows, wait_for};
-use entresol::{Database, ErrorKind, Options, Session};
+use entresol::tables::Value;
+use entresol::{Database, Durability, ErrorKind, Options, Session};
 use std::time::{Duration, Instant};
 
 const TABLES: &str = "
@@ -342,6 +343,34 @@ fn a_long_refresh_does_not_hold_writers_of_other_views() {
         commits > 5 && longest < refreshed / 2,
         "{commits} commits in {refreshed:?}, the longest took {longest:?}"
     );
+}
+
+/// Rows that a crash leaves while a view is dropped: its position, and the mark that it is filled.
+#[test]
+fn a_view_has_nothing_of_a_dropped_one_of_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let position = "SELECT count(*) FROM materialized_view_positions";
+    for round in 0..3 {
+        let database = Database::open(directory.path(), Options::default()).unwrap();
+        let mut session = database.session().unwrap();
+        if round == 0 {
+            session.execute(TOTAL).unwrap();
+            session.execute("DROP MATERIALIZED VIEW total").unwrap();
+            assert_eq!(rows(&mut session, position), [["0"]]);
+            let positions = database.catalog().table("materialized_view_positions").unwrap();
+            let transaction = database.begin().unwrap();
+            let left = vec![Value::from("total"), Value::BigInt(1), Value::BigInt(5)];
+            positions.insert(&transaction, &left).unwrap();
+            transaction.commit(Durability::Sync).unwrap();
+            session.execute("CREATE MATERIALIZED VIEW total AS SELECT max(id) AS n FROM r").unwrap();
+        }
+        assert_eq!(rows(&mut session, position), [["0"]], "round {round}");
+        assert_eq!(rows(&mut session, "SELECT count(*) FROM entresol.topologies"), [["0"]], "round {round}");
+        session.execute(&format!("INSERT INTO r VALUES ({round})")).unwrap();
+        assert_eq!(rows(&mut session, "SELECT n FROM total"), [[round.to_string()]]);
+        drop(session);
+        database.close().unwrap();
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! CREATE, REFRESH and DROP MATERIALIZED VIEW.
 //!
 //! Creation: the view with the query, the table, writers are watched and cut off, the rows. A crash in between
-//! leaves a view without a table, which the same statement takes over, or a table that the next open fills.
+//! leaves a view without a table, which the same statement takes over, or a table that the next open fills. One while a
+//! view is dropped may leave its guards and its position, which a creation of that name removes.
 
 use super::GUARDS_TABLE;
 use super::deferred::{self, DeferredRefresh};
@@ -147,6 +148,7 @@ async fn behind_commits(
     }
     let (catalog, of) = (Arc::clone(&session.catalog), name.to_owned());
     blocking(move || -> Result<()> {
+        forget(&catalog, &of)?;
         deferred::declare(&catalog, &of, interval)?;
         catalog.create_table_as(&of, definition, TableOptions::default())?;
         Ok(())
@@ -191,8 +193,9 @@ async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>
     let state =
         view.incremental.as_ref().map(|view| view.state_definition(state_owner_of(name))).transpose()?;
     let (catalog, of) = (Arc::clone(&session.catalog), name.to_owned());
-    blocking(move || {
+    blocking(move || -> Result<()> {
         guards(&catalog)?;
+        forget(&catalog, &of)?;
         if let Some(state) = state {
             let name = state_table(&of);
             if has_state(&catalog, &of) {
@@ -201,7 +204,8 @@ async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>
             }
             catalog.create_table_as(&name, state, TableOptions::default())?;
         }
-        catalog.create_table_as(&of, definition, TableOptions::default())
+        catalog.create_table_as(&of, definition, TableOptions::default())?;
+        Ok(())
     })
     .await??;
     let read: Vec<String> = view.tables.iter().map(|(table, _)| table.clone()).collect();
@@ -315,18 +319,22 @@ async fn remove(session: &SessionCore, name: &str) -> Result<()> {
             relations.into_iter().filter(|(kind, name)| catalog.relation_kind(name) == Some(*kind)).collect();
         catalog.drop_relations(&there, false)?;
         views.remove(&name);
-        let transaction = catalog.begin()?;
-        deferred::forget(&catalog, &transaction, &name)?;
-        let Ok(guards) = catalog.table(GUARDS_TABLE) else {
-            transaction.commit(Durability::Sync)?;
-            return Ok(());
-        };
-        let rows = guards.scan(ScanRange::prefix(&[Value::from(name.as_str())])).rows(&transaction)?;
-        let keys: Vec<_> = rows.iter().map(|row| guards.key_of(row)).collect();
-        guards.delete_many(&transaction, &keys)?;
-        transaction.commit(Durability::Sync)?;
-        Ok::<(), entresol_tables::Error>(())
+        forget(&catalog, &name)
     })
     .await??;
+    Ok(())
+}
+
+/// Removes the position and the guards of a view that is dropped, or those that a crash left of one: another of its name
+/// would be taken for deferred, or for filled.
+fn forget(catalog: &Catalog, name: &str) -> entresol_tables::Result<()> {
+    let transaction = catalog.begin()?;
+    deferred::forget(catalog, &transaction, name)?;
+    if let Ok(guards) = catalog.table(GUARDS_TABLE) {
+        let rows = guards.scan(ScanRange::prefix(&[Value::from(name)])).rows(&transaction)?;
+        let keys: Vec<_> = rows.iter().map(|row| guards.key_of(row)).collect();
+        guards.delete_many(&transaction, &keys)?;
+    }
+    transaction.commit(Durability::Sync)?;
     Ok(())
 }
