@@ -393,7 +393,12 @@ fn what_cannot_be_deferred_is_refused_by_name() {
         ),
         ("refresh = 'deferred', refresh = 'deferred'", "SELECT id FROM t", "specified more than once"),
         ("refresh = 'deferred'", "SELECT 1 AS one", "that reads no table"),
-        ("refresh = 'deferred', history = '1 hour'", "SELECT id FROM t", "history"),
+        ("refresh = 'deferred', history = '1 hour'", "SELECT id FROM t", "(history = "),
+        ("structure = 'wbtree'", "SELECT id FROM t", "(structure = "),
+        ("protocol = 's2pl'", "SELECT id FROM t", "(protocol = "),
+        ("versions = 4", "SELECT id FROM t", "(versions = "),
+        ("hot_bytes = '1 MB'", "SELECT id FROM t", "(hot_bytes = "),
+        ("block_bytes = 65536", "SELECT id FROM t", "(block_bytes = "),
     ] {
         let create = format!("CREATE MATERIALIZED VIEW v WITH ({options}) AS {query}");
         let error = session.execute(&create).unwrap_err().to_string();

@@ -7,7 +7,8 @@
 use super::GUARDS_TABLE;
 use super::deferred::{self, DeferredRefresh};
 use super::maintenance::{PlannedView, planned, watch};
-use crate::ddl::{table_definition, table_options, views};
+use crate::ddl::table_options::{self, DeclaredOptions};
+use crate::ddl::{table_definition, views};
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
 use crate::parser::own::materialized::MaterializedStatement;
@@ -108,15 +109,25 @@ fn declared(options: &CreateTableOptions) -> Result<(Option<DeferredRefresh>, Op
     };
     let refresh = DeferredRefresh::take(&mut options)?;
     let declared = table_options::table_options(VERB, &options)?;
+    match without_effect(&declared) {
+        Some(name) => Err(Error::unsupported(format!("{VERB} WITH ({name} = …)"))),
+        None => Ok((refresh, declared.changes.flatten())),
+    }
+}
+
+/// Name of a declared option that the table of a view does not have.
+fn without_effect(declared: &DeclaredOptions) -> Option<&'static str> {
     let others = [
         (declared.history.is_some(), "history"),
         (declared.placement.is_some(), "placement"),
         (declared.layout.is_some(), "layout"),
+        (declared.structure.is_some(), "structure"),
+        (declared.protocol.is_some(), "protocol"),
+        (declared.versions.is_some(), "versions"),
+        (declared.hot_bytes.is_some(), "hot_bytes"),
     ];
-    match others.iter().find(|(is_declared, _)| *is_declared) {
-        Some((_, name)) => Err(Error::unsupported(format!("{VERB} WITH ({name} = …)"))),
-        None => Ok((refresh, declared.changes.flatten())),
-    }
+    let found = others.into_iter().find(|(is_declared, _)| *is_declared).map(|(_, name)| name);
+    found.or_else(|| declared.clustering.given())
 }
 
 /// Makes the table of a view whose query there is, with the rows of now, and lets it be refreshed behind the commits.
