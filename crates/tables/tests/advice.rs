@@ -7,8 +7,8 @@ use entresol_tables::advice::{Change, Proposal, advise};
 use entresol_tables::cost::{AccessPath, Design, ElfDesign, IndexDesign, QueryProfile, TableStatistics};
 use entresol_tables::workload::RowOperation;
 use entresol_tables::{
-    Catalog, Column, ColumnCondition, ColumnFilter, DataType, IndexDefinition, Row, ScanRange, Schema, Table,
-    TableDefinition, TableLayout, TableOptions, Value, check,
+    Catalog, Column, ColumnCondition, ColumnFilter, DataType, IndexDefinition, Retention, Row, ScanRange,
+    Schema, Table, TableDefinition, TableLayout, TableOptions, Value, check,
 };
 use entresol_transactions::{Cancellation, StateContext};
 use std::sync::Arc;
@@ -35,6 +35,15 @@ fn row(id: i64) -> Row {
 }
 
 fn create(catalog: &Catalog, layout: TableLayout, auto_layout: bool) -> Arc<Table> {
+    create_as(catalog, TableOptions::default(), |plain| TableDefinition { layout, auto_layout, ..plain })
+}
+
+/// Creates a table with rows and an empty workload.
+fn create_as(
+    catalog: &Catalog,
+    options: TableOptions,
+    define: impl Fn(TableDefinition) -> TableDefinition,
+) -> Arc<Table> {
     let columns = vec![
         Column::new("id", DataType::BigInt),
         Column::new("shop", DataType::Int),
@@ -42,9 +51,8 @@ fn create(catalog: &Catalog, layout: TableLayout, auto_layout: bool) -> Arc<Tabl
         Column::new("day", DataType::Int),
         Column::new("name", DataType::Varchar),
     ];
-    let definition = TableDefinition::plain(Schema::new(columns, &["id"]).unwrap());
-    let definition = TableDefinition { layout, auto_layout, ..definition };
-    let table = catalog.create_table_as("t", definition, TableOptions::default()).unwrap();
+    let definition = define(TableDefinition::plain(Schema::new(columns, &["id"]).unwrap()));
+    let table = catalog.create_table_as("t", definition, options).unwrap();
     for first in (0..ROWS).step_by(10_000) {
         let tx = catalog.begin().unwrap();
         table.insert_many(&tx, &(first..first + 10_000).map(row).collect::<Vec<_>>()).unwrap();
@@ -195,6 +203,21 @@ fn a_layout_that_was_given_is_left_alone() {
     ask(&table, 60, &[2], |_| Vec::new());
     assert_eq!(catalog.decide_layout(&Cancellation::default(), "t").unwrap(), None);
     assert_eq!(catalog.table("t").unwrap().definition().layout, TableLayout::Rows);
+}
+
+#[test]
+fn a_version_history_is_ended_by_no_advice() {
+    let catalog = open();
+    let by_columns = |plain| TableDefinition { layout: TableLayout::Columns, auto_layout: true, ..plain };
+    let options = TableOptions { history: Some(Retention::Forever), ..TableOptions::default() };
+    let table = create_as(&catalog, options, by_columns);
+    let horizon = table.history_bounds().unwrap().horizon;
+    table.workload().note_rows(RowOperation::Read, 100_000);
+    assert_eq!(changes(&catalog, &table), []);
+    assert_eq!(catalog.decide_layout(&Cancellation::default(), "t").unwrap(), None);
+    let table = catalog.table("t").unwrap();
+    assert_eq!(table.definition().layout, TableLayout::Columns);
+    assert_eq!(table.history_bounds().unwrap().horizon, horizon);
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub(crate) async fn decide(session: &SessionCore, table: &Table) -> Result<()> {
             ));
         }
         None => session.notice(format!(
-            "layout 'auto' of table {} stays '{}': there is no workload to choose by",
+            "layout 'auto' of table {} stays '{}': there is no workload to choose by, or no other layout that it can have",
             table.name(),
             table.definition().layout.name()
         )),

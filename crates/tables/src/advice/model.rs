@@ -1,6 +1,7 @@
 //! Recorded workload beside the statistics of its table: what all of it costs in a design.
 
 use crate::advice::Change;
+use crate::catalog::with_layout;
 use crate::cost::{AccessPath, Design, PathCost, QueryProfile, TableStatistics};
 use crate::schema::definition::TableLayout;
 use crate::table::Table;
@@ -153,12 +154,13 @@ fn shown(path: Option<PathCost>, scale: f64) -> String {
     })
 }
 
-/// Returns true if a table can have a layout: what others rely on stays possible.
+/// Returns true if a table can have a layout, and nothing that was asked for ends with the change to it.
 pub(super) fn may_have(table: &Table, layout: TableLayout) -> bool {
     let definition = table.definition();
     match layout {
-        TableLayout::Rows => definition.elves.is_empty() && definition.layout != TableLayout::Clustered,
-        TableLayout::Columns => definition.layout == TableLayout::Rows,
+        // Its version history would begin anew.
+        TableLayout::Rows => table.history_bounds().is_none() && with_layout(table, layout).is_ok(),
+        TableLayout::Columns => with_layout(table, layout).is_ok(),
         TableLayout::Clustered => {
             let has_unique = definition.indexes.iter().any(|index| index.unique);
             definition.changes.is_none() && !has_unique && definition.layout != TableLayout::Clustered

@@ -46,6 +46,18 @@ fn add_columns(statement: &Cancellation, table: &Table, store: &Arc<ColumnStore>
     Err(Error::LayoutInUse { table: table.name().to_owned() })
 }
 
+/// Definition of a table with another layout, if it can have that.
+pub(crate) fn with_layout(table: &Table, layout: TableLayout) -> Result<TableDefinition> {
+    check_writable(table)?;
+    if let Some(owner) = &table.definition().owner {
+        let (table, owner) = (table.name().to_owned(), owner.clone());
+        return Err(Error::LayoutFixed { table, layout, owner });
+    }
+    let definition = TableDefinition { layout, ..table.definition().clone() };
+    definition.check(table.name())?;
+    Ok(definition)
+}
+
 impl Catalog {
     /// Changes the layout of a table; nothing happens if it is that. Others read and write meanwhile. `progress` is
     /// called after each step; an error of it, or the end of the statement, ends the change: that to `rows` has
@@ -76,18 +88,6 @@ impl Catalog {
         }
     }
 
-    /// Definition of a table with another layout, if it can have that.
-    fn with_layout(&self, table: &Table, layout: TableLayout) -> Result<TableDefinition> {
-        check_writable(table)?;
-        if let Some(owner) = &table.definition().owner {
-            let (table, owner) = (table.name().to_owned(), owner.clone());
-            return Err(Error::LayoutFixed { table, layout, owner });
-        }
-        let definition = TableDefinition { layout, ..table.definition().clone() };
-        definition.check(table.name())?;
-        Ok(definition)
-    }
-
     /// Lets a table have row groups; its rows are in the delta store then.
     fn store_by_column(&self, statement: &Cancellation, name: &str) -> Result<Arc<Table>> {
         let _changing = self.changing.lock();
@@ -95,7 +95,7 @@ impl Catalog {
         if old.definition().layout == TableLayout::Columns {
             return Ok(old);
         }
-        let definition = self.with_layout(&old, TableLayout::Columns)?;
+        let definition = with_layout(&old, TableLayout::Columns)?;
         let (group, tier) = (old.group(), old.definition().placement);
         let width = columns::group::KEY_WIDTH;
         let state = self.context.create_state_with(StateOptions::new(group, width, tier))?;
@@ -137,7 +137,7 @@ impl Catalog {
         let _changing = self.changing.lock();
         let old = self.table(name)?;
         let Some(store) = old.own_columns().cloned() else { return Ok(()) };
-        let definition = self.with_layout(&old, TableLayout::Rows)?;
+        let definition = with_layout(&old, TableLayout::Rows)?;
         let (state, groups) = (old.state().id(), store.state().id());
         let _draining = Draining::begin(&store);
         // No load of row groups is in flight behind this.

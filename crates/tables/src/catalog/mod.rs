@@ -64,6 +64,7 @@ mod relations;
 pub use change::{Alteration, Verify};
 use entry::{DamagedTable, LoadedCatalog, encode_entry, load};
 use groups::TableGroups;
+pub(crate) use layout::with_layout;
 pub use named::NewSequence;
 pub use relations::RelationKind;
 use relations::{CatalogRow, Relations};
