@@ -293,27 +293,28 @@ pub enum Error {
         asked: String,
     },
     /// A structure that tables of another layout than `rows` cannot have.
-    #[error("table {table}: USING {structure} is for the layout 'rows'; the layout '{}' has a structure of its own", layout.name())]
+    #[error(
+        "table {table}: USING {structure} is for the layout 'rows'; the layout '{layout}' has a structure of its own"
+    )]
     StructureOfLayout {
         /// The table.
         table: String,
-        /// Its layout.
-        layout: TableLayout,
+        /// Name of its layout.
+        layout: &'static str,
         /// The structure asked for.
         structure: IndexStructure,
     },
     /// A protocol that tables of another layout than `rows` cannot have.
     #[error(
-        "table {table}: protocol '{}' is for the layout 'rows': the layout '{}' merges changed rows at a snapshot, which '{}' has",
+        "table {table}: protocol '{}' is for the layout 'rows': the layout '{layout}' merges changed rows at a snapshot, which '{}' has",
         protocol.name(),
-        layout.name(),
         Protocol::default().name()
     )]
     ProtocolOfLayout {
         /// The table.
         table: String,
-        /// Its layout.
-        layout: TableLayout,
+        /// Name of its layout.
+        layout: &'static str,
         /// The protocol asked for.
         protocol: Protocol,
     },

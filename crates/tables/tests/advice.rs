@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{Durability, Pool, PoolOptions};
+use entresol_structures::IndexStructure;
 use entresol_tables::advice::{Change, Proposal, advise};
 use entresol_tables::cost::{AccessPath, Design, ElfDesign, IndexDesign, QueryProfile, TableStatistics};
 use entresol_tables::workload::RowOperation;
 use entresol_tables::{
-    Catalog, Column, ColumnCondition, ColumnFilter, DataType, IndexDefinition, Retention, Row, ScanRange,
-    Schema, Table, TableDefinition, TableLayout, TableOptions, Value, check,
+    Catalog, Column, ColumnCondition, ColumnFilter, DataType, Error, IndexDefinition, Retention, Row,
+    ScanRange, Schema, Table, TableDefinition, TableLayout, TableOptions, Value, check,
 };
 use entresol_transactions::{Cancellation, StateContext};
 use std::sync::Arc;
@@ -98,7 +99,7 @@ fn index(name: &str, columns: &[usize], unique: bool) -> IndexDefinition {
         unique,
         constraint: false,
         primary: false,
-        structure: entresol_structures::IndexStructure::default(),
+        structure: IndexStructure::default(),
     }
 }
 
@@ -218,6 +219,27 @@ fn a_version_history_is_ended_by_no_advice() {
     let table = catalog.table("t").unwrap();
     assert_eq!(table.definition().layout, TableLayout::Columns);
     assert_eq!(table.history_bounds().unwrap().horizon, horizon);
+}
+
+#[test]
+fn a_table_over_another_structure_stays_by_rows() {
+    let catalog = open();
+    let structure = IndexStructure::WbTree;
+    let table = create_as(&catalog, TableOptions::default(), |plain| TableDefinition { structure, ..plain });
+    ask(&table, 60, &[2], |_| Vec::new());
+    assert_eq!(changes(&catalog, &table), []);
+    let refused = |error: Error| {
+        let expected = "table t: USING wbtree is for the layout 'rows'; the layout 'auto' has";
+        assert!(error.to_string().starts_with(expected), "{error}");
+    };
+    let follow = |definition: &mut TableDefinition| {
+        definition.auto_layout = true;
+        Ok(())
+    };
+    refused(catalog.redefine("t", None, follow).unwrap_err());
+    let auto = TableDefinition { auto_layout: true, ..table.definition().clone() };
+    catalog.drop_table("t").unwrap();
+    refused(catalog.create_table_as("t", auto, TableOptions::default()).unwrap_err());
 }
 
 #[test]

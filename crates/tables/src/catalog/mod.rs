@@ -566,9 +566,9 @@ fn drop_orphans(
 
 /// Returns an error for a protocol that tables of this kind cannot have.
 fn check_protocol(name: &str, definition: &TableDefinition, protocol: Option<Protocol>) -> Result<()> {
-    match protocol {
-        Some(protocol @ (Protocol::S2pl | Protocol::Bocc)) if definition.layout.has_row_groups() => {
-            Err(Error::ProtocolOfLayout { table: name.to_owned(), layout: definition.layout, protocol })
+    match (protocol, definition.layout_of_row_groups()) {
+        (Some(protocol @ (Protocol::S2pl | Protocol::Bocc)), Some(layout)) => {
+            Err(Error::ProtocolOfLayout { table: name.to_owned(), layout, protocol })
         }
         _ => Ok(()),
     }
@@ -577,7 +577,7 @@ fn check_protocol(name: &str, definition: &TableDefinition, protocol: Option<Pro
 /// Returns an error if a table of this kind cannot have hot entries.
 fn check_hot_entries(name: &str, definition: &TableDefinition, hot_bytes: Option<u64>) -> Result<()> {
     let Some(bytes) = hot_bytes else { return Ok(()) };
-    let reason = if definition.layout.has_row_groups() {
+    let reason = if definition.layout_of_row_groups().is_some() {
         "they are for the layout 'rows'".to_owned()
     } else if definition.schema.key_width() == KeyWidth::Variable {
         let key = definition.column_names(definition.schema.key());

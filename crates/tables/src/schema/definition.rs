@@ -305,14 +305,22 @@ impl TableDefinition {
         Err(Error::NotInLayout { table: table.to_owned(), layout: self.layout, asked })
     }
 
+    /// Name of the layout with which the table has row groups, or may get them by its workload.
+    pub(crate) fn layout_of_row_groups(&self) -> Option<&'static str> {
+        match self.layout {
+            TableLayout::Rows => self.auto_layout.then_some("auto"),
+            layout => Some(layout.name()),
+        }
+    }
+
     /// Validates that the structure has keys of the rows' width, and the layout leaves a choice.
     fn check_structure(&self, table: &str) -> Result<()> {
         let structure = self.structure;
         if structure == IndexStructure::default() {
             return Ok(());
         }
-        if self.layout.has_row_groups() {
-            return Err(Error::StructureOfLayout { table: table.to_owned(), layout: self.layout, structure });
+        if let Some(layout) = self.layout_of_row_groups() {
+            return Err(Error::StructureOfLayout { table: table.to_owned(), layout, structure });
         }
         if !structure.supports(self.schema.key_width()) {
             let key = self.column_names(self.schema.key());
