@@ -11,7 +11,7 @@ use entresol_tables::{
     Catalog, Column, ColumnCondition, ColumnFilter, DataType, Error, IndexDefinition, Retention, Row,
     ScanRange, Schema, Table, TableDefinition, TableLayout, TableOptions, Value, check,
 };
-use entresol_transactions::{Cancellation, StateContext};
+use entresol_transactions::{Cancellation, Protocol, StateContext};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -240,6 +240,19 @@ fn a_table_over_another_structure_stays_by_rows() {
     let auto = TableDefinition { auto_layout: true, ..table.definition().clone() };
     catalog.drop_table("t").unwrap();
     refused(catalog.create_table_as("t", auto, TableOptions::default()).unwrap_err());
+}
+
+#[test]
+fn tables_of_protocols_and_hot_entries_without_row_groups_stay_by_rows() {
+    let hot_bytes = Some(1 << 20);
+    let hot = TableOptions { hot_bytes, ..TableOptions::default() };
+    let of = |protocol| TableOptions { protocol: Some(protocol), ..TableOptions::default() };
+    for options in [hot, of(Protocol::S2pl), of(Protocol::Bocc)] {
+        let catalog = open();
+        let table = create_as(&catalog, options, |plain| plain);
+        ask(&table, 60, &[2], |_| Vec::new());
+        assert_eq!(changes(&catalog, &table), []);
+    }
 }
 
 #[test]

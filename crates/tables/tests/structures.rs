@@ -10,7 +10,7 @@ use entresol_tables::{
     Catalog, Column, DataType, Direction, Error, IndexDefinition, Retention, Row, ScanRange, Schema,
     TableDefinition, TableLayout, TableOptions, Value, check,
 };
-use entresol_transactions::{Protocol, StateContext, Timestamp};
+use entresol_transactions::{Cancellation, ContextOptions, Protocol, StateContext, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -231,6 +231,67 @@ fn tables_have_protocols_of_their_own_in_one_database() {
     let options = TableOptions { protocol: Some(Protocol::S2pl), ..TableOptions::default() };
     let refused = catalog.create_table_as("c", by_columns, options).unwrap_err().to_string();
     assert!(refused.contains("protocol 's2pl' is for the layout 'rows'"), "{refused}");
+}
+
+/// Sets the layout of table `t`, then lets it follow the workload: both are errors.
+fn row_groups_are_refused(catalog: &Catalog, why: &str) {
+    let statement = Cancellation::default();
+    let states = catalog.context().states().len();
+    let changed = catalog.set_layout(&statement, "t", TableLayout::Columns, &mut |_| Ok(()));
+    let follow = |definition: &mut TableDefinition| {
+        definition.auto_layout = true;
+        Ok(())
+    };
+    for refused in [changed.unwrap_err(), catalog.redefine("t", None, follow).unwrap_err()] {
+        assert!(refused.to_string().contains(why), "{refused}");
+    }
+    let table = catalog.table("t").unwrap();
+    let (layout, is_auto) = (table.definition().layout, table.definition().auto_layout);
+    assert_eq!((layout, is_auto, table.has_row_groups()), (TableLayout::Rows, false, false));
+    assert_eq!(catalog.context().states().len(), states, "what was refused leaves nothing");
+}
+
+#[test]
+fn what_row_groups_cannot_have_is_refused_when_the_layout_changes() {
+    let catalog = open(tempfile::TempDir::new().unwrap().path());
+    for protocol in [Protocol::S2pl, Protocol::Bocc] {
+        let options = TableOptions { protocol: Some(protocol), ..TableOptions::default() };
+        catalog.create_table_as("t", definition(IndexStructure::FpTree), options).unwrap();
+        let why = format!("table t: protocol '{}' is for the layout 'rows'", protocol.name());
+        row_groups_are_refused(&catalog, &why);
+        catalog.drop_table("t").unwrap();
+    }
+    let options = TableOptions { hot_bytes: Some(HOT_BYTES), ..TableOptions::default() };
+    catalog.create_table_as("t", definition(IndexStructure::FpTree), options).unwrap();
+    row_groups_are_refused(&catalog, "bytes for hot entries: they are for the layout 'rows'");
+}
+
+#[test]
+fn the_protocol_of_a_database_and_that_of_a_named_group_refuse_row_groups() {
+    let layout_of =
+        |layout, auto_layout| TableDefinition { layout, auto_layout, ..definition(IndexStructure::FpTree) };
+    let row_groups = [
+        (layout_of(TableLayout::Columns, false), "layout 'columns' merges"),
+        (layout_of(TableLayout::Rows, true), "layout 'auto' merges"),
+    ];
+    for protocol in [Protocol::S2pl, Protocol::Bocc] {
+        let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+        let default = ContextOptions { protocol, ..ContextOptions::default() };
+        let catalog =
+            Catalog::open_or_create(StateContext::open_or_create_with(pool, default).unwrap()).unwrap();
+        for (definition, why) in &row_groups {
+            let options = TableOptions::default();
+            let refused = catalog.create_table_as("t", definition.clone(), options).unwrap_err().to_string();
+            assert!(refused.contains(protocol.name()) && refused.contains(why), "{refused}");
+        }
+        let of_its_own = TableOptions { protocol: Some(Protocol::default()), ..TableOptions::default() };
+        catalog.create_table_as("t", row_groups[0].0.clone(), of_its_own).unwrap();
+    }
+    let catalog = open(tempfile::TempDir::new().unwrap().path());
+    let group = catalog.context().create_group_with(Protocol::Bocc).unwrap();
+    let named = TableOptions { group: Some(group), ..TableOptions::default() };
+    let refused = catalog.create_table_as("t", row_groups[0].0.clone(), named).unwrap_err().to_string();
+    assert!(refused.contains("protocol 'bocc' is for the layout 'rows'"), "{refused}");
 }
 
 /// Versions of the table of the crash histories: the ids that its rows have after each commit.

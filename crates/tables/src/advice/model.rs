@@ -6,6 +6,7 @@ use crate::cost::{AccessPath, Design, PathCost, QueryProfile, TableStatistics};
 use crate::schema::definition::TableLayout;
 use crate::table::Table;
 use crate::workload::{QueryClass, RowCounts};
+use entresol_transactions::Protocol;
 
 /// Least measured time from which the speed of the machine is concluded, in nanoseconds.
 const MEASURED_NS_MIN: f64 = 1e6;
@@ -163,7 +164,9 @@ pub(super) fn may_have(table: &Table, layout: TableLayout) -> bool {
         TableLayout::Columns => with_layout(table, layout).is_ok(),
         TableLayout::Clustered => {
             let has_unique = definition.indexes.iter().any(|index| index.unique);
-            definition.changes.is_none() && !has_unique && definition.layout != TableLayout::Clustered
+            let reads_newest = matches!(table.state().protocol(), Protocol::S2pl | Protocol::Bocc);
+            let is_other = definition.layout != TableLayout::Clustered;
+            definition.changes.is_none() && !has_unique && !reads_newest && is_other
         }
     }
 }

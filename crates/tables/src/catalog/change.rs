@@ -16,7 +16,7 @@
 use super::elf::remove_elves;
 use super::named::{NewSequence, fresh_row};
 use super::{RelationKind, table_row};
-use crate::catalog::{Catalog, check_name};
+use crate::catalog::{Catalog, check_name, check_state};
 use crate::error::{Error, Result};
 use crate::index::build;
 use crate::index::{self, Index};
@@ -161,6 +161,9 @@ impl Catalog {
             .into());
         }
         assert_eq!(definition.layout, old.definition().layout, "`set_layout` alone changes the layout");
+        if definition.auto_layout && !old.definition().auto_layout {
+            check_state(&old, &definition)?;
+        }
         let same_versions = definition.schema.schema_versions() == old.schema().schema_versions();
         assert!(
             verify.is_none() || same_versions,

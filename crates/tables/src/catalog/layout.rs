@@ -16,8 +16,8 @@
 //!
 //! Memory: the rows of a merge's step, or of a drain's.
 
-use crate::catalog::Catalog;
 use crate::catalog::change::check_writable;
+use crate::catalog::{Catalog, check_state};
 use crate::columns;
 use crate::columns::lifetime::Draining;
 use crate::columns::merge::MergeStats;
@@ -55,6 +55,7 @@ pub(crate) fn with_layout(table: &Table, layout: TableLayout) -> Result<TableDef
     }
     let definition = TableDefinition { layout, ..table.definition().clone() };
     definition.check(table.name())?;
+    check_state(table, &definition)?;
     Ok(definition)
 }
 

@@ -207,7 +207,6 @@ impl Catalog {
         }
         self.check_free(name)?;
         definition.check(name)?;
-        check_protocol(name, &definition, options.protocol)?;
         check_hot_entries(name, &definition, options.hot_bytes)?;
         definition.indexes.iter().try_for_each(|index| self.check_free(&index.name))?;
         if let Some(index) = definition.indexes.iter().find(|index| index.name == name) {
@@ -220,8 +219,10 @@ impl Catalog {
         }
         let group = self.groups.take(&self.context, options.group, options.protocol)?;
         let mut made = Vec::new();
-        let table = self.make_states(name, (&definition, options.hot_bytes), group, &mut made).and_then(
-            |(state, (indexes, columns))| {
+        let table = self
+            .check_group(name, &definition, group)
+            .and_then(|()| self.make_states(name, (&definition, options.hot_bytes), group, &mut made))
+            .and_then(|(state, (indexes, columns))| {
                 if let Some(retention) = definition.changes {
                     let placed = (definition.placement, retention);
                     let log = self.make_change_log(name, &state, placed, &mut made)?;
@@ -244,8 +245,7 @@ impl Catalog {
                 rows.extend(sequences.iter().map(|sequence| named::fresh_row(sequence)));
                 self.write_rows(&rows, Durability::Sync)?;
                 Ok((table, sequences))
-            },
-        );
+            });
         if table.is_err() {
             self.drop_states(name, made);
             self.groups.release_cached(&self.context, group);
@@ -255,6 +255,11 @@ impl Catalog {
         self.tables.write().insert(name.to_owned(), Arc::clone(&table));
         self.changed();
         Ok(table)
+    }
+
+    /// Returns an error if a table of a group cannot have the group's protocol.
+    fn check_group(&self, name: &str, definition: &TableDefinition, group: GroupId) -> Result<()> {
+        self.context.protocol(group).map_or(Ok(()), |protocol| check_protocol(name, definition, protocol))
     }
 
     /// Creates the states of a new table; `made` receives all that were created.
@@ -565,13 +570,20 @@ fn drop_orphans(
 }
 
 /// Returns an error for a protocol that tables of this kind cannot have.
-fn check_protocol(name: &str, definition: &TableDefinition, protocol: Option<Protocol>) -> Result<()> {
+fn check_protocol(name: &str, definition: &TableDefinition, protocol: Protocol) -> Result<()> {
     match (protocol, definition.layout_of_row_groups()) {
-        (Some(protocol @ (Protocol::S2pl | Protocol::Bocc)), Some(layout)) => {
+        (Protocol::S2pl | Protocol::Bocc, Some(layout)) => {
             Err(Error::ProtocolOfLayout { table: name.to_owned(), layout, protocol })
         }
         _ => Ok(()),
     }
+}
+
+/// Returns an error if the state of a table, which stays, is none for another definition of the table.
+fn check_state(table: &Table, definition: &TableDefinition) -> Result<()> {
+    let hot_bytes = Some(table.state().hot_bytes()).filter(|bytes| *bytes > 0);
+    check_protocol(table.name(), definition, table.state().protocol())?;
+    check_hot_entries(table.name(), definition, hot_bytes)
 }
 
 /// Returns an error if a table of this kind cannot have hot entries.
