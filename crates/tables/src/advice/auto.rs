@@ -15,7 +15,7 @@
 //! is known until the database is closed.
 
 use crate::advice::candidates::layouts;
-use crate::advice::model::WorkloadModel;
+use crate::advice::model::{WorkloadModel, may_have};
 use crate::advice::{Change, OPERATIONS_MIN, ROWS_MIN, has_enough};
 use crate::catalog::Catalog;
 use crate::columns::merge::MergeStats;
@@ -84,12 +84,12 @@ impl Table {
 
 impl Catalog {
     /// Chooses the layout of a table with the layout `auto` by its workload, and moves the rows if it is another one. None
-    /// if a statement gave it its layout, or there is too little to choose by.
+    /// if a statement gave it its layout, also meanwhile, or there is too little to choose by.
     pub fn decide_layout(&self, statement: &Cancellation, table: &str) -> Result<Option<LayoutDecision>> {
         let table = self.table(table)?;
         let Some((decision, _)) = self.decision(&table)? else { return Ok(None) };
-        self.carry_out(statement, &table, &decision, &mut |_| Ok(statement.check()?))?;
-        Ok(Some(decision))
+        let is_done = self.carry_out(statement, &table, &decision, &mut |_| Ok(statement.check()?))?;
+        Ok(is_done.then_some(decision))
     }
 
     /// Decision about a table, and the nanoseconds that moving its rows would take.
@@ -123,15 +123,20 @@ impl Catalog {
         Ok(Some((LayoutDecision { layout, is_change, before_ms: now / 1e6, after_ms, why }, moving)))
     }
 
+    /// Carries out a decision about a table, and records it. Returns false, and does nothing, if the table of this name
+    /// is another one meanwhile, or none that may be changed.
     fn carry_out(
         &self,
         statement: &Cancellation,
         table: &Arc<Table>,
         decision: &LayoutDecision,
         progress: &mut dyn FnMut(&MergeStats) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if decision.is_change {
-            self.set_layout(statement, table.name(), decision.layout, progress)?;
+            let may_change = |now: &Table| is_due(now, table, decision.layout);
+            if !self.set_layout_if(&may_change, statement, table.name(), decision.layout, progress)? {
+                return Ok(false);
+            }
             tracing::info!(
                 table = table.name(),
                 layout = decision.layout.name(),
@@ -143,16 +148,18 @@ impl Catalog {
             table.workload().reset();
         }
         table.workload().decision.set(decision);
-        Ok(())
+        Ok(true)
     }
 
     /// Looks at all tables with the layout `auto`, and changes those that are due.
     fn decide_layouts(&self, stop: &AtomicBool) {
-        for table in self.tables().iter().filter(|table| table.definition().auto_layout) {
-            if table.workload().decision.is_recent() {
-                continue;
+        for table in self.tables() {
+            if stop.load(Ordering::Acquire) {
+                return;
             }
-            if let Err(error) = self.decide_due(table, stop)
+            // It may have been changed or dropped while another one was changed.
+            let Some(table) = self.table(table.name()).ok().filter(follows_workload) else { continue };
+            if let Err(error) = self.decide_due(&table, stop)
                 && !stop.load(Ordering::Acquire)
             {
                 tracing::warn!(table = table.name(), %error, "could not choose the layout of a table");
@@ -173,13 +180,24 @@ impl Catalog {
             decision.layout = table.definition().layout;
             (decision.is_change, decision.after_ms) = (false, decision.before_ms);
         }
-        self.carry_out(&Cancellation::default(), table, &decision, &mut |_| {
+        let carried_out = self.carry_out(&Cancellation::default(), table, &decision, &mut |_| {
             if stop.load(Ordering::Acquire) {
                 return Err(TransactionError::Busy("the database is being closed").into());
             }
             Ok(())
-        })
+        });
+        carried_out.map(drop)
     }
+}
+
+/// Returns true if the background may choose the layout of a table by now.
+fn follows_workload(table: &Arc<Table>) -> bool {
+    table.definition().auto_layout && !table.workload().decision.is_recent()
+}
+
+/// Returns true if a table is the one that a layout was chosen for, and may have it still.
+fn is_due(now: &Table, decided: &Table, layout: TableLayout) -> bool {
+    now.definition().auto_layout && now.state().id() == decided.state().id() && may_have(now, layout)
 }
 
 /// Thread that chooses the layouts; it ends when the catalog is dropped, or by [`LayoutAdvisor::stop`].
@@ -238,3 +256,73 @@ fn run(catalog: &Weak<Catalog>, stop: &AtomicBool) {
 }
 
 const _: () = assert!(OPERATIONS_MIN > 0, "a table without a workload stays as it is");
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::error::Error;
+    use crate::schema::definition::TableDefinition;
+    use crate::schema::{Column, Schema};
+    use crate::value::DataType;
+    use crate::{Retention, TableOptions};
+    use entresol_memory::{Pool, PoolOptions};
+    use entresol_transactions::StateContext;
+
+    fn open() -> Arc<Catalog> {
+        let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+        Catalog::open_or_create(StateContext::open_or_create(pool).unwrap()).unwrap()
+    }
+
+    /// Creates table `t`, whose layout follows its workload.
+    fn create(catalog: &Catalog, layout: TableLayout) -> Arc<Table> {
+        let schema = Schema::new(vec![Column::new("id", DataType::BigInt)], &["id"]).unwrap();
+        let definition = TableDefinition { layout, auto_layout: true, ..TableDefinition::plain(schema) };
+        catalog.create_table_as("t", definition, TableOptions::default()).unwrap()
+    }
+
+    /// Carries out a decision for a layout that was taken about a table.
+    fn carry_out(catalog: &Catalog, table: &Arc<Table>, layout: TableLayout) -> bool {
+        let why = "for a test".to_owned();
+        let decision = LayoutDecision { layout, is_change: true, before_ms: 2.0, after_ms: 1.0, why };
+        catalog.carry_out(&Cancellation::default(), table, &decision, &mut |_| Ok(())).unwrap()
+    }
+
+    fn layout_of(catalog: &Catalog) -> TableLayout {
+        catalog.table("t").unwrap().definition().layout
+    }
+
+    #[test]
+    fn a_decision_about_what_is_not_there_any_more_changes_nothing() {
+        let catalog = open();
+        // Another table has the name.
+        let decided = create(&catalog, TableLayout::Rows);
+        catalog.drop_table("t").unwrap();
+        let table = create(&catalog, TableLayout::Rows);
+        assert!(!carry_out(&catalog, &decided, TableLayout::Columns));
+        assert_eq!((layout_of(&catalog), table.layout_decision()), (TableLayout::Rows, None));
+        // A statement gave it its layout.
+        let set = |definition: &mut TableDefinition| {
+            definition.auto_layout = false;
+            Ok::<_, Error>(())
+        };
+        catalog.redefine("t", None, set).unwrap();
+        assert!(!carry_out(&catalog, &table, TableLayout::Columns));
+        assert_eq!(layout_of(&catalog), TableLayout::Rows);
+        // A version history was asked for.
+        catalog.drop_table("t").unwrap();
+        let table = create(&catalog, TableLayout::Columns);
+        catalog.keep_history("t", Retention::Forever).unwrap();
+        assert!(!carry_out(&catalog, &table, TableLayout::Rows));
+        assert_eq!(layout_of(&catalog), TableLayout::Columns);
+        catalog.drop_table("t").unwrap();
+        // Beside that it is carried out, and recorded.
+        let table = create(&catalog, TableLayout::Rows);
+        assert!(carry_out(&catalog, &table, TableLayout::Columns));
+        assert_eq!(layout_of(&catalog), TableLayout::Columns);
+        assert!(catalog.table("t").unwrap().layout_decision().unwrap().is_change);
+        // The background rests then.
+        assert!(!follows_workload(&catalog.table("t").unwrap()));
+    }
+}

@@ -71,30 +71,54 @@ impl Catalog {
         layout: TableLayout,
         progress: &mut dyn FnMut(&MergeStats) -> Result<()>,
     ) -> Result<()> {
+        self.set_layout_if(&|_| true, statement, table, layout, progress).map(drop)
+    }
+
+    /// As [`Catalog::set_layout`], if a condition on the table holds, which is checked when no other change of its
+    /// definition is possible any more. Returns false, and does nothing, if it does not.
+    pub(crate) fn set_layout_if(
+        &self,
+        condition: &dyn Fn(&Table) -> bool,
+        statement: &Cancellation,
+        table: &str,
+        layout: TableLayout,
+        progress: &mut dyn FnMut(&MergeStats) -> Result<()>,
+    ) -> Result<bool> {
         // A log that is made meanwhile would not know of the row groups.
         let _changing_logs = self.changing_logs.lock();
-        let old = self.table(table)?.definition().layout;
-        if old == layout {
-            return Ok(());
+        let old = self.table(table)?;
+        if !condition(&old) {
+            return Ok(false);
         }
-        match (old, layout) {
+        match (old.definition().layout, layout) {
+            (old, new) if old == new => Ok(true),
             (TableLayout::Clustered, _) | (_, TableLayout::Clustered) => {
                 Err(Error::ClusteredFixed { table: table.to_owned(), layout })
             }
-            (_, TableLayout::Rows) => self.store_by_row(statement, table, progress),
+            (_, TableLayout::Rows) => self.store_by_row(condition, statement, table, progress),
             (_, TableLayout::Columns) => {
-                let changed = self.store_by_column(statement, table)?;
-                changed.merge(progress).map(drop)
+                let Some(changed) = self.store_by_column(condition, statement, table)? else {
+                    return Ok(false);
+                };
+                changed.merge(progress).map(|_| true)
             }
         }
     }
 
-    /// Lets a table have row groups; its rows are in the delta store then.
-    fn store_by_column(&self, statement: &Cancellation, name: &str) -> Result<Arc<Table>> {
+    /// Lets a table have row groups; its rows are in the delta store then. None if the condition does not hold.
+    fn store_by_column(
+        &self,
+        condition: &dyn Fn(&Table) -> bool,
+        statement: &Cancellation,
+        name: &str,
+    ) -> Result<Option<Arc<Table>>> {
         let _changing = self.changing.lock();
         let old = self.table(name)?;
+        if !condition(&old) {
+            return Ok(None);
+        }
         if old.definition().layout == TableLayout::Columns {
-            return Ok(old);
+            return Ok(Some(old));
         }
         let definition = with_layout(&old, TableLayout::Columns)?;
         let (group, tier) = (old.group(), old.definition().placement);
@@ -119,7 +143,7 @@ impl Catalog {
             return Err(error);
         }
         self.replace(&old, &new)?;
-        Ok(new)
+        Ok(Some(new))
     }
 
     /// Lets row groups have the version history that the rows have, from its beginning on.
@@ -128,16 +152,20 @@ impl Catalog {
         Ok(self.context.keep_history_since(store.state().id(), bounds.kept, Some(bounds.horizon))?)
     }
 
-    /// Moves the rows out of the row groups and ends these.
+    /// Moves the rows out of the row groups and ends these. Returns false if the condition does not hold.
     fn store_by_row(
         &self,
+        condition: &dyn Fn(&Table) -> bool,
         statement: &Cancellation,
         name: &str,
         progress: &mut dyn FnMut(&MergeStats) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let _changing = self.changing.lock();
         let old = self.table(name)?;
-        let Some(store) = old.own_columns().cloned() else { return Ok(()) };
+        if !condition(&old) {
+            return Ok(false);
+        }
+        let Some(store) = old.own_columns().cloned() else { return Ok(true) };
         let definition = with_layout(&old, TableLayout::Rows)?;
         let (state, groups) = (old.state().id(), store.state().id());
         let _draining = Draining::begin(&store);
@@ -156,6 +184,6 @@ impl Catalog {
         store.lifetime.end(ended);
         self.replace(&old, &new)?;
         self.drop_states(name, vec![groups]);
-        Ok(())
+        Ok(true)
     }
 }
