@@ -132,23 +132,28 @@ impl Catalog {
         decision: &LayoutDecision,
         progress: &mut dyn FnMut(&MergeStats) -> Result<()>,
     ) -> Result<bool> {
-        if decision.is_change {
-            let may_change = |now: &Table| is_due(now, table, decision.layout);
-            if !self.set_layout_if(&may_change, statement, table.name(), decision.layout, progress)? {
-                return Ok(false);
-            }
-            tracing::info!(
-                table = table.name(),
-                layout = decision.layout.name(),
-                before_ms = decision.before_ms,
-                after_ms = decision.after_ms,
-                why = decision.why,
-                "layout 'auto' has changed"
-            );
-            table.workload().reset();
+        if !decision.is_change {
+            table.workload().decision.set(decision);
+            return Ok(true);
         }
-        table.workload().decision.set(decision);
-        Ok(true)
+        let may_change = |now: &Table| is_due(now, table, decision.layout);
+        let changed = self.set_layout_if(&may_change, statement, table.name(), decision.layout, progress);
+        // The change to `columns` stands when moving the rows fails behind it.
+        let has_changed = match &changed {
+            Ok(has_changed) => *has_changed,
+            Err(_) => self.has_layout(table, decision.layout),
+        };
+        if has_changed {
+            record_change(table, decision);
+        }
+        changed
+    }
+
+    /// Returns true if a table has a layout by now.
+    fn has_layout(&self, table: &Table, layout: TableLayout) -> bool {
+        let is_it =
+            |now: Arc<Table>| now.state().id() == table.state().id() && now.definition().layout == layout;
+        self.table(table.name()).is_ok_and(is_it)
     }
 
     /// Looks at all tables with the layout `auto`, and changes those that are due.
@@ -188,6 +193,20 @@ impl Catalog {
         });
         carried_out.map(drop)
     }
+}
+
+/// Records a change of layout, with which the workload begins anew.
+fn record_change(table: &Table, decision: &LayoutDecision) {
+    tracing::info!(
+        table = table.name(),
+        layout = decision.layout.name(),
+        before_ms = decision.before_ms,
+        after_ms = decision.after_ms,
+        why = decision.why,
+        "layout 'auto' has changed"
+    );
+    table.workload().reset();
+    table.workload().decision.set(decision);
 }
 
 /// Returns true if the background may choose the layout of a table by now.
@@ -265,9 +284,10 @@ mod tests {
     use crate::error::Error;
     use crate::schema::definition::TableDefinition;
     use crate::schema::{Column, Schema};
-    use crate::value::DataType;
+    use crate::value::{DataType, Value};
+    use crate::workload::RowOperation;
     use crate::{Retention, TableOptions};
-    use entresol_memory::{Pool, PoolOptions};
+    use entresol_memory::{Durability, Pool, PoolOptions};
     use entresol_transactions::StateContext;
 
     fn open() -> Arc<Catalog> {
@@ -282,11 +302,14 @@ mod tests {
         catalog.create_table_as("t", definition, TableOptions::default()).unwrap()
     }
 
+    fn decision(layout: TableLayout) -> LayoutDecision {
+        let why = "for a test".to_owned();
+        LayoutDecision { layout, is_change: true, before_ms: 2.0, after_ms: 1.0, why }
+    }
+
     /// Carries out a decision for a layout that was taken about a table.
     fn carry_out(catalog: &Catalog, table: &Arc<Table>, layout: TableLayout) -> bool {
-        let why = "for a test".to_owned();
-        let decision = LayoutDecision { layout, is_change: true, before_ms: 2.0, after_ms: 1.0, why };
-        catalog.carry_out(&Cancellation::default(), table, &decision, &mut |_| Ok(())).unwrap()
+        catalog.carry_out(&Cancellation::default(), table, &decision(layout), &mut |_| Ok(())).unwrap()
     }
 
     fn layout_of(catalog: &Catalog) -> TableLayout {
@@ -324,5 +347,33 @@ mod tests {
         assert!(catalog.table("t").unwrap().layout_decision().unwrap().is_change);
         // The background rests then.
         assert!(!follows_workload(&catalog.table("t").unwrap()));
+    }
+
+    #[test]
+    fn a_change_whose_rows_are_still_to_be_moved_is_recorded() {
+        let catalog = open();
+        let table = create(&catalog, TableLayout::Rows);
+        let tx = catalog.begin().unwrap();
+        table.insert(&tx, &vec![Value::BigInt(1)]).unwrap();
+        tx.commit(Durability::Sync).unwrap();
+        let fail = |layout| {
+            let stopped = |_: &MergeStats| Err(TransactionError::Busy("the test stops it").into());
+            catalog.carry_out(&Cancellation::default(), &table, &decision(layout), &mut { stopped })
+        };
+        table.workload().note_rows(RowOperation::Read, 50);
+        assert!(fail(TableLayout::Columns).is_err());
+        assert_eq!(layout_of(&catalog), TableLayout::Columns);
+        let changed = catalog.table("t").unwrap();
+        assert_eq!(changed.layout_decision(), Some(decision(TableLayout::Columns)));
+        assert_eq!(changed.workload().row_counts().read, 0, "the workload begins anew");
+        assert!(!follows_workload(&changed), "the background rests");
+        // A change to rows that fails has not happened, and nothing is recorded of it.
+        changed.merge(|_| Ok(())).unwrap();
+        changed.workload().note_rows(RowOperation::Read, 50);
+        assert!(fail(TableLayout::Rows).is_err());
+        assert_eq!(layout_of(&catalog), TableLayout::Columns);
+        let unchanged = catalog.table("t").unwrap();
+        assert_eq!(unchanged.layout_decision(), Some(decision(TableLayout::Columns)));
+        assert_eq!(unchanged.workload().row_counts().read, 50);
     }
 }
