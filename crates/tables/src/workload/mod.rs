@@ -22,7 +22,7 @@ pub use counters::{RowCounts, RowOperation};
 use crate::advice::LastDecision;
 use crate::columns::condition::{ColumnCondition, ColumnFilter};
 use counters::Counters;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ pub struct ClassCounts {
 pub struct Workload {
     rows: Counters,
     classes: Mutex<HashMap<QueryClass, ClassCounts>>,
-    index_uses: Mutex<BTreeMap<String, u64>>,
+    index_uses: RwLock<BTreeMap<String, AtomicU64>>,
     /// Classes that made room for others.
     replaced: AtomicU64,
     since: Mutex<Option<Instant>>,
@@ -154,11 +154,13 @@ impl Workload {
 
     /// Counts a use of an index, or of an Elf.
     pub fn note_index(&self, name: &str) {
-        let mut uses = self.index_uses.lock();
-        if let Some(count) = uses.get_mut(name) {
-            *count += 1;
-        } else if uses.len() < INDEXES_MAX {
-            uses.insert(name.to_owned(), 1);
+        if let Some(count) = self.index_uses.read().get(name) {
+            count.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut uses = self.index_uses.write();
+        if uses.len() < INDEXES_MAX || uses.contains_key(name) {
+            uses.entry(name.to_owned()).or_default().fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -187,7 +189,7 @@ impl Workload {
 
     /// Number of uses of an index, or of an Elf.
     pub fn index_uses(&self, name: &str) -> u64 {
-        self.index_uses.lock().get(name).copied().unwrap_or(0)
+        self.index_uses.read().get(name).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
     /// Number of classes that made room for others.
@@ -211,11 +213,12 @@ impl Workload {
     pub fn reset(&self) {
         self.rows.reset();
         self.classes.lock().clear();
-        self.index_uses.lock().clear();
+        self.index_uses.write().clear();
         self.replaced.store(0, Ordering::Relaxed);
         *self.since.lock() = None;
     }
 
+    /// Notes something of the class of a scan, which is made if it is not there.
     fn with_class(&self, scan: &RecordedScan, note: impl FnOnce(&mut ClassCounts)) {
         let mut classes = self.classes.lock();
         if let Some(counts) = classes.get_mut(&scan.class) {
@@ -249,10 +252,11 @@ impl RecordedScan {
 
     /// Records what a part of a run read, and the processor time that it took.
     pub fn end(&self, rows: u64, elapsed: Duration) {
-        self.workload.with_class(self, |counts| {
+        // One that made room for another class meanwhile, or was forgotten, does not come back without its run.
+        if let Some(counts) = self.workload.classes.lock().get_mut(&self.class) {
             counts.rows += rows;
             counts.elapsed += elapsed;
-        });
+        }
     }
 
     /// Its class.
@@ -312,6 +316,46 @@ mod tests {
         assert_eq!(workload.replaced_classes(), 1);
         assert!(classes.iter().all(|(class, _)| class.conditions != [(7, ConditionKind::Range)]));
         assert!(classes.iter().any(|(class, _)| class.conditions.is_empty()));
+    }
+
+    #[test]
+    fn the_end_of_a_run_brings_no_class_back() {
+        let workload = Arc::new(Workload::default());
+        let running = workload.scan(&[between(0, 0, 1)], &[0]);
+        running.begin();
+        for column in 1..=CLASSES_MAX {
+            let scan = workload.scan(&[between(column, 0, 1)], &[0]);
+            (0..2).for_each(|_| scan.begin());
+        }
+        assert_eq!(workload.replaced_classes(), 1, "that of the run");
+        running.end(7, Duration::from_micros(7));
+        assert_eq!(workload.replaced_classes(), 1);
+        assert!(
+            workload.classes().iter().all(|(class, counts)| class != running.class() && counts.runs == 2)
+        );
+        workload.reset();
+        running.end(7, Duration::from_micros(7));
+        assert!(workload.classes().is_empty());
+    }
+
+    #[test]
+    fn uses_of_indexes_are_counted_for_a_bounded_number() {
+        let workload = Workload::default();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..1000).for_each(|_| workload.note_index("i")));
+            }
+        });
+        assert_eq!((workload.index_uses("i"), workload.index_uses("j")), (8_000, 0));
+        (0..INDEXES_MAX).for_each(|index| workload.note_index(&index.to_string()));
+        workload.note_index("i");
+        assert_eq!(workload.index_uses(&(INDEXES_MAX - 2).to_string()), 1);
+        assert_eq!(
+            (workload.index_uses(&(INDEXES_MAX - 1).to_string()), workload.index_uses("i")),
+            (0, 8_001)
+        );
+        workload.reset();
+        assert_eq!(workload.index_uses("i"), 0);
     }
 
     #[test]
