@@ -43,9 +43,18 @@ pub(crate) struct Dropping {
     pub(crate) root: u64,
     /// Older snapshots may still read it.
     pub(crate) dropped_at: Timestamp,
-    /// Position at which its chains are unlinked next, so that freeing what the index leads to frees all of
-    /// it; None: they are unlinked.
-    unlink_from: Option<Bound<KeyBytes>>,
+    /// Unlinking of its chains, so that freeing what the index leads to frees all of it; None: they are
+    /// unlinked.
+    unlinking: Option<Unlinking>,
+}
+
+/// Unlinking of the chains of a dropped state, leaf by leaf.
+struct Unlinking {
+    /// Position at which it goes on.
+    from: Bound<KeyBytes>,
+    /// Index of the state, open from the first step to the last: some structures read all leaves when they
+    /// are opened. Its inner nodes may be in DRAM, within the memory budget.
+    index: Option<OrderedIndex>,
 }
 
 impl Dropping {
@@ -61,7 +70,7 @@ impl Dropping {
             id,
             root,
             dropped_at,
-            unlink_from: chained.then_some(Bound::Unbounded),
+            unlinking: chained.then_some(Unlinking { from: Bound::Unbounded, index: None }),
         }
     }
 }
@@ -94,18 +103,22 @@ impl StateContext {
         Ok(stats)
     }
 
-    /// Unlinks the chains of one leaf of a dropped state.
-    fn unlink_leaf(
-        &self,
-        pool: &Arc<Pool>,
-        root: u64,
-        from: &Bound<KeyBytes>,
-    ) -> Result<Option<Bound<KeyBytes>>> {
-        let index = OrderedIndex::open(pool, root)?;
+    /// Unlinks the chains of one more leaf of a dropped state.
+    fn unlink_leaf(&self, dropping: &mut Dropping) -> Result<()> {
+        let (pool, root) = (&dropping.pool, dropping.root);
+        let Some(Unlinking { from, index }) = &mut dropping.unlinking else { return Ok(()) };
+        let index = match index {
+            Some(index) => index,
+            None => index.insert(OrderedIndex::open(pool, root)?),
+        };
         let mut entries = Vec::new();
         let next = index.scan_batch(from.as_ref().map(|key| &key[..]), &mut entries)?;
         entries.iter().try_for_each(|&(_, offset)| self.cut(pool, Chain::at(pool, offset)))?;
-        Ok(next.map(Bound::Included))
+        match next {
+            Some(key) => *from = Bound::Included(key),
+            None => dropping.unlinking = None,
+        }
+        Ok(())
     }
 
     /// Frees some of a dropped state that no snapshot needs; false if there is none.
@@ -117,12 +130,13 @@ impl StateContext {
         };
         let Dropping { id, root, .. } = dropping[index];
         let pool = Arc::clone(&dropping[index].pool);
-        if let Some(from) = &dropping[index].unlink_from {
-            dropping[index].unlink_from = if OrderedIndex::is_in_destruction(&pool, root)? {
-                None
+        if dropping[index].unlinking.is_some() {
+            // Another run had unlinked them all before it began to free the index.
+            if OrderedIndex::is_in_destruction(&pool, root)? {
+                dropping[index].unlinking = None;
             } else {
-                self.unlink_leaf(&pool, root, from)?
-            };
+                self.unlink_leaf(&mut dropping[index])?;
+            }
             return Ok(true);
         }
         if OrderedIndex::destroy_step(&pool, root, true, DESTROY_LEAVES)? {
@@ -144,5 +158,58 @@ impl StateContext {
             stats.states_destroyed += 1;
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::TierChoice;
+    use crate::context::placement::StateOptions;
+    use crate::protocol::{ContextOptions, Protocol};
+    use entresol_memory::{Durability, PoolOptions};
+    use entresol_structures::{IndexStructure, KeyWidth};
+
+    /// Keys of the dropped state: several leaves of any structure.
+    const KEYS: u64 = 2_000;
+
+    #[test]
+    fn a_dropped_state_is_unlinked_through_one_opened_index() {
+        for structure in IndexStructure::ALL {
+            let protocol = Protocol::MvccOutOfPlace;
+            let options = ContextOptions { protocol, ..ContextOptions::default() };
+            let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+            let context = StateContext::open_or_create_with(pool, options).unwrap();
+            let group = context.create_group().unwrap();
+            let before = context.pool().stats().allocated_bytes;
+            let state_options =
+                StateOptions { structure, ..StateOptions::new(group, KeyWidth::Eight, TierChoice::Auto) };
+            let state = context.create_state_with(state_options).unwrap();
+            let reader = context.begin().unwrap();
+            for round in 0..2_u64 {
+                let tx = context.begin().unwrap();
+                for key in 0..KEYS {
+                    tx.write(&state, &key.to_be_bytes(), Some(&round.to_le_bytes())).unwrap();
+                }
+                tx.commit(Durability::None).unwrap();
+            }
+            context.drop_state(state.id()).unwrap();
+            drop((reader, state));
+            let (mut stats, mut leaves) = (VacuumStats::default(), 0);
+            while context.destroy_step(&mut stats).unwrap() {
+                let dropping = context.dropping.lock();
+                let Some(unlinking) = dropping.first().and_then(|state| state.unlinking.as_ref()) else {
+                    continue;
+                };
+                leaves += 1;
+                assert!(unlinking.index.is_some(), "{structure}: it stays open after leaf {leaves}");
+            }
+            assert!(leaves > 2, "{structure}: {leaves} leaves");
+            assert_eq!(stats.states_destroyed, 1, "{structure}");
+            let left = context.pool().stats().allocated_bytes - before;
+            assert!(left <= 8192, "{structure}: {left} bytes");
+        }
     }
 }
