@@ -115,7 +115,7 @@ async fn decide(session: &SessionCore, statement: &Analyze, tables: &[Arc<Table>
     for table in tables {
         match layout::decide(session, table).await {
             Err(error) if statement.table_name.is_none() && error.interrupt().is_none() => {
-                session.notice(&format!("the layout of table {} stays as it is: {error}", table.name()));
+                session.notice(format!("the layout of table {} stays as it is: {error}", table.name()));
             }
             decided => decided?,
         }
