@@ -354,7 +354,7 @@ mod tests {
         let catalog = open();
         let table = create(&catalog, TableLayout::Rows);
         let tx = catalog.begin().unwrap();
-        table.insert(&tx, &vec![Value::BigInt(1)]).unwrap();
+        table.insert(&tx, &[Value::BigInt(1)]).unwrap();
         tx.commit(Durability::Sync).unwrap();
         let fail = |layout| {
             let stopped = |_: &MergeStats| Err(TransactionError::Busy("the test stops it").into());
