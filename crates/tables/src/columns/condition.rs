@@ -172,6 +172,28 @@ impl fmt::Debug for ColumnCondition {
 }
 
 impl ColumnCondition {
+    /// Bytes of its set or of its bounds, beside those of the condition itself and of a function on strings.
+    pub(crate) fn bytes_of_values(&self) -> usize {
+        let text = |bound: &Option<Box<str>>| bound.as_ref().map_or(0, |text| text.len());
+        match self {
+            ColumnCondition::Among(set) => set.words.len() * 8,
+            ColumnCondition::TextsWithin { least, greatest, .. } => text(least) + text(greatest),
+            _ => 0,
+        }
+    }
+
+    /// Condition of a few bytes that all values which meet this one meet: the bounds of a set.
+    pub(crate) fn without_values(&self) -> ColumnCondition {
+        match self {
+            ColumnCondition::Among(set) => {
+                let (least, greatest) = set.bounds();
+                ColumnCondition::Between { least, greatest }
+            }
+            ColumnCondition::TextsWithin { .. } => ColumnCondition::NotNull,
+            condition => condition.clone(),
+        }
+    }
+
     /// Cost of checking it for a row, beside that of comparing an integer.
     pub(crate) fn cost(&self) -> f64 {
         match self {

@@ -12,8 +12,9 @@
 //!   for a look-up in a small map.
 //! - It is volatile: a restart begins with an empty workload. No choice relies on it for right results.
 //!
-//! Memory: [`CLASSES_MAX`] classes with [`EXAMPLES_MAX`] sets of conditions each; the class with the fewest runs makes
-//! room for a new one.
+//! Memory: [`CLASSES_MAX`] classes with [`EXAMPLES_MAX`] sets of conditions each, of at most [`EXAMPLE_BYTES_MAX`] bytes
+//! beside functions on strings, which have the strings of the query; the class with the fewest runs makes room for a
+//! new one.
 
 mod counters;
 
@@ -35,6 +36,8 @@ pub const CLASSES_MAX: usize = 64;
 pub const EXAMPLES_MAX: usize = 4;
 /// Maximum number of indexes of which uses are counted, those that were dropped among them.
 const INDEXES_MAX: usize = 128;
+/// Maximum bytes of the values of an example's conditions, sets among them: of more their bounds are stored.
+pub const EXAMPLE_BYTES_MAX: usize = 64 << 10;
 /// Maximum conditions of an example: others are not recorded.
 const CONDITIONS_MAX: usize = 64;
 
@@ -143,6 +146,21 @@ pub struct RecordedScan {
     workload: Arc<Workload>,
     class: QueryClass,
     filters: Arc<[ColumnFilter]>,
+    /// The same, as they are stored.
+    example: Arc<[ColumnFilter]>,
+}
+
+/// Conditions as they are stored: those with more than [`EXAMPLE_BYTES_MAX`] bytes of values have bounds in their place.
+fn example_of(filters: &Arc<[ColumnFilter]>) -> Arc<[ColumnFilter]> {
+    let bytes: usize = filters.iter().map(|filter| filter.condition.bytes_of_values()).sum();
+    if bytes <= EXAMPLE_BYTES_MAX {
+        return Arc::clone(filters);
+    }
+    let bounded = |filter: &ColumnFilter| ColumnFilter {
+        column: filter.column,
+        condition: filter.condition.without_values(),
+    };
+    filters.iter().map(bounded).collect()
 }
 
 impl Workload {
@@ -168,7 +186,8 @@ impl Workload {
     pub fn scan(self: &Arc<Workload>, filters: &[ColumnFilter], columns: &[usize]) -> RecordedScan {
         let filters = &filters[..filters.len().min(CONDITIONS_MAX)];
         let class = QueryClass::new(filters, columns);
-        RecordedScan { workload: Arc::clone(self), class, filters: filters.into() }
+        let filters: Arc<[ColumnFilter]> = filters.into();
+        RecordedScan { workload: Arc::clone(self), class, example: example_of(&filters), filters }
     }
 
     /// Rows that were read and written by key.
@@ -244,8 +263,8 @@ impl RecordedScan {
             counts.runs += 1;
             counts.timed_runs += 1;
             match counts.examples.get_mut(slot) {
-                Some(example) => *example = Arc::clone(&self.filters),
-                None => counts.examples.push(Arc::clone(&self.filters)),
+                Some(example) => *example = Arc::clone(&self.example),
+                None => counts.examples.push(Arc::clone(&self.example)),
             }
         });
     }
@@ -278,6 +297,7 @@ impl RecordedScan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::columns::condition::IntegerSet;
 
     fn between(column: usize, least: i64, greatest: i64) -> ColumnFilter {
         ColumnFilter { column, condition: ColumnCondition::Between { least, greatest } }
@@ -336,6 +356,47 @@ mod tests {
         workload.reset();
         running.end(7, Duration::from_micros(7));
         assert!(workload.classes().is_empty());
+    }
+
+    #[test]
+    fn of_large_sets_the_bounds_are_stored() {
+        let among = |column: usize, greatest: i64| {
+            let set = IntegerSet::new(&[-7, greatest], 1 << 30).unwrap();
+            ColumnFilter { column, condition: ColumnCondition::Among(Arc::new(set)) }
+        };
+        let text = "x".repeat(EXAMPLE_BYTES_MAX + 1);
+        let texts = ColumnCondition::TextsWithin {
+            least: Some(text.as_str().into()),
+            greatest: None,
+            is_met: Arc::new(|_| true),
+        };
+        let workload = Arc::new(Workload::default());
+        // Half of the bytes each: together not too many, then too many.
+        let half = EXAMPLE_BYTES_MAX as i64 / 2 * 8 - 100;
+        for (first, second) in [(among(0, half), among(1, half)), (among(0, half), among(1, half + 200))] {
+            workload.scan(&[first, second], &[0]).begin();
+        }
+        workload.scan(&[between(0, 1, 2), ColumnFilter { column: 2, condition: texts }], &[0]).begin();
+        let classes = workload.classes();
+        let (class, counts) = &classes[0];
+        assert_eq!(class.conditions, [(0, ConditionKind::In), (1, ConditionKind::In)]);
+        let [whole, bounded] = &counts.examples[..] else { panic!("{:?}", counts.examples) };
+        assert!(whole.iter().all(|filter| matches!(filter.condition, ColumnCondition::Among(_))));
+        let bounds = |filter: &ColumnFilter| match filter.condition {
+            ColumnCondition::Between { least, greatest } => Some((least, greatest)),
+            _ => None,
+        };
+        let found: Vec<_> = bounded.iter().map(bounds).collect();
+        assert_eq!(found, [Some((-7, half)), Some((-7, half + 200))]);
+        let strings = &classes[1].1.examples[0];
+        assert_eq!(bounds(&strings[0]), Some((1, 2)));
+        assert!(matches!(strings[1].condition, ColumnCondition::NotNull));
+        for (_, counts) in &classes {
+            for example in &counts.examples {
+                let bytes: usize = example.iter().map(|filter| filter.condition.bytes_of_values()).sum();
+                assert!(bytes <= EXAMPLE_BYTES_MAX);
+            }
+        }
     }
 
     #[test]
