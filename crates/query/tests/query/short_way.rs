@@ -104,7 +104,7 @@ fn assignment() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What INSERT does with rows that are there; `{where}` stands for a condition that is always true.
+/// Clauses of INSERT about rows that are there; `{where}` stands for a condition that is always true.
 const CONFLICTS: [&str; 10] = [
     "DO NOTHING",
     "(b, a) DO NOTHING",
