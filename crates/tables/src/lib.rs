@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+mod background;
 mod batch;
 mod catalog;
 mod changes;

@@ -17,6 +17,7 @@
 use crate::advice::candidates::layouts;
 use crate::advice::model::{WorkloadModel, may_have};
 use crate::advice::{Change, OPERATIONS_MIN, ROWS_MIN, has_enough};
+use crate::background::BackgroundThread;
 use crate::catalog::Catalog;
 use crate::columns::merge::MergeStats;
 use crate::cost::{Design, TableStatistics};
@@ -27,7 +28,6 @@ use entresol_transactions::{Cancellation, Error as TransactionError};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Time between two looks at the tables.
@@ -220,44 +220,17 @@ fn is_due(now: &Table, decided: &Table, layout: TableLayout) -> bool {
 }
 
 /// Thread that chooses the layouts; it ends when the catalog is dropped, or by [`LayoutAdvisor::stop`].
-pub struct LayoutAdvisor {
-    stop: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
+pub struct LayoutAdvisor(BackgroundThread);
 
 impl LayoutAdvisor {
     /// Starts the thread. Without one, where none can be had, ANALYZE decides.
     pub fn start(catalog: &Arc<Catalog>) -> LayoutAdvisor {
-        let stop = Arc::new(AtomicBool::new(false));
-        let env = catalog.context().pool().env();
-        let mut thread = None;
-        if !env.is_simulated() {
-            let (catalog, stop) = (Arc::downgrade(catalog), Arc::clone(&stop));
-            match env.spawn("entresol-layout", move || run(&catalog, &stop)) {
-                Ok(handle) => thread = Some(handle),
-                Err(error) => tracing::warn!(%error, "cannot start a thread to choose layouts"),
-            }
-        }
-        LayoutAdvisor { stop, thread: Mutex::new(thread) }
+        LayoutAdvisor(BackgroundThread::start(catalog, "entresol-layout", "choose layouts", run))
     }
 
     /// Ends the thread, after the step of a change that it is at.
     pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
-            thread.thread().unpark();
-            // Its panic was reported when it happened.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for LayoutAdvisor {
-    fn drop(&mut self) {
-        self.stop();
+        self.0.stop();
     }
 }
 

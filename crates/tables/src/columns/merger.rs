@@ -1,14 +1,13 @@
 //! The thread that merges changed rows into row groups, for all tables of a catalog.
 
+use crate::background::BackgroundThread;
 use crate::catalog::Catalog;
 use crate::error::Error;
 use crate::table::Table;
 use entresol_transactions::{Error as TransactionError, StateId};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Interval at which tables are looked at.
@@ -18,44 +17,17 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
 /// Background thread; it ends when the catalog is dropped, or by [`Merger::stop`].
-pub struct Merger {
-    stop: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
+pub struct Merger(BackgroundThread);
 
 impl Merger {
     /// Starts the thread. Without one, where none can be had, VACUUM merges.
     pub fn start(catalog: &Arc<Catalog>) -> Merger {
-        let stop = Arc::new(AtomicBool::new(false));
-        let env = catalog.context().pool().env();
-        let mut thread = None;
-        if !env.is_simulated() {
-            let (catalog, stop) = (Arc::downgrade(catalog), Arc::clone(&stop));
-            match env.spawn("entresol-merge", move || run(&catalog, &stop)) {
-                Ok(handle) => thread = Some(handle),
-                Err(error) => tracing::warn!(%error, "cannot start a thread to merge rows in the background"),
-            }
-        }
-        Merger { stop, thread: Mutex::new(thread) }
+        Merger(BackgroundThread::start(catalog, "entresol-merge", "merge rows in the background", run))
     }
 
     /// Ends the thread, after the step that it is at.
     pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
-            thread.thread().unpark();
-            // Its panic was reported when it happened.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Merger {
-    fn drop(&mut self) {
-        self.stop();
+        self.0.stop();
     }
 }
 

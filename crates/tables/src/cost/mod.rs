@@ -1,6 +1,6 @@
 //! Cost model of tables: expected time of queries and writes in a design, that is a layout with its indexes.
 //!
-//! It is the model of the dissertation's section 5.6 for tables. Its cost of querying a state, sigma x size x f (5.2), is
+//! The model is that of the dissertation's section 5.6, for tables. Its cost of querying a state, sigma x size x f (5.2), is
 //! [`Design::paths`]: the share of the rows that an access path reaches, the rows, and what each costs by
 //! representation; its cost of updating one (5.1) is [`Design::write_costs`]. Recovery (5.3) is 0 in all layouts: opening
 //! looks at no rows.
