@@ -43,7 +43,7 @@ fn checkpoint_ms(dir: &Path, writing: Option<Writing>, page_step: usize) -> f64 
         for number in 0..OBJECTS {
             let at = pool.root(&number.to_string()).unwrap();
             for page in (0..OBJECT_BYTES / 4096).step_by(step) {
-                pool.store_flushed(at + page as u64 * 4096, &[number as u8; 4096]);
+                pool.store_flushed(at.plus(page as u64 * 4096), &[number as u8; 4096]);
             }
         }
         pool.sync().unwrap();

@@ -34,6 +34,8 @@
 //! kind 2 | n         head of a large object of n chunks
 //! ```
 
+use crate::offset::PoolOffset;
+
 /// "ENTRESOL" read as a little-endian word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ENTRESOL");
 /// Format version that this release writes and reads.
@@ -55,25 +57,25 @@ pub const EXTENT_BYTES_MAX: u64 = 256 * CHUNK_BYTES;
 /// The smallest extent.
 pub const EXTENT_BYTES_MIN: u64 = 4 * CHUNK_BYTES;
 
-pub(crate) const HEADER_MAGIC: u64 = 0;
-pub(crate) const HEADER_VERSION: u64 = 8;
-pub(crate) const HEADER_UUID: u64 = 16;
-pub(crate) const HEADER_EXTENT_BYTES: u64 = 32;
-pub(crate) const HEADER_CRC: u64 = 40;
+pub(crate) const HEADER_MAGIC: PoolOffset = PoolOffset::new(0);
+pub(crate) const HEADER_VERSION: PoolOffset = PoolOffset::new(8);
+pub(crate) const HEADER_UUID: PoolOffset = PoolOffset::new(16);
+pub(crate) const HEADER_EXTENT_BYTES: PoolOffset = PoolOffset::new(32);
+pub(crate) const HEADER_CRC: PoolOffset = PoolOffset::new(40);
 /// Bytes that the header's CRC covers.
 pub(crate) const HEADER_CRC_BYTES: usize = 40;
-pub(crate) const HEADER_EXTENTS: u64 = 64;
-pub(crate) const HEADER_CLEAN: u64 = 72;
-pub(crate) const HEADER_JOURNAL: u64 = 80;
+pub(crate) const HEADER_EXTENTS: PoolOffset = PoolOffset::new(64);
+pub(crate) const HEADER_CLEAN: PoolOffset = PoolOffset::new(72);
+pub(crate) const HEADER_JOURNAL: PoolOffset = PoolOffset::new(80);
 
-pub(crate) const ROOT_DIRECTORY: u64 = 4096;
+pub(crate) const ROOT_DIRECTORY: PoolOffset = PoolOffset::new(4096);
 /// Maximum number of root objects of a pool.
 pub const ROOTS_MAX: usize = 64;
 pub(crate) const ROOT_ENTRY_BYTES: u64 = 64;
 /// Maximum bytes of the name of a root object.
 pub const ROOT_NAME_BYTES_MAX: usize = 48;
 
-pub(crate) const REDO_LANES: u64 = 8192;
+pub(crate) const REDO_LANES: PoolOffset = PoolOffset::new(8192);
 pub(crate) const REDO_LANES_COUNT: usize = 8;
 pub(crate) const REDO_LANE_BYTES: u64 = 1536;
 
@@ -87,8 +89,8 @@ pub(crate) const BITMAP_WORDS: usize = 16;
 
 const _: () = {
     let chunks = EXTENT_BYTES_MAX / CHUNK_BYTES;
-    assert!(ROOT_DIRECTORY + ROOTS_MAX as u64 * ROOT_ENTRY_BYTES == REDO_LANES);
-    assert!(REDO_LANES + REDO_LANES_COUNT as u64 * REDO_LANE_BYTES == DESCRIPTORS);
+    assert!(ROOT_DIRECTORY.block(ROOTS_MAX as u64, ROOT_ENTRY_BYTES).bytes() == REDO_LANES.bytes());
+    assert!(REDO_LANES.block(REDO_LANES_COUNT as u64, REDO_LANE_BYTES).bytes() == DESCRIPTORS);
     assert!(DESCRIPTORS + chunks * 8 == BITMAPS);
     assert!(MAPS_END == BITMAPS + chunks * BITMAP_BYTES && MAPS_END <= CHUNK_BYTES);
     assert!(BITMAP_WORDS as u64 * 8 == BITMAP_BYTES);

@@ -1,7 +1,7 @@
 //! Persistence: pools of persistent words, domains, allocation and publications.
 //!
 //! A [`Pool`] is one database directory: a pool file, a journal beside it and a lock file. All persistent
-//! data lies in the pool and is reached by 8-byte pool-relative offsets; all of it is accessed as
+//! data lies in the pool and is reached by 8-byte pool-relative offsets ([`PoolOffset`]); all of it is accessed as
 //! `&[AtomicU64]` words, so the crates above need no unsafe code.
 //!
 //! Structures call [`Pool::flush`], [`Pool::fence`] and [`Pool::sync`]. The guarantees, on every
@@ -65,6 +65,7 @@ pub use durability::{Durability, ParseDurabilityError};
 pub use env::Env;
 pub use error::{Error, Result};
 pub use layout::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
+pub use offset::{AtomicPoolOffset, PoolOffset};
 #[cfg(feature = "mutants")]
 pub use points::POINTS;
 pub use pool::{AllocationMap, BackupReport, Pool, PoolInfo, PoolOptions};

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::env::{Env, Fault, FaultyFiles};
-use entresol_memory::{DomainChoice, Error, Pool, PoolOptions, Reservation};
+use entresol_memory::{DomainChoice, Error, Pool, PoolOffset, PoolOptions, Reservation};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -19,7 +19,7 @@ fn options(extent_bytes: u64, extents_max: u64) -> PoolOptions {
     PoolOptions { extent_bytes, address_space_bytes, env: Env::simulated(3), ..PoolOptions::default() }
 }
 
-fn allocate(pool: &Pool, bytes: usize) -> u64 {
+fn allocate(pool: &Pool, bytes: usize) -> PoolOffset {
     let object = pool.reserve(bytes).unwrap();
     let mut publication = pool.publication();
     let offset = publication.allocate(object);
@@ -27,7 +27,7 @@ fn allocate(pool: &Pool, bytes: usize) -> u64 {
     offset
 }
 
-fn free(pool: &Pool, offset: u64) {
+fn free(pool: &Pool, offset: PoolOffset) {
     let mut publication = pool.publication();
     publication.free(offset);
     publication.publish().unwrap();
@@ -43,8 +43,9 @@ impl Owners {
         Owners { units: (0..pool_bytes_max / 64).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    fn units(&self, offset: u64, bytes: usize) -> &[AtomicU64] {
-        &self.units[(offset / 64) as usize..(offset as usize + bytes) / 64]
+    fn units(&self, offset: PoolOffset, bytes: usize) -> &[AtomicU64] {
+        let first = offset.block_number(64) as usize;
+        &self.units[first..first + bytes / 64]
     }
 
     fn take(&self, object: &Reservation<'_>, owner: u64) {
@@ -53,7 +54,7 @@ impl Owners {
         }
     }
 
-    fn give(&self, offset: u64, bytes: usize, owner: u64) {
+    fn give(&self, offset: PoolOffset, bytes: usize, owner: u64) {
         for unit in self.units(offset, bytes) {
             assert_eq!(unit.swap(0, Ordering::AcqRel), owner, "{offset:#x} is somebody else's");
         }
@@ -61,9 +62,15 @@ impl Owners {
 }
 
 /// One thread's share of the stress: allocates and frees objects of mixed sizes, its own and others'.
-fn take_and_give(pool: &Pool, owners: &Owners, shared: &Mutex<Vec<(u64, u64)>>, thread: u64, steps: u64) {
+fn take_and_give(
+    pool: &Pool,
+    owners: &Owners,
+    shared: &Mutex<Vec<(PoolOffset, u64)>>,
+    thread: u64,
+    steps: u64,
+) {
     let random = Env::simulated(thread);
-    let mut mine: Vec<(u64, u64)> = Vec::new();
+    let mut mine: Vec<(PoolOffset, u64)> = Vec::new();
     for step in 0..steps {
         let owner = (thread + 1) << 32 | step;
         let bytes = match random.random_u64() % 100 {
@@ -106,7 +113,7 @@ fn take_and_give(pool: &Pool, owners: &Owners, shared: &Mutex<Vec<(u64, u64)>>, 
 
 /// Frees the remaining objects of the stress, then allocates the complete pool as objects of the largest
 /// size.
-fn everything_comes_back(pool: &Pool, owners: &Owners, left: Vec<(u64, u64)>, extent_bytes: u64) {
+fn everything_comes_back(pool: &Pool, owners: &Owners, left: Vec<(PoolOffset, u64)>, extent_bytes: u64) {
     let mut counted = 0;
     pool.for_each_object(|_, bytes| counted += bytes);
     assert_eq!(pool.space().used_bytes(), counted);
@@ -157,7 +164,7 @@ fn reservations_of_a_thread_are_neighbours_in_address_order() {
         let run: Vec<_> = (0..64).map(|_| pool.reserve(256).unwrap()).collect();
         run.iter().map(Reservation::offset).collect::<Vec<_>>()
     };
-    let is_run = |run: &[u64]| run.windows(2).all(|pair| pair[1] == pair[0] + 256);
+    let is_run = |run: &[PoolOffset]| run.windows(2).all(|pair| pair[1] == pair[0].plus(256));
     assert!(is_run(&reserve_run()));
     let barrier = Barrier::new(3);
     std::thread::scope(|scope| {
@@ -166,7 +173,7 @@ fn reservations_of_a_thread_are_neighbours_in_address_order() {
                 let first = pool.reserve(256).unwrap();
                 barrier.wait();
                 let run: Vec<_> = (0..63).map(|_| pool.reserve(256).unwrap()).collect();
-                let offsets: Vec<u64> =
+                let offsets: Vec<PoolOffset> =
                     std::iter::once(&first).chain(&run).map(Reservation::offset).collect();
                 assert!(is_run(&offsets), "{offsets:?}");
                 barrier.wait();
@@ -242,7 +249,7 @@ fn pools_of_one_thread_and_threads_of_one_pool_keep_apart() {
 #[test]
 fn the_space_report_adds_up() {
     let pool = Pool::volatile(&options(1 << 20, 8)).unwrap();
-    let small: Vec<u64> = (0..1000).map(|_| allocate(&pool, 200)).collect();
+    let small: Vec<PoolOffset> = (0..1000).map(|_| allocate(&pool, 200)).collect();
     let large = allocate(&pool, 200_000);
     let held = pool.reserve(5000).unwrap();
     for offset in &small[..500] {
@@ -290,7 +297,7 @@ fn what_is_free_is_not_freed() {
 #[test]
 fn slabs_that_become_empty_are_given_up_without_waiting_for_need() {
     let pool = Pool::volatile(&options(1 << 20, 64)).unwrap();
-    let objects: Vec<u64> = (0..20_000).map(|_| allocate(&pool, 512)).collect();
+    let objects: Vec<PoolOffset> = (0..20_000).map(|_| allocate(&pool, 512)).collect();
     let slabs = |pool: &Pool| pool.space().classes.iter().map(|class| class.slabs).sum::<u64>();
     assert!(slabs(&pool) >= 156);
     objects.into_iter().for_each(|offset| free(&pool, offset));
@@ -321,7 +328,7 @@ fn bits_and_descriptors_that_stand_for_nothing_are_damage() {
     drop(pool);
     let path = dir.path().join("pool.entresol");
     let (descriptors, bitmaps) = (20_480, 22_528);
-    let bitmap = bitmaps + small / CHUNK_BYTES * 128;
+    let bitmap = bitmaps + small.block_number(CHUNK_BYTES) * 128;
     let damaged = |offset: u64, word: u64, good: u64| {
         write_word(&path, offset, word);
         match Pool::open(dir.path(), &options).unwrap_err() {
@@ -333,9 +340,9 @@ fn bits_and_descriptors_that_stand_for_nothing_are_damage() {
     // Sixteen objects of 4 KiB; bit 16 and all of the second word represent none.
     damaged(bitmap, 1 | 1 << 16, 1);
     damaged(bitmap + 8, 1, 0);
-    let inside = descriptors + (large / CHUNK_BYTES + 1) * 8;
+    let inside = descriptors + (large.block_number(CHUNK_BYTES) + 1) * 8;
     damaged(inside, 1 << 56, 0);
-    damaged(descriptors + large / CHUNK_BYTES * 8, 2 << 56 | 15, 2 << 56 | 3);
+    damaged(descriptors + large.block_number(CHUNK_BYTES) * 8, 2 << 56 | 15, 2 << 56 | 3);
     let pool = Pool::open(dir.path(), &options).unwrap();
     let mut objects = BTreeMap::new();
     pool.for_each_object(|offset, bytes| assert!(objects.insert(offset, bytes).is_none()));
@@ -384,12 +391,12 @@ fn damaged_maps_of_a_large_pool_are_an_error_of_who_needs_them() {
     let options = PoolOptions { domain: DomainChoice::Journal, ..options(EXTENT_BYTES, 64) };
     let pool = Pool::create(dir.path(), &options).unwrap();
     // Three chunks of four; the last extent keeps one of them free.
-    let objects: Vec<u64> = (0..29).map(|_| allocate(&pool, CHUNK_BYTES as usize)).collect();
+    let objects: Vec<PoolOffset> = (0..29).map(|_| allocate(&pool, CHUNK_BYTES as usize)).collect();
     let bytes = pool.bytes();
     pool.close().unwrap();
     drop(pool);
     let sixth = 5 * EXTENT_BYTES + 20_480;
-    let in_sixth = objects.iter().find(|offset| **offset / EXTENT_BYTES == 5).unwrap();
+    let in_sixth = objects.iter().find(|offset| offset.block_number(EXTENT_BYTES) == 5).unwrap();
     let damages = [("a map that stands for nothing", 8, 77 << 56), ("a flipped bit", 16, 0)];
     for (what, at, word) in damages {
         let copy = TempDir::new().unwrap();
@@ -430,8 +437,8 @@ fn blocks_bytes(dir: &Path) -> u64 {
 }
 
 /// Allocates a root object with a word for each of the objects that it holds.
-fn fill_and_empty(pool: &Arc<Pool>, keep: usize) -> Vec<u64> {
-    let objects: Vec<u64> = (0..400u64)
+fn fill_and_empty(pool: &Arc<Pool>, keep: usize) -> Vec<PoolOffset> {
+    let objects: Vec<PoolOffset> = (0..400u64)
         .map(|number| {
             let offset = allocate(pool, CHUNK_BYTES as usize);
             let words = pool.words(offset, (CHUNK_BYTES / 8) as usize);
@@ -444,7 +451,7 @@ fn fill_and_empty(pool: &Arc<Pool>, keep: usize) -> Vec<u64> {
     objects[..keep].to_vec()
 }
 
-fn hold_their_numbers(pool: &Pool, objects: &[u64]) -> bool {
+fn hold_their_numbers(pool: &Pool, objects: &[PoolOffset]) -> bool {
     objects.iter().zip(0u64..).all(|(offset, number)| {
         let words = pool.words(*offset, (CHUNK_BYTES / 8) as usize);
         words.iter().all(|word| word.load(Ordering::Relaxed) == number)

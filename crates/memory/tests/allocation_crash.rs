@@ -5,7 +5,7 @@
 
 use entresol_memory::crash::{CrashOptions, check};
 use entresol_memory::env::Env;
-use entresol_memory::{Pool, Result};
+use entresol_memory::{Pool, PoolOffset, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ const SLOTS: usize = 12;
 const SIZES: [usize; 9] = [16, 100, 256, 700, 4_000, 20_000, 32_768, 40_000, 150_000];
 
 /// Creates the table of a thread: a root object whose words are the offsets of objects, or 0.
-fn make_table(pool: &Pool, name: &str) -> Result<u64> {
+fn make_table(pool: &Pool, name: &str) -> Result<PoolOffset> {
     let table = pool.reserve(SLOTS * 8)?;
     let at = table.offset();
     pool.words(at, SLOTS).iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -29,16 +29,16 @@ fn make_table(pool: &Pool, name: &str) -> Result<u64> {
 
 /// Fills, replaces and empties slots, with small and with large objects in turn, so that chunks change their
 /// use. An object's first words describe it.
-fn change_slots(pool: &Pool, table: u64, seed: u64, phases: usize, steps: u64) -> Result<()> {
+fn change_slots(pool: &Pool, table: PoolOffset, seed: u64, phases: usize, steps: u64) -> Result<()> {
     let random = Env::simulated(seed);
     let (small, large) = SIZES.split_at(6);
     for sizes in [small, large].into_iter().cycle().take(phases) {
         for _ in 0..steps {
-            let slot = table + random.random_u64() % SLOTS as u64 * 8;
+            let slot = table.plus(random.random_u64() % SLOTS as u64 * 8);
             let bytes = sizes[(random.random_u64() % sizes.len() as u64) as usize];
             put(pool, slot, (!random.random_u64().is_multiple_of(4)).then_some(bytes))?;
         }
-        for slot in (0..SLOTS as u64).map(|i| table + i * 8) {
+        for slot in (0..SLOTS as u64).map(|i| table.plus(i * 8)) {
             // Some stay over the phases.
             if !random.random_u64().is_multiple_of(8) {
                 put(pool, slot, None)?;
@@ -49,10 +49,10 @@ fn change_slots(pool: &Pool, table: u64, seed: u64, phases: usize, steps: u64) -
 }
 
 /// Replaces the object in the slot by a new one, or by none.
-fn put(pool: &Pool, slot: u64, bytes: Option<usize>) -> Result<()> {
+fn put(pool: &Pool, slot: PoolOffset, bytes: Option<usize>) -> Result<()> {
     let mut publication = pool.publication();
-    let old = pool.word(slot).load(Ordering::Relaxed);
-    if old != 0 {
+    let old = PoolOffset::from_word(pool.word(slot).load(Ordering::Relaxed));
+    if !old.is_null() {
         publication.free(old);
     }
     match bytes {
@@ -60,12 +60,12 @@ fn put(pool: &Pool, slot: u64, bytes: Option<usize>) -> Result<()> {
             let object = pool.reserve(bytes)?;
             let words = pool.words(object.offset(), 2);
             words[0].store(bytes as u64, Ordering::Relaxed);
-            words[1].store(slot, Ordering::Relaxed);
+            words[1].store(slot.to_word(), Ordering::Relaxed);
             pool.flush(object.offset(), 16);
             let fresh = publication.allocate(object);
-            publication.set(slot, fresh);
+            publication.set(slot, fresh.to_word());
         }
-        None if old != 0 => publication.set(slot, 0),
+        None if !old.is_null() => publication.set(slot, 0),
         None => return Ok(()),
     }
     publication.publish()
@@ -78,15 +78,15 @@ fn verify(pool: &Arc<Pool>) -> std::result::Result<(), String> {
     for name in ["first", "second"] {
         let Some(table) = pool.root(name) else { continue };
         reachable.insert(table, (SLOTS * 8).next_multiple_of(64) as u64);
-        for slot in (0..SLOTS as u64).map(|i| table + i * 8) {
-            let offset = pool.word(slot).load(Ordering::Relaxed);
-            if offset == 0 {
+        for slot in (0..SLOTS as u64).map(|i| table.plus(i * 8)) {
+            let offset = PoolOffset::from_word(pool.word(slot).load(Ordering::Relaxed));
+            if offset.is_null() {
                 continue;
             }
             let words = pool.words(offset, 2);
             let (bytes, owner) = (words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed));
             let given = pool.object_bytes(offset) as u64;
-            if owner != slot || !SIZES.contains(&(bytes as usize)) || given < bytes {
+            if owner != slot.to_word() || !SIZES.contains(&(bytes as usize)) || given < bytes {
                 return Err(format!("{offset:#x} in {slot:#x} says {bytes} bytes of {owner:#x}"));
             }
             if reachable.insert(offset, given).is_some() {
@@ -109,7 +109,7 @@ fn verify(pool: &Arc<Pool>) -> std::result::Result<(), String> {
     if allocated.len() != reachable.len() + held.len() {
         return Err("an object was handed out twice".to_string());
     }
-    let ranges: Vec<_> = allocated.iter().map(|(offset, bytes)| (*offset, offset + bytes)).collect();
+    let ranges: Vec<_> = allocated.iter().map(|(offset, bytes)| (*offset, offset.plus(*bytes))).collect();
     if let Some(pair) = ranges.windows(2).find(|pair| pair[0].1 > pair[1].0) {
         return Err(format!("{pair:x?} overlap"));
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::env::{CallFailure, Env, FailingFiles, OverlayFiles};
-use entresol_memory::{DomainChoice, Error, JournalOptions, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, Error, JournalOptions, Pool, PoolOffset, PoolOptions};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ fn options() -> PoolOptions {
 fn push(pool: &Pool, list: &str, number: u64, bytes: usize) -> Result<(), Error> {
     let node = pool.reserve(bytes)?;
     let words = pool.words(node.offset(), 2);
-    words[0].store(pool.root(list).unwrap_or(0), Ordering::Relaxed);
+    words[0].store(pool.root(list).unwrap_or(PoolOffset::NULL).to_word(), Ordering::Relaxed);
     words[1].store(number, Ordering::Relaxed);
     pool.flush(node.offset(), 16);
     let mut publication = pool.publication();
@@ -38,13 +38,13 @@ fn push(pool: &Pool, list: &str, number: u64, bytes: usize) -> Result<(), Error>
 
 /// Length of a list whose numbers are those from its length down to 1.
 fn length(pool: &Pool, list: &str) -> u64 {
-    let mut at = pool.root(list).unwrap_or(0);
-    let length = if at == 0 { 0 } else { pool.words(at, 2)[1].load(Ordering::Relaxed) };
+    let mut at = pool.root(list).unwrap_or(PoolOffset::NULL);
+    let length = if at.is_null() { 0 } else { pool.words(at, 2)[1].load(Ordering::Relaxed) };
     for expected in (1..=length).rev() {
         assert_eq!(pool.words(at, 2)[1].load(Ordering::Relaxed), expected, "{list}");
-        at = pool.words(at, 2)[0].load(Ordering::Relaxed);
+        at = PoolOffset::from_word(pool.words(at, 2)[0].load(Ordering::Relaxed));
     }
-    assert_eq!(at, 0);
+    assert!(at.is_null());
     length
 }
 

@@ -5,7 +5,7 @@
 use entresol_memory::crash::{
     Concurrent, CrashOptions, CrashReport, REPLAY, check, check_at, check_seeds, check_stack, take_turns,
 };
-use entresol_memory::{Pool, Result};
+use entresol_memory::{Pool, PoolOffset, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ fn recoveries_that_crash_twice_in_a_row_recover() {
 }
 
 /// Allocates an object of 16 words under the name "words".
-fn words(pool: &Arc<Pool>) -> Result<u64> {
+fn words(pool: &Arc<Pool>) -> Result<PoolOffset> {
     let object = pool.reserve(128)?;
     let at = object.offset();
     pool.words(at, 16).iter().for_each(|w| w.store(0, Ordering::Relaxed));
@@ -39,7 +39,7 @@ fn words(pool: &Arc<Pool>) -> Result<u64> {
     Ok(at)
 }
 
-fn store(pool: &Pool, offset: u64, value: u64) {
+fn store(pool: &Pool, offset: PoolOffset, value: u64) {
     pool.word(offset).store(value, Ordering::Release);
     pool.flush(offset, 8);
 }
@@ -58,7 +58,7 @@ fn check_order(flush: bool, fence: bool) -> Result<CrashReport> {
                 if fence {
                     pool.fence();
                 }
-                store(pool, at + 64, round);
+                store(pool, at.plus(64), round);
                 pool.fence();
             }
             Ok(())
@@ -66,7 +66,7 @@ fn check_order(flush: bool, fence: bool) -> Result<CrashReport> {
         |pool| {
             let Some(at) = pool.root("words") else { return Ok(()) };
             let read = |offset| pool.word(offset).load(Ordering::Acquire);
-            let (a, b) = (read(at), read(at + 64));
+            let (a, b) = (read(at), read(at.plus(64)));
             if a >= b { Ok(()) } else { Err(format!("a = {a}, b = {b}")) }
         },
     )
@@ -94,15 +94,14 @@ fn all_combinations_of_few_words_are_seen_each_once() {
             // Twice flushed, once flushed, and only stored, all before one fence.
             store(pool, at, 1);
             store(pool, at, 2);
-            store(pool, at + 8, 3);
-            pool.word(at + 16).store(4, Ordering::Release);
+            store(pool, at.plus(8), 3);
+            pool.word(at.plus(16)).store(4, Ordering::Release);
             pool.fence();
             Ok(())
         },
         move |pool| {
             let Some(at) = pool.root("words") else { return Ok(()) };
-            let words: [u64; 3] =
-                std::array::from_fn(|i| pool.word(at + 8 * i as u64).load(Ordering::Acquire));
+            let words: [u64; 3] = std::array::from_fn(|i| pool.word(at.word(i)).load(Ordering::Acquire));
             *found.lock().entry(words).or_default() += 1;
             Ok(())
         },
@@ -159,7 +158,7 @@ fn a_fence_of_one_thread_does_not_stand_in_for_anothers() {
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
                         pool.fence();
-                        store(pool, at + 64, 1);
+                        store(pool, at.plus(64), 1);
                         pool.fence();
                     });
                 });
@@ -168,7 +167,7 @@ fn a_fence_of_one_thread_does_not_stand_in_for_anothers() {
             |pool| {
                 let Some(at) = pool.root("words") else { return Ok(()) };
                 let read = |offset| pool.word(offset).load(Ordering::Acquire);
-                if read(at) >= read(at + 64) { Ok(()) } else { Err("b without a".to_string()) }
+                if read(at) >= read(at.plus(64)) { Ok(()) } else { Err("b without a".to_string()) }
             },
         )
     };
@@ -203,7 +202,7 @@ fn check_registers(seed: u64, readers_flush: bool) -> Result<CrashReport> {
                     let env = entresol_memory::Env::simulated(seed * 2 + thread as u64);
                     for round in 0..30 {
                         let (register, value) = (env.random_u64() % 4, round * 2 + thread as u64 + 1);
-                        let word = at + 8 * register;
+                        let word = at.plus(8 * register);
                         let reads = env.random_u64().is_multiple_of(2);
                         let operation = if reads { OnRegister::Get } else { OnRegister::Swap(value) };
                         recorded.run(thread, register, operation, || {
@@ -284,11 +283,11 @@ static JUDGED: AtomicU64 = AtomicU64::new(0);
 /// verification writes as wrongly as the history).
 fn check_forced_failure(in_recovery: bool) -> Result<CrashReport> {
     JUDGED.store(0, Ordering::Release);
-    let write = |pool: &Pool, at: u64, value: u64| {
-        pool.word(at + 64).store(value, Ordering::Release);
+    let write = |pool: &Pool, at: PoolOffset, value: u64| {
+        pool.word(at.plus(64)).store(value, Ordering::Release);
         pool.word(at).store(value, Ordering::Release);
         pool.flush(at, 8);
-        pool.flush(at + 64, 8);
+        pool.flush(at.plus(64), 8);
         pool.fence();
     };
     let crash_recovery_every = u64::from(in_recovery);
@@ -306,7 +305,7 @@ fn check_forced_failure(in_recovery: bool) -> Result<CrashReport> {
             JUDGED.fetch_add(1, Ordering::AcqRel);
             let Some(at) = pool.root("words") else { return Ok(()) };
             let read = |offset| pool.word(offset).load(Ordering::Acquire);
-            if read(at) < read(at + 64) {
+            if read(at) < read(at.plus(64)) {
                 return Err("b without a".to_string());
             }
             if in_recovery {
@@ -368,7 +367,7 @@ fn one_seed_gives_one_interleaving() {
                 move || {
                     for _ in 0..50 {
                         order.lock().unwrap().push(thread);
-                        store(pool, 1 << 17, thread);
+                        store(pool, PoolOffset::new(1 << 17), thread);
                     }
                 }
             };

@@ -6,7 +6,7 @@
 use entresol_memory::env::{
     CallFailure, Env, FailingFiles, FileOperation, Files, OpenMode, RealFiles, StorageFile,
 };
-use entresol_memory::{DomainChoice, Error, JournalOptions, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, Error, JournalOptions, Pool, PoolOffset, PoolOptions};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ impl Progress {
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let node = pool.reserve(bytes)?;
         let words = pool.words(node.offset(), 2);
-        words[0].store(pool.root("list").unwrap_or(0), Ordering::Relaxed);
+        words[0].store(pool.root("list").unwrap_or(PoolOffset::NULL).to_word(), Ordering::Relaxed);
         words[1].store(number, Ordering::Relaxed);
         pool.flush(node.offset(), 16);
         let mut publication = pool.publication();
@@ -96,10 +96,10 @@ impl Progress {
 
 /// Number of objects of the list, which are all objects there are.
 fn length(pool: &Pool) -> u64 {
-    let (mut at, mut length) = (pool.root("list").unwrap_or(0), 0);
-    while at != 0 {
+    let (mut at, mut length) = (pool.root("list").unwrap_or(PoolOffset::NULL), 0);
+    while !at.is_null() {
         length += 1;
-        at = pool.words(at, 2)[0].load(Ordering::Relaxed);
+        at = PoolOffset::from_word(pool.words(at, 2)[0].load(Ordering::Relaxed));
     }
     let mut objects = 0;
     pool.for_each_object(|_, _| objects += 1);

@@ -4,7 +4,7 @@
 
 use entresol_memory::env::{Env, Files, OpenMode, RealFiles, StorageFile};
 use entresol_memory::placement::Writing;
-use entresol_memory::{DomainChoice, Error, JournalOptions, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, Error, JournalOptions, Pool, PoolOffset, PoolOptions};
 use std::fs;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -34,17 +34,17 @@ fn options(env: Env) -> PoolOptions {
 }
 
 /// Allocates a page of words that the root "words" names.
-fn make_words(pool: &Arc<Pool>) -> u64 {
+fn make_words(pool: &Arc<Pool>) -> PoolOffset {
     let object = pool.reserve(4096).unwrap();
     let mut publication = pool.publication();
-    (0..512).for_each(|word| publication.write(object.offset() + word * 8, 0));
+    (0..512).for_each(|word| publication.write(object.offset().plus(word * 8), 0));
     let at = publication.allocate(object);
     publication.set_root("words", at).unwrap();
     publication.publish().unwrap();
     at
 }
 
-fn set(pool: &Pool, offset: u64, value: u64) {
+fn set(pool: &Pool, offset: PoolOffset, value: u64) {
     pool.word(offset).store(value, Ordering::Release);
     pool.flush(offset, 8);
     pool.fence();
@@ -161,7 +161,7 @@ fn a_commit_that_returned_is_synced_however_many_commit_together() {
             let (pool, stop) = (&pool, &stop);
             scope.spawn(move || {
                 for value in 1.. {
-                    set(pool, at + committer * 64, value);
+                    set(pool, at.plus(committer * 64), value);
                     pool.sync().unwrap();
                     acknowledged.store(value, Ordering::SeqCst);
                     if stop.load(Ordering::Relaxed) {
@@ -179,7 +179,7 @@ fn a_commit_that_returned_is_synced_however_many_commit_together() {
             fs::write(copy.path().join("journal.entresol"), synced).unwrap();
             let killed = Pool::open(copy.path(), &options(Env::real())).unwrap();
             for (committer, promised) in (0..).zip(promised) {
-                let found = killed.word(at + committer * 64).load(Ordering::Relaxed);
+                let found = killed.word(at.plus(committer * 64)).load(Ordering::Relaxed);
                 assert!(found >= promised, "committer {committer}: {found} of {promised}");
             }
         }
@@ -266,8 +266,9 @@ fn a_journal_thread_that_panics_latches() {
         panics.0.store(true, Ordering::SeqCst);
         // Enough for the flusher and the checkpointer to act.
         for value in 0..40 {
-            pool.words(at + 8, 511).iter().for_each(|word| word.store(value, Ordering::Relaxed));
-            let flushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.flush(at + 8, 4088)));
+            pool.words(at.plus(8), 511).iter().for_each(|word| word.store(value, Ordering::Relaxed));
+            let flushed =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.flush(at.plus(8), 4088)));
             assert!(flushed.is_ok() || name == "journal", "only a writer of the journal may meet the panic");
         }
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -305,7 +306,7 @@ fn closing_is_the_end_whoever_still_writes() {
             std::thread::yield_now();
         }
         pool.close().unwrap();
-        set(&pool, at + 64, 5);
+        set(&pool, at.plus(64), 5);
         closed.store(true, Ordering::SeqCst);
     });
     let error = pool.sync().unwrap_err();
@@ -315,7 +316,7 @@ fn closing_is_the_end_whoever_still_writes() {
     assert!(pool.was_clean());
     assert_eq!(pool.stats().replayed_bytes, 0);
     assert!(pool.word(at).load(Ordering::Relaxed) >= 1000);
-    assert_eq!(pool.word(at + 64).load(Ordering::Relaxed), 0, "written after the close");
+    assert_eq!(pool.word(at.plus(64)).load(Ordering::Relaxed), 0, "written after the close");
 }
 
 #[test]

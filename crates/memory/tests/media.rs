@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::env::{Env, OverlayFiles};
-use entresol_memory::{DomainChoice, Error, JournalOptions, PagesReport, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, Error, JournalOptions, PagesReport, Pool, PoolOffset, PoolOptions};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn options() -> PoolOptions {
 }
 
 /// Creates a closed pool of `objects` objects of a page, ordered by their words; returns their offsets.
-fn database(objects: u64) -> (TempDir, Vec<u64>) {
+fn database(objects: u64) -> (TempDir, Vec<PoolOffset>) {
     let dir = TempDir::new().unwrap();
     let pool = Pool::create(dir.path(), &options()).unwrap();
     let mut offsets = Vec::new();
@@ -47,11 +47,11 @@ fn database(objects: u64) -> (TempDir, Vec<u64>) {
     (dir, offsets)
 }
 
-fn flip(path: &Path, offset: u64, bit: u8) {
+fn flip(path: &Path, offset: PoolOffset, bit: u8) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).unwrap();
-    file.write_all_at(&[byte[0] ^ 1 << bit], offset).unwrap();
+    file.read_exact_at(&mut byte, offset.bytes()).unwrap();
+    file.write_all_at(&[byte[0] ^ 1 << bit], offset.bytes()).unwrap();
 }
 
 /// Verifies the pages without changing anything.
@@ -73,10 +73,10 @@ fn every_flipped_bit_under_live_data_is_found_where_it_is() {
     let random = Env::simulated(5);
     for _ in 0..40 {
         let object = offsets[random.random_u64() as usize % offsets.len()];
-        let byte = object + random.random_u64() % OBJECT_BYTES as u64;
+        let byte = object.plus(random.random_u64() % OBJECT_BYTES as u64);
         let bit = (random.random_u64() % 8) as u8;
         flip(&pool_file(&dir), byte, bit);
-        assert_eq!(look(dir.path()).damaged, [byte / 4096 * 4096]);
+        assert_eq!(look(dir.path()).damaged, [byte.aligned_down(4096)]);
         flip(&pool_file(&dir), byte, bit);
     }
     assert_eq!(look(dir.path()), sound);
@@ -85,11 +85,11 @@ fn every_flipped_bit_under_live_data_is_found_where_it_is() {
 #[test]
 fn what_is_about_to_be_trusted_is_verified_and_the_rest_goes_on() {
     let (dir, offsets) = database(300);
-    flip(&pool_file(&dir), offsets[100] + 77, 3);
+    flip(&pool_file(&dir), offsets[100].plus(77), 3);
     let pool = Pool::open(dir.path(), &options()).unwrap();
     let error = pool.verify(offsets[100], OBJECT_BYTES).unwrap_err();
     let Error::Corrupt { file, offset, .. } = &error else { panic!("{error}") };
-    assert_eq!((file, *offset), (&pool_file(&dir), offsets[100]));
+    assert_eq!((file, *offset), (&pool_file(&dir), offsets[100].bytes()));
     for object in offsets.iter().filter(|object| **object != offsets[100]) {
         pool.verify(*object, OBJECT_BYTES).unwrap();
         pool.verify(*object, OBJECT_BYTES).unwrap();
@@ -99,7 +99,7 @@ fn what_is_about_to_be_trusted_is_verified_and_the_rest_goes_on() {
 #[test]
 fn a_checkpoint_does_not_cover_damage_up() {
     let (dir, offsets) = database(300);
-    flip(&pool_file(&dir), offsets[7] + 2000, 0);
+    flip(&pool_file(&dir), offsets[7].plus(2000), 0);
     let pool = Pool::open(dir.path(), &options()).unwrap();
     for object in &offsets[..20] {
         pool.word(*object).store(999, Ordering::Relaxed);
@@ -116,7 +116,7 @@ fn a_checkpoint_does_not_cover_damage_up() {
 #[test]
 fn damage_to_the_allocator_is_never_opened() {
     let (dir, _) = database(300);
-    for offset in [4096 + 8, 20_480 + 8, 22_600, (1 << 20) + 22_600] {
+    for offset in [4096 + 8, 20_480 + 8, 22_600, (1 << 20) + 22_600].map(PoolOffset::new) {
         flip(&pool_file(&dir), offset, 1);
         let error = Pool::open(dir.path(), &options()).unwrap_err();
         assert!(
@@ -152,7 +152,7 @@ fn lost_or_foreign_checksums_are_forgotten_and_come_back() {
     drop(pool);
     let report = look(dir.path());
     assert!(!report.forgotten && report.sound >= 2 && report.damaged.is_empty(), "{report:?}");
-    flip(&pool_file(&dir), offsets[3] + 100, 0);
+    flip(&pool_file(&dir), offsets[3].plus(100), 0);
     assert_eq!(look(dir.path()).damaged, [offsets[3]]);
 }
 

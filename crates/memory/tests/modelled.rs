@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::profile::Profile;
-use entresol_memory::{DomainChoice, DomainKind, Load, ModelledCost, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, DomainKind, Load, ModelledCost, Pool, PoolOffset, PoolOptions};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,7 +12,7 @@ fn optane_pool() -> Arc<Pool> {
 }
 
 /// Allocates a large object, aligned to blocks, without touching it.
-fn object(pool: &Pool, bytes: usize) -> u64 {
+fn object(pool: &Pool, bytes: usize) -> PoolOffset {
     let reservation = pool.reserve(bytes).unwrap();
     let offset = reservation.offset();
     let mut publication = pool.publication();
@@ -31,7 +31,7 @@ fn billed(pool: &Pool, work: impl FnOnce()) -> ModelledCost {
 /// Latency of a line of Optane whose block is in the module's buffer: (4 × 174 − 325) / 3.
 const BUFFERED_NS: f64 = 123.667;
 
-fn read(pool: &Pool, offset: u64) {
+fn read(pool: &Pool, offset: PoolOffset) {
     pool.word(offset).load(Relaxed);
 }
 
@@ -44,7 +44,7 @@ fn assert_ns(cost: ModelledCost, expected_ns: f64) {
 fn reads_are_billed_by_where_the_line_is() {
     let pool = optane_pool();
     let at = object(&pool, 1 << 20);
-    let reading = |offset: u64| billed(&pool, || read(&pool, at + offset));
+    let reading = |offset: u64| billed(&pool, || read(&pool, at.plus(offset)));
     let first = reading(0);
     assert_eq!((first.lines_read, first.blocks_read, first.cache_hits), (1, 1, 0));
     assert_ns(first, 325.0);
@@ -66,10 +66,10 @@ fn the_lines_of_one_slice_overlap_and_views_are_billed_by_touch() {
     assert_eq!((whole.lines_read, whole.blocks_read), (4, 1));
     assert_ns(whole, 325.0);
     let view = billed(&pool, || {
-        pool.view(at + 4096, 64)[0].load(Relaxed);
+        pool.view(at.plus(4096), 64)[0].load(Relaxed);
     });
     assert_eq!(view, ModelledCost { line_bytes: 64, block_bytes: 256, ..ModelledCost::default() });
-    let touched = billed(&pool, || pool.touch(at + 4096 + 60, 8));
+    let touched = billed(&pool, || pool.touch(at.plus(4096 + 60), 8));
     assert_eq!(touched.lines_read, 2, "the bytes lie on two lines");
     assert_eq!(billed(&pool, || pool.touch(at, 0)).cache_hits, 0);
 }
@@ -79,7 +79,7 @@ fn the_lines_of_one_slice_overlap_and_views_are_billed_by_touch() {
 fn a_billed_pool_has_bounds_too() {
     let pool = optane_pool();
     {
-        let _ = pool.words(pool.bytes() - 8, 2);
+        let _ = pool.words(PoolOffset::new(pool.bytes() - 8), 2);
     };
 }
 
@@ -88,7 +88,7 @@ fn a_billed_pool_has_bounds_too() {
 fn a_view_has_bounds() {
     let pool = Pool::volatile(&PoolOptions::default()).unwrap();
     {
-        let _ = pool.view(pool.bytes() - 8, 2);
+        let _ = pool.view(PoolOffset::new(pool.bytes() - 8), 2);
     };
 }
 
@@ -99,9 +99,9 @@ fn prefetches_overlap_up_to_what_a_core_can_have_under_way() {
     let pages_read = |pages: std::ops::Range<u64>, prefetched: bool| {
         billed(&pool, || {
             if prefetched {
-                pages.clone().for_each(|page| pool.prefetch(at + page * 4096));
+                pages.clone().for_each(|page| pool.prefetch(at.plus(page * 4096)));
             }
-            pages.for_each(|page| read(&pool, at + page * 4096));
+            pages.for_each(|page| read(&pool, at.plus(page * 4096)));
         })
     };
     assert_ns(pages_read(0..12, false), 12.0 * 325.0);
@@ -112,14 +112,15 @@ fn prefetches_overlap_up_to_what_a_core_can_have_under_way() {
     // Twice as many as fit: two rounds.
     let twice = pages_read(24..48, true);
     assert!(twice.ns() > 2.0 * 325.0 && twice.ns() < 5.0 * 325.0, "{}", twice.ns());
-    assert_eq!(billed(&pool, || pool.prefetch(u64::MAX)).lines_read, 0, "not an error");
+    assert_eq!(billed(&pool, || pool.prefetch(PoolOffset::new(u64::MAX))).lines_read, 0, "not an error");
 }
 
 #[test]
 fn caches_evict_the_least_recently_used() {
     let pool = optane_pool();
     let at = object(&pool, 15 << 20);
-    let scan = |bytes: u64| billed(&pool, || (0..bytes / 64).for_each(|line| read(&pool, at + line * 64)));
+    let scan =
+        |bytes: u64| billed(&pool, || (0..bytes / 64).for_each(|line| read(&pool, at.plus(line * 64))));
     scan(1 << 20);
     let cached = scan(1 << 20);
     assert_eq!((cached.lines_read, cached.cache_hits), (0, 16_384), "1 MiB stays in the caches");
@@ -135,7 +136,7 @@ fn flushes_and_fences_take_time_and_write_what_changed() {
     let pool = optane_pool();
     let at = object(&pool, 1 << 20);
     for line in 0..8 {
-        pool.word(at + line * 64).load(Relaxed);
+        pool.word(at.plus(line * 64)).load(Relaxed);
     }
     let clean = billed(&pool, || {
         pool.flush(at, 64);
@@ -156,7 +157,7 @@ fn flushes_and_fences_take_time_and_write_what_changed() {
     store(2);
     let fence_each = billed(&pool, || {
         for line in 0..8 {
-            pool.flush(at + line * 64, 64);
+            pool.flush(at.plus(line * 64), 64);
             pool.fence();
         }
     });
@@ -186,7 +187,7 @@ fn lone_lines_cost_a_read_and_a_write_of_their_block() {
     // 384 blocks fit the modules' buffers; far more are written.
     let scattered = billed(&pool, || {
         for i in 0..LINES {
-            let line = at + (i * 1237 % 4096) * 1024;
+            let line = at.plus((i * 1237 % 4096) * 1024);
             pool.word(line).store(i + 1, Relaxed);
             pool.flush(line, 8);
         }
@@ -198,8 +199,8 @@ fn lone_lines_cost_a_read_and_a_write_of_their_block() {
     assert!((LINES - 384..=LINES).contains(&completed), "{completed} blocks were read to be completed");
     let combined = billed(&pool, || {
         for i in 0..LINES {
-            let line = at + (4 << 20) + i * 64;
-            pool.word(line + 8).store(i + 1, Relaxed);
+            let line = at.plus(4 << 20).plus(i * 64);
+            pool.word(line.plus(8)).store(i + 1, Relaxed);
             pool.flush(line, 64);
         }
         pool.fence();
@@ -214,7 +215,7 @@ fn evicted_lines_are_written_without_a_flush() {
     let at = object(&pool, 15 << 20);
     pool.word(at).store(7, Relaxed);
     let cost = billed(&pool, || {
-        (1..15 * 16_384).for_each(|line| read(&pool, at + line * 64));
+        (1..15 * 16_384).for_each(|line| read(&pool, at.plus(line * 64)));
     });
     assert_eq!((cost.lines_written, cost.flushes), (1, 0));
 }
@@ -227,8 +228,8 @@ fn other_threads_take_their_share_and_a_far_device_answers_late() {
         pool.set_modelled_load(load).unwrap();
         let cost = billed(&pool, || {
             for page in 0..1024 {
-                pool.words(at + page * 4096, 512).iter().for_each(|word| word.store(page + 1, Relaxed));
-                pool.flush(at + page * 4096, 4096);
+                pool.words(at.plus(page * 4096), 512).iter().for_each(|word| word.store(page + 1, Relaxed));
+                pool.flush(at.plus(page * 4096), 4096);
                 pool.fence();
             }
         });
@@ -248,7 +249,7 @@ fn other_threads_take_their_share_and_a_far_device_answers_late() {
 }
 
 /// Runs the life of a pool: allocation, publication, growth, root names.
-fn life(profile: &str) -> (ModelledCost, Vec<u64>) {
+fn life(profile: &str) -> (ModelledCost, Vec<PoolOffset>) {
     let options = PoolOptions { extent_bytes: 1 << 20, domain: DomainChoice::Auto, ..PoolOptions::default() };
     let pool = Pool::modelled(&options, &Profile::embedded(profile).unwrap()).unwrap();
     assert_eq!(pool.domain(), DomainKind::Modelled);
@@ -295,8 +296,8 @@ fn threads_share_one_modelled_core() {
                 let pool = &pool;
                 scope.spawn(move || {
                     for line in 0..1000 {
-                        pool.word(at + thread * 65_536 + line * 64).store(line + 1, Relaxed);
-                        pool.flush(at + thread * 65_536 + line * 64, 64);
+                        pool.word(at.plus(thread * 65_536 + line * 64)).store(line + 1, Relaxed);
+                        pool.flush(at.plus(thread * 65_536 + line * 64), 64);
                     }
                     pool.fence();
                 });

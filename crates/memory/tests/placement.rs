@@ -7,7 +7,7 @@ use entresol_memory::placement::{
     prefer_node,
 };
 use entresol_memory::profile::Profile;
-use entresol_memory::{Pool, PoolOptions};
+use entresol_memory::{Pool, PoolOffset, PoolOptions};
 use std::path::Path;
 
 fn put(root: &Path, path: &str, text: &str) {
@@ -154,7 +154,7 @@ fn this_machine_has_a_policy() {
     let topology = policy.topology();
     if topology.nodes().len() == 1 {
         let pool = Pool::volatile(&PoolOptions::default()).unwrap();
-        let words = pool.words(0, 4096);
+        let words = pool.words(PoolOffset::NULL, 4096);
         // No call is made, so even a missing node is no error.
         bind_near(topology, words, 5).unwrap();
         prefer_node(topology, 5).unwrap();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::env::{Env, Fault, FaultyFiles};
-use entresol_memory::{DomainChoice, DomainKind, Error, JournalOptions, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, DomainKind, Error, JournalOptions, Pool, PoolOffset, PoolOptions};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn small() -> PoolOptions {
 fn push(pool: &Pool, number: u64) -> Result<(), Error> {
     let node = pool.reserve(16)?;
     let words = pool.words(node.offset(), 2);
-    words[0].store(pool.root("list").unwrap_or(0), Ordering::Relaxed);
+    words[0].store(pool.root("list").unwrap_or(PoolOffset::NULL).to_word(), Ordering::Relaxed);
     words[1].store(number, Ordering::Relaxed);
     pool.flush(node.offset(), 16);
     let mut publication = pool.publication();
@@ -41,10 +41,10 @@ fn push(pool: &Pool, number: u64) -> Result<(), Error> {
 
 fn list(pool: &Pool) -> Vec<u64> {
     let mut numbers = Vec::new();
-    let mut at = pool.root("list").unwrap_or(0);
-    while at != 0 {
+    let mut at = pool.root("list").unwrap_or(PoolOffset::NULL);
+    while !at.is_null() {
         numbers.push(pool.words(at, 2)[1].load(Ordering::Relaxed));
-        at = pool.words(at, 2)[0].load(Ordering::Relaxed);
+        at = PoolOffset::from_word(pool.words(at, 2)[0].load(Ordering::Relaxed));
     }
     numbers.reverse();
     numbers
@@ -365,7 +365,7 @@ fn concurrent_pushes_on_several_lists_survive_together() {
                 for number in 0..5_000 {
                     let node = pool.reserve(16).unwrap();
                     let words = pool.words(node.offset(), 2);
-                    words[0].store(pool.root(&name).unwrap_or(0), Ordering::Relaxed);
+                    words[0].store(pool.root(&name).unwrap_or(PoolOffset::NULL).to_word(), Ordering::Relaxed);
                     words[1].store(number, Ordering::Relaxed);
                     pool.flush(node.offset(), 16);
                     let mut publication = pool.publication();
@@ -391,10 +391,10 @@ fn concurrent_pushes_on_several_lists_survive_together() {
     for thread in 0..4 {
         let mut at = pool.root(&format!("list-{thread}")).unwrap();
         let mut expected = 5_000;
-        while at != 0 {
+        while !at.is_null() {
             expected -= 1;
             assert_eq!(pool.words(at, 2)[1].load(Ordering::Relaxed), expected);
-            at = pool.words(at, 2)[0].load(Ordering::Relaxed);
+            at = PoolOffset::from_word(pool.words(at, 2)[0].load(Ordering::Relaxed));
         }
         assert_eq!(expected, 0);
     }

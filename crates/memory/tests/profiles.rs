@@ -40,7 +40,7 @@ fn read_latency_ns(profile: &Profile, lines: impl Iterator<Item = u64>) -> f64 {
     let before = pool.modelled_cost().unwrap();
     let mut count = 0;
     for line in lines {
-        pool.word(start + line * 64 % BYTES).load(Relaxed);
+        pool.word(start.plus(line * 64 % BYTES)).load(Relaxed);
         count += 1;
     }
     let cost = pool.modelled_cost().unwrap() - before;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::env::{Env, Files, OpenMode, RealFiles, StorageFile};
-use entresol_memory::{DomainChoice, Error, JournalOptions, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, Error, JournalOptions, Pool, PoolOffset, PoolOptions};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -32,7 +32,7 @@ fn options() -> PoolOptions {
 }
 
 /// Allocates an object of a page that the root "page" names.
-fn make_page(pool: &Arc<Pool>) -> u64 {
+fn make_page(pool: &Arc<Pool>) -> PoolOffset {
     let object = pool.reserve(4096).unwrap();
     let at = object.offset();
     pool.words(at, 512).iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -44,7 +44,7 @@ fn make_page(pool: &Arc<Pool>) -> u64 {
     at
 }
 
-fn fill(pool: &Pool, at: u64, value: u64) {
+fn fill(pool: &Pool, at: PoolOffset, value: u64) {
     pool.words(at, 512).iter().for_each(|word| word.store(value, Ordering::Relaxed));
     pool.flush(at, 4096);
     pool.fence();
@@ -57,7 +57,7 @@ const GROUP: u64 = 8;
 /// Fills the page with a group of values and waits until they are written, unsynced: one frame, in a slot of
 /// its own if there is another group in it. Nothing is left for the thread to do, so the frames are the same
 /// in every run.
-fn write_group(pool: &Pool, at: u64, first: u64) {
+fn write_group(pool: &Pool, at: PoolOffset, first: u64) {
     let written = || pool.stats().journal_stored_bytes;
     let before = written();
     (first..first + GROUP).for_each(|value| fill(pool, at, value));
@@ -71,7 +71,7 @@ fn write_group(pool: &Pool, at: u64, first: u64) {
 
 /// Writes ten slots of frames, the first behind what the pool has; the last sync comes when the pool is
 /// dropped.
-fn write_unsynced(pool: &Pool, at: u64) {
+fn write_unsynced(pool: &Pool, at: PoolOffset) {
     (0..10).for_each(|group| write_group(pool, at, 1 + group * GROUP));
 }
 
@@ -80,7 +80,7 @@ struct Database {
 }
 
 impl Database {
-    fn new() -> (Database, Arc<Pool>, u64) {
+    fn new() -> (Database, Arc<Pool>, PoolOffset) {
         let database = Database { dir: TempDir::new().unwrap() };
         let pool = Pool::create(database.dir.path(), &options()).unwrap();
         let at = make_page(&pool);
@@ -325,7 +325,9 @@ fn a_panic_over_a_wild_offset_leaves_the_journal_whole() {
         fill(&pool, at, value);
         pool.sync().unwrap();
     }
-    let wild = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.flush(1 << 30, 16 << 10)));
+    let wild = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        pool.flush(PoolOffset::new(1 << 30), 16 << 10)
+    }));
     assert!(wild.is_err());
     fill(&pool, at, 77);
     pool.sync().unwrap();
@@ -337,7 +339,7 @@ fn a_panic_over_a_wild_offset_leaves_the_journal_whole() {
 #[test]
 fn flushes_and_publications_of_any_size_fit() {
     let (database, pool, at) = Database::new();
-    pool.flush_ranges([(at, 16), (at + 64, 0)]);
+    pool.flush_ranges([(at, 16), (at.plus(64), 0)]);
     pool.close().unwrap();
     drop(pool);
     // Options with larger slots than the file has.
@@ -346,7 +348,7 @@ fn flushes_and_publications_of_any_size_fit() {
     let object = pool.reserve(600 << 10).unwrap();
     let large = object.offset();
     let mut publication = pool.publication();
-    (0..70_000).for_each(|i| publication.write(large + i * 8, i + 1));
+    (0..70_000).for_each(|i| publication.write(large.plus(i * 8), i + 1));
     publication.allocate(object);
     publication.set_root("large", large).unwrap();
     publication.publish().unwrap();

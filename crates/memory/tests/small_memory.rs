@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use entresol_memory::{DomainChoice, MemoryBudget, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, MemoryBudget, Pool, PoolOffset, PoolOptions};
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +33,7 @@ fn watch(stop: &AtomicBool, greatest: &AtomicU64) {
 
 struct Table {
     pool: Arc<Pool>,
-    objects: Vec<u64>,
+    objects: Vec<PoolOffset>,
 }
 
 impl Table {
@@ -41,18 +41,18 @@ impl Table {
         self.objects.len() as u64 * (OBJECT_BYTES / ROW_BYTES)
     }
 
-    fn row(&self, number: u64) -> u64 {
+    fn row(&self, number: u64) -> PoolOffset {
         let rows = OBJECT_BYTES / ROW_BYTES;
-        self.objects[(number / rows) as usize] + number % rows * ROW_BYTES
+        self.objects[(number / rows) as usize].block(number % rows, ROW_BYTES)
     }
 
     fn fill(pool: Arc<Pool>, bytes: u64) -> Table {
         let objects = (0..bytes / OBJECT_BYTES).map(|_| {
             let object = pool.reserve(OBJECT_BYTES as usize).unwrap();
             let at = object.offset();
-            for row in (at..at + OBJECT_BYTES).step_by(ROW_BYTES as usize) {
+            for row in (0..OBJECT_BYTES / ROW_BYTES).map(|row| at.block(row, ROW_BYTES)) {
                 let words = pool.words(row, (ROW_BYTES / 8) as usize);
-                words.iter().for_each(|word| word.store(row, Ordering::Relaxed));
+                words.iter().for_each(|word| word.store(row.to_word(), Ordering::Relaxed));
             }
             let mut publication = pool.publication();
             publication.flush(at, OBJECT_BYTES as usize);
@@ -75,8 +75,8 @@ impl Table {
     /// Number of updates of the row.
     fn updates_of(&self, number: u64) -> u64 {
         let row = self.row(number);
-        assert_eq!(self.pool.word(row + ROW_BYTES - 8).load(Ordering::Relaxed), row);
-        self.pool.word(row).load(Ordering::Relaxed) - row
+        assert_eq!(self.pool.word(row.plus(ROW_BYTES).minus(8)).load(Ordering::Relaxed), row.to_word());
+        self.pool.word(row).load(Ordering::Relaxed) - row.to_word()
     }
 
     fn scan(&self) -> u64 {

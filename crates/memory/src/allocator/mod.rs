@@ -113,8 +113,8 @@ pub struct Reservation<'p> {
 impl Reservation<'_> {
     /// Pool offset of the object. Its content is undefined: that of its last use.
     #[inline]
-    pub fn offset(&self) -> u64 {
-        self.offset.bytes()
+    pub fn offset(&self) -> PoolOffset {
+        self.offset
     }
 
     /// Bytes of the object; at least the requested ones.
@@ -162,8 +162,8 @@ impl DetachedSpace<'_> {
     }
 
     /// Pool offsets and bytes of the space.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.granules.iter().map(|run| (run.first * CHUNK_BYTES, run.chunks * CHUNK_BYTES))
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (PoolOffset, u64)> {
+        self.granules.iter().map(|run| (PoolOffset::of_chunk(run.first), run.chunks * CHUNK_BYTES))
     }
 }
 

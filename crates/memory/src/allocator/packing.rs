@@ -11,10 +11,10 @@ use super::slab::{ClassSlabs, objects_of};
 use super::{Allocator, Reservation, Space};
 use crate::error::Result;
 use crate::layout::CHUNK_BYTES;
-use crate::offset::PoolOffset;
+use crate::offset::{AtomicPoolOffset, PoolOffset};
 use std::array;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// A class is packed while more than this part of its slabs is free, as a divisor,
 const FREE_PART: u64 = 16;
@@ -23,24 +23,24 @@ const FREE_SLABS_MIN: u64 = 4;
 /// Number of slabs whose free objects are all in threads' caches from which on the caches release them.
 const UNUSED_SLABS_MAX: u64 = 8;
 /// No line: no object lies behind it.
-const NO_LINE: u64 = u64::MAX;
+const NO_LINE: PoolOffset = PoolOffset::new(u64::MAX);
 
 /// The lines of all classes.
-pub(super) struct PackingLines([AtomicU64; CLASSES]);
+pub(super) struct PackingLines([AtomicPoolOffset; CLASSES]);
 
 impl PackingLines {
     pub(super) fn new() -> PackingLines {
-        PackingLines(array::from_fn(|_| AtomicU64::new(NO_LINE)))
+        PackingLines(array::from_fn(|_| AtomicPoolOffset::new(NO_LINE)))
     }
 
     #[inline]
     pub(super) fn is_behind(&self, class: usize, offset: PoolOffset) -> bool {
-        offset.bytes() >= self.0[class].load(Ordering::Relaxed)
+        offset >= self.0[class].load(Ordering::Relaxed)
     }
 
     fn set(&self, class: usize, line: Option<PoolOffset>) {
         debug_assert!(line.is_none_or(|line| line.begins_chunk()), "a line lies between slabs: {line:?}");
-        self.0[class].store(line.map_or(NO_LINE, PoolOffset::bytes), Ordering::Relaxed);
+        self.0[class].store(line.unwrap_or(NO_LINE), Ordering::Relaxed);
     }
 }
 

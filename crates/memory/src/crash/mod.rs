@@ -36,8 +36,8 @@
 //!         for round in 1..20 {
 //!             let counter = round * 7 % 64;
 //!             recorder.run(MapOperation::Put(counter, round), || {
-//!                 pool.word(at + 8 * counter).store(round, Ordering::Release);
-//!                 pool.flush(at + 8 * counter, 8);
+//!                 pool.word(at.plus(8 * counter)).store(round, Ordering::Release);
+//!                 pool.flush(at.plus(8 * counter), 8);
 //!                 pool.fence();
 //!             });
 //!         }

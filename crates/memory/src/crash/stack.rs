@@ -4,6 +4,7 @@
 use super::recorder::{Model, Recorder};
 use super::{CrashOptions, CrashReport, check_at};
 use crate::error::Result;
+use crate::offset::PoolOffset;
 use crate::pool::Pool;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,22 +36,22 @@ impl Model for Vec<u64> {
 }
 
 fn step(pool: &Pool, step: Step) -> Result<()> {
-    let head = pool.root(ROOT).unwrap_or(0);
+    let head = pool.root(ROOT).unwrap_or(PoolOffset::NULL);
     let mut publication = pool.publication();
     match step {
         Step::Pop => {
-            publication.set_root(ROOT, pool.word(head).load(Ordering::Relaxed))?;
+            publication.set_root(ROOT, PoolOffset::from_word(pool.word(head).load(Ordering::Relaxed)))?;
             publication.free(head);
         }
         Step::Push { number, bytes } => {
             let object = pool.reserve(bytes)?;
             // Both ways in which a publication includes a new object.
             if number % 2 == 0 {
-                publication.write(object.offset(), head);
-                publication.write(object.offset() + 8, number);
+                publication.write(object.offset(), head.to_word());
+                publication.write(object.offset().plus(8), number);
             } else {
                 let words = pool.words(object.offset(), 2);
-                words[0].store(head, Ordering::Relaxed);
+                words[0].store(head.to_word(), Ordering::Relaxed);
                 words[1].store(number, Ordering::Relaxed);
                 publication.flush(object.offset(), 16);
             }
@@ -99,14 +100,14 @@ fn without_later(mut numbers: Vec<u64>) -> Vec<u64> {
 fn sound_numbers(pool: &Pool) -> std::result::Result<Vec<u64>, String> {
     let mut reachable = Vec::new();
     let mut numbers = Vec::new();
-    let mut at = pool.root(ROOT).unwrap_or(0);
-    while at != 0 {
+    let mut at = pool.root(ROOT).unwrap_or(PoolOffset::NULL);
+    while !at.is_null() {
         if reachable.contains(&at) {
             return Err("the stack is circular".to_string());
         }
         reachable.push(at);
-        numbers.push(pool.word(at + 8).load(Ordering::Relaxed));
-        at = pool.word(at).load(Ordering::Relaxed);
+        numbers.push(pool.word(at.plus(8)).load(Ordering::Relaxed));
+        at = PoolOffset::from_word(pool.word(at).load(Ordering::Relaxed));
     }
     numbers.reverse();
     reachable.sort_unstable();

@@ -25,6 +25,7 @@
 use super::redo::Lanes;
 use crate::crash::{CrashPoint, Observer, turns};
 use crate::mapping::Mapping;
+use crate::offset::PoolOffset;
 use crate::stats::PoolStats;
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
 use parking_lot::Mutex;
@@ -175,16 +176,16 @@ impl Crashing {
         }
     }
 
-    pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(u64, usize)]) {
+    pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(PoolOffset, usize)]) {
         self.flushes.fetch_add(ranges.len() as u64, Ordering::Relaxed);
         let Some(state) = &self.state else { return };
         turns::pass();
         let thread = THREAD.with(|thread| *thread);
         let mut state = state.lock();
         for &(offset, bytes) in ranges {
-            let words = mapping.words(offset, bytes / 8);
+            let words = mapping.words(offset.bytes(), bytes / 8);
             for (i, word) in words.iter().enumerate() {
-                let index = (offset / 8) as u32 + i as u32;
+                let index = (offset.bytes() / 8) as u32 + i as u32;
                 state.notes.push(Note { index, value: word.load(Ordering::Acquire), thread });
             }
         }

@@ -127,7 +127,7 @@ impl Domain {
     }
 
     #[inline]
-    pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(u64, usize)]) {
+    pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(PoolOffset, usize)]) {
         match self {
             Domain::Dax(dax) => dax.flush(mapping, ranges),
             Domain::Journal(journal) => journal.flush(ranges),
@@ -140,12 +140,12 @@ impl Domain {
     }
 
     /// Stores the bytes and flushes them.
-    pub(crate) fn store_flushed(&self, mapping: &Mapping, offset: u64, bytes: &[u8]) {
-        assert!(offset.is_multiple_of(8), "bytes are stored from a word on, not from {offset:#x}");
+    pub(crate) fn store_flushed(&self, mapping: &Mapping, offset: PoolOffset, bytes: &[u8]) {
+        assert!(offset.is_aligned(8), "bytes are stored from a word on, not from {offset:#x}");
         if let Domain::Dax(dax) = self {
             return dax.store_flushed(mapping, offset, bytes);
         }
-        let words = mapping.words(offset, bytes.len().div_ceil(8));
+        let words = mapping.words(offset.bytes(), bytes.len().div_ceil(8));
         dax::store(words, bytes);
         self.flush(mapping, &[(offset, 8 * words.len())]);
     }
@@ -173,7 +173,7 @@ impl Domain {
     pub(crate) fn publish(
         &self,
         mapping: &Mapping,
-        flushes: &[(u64, usize)],
+        flushes: &[(PoolOffset, usize)],
         writes: &[(PoolOffset, u64)],
         updates: &[Update],
     ) {
@@ -193,9 +193,7 @@ impl Domain {
         }
         for run in runs(writes) {
             let bytes = run.len() * 8;
-            order::flush(PUBLICATION_WRITES, bytes, |bytes| {
-                self.flush(mapping, &[(run[0].0.bytes(), bytes)])
-            });
+            order::flush(PUBLICATION_WRITES, bytes, |bytes| self.flush(mapping, &[(run[0].0, bytes)]));
         }
         match self {
             Domain::Dax(dax) => redo::publish(mapping, updates, dax.lanes(), self),

@@ -62,7 +62,7 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
     {
         fence(WORD_AFTER_ITS_OBJECTS, || domain.fence(mapping));
         single.apply(mapping);
-        flush_word(PUBLISHED_WORD, || domain.flush(mapping, &[(single.offset.bytes(), 8)]));
+        flush_word(PUBLISHED_WORD, || domain.flush(mapping, &[(single.offset, 8)]));
         return fence(RETURN_AFTER_WORD, || domain.fence(mapping));
     }
     let start = lanes.next.fetch_add(1, Ordering::Relaxed);
@@ -74,7 +74,7 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
         let lane = start % REDO_LANES_COUNT;
         (lane, lanes.locks[lane].lock())
     });
-    let offset = REDO_LANES + lane as u64 * REDO_LANE_BYTES;
+    let offset = REDO_LANES.block(lane as u64, REDO_LANE_BYTES);
     debug_assert!(lane < REDO_LANES_COUNT, "lane {lane} lies in the header");
     fence(LANE_AFTER_ITS_OBJECTS, || domain.fence(mapping));
     write_lane(mapping, offset, updates);
@@ -84,9 +84,9 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
     step(LANE_CLEARED, || clear_lane(mapping, offset, domain));
 }
 
-fn clear_lane(mapping: &Mapping, offset: u64, domain: &Domain) {
+fn clear_lane(mapping: &Mapping, offset: PoolOffset, domain: &Domain) {
     debug_assert!(is_lane(offset), "{offset:#x} is no lane");
-    mapping.words(offset, 1)[0].store(0, Ordering::Release);
+    mapping.words(offset.bytes(), 1)[0].store(0, Ordering::Release);
     flush_word(CLEARED_LANE, || domain.flush(mapping, &[(offset, 8)]));
     fence(RETURN_AFTER_CLEARING, || domain.fence(mapping));
 }
@@ -96,31 +96,29 @@ fn clear_lane(mapping: &Mapping, offset: u64, domain: &Domain) {
 fn carry_out(mapping: &Mapping, updates: &[Update], domain: &Domain) {
     assert!(!updates.is_empty(), "a lane has updates");
     updates.iter().for_each(|update| update.apply(mapping));
-    let mut offsets: SmallVec<[u64; PUBLICATION_WORDS_MAX]> =
-        updates.iter().map(|update| update.offset.bytes()).collect();
+    let mut offsets: SmallVec<[PoolOffset; PUBLICATION_WORDS_MAX]> =
+        updates.iter().map(|update| update.offset).collect();
     offsets.sort_unstable();
-    for line in offsets.chunk_by(|a, b| a / LINE_BYTES == b / LINE_BYTES) {
-        debug_assert!(
-            line[line.len() - 1] - line[0] < LINE_BYTES,
-            "words that are flushed together share a line"
-        );
-        let bytes = (line[line.len() - 1] - line[0]) as usize + 8;
+    for line in offsets.chunk_by(|a, b| a.aligned_down(LINE_BYTES) == b.aligned_down(LINE_BYTES)) {
+        let between = line[line.len() - 1].since(line[0]);
+        debug_assert!(between < LINE_BYTES, "words that are flushed together share a line");
+        let bytes = between as usize + 8;
         flush(UPDATED_WORDS, bytes, |bytes| domain.flush(mapping, &[(line[0], bytes)]));
     }
     fence(CLEARING_AFTER_UPDATES, || domain.fence(mapping));
 }
 
-fn write_lane(mapping: &Mapping, offset: u64, updates: &[Update]) {
+fn write_lane(mapping: &Mapping, offset: PoolOffset, updates: &[Update]) {
     assert!(
         (1..=PUBLICATION_WORDS_MAX).contains(&updates.len()),
         "a lane has room for {PUBLICATION_WORDS_MAX} updates, not for {}",
         updates.len()
     );
     debug_assert!(is_lane(offset), "{offset:#x} is no lane");
-    let words = mapping.words(offset, 1 + 2 * updates.len());
+    let words = mapping.words(offset.bytes(), 1 + 2 * updates.len());
     let mut crc = 0;
     for (update, pair) in updates.iter().zip(words[1..].chunks_exact(2)) {
-        let target = update.offset.bytes() | (update.operation as u64) << 56;
+        let target = update.offset.to_word() | (update.operation as u64) << 56;
         crc = entry_crc(crc, target, update.value);
         pair[0].store(target, Ordering::Relaxed);
         pair[1].store(update.value, Ordering::Relaxed);
@@ -129,9 +127,9 @@ fn write_lane(mapping: &Mapping, offset: u64, updates: &[Update]) {
 }
 
 /// Returns true if a lane begins at an offset.
-fn is_lane(offset: u64) -> bool {
-    let end = REDO_LANES + REDO_LANES_COUNT as u64 * REDO_LANE_BYTES;
-    (REDO_LANES..end).contains(&offset) && (offset - REDO_LANES).is_multiple_of(REDO_LANE_BYTES)
+fn is_lane(offset: PoolOffset) -> bool {
+    let end = REDO_LANES.block(REDO_LANES_COUNT as u64, REDO_LANE_BYTES);
+    (REDO_LANES..end).contains(&offset) && offset.since(REDO_LANES).is_multiple_of(REDO_LANE_BYTES)
 }
 
 fn entry_crc(crc: u32, target: u64, value: u64) -> u32 {
@@ -142,8 +140,8 @@ fn entry_crc(crc: u32, target: u64, value: u64) -> u32 {
 pub(crate) fn recover(mapping: &Mapping, domain: &Domain) -> usize {
     let mut finished = 0;
     for lane in 0..REDO_LANES_COUNT as u64 {
-        let offset = REDO_LANES + lane * REDO_LANE_BYTES;
-        let head = &mapping.words(offset, 1)[0];
+        let offset = REDO_LANES.block(lane, REDO_LANE_BYTES);
+        let head = &mapping.words(offset.bytes(), 1)[0];
         if head.load(Ordering::Acquire) == 0 {
             continue;
         }
@@ -160,15 +158,15 @@ pub(crate) fn recover(mapping: &Mapping, domain: &Domain) -> usize {
 }
 
 /// Updates of the lane, if it is complete.
-fn read_lane(mapping: &Mapping, offset: u64) -> Option<Vec<Update>> {
-    let head = mapping.words(offset, 1)[0].load(Ordering::Acquire);
+fn read_lane(mapping: &Mapping, offset: PoolOffset) -> Option<Vec<Update>> {
+    let head = mapping.words(offset.bytes(), 1)[0].load(Ordering::Acquire);
     let count = (head & 0xFFFF_FFFF) as usize;
     if count == 0 || count > PUBLICATION_WORDS_MAX {
         return None;
     }
     let mut crc = 0;
     let mut updates = Vec::with_capacity(count);
-    for pair in mapping.words(offset + 8, 2 * count).chunks_exact(2) {
+    for pair in mapping.words(offset.plus(8).bytes(), 2 * count).chunks_exact(2) {
         let (target, value) = (pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed));
         crc = entry_crc(crc, target, value);
         let operation = match target >> 56 {
@@ -177,7 +175,7 @@ fn read_lane(mapping: &Mapping, offset: u64) -> Option<Vec<Update>> {
             2 => Operation::ClearBits,
             _ => return None,
         };
-        updates.push(Update { offset: PoolOffset::new(target & OFFSET_MASK), operation, value });
+        updates.push(Update { offset: PoolOffset::from_word(target & OFFSET_MASK), operation, value });
     }
     check(u64::from(crc) == head >> 32, LANE_IS_WHOLE).then_some(updates)
 }

@@ -29,6 +29,7 @@ pub mod faults;
 #[cfg(all(test, feature = "mutants"))]
 pub(crate) mod tests;
 
+use crate::offset::PoolOffset;
 use std::marker::PhantomData;
 
 /// A named point of a protocol, for one kind of primitive.
@@ -206,7 +207,7 @@ pub fn flush(point: OrderPoint<Flush>, bytes: usize, flush: impl FnOnce(usize)) 
 
 /// Returns the range (offset and bytes) that is to be flushed at a point, together with others.
 #[inline(always)]
-pub fn to_flush(point: OrderPoint<Flush>, (offset, bytes): (u64, usize)) -> (u64, usize) {
+pub fn to_flush(point: OrderPoint<Flush>, (offset, bytes): (PoolOffset, usize)) -> (PoolOffset, usize) {
     let mut flushed = 0;
     flush(point, bytes, |bytes| flushed = bytes);
     (offset, flushed)

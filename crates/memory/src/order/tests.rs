@@ -113,14 +113,14 @@ fn check_words(options: &CrashOptions) -> Result<CrashReport> {
         let at = name("words", reserve(512)?)?;
         for number in 1..=STEPS {
             let step = || {
-                let content = at + 128 + number % 2 * 64;
+                let content = at.plus(128).plus(number % 2 * 64);
                 pool.words(content, 4).iter().for_each(|word| word.store(number, Ordering::Relaxed));
                 pool.flush(content, 32);
                 let mut publication = pool.publication();
                 publication.set(at, number);
                 if number.is_multiple_of(3) {
-                    publication.set(at + 8, number);
-                    publication.set(at + 64, number);
+                    publication.set(at.plus(8), number);
+                    publication.set(at.plus(64), number);
                 }
                 publication.publish()
             };
@@ -149,8 +149,8 @@ fn check_words(options: &CrashOptions) -> Result<CrashReport> {
             let Some(at) = pool.root("words") else {
                 return if *returned == 0 { Ok(()) } else { Err("the words are gone".to_string()) };
             };
-            let (number, seldom) = (word(at), [word(at + 8), word(at + 64)]);
-            let content: Vec<_> = (0..4).map(|i| word(at + 128 + number % 2 * 64 + 8 * i)).collect();
+            let (number, seldom) = (word(at), [word(at.plus(8)), word(at.plus(64))]);
+            let content: Vec<_> = (0..4).map(|i| word(at.plus(128 + number % 2 * 64 + 8 * i))).collect();
             let is_whole = seldom == [number / 3 * 3; 2] && content.iter().all(|word| *word == number);
             let is_legal = (*returned..=*returned + 1).contains(&number);
             if is_whole && is_legal {

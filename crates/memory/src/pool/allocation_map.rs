@@ -4,11 +4,12 @@
 
 use super::Pool;
 use crate::error;
+use crate::offset::PoolOffset;
 
 /// Snapshot of the allocated objects of a pool; no thread may allocate or free while it is in use.
 pub struct AllocationMap {
     /// (offset, bytes), by offset.
-    objects: Vec<(u64, u64)>,
+    objects: Vec<(PoolOffset, u64)>,
     claimed: Vec<bool>,
 }
 
@@ -20,7 +21,7 @@ impl Pool {
         self.for_each_object(|offset, bytes| objects.push((offset, bytes)));
         objects.sort_unstable();
         debug_assert!(
-            objects.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0),
+            objects.windows(2).all(|pair| pair[0].0.plus(pair[0].1) <= pair[1].0),
             "allocated objects do not overlap"
         );
         let claimed = vec![false; objects.len()];
@@ -31,7 +32,7 @@ impl Pool {
 impl AllocationMap {
     /// Notes a reference to an object of at least `bytes`. `Err` describes the inconsistency: nothing is
     /// allocated there, it is too small, or it was claimed before.
-    pub fn claim(&mut self, offset: u64, bytes: u64) -> Result<(), String> {
+    pub fn claim(&mut self, offset: PoolOffset, bytes: u64) -> Result<(), String> {
         let Ok(index) = self.objects.binary_search_by_key(&offset, |(offset, _)| *offset) else {
             return Err(format!("nothing is allocated at {offset:#x}"));
         };
@@ -46,13 +47,13 @@ impl AllocationMap {
     }
 
     /// Usable bytes of the allocated object at an offset.
-    pub fn bytes(&self, offset: u64) -> Option<u64> {
+    pub fn bytes(&self, offset: PoolOffset) -> Option<u64> {
         let index = self.objects.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
         Some(self.objects[index].1)
     }
 
     /// Allocated objects without a claim: (offset, bytes).
-    pub fn unclaimed(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub fn unclaimed(&self) -> impl Iterator<Item = (PoolOffset, u64)> {
         self.objects.iter().zip(&self.claimed).filter(|(_, claimed)| !**claimed).map(|(object, _)| *object)
     }
 

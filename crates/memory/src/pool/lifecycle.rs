@@ -25,6 +25,7 @@ use crate::layout::{
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
+use crate::offset::PoolOffset;
 use crate::order;
 use crate::placement::ThreadPlacement;
 use crate::points::JOURNAL_NAME_SYNCED;
@@ -64,31 +65,31 @@ impl Header {
             "a pool has extents of a power of two of bytes: {self:?}"
         );
         let mut bytes = [0; 4096];
-        let mut put = |offset: u64, word: u64| {
-            bytes[offset as usize..offset as usize + 8].copy_from_slice(&word.to_le_bytes());
+        let mut put = |offset: PoolOffset, word: u64| {
+            bytes[offset.bytes() as usize..][..8].copy_from_slice(&word.to_le_bytes());
         };
         put(HEADER_MAGIC, MAGIC);
         put(HEADER_VERSION, u64::from(FORMAT_VERSION));
         put(HEADER_UUID, self.uuid[0]);
-        put(HEADER_UUID + 8, self.uuid[1]);
+        put(HEADER_UUID.plus(8), self.uuid[1]);
         put(HEADER_EXTENT_BYTES, self.extent_bytes);
         put(HEADER_EXTENTS, self.extents);
         put(HEADER_CLEAN, u64::from(self.clean));
         let crc = crc32c::crc32c(&bytes[..HEADER_CRC_BYTES]);
-        bytes[HEADER_CRC as usize..HEADER_CRC as usize + 8].copy_from_slice(&u64::from(crc).to_le_bytes());
+        bytes[HEADER_CRC.bytes() as usize..][..8].copy_from_slice(&u64::from(crc).to_le_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8; 4096], path: &Path) -> Result<Header> {
-        let word = |offset: u64| {
+        let word = |offset: PoolOffset| {
             let mut word = [0; 8];
-            word.copy_from_slice(&bytes[offset as usize..offset as usize + 8]);
+            word.copy_from_slice(&bytes[offset.bytes() as usize..][..8]);
             u64::from_le_bytes(word)
         };
         if word(HEADER_MAGIC) != MAGIC {
             return Err(Error::corrupt(
                 path,
-                HEADER_MAGIC,
+                HEADER_MAGIC.bytes(),
                 "this is not an Entresol pool (wrong magic number)",
             ));
         }
@@ -100,7 +101,7 @@ impl Header {
         let (stored, computed) = (word(HEADER_CRC), u64::from(crc32c::crc32c(&bytes[..HEADER_CRC_BYTES])));
         if stored != computed {
             let what = format!("checksum mismatch in the header: stored {stored:#x}, computed {computed:#x}");
-            return Err(Error::corrupt(path, HEADER_CRC, what));
+            return Err(Error::corrupt(path, HEADER_CRC.bytes(), what));
         }
         if version < FORMAT_VERSION {
             let file = path.to_path_buf();
@@ -108,9 +109,13 @@ impl Header {
         }
         let extent_bytes = word(HEADER_EXTENT_BYTES);
         if !extent_bytes.is_power_of_two() || !(EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&extent_bytes) {
-            return Err(Error::corrupt(path, HEADER_EXTENT_BYTES, format!("extent size {extent_bytes}")));
+            return Err(Error::corrupt(
+                path,
+                HEADER_EXTENT_BYTES.bytes(),
+                format!("extent size {extent_bytes}"),
+            ));
         }
-        let uuid = [word(HEADER_UUID), word(HEADER_UUID + 8)];
+        let uuid = [word(HEADER_UUID), word(HEADER_UUID.plus(8))];
         Ok(Header {
             uuid,
             extent_bytes,
@@ -310,14 +315,14 @@ impl Pool {
         if finished > 0 {
             tracing::info!(finished, "finished publications that a crash had interrupted");
         }
-        let extents = mapping.words(HEADER_EXTENTS, 1)[0].load(Ordering::Acquire);
+        let extents = mapping.words(HEADER_EXTENTS.bytes(), 1)[0].load(Ordering::Acquire);
         check_length(path, extents, options.extent_bytes, mapping.mapped_bytes())?;
         // Huge pages suit memory best; on a disk, blocks between slabs in use are freed too.
         let granule_bytes = if matches!(domain, Domain::Journal(_)) { CHUNK_BYTES } else { 2 << 20 };
         let is_volatile = matches!(domain, Domain::Volatile);
         let counted = |memory: &Arc<MemoryBudget>| Mutex::new(memory.empty(MemoryConsumer::VolatileStates));
         let pool = Arc::new(Pool {
-            was_clean: mapping.words(HEADER_CLEAN, 1)[0].load(Ordering::Acquire) == 1,
+            was_clean: mapping.words(HEADER_CLEAN.bytes(), 1)[0].load(Ordering::Acquire) == 1,
             domain,
             mapping,
             allocator: Arc::new(Allocator::new(options.extent_bytes, extents, granule_bytes)),
@@ -332,7 +337,7 @@ impl Pool {
             small_pages: SmallPages::default(),
         });
         pool.reserve_memory(extents * pool.allocator.granule_bytes())?;
-        pool.verify(0, DESCRIPTORS as usize)?;
+        pool.verify(PoolOffset::new(0), DESCRIPTORS as usize)?;
         // The maps of a small pool are verified at open. The crash checker's are loaded lazily as those of
         // large ones.
         #[cfg(feature = "testkit")]
@@ -375,7 +380,7 @@ fn check_length(path: &Path, extents: u64, extent_bytes: u64, have_bytes: u64) -
     let need = extents.saturating_mul(extent_bytes);
     if extents == 0 || need > have_bytes {
         let what = format!("the pool has {extents} extents ({need} bytes), the file holds {have_bytes}");
-        return Err(Error::corrupt(path, HEADER_EXTENTS, what));
+        return Err(Error::corrupt(path, HEADER_EXTENTS.bytes(), what));
     }
     Ok(())
 }
@@ -450,10 +455,10 @@ fn open_domain(
         let files = options.env.files();
         let named = order::step(JOURNAL_NAME_SYNCED, || files.sync_directory(dir));
         let marked = named
-            .and_then(|()| file.write_at(&1u64.to_le_bytes(), HEADER_JOURNAL))
+            .and_then(|()| file.write_at(&1u64.to_le_bytes(), HEADER_JOURNAL.bytes()))
             .and_then(|()| file.sync_data());
         marked.map_err(|e| Error::io("write the header of", path, &e))?;
-        mapping.words(HEADER_JOURNAL, 1)[0].store(1, Ordering::Release);
+        mapping.words(HEADER_JOURNAL.bytes(), 1)[0].store(1, Ordering::Release);
     }
     Ok((mapping, Domain::Journal(journal)))
 }

@@ -128,7 +128,7 @@ pub struct Pool {
     extent_bytes: u64,
     growing: Mutex<()>,
     /// Free directory entries taken by publications in flight.
-    root_claims: Mutex<BTreeSet<u64>>,
+    root_claims: Mutex<BTreeSet<PoolOffset>>,
     was_clean: bool,
     closed: AtomicBool,
     memory: Option<Arc<MemoryBudget>>,
@@ -189,27 +189,27 @@ impl Pool {
 
     /// Words at an offset. Panics outside the pool or off the 8-byte grid.
     #[inline]
-    pub fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
-        self.mapping.words(offset, count)
+    pub fn words(&self, offset: PoolOffset, count: usize) -> &[AtomicU64] {
+        self.mapping.words(offset.bytes(), count)
     }
 
     /// One word; see [`Pool::words`].
     #[inline]
-    pub fn word(&self, offset: u64) -> &AtomicU64 {
-        &self.mapping.words(offset, 1)[0]
+    pub fn word(&self, offset: PoolOffset) -> &AtomicU64 {
+        &self.mapping.words(offset.bytes(), 1)[0]
     }
 
     /// As [`Pool::words`], but on `modelled` accesses are not billed until [`Pool::touch`] reports them: for
     /// readers of a large object that use few of its lines.
     #[inline]
-    pub fn view(&self, offset: u64, count: usize) -> &[AtomicU64] {
-        self.mapping.view(offset, count)
+    pub fn view(&self, offset: PoolOffset, count: usize) -> &[AtomicU64] {
+        self.mapping.view(offset.bytes(), count)
     }
 
     /// Reports that bytes of a [`Pool::view`] are read or about to be written. Used by `modelled` only.
     #[inline]
-    pub fn touch(&self, offset: u64, bytes: usize) {
-        self.mapping.touch(offset, bytes);
+    pub fn touch(&self, offset: PoolOffset, bytes: usize) {
+        self.mapping.touch(offset.bytes(), bytes);
     }
 
     /// Modelled cost of a `modelled` pool so far; none on other domains.
@@ -238,18 +238,18 @@ impl Pool {
 
     /// Prefetches the cache line at an offset. Never fails.
     #[inline]
-    pub fn prefetch(&self, offset: u64) {
-        self.mapping.prefetch(offset);
+    pub fn prefetch(&self, offset: PoolOffset) {
+        self.mapping.prefetch(offset.bytes());
     }
 
     /// Starts to load the pages at these offsets from the disk, if the pool is larger than its memory: all of
     /// them are then on their way before the first is needed. Cost: nothing in other pools; else a system
     /// call for each run of pages.
-    pub fn read_ahead(&self, offsets: impl Iterator<Item = u64>) {
+    pub fn read_ahead(&self, offsets: impl Iterator<Item = PoolOffset>) {
         if !self.domain.loads_single_pages() {
             return;
         }
-        let mut pages: Vec<u64> = offsets.map(|offset| offset / PAGE_BYTES).collect();
+        let mut pages: Vec<u64> = offsets.map(|offset| offset.bytes() / PAGE_BYTES).collect();
         pages.sort_unstable();
         pages.dedup();
         for run in pages.chunk_by(|page, next| next - page <= 2) {
@@ -267,7 +267,7 @@ impl Pool {
     /// `journal` a copy of the words under a lock. A failure poisons the pool and is reported by
     /// [`Pool::persist`].
     #[inline]
-    pub fn flush(&self, offset: u64, bytes: usize) {
+    pub fn flush(&self, offset: PoolOffset, bytes: usize) {
         if bytes == 0 {
             return;
         }
@@ -276,7 +276,7 @@ impl Pool {
 
     /// As [`Pool::flush`] for several ranges that need no order among themselves: cheaper than one by one.
     #[inline]
-    pub fn flush_ranges<const N: usize>(&self, ranges: [(u64, usize); N]) {
+    pub fn flush_ranges<const N: usize>(&self, ranges: [(PoolOffset, usize); N]) {
         if ranges.iter().any(|(_, bytes)| *bytes == 0) {
             return ranges.iter().for_each(|(offset, bytes)| self.flush(*offset, *bytes));
         }
@@ -287,8 +287,8 @@ impl Pool {
     /// them durable, as a [`Pool::flush`] of them would. From [`crate::STREAM_BYTES_MIN`] on, `dax` stores
     /// past the caches: about half the time where the memory was not cached. Other threads may read the words
     /// only after a fence, before they are published.
-    pub fn store_flushed(&self, offset: u64, bytes: &[u8]) {
-        assert!(offset.is_multiple_of(8), "bytes are stored from a word on, not from {offset:#x}");
+    pub fn store_flushed(&self, offset: PoolOffset, bytes: &[u8]) {
+        assert!(offset.is_aligned(8), "bytes are stored from a word on, not from {offset:#x}");
         if !bytes.is_empty() {
             self.domain.store_flushed(&self.mapping, offset, bytes);
         }
@@ -302,13 +302,13 @@ impl Pool {
 
     /// [`Pool::flush`] at a point of a protocol.
     #[inline]
-    pub fn flush_at(&self, offset: u64, bytes: usize, point: OrderPoint<Flush>) {
+    pub fn flush_at(&self, offset: PoolOffset, bytes: usize, point: OrderPoint<Flush>) {
         order::flush(point, bytes, |bytes| self.flush(offset, bytes));
     }
 
     /// [`Pool::flush`] of a word at a point of a protocol.
     #[inline]
-    pub fn flush_word_at(&self, offset: u64, point: OrderPoint<FlushWord>) {
+    pub fn flush_word_at(&self, offset: PoolOffset, point: OrderPoint<FlushWord>) {
         order::flush_word(point, || self.flush(offset, 8));
     }
 
@@ -370,7 +370,7 @@ impl Pool {
     /// file's pages, elsewhere nothing. Called before content is trusted. Cost: a load if it was verified,
     /// else a read of a page of 4 KiB.
     #[inline]
-    pub fn verify(&self, offset: u64, bytes: usize) -> Result<()> {
+    pub fn verify(&self, offset: PoolOffset, bytes: usize) -> Result<()> {
         match &self.domain {
             Domain::Journal(journal) => journal.verify(offset, bytes as u64),
             _ => Ok(()),
@@ -380,9 +380,9 @@ impl Pool {
     /// As [`Pool::verify`], and with the same read verifies what lies beside the range: for callers that will
     /// need that soon. Damage beside the range is no error here, but of the [`Pool::verify`] of that range.
     /// Cost: a load if it was verified, else a read of 64 KiB.
-    pub fn verify_with_neighbours(&self, offset: u64, bytes: usize) -> Result<()> {
+    pub fn verify_with_neighbours(&self, offset: PoolOffset, bytes: usize) -> Result<()> {
         if let Domain::Journal(journal) = &self.domain {
-            journal.verify_ahead(offset / CHUNK_BYTES * CHUNK_BYTES, CHUNK_BYTES)?;
+            journal.verify_ahead(PoolOffset::of_chunk(offset.chunk()), CHUNK_BYTES)?;
         }
         self.verify(offset, bytes)
     }
@@ -410,9 +410,9 @@ impl Pool {
     /// part of the pool that is to become free: called on a rewrite of an object, so that slabs far back
     /// become empty. `None`, in most cases after one load, if the object need not move.
     #[inline]
-    pub fn reserve_before(&self, offset: u64, bytes: usize) -> Result<Option<Reservation<'_>>> {
+    pub fn reserve_before(&self, offset: PoolOffset, bytes: usize) -> Result<Option<Reservation<'_>>> {
         debug_assert!(bytes > 0, "an object has at least one byte");
-        self.allocator.reserve_before(self, PoolOffset::new(offset), bytes)
+        self.allocator.reserve_before(self, offset, bytes)
     }
 
     /// Determines anew which objects should move when they are rewritten ([`Pool::reserve_before`]). Cost: a
@@ -428,8 +428,8 @@ impl Pool {
     }
 
     /// Usable bytes of an allocated object. Panics if there is none at the offset.
-    pub fn object_bytes(&self, offset: u64) -> usize {
-        self.allocator.object_bytes(self, PoolOffset::new(offset)) as usize
+    pub fn object_bytes(&self, offset: PoolOffset) -> usize {
+        self.allocator.object_bytes(self, offset) as usize
     }
 
     /// Loads the allocation maps that are not loaded yet: ahead of need, or to check them. Cost: about 20 us
@@ -440,25 +440,26 @@ impl Pool {
 
     /// Visits every allocated object, as (offset, bytes); for checks. Not a snapshot if others allocate
     /// meanwhile. Panics if the maps are damaged, which [`Pool::read_maps`] reports.
-    pub fn for_each_object(&self, mut visit: impl FnMut(u64, u64)) {
-        self.allocator.for_each_object(self, self.extents(), |offset, bytes| visit(offset.bytes(), bytes));
+    pub fn for_each_object(&self, visit: impl FnMut(PoolOffset, u64)) {
+        self.allocator.for_each_object(self, self.extents(), visit);
     }
 
     /// Offset of a root object.
-    pub fn root(&self, name: &str) -> Option<u64> {
+    pub fn root(&self, name: &str) -> Option<PoolOffset> {
         let entry = self.root_entry(name)?;
-        Some(self.word(entry).load(Ordering::Acquire))
+        Some(PoolOffset::from_word(self.word(entry).load(Ordering::Acquire)))
     }
 
     /// Names of all root objects, with their offsets.
-    pub fn roots(&self) -> Vec<(String, u64)> {
-        let entries = (0..ROOTS_MAX as u64).map(|i| self.words(ROOT_DIRECTORY + i * ROOT_ENTRY_BYTES, 8));
+    pub fn roots(&self) -> Vec<(String, PoolOffset)> {
+        let entries = (0..ROOTS_MAX as u64).map(|i| self.words(ROOT_DIRECTORY.block(i, ROOT_ENTRY_BYTES), 8));
         let in_use = entries.filter(|words| words[0].load(Ordering::Acquire) != 0);
         let named = in_use.map(|words| {
             let bytes: Vec<u8> =
                 words[2..].iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
             let length = (words[1].load(Ordering::Relaxed) as usize).min(ROOT_NAME_BYTES_MAX);
-            (String::from_utf8_lossy(&bytes[..length]).into_owned(), words[0].load(Ordering::Acquire))
+            let offset = PoolOffset::from_word(words[0].load(Ordering::Acquire));
+            (String::from_utf8_lossy(&bytes[..length]).into_owned(), offset)
         });
         named.collect()
     }
@@ -466,9 +467,16 @@ impl Pool {
     /// Words at an offset, if they are inside the pool and on the 8-byte grid: for offsets that may be
     /// damaged.
     #[inline]
-    pub fn try_words(&self, offset: u64, count: usize) -> Option<&[AtomicU64]> {
-        let end = offset.checked_add((count as u64).checked_mul(8)?)?;
-        (offset.is_multiple_of(8) && end <= self.mapping.mapped_bytes()).then(|| self.words(offset, count))
+    pub fn try_words(&self, offset: PoolOffset, count: usize) -> Option<&[AtomicU64]> {
+        let end = offset.checked_plus((count as u64).checked_mul(8)?)?;
+        (offset.is_aligned(8) && end.bytes() <= self.mapping.mapped_bytes())
+            .then(|| self.words(offset, count))
+    }
+
+    /// Returns true if so many bytes from an offset on lie inside the pool: for offsets that may be damaged.
+    #[inline]
+    pub fn contains(&self, offset: PoolOffset, bytes: u64) -> bool {
+        offset.checked_plus(bytes).is_some_and(|end| end.bytes() <= self.bytes())
     }
 
     /// File named in reports of damage: the pool file, or none.
@@ -477,8 +485,8 @@ impl Pool {
     }
 
     /// Directory entry of a name in use.
-    pub(crate) fn root_entry(&self, name: &str) -> Option<u64> {
-        (0..ROOTS_MAX as u64).map(|i| ROOT_DIRECTORY + i * ROOT_ENTRY_BYTES).find(|&entry| {
+    pub(crate) fn root_entry(&self, name: &str) -> Option<PoolOffset> {
+        (0..ROOTS_MAX as u64).map(|i| ROOT_DIRECTORY.block(i, ROOT_ENTRY_BYTES)).find(|&entry| {
             let words = self.words(entry, 8);
             if words[0].load(Ordering::Acquire) == 0 {
                 return false;
@@ -585,7 +593,7 @@ impl Pool {
         self.word(HEADER_EXTENTS).load(Ordering::Acquire)
     }
 
-    pub(crate) fn root_claims(&self) -> &Mutex<BTreeSet<u64>> {
+    pub(crate) fn root_claims(&self) -> &Mutex<BTreeSet<PoolOffset>> {
         &self.root_claims
     }
 
@@ -596,7 +604,7 @@ impl Pool {
     #[inline]
     pub(crate) fn domain_publish(
         &self,
-        flushes: &[(u64, usize)],
+        flushes: &[(PoolOffset, usize)],
         writes: &[(PoolOffset, u64)],
         updates: &[Update],
     ) {
@@ -683,9 +691,9 @@ impl std::fmt::Debug for Pool {
 
 /// Range extended to word boundaries.
 #[inline]
-pub(crate) fn rounded_out(offset: u64, bytes: usize) -> (u64, usize) {
+pub(crate) fn rounded_out(offset: PoolOffset, bytes: usize) -> (PoolOffset, usize) {
     debug_assert!(bytes > 0, "a range has bytes: {offset:#x}");
-    let start = offset & !7;
-    let end = (offset + bytes as u64).next_multiple_of(8);
-    (start, (end - start) as usize)
+    let start = offset.aligned_down(8);
+    let end = offset.plus(bytes as u64).bytes().next_multiple_of(8);
+    (start, (end - start.bytes()) as usize)
 }

@@ -22,12 +22,12 @@ pub(super) struct SmallPages(Mutex<BTreeSet<u64>>);
 impl SmallPages {
     /// Enables small pages at the ends of a range that is about to be freed, where these lie inside of huge
     /// ones.
-    pub(super) fn note_given_back(&self, mapping: &Mapping, offset: u64, bytes: u64) {
-        let end = offset + bytes;
+    pub(super) fn note_given_back(&self, mapping: &Mapping, offset: PoolOffset, bytes: u64) {
+        let (start, end) = (offset.bytes(), offset.plus(bytes).bytes());
         let mut slices = self.0.lock();
-        for slice in [offset / SLICE_BYTES, (end - 1) / SLICE_BYTES] {
+        for slice in [start / SLICE_BYTES, (end - 1) / SLICE_BYTES] {
             let (from, to) = (slice * SLICE_BYTES, (slice + 1) * SLICE_BYTES);
-            let is_whole = offset <= from && to <= end;
+            let is_whole = start <= from && to <= end;
             if is_whole
                 || to > mapping.mapped_bytes()
                 || slices.len() >= SLICES_MAX

@@ -76,7 +76,7 @@ impl Pool {
     fn forget(&self, mut free: DetachedSpace<'_>) -> u64 {
         let mut returned = 0;
         for (offset, bytes) in free.ranges() {
-            self.mapping.forget(offset, bytes);
+            self.mapping.forget(offset.bytes(), bytes);
             returned += bytes;
         }
         free.set_unbacked();
@@ -111,12 +111,12 @@ impl Pool {
             };
             files
                 .pool
-                .release(offset, bytes)
+                .release(offset.bytes(), bytes)
                 .map_err(|e| Error::io("free blocks of", &files.pool_path, &e))?;
             if matches!(self.domain, Domain::Journal(_)) {
                 self.small_pages.note_given_back(&self.mapping, offset, bytes);
             }
-            self.mapping.forget(offset, bytes);
+            self.mapping.forget(offset.bytes(), bytes);
             returned += bytes;
         }
         Ok(returned)
@@ -129,7 +129,7 @@ impl Space for Pool {
     }
 
     fn flush(&self, offset: PoolOffset, bytes: usize) {
-        Pool::flush(self, offset.bytes(), bytes);
+        Pool::flush(self, offset, bytes);
     }
 
     fn fence(&self) {
@@ -157,7 +157,7 @@ impl Space for Pool {
     }
 
     fn verify(&self, offset: PoolOffset, bytes: usize) -> Result<()> {
-        Pool::verify(self, offset.bytes(), bytes)
+        Pool::verify(self, offset, bytes)
     }
 
     fn damaged(&self, offset: PoolOffset, what: String) -> Error {

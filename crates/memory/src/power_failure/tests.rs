@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{PowerFailureOptions, PowerFailureReport, Run, Scenario, check};
+use crate::offset::PoolOffset;
 use crate::{DomainChoice, Durability, JournalOptions, Pool, PoolOptions, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +29,7 @@ fn pool_options() -> PoolOptions {
 fn push(pool: &Pool, number: u64, bytes: usize) -> Result<()> {
     let node = pool.reserve(bytes)?;
     let words = pool.words(node.offset(), 2);
-    words[0].store(pool.root("list").unwrap_or(0), Ordering::Relaxed);
+    words[0].store(pool.root("list").unwrap_or(PoolOffset::NULL).to_word(), Ordering::Relaxed);
     words[1].store(number, Ordering::Relaxed);
     pool.flush(node.offset(), 16);
     let mut publication = pool.publication();
@@ -38,22 +39,22 @@ fn push(pool: &Pool, number: u64, bytes: usize) -> Result<()> {
 }
 
 fn list_length(pool: &Pool) -> std::result::Result<u64, String> {
-    let mut at = pool.root("list").unwrap_or(0);
-    let length = if at == 0 { 0 } else { pool.words(at, 2)[1].load(Ordering::Relaxed) };
+    let mut at = pool.root("list").unwrap_or(PoolOffset::NULL);
+    let length = if at.is_null() { 0 } else { pool.words(at, 2)[1].load(Ordering::Relaxed) };
     for expected in (1..=length).rev() {
-        if at == 0 || at + 16 > pool.bytes() || !at.is_multiple_of(8) {
+        if at.is_null() || !pool.contains(at, 16) || !at.is_aligned(8) {
             return Err(format!("the list breaks off before object {expected} of {length}: {at:#x}"));
         }
         let words = pool.words(at, 2);
         if words[1].load(Ordering::Relaxed) != expected {
             return Err(format!("object {expected} of {length} says {}", words[1].load(Ordering::Relaxed)));
         }
-        at = words[0].load(Ordering::Relaxed);
+        at = PoolOffset::from_word(words[0].load(Ordering::Relaxed));
     }
     sound_pages(pool)?;
     let mut objects = 0;
     pool.for_each_object(|_, _| objects += 1);
-    if at != 0 || objects != length {
+    if !at.is_null() || objects != length {
         return Err(format!("{length} objects are reachable, {objects} allocated, the end is {at:#x}"));
     }
     Ok(length)
@@ -185,8 +186,8 @@ const REGION_BYTES: usize = 12 << 10;
 impl Regions {
     fn fill(&self, run: &Run, pool: &Pool, number: u64) -> Result<()> {
         run.begin(number);
-        let at = pool.root("regions").unwrap_or(0);
-        let region = at + 64 + number % REGIONS * REGION_BYTES as u64;
+        let at = pool.root("regions").unwrap_or(PoolOffset::NULL);
+        let region = at.plus(64).plus(number % REGIONS * REGION_BYTES as u64);
         pool.words(region, REGION_BYTES / 8).iter().for_each(|word| word.store(number, Ordering::Relaxed));
         pool.flush(region, REGION_BYTES);
         pool.fence();
@@ -225,7 +226,7 @@ impl Scenario for Regions {
         let number = pool.word(at).load(Ordering::Acquire);
         for back in 0..REGIONS.min(number) {
             let expected = number - back;
-            let region = at + 64 + expected % REGIONS * REGION_BYTES as u64;
+            let region = at.plus(64).plus(expected % REGIONS * REGION_BYTES as u64);
             // The oldest region may be on its way to the number after the last that counts.
             let next = if back == REGIONS - 1 { number + 1 } else { expected };
             let words = pool.words(region, REGION_BYTES / 8);
@@ -262,19 +263,20 @@ impl Holes {
     fn turn(&self, run: &Run, pool: &Pool, number: u64) -> Result<()> {
         run.begin(number);
         let object = pool.reserve((PAGES * PAGE_BYTES) as usize)?;
-        let newest = pool.root("newest").unwrap_or(0);
+        let newest = pool.root("newest").unwrap_or(PoolOffset::NULL);
         for page in 0..PAGES {
-            let at = object.offset() + page * PAGE_BYTES;
+            let at = object.offset().plus(page * PAGE_BYTES);
             pool.word(at).store(number, Ordering::Relaxed);
-            pool.word(at + 8).store(newest, Ordering::Relaxed);
+            pool.word(at.plus(8)).store(newest.to_word(), Ordering::Relaxed);
             pool.flush(at, 16);
         }
         let mut publication = pool.publication();
         let at = publication.allocate(object);
         publication.set_root("newest", at)?;
         if number > LISTED {
-            let last = (2..LISTED).fold(newest, |at, _| pool.word(at + 8).load(Ordering::Relaxed));
-            publication.free(pool.word(last + 8).load(Ordering::Relaxed));
+            let last = (2..LISTED)
+                .fold(newest, |at, _| PoolOffset::from_word(pool.word(at.plus(8)).load(Ordering::Relaxed)));
+            publication.free(PoolOffset::from_word(pool.word(last.plus(8)).load(Ordering::Relaxed)));
         }
         publication.publish()
     }
@@ -312,8 +314,8 @@ impl Scenario for Holes {
 
     fn verify(&self, pool: &Arc<Pool>) -> std::result::Result<u64, String> {
         sound_pages(pool)?;
-        let mut at = pool.root("newest").unwrap_or(0);
-        let number = if at == 0 { 0 } else { pool.word(at).load(Ordering::Relaxed) };
+        let mut at = pool.root("newest").unwrap_or(PoolOffset::NULL);
+        let number = if at.is_null() { 0 } else { pool.word(at).load(Ordering::Relaxed) };
         let mut allocated = std::collections::BTreeSet::new();
         pool.for_each_object(|offset, _| assert!(allocated.insert(offset)));
         for expected in (number.saturating_sub(LISTED) + 1..=number).rev() {
@@ -321,12 +323,12 @@ impl Scenario for Holes {
                 return Err(format!("object {expected} is at {at:#x}, where nothing is allocated"));
             }
             for page in 0..PAGES {
-                let found = pool.word(at + page * PAGE_BYTES).load(Ordering::Relaxed);
+                let found = pool.word(at.plus(page * PAGE_BYTES)).load(Ordering::Relaxed);
                 if found != expected {
                     return Err(format!("page {page} of object {expected} has {found}"));
                 }
             }
-            at = pool.word(at + 8).load(Ordering::Relaxed);
+            at = PoolOffset::from_word(pool.word(at.plus(8)).load(Ordering::Relaxed));
         }
         if allocated.is_empty() { Ok(number) } else { Err(format!("no list has {allocated:x?}")) }
     }

@@ -123,32 +123,32 @@ impl<'p> Publication<'p> {
     /// a crash in between may leave some of these words stored and others not. The same as a plain store and
     /// a flush before, but cheaper.
     #[inline]
-    pub fn write(&mut self, offset: u64, value: u64) {
-        debug_assert!(offset.is_multiple_of(8), "a write stores a word, not at {offset:#x}");
-        self.parts.writes.push((PoolOffset::new(offset), value));
+    pub fn write(&mut self, offset: PoolOffset, value: u64) {
+        debug_assert!(offset.is_aligned(8), "a write stores a word, not at {offset:#x}");
+        self.parts.writes.push((offset, value));
     }
 
     /// Flushes a range at publication, before the changes: as a [`Pool::flush`] right before it, but on
     /// `journal` part of the same append. The words must be stored already, and stay as they are.
     #[inline]
-    pub fn flush(&mut self, offset: u64, bytes: usize) {
+    pub fn flush(&mut self, offset: PoolOffset, bytes: usize) {
         if bytes > 0 {
-            debug_assert!(offset.checked_add(bytes as u64).is_some(), "a range ends inside the pool");
+            debug_assert!(offset.checked_plus(bytes as u64).is_some(), "a range ends inside the pool");
             self.parts.flushes.push(rounded_out(offset, bytes));
         }
     }
 
     /// Sets the word at `offset`. The caller prevents other changes of that word meanwhile.
     #[inline]
-    pub fn set(&mut self, offset: u64, value: u64) {
-        self.push(Update { offset: PoolOffset::new(offset), operation: Operation::Set, value });
+    pub fn set(&mut self, offset: PoolOffset, value: u64) {
+        self.push(Update { offset, operation: Operation::Set, value });
     }
 
     /// [`Publication::set`] at a point of a protocol.
     #[inline]
-    pub fn set_at(&mut self, offset: u64, value: u64, point: OrderPoint<Store>) {
+    pub fn set_at(&mut self, offset: PoolOffset, value: u64, point: OrderPoint<Store>) {
         if point.asks_for(Fault::InTwo) {
-            let nothing = Update { offset: PoolOffset::new(offset), operation: Operation::Set, value: 0 };
+            let nothing = Update { offset, operation: Operation::Set, value: 0 };
             self.pool.domain_publish(&[], &[], &[nothing]);
         }
         if point.asks_for(Fault::StoredOnly) {
@@ -182,7 +182,7 @@ impl<'p> Publication<'p> {
 
     /// Makes the reserved object allocated; returns its offset.
     #[inline]
-    pub fn allocate(&mut self, reservation: Reservation<'p>) -> u64 {
+    pub fn allocate(&mut self, reservation: Reservation<'p>) -> PoolOffset {
         self.push(reservation.allocation());
         self.barrier(ALLOCATED_WITH_ITS_REFERENCE);
         let (offset, bytes) = reservation.hand_over();
@@ -191,13 +191,12 @@ impl<'p> Publication<'p> {
             "{offset:#x} is allocated twice by one publication"
         );
         self.parts.reserved.push((offset, bytes));
-        offset.bytes()
+        offset
     }
 
     /// Frees an allocated object. Its memory is reused only when every present [`crate::Guard`] is gone. If
     /// the size of the object cannot be read (damage), publishing will fail.
-    pub fn free(&mut self, offset: u64) {
-        let offset = PoolOffset::new(offset);
+    pub fn free(&mut self, offset: PoolOffset) {
         debug_assert!(
             self.parts.reserved.iter().all(|(reserved, _)| *reserved != offset),
             "{offset:#x} is allocated and freed by one publication"
@@ -215,9 +214,9 @@ impl<'p> Publication<'p> {
         self.parts.frees.push((offset, bytes));
     }
 
-    /// Names a root object; offset 0 removes the name from the directory. Two publications in flight must not
+    /// Names a root object; [`PoolOffset::NULL`] removes the name from the directory. Two publications in flight must not
     /// add the same new name.
-    pub fn set_root(&mut self, name: &str, offset: u64) -> Result<()> {
+    pub fn set_root(&mut self, name: &str, offset: PoolOffset) -> Result<()> {
         if name.is_empty() || name.len() > ROOT_NAME_BYTES_MAX {
             return Err(Error::Invalid(format!(
                 "root name '{name}' has {} bytes, allowed are 1 to {ROOT_NAME_BYTES_MAX}",
@@ -231,16 +230,16 @@ impl<'p> Publication<'p> {
             None => self.new_root_entry(name)?,
         };
         self.barrier(ROOT_WITH_ITS_OBJECT);
-        self.set_at(entry, offset, ROOT_IN_ONE_STORE);
+        self.set_at(entry, offset.to_word(), ROOT_IN_ONE_STORE);
         Ok(())
     }
 
     /// Claims a free entry and writes the name into it; it counts only once its offset word is published.
-    fn new_root_entry(&mut self, name: &str) -> Result<u64> {
+    fn new_root_entry(&mut self, name: &str) -> Result<PoolOffset> {
         debug_assert!((1..=ROOT_NAME_BYTES_MAX).contains(&name.len()), "the name's length was checked");
         let mut claims = self.pool.root_claims().lock();
         let entry = (0..ROOTS_MAX as u64)
-            .map(|i| ROOT_DIRECTORY + i * ROOT_ENTRY_BYTES)
+            .map(|i| ROOT_DIRECTORY.block(i, ROOT_ENTRY_BYTES))
             .find(|entry| self.pool.word(*entry).load(Ordering::Acquire) == 0 && !claims.contains(entry))
             .ok_or_else(|| Error::OutOfSpace {
                 what: format!("the root directory is full ({ROOTS_MAX} names)"),
@@ -249,12 +248,12 @@ impl<'p> Publication<'p> {
         assert!(is_new, "the directory entry at {entry:#x} is claimed by one publication at a time");
         drop(claims);
         self.parts.root_claims.push((entry, name.to_string()));
-        let words = self.pool.words(entry + 8, 7);
+        let words = self.pool.words(entry.plus(8), 7);
         words[0].store(name.len() as u64, Ordering::Relaxed);
         for (word, bytes) in words[1..].iter().zip(padded_words(name.as_bytes())) {
             word.store(bytes, Ordering::Relaxed);
         }
-        self.pool.flush_at(entry + 8, 56, ROOT_NAME);
+        self.pool.flush_at(entry.plus(8), 56, ROOT_NAME);
         Ok(entry)
     }
 

@@ -17,7 +17,7 @@ const WRITES_KEPT_MAX: usize = 256;
 #[derive(Default)]
 pub(super) struct Parts {
     /// Ranges of words to flush, as (offset, bytes).
-    pub(super) flushes: Vec<(u64, usize)>,
+    pub(super) flushes: Vec<(PoolOffset, usize)>,
     /// Words to store, with their values.
     pub(super) writes: Vec<(PoolOffset, u64)>,
     pub(super) updates: Vec<Update>,
@@ -26,7 +26,7 @@ pub(super) struct Parts {
     pub(super) frees: Vec<(PoolOffset, u64)>,
     /// Directory entries that this publication claims until it is published or dropped, and the names in
     /// them.
-    pub(super) root_claims: Vec<(u64, String)>,
+    pub(super) root_claims: Vec<(PoolOffset, String)>,
     /// Cut in two for a test: how many writes and updates come before the cut.
     #[cfg(feature = "mutants")]
     cut: Option<(Fault, usize, usize)>,
@@ -62,7 +62,10 @@ impl Parts {
 
     /// Gives what it carries to `publish`: flushes, writes and updates.
     #[inline(always)]
-    pub(super) fn hand_over(&self, publish: impl Fn(&[(u64, usize)], &[(PoolOffset, u64)], &[Update])) {
+    pub(super) fn hand_over(
+        &self,
+        publish: impl Fn(&[(PoolOffset, usize)], &[(PoolOffset, u64)], &[Update]),
+    ) {
         #[cfg(feature = "mutants")]
         if let Some((fault, writes, updates)) = self.cut {
             let (writes, later_writes) = self.writes.split_at(writes);

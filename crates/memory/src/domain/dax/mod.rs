@@ -22,6 +22,7 @@ pub(crate) use stream::store;
 use super::DomainKind;
 use super::redo::Lanes;
 use crate::mapping::Mapping;
+use crate::offset::PoolOffset;
 use crate::order::step;
 use crate::points::{LINES_WRITTEN_BACK, WRITE_BACKS_FENCED};
 use crate::stats::PoolStats;
@@ -78,24 +79,23 @@ impl Dax {
     }
 
     #[inline]
-    pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(u64, usize)]) {
+    pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(PoolOffset, usize)]) {
         self.counters.add_flushes(ranges.len() as u64);
         let Some(line_flush) = self.line_flush else { return };
         step(LINES_WRITTEN_BACK, || {
             for &(offset, bytes) in ranges {
-                let first = offset & !(LINE_BYTES - 1);
-                let mut line = first;
-                while line < offset + bytes as u64 {
-                    line_flush.write_back(&mapping.words(line, 1)[0]);
-                    line += LINE_BYTES;
+                let mut line = offset.aligned_down(LINE_BYTES);
+                while line < offset.plus(bytes as u64) {
+                    line_flush.write_back(&mapping.words(line.bytes(), 1)[0]);
+                    line = line.plus(LINE_BYTES);
                 }
             }
         });
     }
 
     /// Stores the bytes and starts to make them durable; see [`crate::Pool::store_flushed`].
-    pub(crate) fn store_flushed(&self, mapping: &Mapping, offset: u64, bytes: &[u8]) {
-        let words = mapping.words(offset, bytes.len().div_ceil(8));
+    pub(crate) fn store_flushed(&self, mapping: &Mapping, offset: PoolOffset, bytes: &[u8]) {
+        let words = mapping.words(offset.bytes(), bytes.len().div_ceil(8));
         if stream::AVAILABLE && self.line_flush.is_some() && bytes.len() >= STREAM_BYTES_MIN {
             self.counters.add_flushes(1);
             return stream::stream(words, bytes);

@@ -310,11 +310,11 @@ impl Journal {
         let mapped = mapping.mapped_bytes();
         let (log, recovered) = Log::recover(file.into(), path, uuid, &mapping, |offset, words| {
             let bytes = words.len() as u64 * 8;
-            if offset.checked_add(bytes).is_none_or(|end| end > mapped) {
+            if offset.checked_plus(bytes).is_none_or(|end| end.bytes() > mapped) {
                 let what = format!("a record reaches byte {offset} (+{bytes}) of a pool of {mapped} bytes");
                 return Err(Error::corrupt(path, 0, what));
             }
-            for (word, value) in mapping.words(offset, words.len()).iter().zip(words) {
+            for (word, value) in mapping.words(offset.bytes(), words.len()).iter().zip(words) {
                 word.store(*value, Ordering::Relaxed);
             }
             step(REPLAYED_PAGES_MARKED, || dirty.mark(offset, bytes));
@@ -426,7 +426,7 @@ impl Journal {
 
     /// Appends the words of the ranges, at the latest with the next fence of this thread.
     #[inline]
-    pub(crate) fn flush(&self, ranges: &[(u64, usize)]) {
+    pub(crate) fn flush(&self, ranges: &[(PoolOffset, usize)]) {
         self.shared.flush(ranges);
     }
 
@@ -445,7 +445,12 @@ impl Journal {
         written_words * 2 + others <= self.shared.append_words_max
     }
 
-    pub(crate) fn publish(&self, flushes: &[(u64, usize)], writes: &[(PoolOffset, u64)], updates: &[Update]) {
+    pub(crate) fn publish(
+        &self,
+        flushes: &[(PoolOffset, usize)],
+        writes: &[(PoolOffset, u64)],
+        updates: &[Update],
+    ) {
         debug_assert!(updates.len() <= PUBLICATION_WORDS_MAX, "a publication has room for no more updates");
         self.shared.publish(flushes, writes, updates);
     }
@@ -482,18 +487,14 @@ impl Journal {
 
     /// Refuses all further appends, sets the word at `clean` to 1 as the last record of all, makes a
     /// checkpoint, and notes that nothing has to be replayed.
-    pub(crate) fn close(&self, clean: u64) -> Result<()> {
-        assert!(clean.is_multiple_of(8), "the clean mark is a word, not at {clean:#x}");
+    pub(crate) fn close(&self, clean: PoolOffset) -> Result<()> {
+        assert!(clean.is_aligned(8), "the clean mark is a word, not at {clean:#x}");
         let shared = &self.shared;
         shared.append_noted();
         shared.shut();
         shared.check_not_failed()?;
         let checkpoint = || {
-            shared.append_last(&[Update {
-                offset: PoolOffset::new(clean),
-                operation: Operation::Set,
-                value: 1,
-            }])?;
+            shared.append_last(&[Update { offset: clean, operation: Operation::Set, value: 1 }])?;
             shared.checkpoint()?;
             assert_eq!(
                 shared.writer.lock().log.header.replay_lsn,
@@ -525,12 +526,12 @@ impl Journal {
     }
 
     /// Verifies the pages of a range of the pool file, once; see [`checksums`].
-    pub(crate) fn verify(&self, offset: u64, bytes: u64) -> Result<()> {
+    pub(crate) fn verify(&self, offset: PoolOffset, bytes: u64) -> Result<()> {
         self.shared.checksums.verify(offset, bytes)
     }
 
     /// Verifies the pages of a range that will probably be read; damage is reported when they are.
-    pub(crate) fn verify_ahead(&self, offset: u64, bytes: u64) -> Result<()> {
+    pub(crate) fn verify_ahead(&self, offset: PoolOffset, bytes: u64) -> Result<()> {
         self.shared.checksums.verify_ahead(offset, bytes)
     }
 
@@ -541,7 +542,7 @@ impl Journal {
     }
 
     /// Discards the checksums of pages whose blocks are about to be freed, durably.
-    pub(crate) fn forget_checksums(&self, ranges: impl Iterator<Item = (u64, u64)>) -> Result<()> {
+    pub(crate) fn forget_checksums(&self, ranges: impl Iterator<Item = (PoolOffset, u64)>) -> Result<()> {
         let _alone = self.shared.checkpointing.lock();
         self.shared.checksums.forget(ranges, self.shared.replay_from.load(Ordering::Acquire))
     }

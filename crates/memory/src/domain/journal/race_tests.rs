@@ -7,6 +7,7 @@
 
 use super::hook::HookPoint;
 use super::hook::tests::watch;
+use crate::offset::PoolOffset;
 use crate::{DomainChoice, JournalOptions, Pool, PoolOptions};
 use std::fs;
 use std::path::Path;
@@ -30,11 +31,11 @@ fn options() -> PoolOptions {
 }
 
 /// Pool with an object of a page, all of it durable in the pool file.
-fn new_pool(dir: &Path) -> (Arc<Pool>, u64) {
+fn new_pool(dir: &Path) -> (Arc<Pool>, PoolOffset) {
     let pool = Pool::create(dir, &options()).unwrap();
     let object = pool.reserve(4096).unwrap();
     let mut publication = pool.publication();
-    (0..512).for_each(|word| publication.write(object.offset() + word * 8, 0));
+    (0..512).for_each(|word| publication.write(object.offset().plus(word * 8), 0));
     let at = publication.allocate(object);
     publication.set_root("page", at).unwrap();
     publication.publish().unwrap();
@@ -52,7 +53,7 @@ fn open_copy(dir: &Path) -> (TempDir, Arc<Pool>) {
     (copy, pool)
 }
 
-fn load(pool: &Pool, offset: u64) -> u64 {
+fn load(pool: &Pool, offset: PoolOffset) -> u64 {
     pool.word(offset).load(Ordering::Relaxed)
 }
 
@@ -60,7 +61,7 @@ fn load(pool: &Pool, offset: u64) -> u64 {
 /// on.
 fn publish_and_stop(
     pool: &Pool,
-    at: u64,
+    at: PoolOffset,
     (place, n): (HookPoint, u64),
     stopped: Sender<()>,
     go_on: Receiver<()>,
@@ -74,7 +75,7 @@ fn publish_and_stop(
     });
     let mut publication = pool.publication();
     publication.set(at, 7);
-    publication.set(at + 8, 7);
+    publication.set(at.plus(8), 7);
     publication.publish().unwrap();
 }
 
@@ -102,7 +103,7 @@ fn a_mark_is_not_taken_before_its_store() {
     // Truncates the record from the journal: from here on the page alone holds the change.
     pool.checkpoint().unwrap();
     let (_copy, killed) = open_copy(dir.path());
-    assert_eq!((load(&killed, at), load(&killed, at + 8)), (7, 7));
+    assert_eq!((load(&killed, at), load(&killed, at.plus(8))), (7, 7));
 }
 
 #[test]
@@ -110,8 +111,8 @@ fn a_copy_waits_for_the_record_of_what_it_half_saw() {
     let dir = TempDir::new().unwrap();
     let (pool, at) = new_pool(dir.path());
     // A change that the checkpoint has to copy the page for.
-    pool.word(at + 64).store(1, Ordering::Release);
-    pool.flush(at + 64, 8);
+    pool.word(at.plus(64)).store(1, Ordering::Release);
+    pool.flush(at.plus(64), 8);
     pool.fence();
     let (stopped, publisher_stopped) = channel();
     let (go_on, publisher_goes_on) = channel();
@@ -141,10 +142,14 @@ fn a_copy_waits_for_the_record_of_what_it_half_saw() {
         // this is the state that a crash leaves.
         let written = pages_written.recv_timeout(NEVER).is_ok();
         let (_copy, killed) = open_copy(dir.path());
-        assert_eq!(load(&killed, at), load(&killed, at + 8), "half a publication; written early: {written}");
+        assert_eq!(
+            load(&killed, at),
+            load(&killed, at.plus(8)),
+            "half a publication; written early: {written}"
+        );
         go_on.send(()).unwrap();
         pages_written.recv_timeout(SOON).unwrap();
         let (_copy, killed) = open_copy(dir.path());
-        assert_eq!((load(&killed, at), load(&killed, at + 8)), (7, 7));
+        assert_eq!((load(&killed, at), load(&killed, at.plus(8))), (7, 7));
     });
 }

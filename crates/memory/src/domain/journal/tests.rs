@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use crate::offset::PoolOffset;
 use crate::{DomainChoice, JournalOptions, Pool, PoolOptions};
 use std::fs;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ fn options(checkpoint_bytes: u64) -> PoolOptions {
 }
 
 /// An object of eight words that a root names.
-fn make_object(pool: &Arc<Pool>) -> u64 {
+fn make_object(pool: &Arc<Pool>) -> PoolOffset {
     let object = pool.reserve(64).unwrap();
     let at = object.offset();
     pool.words(at, 8).iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -37,10 +38,10 @@ fn make_object(pool: &Arc<Pool>) -> u64 {
 }
 
 /// Counts in two words of one line, the second only after the first was flushed and fenced.
-fn count_in_pairs(pool: &Arc<Pool>, at: u64, rounds: u64) {
+fn count_in_pairs(pool: &Arc<Pool>, at: PoolOffset, rounds: u64) {
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
-            let (first, second) = (at + thread * 16, at + thread * 16 + 8);
+            let (first, second) = (at.plus(thread * 16), at.plus(thread * 16).plus(8));
             scope.spawn(move || {
                 for round in 1..=rounds {
                     for word in [first, second] {
@@ -120,7 +121,7 @@ fn what_a_thread_flushed_comes_before_its_publication_and_before_what_others_do_
         pool.flush(at, 8);
         if round % 2 == 0 {
             let mut publication = pool.publication();
-            publication.set(at + 8, round);
+            publication.set(at.plus(8), round);
             publication.publish().unwrap();
         } else {
             pool.fence();
@@ -128,8 +129,8 @@ fn what_a_thread_flushed_comes_before_its_publication_and_before_what_others_do_
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 if round % 2 == 1 {
-                    pool.word(at + 8).store(round, Ordering::Release);
-                    pool.flush(at + 8, 8);
+                    pool.word(at.plus(8)).store(round, Ordering::Release);
+                    pool.flush(at.plus(8), 8);
                 }
                 pool.sync().unwrap();
             });

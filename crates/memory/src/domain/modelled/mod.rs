@@ -28,6 +28,7 @@ pub use device::Load;
 
 use super::redo::Lanes;
 use crate::mapping::{Bill, Mapping};
+use crate::offset::PoolOffset;
 use crate::profile::Profile;
 use crate::stats::PoolStats;
 use cache::Caches;
@@ -106,11 +107,11 @@ impl Modelled {
         self.model.lock().device.set_load(&self.profile, load);
     }
 
-    pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(u64, usize)]) {
+    pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(PoolOffset, usize)]) {
         let mut model = self.model.lock();
         for &(offset, bytes) in ranges {
             model.ranges += 1;
-            for line in model.lines(offset, bytes as u64) {
+            for line in model.lines(offset.bytes(), bytes as u64) {
                 model.flush_line(mapping, line);
             }
         }

@@ -4,6 +4,7 @@
 //! to are either both before a take, and then in the copied page, or both after it, and then still marked.
 
 use crate::mapping::{Backing, Mapping, PAGE_BYTES};
+use crate::offset::PoolOffset;
 use crate::order::check;
 use crate::points::CLEAN_IS_DURABLE;
 use crossbeam_utils::CachePadded;
@@ -81,10 +82,10 @@ impl DirtyPages {
 
     /// Marks the pages of a range. Only under the append lock, or while there is one thread.
     #[inline]
-    pub(crate) fn mark(&self, offset: u64, bytes: u64) {
+    pub(crate) fn mark(&self, offset: PoolOffset, bytes: u64) {
         debug_assert!(bytes > 0, "a range at {offset:#x} without bytes touches no page");
-        let last = (offset + bytes - 1) / PAGE_BYTES;
-        for page in offset / PAGE_BYTES..=last {
+        let last = offset.plus(bytes - 1).bytes() / PAGE_BYTES;
+        for page in offset.bytes() / PAGE_BYTES..=last {
             let (word, bit) = (&self.bits.words(page / 64 * 8, 1)[0], 1 << (page % 64));
             // Most marks repeat; a load is cheaper than a locked instruction.
             let marks = word.load(Ordering::Relaxed);
@@ -98,10 +99,10 @@ impl DirtyPages {
 
     /// Returns true if all pages of a range are marked.
     #[inline]
-    pub(crate) fn has(&self, offset: u64, bytes: u64) -> bool {
+    pub(crate) fn has(&self, offset: PoolOffset, bytes: u64) -> bool {
         debug_assert!(bytes > 0, "a range at {offset:#x} without bytes touches no page");
-        let last = (offset + bytes - 1) / PAGE_BYTES;
-        (offset / PAGE_BYTES..=last)
+        let last = offset.plus(bytes - 1).bytes() / PAGE_BYTES;
+        (offset.bytes() / PAGE_BYTES..=last)
             .all(|page| self.bits.words(page / 64 * 8, 1)[0].load(Ordering::Relaxed) & 1 << (page % 64) != 0)
     }
 
@@ -198,9 +199,9 @@ mod tests {
     #[test]
     fn marks_cover_ranges_that_cross_pages_and_are_taken_once() {
         let dirty = DirtyPages::new(1 << 20).unwrap();
-        dirty.mark(4088, 16);
-        dirty.mark(70 * PAGE_BYTES, 8);
-        dirty.mark(70 * PAGE_BYTES + 8, 8);
+        dirty.mark(PoolOffset::new(4088), 16);
+        dirty.mark(PoolOffset::new(70 * PAGE_BYTES), 8);
+        dirty.mark(PoolOffset::new(70 * PAGE_BYTES + 8), 8);
         assert_eq!(dirty.count(), PageCount { pages: 3, groups: 2 });
         let mut from = 0;
         assert_eq!(dirty.take(&mut from, 1 << 20, 100, |work| work()), [0, 1, 70]);
@@ -211,11 +212,11 @@ mod tests {
     #[test]
     fn a_page_is_clean_when_its_mark_was_taken_and_settled() {
         let dirty = DirtyPages::with_taken(1 << 26).unwrap();
-        dirty.mark(700 * PAGE_BYTES, 8);
+        dirty.mark(PoolOffset::new(700 * PAGE_BYTES), 8);
         assert!(!dirty.is_clean(700) && dirty.is_clean(701));
         assert_eq!(dirty.take(&mut 0, 1 << 26, 100, |work| work()), [700]);
         assert!(!dirty.is_clean(700), "it is on its way to the file");
-        dirty.mark(700 * PAGE_BYTES, 8);
+        dirty.mark(PoolOffset::new(700 * PAGE_BYTES), 8);
         dirty.settle(1 << 26);
         assert!(!dirty.is_clean(700), "it was changed again");
         assert_eq!(dirty.take(&mut 0, 1 << 26, 100, |work| work()), [700]);
@@ -227,7 +228,7 @@ mod tests {
     fn marks_are_taken_bit_by_bit_and_none_twice() {
         let dirty = DirtyPages::new(1 << 26).unwrap();
         let marked: Vec<u32> = (0..10_000).filter(|page| page % 3 == 0).collect();
-        marked.iter().for_each(|page| dirty.mark(u64::from(*page) * PAGE_BYTES, 8));
+        marked.iter().for_each(|page| dirty.mark(PoolOffset::new(u64::from(*page) * PAGE_BYTES), 8));
         let (mut from, mut taken) = (0, Vec::new());
         loop {
             let part = dirty.take(&mut from, 1 << 26, 200, |work| work());
@@ -235,7 +236,7 @@ mod tests {
                 break;
             }
             // Marks behind the place are for the next round.
-            dirty.mark(0, 8);
+            dirty.mark(PoolOffset::new(0), 8);
             taken.extend(part);
         }
         assert_eq!(taken, marked);

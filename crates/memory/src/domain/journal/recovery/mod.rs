@@ -15,6 +15,7 @@ use super::writing::log::{Log, LogHeader, SLOT_MAGIC, SLOTS_START, Slot};
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
+use crate::offset::PoolOffset;
 use crate::order::{check, value};
 use crate::points::{EPOCH_ADVANCES, FRAME_CONTINUES, FRAME_IS_WHOLE, SLOT_CONTINUES};
 use std::path::Path;
@@ -49,7 +50,7 @@ impl Log {
         path: &Path,
         uuid: [u64; 2],
         mapping: &Mapping,
-        mut apply: impl FnMut(u64, &[u64]) -> Result<()>,
+        mut apply: impl FnMut(PoolOffset, &[u64]) -> Result<()>,
     ) -> Result<(Log, RecoverySummary)> {
         let mut log = Log::open(file, path)?;
         if log.header.uuid != uuid {
@@ -73,7 +74,7 @@ impl Log {
         &self,
         slots: &[Option<SlotHeader>],
         mapping: &Mapping,
-        apply: &mut impl FnMut(u64, &[u64]) -> Result<()>,
+        apply: &mut impl FnMut(PoolOffset, &[u64]) -> Result<()>,
     ) -> Result<(Vec<usize>, RecoverySummary)> {
         let began = Instant::now();
         let start = self.header.replay_lsn;
@@ -197,7 +198,11 @@ impl Reader<'_> {
 
     /// Applies the frames of the slot in the buffer that continue the stream; returns the byte in the slot
     /// where they end.
-    fn replay_slot(&mut self, slot: usize, apply: &mut impl FnMut(u64, &[u64]) -> Result<()>) -> Result<u64> {
+    fn replay_slot(
+        &mut self,
+        slot: usize,
+        apply: &mut impl FnMut(PoolOffset, &[u64]) -> Result<()>,
+    ) -> Result<u64> {
         let log = self.log;
         let header = self.slots[slot].expect("only slots with headers are read");
         let start = log.slot_offset(slot);

@@ -16,6 +16,7 @@ use crate::domain::journal::writing::frame::{BLOCK_BYTES, FRAME_HEADER_WORDS, Fr
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
 use crate::mapping::{Mapping, PAGE_BYTES};
+use crate::offset::PoolOffset;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;
@@ -55,9 +56,9 @@ impl<'m> ReadAhead<'m> {
             if frame.lsn < from_lsn {
                 continue;
             }
-            let want = |offset: u64, words: &[u64]| {
+            let want = |offset: PoolOffset, words: &[u64]| {
                 let bytes = words.len() as u64 * 8;
-                if offset + bytes <= end_bytes && !self.asked.has(offset, bytes) {
+                if offset.plus(bytes).bytes() <= end_bytes && !self.asked.has(offset, bytes) {
                     self.wanted.mark(offset, bytes);
                 }
             };
@@ -81,7 +82,7 @@ impl<'m> ReadAhead<'m> {
             for run in pages.chunk_by(next_to) {
                 let offset = u64::from(run[0]) * PAGE_BYTES;
                 self.mapping.populate(offset, bytes_of(run));
-                self.asked.mark(offset, bytes_of(run));
+                self.asked.mark(PoolOffset::new(offset), bytes_of(run));
             }
         }
     }

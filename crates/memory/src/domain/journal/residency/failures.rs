@@ -25,7 +25,7 @@ fn options_with(files: Arc<dyn Files>) -> PoolOptions {
 
 /// Outcome of a run.
 struct RunOutcome {
-    objects: Vec<u64>,
+    objects: Vec<PoolOffset>,
     acknowledged: u64,
     begun: u64,
     dropped: u64,
@@ -36,7 +36,7 @@ impl RunOutcome {
     fn check(&self, pool: &Pool, what: &str) {
         for object in &self.objects {
             for page in 0..PAGES {
-                let found = pool.word(object + page * 4096).load(Ordering::Relaxed);
+                let found = pool.word(object.plus(page * 4096)).load(Ordering::Relaxed);
                 let may = self.acknowledged..=self.begun;
                 assert!(may.contains(&found), "{what}: {found} at {object:#x}+{page} is not of {may:?}");
             }
@@ -46,12 +46,12 @@ impl RunOutcome {
 
 /// Writes the number of the round to every page, repeatedly, with checkpoints and evictions between, until a
 /// call fails; then goes on to read.
-fn write_until_it_fails(pool: &Pool, objects: Vec<u64>) -> (RunOutcome, bool) {
+fn write_until_it_fails(pool: &Pool, objects: Vec<PoolOffset>) -> (RunOutcome, bool) {
     let mut done = RunOutcome { objects, acknowledged: 0, begun: 0, dropped: 0 };
     for round in 1..=ROUNDS {
         done.begun = round;
         for object in &done.objects {
-            (0..PAGES).for_each(|page| pool.word(object + page * 4096).store(round, Ordering::Relaxed));
+            (0..PAGES).for_each(|page| pool.word(object.plus(page * 4096)).store(round, Ordering::Relaxed));
             pool.flush(*object, OBJECT_BYTES as usize);
             pool.fence();
         }
@@ -130,7 +130,7 @@ fn a_full_disk_while_pages_go_loses_nothing() {
             Ok(object) => {
                 let mut publication = pool.publication();
                 let at = publication.allocate(object);
-                (0..PAGES).for_each(|page| pool.word(at + page * 4096).store(0, Ordering::Relaxed));
+                (0..PAGES).for_each(|page| pool.word(at.plus(page * 4096)).store(0, Ordering::Relaxed));
                 publication.flush(at, OBJECT_BYTES as usize);
                 if let Err(error) = publication.publish() {
                     break error;
@@ -201,7 +201,7 @@ fn a_page_that_cannot_be_read_back_ends_the_process() {
     std::fs::rename(db.join("before"), db.join("pool.entresol")).unwrap();
     let pool = open().unwrap();
     let objects = out.lines().find_map(|line| line.strip_prefix("objects [")).unwrap();
-    let objects: Vec<u64> =
+    let objects: Vec<PoolOffset> =
         objects.trim_end_matches(']').split(", ").map(|object| object.parse().unwrap()).collect();
     assert_eq!(objects.len() as u64, OBJECTS);
     for object in objects {

@@ -8,6 +8,7 @@ use super::super::hook::tests::watch;
 use crate::budget::MemoryBudget;
 #[cfg(not(feature = "mutants"))]
 use crate::budget::MemoryConsumer;
+use crate::offset::PoolOffset;
 use crate::{DomainChoice, JournalOptions, Pool, PoolOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +29,7 @@ pub(super) fn options(memory: Arc<MemoryBudget>) -> PoolOptions {
 }
 
 /// Allocates objects of 64 KiB.
-pub(super) fn make_objects(pool: &Pool, count: u64) -> Vec<u64> {
+pub(super) fn make_objects(pool: &Pool, count: u64) -> Vec<PoolOffset> {
     let make = |_| {
         let object = pool.reserve(OBJECT_BYTES as usize).unwrap();
         let at = object.offset();
@@ -86,14 +87,19 @@ impl Pace {
 
 /// Stores to words of its own and checks that it reads its last stores. A third of the stores are never
 /// flushed. Returns the flushed ones.
-fn store_and_look(pool: &Pool, objects: &[u64], thread: u64, pace: &Pace) -> Result<Vec<(u64, u64)>, String> {
+fn store_and_look(
+    pool: &Pool,
+    objects: &[PoolOffset],
+    thread: u64,
+    pace: &Pace,
+) -> Result<Vec<(PoolOffset, u64)>, String> {
     let pages = objects.len() as u64 * OBJECT_BYTES / 4096;
     let mut random = Random(thread + 1);
     let mut expected = vec![0u64; pages as usize * 2];
     let at = |page: u64, kind: u64| {
         let object = objects[(page / (OBJECT_BYTES / 4096)) as usize];
         let word = (page * 37 % (PAGE_WORDS / 8)) * 8 + thread * 2 + kind;
-        object + page % (OBJECT_BYTES / 4096) * 4096 + word * 8
+        object.plus(page % (OBJECT_BYTES / 4096) * 4096).plus(word * 8)
     };
     for step in 1.. {
         if !pace.wait(step) {
@@ -201,7 +207,7 @@ fn huge_pages_come_and_go_beside_stores() {
             pace.allow_burst();
             // Slices must be in memory to get huge pages.
             for object in &objects {
-                let first = |page: u64| pool.word(object + page * 4096).load(Ordering::Relaxed);
+                let first = |page: u64| pool.word(object.plus(page * 4096)).load(Ordering::Relaxed);
                 std::hint::black_box((0..16).map(first).fold(0, u64::wrapping_add));
             }
             huge += pool.make_huge_pages();
@@ -285,7 +291,7 @@ fn a_pool_larger_than_its_budget_comes_down_to_it_and_keeps_its_content() {
     let pool = Pool::create(dir.path(), &options(memory.clone())).unwrap();
     let objects = make_objects(&pool, 1024);
     for (number, object) in (1..).zip(&objects) {
-        (0..16).for_each(|page| pool.word(object + page * 4096).store(number, Ordering::Relaxed));
+        (0..16).for_each(|page| pool.word(object.plus(page * 4096)).store(number, Ordering::Relaxed));
         pool.flush(*object, OBJECT_BYTES as usize);
     }
     pool.fence();
@@ -302,7 +308,7 @@ fn a_pool_larger_than_its_budget_comes_down_to_it_and_keeps_its_content() {
     assert!((expected..3 * expected + (64 << 10)).contains(&maps), "{maps} of {expected}");
     for (number, object) in (1..).zip(&objects) {
         (0..16).for_each(|page| {
-            assert_eq!(pool.word(object + page * 4096).load(Ordering::Relaxed), number);
+            assert_eq!(pool.word(object.plus(page * 4096)).load(Ordering::Relaxed), number);
         });
     }
     pool.close().unwrap();
@@ -312,7 +318,7 @@ fn a_pool_larger_than_its_budget_comes_down_to_it_and_keeps_its_content() {
 
 /// True if the file's cache has the page at an offset.
 #[cfg(not(feature = "mutants"))]
-fn is_cached(pool: &Pool, offset: u64) -> bool {
+fn is_cached(pool: &Pool, offset: PoolOffset) -> bool {
     let address = pool.word(offset / 4096 * 4096) as *const AtomicU64;
     let mut state = 0_u8;
     // SAFETY: asks for the state of one mapped page.

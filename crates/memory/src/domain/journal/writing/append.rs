@@ -180,9 +180,9 @@ impl Active {
 impl Shared {
     /// Notes the ranges for the next fence of this thread, or appends them.
     #[inline]
-    pub(crate) fn flush(&self, ranges: &[(u64, usize)]) {
+    pub(crate) fn flush(&self, ranges: &[(PoolOffset, usize)]) {
         // Panics here on an offset outside the pool, not under the lock.
-        ranges.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
+        ranges.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(offset.bytes(), bytes / 8));
         debug_assert!(ranges.iter().all(is_words), "flushed ranges are whole words: {ranges:x?}");
         let words = words_of(ranges);
         if stage::note(&self.id, ranges, words) != NoteResult::Yes {
@@ -191,7 +191,7 @@ impl Shared {
     }
 
     #[cold]
-    fn flush_unnoted(&self, ranges: &[(u64, usize)], words: usize) {
+    fn flush_unnoted(&self, ranges: &[(PoolOffset, usize)], words: usize) {
         self.append_noted();
         if stage::note(&self.id, ranges, words) != NoteResult::Yes {
             self.flush_at_once(ranges);
@@ -230,7 +230,7 @@ impl Shared {
     }
 
     /// Appends ranges that are not noted.
-    fn flush_at_once(&self, ranges: &[(u64, usize)]) {
+    fn flush_at_once(&self, ranges: &[(PoolOffset, usize)]) {
         debug_assert!(ranges.iter().all(is_words), "flushed ranges are whole words: {ranges:x?}");
         let words = words_of(ranges);
         if words > self.append_words_max {
@@ -244,32 +244,35 @@ impl Shared {
 
     /// Copies the words of the ranges into records; returns the rest of the buffer. Under the append lock.
     #[inline]
-    fn fill_ranges<'r>(&self, records: &'r mut [u64], ranges: &[(u64, usize)]) -> &'r mut [u64] {
+    fn fill_ranges<'r>(&self, records: &'r mut [u64], ranges: &[(PoolOffset, usize)]) -> &'r mut [u64] {
         ranges.iter().fold(records, |rest, range| self.fill_range(rest, *range))
     }
 
     /// Copies the words of a range into a record; returns the rest of the buffer. Under the append lock.
     #[inline]
-    fn fill_range<'r>(&self, records: &'r mut [u64], (offset, bytes): (u64, usize)) -> &'r mut [u64] {
+    fn fill_range<'r>(&self, records: &'r mut [u64], (offset, bytes): (PoolOffset, usize)) -> &'r mut [u64] {
         debug_assert!(is_words(&(offset, bytes)), "a record holds whole words: {offset:#x} (+{bytes})");
         let (record, rest) = records.split_at_mut(bytes / 8 + 1);
         self.dirty.mark(offset, bytes as u64);
         record[0] = record_head(offset, bytes / 8);
-        self.mapping.copy_words(offset, &mut record[1..]);
+        self.mapping.copy_words(offset.bytes(), &mut record[1..]);
         rest
     }
 
     /// Flushes ranges that need several appends: allowed, since a flush of many words is not atomic.
     #[cold]
-    fn flush_large(&self, ranges: &[(u64, usize)]) {
+    fn flush_large(&self, ranges: &[(PoolOffset, usize)]) {
         debug_assert!(words_of(ranges) > self.append_words_max, "ranges that fit are one append");
         let step = (self.append_words_max - 1) * 8;
         for &(offset, bytes) in ranges {
             let mut done = 0;
             while done < bytes {
                 let part = step.min(bytes - done);
-                debug_assert!(is_words(&(offset + done as u64, part)), "parts of a range are whole words");
-                self.flush_at_once(&[(offset + done as u64, part)]);
+                debug_assert!(
+                    is_words(&(offset.plus(done as u64), part)),
+                    "parts of a range are whole words"
+                );
+                self.flush_at_once(&[(offset.plus(done as u64), part)]);
                 done += part;
             }
         }
@@ -282,18 +285,23 @@ impl Shared {
         assert!(self.append_words_max >= 4, "an append has room for a record of a write");
         for part in writes.chunks(self.append_words_max / 2) {
             for run in crate::domain::runs(part) {
-                let offset = run[0].0.bytes();
-                let words = self.mapping.words(offset, run.len());
+                let offset = run[0].0;
+                let words = self.mapping.words(offset.bytes(), run.len());
                 words.iter().zip(run).for_each(|(word, (_, value))| word.store(*value, Ordering::Relaxed));
                 self.flush_at_once(&[(offset, run.len() * 8)]);
             }
         }
     }
 
-    pub(crate) fn publish(&self, flushes: &[(u64, usize)], writes: &[(PoolOffset, u64)], updates: &[Update]) {
+    pub(crate) fn publish(
+        &self,
+        flushes: &[(PoolOffset, usize)],
+        writes: &[(PoolOffset, u64)],
+        updates: &[Update],
+    ) {
         let (mut flushes, mut writes) = (flushes, writes);
         // Panics here on an offset outside the pool, not under the lock.
-        flushes.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
+        flushes.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(offset.bytes(), bytes / 8));
         writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(offset.bytes(), 1));
         updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset.bytes(), 1));
         assert!(
@@ -316,9 +324,9 @@ impl Shared {
             *flushed += (flushes.len() + runs) as u64;
             let mut rest = self.fill_ranges(records, flushes);
             for run in crate::domain::runs(writes) {
-                let offset = run[0].0.bytes();
+                let offset = run[0].0;
                 self.dirty.mark(offset, run.len() as u64 * 8);
-                let words = self.mapping.words(offset, run.len());
+                let words = self.mapping.words(offset.bytes(), run.len());
                 rest[0] = record_head(offset, run.len());
                 debug_assert!(rest.len() > run.len(), "the append has room for the record of a run");
                 for ((record, word), (_, value)) in rest[1..].iter_mut().zip(words).zip(run) {
@@ -367,7 +375,7 @@ impl Shared {
     fn fill_updates(&self, records: &mut [u64], updates: &[Update]) {
         assert!(records.len() >= updates.len() * 2, "every update has room for its record");
         for (update, record) in updates.iter().zip(records.chunks_exact_mut(2)) {
-            step(PUBLISHED_PAGES_MARKED, || self.dirty.mark(update.offset.bytes(), 8));
+            step(PUBLISHED_PAGES_MARKED, || self.dirty.mark(update.offset, 8));
             hook::pass(HookPoint::Marked);
             let word = &self.mapping.words(update.offset.bytes(), 1)[0];
             let value = match update.operation {
@@ -375,7 +383,7 @@ impl Shared {
                 Operation::SetBits => word.load(Ordering::Acquire) | update.value,
                 Operation::ClearBits => word.load(Ordering::Acquire) & !update.value,
             };
-            record[0] = record_head(update.offset.bytes(), 1);
+            record[0] = record_head(update.offset, 1);
             record[1] = value;
             word.store(value, Ordering::Release);
             hook::pass(HookPoint::HalfStored);
@@ -440,14 +448,14 @@ impl Shared {
 
 /// Words of the records of ranges.
 #[inline]
-fn words_of(ranges: &[(u64, usize)]) -> usize {
+fn words_of(ranges: &[(PoolOffset, usize)]) -> usize {
     ranges.iter().map(|(_, bytes)| bytes / 8 + 1).sum()
 }
 
 /// Returns true if a range is a positive number of whole words.
 #[inline]
-fn is_words((offset, bytes): &(u64, usize)) -> bool {
-    *bytes > 0 && offset.is_multiple_of(8) && bytes.is_multiple_of(8)
+fn is_words((offset, bytes): &(PoolOffset, usize)) -> bool {
+    *bytes > 0 && offset.is_aligned(8) && bytes.is_multiple_of(8)
 }
 
 /// Returns true if records fill exactly the first `words` words.

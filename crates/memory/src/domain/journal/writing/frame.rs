@@ -22,6 +22,7 @@
 //! Frames start at multiples of 4,096 bytes. Words are little-endian.
 
 use crate::domain::journal::position::JournalPosition;
+use crate::offset::PoolOffset;
 use std::io;
 
 pub(crate) const BLOCK_BYTES: usize = 4096;
@@ -98,27 +99,27 @@ pub(crate) fn words_crc(words: &[u64]) -> u32 {
 }
 
 /// First word of a record.
-pub(crate) fn record_head(offset: u64, words: usize) -> u64 {
+pub(crate) fn record_head(offset: PoolOffset, words: usize) -> u64 {
     assert!(
         (1..=RECORD_WORDS_MAX).contains(&words),
         "a record holds 1 to {RECORD_WORDS_MAX} words, not {words}"
     );
     debug_assert!(
-        offset.is_multiple_of(8) && offset / 8 < 1 << INDEX_BITS,
+        offset.is_aligned(8) && offset.bytes() / 8 < 1 << INDEX_BITS,
         "a record begins at a word of the pool, not at {offset:#x}"
     );
-    (offset / 8) | ((words as u64 - 1) << INDEX_BITS)
+    (offset.bytes() / 8) | ((words as u64 - 1) << INDEX_BITS)
 }
 
 /// Calls `apply` with the pool offset and the words of every record.
-pub(crate) fn for_each_record(payload: &[u64], mut apply: impl FnMut(u64, &[u64])) -> io::Result<()> {
+pub(crate) fn for_each_record(payload: &[u64], mut apply: impl FnMut(PoolOffset, &[u64])) -> io::Result<()> {
     let mut rest = payload;
     while let Some((head, after)) = rest.split_first() {
         let count = (head >> INDEX_BITS) as usize + 1;
         let Some((words, next)) = after.split_at_checked(count) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a record is longer than its frame"));
         };
-        apply((head & ((1 << INDEX_BITS) - 1)) * 8, words);
+        apply(PoolOffset::new((head & ((1 << INDEX_BITS) - 1)) * 8), words);
         rest = next;
     }
     Ok(())
@@ -149,10 +150,11 @@ mod tests {
 
     #[test]
     fn records_read_back() {
-        let mut payload = vec![record_head(64, 2), 7, 8, record_head(1 << 40, 1), 9];
+        let (near, far) = (PoolOffset::new(64), PoolOffset::new(1 << 40));
+        let mut payload = vec![record_head(near, 2), 7, 8, record_head(far, 1), 9];
         let mut seen = Vec::new();
         for_each_record(&payload, |offset, words| seen.push((offset, words.to_vec()))).unwrap();
-        assert_eq!(seen, [(64, vec![7, 8]), (1 << 40, vec![9])]);
+        assert_eq!(seen, [(near, vec![7, 8]), (far, vec![9])]);
         payload.pop();
         assert!(for_each_record(&payload, |_, _| {}).is_err());
     }

@@ -18,6 +18,7 @@
 //!
 //! Memory: 1 KiB a thread.
 
+use crate::offset::PoolOffset;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -50,7 +51,7 @@ impl Drop for JournalId {
 }
 
 /// Range of words: offset and bytes.
-type Range = (u64, usize);
+type Range = (PoolOffset, usize);
 
 struct Stage {
     /// Journal of the noted ranges, if there are any.
@@ -68,7 +69,7 @@ thread_local! {
             journal: Cell::new(0),
             count: Cell::new(0),
             words: Cell::new(0),
-            ranges: [const { Cell::new((0, 0)) }; RANGES_MAX],
+            ranges: [const { Cell::new((PoolOffset::NULL, 0)) }; RANGES_MAX],
         }
     };
 }
@@ -155,6 +156,11 @@ pub(crate) fn take(journal: &JournalId, mut visit: impl FnMut(Range)) -> usize {
 mod tests {
     use super::*;
 
+    /// Ranges at numbers of bytes.
+    fn at<const N: usize>(ranges: [(u64, usize); N]) -> [Range; N] {
+        ranges.map(|(offset, bytes)| (PoolOffset::new(offset), bytes))
+    }
+
     fn taken(journal: &JournalId) -> Vec<Range> {
         let mut ranges = Vec::new();
         take(journal, |range| ranges.push(range));
@@ -164,34 +170,34 @@ mod tests {
     #[test]
     fn ranges_come_back_in_order_and_once() {
         let journal = JournalId::new();
-        assert_eq!(note(&journal, &[(8, 8), (64, 16)], 5), NoteResult::Yes);
-        assert_eq!(note(&journal, &[(0, 8)], 2), NoteResult::Yes);
+        assert_eq!(note(&journal, &at([(8, 8), (64, 16)]), 5), NoteResult::Yes);
+        assert_eq!(note(&journal, &at([(0, 8)]), 2), NoteResult::Yes);
         assert_eq!(words(&journal), 7);
-        assert_eq!(taken(&journal), [(8, 8), (64, 16), (0, 8)]);
+        assert_eq!(taken(&journal), at([(8, 8), (64, 16), (0, 8)]));
         assert_eq!((words(&journal), taken(&journal)), (0, vec![]));
     }
 
     #[test]
     fn what_does_not_fit_is_full_and_what_never_fits_says_so() {
         let journal = JournalId::new();
-        assert_eq!(note(&journal, &[(0, 8)], WORDS_MAX + 1), NoteResult::Never);
-        (0..RANGES_MAX).for_each(|_| assert_eq!(note(&journal, &[(0, 8)], 2), NoteResult::Yes));
-        assert_eq!(note(&journal, &[(0, 8)], 2), NoteResult::Full);
+        assert_eq!(note(&journal, &at([(0, 8)]), WORDS_MAX + 1), NoteResult::Never);
+        (0..RANGES_MAX).for_each(|_| assert_eq!(note(&journal, &at([(0, 8)]), 2), NoteResult::Yes));
+        assert_eq!(note(&journal, &at([(0, 8)]), 2), NoteResult::Full);
         assert_eq!(taken(&journal).len(), RANGES_MAX);
-        assert_eq!(note(&journal, &[(0, 8)], WORDS_MAX), NoteResult::Yes);
-        assert_eq!(note(&journal, &[(0, 8)], 2), NoteResult::Full);
+        assert_eq!(note(&journal, &at([(0, 8)]), WORDS_MAX), NoteResult::Yes);
+        assert_eq!(note(&journal, &at([(0, 8)]), 2), NoteResult::Full);
         taken(&journal);
     }
 
     #[test]
     fn one_journal_at_a_time_and_none_that_is_gone() {
         let (first, second) = (JournalId::new(), JournalId::new());
-        assert_eq!(note(&first, &[(8, 8)], 2), NoteResult::Yes);
-        assert_eq!(note(&second, &[(16, 8)], 2), NoteResult::Never);
+        assert_eq!(note(&first, &at([(8, 8)]), 2), NoteResult::Yes);
+        assert_eq!(note(&second, &at([(16, 8)]), 2), NoteResult::Never);
         assert_eq!((words(&second), taken(&second)), (0, vec![]));
         assert_eq!(words(&first), 2);
         drop(first);
-        assert_eq!(note(&second, &[(16, 8)], 2), NoteResult::Yes, "notes of a closed pool are discarded");
-        assert_eq!(taken(&second), [(16, 8)]);
+        assert_eq!(note(&second, &at([(16, 8)]), 2), NoteResult::Yes, "notes of a closed pool are discarded");
+        assert_eq!(taken(&second), at([(16, 8)]));
     }
 }

@@ -35,6 +35,7 @@ use crate::domain::journal::position::JournalPosition;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping, PAGE_BYTES};
+use crate::offset::PoolOffset;
 use crate::order::step;
 use crate::points::{POSITION_AFTER_CHECKSUMS, TORN_CHECKSUMS_NAMED};
 use header::{Header, RUNS_MAX};
@@ -92,8 +93,8 @@ pub struct PagesReport {
     pub unknown: u64,
     /// Number of pages that the journal's replay has changed: their checksums come with the next checkpoint.
     pub replayed: u64,
-    /// Byte offsets of damaged pages in the pool file.
-    pub damaged: Vec<u64>,
+    /// Offsets of damaged pages.
+    pub damaged: Vec<PoolOffset>,
     /// True if the checksums were discarded when the pool was opened: lost, damaged, or stale.
     pub forgotten: bool,
 }
@@ -207,8 +208,8 @@ impl Checksums {
 
     /// Verifies the pages of a range that are not settled yet. Cost: a load where they are; else a read of
     /// the file, for up to [`RUN_PAGES_MAX`] neighbours together.
-    pub(crate) fn verify(&self, offset: u64, bytes: u64) -> Result<()> {
-        self.verify_pages(offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES), &mut |page| {
+    pub(crate) fn verify(&self, offset: PoolOffset, bytes: u64) -> Result<()> {
+        self.verify_pages(pages_of(offset, bytes), &mut |page| {
             Err(Error::corrupt(
                 &self.pool_path,
                 page * PAGE_BYTES,
@@ -218,9 +219,8 @@ impl Checksums {
     }
 
     /// Verifies pages that will probably be read: damaged ones are noted, and reported when they are read.
-    pub(crate) fn verify_ahead(&self, offset: u64, bytes: u64) -> Result<()> {
-        let pages = offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES);
-        self.verify_pages(pages, &mut |_| Ok(()))
+    pub(crate) fn verify_ahead(&self, offset: PoolOffset, bytes: u64) -> Result<()> {
+        self.verify_pages(pages_of(offset, bytes), &mut |_| Ok(()))
     }
 
     fn is_settled(&self, page: u64) -> bool {
@@ -363,11 +363,11 @@ impl Checksums {
     /// will read as zeros. Durable when it returns; `position` is the replay position in force.
     pub(crate) fn forget(
         &self,
-        ranges: impl Iterator<Item = (u64, u64)>,
+        ranges: impl Iterator<Item = (PoolOffset, u64)>,
         position: JournalPosition,
     ) -> Result<()> {
-        let page = |offset: u64| (offset / PAGE_BYTES) as u32;
-        let runs: Vec<_> = ranges.map(|(offset, bytes)| page(offset)..page(offset + bytes)).collect();
+        let page = |offset: PoolOffset| (offset.bytes() / PAGE_BYTES) as u32;
+        let runs: Vec<_> = ranges.map(|(offset, bytes)| page(offset)..page(offset.plus(bytes))).collect();
         let mut entries = self.entries.lock();
         for runs in runs.chunks(RUNS_MAX) {
             step(TORN_CHECKSUMS_NAMED, || {
@@ -477,7 +477,7 @@ impl Checksums {
             read.map_err(|e| Error::io("read", &self.pool_path, &e))?;
             if entry == DAMAGED || entry_of(&content) != entry {
                 self.set(&mut entries, page, DAMAGED)?;
-                report.damaged.push(page * PAGE_BYTES);
+                report.damaged.push(PoolOffset::new(page * PAGE_BYTES));
             } else {
                 report.sound += 1;
             }
@@ -520,6 +520,11 @@ fn read(
     // The entries belong to the journal as it is: if its header was not moved, the next one follows the old
     // position.
     Ok(ours.map(|header| Header { position, ..header }))
+}
+
+/// Numbers of the pages of a range.
+fn pages_of(offset: PoolOffset, bytes: u64) -> Range<u64> {
+    offset.bytes() / PAGE_BYTES..offset.plus(bytes).bytes().div_ceil(PAGE_BYTES)
 }
 
 fn settled_pages(capacity_bytes: u64, replayed: &[u64]) -> Result<Mapping> {

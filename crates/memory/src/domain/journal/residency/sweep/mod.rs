@@ -20,6 +20,7 @@ use super::single_faults::SingleFaults;
 use crate::budget::MEMORY_MAX_MIN;
 use crate::fault::{self, Window};
 use crate::mapping::{Access, Mapping, PAGE_BYTES};
+use crate::offset::PoolOffset;
 use crate::order::{check, step};
 use crate::points::{LEAVING_PAGES_CLOSED, ONLY_CLEAN_PAGES_GO};
 use crate::pool::is_short_memory_requested;
@@ -503,7 +504,7 @@ impl Sweeper {
             let page = first + u64::from(self.strays[index]);
             if self.is_stray_again(page as usize) {
                 let _held = shared.appender.active.lock();
-                shared.dirty.mark(page * PAGE_BYTES, PAGE_BYTES);
+                shared.dirty.mark(PoolOffset::new(page * PAGE_BYTES), PAGE_BYTES);
             }
         }
     }
