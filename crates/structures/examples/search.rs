@@ -5,7 +5,7 @@
 //! cargo run --release -p entresol-structures --example search
 //! ```
 
-use entresol_memory::Env;
+use entresol_memory::{Env, PoolOffset};
 use entresol_structures::node::{Layout, Node, Sorted, search};
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -37,7 +37,7 @@ fn compare<const BYTES: usize>(message: &str, keys: &[u64], wanted: &[u64]) {
     // A node's words must start a cache line.
     let words: Vec<AtomicU64> = (0..BYTES / 8 + 8).map(|_| AtomicU64::new(0)).collect();
     let first = words.as_ptr().align_offset(64);
-    let node = Node::new(&words[first..first + BYTES / 8], 0);
+    let node = Node::new(&words[first..first + BYTES / 8], PoolOffset::NULL);
     let entries: Vec<(u64, u64)> = keys.iter().enumerate().map(|(i, key)| (*key, i as u64 + 1)).collect();
     Sorted::<BYTES>::fill(node, &entries);
     let geometry = Sorted::<BYTES>::geometry::<u64>();

@@ -1,5 +1,7 @@
 //! Errors of the index structures.
 
+use entresol_memory::PoolOffset;
+
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -24,7 +26,7 @@ pub enum Error {
     #[error("the index at pool offset {offset:#x} is damaged: {message}")]
     Corrupt {
         /// Pool offset.
-        offset: u64,
+        offset: PoolOffset,
         /// Description of the damage.
         message: String,
     },

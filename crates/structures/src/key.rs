@@ -17,7 +17,7 @@
 use crate::error::{Error, Result};
 use crate::points::KEY_RECORD;
 use crate::simd::{Line, not_greater, sort_by_words};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -78,11 +78,11 @@ pub trait TreeKey: Sized + Send + Sync + 'static {
     fn release(stored: Self::Stored, with: &mut Publication<'_>);
     /// Verifies a stored key that may be damaged: returns the object outside the node that it needs, as
     /// (offset, bytes), or a description of the damage.
-    fn check(_pool: &Pool, _stored: Self::Stored) -> std::result::Result<Option<(u64, u64)>, String> {
+    fn check(_pool: &Pool, _stored: Self::Stored) -> std::result::Result<Option<(PoolOffset, u64)>, String> {
         Ok(None)
     }
     /// Returns the object outside the node, if there is one.
-    fn record_offset(_stored: Self::Stored) -> Option<u64> {
+    fn record_offset(_stored: Self::Stored) -> Option<PoolOffset> {
         None
     }
 }
@@ -260,7 +260,7 @@ pub struct ByteKey;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredBytes {
     prefix: u64,
-    record: u64,
+    record: PoolOffset,
 }
 
 impl ByteKey {
@@ -268,12 +268,12 @@ impl ByteKey {
     #[inline]
     fn record(pool: &Pool, stored: StoredBytes) -> Option<(&[AtomicU64], usize)> {
         let offset = stored.record;
-        let head = pool.try_words(offset, 1).filter(|_| offset != 0);
+        let head = pool.try_words(offset, 1).filter(|_| !offset.is_null());
         let length = head.map_or(usize::MAX, |words| words[0].load(Relaxed) as usize);
         if length > KEY_BYTES_MAX {
             return ByteKey::wild(offset);
         }
-        let words = pool.try_words(offset + 8, length.div_ceil(8));
+        let words = pool.try_words(offset.plus(8), length.div_ceil(8));
         let begins = |words: &&[AtomicU64]| words.first().map_or(0, |word| word.load(Relaxed).swap_bytes());
         match words.filter(|words| begins(words) == stored.prefix) {
             Some(words) => Some((words, length)),
@@ -282,7 +282,7 @@ impl ByteKey {
     }
 
     #[cold]
-    fn wild<T>(offset: u64) -> Option<T> {
+    fn wild<T>(offset: PoolOffset) -> Option<T> {
         tracing::error!("pool offset {offset:#x} does not hold the record of a key: the index is damaged");
         None
     }
@@ -293,7 +293,7 @@ impl ByteKey {
         length: usize,
         words: impl Iterator<Item = u64>,
         with: &mut Publication<'p>,
-    ) -> Result<u64> {
+    ) -> Result<PoolOffset> {
         let record = pool.reserve(8 + length.next_multiple_of(8))?;
         let to = pool.words(record.offset(), 1 + length.div_ceil(8));
         to[0].store(length as u64, Relaxed);
@@ -332,16 +332,16 @@ impl TreeKey for ByteKey {
     }
 
     fn load(words: &[AtomicU64]) -> StoredBytes {
-        StoredBytes { prefix: words[0].load(Relaxed), record: words[1].load(Relaxed) }
+        StoredBytes { prefix: words[0].load(Relaxed), record: PoolOffset::from_word(words[1].load(Relaxed)) }
     }
 
     fn store(words: &[AtomicU64], stored: StoredBytes) {
         words[0].store(stored.prefix, Relaxed);
-        words[1].store(stored.record, Relaxed);
+        words[1].store(stored.record.to_word(), Relaxed);
     }
 
     fn word(stored: StoredBytes, index: usize) -> u64 {
-        if index == 0 { stored.prefix } else { stored.record }
+        if index == 0 { stored.prefix } else { stored.record.to_word() }
     }
 
     fn fingerprint(key: &[u8]) -> u8 {
@@ -410,12 +410,12 @@ impl TreeKey for ByteKey {
         }
     }
 
-    fn check(pool: &Pool, stored: StoredBytes) -> std::result::Result<Option<(u64, u64)>, String> {
+    fn check(pool: &Pool, stored: StoredBytes) -> std::result::Result<Option<(PoolOffset, u64)>, String> {
         let at = stored.record;
-        let head = pool.try_words(at, 1).filter(|_| at != 0);
+        let head = pool.try_words(at, 1).filter(|_| !at.is_null());
         let length =
             head.ok_or_else(|| format!("{at:#x} cannot hold a key record"))?[0].load(Relaxed) as usize;
-        let words = pool.try_words(at + 8, length.div_ceil(8)).filter(|_| length <= KEY_BYTES_MAX);
+        let words = pool.try_words(at.plus(8), length.div_ceil(8)).filter(|_| length <= KEY_BYTES_MAX);
         let words = words
             .ok_or_else(|| format!("the key record at {at:#x} has an invalid length of {length} bytes"))?;
         let prefix = words.first().map_or(0, |word| word.load(Relaxed).swap_bytes());
@@ -425,7 +425,7 @@ impl TreeKey for ByteKey {
         Ok(Some((at, 8 + length as u64)))
     }
 
-    fn record_offset(stored: StoredBytes) -> Option<u64> {
+    fn record_offset(stored: StoredBytes) -> Option<PoolOffset> {
         Some(stored.record)
     }
 }

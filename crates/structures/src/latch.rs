@@ -3,7 +3,7 @@
 //! A latch is a counter: odd while a writer holds it, changed by every write. A reader reads the (even)
 //! version, then the data, and accepts the data only if the version is still the same.
 
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -145,8 +145,8 @@ impl LatchStripes {
     }
 
     #[inline]
-    pub(crate) fn of(&self, leaf: u64) -> &AtomicU64 {
-        self.numbered(leaf / crate::leaf::LEAF_BYTES as u64)
+    pub(crate) fn of(&self, leaf: PoolOffset) -> &AtomicU64 {
+        self.numbered(leaf.block_number(crate::leaf::LEAF_BYTES as u64))
     }
 
     /// Returns the latch of an object with this number; neighbours should have neighbouring numbers.
@@ -166,11 +166,12 @@ mod tests {
         let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
         let [pool, other] = [(); 2].map(|()| Pool::volatile(&options).unwrap());
         let [first, second] = [(); 2].map(|()| LatchStripes::of_pool(&pool));
-        assert!(std::ptr::eq(first.of(1 << 20), second.of(1 << 20)));
-        assert!(!std::ptr::eq(first.of(1 << 20), LatchStripes::of_pool(&other).of(1 << 20)));
+        let leaf = PoolOffset::new(1 << 20);
+        assert!(std::ptr::eq(first.of(leaf), second.of(leaf)));
+        assert!(!std::ptr::eq(first.of(leaf), LatchStripes::of_pool(&other).of(leaf)));
         let weak = Arc::downgrade(&first.latches);
         drop((first, second));
         assert!(weak.upgrade().is_none(), "no structure holds them");
-        LatchStripes::of_pool(&pool).of(1 << 20);
+        LatchStripes::of_pool(&pool).of(leaf);
     }
 }

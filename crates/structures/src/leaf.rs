@@ -23,7 +23,7 @@ use crate::key::TreeKey;
 use crate::points::{BIT_WITH_ITS_ENTRY, FINGERPRINT, MOVED_FINGERPRINTS};
 use crate::simd::matching_bytes;
 use entresol_memory::order::step;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -49,7 +49,7 @@ pub(crate) type SlotPartition<K> = SmallVec<[(<K as TreeKey>::Stored, usize); 64
 pub(crate) struct Leaf<'p, K: TreeKey> {
     pool: &'p Pool,
     words: &'p [AtomicU64; LEAF_WORDS],
-    offset: u64,
+    offset: PoolOffset,
     key: PhantomData<K>,
 }
 
@@ -65,7 +65,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
     );
 
     #[inline]
-    pub(crate) fn at(pool: &'p Pool, offset: u64) -> Leaf<'p, K> {
+    pub(crate) fn at(pool: &'p Pool, offset: PoolOffset) -> Leaf<'p, K> {
         let () = Self::LAYOUT_FITS;
         let words = pool.view(offset, LEAF_WORDS).try_into().expect("the slice has that many words");
         Leaf { pool, words, offset, key: PhantomData }
@@ -94,9 +94,9 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         self.words[BITMAP_WORD as usize].load(Acquire)
     }
 
-    pub(crate) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> PoolOffset {
         self.touch_link();
-        self.words[NEXT_WORD as usize].load(Acquire)
+        PoolOffset::from_word(self.words[NEXT_WORD as usize].load(Acquire))
     }
 
     pub(crate) fn low(&self) -> K::Stored {
@@ -106,14 +106,14 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
 
     /// Prefetches the line in which an entry with this fingerprint is most likely.
     #[inline]
-    pub(crate) fn prefetch_home(pool: &Pool, offset: u64, fingerprint: u8) {
-        pool.prefetch(offset + Self::entry_word(Self::home(fingerprint)) as u64 * 8);
+    pub(crate) fn prefetch_home(pool: &Pool, offset: PoolOffset, fingerprint: u8) {
+        pool.prefetch(offset.word(Self::entry_word(Self::home(fingerprint))));
     }
 
     /// Prefetches all lines of a leaf.
     #[inline]
-    pub(crate) fn prefetch_whole(pool: &Pool, offset: u64) {
-        (0..LEAF_BYTES as u64).step_by(LINE_WORDS * 8).for_each(|byte| pool.prefetch(offset + byte));
+    pub(crate) fn prefetch_whole(pool: &Pool, offset: PoolOffset) {
+        (0..LEAF_BYTES as u64).step_by(LINE_WORDS * 8).for_each(|byte| pool.prefetch(offset.plus(byte)));
     }
 
     /// Returns the home slot of this fingerprint: the first of a cache line's.
@@ -137,29 +137,29 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
     }
 
     /// Returns the pool offset of a word.
-    pub(crate) fn word_offset(&self, word: u64) -> u64 {
+    pub(crate) fn word_offset(&self, word: u64) -> PoolOffset {
         debug_assert!(word < LEAF_WORDS as u64, "word {word} lies in the leaf");
-        self.offset + word * 8
+        self.offset.plus(word * 8)
     }
 
     const fn entry_word(slot: usize) -> usize {
         ENTRIES + slot * (K::WORDS + 1)
     }
 
-    pub(crate) fn entry_offset(&self, slot: usize) -> u64 {
+    pub(crate) fn entry_offset(&self, slot: usize) -> PoolOffset {
         debug_assert!(slot < Self::CAPACITY, "slot {slot} lies in the leaf");
         self.word_offset(Self::entry_word(slot) as u64)
     }
 
-    pub(crate) fn value_offset(&self, slot: usize) -> u64 {
-        self.entry_offset(slot) + K::WORDS as u64 * 8
+    pub(crate) fn value_offset(&self, slot: usize) -> PoolOffset {
+        self.entry_offset(slot).word(K::WORDS)
     }
 
     fn fingerprint_word(slot: usize) -> usize {
         FINGERPRINTS + slot / 8
     }
 
-    pub(crate) fn fingerprint_offset(&self, slot: usize) -> u64 {
+    pub(crate) fn fingerprint_offset(&self, slot: usize) -> PoolOffset {
         self.word_offset(Self::fingerprint_word(slot) as u64)
     }
 
@@ -234,9 +234,9 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
     fn put_words(&self, slot: usize, key: K::Stored, value: u64, with: &mut Publication<'_>) {
         let entry = self.entry_offset(slot);
         for i in 0..K::WORDS {
-            with.write(entry + i as u64 * 8, K::word(key, i));
+            with.write(entry.word(i), K::word(key, i));
         }
-        with.write(entry + K::WORDS as u64 * 8, value);
+        with.write(entry.word(K::WORDS), value);
     }
 
     /// Writes an entry and its fingerprint into an unreachable leaf.
@@ -279,7 +279,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         from: &Leaf<'_, K>,
         slots: impl Iterator<Item = usize>,
         low: K::Stored,
-        next: u64,
+        next: PoolOffset,
     ) {
         assert_ne!(self.offset, from.offset, "a leaf is filled with entries of another");
         self.touch_head();
@@ -299,7 +299,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
             "a new leaf has entries, in slots that it has: {bitmap:#x}"
         );
         K::store(&self.words[LOW..LOW + K::WORDS], low);
-        self.words[NEXT_WORD as usize].store(next, Relaxed);
+        self.words[NEXT_WORD as usize].store(next.to_word(), Relaxed);
         self.words[BITMAP_WORD as usize].store(bitmap, Relaxed);
     }
 
@@ -341,14 +341,14 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         for &(to, slot) in &added {
             let entry = self.entry_offset(to);
             let key = from.key(slot);
-            (0..K::WORDS).for_each(|i| with.write(entry + i as u64 * 8, K::word(key, i)));
-            with.write(entry + K::WORDS as u64 * 8, from.value(slot));
+            (0..K::WORDS).for_each(|i| with.write(entry.word(i), K::word(key, i)));
+            with.write(entry.word(K::WORDS), from.value(slot));
             let mut bytes = fingerprints[to / 8].to_le_bytes();
             bytes[to % 8] = from.fingerprint(slot);
             fingerprints[to / 8] = u64::from_le_bytes(bytes);
         }
         step(MOVED_FINGERPRINTS, || {
-            let all = (self.word_offset(FINGERPRINTS as u64)..).step_by(8);
+            let all = (FINGERPRINTS as u64..).map(|word| self.word_offset(word));
             all.zip(fingerprints).for_each(|(offset, word)| with.write(offset, word));
         });
         bitmap

@@ -8,7 +8,7 @@ use entresol_memory::crash::{
     Concurrent, CrashOptions, CrashReport, MapOperation, Recorder, apply_to_key, check, check_at, seeds,
     take_turns,
 };
-use entresol_memory::{DomainChoice, Env, JournalOptions, Pool, PoolOptions, Publication};
+use entresol_memory::{DomainChoice, Env, JournalOptions, Pool, PoolOffset, PoolOptions, Publication};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,9 +24,9 @@ const LATER: u64 = NUMBERS_END - 1;
 
 /// An ordered map with numbers as keys, in their order.
 pub(crate) trait NumberMap: Sized + Send + Sync {
-    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64>;
-    fn open(pool: &Arc<Pool>, root: u64) -> Result<Self>;
-    fn destroy(pool: &Arc<Pool>, root: u64) -> Result<()>;
+    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset>;
+    fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<Self>;
+    fn destroy(pool: &Arc<Pool>, root: PoolOffset) -> Result<()>;
     fn get(&self, key: u64) -> Result<Option<u64>>;
     fn insert<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Inserted>;
     fn update<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Option<u64>>;
@@ -35,7 +35,7 @@ pub(crate) trait NumberMap: Sized + Send + Sync {
     fn range(&self, from: u64, to: u64) -> Result<Vec<(u64, u64)>>;
     /// Same as `range`, in descending order.
     fn range_back(&self, from: u64, to: u64) -> Result<Vec<(u64, u64)>>;
-    fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()>;
+    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()>;
     fn keys(&self) -> Result<u64>;
 }
 
@@ -299,7 +299,7 @@ pub(crate) fn survives_being_destroyed<M: NumberMap + 'static>(keys: u64, states
         M::destroy(pool, root).map_err(of_memory)?;
         let mut publication = pool.publication();
         publication.free(root);
-        publication.set_root(ROOT, 0)?;
+        publication.set_root(ROOT, PoolOffset::NULL)?;
         publication.publish()
     };
     let options = CrashOptions { random_states: 3, crash_recovery_every: 13, ..CrashOptions::default() };
@@ -442,7 +442,7 @@ pub(crate) fn flipped_bits_are_no_panic<M: NumberMap>(flips: u64, keys: u64) -> 
     for _ in 0..flips {
         let (offset, bytes) = objects[(env.random_u64() % objects.len() as u64) as usize];
         let words = if env.random_u64().is_multiple_of(2) { 8 } else { bytes / 8 };
-        let (at, bit) = (offset + env.random_u64() % words * 8, 1 << (env.random_u64() % 64));
+        let (at, bit) = (offset.plus(env.random_u64() % words * 8), 1 << (env.random_u64() % 64));
         pool.word(at).fetch_xor(bit, Ordering::Relaxed);
         let looked = M::open(&pool, root).and_then(|map| {
             let checked = map.check(&mut |_| {});
@@ -469,15 +469,15 @@ pub(crate) fn a_wrong_header_is_refused<M: NumberMap>(header_words: u64) {
     drop(map);
     let root = pool.root(ROOT).unwrap();
     for (word, bit) in (0..header_words).flat_map(|word| (0..64).map(move |bit| (word, bit))) {
-        pool.word(root + word * 8).fetch_xor(1 << bit, Ordering::Relaxed);
+        pool.word(root.plus(word * 8)).fetch_xor(1 << bit, Ordering::Relaxed);
         let opened = M::open(&pool, root).err();
         assert!(
             matches!(opened, Some(Error::Corrupt { .. } | Error::Invalid(_))),
             "bit {bit} of header word {word}: {opened:?}"
         );
-        pool.word(root + word * 8).fetch_xor(1 << bit, Ordering::Relaxed);
+        pool.word(root.plus(word * 8)).fetch_xor(1 << bit, Ordering::Relaxed);
     }
-    for wild in [0, 8, 64, 1 << 40, u64::MAX - 63] {
+    for wild in [0, 8, 64, 1 << 40, u64::MAX - 63].map(PoolOffset::new) {
         assert!(matches!(M::open(&pool, wild), Err(Error::Corrupt { .. })), "{wild:#x}");
         assert!(M::destroy(&pool, wild).is_err(), "{wild:#x}");
     }
@@ -558,13 +558,13 @@ pub(crate) fn carries_the_changes_of_the_caller<M: NumberMap>() {
         let object = pool.reserve(64).unwrap();
         let mut with = pool.publication();
         let value = with.allocate(object);
-        map.insert(key, value, with).map(|inserted| (inserted, value))
+        map.insert(key, value.to_word(), with).map(|inserted| (inserted, value))
     };
     let (inserted, value) = carrying(5).unwrap();
-    assert_eq!((inserted, map.get(5).unwrap()), (Inserted::New, Some(value)));
+    assert_eq!((inserted, map.get(5).unwrap()), (Inserted::New, Some(value.to_word())));
     let before = objects();
     // The key exists: the second object is freed.
-    assert_eq!(carrying(5).unwrap().0, Inserted::Exists(value));
+    assert_eq!(carrying(5).unwrap().0, Inserted::Exists(value.to_word()));
     assert_eq!(objects(), before);
     let mut with = pool.publication();
     with.free(value);
@@ -572,6 +572,6 @@ pub(crate) fn carries_the_changes_of_the_caller<M: NumberMap>() {
     assert_eq!(objects(), before);
     let mut with = pool.publication();
     with.free(value);
-    assert_eq!(map.remove(5, with).unwrap(), Some(value));
+    assert_eq!(map.remove(5, with).unwrap(), Some(value.to_word()));
     sound(&pool, &map).unwrap();
 }

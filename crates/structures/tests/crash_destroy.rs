@@ -6,8 +6,8 @@
 #[cfg(feature = "mutants")]
 mod points;
 
-use entresol_memory::Pool;
 use entresol_memory::crash::{CrashOptions, CrashReport, check};
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::{IndexStructure, KeyWidth, OrderedIndex};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     if let Some(root) = root {
         let mut values = Vec::new();
         let claim = |offset, _| if own.insert(offset) { Ok(()) } else { Err("it is used twice".to_string()) };
-        OrderedIndex::check_remains(pool, root, claim, |_, value| values.push(value))
+        OrderedIndex::check_remains(pool, root, claim, |_, value| values.push(PoolOffset::from_word(value)))
             .map_err(|e| e.to_string())?;
         if let Some(value) = values.into_iter().find(|value| !own.insert(*value)) {
             return Err(format!("the object at {value:#x} is used twice"));
@@ -57,7 +57,7 @@ fn destroyed(structure: IndexStructure) -> entresol_memory::Result<CrashReport> 
             let object = pool.reserve(64)?;
             let mut with = pool.publication();
             let value = with.allocate(object);
-            index.insert(&key(structure, number), value, with).expect("room for a key");
+            index.insert(&key(structure, number), value.to_word(), with).expect("room for a key");
         }
         let keys: Vec<_> = (KEYS / 2..KEYS).map(|number| key(structure, number)).collect();
         for keys in keys.chunks(6) {
@@ -65,14 +65,18 @@ fn destroyed(structure: IndexStructure) -> entresol_memory::Result<CrashReport> 
                 keys.iter().map(|_| pool.reserve(64)).collect::<entresol_memory::Result<Vec<_>>>()?;
             let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
             index
-                .insert_many(&keys, |_, with| with.allocate(objects.pop().expect("one for each")), |_, _| ())
+                .insert_many(
+                    &keys,
+                    |_, with| with.allocate(objects.pop().expect("one for each")).to_word(),
+                    |_, _| (),
+                )
                 .expect("room for keys");
         }
         drop(index);
         while !OrderedIndex::destroy_step(pool, root, true, 1).expect("the tree is sound") {}
         let mut publication = pool.publication();
         publication.free(root);
-        publication.set_root("index", 0)?;
+        publication.set_root("index", PoolOffset::NULL)?;
         publication.publish()
     };
     check(&options, history, verify)

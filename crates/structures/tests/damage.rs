@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use entresol_memory::{Env, Pool, PoolOptions};
+use entresol_memory::{Env, Pool, PoolOffset, PoolOptions};
 use entresol_structures::{ByteKey, Error, FpTree, KEY_BYTES_MAX, KeyWidth, OrderedIndex, PairKey, WordKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 const NEXT_LEAF: u64 = 64;
 
 /// Creates a tree of `keys` keys; returns it with its root offset and that of its first leaf.
-fn tree(keys: u64) -> (Arc<Pool>, u64, u64) {
+fn tree(keys: u64) -> (Arc<Pool>, PoolOffset, PoolOffset) {
     let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
     let mut publication = pool.publication();
     let root = OrderedIndex::create(&pool, KeyWidth::Eight, &mut publication).unwrap();
@@ -23,11 +23,11 @@ fn tree(keys: u64) -> (Arc<Pool>, u64, u64) {
     for key in 0..keys {
         index.insert(&key.to_be_bytes(), key, pool.publication()).unwrap();
     }
-    let first = pool.word(root + 8).load(Ordering::Relaxed);
+    let first = PoolOffset::from_word(pool.word(root.plus(8)).load(Ordering::Relaxed));
     (pool, root, first)
 }
 
-fn assert_corrupt(pool: &Arc<Pool>, root: u64) {
+fn assert_corrupt(pool: &Arc<Pool>, root: PoolOffset) {
     assert!(matches!(OrderedIndex::open(pool, root), Err(Error::Corrupt { .. })));
 }
 
@@ -35,22 +35,22 @@ fn assert_corrupt(pool: &Arc<Pool>, root: u64) {
 fn wild_references_are_found() {
     for wild in [1 << 40, 3, u64::MAX - 63] {
         let (pool, root, first) = tree(200);
-        pool.word(first + NEXT_LEAF).store(wild, Ordering::Relaxed);
+        pool.word(first.plus(NEXT_LEAF)).store(wild, Ordering::Relaxed);
         assert_corrupt(&pool, root);
         let (pool, root, _) = tree(200);
-        pool.word(root + 8).store(wild, Ordering::Relaxed);
+        pool.word(root.plus(8)).store(wild, Ordering::Relaxed);
         assert_corrupt(&pool, root);
-        assert_corrupt(&pool, wild);
+        assert_corrupt(&pool, PoolOffset::from_word(wild));
     }
     let (pool, root, _) = tree(200);
-    pool.word(root + 8).store(0, Ordering::Relaxed);
+    pool.word(root.plus(8)).store(0, Ordering::Relaxed);
     assert_corrupt(&pool, root);
 }
 
 #[test]
 fn a_ring_of_leaves_and_a_stray_bit_are_found() {
     let (pool, root, first) = tree(200);
-    pool.word(first + NEXT_LEAF).store(first, Ordering::Relaxed);
+    pool.word(first.plus(NEXT_LEAF)).store(first.to_word(), Ordering::Relaxed);
     assert_corrupt(&pool, root);
     let (pool, root, first) = tree(27);
     pool.word(first).fetch_or(1 << 60, Ordering::Relaxed);
@@ -78,11 +78,11 @@ fn a_wild_key_record_is_reported_and_matches_nothing() {
         }
         index.check(|_| {}).unwrap();
         // All copies of it: in its leaf, and as the low key of one.
-        let words = (0..pool.bytes() / 8 - 1).map(|word| word * 8);
-        let stored: Vec<u64> =
+        let words = (0..pool.bytes() / 8 - 1).map(|word| PoolOffset::new(word * 8));
+        let stored: Vec<PoolOffset> =
             words.filter(|at| pool.word(*at).load(Ordering::Relaxed) == PREFIX + damaged).collect();
         assert!(!stored.is_empty());
-        stored.iter().for_each(|at| pool.word(at + 8).store(wild, Ordering::Relaxed));
+        stored.iter().for_each(|at| pool.word(at.plus(8)).store(wild, Ordering::Relaxed));
         for index in [index, OrderedIndex::open(&pool, root).unwrap()] {
             for number in 0..KEYS {
                 let expected = Some(number).filter(|number| *number != damaged);
@@ -114,7 +114,7 @@ fn a_wild_key_record_is_reported_and_matches_nothing() {
 }
 
 /// An index of 300 keys whose widest have 16 bytes.
-fn index_of(width: KeyWidth) -> (Arc<Pool>, u64, Vec<Vec<u8>>) {
+fn index_of(width: KeyWidth) -> (Arc<Pool>, PoolOffset, Vec<Vec<u8>>) {
     let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
     let mut publication = pool.publication();
     let root = OrderedIndex::create(&pool, width, &mut publication).unwrap();
@@ -141,19 +141,19 @@ fn flipped_bits_are_errors_or_harmless_and_never_panic() {
         pool.for_each_object(|offset, bytes| {
             objects.insert(offset, bytes);
         });
-        let offsets: Vec<u64> = objects.keys().copied().collect();
+        let offsets: Vec<PoolOffset> = objects.keys().copied().collect();
         let env = Env::simulated(11);
         let (mut found, mut flips) = (0, 0);
         for _ in 0..1500 {
             let offset = offsets[(env.random_u64() % offsets.len() as u64) as usize];
             // Half of them in the first lines, where the structure is.
             let words = if env.random_u64().is_multiple_of(2) { 10 } else { objects[&offset] / 8 };
-            let at = offset + env.random_u64() % words.min(objects[&offset] / 8) * 8;
+            let at = offset.plus(env.random_u64() % words.min(objects[&offset] / 8) * 8);
             let bit = 1 << (env.random_u64() % 64);
             pool.word(at).fetch_xor(bit, Ordering::Relaxed);
             flips += 1;
             let mut claimed = BTreeSet::new();
-            let claim = |offset: u64, bytes: u64| match objects.get(&offset) {
+            let claim = |offset: PoolOffset, bytes: u64| match objects.get(&offset) {
                 Some(there) if *there >= bytes && claimed.insert(offset) => Ok(()),
                 _ => Err(format!("there is no object of {bytes} bytes that is not taken")),
             };
@@ -189,7 +189,7 @@ fn keys_of_another_kind_are_refused_with_both_kinds_named() {
     let as_any = message(FpTree::<ByteKey>::open(&pool, root, 3).map(drop));
     assert!(as_any.contains("kind 3 that take 2"), "{as_any}");
     FpTree::<PairKey>::open(&pool, root, 2).unwrap();
-    for wild in [0, 8, 1 << 40, u64::MAX - 63] {
+    for wild in [0, 8, 1 << 40, u64::MAX - 63].map(PoolOffset::new) {
         assert!(matches!(FpTree::<WordKey>::open(&pool, wild, 1), Err(Error::Corrupt { .. })));
     }
 }

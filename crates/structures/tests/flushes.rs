@@ -60,7 +60,7 @@ fn operations_cost_what_the_text_file_says() {
             let object = pool.reserve(1024).unwrap();
             let mut with = pool.publication();
             let value = with.allocate(object);
-            index.insert(&key(width, 3), value, with).unwrap();
+            index.insert(&key(width, 3), value.to_word(), with).unwrap();
         });
         counted.count("replace", |index, pool| {
             index.replace(&key(width, 1), 2, pool.publication()).unwrap();

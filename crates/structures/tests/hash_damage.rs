@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use entresol_memory::{Env, Pool, PoolOptions};
+use entresol_memory::{Env, Pool, PoolOffset, PoolOptions};
 use entresol_structures::{Error, FpTree, HashTable, PairKey, WordKey};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,8 +16,8 @@ const KEYS: u64 = 1500;
 
 struct Whole {
     pool: Arc<Pool>,
-    root: u64,
-    segments: Vec<u64>,
+    root: PoolOffset,
+    segments: Vec<PoolOffset>,
 }
 
 fn whole() -> Whole {
@@ -30,15 +30,16 @@ fn whole() -> Whole {
     for key in 0..KEYS {
         table.insert(key, !key, pool.publication()).unwrap();
     }
-    let word = |offset| pool.word(offset).load(Ordering::Relaxed);
-    let follow = |segment: &u64| Some(word(segment + NEXT_SEGMENT)).filter(|next| *next != 0);
-    let segments: Vec<u64> = std::iter::successors(Some(word(root + FIRST_SEGMENT)), follow).collect();
+    let word = |offset| PoolOffset::from_word(pool.word(offset).load(Ordering::Relaxed));
+    let follow = |segment: &PoolOffset| word(segment.plus(NEXT_SEGMENT)).non_null();
+    let segments: Vec<PoolOffset> =
+        std::iter::successors(Some(word(root.plus(FIRST_SEGMENT))), follow).collect();
     assert!(segments.len() >= 3);
     Whole { pool, root, segments }
 }
 
 /// Flips a bit, calls a function, and flips it back.
-fn flipped<T>(pool: &Pool, word: u64, bit: u32, look: impl FnOnce() -> T) -> T {
+fn flipped<T>(pool: &Pool, word: PoolOffset, bit: u32, look: impl FnOnce() -> T) -> T {
     pool.word(word).fetch_xor(1 << bit, Ordering::Relaxed);
     let seen = look();
     pool.word(word).fetch_xor(1 << bit, Ordering::Relaxed);
@@ -48,8 +49,8 @@ fn flipped<T>(pool: &Pool, word: u64, bit: u32, look: impl FnOnce() -> T) -> T {
 #[test]
 fn every_flipped_bit_of_a_header_is_found_when_the_table_is_opened() {
     let Whole { pool, root, segments } = whole();
-    let header = (0..5).map(|word| root + word * 8);
-    let segment_headers = segments.iter().flat_map(|segment| (0..3).map(move |word| segment + word * 8));
+    let header = (0..5).map(|word| root.plus(word * 8));
+    let segment_headers = segments.iter().flat_map(|segment| (0..3).map(move |word| segment.plus(word * 8)));
     for word in header.chain(segment_headers) {
         for bit in 0..64 {
             if segments.contains(&word) && bit == 8 {
@@ -77,7 +78,7 @@ fn flipped_bits_of_buckets_are_found_by_the_check_or_change_a_value() {
     let (mut found, mut unused) = (0, 0);
     for round in 0..4000 {
         let segment = segments[(env.random_u64() % segments.len() as u64) as usize];
-        let word = segment + 128 + env.random_u64() % ((SEGMENT_BYTES - 128) / 8) * 8;
+        let word = segment.plus(128 + env.random_u64() % ((SEGMENT_BYTES - 128) / 8) * 8);
         let bit = (env.random_u64() % 64) as u32;
         let (check, right) = flipped(&pool, word, bit, || (table.check(|_| {}), sum()));
         // One bit affects one entry; or none, where nothing is stored, or a distance without an entry.
@@ -101,7 +102,7 @@ fn operations_on_damaged_buckets_do_not_panic() {
         let table = HashTable::<WordKey>::open(&pool, root).unwrap();
         for _ in 0..200 {
             let segment = segments[(env.random_u64() % segments.len() as u64) as usize];
-            let word = segment + 128 + env.random_u64() % 127 * 128 + if round % 2 == 0 { 0 } else { 56 };
+            let word = segment.plus(128 + env.random_u64() % 127 * 128 + if round % 2 == 0 { 0 } else { 56 });
             pool.word(word).fetch_xor(env.random_u64(), Ordering::Relaxed);
         }
         // Bits and fingerprints, or distances; of the latter some may be wrong without harm.
@@ -127,12 +128,15 @@ fn operations_on_damaged_buckets_do_not_panic() {
 fn wild_references_and_rings_are_found() {
     for wild in [1 << 40, 3, u64::MAX - 63, 64] {
         let Whole { pool, root, segments } = whole();
-        pool.word(segments[1] + NEXT_SEGMENT).store(wild, Ordering::Relaxed);
+        pool.word(segments[1].plus(NEXT_SEGMENT)).store(wild, Ordering::Relaxed);
         assert!(matches!(HashTable::<WordKey>::open(&pool, root), Err(Error::Corrupt { .. })));
-        assert!(matches!(HashTable::<WordKey>::open(&pool, wild), Err(Error::Corrupt { .. })));
+        assert!(matches!(
+            HashTable::<WordKey>::open(&pool, PoolOffset::from_word(wild)),
+            Err(Error::Corrupt { .. })
+        ));
     }
     let Whole { pool, root, segments } = whole();
-    pool.word(segments[1] + NEXT_SEGMENT).store(segments[0], Ordering::Relaxed);
+    pool.word(segments[1].plus(NEXT_SEGMENT)).store(segments[0].to_word(), Ordering::Relaxed);
     let error = HashTable::<WordKey>::open(&pool, root).err().unwrap();
     assert!(error.to_string().contains("cycle"), "{error}");
 }

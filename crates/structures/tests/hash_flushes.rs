@@ -38,7 +38,7 @@ fn operations_cost_what_the_text_file_says() {
         let object = pool.reserve(1024).unwrap();
         let mut with = pool.publication();
         let value = with.allocate(object);
-        table.insert(1001, value, with).unwrap();
+        table.insert(1001, value.to_word(), with).unwrap();
     });
     count("replace", &|| {
         table.replace(1000, 2, pool.publication()).unwrap();

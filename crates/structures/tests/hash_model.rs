@@ -234,7 +234,7 @@ fn a_destroyed_table_gives_everything_back_in_steps() {
         let object = pool.reserve(100).unwrap();
         let mut with = pool.publication();
         let value = with.allocate(object);
-        assert_eq!(table.insert(number, value, with).unwrap(), Inserted::New);
+        assert_eq!(table.insert(number, value.to_word(), with).unwrap(), Inserted::New);
     }
     let root = table.root_offset();
     drop(table);

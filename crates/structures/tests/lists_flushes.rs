@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use entresol_memory::{Env, Pool, PoolOptions, Publication};
+use entresol_memory::{Env, Pool, PoolOffset, PoolOptions, Publication};
 use entresol_structures::pmwcas::{PmwCas, Swap};
 use entresol_structures::skiplist::{BucketSkipList, HybridBucketSkipList, HybridPairSkipList, PairSkipList};
 use entresol_structures::trie::{Patricia, Trie};
@@ -28,9 +28,9 @@ impl Counted<'_> {
     }
 }
 
-type Create<'p> = fn(&'p Arc<Pool>, &mut Publication<'p>) -> Result<u64>;
+type Create<'p> = fn(&'p Arc<Pool>, &mut Publication<'p>) -> Result<PoolOffset>;
 
-fn created<'p>(pool: &'p Arc<Pool>, create: Create<'p>) -> u64 {
+fn created<'p>(pool: &'p Arc<Pool>, create: Create<'p>) -> PoolOffset {
     let mut publication = pool.publication();
     let root = create(pool, &mut publication).unwrap();
     publication.publish().unwrap();
@@ -78,11 +78,11 @@ fn operations_cost_what_the_text_file_says() {
     let pmwcas = PmwCas::open(&pool, root).unwrap();
     let mut publication = pool.publication();
     let at = publication.allocate(pool.reserve(64).unwrap());
-    (0..8).for_each(|word| publication.set(at + word * 8, 0));
+    (0..8).for_each(|word| publication.set(at.plus(word * 8), 0));
     publication.publish().unwrap();
     for (words, value) in [(1, 0), (4, 1), (8, 2)] {
         let swap = |word: u64| {
-            let at = at + word * 8;
+            let at = at.plus(word * 8);
             Swap { at, old: pmwcas.read(at).unwrap(), new: value + 1 }
         };
         let swaps: Vec<Swap> = (0..words).map(swap).collect();

@@ -5,7 +5,7 @@
 mod ordered;
 
 use entresol_memory::crash::{CrashOptions, Model, Recorder, check_at, check_seeds};
-use entresol_memory::{Env, Pool, PoolOptions};
+use entresol_memory::{Env, Pool, PoolOffset, PoolOptions};
 use entresol_structures::{IndexStructure, KeyWidth, OrderedIndex, Result};
 use ordered::{Content, Design, ROOT, content, create, designs, key};
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ fn add(pool: &Arc<Pool>, index: &OrderedIndex, keys: &[Vec<u8>]) -> Result<(Cont
     index.insert_many(
         keys,
         |place, with| {
-            let object = with.allocate(objects[place].take().unwrap());
+            let object = with.allocate(objects[place].take().unwrap()).to_word();
             assert!(new.insert(keys[place].clone(), object).is_none());
             object
         },
@@ -33,7 +33,7 @@ fn add(pool: &Arc<Pool>, index: &OrderedIndex, keys: &[Vec<u8>]) -> Result<(Cont
 
 /// Verifies that the index is sound, and that it and its values own all allocated objects.
 fn sound(pool: &Arc<Pool>, index: &OrderedIndex) {
-    let mut own: BTreeSet<u64> = content(index).into_values().collect();
+    let mut own: BTreeSet<PoolOffset> = content(index).into_values().map(PoolOffset::from_word).collect();
     index.check(|object| assert!(own.insert(object), "twice")).unwrap();
     let mut allocated = BTreeSet::new();
     pool.for_each_object(|offset, _| {
@@ -74,7 +74,7 @@ fn many_at_once_agree_with_a_model() {
                 for key in gone {
                     let object = model.remove(&key).unwrap();
                     let mut with = pool.publication();
-                    with.free(object);
+                    with.free(PoolOffset::from_word(object));
                     assert_eq!(index.remove(&key, with).unwrap(), Some(object));
                 }
             }

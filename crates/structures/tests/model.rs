@@ -288,7 +288,7 @@ fn a_destroyed_index_gives_everything_back_in_steps() {
             let object = pool.reserve(100).unwrap();
             let mut with = pool.publication();
             let value = with.allocate(object);
-            assert_eq!(index.insert(&key(width, number), value, with).unwrap(), Inserted::New);
+            assert_eq!(index.insert(&key(width, number), value.to_word(), with).unwrap(), Inserted::New);
         }
         drop(index);
         let root = pool.root("index").unwrap();

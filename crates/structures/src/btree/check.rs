@@ -5,7 +5,7 @@ use super::placement::ChildRef;
 use super::{BTree, BTreeStats, LEVELS_MAX, Placement};
 use crate::error::{Error, Result};
 use crate::node::{FixedKey, Layout};
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,11 +14,11 @@ use std::sync::atomic::Ordering;
 struct Found<K> {
     stats: BTreeStats,
     /// The leaves in the order of the tree, with their low keys.
-    leaves: Vec<(Option<K>, u64)>,
+    leaves: Vec<(Option<K>, PoolOffset)>,
 }
 
 /// Makes an error of what is wrong with an object.
-fn corrupt_at(offset: u64) -> impl Fn(String) -> Error {
+fn corrupt_at(offset: PoolOffset) -> impl Fn(String) -> Error {
     move |message| Error::Corrupt { offset, message }
 }
 
@@ -29,7 +29,7 @@ struct Walk<'f, K, F> {
     seen: HashSet<u64>,
     stats: BTreeStats,
     /// The leaves in the order of the tree, with their low keys.
-    leaves: Vec<(Option<K>, u64)>,
+    leaves: Vec<(Option<K>, PoolOffset)>,
     leaf_depth: Option<usize>,
     /// References of inner nodes, by depth, with their links to the right neighbour.
     links: Vec<Vec<(u64, u64)>>,
@@ -46,7 +46,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Verifies all invariants of the tree; there must be no concurrent writers. `object` is called with the
     /// offset of every pool object that the tree consists of (not those that its values may refer to).
-    pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
+    pub fn check(&self, mut object: impl FnMut(PoolOffset)) -> Result<()> {
         let claim = |offset, _| {
             object(offset);
             Ok(())
@@ -58,7 +58,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// an error text for a wrong one. Only if all of them are sound, `entry` gets the keys and values.
     pub fn check_damaged(
         &self,
-        claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        claim: impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
         entry: impl FnMut(K, u64),
     ) -> Result<()> {
         let leaves = self.walk(claim)?.leaves;
@@ -68,8 +68,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Same as [`BTree::check_damaged`] for a tree partly freed by [`BTree::destroy_step`].
     pub fn check_remains(
         pool: &Arc<Pool>,
-        header: u64,
-        mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        header: PoolOffset,
+        mut claim: impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
         entry: impl FnMut(K, u64),
     ) -> Result<()> {
         let tree = Self::attach(pool, header)?;
@@ -89,17 +89,17 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Claims the chain of leaves.
     fn claim_chain(
         &self,
-        claim: &mut impl FnMut(u64, u64) -> std::result::Result<(), String>,
-        leaves: &mut Vec<u64>,
+        claim: &mut impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
+        leaves: &mut Vec<PoolOffset>,
     ) -> Result<()> {
         let mut at = self.first_leaf();
-        while at != 0 {
+        while !at.is_null() {
             // A cycle ends here: its first leaf is claimed a second time.
             claim(at, L::BYTES as u64).map_err(corrupt_at(at))?;
             let leaf = self.leaf(at)?;
             L::check::<K>(leaf).map_err(corrupt_at(at))?;
             leaves.push(at);
-            at = leaf.load(L::geometry::<K>().next);
+            at = leaf.load_offset(L::geometry::<K>().next);
         }
         Ok(())
     }
@@ -109,8 +109,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         &self,
         word: u64,
         depth: usize,
-        claim: &mut impl FnMut(u64, u64) -> std::result::Result<(), String>,
-        leaves: &mut Vec<u64>,
+        claim: &mut impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
+        leaves: &mut Vec<PoolOffset>,
     ) -> Result<()> {
         let reference = match ChildRef::decode(word) {
             ChildRef::Leaf(leaf) => {
@@ -124,9 +124,10 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         if depth > LEVELS_MAX {
             return Err(corrupt_at(self.header)(format!("it has more than {LEVELS_MAX} levels")));
         }
-        claim(reference, I::BYTES as u64).map_err(corrupt_at(reference))?;
+        let offset = PoolOffset::from_word(reference);
+        claim(offset, I::BYTES as u64).map_err(corrupt_at(offset))?;
         let node = self.inner(reference)?;
-        I::check::<K>(node).map_err(corrupt_at(reference))?;
+        I::check::<K>(node).map_err(corrupt_at(offset))?;
         let leftmost = node.load(I::geometry::<K>().spare);
         if leftmost != 0 {
             self.claim_below(leftmost, depth + 1, claim, leaves)?;
@@ -137,7 +138,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Calls `entry` with the keys and values of sound leaves.
-    fn for_each_entry(&self, leaves: impl Iterator<Item = u64>, mut entry: impl FnMut(K, u64)) -> Result<()> {
+    fn for_each_entry(
+        &self,
+        leaves: impl Iterator<Item = PoolOffset>,
+        mut entry: impl FnMut(K, u64),
+    ) -> Result<()> {
         for leaf in leaves {
             L::sorted::<K>(self.leaf(leaf)?).into_iter().for_each(|(key, value)| entry(key, value));
         }
@@ -146,7 +151,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     fn walk<F>(&self, mut claim: F) -> Result<Found<K>>
     where
-        F: FnMut(u64, u64) -> std::result::Result<(), String>,
+        F: FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
     {
         let _pinned = self.pool.pin();
         claim(self.header, HEADER_BYTES as u64).map_err(corrupt_at(self.header))?;
@@ -173,7 +178,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(Found { stats, leaves: walk.leaves })
     }
 
-    fn walk_node<F: FnMut(u64, u64) -> std::result::Result<(), String>>(
+    fn walk_node<F: FnMut(PoolOffset, u64) -> std::result::Result<(), String>>(
         &self,
         word: u64,
         depth: usize,
@@ -181,7 +186,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         walk: &mut Walk<'_, K, F>,
     ) -> Result<()> {
         if !walk.seen.insert(word) || depth > LEVELS_MAX {
-            return Err(Error::Corrupt { offset: word & !1, message: "two references lead to it".into() });
+            let offset = PoolOffset::from_word(word & !1);
+            return Err(Error::Corrupt { offset, message: "two references lead to it".into() });
         }
         match ChildRef::decode(word) {
             ChildRef::Leaf(leaf) => self.walk_leaf(leaf, depth, bounds, walk),
@@ -189,9 +195,9 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
     }
 
-    fn walk_leaf<F: FnMut(u64, u64) -> std::result::Result<(), String>>(
+    fn walk_leaf<F: FnMut(PoolOffset, u64) -> std::result::Result<(), String>>(
         &self,
-        leaf: u64,
+        leaf: PoolOffset,
         depth: usize,
         bounds: KeyBounds<K>,
         walk: &mut Walk<'_, K, F>,
@@ -219,7 +225,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(())
     }
 
-    fn walk_inner<F: FnMut(u64, u64) -> std::result::Result<(), String>>(
+    fn walk_inner<F: FnMut(PoolOffset, u64) -> std::result::Result<(), String>>(
         &self,
         reference: u64,
         depth: usize,
@@ -227,18 +233,19 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         walk: &mut Walk<'_, K, F>,
     ) -> Result<()> {
         let geometry = I::geometry::<K>();
+        let offset = PoolOffset::from_word(reference);
         if P::PERSISTENT {
-            (walk.claim)(reference, I::BYTES as u64).map_err(corrupt_at(reference))?;
+            (walk.claim)(offset, I::BYTES as u64).map_err(corrupt_at(offset))?;
         }
         let node = self.inner(reference)?;
-        I::check::<K>(node).map_err(|message| Error::Corrupt { offset: reference, message })?;
+        I::check::<K>(node).map_err(|message| Error::Corrupt { offset, message })?;
         walk.stats.inner_nodes += 1;
         if walk.links.len() <= depth {
             walk.links.resize_with(depth + 1, Vec::new);
         }
         walk.links[depth].push((reference, node.load(geometry.next)));
         let entries = I::sorted::<K>(node);
-        check_bounds(reference, entries.iter().map(|(key, _)| *key), bounds)?;
+        check_bounds(offset, entries.iter().map(|(key, _)| *key), bounds)?;
         let above = |index: usize| entries.get(index).map(|(key, _)| *key).or(bounds.1);
         self.walk_node(node.load(geometry.spare), depth + 1, (bounds.0, above(0)), walk)?;
         for (index, (key, child)) in entries.iter().enumerate() {
@@ -248,7 +255,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Verifies that the chain of leaves has the tree's order, and low keys equal the separators.
-    fn check_chain(&self, leaves: &[(Option<K>, u64)]) -> Result<()> {
+    fn check_chain(&self, leaves: &[(Option<K>, PoolOffset)]) -> Result<()> {
         let geometry = L::geometry::<K>();
         let mut expected = self.first_leaf();
         for (separator, leaf) in leaves {
@@ -262,9 +269,9 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
                 let message = format!("its low key {low:?} differs from the separator {separator:?}");
                 return Err(Error::Corrupt { offset: *leaf, message });
             }
-            expected = node.load(geometry.next);
+            expected = node.load_offset(geometry.next);
         }
-        if expected != 0 {
+        if !expected.is_null() {
             let message = "it follows the last leaf in the chain of leaves".into();
             return Err(Error::Corrupt { offset: expected, message });
         }
@@ -274,7 +281,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
 /// Verifies that keys are in their node's range.
 fn check_bounds<K: FixedKey>(
-    offset: u64,
+    offset: PoolOffset,
     mut keys: impl Iterator<Item = K>,
     (from, below): KeyBounds<K>,
 ) -> Result<()> {
@@ -293,7 +300,7 @@ fn check_links(links: &[Vec<(u64, u64)>]) -> Result<()> {
             if *next != expected {
                 let message =
                     format!("its right neighbour is {expected:#x}, but its link leads to {next:#x}");
-                return Err(Error::Corrupt { offset: *reference, message });
+                return Err(Error::Corrupt { offset: PoolOffset::from_word(*reference), message });
             }
         }
     }

@@ -110,12 +110,12 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             word = children[0].1;
         }
         let mut at = self.first_leaf();
-        while at != 0
+        while !at.is_null()
             && let Ok(leaf) = self.leaf(at)
         {
             stats.leaves += 1;
             stats.keys += L::count::<K>(leaf) as u64;
-            at = leaf.load(L::geometry::<K>().next);
+            at = leaf.load_offset(L::geometry::<K>().next);
         }
         stats
     }

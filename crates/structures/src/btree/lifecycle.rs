@@ -17,7 +17,7 @@ use super::{BTree, LEVELS_MAX, Placement};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::node::{Entries, FixedKey, Layout, Medium};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use parking_lot::Mutex;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -48,9 +48,9 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Checksum that detects flipped bits of a header.
-    fn seal(first_leaf: u64) -> u64 {
+    fn seal(first_leaf: PoolOffset) -> u64 {
         let [kind, sizes] = Self::kind();
-        [MAGIC, kind, sizes, first_leaf]
+        [MAGIC, kind, sizes, first_leaf.to_word()]
             .iter()
             .fold(0, |seal: u64, word| (seal.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
@@ -67,25 +67,26 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Creates an empty tree; it exists once the publication is published, with a reference to the returned
     /// offset.
-    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
+    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<PoolOffset> {
         let first = pool.reserve(L::BYTES)?;
         let header = pool.reserve(HEADER_BYTES)?;
         let at = header.offset();
         let words = pool.words(at, HEADER_BYTES / 8);
         let kind = Self::kind();
+        let first_leaf = first.offset().to_word();
         let seal = Self::seal(first.offset());
-        let values = [MAGIC, kind[0], kind[1], first.offset(), first.offset(), 0, seal, 0];
+        let values = [MAGIC, kind[0], kind[1], first_leaf, first_leaf, 0, seal, 0];
         for (word, value) in words.iter().zip(values) {
             word.store(value, Ordering::Relaxed);
         }
         pool.flush(at, HEADER_BYTES);
         let tree = Self::unopened(pool, at);
-        tree.fill_leaf(tree.leaf(first.offset())?, &[], K::MIN, 0);
+        tree.fill_leaf(tree.leaf(first.offset())?, &[], K::MIN, PoolOffset::NULL);
         publication.allocate(first);
         Ok(publication.allocate(header))
     }
 
-    fn unopened(pool: &Arc<Pool>, header: u64) -> Self {
+    fn unopened(pool: &Arc<Pool>, header: PoolOffset) -> Self {
         BTree {
             pool: pool.clone(),
             header,
@@ -101,13 +102,13 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Opens a tree. Cost: constant if inner nodes are persistent; else a line or two of every leaf, since
     /// they are rebuilt. A tree of another kind is an error, and so is damage that is found.
-    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Self> {
+    pub fn open(pool: &Arc<Pool>, header: PoolOffset) -> Result<Self> {
         let tree = Self::attach(pool, header)?;
-        if pool.word(header + DESTROYING).load(Ordering::Acquire) != 0 {
+        if pool.word(header.plus(DESTROYING)).load(Ordering::Acquire) != 0 {
             return Err(Error::Invalid(format!("the tree at {header:#x} is being destroyed")));
         }
         if P::PERSISTENT {
-            let root = pool.word(header + ROOT).load(Ordering::Acquire);
+            let root = pool.word(header.plus(ROOT)).load(Ordering::Acquire);
             tree.root.store(root, Ordering::Release);
             tree.check_node_sound(root)?;
             tree.check_first_leaf()?;
@@ -118,7 +119,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Returns the tree with this header, if it is one of this kind.
-    pub(super) fn attach(pool: &Arc<Pool>, header: u64) -> Result<Self> {
+    pub(super) fn attach(pool: &Arc<Pool>, header: PoolOffset) -> Result<Self> {
         super::check_offset(pool, header, HEADER_BYTES)?;
         let words = pool.words(header, HEADER_BYTES / 8);
         let word = |i: usize| words[i].load(Ordering::Acquire);
@@ -144,7 +145,9 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn check_node_sound(&self, word: u64) -> Result<()> {
         let (checked, offset) = match ChildRef::decode(word) {
             ChildRef::Leaf(leaf) => (L::check::<K>(self.leaf(leaf)?), leaf),
-            ChildRef::Inner(reference) => (I::check::<K>(self.inner(reference)?), reference),
+            ChildRef::Inner(reference) => {
+                (I::check::<K>(self.inner(reference)?), PoolOffset::from_word(reference))
+            }
         };
         checked.map_err(|message| Error::Corrupt { offset, message })
     }
@@ -152,7 +155,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Verifies that the first leaf's low key is the smallest of all.
     fn check_first_leaf(&self) -> Result<()> {
         let first = self.first_leaf();
-        if self.pool.word(self.header + SEAL as u64 * 8).load(Ordering::Acquire) != Self::seal(first) {
+        if self.pool.word(self.header.word(SEAL)).load(Ordering::Acquire) != Self::seal(first) {
             let message = "its header does not match its checksum".to_string();
             return Err(Error::Corrupt { offset: self.header, message });
         }
@@ -163,25 +166,25 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(())
     }
 
-    pub(super) fn first_leaf(&self) -> u64 {
-        self.pool.word(self.header + FIRST_LEAF).load(Ordering::Acquire)
+    pub(super) fn first_leaf(&self) -> PoolOffset {
+        PoolOffset::from_word(self.pool.word(self.header.plus(FIRST_LEAF)).load(Ordering::Acquire))
     }
 
     /// Returns the number that the tree's owner stored last, 0 in a new tree. A hint: after a crash it may be any
     /// earlier one.
     pub fn note(&self) -> u64 {
-        self.pool.word(self.header + NOTE).load(Ordering::Acquire)
+        self.pool.word(self.header.plus(NOTE)).load(Ordering::Acquire)
     }
 
     /// Stores a number. The tree must not be in destruction.
     pub fn set_note(&self, number: u64) {
-        self.pool.word(self.header + NOTE).store(number, Ordering::Release);
-        self.pool.flush(self.header + NOTE, 8);
+        self.pool.word(self.header.plus(NOTE)).store(number, Ordering::Release);
+        self.pool.flush(self.header.plus(NOTE), 8);
         self.pool.fence();
     }
 
-    pub(super) fn root_word_offset(&self) -> u64 {
-        self.header + ROOT
+    pub(super) fn root_word_offset(&self) -> PoolOffset {
+        self.header.plus(ROOT)
     }
 
     /// Builds the inner nodes bottom-up from the chain of leaves.
@@ -191,7 +194,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let leaves_max = self.pool.bytes() / L::BYTES as u64;
         let mut children: Entries<K> = Vec::new();
         let mut next = self.first_leaf();
-        while next != 0 || children.is_empty() {
+        while !next.is_null() || children.is_empty() {
             let leaf = self.leaf(next)?;
             L::check::<K>(leaf).map_err(|message| Error::Corrupt { offset: next, message })?;
             let low = leaf.load_key::<K>(geometry.spare);
@@ -199,12 +202,12 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
                 let message = "its low key is not above that of the leaf before".to_string();
                 return Err(Error::Corrupt { offset: next, message });
             }
-            children.push((low, next));
+            children.push((low, next.to_word()));
             if children.len() as u64 > leaves_max {
                 let message = "its chain of leaves has a cycle".to_string();
                 return Err(Error::Corrupt { offset: self.header, message });
             }
-            next = leaf.load(geometry.next);
+            next = leaf.load_offset(geometry.next);
         }
         self.root.store(self.build_inner(children)?, Ordering::Release);
         Ok(())
@@ -231,7 +234,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Frees all parts of a closed tree but its header, which the caller frees together with its reference to
     /// it. A crash in between leaves a tree that cannot be opened; call it again.
-    pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
+    pub fn destroy(pool: &Arc<Pool>, header: PoolOffset) -> Result<()> {
         while !Self::destroy_step(pool, header, false, usize::MAX)? {}
         Ok(())
     }
@@ -239,11 +242,16 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Frees some leaves of a closed tree and, if asked, the objects whose offsets its values are. Returns true
     /// when only the header is left. A crash in between leaves a smaller tree that cannot be opened; call it
     /// again.
-    pub fn destroy_step(pool: &Arc<Pool>, header: u64, free_values: bool, leaves_max: usize) -> Result<bool> {
+    pub fn destroy_step(
+        pool: &Arc<Pool>,
+        header: PoolOffset,
+        free_values: bool,
+        leaves_max: usize,
+    ) -> Result<bool> {
         let tree = Self::attach(pool, header)?;
         if !Self::is_in_destruction(pool, header) {
             let mut mark = pool.publication();
-            mark.set(header + DESTROYING, 1);
+            mark.set(header.plus(DESTROYING), 1);
             mark.publish()?;
         }
         for _ in 0..leaves_max {
@@ -257,19 +265,19 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Returns true once parts of the tree may be freed.
-    pub(crate) fn is_in_destruction(pool: &Pool, header: u64) -> bool {
-        pool.word(header + DESTROYING).load(Ordering::Acquire) != 0
+    pub(crate) fn is_in_destruction(pool: &Pool, header: PoolOffset) -> bool {
+        pool.word(header.plus(DESTROYING)).load(Ordering::Acquire) != 0
     }
 
     /// Frees the first leaf of the chain; returns false if there is none.
     fn free_first(&self, free_values: bool) -> Result<bool> {
         let first = self.first_leaf();
-        if first == 0 {
+        if first.is_null() {
             return Ok(false);
         }
         self.empty_leaf(first, free_values)?;
         let mut publication = self.pool.publication();
-        publication.set(self.header + FIRST_LEAF, self.leaf(first)?.load(L::geometry::<K>().next));
+        publication.set(self.header.plus(FIRST_LEAF), self.leaf(first)?.load(L::geometry::<K>().next));
         publication.free(first);
         publication.publish()?;
         Ok(true)
@@ -278,7 +286,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Frees the last node below the root that has no nodes below it, together with the word that refers to it;
     /// returns false if there is none.
     fn free_last(&self, free_values: bool) -> Result<bool> {
-        let mut word = self.pool.word(self.header + ROOT).load(Ordering::Acquire);
+        let mut word = self.pool.word(self.header.plus(ROOT)).load(Ordering::Acquire);
         if word == 0 {
             return Ok(false);
         }
@@ -293,13 +301,14 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
                 ChildRef::Inner(reference) => reference,
             };
             let node = self.inner(reference)?;
-            I::check::<K>(node).map_err(|message| Error::Corrupt { offset: reference, message })?;
+            let offset = PoolOffset::from_word(reference);
+            I::check::<K>(node).map_err(|message| Error::Corrupt { offset, message })?;
             let leftmost = node.load(I::geometry::<K>().spare);
             (word, link) = match I::sorted::<K>(node).pop() {
                 Some((key, child)) => (child, NodeLink::Separator(reference, key)),
                 None if leftmost != 0 => (leftmost, NodeLink::Leftmost(reference)),
                 None => {
-                    self.free_linked(&link, reference)?;
+                    self.free_linked(&link, offset)?;
                     return Ok(true);
                 }
             };
@@ -308,18 +317,18 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Frees a node of a persistent tree together with the link to it.
-    fn free_linked(&self, link: &NodeLink<K>, offset: u64) -> Result<()> {
+    fn free_linked(&self, link: &NodeLink<K>, offset: PoolOffset) -> Result<()> {
         let mut with = self.pool.publication();
         with.free(offset);
         match *link {
-            NodeLink::Root => with.set(self.header + ROOT, 0),
+            NodeLink::Root => with.set(self.header.plus(ROOT), 0),
             NodeLink::Leftmost(parent) => {
                 with.set(self.inner(parent)?.word_offset(I::geometry::<K>().spare), 0);
             }
             NodeLink::Separator(parent, key) => {
                 let node = self.inner(parent)?;
                 let slot = I::find(node, key).ok_or_else(|| Error::Corrupt {
-                    offset: parent,
+                    offset: PoolOffset::from_word(parent),
                     message: format!("a search does not find its key {key:?}"),
                 })?;
                 I::erase::<K>(node, slot, &mut Medium::Pool(&self.pool, &mut with))?;
@@ -329,14 +338,14 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Frees the values of a leaf together with their entries, the greatest first.
-    fn empty_leaf(&self, offset: u64, free_values: bool) -> Result<()> {
+    fn empty_leaf(&self, offset: PoolOffset, free_values: bool) -> Result<()> {
         let node = self.leaf(offset)?;
         L::check::<K>(node).map_err(|message| Error::Corrupt { offset, message })?;
         let mut entries = if free_values { L::sorted::<K>(node) } else { Entries::new() };
         while !entries.is_empty() {
             let left = entries.len().saturating_sub(VALUES_FREED_MAX);
             let mut with = self.pool.publication();
-            entries.drain(left..).for_each(|(_, value)| with.free(value));
+            entries.drain(left..).for_each(|(_, value)| with.free(PoolOffset::from_word(value)));
             L::truncate::<K>(node, left, &mut Medium::Pool(&self.pool, &mut with))?;
             with.publish()?;
         }

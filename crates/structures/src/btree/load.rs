@@ -6,6 +6,7 @@ use super::{BTree, LeafGuard, Placement, placement::ChildRef};
 use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{Entries, FixedKey, Layout, Medium};
+use entresol_memory::PoolOffset;
 use std::sync::atomic::Ordering;
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
@@ -68,16 +69,16 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
         let path = self.make_room(first, true)?;
         let fresh = self.pool.reserve(L::BYTES)?;
-        self.fill_leaf(self.leaf(fresh.offset())?, entries, first, 0);
-        let right = with.allocate(fresh);
+        self.fill_leaf(self.leaf(fresh.offset())?, entries, first, PoolOffset::NULL);
+        let right = with.allocate(fresh).to_word();
         with.set(last.node.word_offset(geometry.next), right);
         let parent = path.last().copied();
         let _latches = self.latch_inner(parent.as_slice(), parent.is_none())?;
-        self.publish_with_inner(with, |with| self.link(parent, last.offset, (first, right), with))
+        self.publish_with_inner(with, |with| self.link(parent, last.offset.to_word(), (first, right), with))
     }
 
     /// Returns the last leaf. The caller holds `structure`.
-    fn last_leaf(&self) -> Result<u64> {
+    fn last_leaf(&self) -> Result<PoolOffset> {
         let mut word = self.root.load(Ordering::Acquire);
         loop {
             match ChildRef::decode(word) {

@@ -54,7 +54,7 @@ use crate::Inserted;
 use crate::error::{Error, Result};
 use crate::latch::{self, LatchStripes};
 use crate::node::{FixedKey, Layout, Medium, Node};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use parking_lot::Mutex;
 use placement::{ChildRef, check_offset};
 use std::marker::PhantomData;
@@ -71,7 +71,7 @@ type TreeTypes<K, L, I> = PhantomData<fn() -> (K, L, I)>;
 /// of inner nodes, and `P` the placement of inner nodes.
 pub struct BTree<K: FixedKey, L: Layout, I: Layout, P: Placement> {
     pool: Arc<Pool>,
-    header: u64,
+    header: PoolOffset,
     root: AtomicU64,
     root_latch: AtomicU64,
     placement: P,
@@ -102,7 +102,7 @@ pub struct BTreeStats {
 
 /// Leaf at the end of a descent, its version then, and its low key, if it has one.
 struct LeafTarget<K> {
-    leaf: u64,
+    leaf: PoolOffset,
     version: u64,
     low: Option<K>,
 }
@@ -110,7 +110,7 @@ struct LeafTarget<K> {
 /// Leaf whose latch this thread holds; dropping it releases the latch.
 struct LeafGuard<'t> {
     node: Node<'t>,
-    offset: u64,
+    offset: PoolOffset,
     latch: &'t AtomicU64,
 }
 
@@ -122,7 +122,7 @@ impl Drop for LeafGuard<'_> {
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Returns the pool offset of the tree's header, for [`BTree::open`].
-    pub fn root_offset(&self) -> u64 {
+    pub fn root_offset(&self) -> PoolOffset {
         self.header
     }
 
@@ -138,14 +138,14 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     #[inline]
-    fn leaf(&self, offset: u64) -> Result<Node<'_>> {
+    fn leaf(&self, offset: PoolOffset) -> Result<Node<'_>> {
         check_offset(&self.pool, offset, L::BYTES)?;
         Ok(Node::new(self.pool.words(offset, L::BYTES / 8), offset))
     }
 
     /// Returns a leaf to prefetch: a modelled pool charges its lines when they are read.
     #[inline]
-    fn leaf_to_prefetch(&self, offset: u64) -> Result<Node<'_>> {
+    fn leaf_to_prefetch(&self, offset: PoolOffset) -> Result<Node<'_>> {
         check_offset(&self.pool, offset, L::BYTES)?;
         Ok(Node::new(self.pool.view(offset, L::BYTES / 8), offset))
     }
@@ -161,8 +161,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     #[inline]
-    fn leaf_latch(&self, offset: u64) -> &AtomicU64 {
-        self.latches.numbered(offset / L::BYTES as u64)
+    fn leaf_latch(&self, offset: PoolOffset) -> &AtomicU64 {
+        self.latches.numbered(offset.block_number(L::BYTES as u64))
     }
 
     /// Returns the medium of changes of inner nodes.

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::node::Node;
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -19,13 +19,13 @@ pub(super) enum ChildRef {
     /// An inner node.
     Inner(u64),
     /// A leaf's offset.
-    Leaf(u64),
+    Leaf(PoolOffset),
 }
 
 impl ChildRef {
     #[inline]
     pub(super) fn decode(word: u64) -> ChildRef {
-        if word & 1 == 1 { ChildRef::Inner(word & !1) } else { ChildRef::Leaf(word) }
+        if word & 1 == 1 { ChildRef::Inner(word & !1) } else { ChildRef::Leaf(PoolOffset::from_word(word)) }
     }
 }
 
@@ -61,9 +61,8 @@ pub trait Placement: Sized + Send + Sync + 'static {
 /// Returns an error unless a node of `bytes` bytes can be at an offset, and its pages are sound: damage is found
 /// here, not by a stray access later.
 #[inline]
-pub(super) fn check_offset(pool: &Pool, offset: u64, bytes: usize) -> Result<()> {
-    let fits = offset.checked_add(bytes as u64).is_some_and(|end| end <= pool.bytes());
-    if offset == 0 || !offset.is_multiple_of(64) || !fits {
+pub(super) fn check_offset(pool: &Pool, offset: PoolOffset, bytes: usize) -> Result<()> {
+    if offset.is_null() || !offset.is_aligned(64) || !pool.contains(offset, bytes as u64) {
         return Err(Error::Corrupt {
             offset,
             message: "the offset cannot hold a node, but a reference leads to it".into(),
@@ -89,21 +88,22 @@ impl Placement for Persistent {
 
     #[inline]
     fn node<'a>(&'a self, pool: &'a Pool, reference: u64) -> Result<Node<'a>> {
-        check_offset(pool, reference, self.node_bytes)?;
-        Ok(Node::new(pool.words(reference, self.node_bytes / 8), reference))
+        let offset = PoolOffset::from_word(reference);
+        check_offset(pool, offset, self.node_bytes)?;
+        Ok(Node::new(pool.words(offset, self.node_bytes / 8), offset))
     }
 
     #[inline]
     fn latch<'a>(&'a self, _node: Node<'a>, reference: u64, _own: usize) -> &'a AtomicU64 {
-        self.latches.numbered(reference / self.node_bytes as u64)
+        self.latches.numbered(PoolOffset::from_word(reference).block_number(self.node_bytes as u64))
     }
 
     fn allocate<'p>(&'p self, pool: &'p Pool, with: &mut Publication<'p>) -> Result<u64> {
-        Ok(with.allocate(pool.reserve(self.node_bytes)?))
+        Ok(with.allocate(pool.reserve(self.node_bytes)?).to_word())
     }
 
     fn free(&self, reference: u64, with: &mut Publication<'_>) {
-        with.free(reference);
+        with.free(PoolOffset::from_word(reference));
     }
 
     fn bytes(&self) -> usize {
@@ -169,7 +169,7 @@ impl Placement for Dram {
         let (chunk, index) = Self::place((reference / 2) as u32);
         let chunk = self.chunks[chunk].get().expect("the chunks of referenced nodes are allocated");
         let first = chunk.first + index * self.node_words;
-        Ok(Node::new(&chunk.words[first..first + self.node_words], reference))
+        Ok(Node::new(&chunk.words[first..first + self.node_words], PoolOffset::NULL))
     }
 
     #[inline]

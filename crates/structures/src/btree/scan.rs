@@ -33,9 +33,9 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P>
             loop {
                 let node = self.leaf(leaf)?;
                 let before = entries.len();
-                let (low, next) = (node.load_key::<K>(geometry.spare), node.load(geometry.next));
+                let (low, next) = (node.load_key::<K>(geometry.spare), node.load_offset(geometry.next));
                 // Not verified yet: only prefetched.
-                if next != 0
+                if !next.is_null()
                     && before + L::count::<K>(node) < wanted
                     && let Ok(next) = self.leaf_to_prefetch(next)
                 {
@@ -59,7 +59,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P>
                         None => return Ok(None),
                     }
                 }
-                if is_last || next == 0 {
+                if is_last || next.is_null() {
                     return Ok(None);
                 }
                 if entries.len() >= wanted {

@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{FixedKey, Layout, Medium, Node};
 use crate::points::{FILLED_NODE, PARENT_WITH_ITS_SPLIT, ROOT_WITH_ITS_SPLIT, SIBLING_WITH_ITS_SPLIT};
-use entresol_memory::Publication;
 use entresol_memory::order::step;
+use entresol_memory::{PoolOffset, Publication};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -113,11 +113,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Fills an unreachable node as a leaf.
-    pub(super) fn fill_leaf(&self, node: Node<'_>, entries: &[(K, u64)], low: K, next: u64) {
+    pub(super) fn fill_leaf(&self, node: Node<'_>, entries: &[(K, u64)], low: K, next: PoolOffset) {
         let geometry = L::geometry::<K>();
         L::fill(node, entries);
         node.store_key(geometry.spare, low);
-        node.store(geometry.next, next);
+        node.store(geometry.next, next.to_word());
         self.flush_filled::<L>(node, entries.len());
     }
 
@@ -194,21 +194,24 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             let message = "it is full, but has fewer than two entries".to_string();
             return Err(Error::Corrupt { offset: latched.offset, message });
         };
-        let at_end = node.load(geometry.next) == 0 && *greatest < key;
+        let next = node.load_offset(geometry.next);
+        let at_end = next.is_null() && *greatest < key;
         let _structure = self.structure.lock();
         let path = self.make_room(key, at_end)?;
         let keep = split_place(entries.len(), at_end);
         let separator = entries[keep].0;
         let mut with = self.pool.publication();
         let fresh = self.pool.reserve(L::BYTES)?;
-        self.fill_leaf(self.leaf(fresh.offset())?, &entries[keep..], separator, node.load(geometry.next));
-        let right = with.allocate(fresh);
+        self.fill_leaf(self.leaf(fresh.offset())?, &entries[keep..], separator, next);
+        let right = with.allocate(fresh).to_word();
         L::truncate::<K>(node, keep, &mut Medium::Pool(&self.pool, &mut with))?;
         with.barrier(SIBLING_WITH_ITS_SPLIT);
         with.set(node.word_offset(geometry.next), right);
         let parent = path.last().copied();
         let _latches = self.latch_inner(parent.as_slice(), parent.is_none())?;
-        self.publish_with_inner(with, |with| self.link(parent, latched.offset, (separator, right), with))
+        self.publish_with_inner(with, |with| {
+            self.link(parent, latched.offset.to_word(), (separator, right), with)
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{self, Entries, FixedKey, Layout, Medium, Node};
 use crate::points::MERGE_IN_ONE;
-use entresol_memory::Publication;
+use entresol_memory::{PoolOffset, Publication};
 use std::sync::atomic::Ordering;
 
 /// Two neighbours below one parent, by their child words, and the separator between them.
@@ -68,8 +68,9 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let path = self.path_to(key)?;
         // The root may have few entries.
         let Some(&parent) = path.last() else { return Ok(()) };
-        let Some(pair) = self.pair_around(parent, latched.offset)? else { return Ok(()) };
-        let other = if pair.left == latched.offset { pair.right } else { pair.left };
+        let Some(pair) = self.pair_around(parent, latched.offset.to_word())? else { return Ok(()) };
+        let offsets = (PoolOffset::from_word(pair.left), PoolOffset::from_word(pair.right));
+        let other = if offsets.0 == latched.offset { offsets.1 } else { offsets.0 };
         let neighbour = self.leaf(other)?;
         let latch = self.leaf_latch(other);
         let shared = std::ptr::eq(latch, latched.latch);
@@ -78,11 +79,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
         // Latched only if it has a latch of its own: dropping it releases the latch.
         let _other = (!shared).then(|| LeafGuard { node: neighbour, offset: other, latch });
-        let (left, right) = (self.leaf(pair.left)?, self.leaf(pair.right)?);
+        let (left, right) = (self.leaf(offsets.0)?, self.leaf(offsets.1)?);
         if left.load(L::geometry::<K>().next) != pair.right {
             let message =
                 format!("its next leaf is not {:#x}, its right neighbour in the inner node", pair.right);
-            return Err(Error::Corrupt { offset: pair.left, message });
+            return Err(Error::Corrupt { offset: offsets.0, message });
         }
         let inner = self.latch_inner(&[parent], false)?;
         if L::count::<K>(left) + L::count::<K>(right) <= L::geometry::<K>().capacity {
@@ -103,7 +104,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         node::merge::<L, K>(left, right, &mut Medium::Pool(&self.pool, &mut with))?;
         with.barrier(MERGE_IN_ONE);
         with.set(left.word_offset(next), right.load(next));
-        with.free(pair.right);
+        with.free(PoolOffset::from_word(pair.right));
         self.publish_with_inner(with, |with| self.unlink(parent, pair.separator, with))
     }
 
@@ -130,9 +131,9 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let separator = all[keep].0;
         let mut with = self.pool.publication();
         let fresh = self.pool.reserve(L::BYTES)?;
-        self.fill_leaf(self.leaf(fresh.offset())?, &all[keep..], separator, right.load(geometry.next));
-        let fresh = with.allocate(fresh);
-        with.free(pair.right);
+        self.fill_leaf(self.leaf(fresh.offset())?, &all[keep..], separator, right.load_offset(geometry.next));
+        let fresh = with.allocate(fresh).to_word();
+        with.free(PoolOffset::from_word(pair.right));
         let medium = &mut Medium::Pool(&self.pool, &mut with);
         if keep > before {
             L::append(left, &all[before..keep], medium)?;

@@ -5,7 +5,7 @@ use super::{FpTree, TreeStats};
 use crate::error::{Error, Result};
 use crate::key::TreeKey;
 use crate::leaf::{LEAF_BYTES, Leaf, bits};
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use std::cmp::Ordering;
 
 impl<K: TreeKey> FpTree<K> {
@@ -15,7 +15,7 @@ impl<K: TreeKey> FpTree<K> {
             TreeStats { levels: self.levels(), inner_bytes: self.inner.bytes(), ..TreeStats::default() };
         let _pinned = self.pool.pin();
         let mut at = self.first_leaf();
-        while at != 0 {
+        while !at.is_null() {
             let leaf = self.leaf(at);
             stats.leaves += 1;
             stats.keys += u64::from(leaf.bitmap().count_ones());
@@ -26,13 +26,13 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Verifies all invariants of the tree; there must be no concurrent writers. `object` is called with the
     /// offset of every pool object that the tree consists of (not those that its values may refer to).
-    pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
-        let corrupt = |offset: u64, message: String| Err(Error::Corrupt { offset, message });
+    pub fn check(&self, mut object: impl FnMut(PoolOffset)) -> Result<()> {
+        let corrupt = |offset: PoolOffset, message: String| Err(Error::Corrupt { offset, message });
         object(self.header);
         let mut at = self.first_leaf();
         let mut previous: Option<K::Stored> = None;
         let mut is_first = true;
-        while at != 0 {
+        while !at.is_null() {
             object(at);
             let leaf = self.leaf(at);
             if !is_first {
@@ -72,7 +72,7 @@ impl<K: TreeKey> FpTree<K> {
     /// wrong one. Only if all of them are sound, `entry` gets the keys and values.
     pub fn check_damaged(
         &self,
-        claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        claim: impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
         entry: impl FnMut(&[u8], u64),
     ) -> Result<()> {
         Self::claim_objects(&self.pool, self.header, claim)?;
@@ -86,8 +86,8 @@ impl<K: TreeKey> FpTree<K> {
     /// opened for that: opening may add to the sparse index, and a tree in destruction must not grow.
     pub fn check_remains(
         pool: &Pool,
-        header: u64,
-        claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        header: PoolOffset,
+        claim: impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
         entry: impl FnMut(&[u8], u64),
     ) -> Result<()> {
         Self::claim_objects(pool, header, claim)?;
@@ -98,14 +98,14 @@ impl<K: TreeKey> FpTree<K> {
     /// Claims header, leaves, records of keys and pages of the sparse index.
     fn claim_objects(
         pool: &Pool,
-        header: u64,
-        mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        header: PoolOffset,
+        mut claim: impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
     ) -> Result<()> {
-        let corrupt = |offset: u64, message: String| Error::Corrupt { offset, message };
+        let corrupt = |offset: PoolOffset, message: String| Error::Corrupt { offset, message };
         claim(header, 16).map_err(|message| corrupt(header, message))?;
         let mut at = Self::first_leaf_of(pool, header);
         let mut is_first = true;
-        while at != 0 {
+        while !at.is_null() {
             // A cycle ends here: its first leaf is claimed a second time.
             claim(at, LEAF_BYTES as u64).map_err(|message| corrupt(at, message))?;
             let leaf = Self::sound_leaf_at(pool, at)?;
@@ -127,9 +127,9 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Calls `entry` with the keys and values of a chain of sound leaves.
-    fn for_each_entry(pool: &Pool, first: u64, mut entry: impl FnMut(&[u8], u64)) {
+    fn for_each_entry(pool: &Pool, first: PoolOffset, mut entry: impl FnMut(&[u8], u64)) {
         let mut at = first;
-        while at != 0 {
+        while !at.is_null() {
             let leaf = Leaf::<K>::at(pool, at);
             for slot in bits(leaf.bitmap()) {
                 entry(&K::to_bytes(pool, leaf.key(slot)), leaf.value(slot));
@@ -143,7 +143,7 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Calls `object` with the objects that a stored key has outside the node.
-    fn objects_of_key(&self, key: K::Stored, object: &mut impl FnMut(u64)) {
+    fn objects_of_key(&self, key: K::Stored, object: &mut impl FnMut(PoolOffset)) {
         if let Some(record) = K::record_offset(key) {
             object(record);
         }

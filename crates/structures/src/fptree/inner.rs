@@ -19,8 +19,8 @@
 
 use crate::key::TreeKey;
 use crate::simd::{Line, prefetch};
-use entresol_memory::Pool;
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
+use entresol_memory::{Pool, PoolOffset};
 use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -38,7 +38,7 @@ const SPARSE_PLACE: usize = NODE_WORDS - 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Child {
     Inner(u32),
-    Leaf(u64),
+    Leaf(PoolOffset),
     Segment(u32),
 }
 
@@ -46,7 +46,7 @@ impl Child {
     #[inline]
     pub(super) fn decode(word: u64) -> Child {
         match word & 3 {
-            0 => Child::Leaf(word),
+            0 => Child::Leaf(PoolOffset::from_word(word)),
             2 => Child::Segment((word >> 2) as u32),
             _ => Child::Inner((word >> 1) as u32),
         }
@@ -54,12 +54,12 @@ impl Child {
 
     pub(super) fn encode(self) -> u64 {
         debug_assert!(
-            !matches!(self, Child::Leaf(offset) if offset == 0 || offset % 4 != 0),
+            !matches!(self, Child::Leaf(offset) if offset.is_null() || !offset.is_aligned(4)),
             "{self:x?} is no offset of a leaf"
         );
         match self {
             Child::Inner(id) => (u64::from(id) << 1) | 1,
-            Child::Leaf(offset) => offset,
+            Child::Leaf(offset) => offset.to_word(),
             Child::Segment(number) => (u64::from(number) << 2) | 2,
         }
     }
@@ -132,13 +132,13 @@ impl<'a, K: TreeKey> Inner<'a, K> {
 
     /// Returns the offset of the first leaf's entry in the sparse index; 0: none. The caller holds the
     /// structure lock.
-    pub(super) fn sparse_place(&self) -> u64 {
-        self.words[SPARSE_PLACE].load(Relaxed)
+    pub(super) fn sparse_place(&self) -> PoolOffset {
+        PoolOffset::from_word(self.words[SPARSE_PLACE].load(Relaxed))
     }
 
-    pub(super) fn set_sparse_place(&self, place: u64) {
-        debug_assert!(place.is_multiple_of(8), "an entry of the sparse index begins at a word: {place:#x}");
-        self.words[SPARSE_PLACE].store(place, Relaxed);
+    pub(super) fn set_sparse_place(&self, place: PoolOffset) {
+        debug_assert!(place.is_aligned(8), "an entry of the sparse index begins at a word: {place:#x}");
+        self.words[SPARSE_PLACE].store(place.to_word(), Relaxed);
     }
 
     fn pivot(&self, group: usize) -> K::Stored {
@@ -366,7 +366,7 @@ impl<K: TreeKey> Arena<K> {
         });
         let node = self.node(id);
         debug_assert!(node.latch().load(Relaxed) & 1 == 0, "a node without references is not latched");
-        node.set_sparse_place(0);
+        node.set_sparse_place(PoolOffset::NULL);
         (id, node)
     }
 

@@ -19,7 +19,7 @@ use crate::key::TreeKey;
 use crate::latch::LatchStripes;
 use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, bits};
 use crate::points::{DROPPED_LEAF_WITH_ITS_LINK, LEAF_OF_A_NEW_TREE, TREE_HEADER};
-use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
+use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, PoolOffset, Publication};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,19 +42,19 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Creates an empty tree; it exists once the publication is published, with a reference to the returned
     /// offset. `tag` distinguishes kinds of keys of equal width.
-    pub fn create<'p>(pool: &'p Pool, tag: u8, publication: &mut Publication<'p>) -> Result<u64> {
+    pub fn create<'p>(pool: &'p Pool, tag: u8, publication: &mut Publication<'p>) -> Result<PoolOffset> {
         let first = pool.reserve(LEAF_BYTES)?;
         Leaf::<K>::at(pool, first.offset()).clear();
         pool.flush_at(first.offset(), LEAF_BYTES / 8, LEAF_OF_A_NEW_TREE);
         let header = pool.reserve(HEADER_BYTES)?;
         let words = pool.words(header.offset(), 4);
         words[0].store(Self::magic(tag, FORMAT), Ordering::Relaxed);
-        words[1].store(first.offset(), Ordering::Relaxed);
+        words[1].store(first.offset().to_word(), Ordering::Relaxed);
         words[2].store(0, Ordering::Relaxed);
         words[3].store(NOTE_MARK, Ordering::Relaxed);
         pool.flush_at(header.offset(), 32, TREE_HEADER);
         debug_assert!(
-            header.offset() != first.offset() && header.offset().is_multiple_of(64),
+            header.offset() != first.offset() && header.offset().is_aligned(64),
             "header and first leaf are two objects"
         );
         publication.allocate(first);
@@ -64,12 +64,17 @@ impl<K: TreeKey> FpTree<K> {
     /// Opens a tree. One with another kind of keys is an error, and so is damage that is found. Cost: its
     /// sparse index, 16 or 24 bytes for some forty leaves; of a tree of up to 1,200 leaves or so, two cache
     /// lines of every leaf. The inner nodes of a larger one are lazily loaded: see [`FpTree::open_more`].
-    pub fn open(pool: &Arc<Pool>, header: u64, tag: u8) -> Result<FpTree<K>> {
+    pub fn open(pool: &Arc<Pool>, header: PoolOffset, tag: u8) -> Result<FpTree<K>> {
         Self::open_with(pool, header, tag, Limits::of::<K>(pool.domain()))
     }
 
-    pub(super) fn open_with(pool: &Arc<Pool>, header: u64, tag: u8, limits: Limits) -> Result<FpTree<K>> {
-        let words = pool.try_words(header, 3).filter(|_| header != 0 && header.is_multiple_of(64));
+    pub(super) fn open_with(
+        pool: &Arc<Pool>,
+        header: PoolOffset,
+        tag: u8,
+        limits: Limits,
+    ) -> Result<FpTree<K>> {
+        let words = pool.try_words(header, 3).filter(|_| !header.is_null() && header.is_aligned(64));
         let Some(words) = words else {
             return Err(Error::Corrupt {
                 offset: header,
@@ -97,7 +102,7 @@ impl<K: TreeKey> FpTree<K> {
         }
         if magic == before {
             let mut publication = pool.publication();
-            publication.set(header + FIRST_PAGE, 0);
+            publication.set(header.plus(FIRST_PAGE), 0);
             publication.set(header, expected);
             publication.publish()?;
         }
@@ -120,7 +125,7 @@ impl<K: TreeKey> FpTree<K> {
     /// Returns the number that the tree's owner stored last, 0 in a new tree. A hint: after a crash it may be
     /// any earlier one. None: the tree was created by a release without notes.
     pub fn note(&self) -> Option<u64> {
-        let word = self.pool.word(self.header + NOTE).load(Ordering::Acquire);
+        let word = self.pool.word(self.header.plus(NOTE)).load(Ordering::Acquire);
         let low = (1 << NOTE_BITS) - 1;
         (word & !low == NOTE_MARK).then_some(word & low)
     }
@@ -129,33 +134,32 @@ impl<K: TreeKey> FpTree<K> {
     pub fn set_note(&self, number: u64) {
         let number = number.min((1 << NOTE_BITS) - 1);
         debug_assert!(number & NOTE_MARK == 0, "a note does not reach into its mark: {number:#x}");
-        self.pool.word(self.header + NOTE).store(NOTE_MARK | number, Ordering::Release);
-        self.pool.flush(self.header + NOTE, 8);
+        self.pool.word(self.header.plus(NOTE)).store(NOTE_MARK | number, Ordering::Release);
+        self.pool.flush(self.header.plus(NOTE), 8);
         self.pool.fence();
     }
 
-    pub(super) fn first_leaf(&self) -> u64 {
+    pub(super) fn first_leaf(&self) -> PoolOffset {
         Self::first_leaf_of(&self.pool, self.header)
     }
 
-    pub(super) fn first_leaf_of(pool: &Pool, header: u64) -> u64 {
-        pool.word(header + FIRST_LEAF).load(Ordering::Acquire)
+    pub(super) fn first_leaf_of(pool: &Pool, header: PoolOffset) -> PoolOffset {
+        PoolOffset::from_word(pool.word(header.plus(FIRST_LEAF)).load(Ordering::Acquire))
     }
 
     /// Returns true if the tree's format has a sparse index.
-    pub(super) fn has_sparse_index(pool: &Pool, header: u64) -> bool {
+    pub(super) fn has_sparse_index(pool: &Pool, header: PoolOffset) -> bool {
         pool.word(header).load(Ordering::Acquire).to_le_bytes()[7] >> 4 >= FORMAT
     }
 
     /// Returns the leaf at an offset, if one can be there: damage is found here, not by a stray store later.
-    pub(super) fn sound_leaf(&self, offset: u64) -> Result<Leaf<'_, K>> {
+    pub(super) fn sound_leaf(&self, offset: PoolOffset) -> Result<Leaf<'_, K>> {
         Self::sound_leaf_at(&self.pool, offset)
     }
 
-    pub(super) fn sound_leaf_at(pool: &Pool, offset: u64) -> Result<Leaf<'_, K>> {
+    pub(super) fn sound_leaf_at(pool: &Pool, offset: PoolOffset) -> Result<Leaf<'_, K>> {
         let corrupt = |message: &str| Err(Error::Corrupt { offset, message: message.to_string() });
-        let end = offset.checked_add(LEAF_BYTES as u64);
-        if offset == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > pool.bytes()) {
+        if offset.is_null() || !offset.is_aligned(64) || !pool.contains(offset, LEAF_BYTES as u64) {
             return corrupt("the offset cannot hold a leaf");
         }
         pool.verify(offset, LEAF_BYTES)?;
@@ -169,7 +173,12 @@ impl<K: TreeKey> FpTree<K> {
     /// Frees a part of a closed tree: leaves, records of keys and, if asked, the objects whose offsets its
     /// values are. Returns true when only the header is left, which the caller frees together with its
     /// reference to it. A crash in between leaves a smaller tree; call it again.
-    pub fn destroy_step(pool: &Pool, header: u64, free_values: bool, leaves_max: usize) -> Result<bool> {
+    pub fn destroy_step(
+        pool: &Pool,
+        header: PoolOffset,
+        free_values: bool,
+        leaves_max: usize,
+    ) -> Result<bool> {
         let has_sparse_index = Self::has_sparse_index(pool, header);
         for _ in 0..leaves_max {
             // Before the leaves that its entries name.
@@ -177,20 +186,20 @@ impl<K: TreeKey> FpTree<K> {
                 continue;
             }
             let first = Self::first_leaf_of(pool, header);
-            if first == 0 {
+            if first.is_null() {
                 return Ok(true);
             }
             let leaf = Self::sound_leaf_at(pool, first)?;
             Self::empty_leaf(pool, &leaf, free_values)?;
             let mut publication = pool.publication();
             let next = leaf.next();
-            if next != 0 {
+            if !next.is_null() {
                 // The low key of the new first leaf is not needed any more.
                 K::release(Self::sound_leaf_at(pool, next)?.low(), &mut publication);
             }
             publication.free(first);
             publication.barrier(DROPPED_LEAF_WITH_ITS_LINK);
-            publication.set(header + FIRST_LEAF, next);
+            publication.set(header.plus(FIRST_LEAF), next.to_word());
             publication.publish()?;
         }
         Ok(false)
@@ -206,7 +215,7 @@ impl<K: TreeKey> FpTree<K> {
             for slot in bits(left).take(ENTRIES) {
                 K::release(leaf.key(slot), &mut publication);
                 if free_values {
-                    publication.free(leaf.value(slot));
+                    publication.free(PoolOffset::from_word(leaf.value(slot)));
                 }
                 left &= !(1 << slot);
             }

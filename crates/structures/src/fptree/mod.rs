@@ -55,7 +55,7 @@ use crate::key::TreeKey;
 use crate::latch::{self, LatchStripes};
 use crate::leaf::{BITMAP_WORD, Leaf};
 use crate::points::REPLACED_VALUE;
-use entresol_memory::{DomainKind, Pool, Publication};
+use entresol_memory::{DomainKind, Pool, PoolOffset, Publication};
 use inner::{Arena, Child, Inner};
 use opening::LeafSegment;
 use parking_lot::Mutex;
@@ -66,7 +66,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A persistent B+-tree from keys to words; see the [module](self).
 pub struct FpTree<K: TreeKey> {
     pool: Arc<Pool>,
-    header: u64,
+    header: PoolOffset,
     root: AtomicU64,
     root_latch: AtomicU64,
     inner: Arena<K>,
@@ -129,13 +129,13 @@ pub struct TreeStats {
 
 /// Leaf at the end of a descent, and its version then.
 struct LeafVersion {
-    leaf: u64,
+    leaf: PoolOffset,
     version: u64,
 }
 
 impl<K: TreeKey> FpTree<K> {
     /// Returns the pool offset of the tree's header, for [`FpTree::open`].
-    pub fn root_offset(&self) -> u64 {
+    pub fn root_offset(&self) -> PoolOffset {
         self.header
     }
 
@@ -144,7 +144,7 @@ impl<K: TreeKey> FpTree<K> {
         &self.pool
     }
 
-    fn leaf(&self, offset: u64) -> Leaf<'_, K> {
+    fn leaf(&self, offset: PoolOffset) -> Leaf<'_, K> {
         Leaf::at(&self.pool, offset)
     }
 
@@ -347,7 +347,7 @@ impl<K: TreeKey> FpTree<K> {
 /// Leaf whose latch this thread holds; dropping it releases the latch.
 struct LatchedLeaf<'t, K: TreeKey> {
     leaf: Leaf<'t, K>,
-    offset: u64,
+    offset: PoolOffset,
     latch: &'t AtomicU64,
 }
 

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::key::TreeKey;
 use crate::latch;
 use crate::leaf::LEAF_BYTES;
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering as Memory;
@@ -35,7 +35,7 @@ const TOGETHER: usize = 8;
 /// A run of leaves whose inner node is not built yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeafSegment<S> {
-    leaf: u64,
+    leaf: PoolOffset,
     /// Entry of the sparse index; none for the first segment.
     entry: Option<SparseEntry<S>>,
     is_opened: bool,
@@ -45,7 +45,7 @@ pub(super) struct LeafSegment<S> {
 struct SegmentBounds<K: TreeKey> {
     number: u32,
     segment: LeafSegment<K::Stored>,
-    end: Option<(u64, K::Stored)>,
+    end: Option<(PoolOffset, K::Stored)>,
 }
 
 /// State of reading a segment.
@@ -54,7 +54,7 @@ struct SegmentReader<K: TreeKey> {
     leaves: Leaves<K>,
     /// Low key of the leaf before; the first leaf has none.
     before: Option<K::Stored>,
-    at: u64,
+    at: PoolOffset,
 }
 
 impl<K: TreeKey> SegmentReader<K> {
@@ -66,10 +66,10 @@ impl<K: TreeKey> SegmentReader<K> {
 }
 
 /// Prefetches the lines of a leaf that opening reads.
-fn prefetch_head(pool: &Pool, leaf: u64) {
+fn prefetch_head(pool: &Pool, leaf: PoolOffset) {
     pool.prefetch(leaf);
     // The reference is not verified yet.
-    pool.prefetch(leaf.wrapping_add(64));
+    pool.prefetch(leaf.wrapping_plus(64));
 }
 
 /// A leaf and its low key, as a child of an inner node.
@@ -268,7 +268,7 @@ impl<K: TreeKey> FpTree<K> {
     /// Reads the next leaf of a segment; false if it was the last.
     fn read_leaf(&self, reading: &mut SegmentReader<K>, purpose: OpenPurpose) -> Result<bool> {
         let corrupt =
-            |offset: u64, message: &str| Err(Error::Corrupt { offset, message: message.to_string() });
+            |offset: PoolOffset, message: &str| Err(Error::Corrupt { offset, message: message.to_string() });
         let SegmentReader { bounds, leaves, before, at } = reading;
         let leaf = self.opened_leaf(*at, purpose)?;
         let (low, next) = (leaf.low(), leaf.next());
@@ -284,10 +284,10 @@ impl<K: TreeKey> FpTree<K> {
         }
         leaves.push((low, Child::Leaf(*at)));
         let Some((end, low)) = bounds.end.filter(|(end, _)| *end == next) else {
-            if next == 0 && bounds.end.is_none() {
+            if next.is_null() && bounds.end.is_none() {
                 return Ok(false);
             }
-            if next == 0 {
+            if next.is_null() {
                 return corrupt(*at, "the chain of leaves ends before the next entry of the sparse index");
             }
             if leaves.len() as u64 > self.pool.bytes() / LEAF_BYTES as u64 {
@@ -310,8 +310,8 @@ impl<K: TreeKey> FpTree<K> {
         K::compare_stored(&self.pool, left, right) == Ordering::Less
     }
 
-    fn opened_leaf(&self, at: u64, purpose: OpenPurpose) -> Result<crate::leaf::Leaf<'_, K>> {
-        if purpose != OpenPurpose::Need && at.saturating_add(LEAF_BYTES as u64) <= self.pool.bytes() {
+    fn opened_leaf(&self, at: PoolOffset, purpose: OpenPurpose) -> Result<crate::leaf::Leaf<'_, K>> {
+        if purpose != OpenPurpose::Need && self.pool.contains(at, LEAF_BYTES as u64) {
             self.pool.verify_with_neighbours(at, LEAF_BYTES)?;
         }
         self.sound_leaf(at)

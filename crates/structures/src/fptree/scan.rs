@@ -84,7 +84,7 @@ impl<K: TreeKey> FpTree<K> {
             loop {
                 let (leaf, latch) = (self.leaf(at), self.stripes.of(at));
                 let (next, bitmap) = (leaf.next(), leaf.bitmap() & Leaf::<K>::FULL);
-                if next != 0 && visited + (bitmap.count_ones() as usize) < enough {
+                if !next.is_null() && visited + (bitmap.count_ones() as usize) < enough {
                     Leaf::<K>::prefetch_whole(&self.pool, next);
                 }
                 entries.clear();
@@ -102,7 +102,7 @@ impl<K: TreeKey> FpTree<K> {
                 if let Some((last, _)) = entries.last() {
                     from = ScanStart::After(*last);
                 }
-                if next == 0 {
+                if next.is_null() {
                     return Ok(None);
                 }
                 if self.segments_left() > 0 {

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::key::{KeyBytes, TreeKey};
 use crate::latch;
 use crate::leaf::{Leaf, bits};
+use entresol_memory::PoolOffset;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
@@ -20,7 +21,7 @@ enum LeafSearch<S> {
     First(S, u64),
     /// The entry is in a later leaf, if this is not the last.
     Behind {
-        next: u64,
+        next: PoolOffset,
     },
     /// A writer changed the leaf meanwhile.
     Changed,
@@ -70,7 +71,7 @@ impl<K: TreeKey> FpTree<K> {
                     LeafSearch::First(stored, value) => {
                         return Ok(Some((K::to_bytes(&self.pool, stored), value)));
                     }
-                    LeafSearch::Behind { next: 0 } => return Ok(None),
+                    LeafSearch::Behind { next } if next.is_null() => return Ok(None),
                     LeafSearch::Behind { next } => next,
                     LeafSearch::Changed => {
                         latch::pause(&mut spins);
@@ -91,7 +92,7 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    fn first_in_leaf(&self, at: u64, version: u64, key: K::Key<'_>) -> LeafSearch<K::Stored> {
+    fn first_in_leaf(&self, at: PoolOffset, version: u64, key: K::Key<'_>) -> LeafSearch<K::Stored> {
         let (leaf, pool) = (self.leaf(at), &*self.pool);
         let next = leaf.next();
         let slots = bits(leaf.bitmap() & Leaf::<K>::FULL);

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::key::TreeKey;
 use crate::leaf::LEAF_BYTES;
 use crate::points::{SPARSE_ENTRY_AFTER_ITS_KEY, SPARSE_PAGE};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,9 +41,9 @@ pub(super) const FIRST_PAGE: u64 = 16;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SparseEntry<S> {
     pub(super) low: S,
-    pub(super) leaf: u64,
+    pub(super) leaf: PoolOffset,
     /// Its offset in the pool.
-    pub(super) place: u64,
+    pub(super) place: PoolOffset,
 }
 
 /// The valid entries of a tree, in no order.
@@ -51,7 +51,7 @@ pub(super) type SparseEntries<K> = Vec<SparseEntry<<K as TreeKey>::Stored>>;
 
 /// The free entries of an open tree. Under the tree's structure lock.
 pub(super) struct SparseIndex<K: TreeKey> {
-    free: Vec<u64>,
+    free: Vec<PoolOffset>,
     /// Entries of a page that are used, at most as many as fit.
     page_entries_max: usize,
     key: PhantomData<K>,
@@ -64,17 +64,17 @@ impl<K: TreeKey> SparseIndex<K> {
     /// Reads the pages of a tree; returns the valid entries, in no order. Damage is an error.
     pub(super) fn read(
         pool: &Pool,
-        header: u64,
+        header: PoolOffset,
         page_entries_max: usize,
     ) -> Result<(SparseIndex<K>, SparseEntries<K>)> {
         let (mut free, mut entries) = (Vec::new(), Vec::new());
         Self::for_each_page(pool, header, |page, words| {
             for (index, entry) in words[1..].chunks_exact(Self::ENTRY_WORDS).enumerate() {
-                let place = page + 8 + (index * Self::ENTRY_WORDS) as u64 * 8;
-                let leaf = entry[0].load(Ordering::Acquire);
-                if leaf == 0 {
+                let place = Self::place(page, index);
+                let leaf = PoolOffset::from_word(entry[0].load(Ordering::Acquire));
+                if leaf.is_null() {
                     free.extend((index < page_entries_max).then_some(place));
-                } else if !leaf.is_multiple_of(64) || leaf.saturating_add(LEAF_BYTES as u64) > pool.bytes() {
+                } else if !leaf.is_aligned(64) || !pool.contains(leaf, LEAF_BYTES as u64) {
                     let message = format!("it refers to {leaf:#x}, which cannot hold a leaf");
                     return Err(Error::Corrupt { offset: place, message });
                 } else {
@@ -86,23 +86,28 @@ impl<K: TreeKey> SparseIndex<K> {
         Ok((SparseIndex { free, page_entries_max, key: PhantomData }, entries))
     }
 
+    /// Returns the offset of an entry of a page.
+    fn place(page: PoolOffset, index: usize) -> PoolOffset {
+        page.word(1 + index * Self::ENTRY_WORDS)
+    }
+
     /// Calls `visit` with the offset and the words of every page.
     pub(super) fn for_each_page(
         pool: &Pool,
-        header: u64,
-        mut visit: impl FnMut(u64, &[AtomicU64]) -> Result<()>,
+        header: PoolOffset,
+        mut visit: impl FnMut(PoolOffset, &[AtomicU64]) -> Result<()>,
     ) -> Result<()> {
-        let mut page = pool.word(header + FIRST_PAGE).load(Ordering::Acquire);
+        let mut page = PoolOffset::from_word(pool.word(header.plus(FIRST_PAGE)).load(Ordering::Acquire));
         let mut left = pool.bytes() / PAGE_BYTES as u64;
-        while page != 0 {
-            let words = pool.try_words(page, PAGE_WORDS).filter(|_| page.is_multiple_of(64) && left > 0);
+        while !page.is_null() {
+            let words = pool.try_words(page, PAGE_WORDS).filter(|_| page.is_aligned(64) && left > 0);
             let Some(words) = words else {
                 let message = format!("its sparse index refers to {page:#x}, which cannot hold a page");
                 return Err(Error::Corrupt { offset: header, message });
             };
             pool.verify_with_neighbours(page, PAGE_BYTES)?;
             visit(page, words)?;
-            page = words[0].load(Ordering::Acquire);
+            page = PoolOffset::from_word(words[0].load(Ordering::Acquire));
             left -= 1;
         }
         Ok(())
@@ -110,8 +115,14 @@ impl<K: TreeKey> SparseIndex<K> {
 
     /// Adds an entry for a leaf that is in the chain; returns its place. Cost: one publication, and every 170
     /// or 255 entries one more.
-    pub(super) fn add(&mut self, pool: &Pool, header: u64, low: K::Stored, leaf: u64) -> Result<u64> {
-        assert!(leaf != 0 && leaf.is_multiple_of(64), "an entry names a leaf, not {leaf:#x}");
+    pub(super) fn add(
+        &mut self,
+        pool: &Pool,
+        header: PoolOffset,
+        low: K::Stored,
+        leaf: PoolOffset,
+    ) -> Result<PoolOffset> {
+        assert!(!leaf.is_null() && leaf.is_aligned(64), "an entry names a leaf, not {leaf:#x}");
         if self.free.is_empty() {
             self.add_page(pool, header)?;
         }
@@ -119,54 +130,58 @@ impl<K: TreeKey> SparseIndex<K> {
         debug_assert_eq!(pool.word(place).load(Ordering::Acquire), 0, "the entry at {place:#x} is free");
         let mut publication = pool.publication();
         for word in 0..K::WORDS {
-            publication.write(place + 8 + word as u64 * 8, K::word(low, word));
+            publication.write(place.word(1 + word), K::word(low, word));
         }
         publication.after(SPARSE_ENTRY_AFTER_ITS_KEY);
-        publication.set(place, leaf);
+        publication.set(place, leaf.to_word());
         publication.publish()?;
         self.free.pop();
         Ok(place)
     }
 
-    fn add_page(&mut self, pool: &Pool, header: u64) -> Result<()> {
+    fn add_page(&mut self, pool: &Pool, header: PoolOffset) -> Result<()> {
         let page = pool.reserve(PAGE_BYTES)?;
         let words = pool.words(page.offset(), PAGE_WORDS);
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        words[0].store(pool.word(header + FIRST_PAGE).load(Ordering::Acquire), Ordering::Relaxed);
+        words[0].store(pool.word(header.plus(FIRST_PAGE)).load(Ordering::Acquire), Ordering::Relaxed);
         pool.flush_at(page.offset(), PAGE_BYTES, SPARSE_PAGE);
         let mut publication = pool.publication();
         let page = publication.allocate(page);
-        assert!(page != 0 && page.is_multiple_of(64), "a page begins at a line, not at {page:#x}");
-        publication.set(header + FIRST_PAGE, page);
+        assert!(!page.is_null() && page.is_aligned(64), "a page begins at a line, not at {page:#x}");
+        publication.set(header.plus(FIRST_PAGE), page.to_word());
         publication.publish()?;
-        let place = |index: usize| page + 8 + (index * Self::ENTRY_WORDS) as u64 * 8;
-        self.free.extend((0..Self::ENTRIES.min(self.page_entries_max)).rev().map(place));
+        let entries = (0..Self::ENTRIES.min(self.page_entries_max)).rev();
+        self.free.extend(entries.map(|index| Self::place(page, index)));
         Ok(())
     }
 
     /// Removes a leaf's entry, or makes it an entry of `next`, in the publication that frees the leaf.
-    pub(super) fn release(place: u64, next: Option<(K::Stored, u64)>, with: &mut Publication<'_>) {
-        assert!(place != 0 && place.is_multiple_of(8), "there is no entry at {place:#x}");
+    pub(super) fn release(
+        place: PoolOffset,
+        next: Option<(K::Stored, PoolOffset)>,
+        with: &mut Publication<'_>,
+    ) {
+        assert!(!place.is_null() && place.is_aligned(8), "there is no entry at {place:#x}");
         let Some((low, leaf)) = next else { return with.set(place, 0) };
-        with.set(place, leaf);
+        with.set(place, leaf.to_word());
         for word in 0..K::WORDS {
-            with.set(place + 8 + word as u64 * 8, K::word(low, word));
+            with.set(place.word(1 + word), K::word(low, word));
         }
     }
 
     /// Records a removed entry as free.
-    pub(super) fn add_free(&mut self, place: u64) {
-        assert!(place != 0 && place.is_multiple_of(8), "there is no entry at {place:#x}");
+    pub(super) fn add_free(&mut self, place: PoolOffset) {
+        assert!(!place.is_null() && place.is_aligned(8), "there is no entry at {place:#x}");
         self.free.push(place);
     }
 
     /// Frees the first page of a tree that is being destroyed; false if there is none.
-    pub(super) fn destroy_page(pool: &Pool, header: u64) -> Result<bool> {
-        let page = pool.word(header + FIRST_PAGE).load(Ordering::Acquire);
-        if page == 0 {
+    pub(super) fn destroy_page(pool: &Pool, header: PoolOffset) -> Result<bool> {
+        let page = PoolOffset::from_word(pool.word(header.plus(FIRST_PAGE)).load(Ordering::Acquire));
+        if page.is_null() {
             return Ok(false);
         }
-        let words = pool.try_words(page, PAGE_WORDS).filter(|_| page.is_multiple_of(64));
+        let words = pool.try_words(page, PAGE_WORDS).filter(|_| page.is_aligned(64));
         let words = words.ok_or_else(|| Error::Corrupt {
             offset: header,
             message: format!("its sparse index refers to {page:#x}, which cannot hold a page"),
@@ -174,7 +189,7 @@ impl<K: TreeKey> SparseIndex<K> {
         pool.verify(page, PAGE_BYTES)?;
         let mut publication = pool.publication();
         publication.free(page);
-        publication.set(header + FIRST_PAGE, words[0].load(Ordering::Acquire));
+        publication.set(header.plus(FIRST_PAGE), words[0].load(Ordering::Acquire));
         publication.publish()?;
         Ok(true)
     }
@@ -183,17 +198,17 @@ impl<K: TreeKey> SparseIndex<K> {
 impl<K: TreeKey> FpTree<K> {
     /// Verifies the sparse index of a sound chain of leaves; `object` is called with the offset of every
     /// page.
-    pub(super) fn check_sparse(&self, mut object: impl FnMut(u64)) -> Result<()> {
+    pub(super) fn check_sparse(&self, mut object: impl FnMut(PoolOffset)) -> Result<()> {
         SparseIndex::<K>::for_each_page(&self.pool, self.header, |page, _| {
             object(page);
             Ok(())
         })?;
         let (_, entries) = SparseIndex::<K>::read(&self.pool, self.header, usize::MAX)?;
-        let mut by_leaf: std::collections::HashMap<u64, SparseEntry<K::Stored>> =
+        let mut by_leaf: std::collections::HashMap<PoolOffset, SparseEntry<K::Stored>> =
             entries.iter().map(|entry| (entry.leaf, *entry)).collect();
         let twice = entries.len() - by_leaf.len();
         let mut at = self.leaf(self.first_leaf()).next();
-        while at != 0 {
+        while !at.is_null() {
             let leaf = self.leaf(at);
             if let Some(entry) = by_leaf.remove(&at)
                 && !same::<K>(entry.low, leaf.low())

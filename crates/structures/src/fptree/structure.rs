@@ -18,8 +18,8 @@ use crate::points::{
     MERGED_WITH_ITS_FREEING, NEW_LEAF, NEW_LEAF_LEADS_ON, NEW_LEAF_WITH_ITS_LINK, SPARSE_ENTRY_GOES,
     SPLIT_IN_ONE, UNLINKED_WITH_ITS_FREEING,
 };
-use entresol_memory::Publication;
 use entresol_memory::order::{step, value};
+use entresol_memory::{PoolOffset, Publication};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Inner nodes from the root to the parent of a leaf, with the index of the next child on the path.
@@ -42,8 +42,8 @@ impl<K: TreeKey> FpTree<K> {
     /// the tree leaves most of them in place, since more such keys are likely to follow.
     pub(super) fn split(&self, latched: &LatchedLeaf<'_, K>, key: K::Key<'_>) -> Result<()> {
         let (leaf, pool) = (&latched.leaf, &*self.pool);
-        let is_last =
-            leaf.next() == 0 && bits(leaf.bitmap()).all(|slot| K::compare(pool, leaf.key(slot), key).is_lt());
+        let is_last = leaf.next().is_null()
+            && bits(leaf.bitmap()).all(|slot| K::compare(pool, leaf.key(slot), key).is_lt());
         let staying =
             if is_last { Leaf::<K>::CAPACITY - Self::MOVED_AT_THE_END } else { Leaf::<K>::CAPACITY / 2 };
         let parted = leaf.parted_slots(pool, staying);
@@ -58,14 +58,14 @@ impl<K: TreeKey> FpTree<K> {
         let low = K::duplicate(pool, upper[0].0, &mut publication)?;
         let reservation = pool.reserve(LEAF_BYTES)?;
         let fresh = Leaf::<K>::at(pool, reservation.offset());
-        let next = value(leaf.next(), 0, NEW_LEAF_LEADS_ON);
+        let next = value(leaf.next(), PoolOffset::NULL, NEW_LEAF_LEADS_ON);
         fresh.fill_from(leaf, upper.iter().map(|(_, slot)| *slot), low, next);
         pool.flush_at(reservation.offset(), LEAF_BYTES, NEW_LEAF);
         // One publication: a crash leaves all entries in the old leaf, or each in its new place.
         let right = publication.allocate(reservation);
         assert_ne!(right, latched.offset, "the new leaf is another one");
         publication.barrier(NEW_LEAF_WITH_ITS_LINK);
-        publication.set(leaf.word_offset(NEXT_WORD), right);
+        publication.set(leaf.word_offset(NEXT_WORD), right.to_word());
         publication.barrier(SPLIT_IN_ONE);
         publication.set(leaf.word_offset(BITMAP_WORD), keep);
         publication.publish()?;
@@ -94,7 +94,7 @@ impl<K: TreeKey> FpTree<K> {
             latch::unlock(before_latch);
         }
         if let Some((node, place)) = released? {
-            node.set_sparse_place(0);
+            node.set_sparse_place(PoolOffset::NULL);
             structure.sparse.add_free(place);
         }
         Ok(())
@@ -107,7 +107,7 @@ impl<K: TreeKey> FpTree<K> {
         previous: &Leaf<'_, K>,
         latched: &LatchedLeaf<'_, K>,
         path: &ChildPath,
-    ) -> Result<Option<(Inner<'_, K>, u64)>> {
+    ) -> Result<Option<(Inner<'_, K>, PoolOffset)>> {
         let leaf = &latched.leaf;
         assert_eq!(previous.next(), latched.offset, "the leaf before leads to the leaf");
         let entries = leaf.bitmap().count_ones() as usize;
@@ -116,7 +116,7 @@ impl<K: TreeKey> FpTree<K> {
         }
         // One publication: a crash leaves all entries in their leaf, or in the one before.
         let mut publication = self.pool.publication();
-        publication.set(previous.word_offset(NEXT_WORD), leaf.next());
+        publication.set(previous.word_offset(NEXT_WORD), leaf.next().to_word());
         publication.barrier(UNLINKED_WITH_ITS_FREEING);
         K::release(leaf.low(), &mut publication);
         publication.free(latched.offset);
@@ -138,16 +138,20 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Moves the sparse index entry of the leaf at the end of the path to the next leaf, if that is in the
     /// same inner node, or removes it. Returns the inner node and the entry's offset if it becomes free.
-    fn release_sparse(&self, path: &ChildPath, with: &mut Publication<'_>) -> Option<(Inner<'_, K>, u64)> {
+    fn release_sparse(
+        &self,
+        path: &ChildPath,
+        with: &mut Publication<'_>,
+    ) -> Option<(Inner<'_, K>, PoolOffset)> {
         let &(id, _) = path.last().filter(|(_, index)| *index == 0)?;
         let node = self.inner.node(id);
-        let place = Some(node.sparse_place()).filter(|place| *place != 0)?;
+        let place = node.sparse_place().non_null()?;
         let next = match (node.count() > 1).then(|| node.child(1)) {
             Some(Child::Leaf(leaf)) => Some((node.key(1), leaf)),
             _ => None,
         };
         debug_assert!(
-            next.is_none_or(|(_, leaf)| leaf != 0 && leaf.is_multiple_of(64)),
+            next.is_none_or(|(_, leaf)| !leaf.is_null() && leaf.is_aligned(64)),
             "an entry of the sparse index names a leaf: {next:?}"
         );
         step(SPARSE_ENTRY_GOES, || SparseIndex::<K>::release(place, next, with));
@@ -175,7 +179,7 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Returns the leaf to the left of the one that the path leads to.
-    fn leaf_before(&self, structure: &mut Structure<K>, path: &ChildPath) -> Result<Option<u64>> {
+    fn leaf_before(&self, structure: &mut Structure<K>, path: &ChildPath) -> Result<Option<PoolOffset>> {
         let Some(turn) = path.iter().rposition(|(_, index)| *index > 0) else { return Ok(None) };
         let mut before = path[..=turn].to_vec();
         before[turn].1 -= 1;
@@ -190,8 +194,8 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Makes a new leaf reachable: adds its low key and its offset beside the leaf that was split.
-    fn add_separator(&self, low: K::Stored, leaf: u64) {
-        debug_assert!(leaf != 0 && leaf.is_multiple_of(64), "{leaf:#x} is no leaf");
+    fn add_separator(&self, low: K::Stored, leaf: PoolOffset) {
+        debug_assert!(!leaf.is_null() && leaf.is_aligned(64), "{leaf:#x} is no leaf");
         let mut structure = self.structure.lock();
         let path = self.path_to(low);
         let full = path.iter().rev().take_while(|(id, _)| self.is_full(*id)).count();

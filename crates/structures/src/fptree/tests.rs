@@ -9,7 +9,7 @@ use crate::key::TreeKey;
 use crate::map_tests::{self, NumberMap};
 use crate::{ByteKey, Error, Inserted, KeyBytes, PairKey, Result, WordKey};
 use entresol_memory::{
-    DomainChoice, DomainKind, Env, MemoryBudget, MemoryConsumer, Pool, PoolOptions, Publication,
+    DomainChoice, DomainKind, Env, MemoryBudget, MemoryConsumer, Pool, PoolOffset, PoolOptions, Publication,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -32,15 +32,15 @@ fn number(bytes: &KeyBytes) -> u64 {
 }
 
 impl<K: TreeKey> NumberMap for Narrow<K> {
-    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64> {
+    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset> {
         // What pages of the sparse index are made of.
         crate::crash_histories::leave_junk(pool, 4096)?;
         FpTree::<K>::create(pool, 7, with)
     }
-    fn open(pool: &Arc<Pool>, root: u64) -> Result<Self> {
+    fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<Self> {
         FpTree::open_with(pool, root, 7, NARROW).map(Narrow)
     }
-    fn destroy(pool: &Arc<Pool>, root: u64) -> Result<()> {
+    fn destroy(pool: &Arc<Pool>, root: PoolOffset) -> Result<()> {
         while !FpTree::<K>::destroy_step(pool, root, false, 1)? {}
         Ok(())
     }
@@ -74,7 +74,7 @@ impl<K: TreeKey> NumberMap for Narrow<K> {
         entries.reverse();
         Ok(entries)
     }
-    fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()> {
+    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()> {
         self.0.check(object)
     }
     fn keys(&self) -> Result<u64> {
@@ -201,7 +201,7 @@ fn a_partly_destroyed_tree_owns_all_allocated_objects() {
 }
 
 /// Creates a tree of `keys` even numbers and closes it; returns its root.
-fn filled<K: TreeKey>(pool: &Arc<Pool>, keys: u64) -> u64 {
+fn filled<K: TreeKey>(pool: &Arc<Pool>, keys: u64) -> PoolOffset {
     let tree: Narrow<K> = map_tests::new_map(pool).unwrap();
     let order = Env::simulated(5);
     let mut numbers: Vec<u64> = (0..keys).map(|i| i * 2).collect();
@@ -212,7 +212,7 @@ fn filled<K: TreeKey>(pool: &Arc<Pool>, keys: u64) -> u64 {
     tree.0.root_offset()
 }
 
-fn opened<K: TreeKey>(pool: &Arc<Pool>, root: u64) -> Result<FpTree<K>> {
+fn opened<K: TreeKey>(pool: &Arc<Pool>, root: PoolOffset) -> Result<FpTree<K>> {
     FpTree::open_with(pool, root, 7, NARROW)
 }
 
@@ -287,7 +287,7 @@ fn a_tree_of_the_format_before_gets_its_sparse_index_when_it_is_opened() {
     let magic = pool.word(root).load(Ordering::Relaxed);
     pool.word(root).store(magic & !(0xF0 << 56), Ordering::Relaxed);
     // That word is undefined in the format before.
-    pool.word(root + FIRST_PAGE).store(0xDEAD_BEEF, Ordering::Relaxed);
+    pool.word(root.plus(FIRST_PAGE)).store(0xDEAD_BEEF, Ordering::Relaxed);
     let tree = opened::<WordKey>(&pool, root).unwrap();
     assert_eq!(tree.segments_left(), 0, "what has no sparse index is read whole");
     assert_eq!((0..5_000).filter(|i| tree.get(i * 2).unwrap() == Some((i * 2) ^ 1)).count(), 5_000);
@@ -329,9 +329,9 @@ fn leaves_are_fuller_where_they_give_to_their_neighbours() {
 }
 
 /// Words of the sparse index: the offsets of all valid entries, each with its words.
-fn entry_words(pool: &Pool, root: u64) -> Vec<u64> {
+fn entry_words(pool: &Pool, root: PoolOffset) -> Vec<PoolOffset> {
     let (_, entries) = SparseIndex::<WordKey>::read(pool, root, 3).unwrap();
-    entries.iter().flat_map(|entry| [entry.place, entry.place + 8]).collect()
+    entries.iter().flat_map(|entry| [entry.place, entry.place.plus(8)]).collect()
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn a_damaged_page_is_an_error_of_its_readers_only() {
     drop(pool);
     let path = dir.path().join("pool.entresol");
     let mut file = std::fs::read(&path).unwrap();
-    file[leaf_in_the_middle as usize + 700] ^= 0x10;
+    file[leaf_in_the_middle.bytes() as usize + 700] ^= 0x10;
     std::fs::write(&path, file).unwrap();
     let pool = Pool::open(dir.path(), &options).unwrap();
     let tree = opened::<WordKey>(&pool, root).unwrap();
@@ -443,11 +443,12 @@ fn a_leaf_that_cannot_be_freed_stays_where_it_is() {
     tree.open_more(usize::MAX).unwrap();
     // A bit without an object, in the last word of the bitmap of each slab of leaves.
     let gone = || (4_000..6_000).step_by(2);
-    let stray: BTreeSet<u64> = gone()
+    let stray: BTreeSet<PoolOffset> = gone()
         .map(|key| {
-            let chunk = tree.find_leaf(key).unwrap().leaf / CHUNK_BYTES;
+            let chunk = tree.find_leaf(key).unwrap().leaf.block_number(CHUNK_BYTES);
             let in_extent = chunk % (EXTENT_BYTES / CHUNK_BYTES);
-            chunk * CHUNK_BYTES - in_extent * CHUNK_BYTES + 22_528 + in_extent * 128 + 120
+            let extent = PoolOffset::new((chunk - in_extent) * CHUNK_BYTES);
+            extent.plus(22_528 + in_extent * 128 + 120)
         })
         .collect();
     let flip = || {

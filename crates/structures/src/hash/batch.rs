@@ -106,7 +106,7 @@ impl<K: HashKey> HashTable<K> {
             for distance in bucket.displaced().distances(hash.tag()) {
                 let behind = Segment::<K>::behind(hash.home(), distance);
                 let offset = bucket_offset(home.segment.offset(), behind);
-                (0..BUCKET_LINES).for_each(|line| self.pool.prefetch(offset + line * 64));
+                (0..BUCKET_LINES).for_each(|line| self.pool.prefetch(offset.plus(line * 64)));
                 may_be_behind = true;
             }
             if may_be_behind {

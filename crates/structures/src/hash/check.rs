@@ -5,15 +5,16 @@ use super::segment::{Bucket, Segment};
 use super::{BUCKETS, DISTANCE_MAX, HashStats, HashTable};
 use crate::error::{Error, Result};
 use crate::leaf::bits;
+use entresol_memory::PoolOffset;
 use std::collections::HashSet;
 
-fn corrupt<T>(segment: u64, message: String) -> Result<T> {
+fn corrupt<T>(segment: PoolOffset, message: String) -> Result<T> {
     Err(Error::Corrupt { offset: segment, message })
 }
 
 impl<K: HashKey> HashTable<K> {
     fn segments(&self) -> impl Iterator<Item = Segment<'_, K>> {
-        let segment = |at| (at != 0).then(|| Segment::<K>::at(&self.pool, at));
+        let segment = |at: PoolOffset| (!at.is_null()).then(|| Segment::<K>::at(&self.pool, at));
         std::iter::successors(segment(self.first_segment()), move |last| segment(last.next()))
     }
 
@@ -40,7 +41,7 @@ impl<K: HashKey> HashTable<K> {
 
     /// Verifies all invariants of the table; there must be no concurrent writers. `object` is called with the
     /// offset of every pool object that the table consists of (not those that its values may refer to).
-    pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
+    pub fn check(&self, mut object: impl FnMut(PoolOffset)) -> Result<()> {
         object(self.header);
         for segment in self.segments() {
             object(segment.offset());

@@ -15,6 +15,7 @@
 use super::key::Hash;
 use super::segment::SEGMENT_BYTES;
 use crate::error::{Error, Result};
+use entresol_memory::PoolOffset;
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,14 +46,14 @@ struct DirectoryState {
 /// Result of a directory lookup: the segment, and the depth at which it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Route {
-    pub(super) segment: u64,
+    pub(super) segment: PoolOffset,
     depth: u32,
 }
 
 /// Returns the number of the segment at an offset. The largest pool has fewer than 2^30 of them.
-fn number(segment: u64) -> u32 {
-    debug_assert!(segment.is_multiple_of(SEGMENT_BYTES as u64));
-    u32::try_from(segment / SEGMENT_BYTES as u64).expect("offsets are below 2^43")
+fn number(segment: PoolOffset) -> u32 {
+    debug_assert!(segment.is_aligned(SEGMENT_BYTES as u64));
+    u32::try_from(segment.block_number(SEGMENT_BYTES as u64)).expect("offsets are below 2^43")
 }
 
 fn level_bytes(depth: u32) -> u64 {
@@ -67,7 +68,7 @@ impl Directory {
     /// Builds the directory of segments, each as (offset, prefix, depth). Fails with a description if they do
     /// not cover every hash exactly once.
     pub(super) fn build(
-        segments: &[(u64, u64, u32)],
+        segments: &[(PoolOffset, u64, u32)],
         memory: Option<&Arc<MemoryBudget>>,
     ) -> std::result::Result<Directory, String> {
         let depth = segments.iter().map(|(_, _, depth)| *depth).max().unwrap_or(0);
@@ -118,7 +119,7 @@ impl Directory {
     pub(super) fn route(&self, hash: Hash) -> Route {
         let depth = self.depth.load(Ordering::Acquire);
         let number = self.level(depth)[hash.prefix(depth)].load(Ordering::Acquire);
-        Route { segment: u64::from(number) * SEGMENT_BYTES as u64, depth }
+        Route { segment: PoolOffset::NULL.block(u64::from(number), SEGMENT_BYTES as u64), depth }
     }
 
     /// Returns true if a route is still valid.
@@ -151,7 +152,7 @@ impl Directory {
     }
 
     /// Enters a new segment for a prefix; the latches of the one that had it are held.
-    pub(super) fn enter(&self, segment: u64, prefix: u64, local_depth: u32) {
+    pub(super) fn enter(&self, segment: PoolOffset, prefix: u64, local_depth: u32) {
         let mut changing = self.changing.lock();
         changing.segments += 1;
         let mut depth = self.depth.load(Ordering::Relaxed);
@@ -185,9 +186,9 @@ mod tests {
     use super::*;
 
     const HALF: u64 = 1 << 63;
-    const A: u64 = SEGMENT_BYTES as u64;
-    const B: u64 = 2 * A;
-    const C: u64 = 3 * A;
+    const A: PoolOffset = PoolOffset::new(SEGMENT_BYTES as u64);
+    const B: PoolOffset = PoolOffset::new(2 * SEGMENT_BYTES as u64);
+    const C: PoolOffset = PoolOffset::new(3 * SEGMENT_BYTES as u64);
 
     #[test]
     fn doubling_keeps_the_ways_of_all_others() {
@@ -195,7 +196,7 @@ mod tests {
         let before = directory.route(Hash(HALF));
         directory.enter(C, 1 << 61, 3);
         assert_eq!(directory.depth(), 3);
-        let found: Vec<u64> = (0..8).map(|i| directory.route(Hash(i << 61)).segment).collect();
+        let found: Vec<PoolOffset> = (0..8).map(|i| directory.route(Hash(i << 61)).segment).collect();
         assert_eq!(found, [A, C, A, A, B, B, B, B]);
         assert!(!directory.is_current(Hash(HALF), before), "an old depth is looked up again");
     }

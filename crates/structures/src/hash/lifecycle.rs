@@ -19,7 +19,7 @@ use crate::latch::LatchStripes;
 use crate::leaf::bits;
 use crate::points::SPLITS_FINISHED_AT_OPEN;
 use entresol_memory::order::step;
-use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
+use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, PoolOffset, Publication};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,27 +37,26 @@ fn check_word(magic: u64, seed: u64) -> u64 {
     scramble(magic ^ scramble(seed))
 }
 
-fn corrupt<T>(offset: u64, message: impl Into<String>) -> Result<T> {
+fn corrupt<T>(offset: PoolOffset, message: impl Into<String>) -> Result<T> {
     Err(Error::Corrupt { offset, message: message.into() })
 }
 
 /// Returns true if an object of `bytes` bytes can be at an offset.
-fn can_be_there(pool: &Pool, offset: u64, bytes: usize) -> bool {
-    let end = offset.checked_add(bytes as u64);
-    offset != 0 && offset.is_multiple_of(64) && end.is_some_and(|end| end <= pool.bytes())
+fn can_be_there(pool: &Pool, offset: PoolOffset, bytes: usize) -> bool {
+    !offset.is_null() && offset.is_aligned(64) && pool.contains(offset, bytes as u64)
 }
 
 impl<K: HashKey> HashTable<K> {
     /// Creates an empty table; it exists once the publication is published, with a reference to the returned
     /// offset.
-    pub fn create<'p>(pool: &'p Pool, publication: &mut Publication<'p>) -> Result<u64> {
+    pub fn create<'p>(pool: &'p Pool, publication: &mut Publication<'p>) -> Result<PoolOffset> {
         let first = pool.reserve(SEGMENT_BYTES)?;
-        Segment::<K>::at(pool, first.offset()).clear(0, 0, 0);
+        Segment::<K>::at(pool, first.offset()).clear(0, 0, PoolOffset::NULL);
         pool.flush(first.offset(), SEGMENT_BYTES);
         let header = pool.reserve(HEADER_BYTES)?;
         let (magic, seed) = (magic(K::WORDS), pool.env().random_u64());
         let words = pool.words(header.offset(), HEADER_BYTES / 8);
-        let content = [magic, seed, check_word(magic, seed), first.offset(), 0, 0, 0, 0];
+        let content = [magic, seed, check_word(magic, seed), first.offset().to_word(), 0, 0, 0, 0];
         for (word, value) in words.iter().zip(content) {
             word.store(value, Ordering::Relaxed);
         }
@@ -67,11 +66,11 @@ impl<K: HashKey> HashTable<K> {
     }
 
     /// Checks a header and returns the seed.
-    fn sound_header(pool: &Pool, header: u64) -> Result<u64> {
+    fn sound_header(pool: &Pool, header: PoolOffset) -> Result<u64> {
         if !can_be_there(pool, header, HEADER_BYTES) {
             return corrupt(header, "the offset cannot hold a hash table");
         }
-        let word = |index: u64| pool.word(header + index * 8).load(Ordering::Acquire);
+        let word = |index: u64| pool.word(header.plus(index * 8)).load(Ordering::Acquire);
         let (found, wanted) = (word(0), magic(K::WORDS));
         if found != wanted {
             if let Some(words) = (1..=2).find(|words| magic(*words) == found) {
@@ -90,9 +89,9 @@ impl<K: HashKey> HashTable<K> {
 
     /// Opens a table: rebuilds the directory, and finishes splits that a crash interrupted. Cost: a cache
     /// line of every segment.
-    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<HashTable<K>> {
+    pub fn open(pool: &Arc<Pool>, header: PoolOffset) -> Result<HashTable<K>> {
         let seed = Self::sound_header(pool, header)?;
-        match pool.word(header + DESTROYED).load(Ordering::Acquire) {
+        match pool.word(header.plus(DESTROYED)).load(Ordering::Acquire) {
             0 => {}
             1 => return corrupt(header, "it is being destroyed"),
             other => return corrupt(header, format!("its destruction mark is {other:#x}, not 0 or 1")),
@@ -100,8 +99,8 @@ impl<K: HashKey> HashTable<K> {
         let mut segments = Vec::new();
         let mut unfinished = Vec::new();
         let segments_max = pool.bytes() / SEGMENT_BYTES as u64;
-        let mut at = pool.word(header + FIRST_SEGMENT).load(Ordering::Acquire);
-        while at != 0 {
+        let mut at = PoolOffset::from_word(pool.word(header.plus(FIRST_SEGMENT)).load(Ordering::Acquire));
+        while !at.is_null() {
             let (segment, state) = Self::sound_segment(pool, at)?;
             segments.push((at, segment.prefix(), state.depth));
             if state.divided {
@@ -125,8 +124,8 @@ impl<K: HashKey> HashTable<K> {
     }
 
     /// Returns the segment at an offset, if one can be there.
-    fn sound_segment(pool: &Pool, offset: u64) -> Result<(Segment<'_, K>, SegmentState)> {
-        let is_aligned = offset.is_multiple_of(SEGMENT_BYTES as u64);
+    fn sound_segment(pool: &Pool, offset: PoolOffset) -> Result<(Segment<'_, K>, SegmentState)> {
+        let is_aligned = offset.is_aligned(SEGMENT_BYTES as u64);
         if !is_aligned || !can_be_there(pool, offset, SEGMENT_BYTES) {
             return corrupt(offset, "the offset cannot hold a segment");
         }
@@ -142,23 +141,28 @@ impl<K: HashKey> HashTable<K> {
         Ok((segment, state))
     }
 
-    pub(super) fn first_segment(&self) -> u64 {
-        self.pool.word(self.header + FIRST_SEGMENT).load(Ordering::Acquire)
+    pub(super) fn first_segment(&self) -> PoolOffset {
+        PoolOffset::from_word(self.pool.word(self.header.plus(FIRST_SEGMENT)).load(Ordering::Acquire))
     }
 
     /// Frees a part of a closed table: segments and, if asked, the objects whose offsets its values are.
     /// Returns true when only the header is left, which the caller frees together with its reference to it.
     /// The first step makes the table invalid; after a crash in between, call it again.
-    pub fn destroy_step(pool: &Pool, header: u64, free_values: bool, segments_max: usize) -> Result<bool> {
+    pub fn destroy_step(
+        pool: &Pool,
+        header: PoolOffset,
+        free_values: bool,
+        segments_max: usize,
+    ) -> Result<bool> {
         let seed = Self::sound_header(pool, header)?;
         for _ in 0..segments_max {
-            let first = pool.word(header + FIRST_SEGMENT).load(Ordering::Acquire);
-            if first == 0 {
+            let first = PoolOffset::from_word(pool.word(header.plus(FIRST_SEGMENT)).load(Ordering::Acquire));
+            if first.is_null() {
                 return Ok(true);
             }
-            if pool.word(header + DESTROYED).load(Ordering::Acquire) == 0 {
+            if pool.word(header.plus(DESTROYED)).load(Ordering::Acquire) == 0 {
                 let mut publication = pool.publication();
-                publication.set(header + DESTROYED, 1);
+                publication.set(header.plus(DESTROYED), 1);
                 publication.publish()?;
             }
             let (segment, _) = Self::sound_segment(pool, first)?;
@@ -167,7 +171,7 @@ impl<K: HashKey> HashTable<K> {
             }
             let mut publication = pool.publication();
             publication.free(first);
-            publication.set(header + FIRST_SEGMENT, segment.next());
+            publication.set(header.plus(FIRST_SEGMENT), segment.next().to_word());
             publication.publish()?;
         }
         Ok(false)
@@ -187,7 +191,7 @@ impl<K: HashKey> HashTable<K> {
             if publication.len() + slots.len() + 1 > PUBLICATION_WORDS_MAX {
                 std::mem::replace(&mut publication, pool.publication()).publish()?;
             }
-            slots.iter().for_each(|slot| publication.free(bucket.value(*slot)));
+            slots.iter().for_each(|slot| publication.free(PoolOffset::from_word(bucket.value(*slot))));
             let rest = slots.iter().fold(bucket.meta(), |meta, slot| meta.without(*slot));
             bucket.set_meta(rest, &mut publication);
         }

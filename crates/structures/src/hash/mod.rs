@@ -52,7 +52,7 @@ use crate::points::{ENTRY_AFTER_ITS_PLACE, PLACE_AFTER_ITS_ENTRY};
 use directory::Directory;
 use displaced::DISTANCE_MAX;
 use entresol_memory::order::in_order;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use key::Hash;
 use segment::{BUCKET_BYTES, BUCKETS, Bucket, SEGMENT_BYTES, Segment, bucket_offset};
 use split::SplitReason;
@@ -63,7 +63,7 @@ use std::sync::atomic::AtomicU64;
 /// A persistent hash table from keys of 8 or 16 bytes to words; see the [module](self).
 pub struct HashTable<K: HashKey> {
     pool: Arc<Pool>,
-    header: u64,
+    header: PoolOffset,
     seed: u64,
     directory: Directory,
     stripes: LatchStripes,
@@ -103,7 +103,7 @@ struct EntryPosition {
 
 impl<K: HashKey> HashTable<K> {
     /// Returns the pool offset of the table's header, for [`HashTable::open`].
-    pub fn root_offset(&self) -> u64 {
+    pub fn root_offset(&self) -> PoolOffset {
         self.header
     }
 
@@ -115,15 +115,15 @@ impl<K: HashKey> HashTable<K> {
     /// Returns the latch of a bucket. All buckets of a segment have latches of their own; some other segments
     /// share them.
     #[inline]
-    fn latch(&self, segment: u64, bucket: usize) -> &AtomicU64 {
-        self.stripes.at((segment / SEGMENT_BYTES as u64) as usize * (BUCKETS + 1) + bucket)
+    fn latch(&self, segment: PoolOffset, bucket: usize) -> &AtomicU64 {
+        self.stripes.at(segment.block_number(SEGMENT_BYTES as u64) as usize * (BUCKETS + 1) + bucket)
     }
 
     /// Prefetches `lines` lines of the home bucket of a hash.
     #[inline]
-    fn prefetch(&self, segment: u64, hash: Hash, lines: u64) {
+    fn prefetch(&self, segment: PoolOffset, hash: Hash, lines: u64) {
         let bucket = bucket_offset(segment, hash.home());
-        (0..lines).for_each(|line| self.pool.prefetch(bucket + line * 64));
+        (0..lines).for_each(|line| self.pool.prefetch(bucket.plus(line * 64)));
     }
 
     #[inline]

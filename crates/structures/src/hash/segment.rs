@@ -29,7 +29,7 @@ use super::key::{Hash, HashKey};
 use crate::leaf::bits;
 use crate::points::{BUCKET_META, SLOT_AFTER_ITS_ENTRY};
 use crate::simd::matching_bytes_of_word;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
@@ -75,18 +75,18 @@ impl SegmentState {
 /// A segment in the pool, seen as words.
 pub(super) struct Segment<'p, K: HashKey> {
     words: &'p [AtomicU64; SEGMENT_WORDS],
-    offset: u64,
+    offset: PoolOffset,
     key: PhantomData<K>,
 }
 
 impl<'p, K: HashKey> Segment<'p, K> {
     #[inline]
-    pub(super) fn at(pool: &'p Pool, offset: u64) -> Segment<'p, K> {
+    pub(super) fn at(pool: &'p Pool, offset: PoolOffset) -> Segment<'p, K> {
         let words = pool.words(offset, SEGMENT_WORDS).try_into().expect("the slice has that many words");
         Segment { words, offset, key: PhantomData }
     }
 
-    pub(super) fn offset(&self) -> u64 {
+    pub(super) fn offset(&self) -> PoolOffset {
         self.offset
     }
 
@@ -103,8 +103,8 @@ impl<'p, K: HashKey> Segment<'p, K> {
         self.words[PREFIX].load(Relaxed)
     }
 
-    pub(super) fn next(&self) -> u64 {
-        self.words[NEXT as usize].load(Acquire)
+    pub(super) fn next(&self) -> PoolOffset {
+        PoolOffset::from_word(self.words[NEXT as usize].load(Acquire))
     }
 
     pub(super) fn set_state(&self, state: SegmentState, with: &mut Publication<'_>) {
@@ -113,15 +113,15 @@ impl<'p, K: HashKey> Segment<'p, K> {
             "a segment of depth {} could not be read",
             state.depth
         );
-        with.set(self.offset + STATE * 8, state.encode());
+        with.set(self.offset.plus(STATE * 8), state.encode());
     }
 
-    pub(super) fn set_next(&self, next: u64, with: &mut Publication<'_>) {
-        with.set(self.offset + NEXT * 8, next);
+    pub(super) fn set_next(&self, next: PoolOffset, with: &mut Publication<'_>) {
+        with.set(self.offset.plus(NEXT * 8), next.to_word());
     }
 
     /// Initialises a fresh, unreachable segment as empty. Words of free slots are undefined.
-    pub(super) fn clear(&self, depth: u32, prefix: u64, next: u64) {
+    pub(super) fn clear(&self, depth: u32, prefix: u64, next: PoolOffset) {
         assert!(depth <= super::directory::DEPTH_MAX, "a segment of depth {depth} could not be read");
         debug_assert_ne!(next, self.offset, "a segment does not lead to itself");
         for bucket in self.buckets() {
@@ -133,7 +133,7 @@ impl<'p, K: HashKey> Segment<'p, K> {
         }
         self.words[STATE as usize].store(SegmentState { depth, divided: false }.encode(), Relaxed);
         self.words[PREFIX].store(prefix, Relaxed);
-        self.words[NEXT as usize].store(next, Relaxed);
+        self.words[NEXT as usize].store(next.to_word(), Relaxed);
     }
 
     /// Flushes a fresh segment: of each bucket only the used part.
@@ -178,14 +178,14 @@ impl<'p, K: HashKey> Segment<'p, K> {
 
 /// Returns the pool offset of a segment's bucket.
 #[inline]
-pub(super) fn bucket_offset(segment: u64, index: usize) -> u64 {
-    segment + ((index + 1) * BUCKET_BYTES) as u64
+pub(super) fn bucket_offset(segment: PoolOffset, index: usize) -> PoolOffset {
+    segment.block(index as u64 + 1, BUCKET_BYTES as u64)
 }
 
 /// A bucket in the pool, seen as words.
 pub(super) struct Bucket<'p, K: HashKey> {
     words: &'p [AtomicU64; BUCKET_WORDS],
-    offset: u64,
+    offset: PoolOffset,
     key: PhantomData<K>,
 }
 
@@ -271,8 +271,8 @@ impl<'p, K: HashKey> Bucket<'p, K> {
         self.words[Self::entry_word(slot) + K::WORDS].load(Acquire)
     }
 
-    pub(super) fn value_offset(&self, slot: usize) -> u64 {
-        self.offset + ((Self::entry_word(slot) + K::WORDS) * 8) as u64
+    pub(super) fn value_offset(&self, slot: usize) -> PoolOffset {
+        self.offset.word(Self::entry_word(slot) + K::WORDS)
     }
 
     /// The slot of a key in this bucket.
@@ -307,29 +307,29 @@ impl<'p, K: HashKey> Bucket<'p, K> {
         value: u64,
         with: &mut Publication<'_>,
     ) {
-        let entry = self.offset + (Self::entry_word(slot) * 8) as u64;
+        let entry = self.offset.word(Self::entry_word(slot));
         for index in 0..K::WORDS {
-            with.write(entry + index as u64 * 8, K::word(key, index));
+            with.write(entry.word(index), K::word(key, index));
         }
-        with.write(entry + K::WORDS as u64 * 8, value);
+        with.write(entry.word(K::WORDS), value);
         debug_assert!(slot < Self::CAPACITY, "a bucket has no slot {slot}");
         with.after(SLOT_AFTER_ITS_ENTRY);
         self.set_meta(self.meta().with(slot, fingerprint), with);
     }
 
     pub(super) fn set_meta(&self, meta: Meta, with: &mut Publication<'_>) {
-        with.set_at(self.offset + META as u64 * 8, meta.0, BUCKET_META);
+        with.set_at(self.offset.word(META), meta.0, BUCKET_META);
     }
 
     /// Stores a word that the publication's changes rely on.
     pub(super) fn write_displaced(&self, displaced: Displaced, with: &mut Publication<'_>) {
-        with.write(self.offset + DISPLACED as u64 * 8, displaced.0);
+        with.write(self.offset.word(DISPLACED), displaced.0);
     }
 
     /// Removes the distance of an entry that is removed already.
     pub(super) fn forget_displaced(&self, displaced: Displaced, pool: &Pool) {
         self.words[DISPLACED].store(displaced.0, Relaxed);
-        pool.flush(self.offset + DISPLACED as u64 * 8, 8);
+        pool.flush(self.offset.word(DISPLACED), 8);
     }
 
     /// Copies entries of another bucket into the first free slots of one of an unreachable segment.
@@ -348,22 +348,22 @@ impl<'p, K: HashKey> Bucket<'p, K> {
     }
 
     /// Stores the distances of displaced entries; returns the range to flush.
-    pub(super) fn put_displaced(&self, displaced: Displaced) -> (u64, usize) {
+    pub(super) fn put_displaced(&self, displaced: Displaced) -> (PoolOffset, usize) {
         self.words[DISPLACED].store(displaced.0, Relaxed);
-        (self.offset + DISPLACED as u64 * 8, 8)
+        (self.offset.word(DISPLACED), 8)
     }
 
     /// Stores the valid slots; returns the range to flush.
-    pub(super) fn store_meta(&self, meta: Meta) -> (u64, usize) {
+    pub(super) fn store_meta(&self, meta: Meta) -> (PoolOffset, usize) {
         self.words[META].store(meta.0, Relaxed);
-        (self.offset + META as u64 * 8, 8)
+        (self.offset.word(META), 8)
     }
 }
 
 /// Ranges to flush, batched: on `journal` each call takes a lock.
 pub(super) struct Ranges<'p> {
     pool: &'p Pool,
-    waiting: [(u64, usize); RANGES],
+    waiting: [(PoolOffset, usize); RANGES],
     count: usize,
 }
 
@@ -372,10 +372,10 @@ const RANGES: usize = 16;
 
 impl<'p> Ranges<'p> {
     pub(super) fn new(pool: &'p Pool) -> Ranges<'p> {
-        Ranges { pool, waiting: [(0, 0); RANGES], count: 0 }
+        Ranges { pool, waiting: [(PoolOffset::NULL, 0); RANGES], count: 0 }
     }
 
-    pub(super) fn add(&mut self, range: (u64, usize)) {
+    pub(super) fn add(&mut self, range: (PoolOffset, usize)) {
         self.waiting[self.count] = range;
         self.count += 1;
         if self.count == RANGES {

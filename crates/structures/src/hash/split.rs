@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 use crate::latch;
 use crate::leaf::bits;
 use crate::points::{CLEARED_AFTER_SPLIT, DEPTH_WITH_THE_LINK, NEW_SEGMENT, WHOLE_AFTER_CLEARING};
-use entresol_memory::Pool;
 use entresol_memory::order::{in_order, step};
+use entresol_memory::{Pool, PoolOffset};
 
 /// Reason of a split.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ pub(super) enum SplitReason {
 /// All latches of a segment's buckets; dropping it releases them.
 struct SegmentLatches<'t, K: HashKey> {
     table: &'t HashTable<K>,
-    segment: u64,
+    segment: PoolOffset,
 }
 
 impl<K: HashKey> Drop for SegmentLatches<'_, K> {
@@ -47,7 +47,7 @@ impl<K: HashKey> Drop for SegmentLatches<'_, K> {
 impl<K: HashKey> HashTable<K> {
     /// Latches all buckets of a segment. The caller holds no other latch, and all callers take them in this
     /// order.
-    fn lock_segment(&self, segment: u64) -> SegmentLatches<'_, K> {
+    fn lock_segment(&self, segment: PoolOffset) -> SegmentLatches<'_, K> {
         for bucket in 0..BUCKETS {
             let mut spins = 0;
             while !latch::try_lock(self.latch(segment, bucket)) {
@@ -59,7 +59,7 @@ impl<K: HashKey> HashTable<K> {
 
     /// Splits a segment of a hash, unless another thread did so already.
     #[cold]
-    pub(super) fn split(&self, hash: Hash, at: u64, reason: SplitReason) -> Result<()> {
+    pub(super) fn split(&self, hash: Hash, at: PoolOffset, reason: SplitReason) -> Result<()> {
         let _held = self.lock_segment(at);
         if self.directory.route(hash).segment != at {
             return Ok(());

@@ -281,16 +281,17 @@ fn room_that_is_reserved_survives_every_fence() {
 fn owns_all(pool: &Arc<Pool>) -> std::result::Result<(), String> {
     let mut own = Vec::new();
     if let Some(root) = pool.root("table") {
-        let seed = pool.word(root + 8).load(std::sync::atomic::Ordering::Relaxed);
+        let seed = pool.word(root.plus(8)).load(std::sync::atomic::Ordering::Relaxed);
         own.push(root);
-        let mut at = pool.word(root + 24).load(std::sync::atomic::Ordering::Relaxed);
-        while at != 0 {
+        let mut at =
+            PoolOffset::from_word(pool.word(root.plus(24)).load(std::sync::atomic::Ordering::Relaxed));
+        while !at.is_null() {
             let segment = Segment::<WordKey>::at(pool, at);
             own.push(at);
             for bucket in segment.buckets() {
                 let slots = crate::leaf::bits(bucket.valid());
                 let counts = |slot: &usize| segment.has(Hash::of::<WordKey>(bucket.key(*slot), seed));
-                own.extend(slots.filter(counts).map(|slot| bucket.value(slot)));
+                own.extend(slots.filter(counts).map(|slot| PoolOffset::from_word(bucket.value(slot))));
             }
             at = segment.next();
         }
@@ -314,7 +315,7 @@ fn a_table_that_is_being_destroyed_owns_what_is_left() {
             let object = pool.reserve(64)?;
             let mut with = pool.publication();
             let value = with.allocate(object);
-            table.insert(number, value, with).expect("room for a key");
+            table.insert(number, value.to_word(), with).expect("room for a key");
         }
         let root = table.root_offset();
         assert!(table.stats().segments > 2);
@@ -322,7 +323,7 @@ fn a_table_that_is_being_destroyed_owns_what_is_left() {
         while !HashTable::<WordKey>::destroy_step(pool, root, true, 1).expect("the table is sound") {}
         let mut publication = pool.publication();
         publication.free(root);
-        publication.set_root("table", 0)?;
+        publication.set_root("table", PoolOffset::NULL)?;
         publication.publish()
     };
     let report = check(&options, history, owns_all).unwrap();

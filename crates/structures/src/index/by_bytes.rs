@@ -10,7 +10,7 @@ use crate::key::{KeyBytes, PairKey, TreeKey, WordKey};
 use crate::node::{FixedKey, Layout};
 use crate::range::Scan;
 use crate::{Change, Inserted};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use smallvec::SmallVec;
 use std::ops::{Bound, RangeInclusive};
 
@@ -105,11 +105,11 @@ pub(super) trait FixedIndex: Scan + Send + Sync {
     /// Counts sizes; an estimate beside writers.
     fn sizes(&self) -> TreeStats;
     /// Verifies all invariants; `object` is called with the offset of every object.
-    fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()>;
+    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()>;
     /// Verifies all invariants; see [`BTree::check_damaged`].
     fn check_damaged(
         &self,
-        claim: &mut dyn FnMut(u64, u64) -> Claim,
+        claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
         entry: &mut dyn FnMut(Self::Key, u64),
     ) -> Result<()>;
 }
@@ -180,13 +180,13 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> FixedIndex for BTree<K, L,
         BTree::sizes(self)
     }
 
-    fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()> {
+    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()> {
         BTree::check(self, object)
     }
 
     fn check_damaged(
         &self,
-        claim: &mut dyn FnMut(u64, u64) -> Claim,
+        claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
         entry: &mut dyn FnMut(K, u64),
     ) -> Result<()> {
         BTree::check_damaged(self, claim, entry)
@@ -236,10 +236,10 @@ pub(super) trait ByteIndex: Send + Sync {
     }
     fn set_note(&self, number: u64);
     fn stats(&self) -> TreeStats;
-    fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()>;
+    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()>;
     fn check_damaged(
         &self,
-        claim: &mut dyn FnMut(u64, u64) -> Claim,
+        claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
         entry: &mut dyn FnMut(&[u8], u64),
     ) -> Result<()>;
 }
@@ -400,13 +400,13 @@ where
         self.sizes()
     }
 
-    fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()> {
+    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()> {
         FixedIndex::check(self, object)
     }
 
     fn check_damaged(
         &self,
-        claim: &mut dyn FnMut(u64, u64) -> Claim,
+        claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
         entry: &mut dyn FnMut(&[u8], u64),
     ) -> Result<()> {
         FixedIndex::check_damaged(self, claim, &mut |key, value| entry(&key.to_bytes(), value))

@@ -8,7 +8,7 @@ use super::KeyWidth;
 use super::by_bytes::ByteIndex;
 use crate::btree::instances::{FastFairTree, HybridPbpTree, HybridWbTree, PbpTree, WbTree};
 use crate::error::{Error, Result};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
@@ -141,7 +141,7 @@ pub(super) struct Design {
 
 impl Design {
     /// Returns the design of the index with this header, which is inside the pool and sound; none for an FPTree.
-    pub(super) fn stored(pool: &Pool, root: u64) -> Option<Design> {
+    pub(super) fn stored(pool: &Pool, root: PoolOffset) -> Option<Design> {
         let words = pool.try_words(root, 3)?;
         let [magic, kind, sizes] = [0, 1, 2].map(|word: usize| words[word].load(Acquire));
         if magic.to_le_bytes()[..6] == *b"FPTREE" {
@@ -166,13 +166,13 @@ impl Design {
     }
 
     /// Creates an empty index; returns its root offset.
-    pub(super) fn create<'p>(self, pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64> {
+    pub(super) fn create<'p>(self, pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset> {
         let created = on_design!(self.structure, self.width, Tree => Tree::create(pool, with));
         created.unwrap_or_else(|| Err(self.missing()))
     }
 
     /// Opens an index.
-    pub(super) fn open(self, pool: &Arc<Pool>, root: u64) -> Result<Box<dyn ByteIndex>> {
+    pub(super) fn open(self, pool: &Arc<Pool>, root: PoolOffset) -> Result<Box<dyn ByteIndex>> {
         let opened = on_design!(self.structure, self.width, Tree => {
             Tree::open(pool, root).map(|tree| Box::new(tree) as Box<dyn ByteIndex>)
         });
@@ -183,7 +183,7 @@ impl Design {
     pub(super) fn destroy_step(
         self,
         pool: &Arc<Pool>,
-        root: u64,
+        root: PoolOffset,
         free_values: bool,
         leaves_max: usize,
     ) -> Result<bool> {
@@ -194,7 +194,7 @@ impl Design {
     }
 
     /// Returns true once parts of it may be freed.
-    pub(super) fn is_in_destruction(self, pool: &Pool, root: u64) -> bool {
+    pub(super) fn is_in_destruction(self, pool: &Pool, root: PoolOffset) -> bool {
         on_design!(self.structure, self.width, Tree => Tree::is_in_destruction(pool, root)).unwrap_or(false)
     }
 
@@ -202,8 +202,8 @@ impl Design {
     pub(super) fn check_remains(
         self,
         pool: &Arc<Pool>,
-        root: u64,
-        claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        root: PoolOffset,
+        claim: impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
         mut entry: impl FnMut(&[u8], u64),
     ) -> Result<()> {
         use super::by_bytes::OrderedKey;

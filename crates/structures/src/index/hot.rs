@@ -12,7 +12,7 @@ use crate::hotspot::{HotspotIndex, HotspotOptions, PointIndex};
 use crate::key::{KeyBytes, PairKey, TreeKey};
 use crate::{Change, Inserted};
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use std::ops::Bound;
 
 /// Keys of a batch that are looked up in the cache one by one; more are fetched together from the index.
@@ -224,13 +224,13 @@ impl ByteIndex for HotIndex {
         self.behind().stats()
     }
 
-    fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()> {
+    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()> {
         self.behind().check(object)
     }
 
     fn check_damaged(
         &self,
-        claim: &mut dyn FnMut(u64, u64) -> Claim,
+        claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
         entry: &mut dyn FnMut(&[u8], u64),
     ) -> Result<()> {
         self.behind().check_damaged(claim, entry)

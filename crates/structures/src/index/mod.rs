@@ -16,7 +16,7 @@ use crate::key::{ByteKey, KeyBytes, PairKey, TreeKey, WordKey};
 use crate::{Change, Inserted};
 use by_bytes::ByteIndex;
 use designs::Design;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use hot::HotIndex;
 use smallvec::SmallVec;
 use std::ops::Bound;
@@ -72,7 +72,11 @@ macro_rules! on_tree {
 
 impl OrderedIndex {
     /// Creates an empty index; it exists once the publication is published. Returns its root offset.
-    pub fn create<'p>(pool: &'p Arc<Pool>, width: KeyWidth, with: &mut Publication<'p>) -> Result<u64> {
+    pub fn create<'p>(
+        pool: &'p Arc<Pool>,
+        width: KeyWidth,
+        with: &mut Publication<'p>,
+    ) -> Result<PoolOffset> {
         match width {
             KeyWidth::Eight => FpTree::<WordKey>::create(pool, width as u8, with),
             KeyWidth::Sixteen => FpTree::<PairKey>::create(pool, width as u8, with),
@@ -87,7 +91,7 @@ impl OrderedIndex {
         structure: IndexStructure,
         width: KeyWidth,
         with: &mut Publication<'p>,
-    ) -> Result<u64> {
+    ) -> Result<PoolOffset> {
         match structure {
             IndexStructure::FpTree => OrderedIndex::create(pool, width, with),
             structure => Design { structure, width }.create(pool, with),
@@ -95,7 +99,7 @@ impl OrderedIndex {
     }
 
     /// Opens an index by its root offset, whatever its structure is; rebuilds its parts in DRAM.
-    pub fn open(pool: &Arc<Pool>, root: u64) -> Result<OrderedIndex> {
+    pub fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<OrderedIndex> {
         if let Some(design) = OrderedIndex::stored_design(pool, root)? {
             return Ok(OrderedIndex { tree: Tree::Other(design.structure, design.open(pool, root)?) });
         }
@@ -139,8 +143,8 @@ impl OrderedIndex {
     }
 
     /// Returns the design of a structure other than the FPTree.
-    fn stored_design(pool: &Pool, root: u64) -> Result<Option<Design>> {
-        if root == 0 || !root.is_multiple_of(64) || root.saturating_add(64) > pool.bytes() {
+    fn stored_design(pool: &Pool, root: PoolOffset) -> Result<Option<Design>> {
+        if root.is_null() || !root.is_aligned(64) || !pool.contains(root, 64) {
             let message = "the offset cannot hold an index".to_string();
             return Err(Error::Corrupt { offset: root, message });
         }
@@ -149,7 +153,7 @@ impl OrderedIndex {
     }
 
     /// Returns the key width of an FPTree.
-    fn stored_width(pool: &Pool, root: u64) -> Result<KeyWidth> {
+    fn stored_width(pool: &Pool, root: PoolOffset) -> Result<KeyWidth> {
         let magic = pool.word(root).load(std::sync::atomic::Ordering::Acquire).to_le_bytes();
         KeyWidth::from_number(magic[6]).ok_or_else(|| Error::Corrupt {
             offset: root,
@@ -538,7 +542,7 @@ impl OrderedIndex {
     }
 
     /// Verifies all invariants; see [`FpTree::check`].
-    pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
+    pub fn check(&self, mut object: impl FnMut(PoolOffset)) -> Result<()> {
         on_tree!(self, tree => tree.check(object), other => other.check(&mut object))
     }
 
@@ -546,7 +550,7 @@ impl OrderedIndex {
     /// [`FpTree::check_damaged`].
     pub fn check_damaged(
         &self,
-        mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        mut claim: impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
         mut entry: impl FnMut(&[u8], u64),
     ) -> Result<()> {
         on_tree!(
@@ -560,8 +564,8 @@ impl OrderedIndex {
     /// see [`FpTree::check_remains`].
     pub fn check_remains(
         pool: &Arc<Pool>,
-        root: u64,
-        claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        root: PoolOffset,
+        claim: impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
         entry: impl FnMut(&[u8], u64),
     ) -> Result<()> {
         if let Some(design) = OrderedIndex::stored_design(pool, root)? {
@@ -576,17 +580,22 @@ impl OrderedIndex {
 
     /// Returns true if parts of a closed index may have been freed by [`OrderedIndex::destroy_step`], so that it
     /// cannot be opened.
-    pub fn is_in_destruction(pool: &Pool, root: u64) -> Result<bool> {
+    pub fn is_in_destruction(pool: &Pool, root: PoolOffset) -> Result<bool> {
         Ok(match OrderedIndex::stored_design(pool, root)? {
             Some(design) => design.is_in_destruction(pool, root),
             // Its leaves are freed from the first on, and it can be opened as long as there is one.
-            None => pool.word(root + 8).load(std::sync::atomic::Ordering::Acquire) == 0,
+            None => pool.word(root.plus(8)).load(std::sync::atomic::Ordering::Acquire) == 0,
         })
     }
 
     /// Frees a part of a closed index; see [`FpTree::destroy_step`]. Returns true when only its root object
     /// is left.
-    pub fn destroy_step(pool: &Arc<Pool>, root: u64, free_values: bool, leaves_max: usize) -> Result<bool> {
+    pub fn destroy_step(
+        pool: &Arc<Pool>,
+        root: PoolOffset,
+        free_values: bool,
+        leaves_max: usize,
+    ) -> Result<bool> {
         if let Some(design) = OrderedIndex::stored_design(pool, root)? {
             return design.destroy_step(pool, root, free_values, leaves_max);
         }

@@ -6,6 +6,7 @@ use super::files::segments;
 use super::options::BUFFERS_MAX;
 use crate::error::{Error, Result};
 use crate::node::FixedKey;
+use entresol_memory::PoolOffset;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Sizes of one level.
@@ -94,28 +95,29 @@ impl<K: FixedKey> LsmTree<K> {
     /// Verifies all invariants of the tree, every block included; there must be no concurrent writers.
     /// `object` is called with the offset of every pool object that the tree consists of (not those that its
     /// values may refer to).
-    pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
+    pub fn check(&self, mut object: impl FnMut(PoolOffset)) -> Result<()> {
         let core = &*self.core;
         // Nothing is moved or merged meanwhile.
         let _work = core.work.lock();
         let (pool, header) = (&*core.site.pool, core.site.header);
-        let word = |offset: u64| pool.word(header + offset).load(Acquire);
+        let stored = |place: PoolOffset| PoolOffset::from_word(pool.word(place).load(Acquire));
+        let word = |offset: u64| stored(header.plus(offset));
         object(header);
         object(word(MANIFEST));
         (0..u64::from(BUFFERS_MAX))
             .map(|log| word(LOGS + log * 8))
-            .filter(|log| *log != 0)
+            .filter(|log| !log.is_null())
             .for_each(&mut object);
         let list = word(OBSOLETE);
-        if list != 0 {
+        if !list.is_null() {
             object(list);
             for chain in manifest::read_obsolete(pool, list)?.0 {
-                segments::for_each(pool, pool.word(chain).load(Acquire), &mut object)?;
+                segments::for_each(pool, stored(chain), &mut object)?;
             }
         }
         let parameters = &core.site.parameters;
         for slot in (0..SLOTS).filter(|slot| parameters.is_in_pool(parameters.slot_level(*slot))) {
-            segments::for_each(pool, pool.word(manifest::building(header, slot)).load(Acquire), &mut object)?;
+            segments::for_each(pool, stored(manifest::building(header, slot)), &mut object)?;
         }
         let version = core.versions.current();
         for run in version.runs() {

@@ -19,14 +19,14 @@ use super::{Core, Counters, LsmTree, TreeSite};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::node::FixedKey;
-use entresol_memory::{Error as MemoryError, Pool, Publication};
+use entresol_memory::{Error as MemoryError, Pool, PoolOffset, Publication};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-fn corrupt<T>(offset: u64, message: impl Into<String>) -> Result<T> {
+fn corrupt<T>(offset: PoolOffset, message: impl Into<String>) -> Result<T> {
     Err(Error::Corrupt { offset, message: message.into() })
 }
 
@@ -37,34 +37,36 @@ impl<K: FixedKey> LsmTree<K> {
         pool: &'p Arc<Pool>,
         parameters: &LsmParameters,
         publication: &mut Publication<'p>,
-    ) -> Result<u64> {
+    ) -> Result<PoolOffset> {
         parameters.validate()?;
         let header = pool.reserve(HEADER_BYTES)?;
         let words = pool.words(header.offset(), HEADER_BYTES / 8);
         words.iter().for_each(|word| word.store(0, Relaxed));
         let [sizes, levels] = parameters.to_words();
         let manifest = manifest::lay_out::<K>(pool, &[], 1)?;
-        let values = [magic(K::WORDS), sizes, levels, pool.env().random_u64(), 0, manifest.offset()];
+        let values =
+            [magic(K::WORDS), sizes, levels, pool.env().random_u64(), 0, manifest.offset().to_word()];
         words.iter().zip(values).for_each(|(word, value)| word.store(value, Relaxed));
         publication.allocate(manifest);
         for number in 0..parameters.buffers {
             let log = pool.reserve(log_bytes(parameters.buffer_entries) as usize)?;
             Log { offset: log.offset(), capacity: parameters.buffer_entries }
                 .lay_out(pool, u64::from(number) + 1);
-            pool.word(header.offset() + LOGS + u64::from(number) * 8).store(log.offset(), Relaxed);
+            pool.word(header.offset().plus(LOGS + u64::from(number) * 8))
+                .store(log.offset().to_word(), Relaxed);
             publication.allocate(log);
         }
-        pool.word(header.offset() + CHECK).store(header_check(pool, header.offset()), Relaxed);
+        pool.word(header.offset().plus(CHECK)).store(header_check(pool, header.offset()), Relaxed);
         pool.flush(header.offset(), HEADER_BYTES);
         Ok(publication.allocate(header))
     }
 
     /// Returns the tree at an offset, if it is one of this kind.
-    fn site(pool: &Arc<Pool>, header: u64, directory: Option<&Path>) -> Result<TreeSite> {
-        if pool.try_words(header, HEADER_BYTES / 8).is_none() || !header.is_multiple_of(64) || header == 0 {
+    fn site(pool: &Arc<Pool>, header: PoolOffset, directory: Option<&Path>) -> Result<TreeSite> {
+        if pool.try_words(header, HEADER_BYTES / 8).is_none() || !header.is_aligned(64) || header.is_null() {
             return corrupt(header, "the offset cannot hold an LSM-tree");
         }
-        let word = |offset: u64| pool.word(header + offset).load(Acquire);
+        let word = |offset: u64| pool.word(header.plus(offset)).load(Acquire);
         let (found, wanted) = (word(0), magic(K::WORDS));
         if found != wanted {
             if let Some(words) = (1..=2).find(|words| magic(*words) == found) {
@@ -96,12 +98,13 @@ impl<K: FixedKey> LsmTree<K> {
     /// Opens a tree: replays the logs, reads a line of each block in the pool and the keys and filters of
     /// files, and frees incomplete and obsolete runs. Filters of runs in the pool are built by the thread
     /// afterwards; without one, now.
-    pub fn open(pool: &Arc<Pool>, header: u64, options: &LsmOptions) -> Result<LsmTree<K>> {
+    pub fn open(pool: &Arc<Pool>, header: PoolOffset, options: &LsmOptions) -> Result<LsmTree<K>> {
         let site = Self::site(pool, header, options.directory.as_deref())?;
-        if pool.word(header + DESTROYED).load(Acquire) != 0 {
+        if pool.word(header.plus(DESTROYED)).load(Acquire) != 0 {
             return Err(Error::Invalid(format!("the LSM-tree at {header:#x} is being destroyed")));
         }
-        let (records, next_number) = manifest::read(pool, pool.word(header + MANIFEST).load(Acquire))?;
+        let manifest = PoolOffset::from_word(pool.word(header.plus(MANIFEST)).load(Acquire));
+        let (records, next_number) = manifest::read(pool, manifest)?;
         let levels = load_runs::<K>(&site, &records, next_number)?;
         let recovered = load_logs::<K>(&site)?;
         let work = MaintenanceState {
@@ -143,32 +146,32 @@ impl<K: FixedKey> LsmTree<K> {
     /// Frees all parts of a closed tree, files included, but its header, which the caller frees together with
     /// its reference to it. After a crash in between, call it again. Objects that values refer to belong to
     /// the caller.
-    pub fn destroy(pool: &Arc<Pool>, header: u64, directory: Option<&Path>) -> Result<()> {
+    pub fn destroy(pool: &Arc<Pool>, header: PoolOffset, directory: Option<&Path>) -> Result<()> {
         let site = Self::site(pool, header, directory)?;
-        let word = |offset: u64| pool.word(header + offset).load(Acquire);
+        let word = |offset: u64| PoolOffset::from_word(pool.word(header.plus(offset)).load(Acquire));
         let manifest = word(MANIFEST);
-        let records = if manifest == 0 { Vec::new() } else { manifest::read::<K>(pool, manifest)?.0 };
+        let records = if manifest.is_null() { Vec::new() } else { manifest::read::<K>(pool, manifest)?.0 };
         obsolete::check_apart(&site, &records)?;
         // An earlier list first: the header refers to one only.
         obsolete::sweep(&site)?;
-        if manifest != 0 {
+        if !manifest.is_null() {
             let mut end = pool.publication();
-            end.set(header + DESTROYED, 1);
+            end.set(header.plus(DESTROYED), 1);
             let list = manifest::write_obsolete(pool, &records)?;
             let list = end.allocate(list);
-            end.set(header + OBSOLETE, list);
+            end.set(header.plus(OBSOLETE), list.to_word());
             end.free(manifest);
-            end.set(header + MANIFEST, 0);
+            end.set(header.plus(MANIFEST), 0);
             end.publish()?;
             obsolete::sweep(&site)?;
         }
         for slot in 0..SLOTS {
             obsolete::clear_building(&site, site.parameters.slot_level(slot), slot)?;
         }
-        for log in (0..u64::from(BUFFERS_MAX)).map(|log| LOGS + log * 8).filter(|log| word(*log) != 0) {
+        for log in (0..u64::from(BUFFERS_MAX)).map(|log| LOGS + log * 8).filter(|log| !word(*log).is_null()) {
             let mut publication = pool.publication();
             publication.free(word(log));
-            publication.set(header + log, 0);
+            publication.set(header.plus(log), 0);
             publication.publish()?;
         }
         Ok(())
@@ -190,13 +193,13 @@ fn load_runs<K: FixedKey>(
     let mut levels: Vec<Vec<Arc<Run<K>>>> = vec![Vec::new(); site.parameters.levels() as usize];
     for record in records {
         let known = record.level < levels.len() && record.number < next_number && record.blocks > 0;
-        if !known || site.parameters.is_in_pool(record.level) != (record.last_segment != 0) {
+        if !known || site.parameters.is_in_pool(record.level) == record.last_segment.is_null() {
             return corrupt(site.header, format!("its manifest has an invalid run: {record:?}"));
         }
         if record.blocks as u64 > record.entries {
             return corrupt(site.header, format!("a run has more blocks than entries: {record:?}"));
         }
-        let run = if record.last_segment == 0 {
+        let run = if record.last_segment.is_null() {
             let path = path_of(site.directory(), site.identity, record.number);
             let files = &**site.pool.env().files();
             let (file, contents) = RunFile::open::<K>(files, &path, site.identity, record.number)?;
@@ -233,8 +236,8 @@ fn load_logs<K: FixedKey>(site: &TreeSite) -> Result<Recovered<K>> {
     let words = log_bytes(capacity) as usize / 8;
     let mut logs = Vec::new();
     for number in 0..u64::from(site.parameters.buffers) {
-        let offset = pool.word(site.header + LOGS + number * 8).load(Acquire);
-        if pool.try_words(offset, words).is_none() || offset == 0 {
+        let offset = PoolOffset::from_word(pool.word(site.header.plus(LOGS + number * 8)).load(Acquire));
+        if pool.try_words(offset, words).is_none() || offset.is_null() {
             return corrupt(site.header, format!("{offset:#x} cannot hold a log"));
         }
         logs.push(Log { offset, capacity });

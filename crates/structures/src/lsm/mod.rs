@@ -81,7 +81,7 @@ use cache::PageCache;
 use compaction::maintain::MaintenanceState;
 use compaction::version::Versions;
 use compaction::worker::MaintenanceMonitor;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use files::block::LsmEntry;
 use files::filter::KeyHash;
 use files::log::Log;
@@ -105,7 +105,7 @@ pub struct LsmTree<K: FixedKey> {
 /// Location of a tree.
 struct TreeSite {
     pool: Arc<Pool>,
-    header: u64,
+    header: PoolOffset,
     identity: u64,
     parameters: LsmParameters,
     directory: Option<PathBuf>,
@@ -225,7 +225,7 @@ impl<K: FixedKey> Core<K> {
 
 impl<K: FixedKey> LsmTree<K> {
     /// Returns the pool offset of the tree's header, for [`LsmTree::open`].
-    pub fn root_offset(&self) -> u64 {
+    pub fn root_offset(&self) -> PoolOffset {
         self.core.site.header
     }
 

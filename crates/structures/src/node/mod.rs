@@ -55,6 +55,7 @@ pub use sorted::Sorted;
 pub use unsorted::Unsorted;
 
 use crate::error::Result;
+use entresol_memory::PoolOffset;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const LINE_WORDS: usize = 8;
@@ -68,26 +69,32 @@ pub type Entries<K> = Vec<(K, u64)>;
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
     words: &'a [AtomicU64],
-    offset: u64,
+    offset: PoolOffset,
 }
 
 impl<'a> Node<'a> {
     /// Creates a node of these words; `offset` is their position in the pool, or anything for a node in DRAM.
     #[inline]
-    pub fn new(words: &'a [AtomicU64], offset: u64) -> Node<'a> {
+    pub fn new(words: &'a [AtomicU64], offset: PoolOffset) -> Node<'a> {
         Node { words, offset }
     }
 
     /// Returns the pool offset of a word.
     #[inline]
-    pub fn word_offset(&self, word: usize) -> u64 {
-        self.offset + word as u64 * 8
+    pub fn word_offset(&self, word: usize) -> PoolOffset {
+        self.offset.word(word)
     }
 
     /// Returns a word's value.
     #[inline]
     pub fn load(&self, word: usize) -> u64 {
         self.words[word].load(Relaxed)
+    }
+
+    /// Returns the pool offset in a word.
+    #[inline]
+    pub(crate) fn load_offset(&self, word: usize) -> PoolOffset {
+        PoolOffset::from_word(self.load(word))
     }
 
     /// Prefetches the line of a word.

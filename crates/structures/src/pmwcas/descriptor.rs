@@ -1,6 +1,7 @@
 //! Descriptors, and the words that refer to them.
 
 use super::{PmwCas, Swap, WORDS_MAX};
+use entresol_memory::PoolOffset;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -56,7 +57,7 @@ pub(super) fn trial(number: u64, descriptor: u64, entry: usize) -> u64 {
 pub(super) struct Descriptor<'p> {
     pub(super) number: u64,
     /// Pool offset.
-    pub(super) at: u64,
+    pub(super) at: PoolOffset,
     words: &'p [AtomicU64],
 }
 
@@ -71,7 +72,7 @@ impl Descriptor<'_> {
 
     pub(super) fn entry(&self, index: usize) -> Swap {
         let word = |i: usize| self.words[ENTRIES + index * ENTRY_WORDS + i].load(Acquire);
-        Swap { at: word(0), old: word(1), new: word(2) }
+        Swap { at: PoolOffset::from_word(word(0)), old: word(1), new: word(2) }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = Swap> {
@@ -92,7 +93,7 @@ impl Descriptor<'_> {
         );
         self.words[1].store(swaps.len() as u64, Relaxed);
         for (words, swap) in self.words[ENTRIES..].chunks(ENTRY_WORDS).zip(swaps) {
-            words[0].store(swap.at, Relaxed);
+            words[0].store(swap.at.to_word(), Relaxed);
             words[1].store(swap.old, Relaxed);
             words[2].store(swap.new, Relaxed);
         }
@@ -105,11 +106,11 @@ impl PmwCas {
     /// Empties the descriptor: from the next fence on, recovery finds no entries in it.
     pub(super) fn empty(&self, descriptor: Descriptor<'_>) {
         descriptor.words[1].store(0, Release);
-        self.pool.flush(descriptor.at + 8, 8);
+        self.pool.flush(descriptor.at.plus(8), 8);
     }
 
     pub(super) fn descriptor(&self, number: u64) -> Descriptor<'_> {
-        let at = self.header + HEADER_BYTES + number * DESCRIPTOR_BYTES;
+        let at = self.header.plus(HEADER_BYTES).block(number, DESCRIPTOR_BYTES);
         Descriptor { number, at, words: self.pool.words(at, DESCRIPTOR_BYTES as usize / 8) }
     }
 }

@@ -14,7 +14,7 @@ use super::{DESCRIPTORS_MAX, PmwCas, VALUE_MAX, WORDS_MAX};
 use crate::error::{Error, Result};
 use crate::points::OPERATIONS_FINISHED_AT_OPEN;
 use entresol_memory::order::step;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PMWCAS\0\x01");
 
-fn seal(descriptors: u64, header: u64) -> u64 {
-    [descriptors, header]
+fn seal(descriptors: u64, header: PoolOffset) -> u64 {
+    [descriptors, header.to_word()]
         .iter()
         .fold(MAGIC, |seal, word| (seal.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
@@ -31,7 +31,11 @@ fn seal(descriptors: u64, header: u64) -> u64 {
 impl PmwCas {
     /// Creates `descriptors` descriptors, 1 to [`DESCRIPTORS_MAX`]; they exist once the publication is
     /// published, with a reference to the returned offset. Four for each thread are enough.
-    pub fn create<'p>(pool: &'p Pool, descriptors: usize, publication: &mut Publication<'p>) -> Result<u64> {
+    pub fn create<'p>(
+        pool: &'p Pool,
+        descriptors: usize,
+        publication: &mut Publication<'p>,
+    ) -> Result<PoolOffset> {
         if !(1..=DESCRIPTORS_MAX).contains(&descriptors) {
             return Err(Error::Invalid(format!(
                 "{descriptors} descriptors were requested; 1 to {DESCRIPTORS_MAX} are allowed"
@@ -51,9 +55,9 @@ impl PmwCas {
 
     /// Opens the descriptors, and finishes or rolls back the operations that a crash interrupted. Cost: a
     /// read of each descriptor.
-    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<PmwCas> {
-        let corrupt = |offset: u64, message: String| Error::Corrupt { offset, message };
-        let fits = header != 0 && header.is_multiple_of(64);
+    pub fn open(pool: &Arc<Pool>, header: PoolOffset) -> Result<PmwCas> {
+        let corrupt = |offset: PoolOffset, message: String| Error::Corrupt { offset, message };
+        let fits = !header.is_null() && header.is_aligned(64);
         let Some(words) = pool.try_words(header, 3).filter(|_| fits) else {
             let message = "the offset cannot hold descriptors, but a reference leads to it";
             return Err(corrupt(header, message.to_string()));
@@ -88,7 +92,7 @@ impl PmwCas {
         let status = descriptor.status().load(Acquire) & !DIRTY;
         let succeeded = status == SUCCEEDED;
         for entry in descriptor.entries() {
-            let Some(words) = self.pool.try_words(entry.at, 1).filter(|_| entry.at != 0) else {
+            let Some(words) = self.pool.try_words(entry.at, 1).filter(|_| !entry.at.is_null()) else {
                 // The power failed while it was written; no word refers to it.
                 continue;
             };
@@ -124,8 +128,8 @@ impl PmwCas {
     /// Counts unfinished operations, some of which a crash may have left: descriptors that words refer to.
     /// For checks; there must be no concurrent writers.
     pub fn unfinished(&self) -> usize {
-        let descriptors = self.pool.word(self.header + 8).load(Acquire);
-        let names = |number: u64, at: u64| {
+        let descriptors = self.pool.word(self.header.plus(8)).load(Acquire);
+        let names = |number: u64, at: PoolOffset| {
             self.pool.try_words(at, 1).is_some_and(|words| match decode(words[0].load(Acquire)) {
                 WordState::Value => false,
                 WordState::InFlight(named) | WordState::Trial(named, _) => named == number,

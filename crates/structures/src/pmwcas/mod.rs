@@ -49,7 +49,7 @@
 //! let root = PmwCas::create(&pool, 16, &mut publication)?;
 //! let accounts = publication.allocate(pool.reserve(64)?);
 //! publication.set(accounts, 100);
-//! publication.set(accounts + 8, 0);
+//! publication.set(accounts.plus(8), 0);
 //! publication.set_root("descriptors", root)?;
 //! publication.publish()?;
 //! let words = PmwCas::open(&pool, root)?;
@@ -69,7 +69,7 @@ mod tests;
 use crate::error::{Error, Result};
 use crate::latch;
 use descriptor::Descriptor;
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ pub const VALUE_MAX: u64 = (1 << 61) - 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swap {
     /// The word's pool offset.
-    pub at: u64,
+    pub at: PoolOffset,
     /// Expected value.
     pub old: u64,
     /// New value.
@@ -97,7 +97,7 @@ pub struct Swap {
 /// Operations over several words; see the [module](self). Any number of threads may share one.
 pub struct PmwCas {
     pool: Arc<Pool>,
-    header: u64,
+    header: PoolOffset,
     /// Free descriptors.
     free: Arc<Mutex<Vec<u64>>>,
     /// Number of participants of each descriptor's operation; 0: none may enter.
@@ -108,7 +108,7 @@ pub struct PmwCas {
 
 impl PmwCas {
     /// Returns the pool offset of the header, for [`PmwCas::open`].
-    pub fn root_offset(&self) -> u64 {
+    pub fn root_offset(&self) -> PoolOffset {
         self.header
     }
 
@@ -132,7 +132,7 @@ impl PmwCas {
 
     /// Returns a word's value, which is durable then. The word must be one that operations change; a word
     /// that is marked as in flight without an operation is damaged: an error.
-    pub fn read(&self, at: u64) -> Result<u64> {
+    pub fn read(&self, at: PoolOffset) -> Result<u64> {
         if self.pool.try_words(at, 1).is_none() {
             return Err(Error::Invalid(format!("{at:#x} is not the offset of a word")));
         }
@@ -151,7 +151,7 @@ impl PmwCas {
             return Err(Error::Invalid(format!("the word at {:#x} is listed twice", pair[0].at)));
         }
         for swap in swaps {
-            if swap.at == 0 || self.pool.try_words(swap.at, 1).is_none() {
+            if swap.at.is_null() || self.pool.try_words(swap.at, 1).is_none() {
                 return Err(Error::Invalid(format!("{:#x} is not the offset of a word", swap.at)));
             }
             if swap.old.max(swap.new) > VALUE_MAX {
@@ -199,13 +199,13 @@ impl PmwCas {
 
     /// Ensures that recovery does not read words of a range that is about to be freed. No operation on them
     /// may be in flight. Cost: a read of each descriptor; a fence.
-    pub fn forget(&self, at: u64, bytes: u64) {
+    pub fn forget(&self, at: PoolOffset, bytes: u64) {
         // No descriptor is claimed meanwhile.
         let _free = self.free.lock();
         for number in 0..self.participants.len() as u64 {
             let descriptor = self.descriptor(number);
             let is_over = self.participants[number as usize].load(Acquire) == 0;
-            if is_over && descriptor.entries().any(|entry| (at..at + bytes).contains(&entry.at)) {
+            if is_over && descriptor.entries().any(|entry| (at..at.plus(bytes)).contains(&entry.at)) {
                 self.empty(descriptor);
             }
         }

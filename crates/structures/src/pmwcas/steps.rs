@@ -9,6 +9,7 @@ use crate::points::{
     DESCRIPTOR, FINISHED_WORD, REUSE_AFTER_VALUES, STATUS, STATUS_AFTER_TARGETS, TARGET, VALUES_AFTER_STATUS,
     WORDS_AFTER_DESCRIPTOR,
 };
+use entresol_memory::PoolOffset;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -118,7 +119,7 @@ impl PmwCas {
     }
 
     /// Flushes a dirty word and marks it as clean, if it still is that word.
-    fn make_durable(&self, at: u64, found: u64) {
+    fn make_durable(&self, at: PoolOffset, found: u64) {
         self.pool.flush(at, 8);
         self.pool.fence();
         let _ = swap(self.pool.word(at), found, found & !DIRTY);
@@ -126,7 +127,7 @@ impl PmwCas {
 
     /// Resolves a word that is not a plain value. The caller is pinned. An error if that is impossible: the
     /// word refers to a descriptor without participants.
-    fn help(&self, at: u64, found: u64) -> Result<()> {
+    fn help(&self, at: PoolOffset, found: u64) -> Result<()> {
         let number = match decode(found) {
             WordState::Value => {
                 self.make_durable(at, found);
@@ -168,7 +169,7 @@ impl PmwCas {
     }
 
     /// Returns the value of a word once no operation is in flight on it.
-    pub(super) fn settled(&self, at: u64) -> Result<u64> {
+    pub(super) fn settled(&self, at: PoolOffset) -> Result<u64> {
         loop {
             let found = self.pool.word(at).load(Acquire);
             if decode(found) == WordState::Value && found & DIRTY == 0 {

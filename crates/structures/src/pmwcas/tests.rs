@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use entresol_memory::PoolOffset;
 use entresol_memory::crash::{CrashOptions, CrashReport, Recorder, check_at, seeds, take_turns};
 use entresol_memory::{Env, PoolOptions, Result as MemoryResult};
 use proptest::prelude::*;
@@ -15,7 +16,7 @@ const ROOT: &str = "pmwcas";
 const TARGETS: &str = "words";
 
 /// Creates descriptors, and words that are all 0.
-fn set_up(pool: &Arc<Pool>, descriptors: usize) -> (PmwCas, u64) {
+fn set_up(pool: &Arc<Pool>, descriptors: usize) -> (PmwCas, PoolOffset) {
     let object = pool.reserve(WORDS as usize * 8).unwrap();
     let at = object.offset();
     pool.words(at, WORDS as usize).iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -43,13 +44,13 @@ proptest! {
         let mut model = vec![0; WORDS as usize];
         for operation in operations {
             let swaps: Vec<Swap> =
-                operation.iter().map(|(word, (old, new))| Swap { at: at + word * 8, old: *old, new: *new }).collect();
+                operation.iter().map(|(word, (old, new))| Swap { at: at.plus(word * 8), old: *old, new: *new }).collect();
             let expected = operation.iter().all(|(word, (old, _))| model[*word as usize] == *old);
             prop_assert_eq!(pmwcas.compare_and_swap(&swaps).unwrap(), expected);
             if expected {
                 operation.iter().for_each(|(word, (_, new))| model[*word as usize] = *new);
             }
-            let found: Vec<u64> = (0..WORDS).map(|word| pmwcas.read(at + word * 8).unwrap()).collect();
+            let found: Vec<u64> = (0..WORDS).map(|word| pmwcas.read(at.plus(word * 8)).unwrap()).collect();
             prop_assert_eq!(&found, &model);
         }
         prop_assert_eq!(pmwcas.unfinished(), 0);
@@ -61,16 +62,16 @@ fn calls_that_make_no_sense_are_refused() {
     let pool = small_pool();
     let (pmwcas, at) = set_up(&pool, 4);
     let swap = |at, old, new| Swap { at, old, new };
-    let many: Vec<Swap> = (0..9).map(|word| swap(at + word * 8, 0, 1)).collect();
+    let many: Vec<Swap> = (0..9).map(|word| swap(at.plus(word * 8), 0, 1)).collect();
     for (swaps, message) in [
         (vec![], "0 words"),
         (many, "9 words"),
-        (vec![swap(at, 0, 1), swap(at + 8, 0, 1), swap(at, 0, 2)], "twice"),
+        (vec![swap(at, 0, 1), swap(at.plus(8), 0, 1), swap(at, 0, 2)], "twice"),
         (vec![swap(at, 0, VALUE_MAX + 1)], "61 bits"),
         (vec![swap(at, 1 << 63, 1)], "61 bits"),
-        (vec![swap(at + 4, 0, 1)], "not the offset of a word"),
-        (vec![swap(1 << 40, 0, 1)], "not the offset of a word"),
-        (vec![swap(0, 0, 1)], "not the offset of a word"),
+        (vec![swap(at.plus(4), 0, 1)], "not the offset of a word"),
+        (vec![swap(PoolOffset::new(1 << 40), 0, 1)], "not the offset of a word"),
+        (vec![swap(PoolOffset::NULL, 0, 1)], "not the offset of a word"),
     ] {
         let error = pmwcas.compare_and_swap(&swaps).unwrap_err();
         assert!(error.to_string().contains(message), "{error}");
@@ -86,17 +87,17 @@ fn damaged_headers_are_refused() {
     let (pmwcas, _) = set_up(&pool, 4);
     let root = pmwcas.root_offset();
     for (word, bit) in (0..3).flat_map(|word| (0..64).map(move |bit| (word, bit))) {
-        pool.word(root + word * 8).fetch_xor(1 << bit, Ordering::Relaxed);
+        pool.word(root.plus(word * 8)).fetch_xor(1 << bit, Ordering::Relaxed);
         assert!(matches!(PmwCas::open(&pool, root), Err(Error::Corrupt { .. })), "bit {bit} of word {word}");
-        pool.word(root + word * 8).fetch_xor(1 << bit, Ordering::Relaxed);
+        pool.word(root.plus(word * 8)).fetch_xor(1 << bit, Ordering::Relaxed);
     }
-    for wild in [0, 8, 64, 1 << 40, u64::MAX - 63] {
+    for wild in [0, 8, 64, 1 << 40, u64::MAX - 63].map(PoolOffset::new) {
         assert!(matches!(PmwCas::open(&pool, wild), Err(Error::Corrupt { .. })), "{wild:#x}");
     }
     // Any words in descriptors: no panic.
     let env = Env::simulated(5);
     for _ in 0..2000 {
-        let at = root + 256 + env.random_u64() % (4 * 32) * 8;
+        let at = root.plus(256).plus(env.random_u64() % (4 * 32) * 8);
         pool.word(at).store(env.random_u64() >> (env.random_u64() % 64), Ordering::Relaxed);
         let _ = PmwCas::open(&pool, root);
     }
@@ -108,13 +109,13 @@ fn a_word_that_names_no_operation_is_damaged() {
     let (pmwcas, at) = set_up(&pool, 16);
     // Not the descriptors of the operations below.
     for damage in [1 << 62 | 15, 3 << 62 | 14, 1 << 62 | 16, u64::MAX, 1 << 61 | 15 << 3, 1 << 61 | 99 << 3] {
-        pool.word(at + 8).store(damage, Ordering::Relaxed);
-        assert!(matches!(pmwcas.read(at + 8), Err(Error::Corrupt { .. })), "{damage:#x}");
-        let swaps = [Swap { at, old: 0, new: 1 }, Swap { at: at + 8, old: 0, new: 1 }];
+        pool.word(at.plus(8)).store(damage, Ordering::Relaxed);
+        assert!(matches!(pmwcas.read(at.plus(8)), Err(Error::Corrupt { .. })), "{damage:#x}");
+        let swaps = [Swap { at, old: 0, new: 1 }, Swap { at: at.plus(8), old: 0, new: 1 }];
         assert!(matches!(pmwcas.compare_and_swap(&swaps), Err(Error::Corrupt { .. })), "{damage:#x}");
         assert_eq!(pmwcas.read(at).unwrap(), 0, "taken back");
     }
-    assert!(matches!(pmwcas.read(4), Err(Error::Invalid(_))));
+    assert!(matches!(pmwcas.read(PoolOffset::new(4)), Err(Error::Invalid(_))));
 }
 
 #[test]
@@ -145,13 +146,13 @@ fn threads_move_amounts_and_lose_none() {
             let count = 2 + env.random_u64() % 3;
             let first = env.random_u64() % WORDS;
             let words: Vec<u64> = (0..count).map(|i| (first + i * 5) % WORDS).collect();
-            let values: Vec<u64> = words.iter().map(|word| pmwcas.read(at + word * 8).unwrap()).collect();
+            let values: Vec<u64> = words.iter().map(|word| pmwcas.read(at.plus(word * 8)).unwrap()).collect();
             assert!(values.iter().all(|value| *value <= 30_000), "{values:?}");
             let all: u64 = values.iter().sum();
             let mut swaps: Vec<Swap> = words
                 .iter()
                 .zip(&values)
-                .map(|(word, old)| Swap { at: at + word * 8, old: *old, new: all / count })
+                .map(|(word, old)| Swap { at: at.plus(word * 8), old: *old, new: all / count })
                 .collect();
             swaps[0].new += all % count;
             if pmwcas.compare_and_swap(&swaps).unwrap() {
@@ -167,7 +168,7 @@ fn threads_move_amounts_and_lose_none() {
         let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || moves(thread))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let values: Vec<u64> = (0..WORDS).map(|word| pmwcas.read(at + word * 8).unwrap()).collect();
+    let values: Vec<u64> = (0..WORDS).map(|word| pmwcas.read(at.plus(word * 8)).unwrap()).collect();
     assert_eq!(values.iter().sum::<u64>(), 30_000);
     for word in 0..WORDS as usize {
         let balance: i64 = moved.iter().map(|moved| moved[word]).sum();
@@ -179,10 +180,10 @@ fn threads_move_amounts_and_lose_none() {
 /// The values of words after all operations that returned, without those that are 0.
 type Content = BTreeMap<u64, u64>;
 
-fn content(pmwcas: &PmwCas, at: u64) -> Result<Content> {
+fn content(pmwcas: &PmwCas, at: PoolOffset) -> Result<Content> {
     let mut content = Content::new();
     for word in 0..WORDS {
-        content.insert(word, pmwcas.read(at + word * 8)?);
+        content.insert(word, pmwcas.read(at.plus(word * 8))?);
     }
     content.retain(|_, value| *value != 0);
     Ok(content)
@@ -206,7 +207,7 @@ impl entresol_memory::crash::Model for Words {
     }
 }
 
-fn reopened(pool: &Arc<Pool>) -> std::result::Result<Option<(PmwCas, u64)>, String> {
+fn reopened(pool: &Arc<Pool>) -> std::result::Result<Option<(PmwCas, PoolOffset)>, String> {
     let Some(root) = pool.root(ROOT) else { return Ok(None) };
     let at = pool.root(TARGETS).ok_or("the words are gone")?;
     let pmwcas = PmwCas::open(pool, root).map_err(|error| error.to_string())?;
@@ -231,15 +232,15 @@ fn crashes(operations: u64, options: &CrashOptions) -> MemoryResult<CrashReport>
             let swaps: Vec<Swap> = words
                 .iter()
                 .map(|(word, new)| Swap {
-                    at: at + word * 8,
-                    old: pmwcas.read(at + word * 8).unwrap(),
+                    at: at.plus(word * 8),
+                    old: pmwcas.read(at.plus(word * 8)).unwrap(),
                     new: *new,
                 })
                 .collect();
             assert!(recorded.run(words, || pmwcas.compare_and_swap(&swaps).unwrap()));
             if i % 4 == 0 {
                 // One that fails changes nothing.
-                let wrong = [swaps[0], Swap { at: at + (first + 1) % WORDS * 8, old: 7, new: 8 }];
+                let wrong = [swaps[0], Swap { at: at.plus((first + 1) % WORDS * 8), old: 7, new: 8 }];
                 assert!(!recorded.run(Vec::new(), || pmwcas.compare_and_swap(&wrong).unwrap()));
             }
         }
@@ -285,10 +286,10 @@ fn helpers_survive_crashes() {
                 move || {
                     for i in 0..25 {
                         loop {
-                            let sum = pmwcas.read(at + 16).unwrap();
+                            let sum = pmwcas.read(at.plus(16)).unwrap();
                             let swaps = [
-                                Swap { at: at + own * 8, old: i, new: i + 1 },
-                                Swap { at: at + 16, old: sum, new: sum + 1 },
+                                Swap { at: at.plus(own * 8), old: i, new: i + 1 },
+                                Swap { at: at.plus(16), old: sum, new: sum + 1 },
                             ];
                             if pmwcas.compare_and_swap(&swaps).unwrap() {
                                 break;
@@ -300,7 +301,11 @@ fn helpers_survive_crashes() {
             };
             take_turns(seed, vec![Box::new(thread(0)), Box::new(thread(1))]);
             assert_eq!(
-                (pmwcas.read(at).unwrap(), pmwcas.read(at + 8).unwrap(), pmwcas.read(at + 16).unwrap()),
+                (
+                    pmwcas.read(at).unwrap(),
+                    pmwcas.read(at.plus(8)).unwrap(),
+                    pmwcas.read(at.plus(16)).unwrap()
+                ),
                 (25, 25, 50)
             );
             Ok(())
@@ -308,7 +313,7 @@ fn helpers_survive_crashes() {
         let moment = move || [0, 1].map(|i: usize| moment[i].load(Ordering::Acquire));
         let report = check_at(&options, history, moment, |pool, returned: &[u64; 2]| {
             let Some((pmwcas, at)) = reopened(pool)? else { return Ok(()) };
-            let found = [0, 1, 2].map(|word| pmwcas.read(at + word * 8).unwrap());
+            let found = [0, 1, 2].map(|word| pmwcas.read(at.plus(word * 8)).unwrap());
             if found[0] + found[1] != found[2] {
                 return Err(format!("{found:?} do not add up"));
             }

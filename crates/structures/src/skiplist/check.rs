@@ -3,6 +3,7 @@
 use super::{Content, LEVELS_MAX, LOW, META, SkipList, SkipListStats, Towers, descent::meta};
 use crate::error::{Error, Result};
 use crate::node::{Entries, FixedKey};
+use entresol_memory::PoolOffset;
 use std::sync::atomic::Ordering::Acquire;
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
@@ -13,11 +14,11 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 
     /// Verifies all invariants of the list; there must be no concurrent writers. `object` is called with the
     /// offset of every pool object that the list consists of (not those that its values may refer to).
-    pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
+    pub fn check(&self, object: impl FnMut(PoolOffset)) -> Result<()> {
         self.walk(object).map(|_| ())
     }
 
-    fn walk(&self, mut object: impl FnMut(u64)) -> Result<SkipListStats> {
+    fn walk(&self, mut object: impl FnMut(PoolOffset)) -> Result<SkipListStats> {
         let _pinned = self.pool.pin();
         object(self.header);
         let mut stats = SkipListStats::default();
@@ -30,7 +31,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         loop {
             object(node);
             let next = self.next_of(node);
-            let below = if next == 0 { None } else { Some(self.sound_low(next)?) };
+            let below = if next.is_null() { None } else { Some(self.sound_low(next)?) };
             if below.is_some_and(|below| below < low || (below == low && node != self.head)) {
                 let message = format!("its low key {below:?} is not above that of the node before, {low:?}");
                 return Err(Error::Corrupt { offset: next, message });
@@ -55,7 +56,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     }
 
     /// Returns the low key of a node whose head is sound.
-    fn sound_low(&self, node: u64) -> Result<K> {
+    fn sound_low(&self, node: PoolOffset) -> Result<K> {
         let head = self.head_words(node)?;
         let (found, low) = (head.load(META), head.load_key::<K>(LOW));
         let height = (found & 0xFF) as usize;
@@ -71,7 +72,12 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(low)
     }
 
-    fn walk_entries(&self, node: u64, (low, below): (K, Option<K>), stats: &mut SkipListStats) -> Result<()> {
+    fn walk_entries(
+        &self,
+        node: PoolOffset,
+        (low, below): (K, Option<K>),
+        stats: &mut SkipListStats,
+    ) -> Result<()> {
         let parts = self.parts(node);
         C::check::<K>(parts).map_err(|message| Error::Corrupt { offset: node, message })?;
         let mut entries = Entries::<K>::new();
@@ -97,11 +103,11 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 
     /// Verifies that a node is in the levels of its height, and in no others. Returns the number of those
     /// above 0.
-    fn walk_tower(&self, node: u64, low: K, expected: &mut [u64; LEVELS_MAX]) -> Result<u64> {
+    fn walk_tower(&self, node: PoolOffset, low: K, expected: &mut [u64; LEVELS_MAX]) -> Result<u64> {
         let leads_there = |tower: u64| tower != 0 && self.node_of(tower) == node;
         let tower = expected[1];
         let height = 1 + (1..LEVELS_MAX).take_while(|level| leads_there(expected[*level])).count();
-        let stored = self.pool.word(node + META as u64 * 8).load(Acquire) & 0xFF;
+        let stored = self.pool.word(node.word(META)).load(Acquire) & 0xFF;
         if T::PERSISTENT && stored != height as u64 {
             let message = format!("it has {stored} levels, but is linked on {height}");
             return Err(Error::Corrupt { offset: node, message });

@@ -4,6 +4,7 @@ use super::{AUX, LOW, SHORT_HEAD_BYTES, TALL_HEAD_BYTES};
 use crate::error::Result;
 use crate::node::{Entries, FixedKey, Layout, Medium, Node};
 use crate::points::ENTRY_AFTER_ITS_BOUND;
+use entresol_memory::PoolOffset;
 use std::marker::PhantomData;
 
 /// The words of a node.
@@ -33,7 +34,7 @@ pub trait Content: Sized + Send + Sync + 'static {
     /// Returns the number of entries that fit.
     fn capacity<K: FixedKey>() -> usize;
     /// Returns the position of the value of a key, and the value.
-    fn find<K: FixedKey>(parts: Parts<'_>, key: K) -> Option<(u64, u64)>;
+    fn find<K: FixedKey>(parts: Parts<'_>, key: K) -> Option<(PoolOffset, u64)>;
     /// Returns the number of entries.
     fn count<K: FixedKey>(parts: Parts<'_>) -> usize;
     /// Returns true if another entry may not fit.
@@ -76,7 +77,7 @@ impl Content for OnePair {
     }
 
     #[inline]
-    fn find<K: FixedKey>(parts: Parts<'_>, key: K) -> Option<(u64, u64)> {
+    fn find<K: FixedKey>(parts: Parts<'_>, key: K) -> Option<(PoolOffset, u64)> {
         let is_it = parts.holds && parts.head.load_key::<K>(LOW) == key;
         is_it.then(|| (parts.head.word_offset(AUX), parts.head.load(AUX)))
     }
@@ -135,7 +136,7 @@ impl<L: Layout> Content for Bucket<L> {
     }
 
     #[inline]
-    fn find<K: FixedKey>(parts: Parts<'_>, key: K) -> Option<(u64, u64)> {
+    fn find<K: FixedKey>(parts: Parts<'_>, key: K) -> Option<(PoolOffset, u64)> {
         if key.word(0) > parts.head.load(AUX) {
             return None;
         }

@@ -7,15 +7,16 @@ use super::{Content, FORWARD, LEVELS_MAX, LOW, META, SkipList, Towers};
 use crate::error::{DescentError, Error, Result};
 use crate::latch;
 use crate::node::{FixedKey, Node};
+use entresol_memory::PoolOffset;
 use std::sync::atomic::Ordering::Acquire;
 
 /// Last tower before a key on each level, its successor, and the node of level 0 with its version.
 pub(super) struct TowerPath {
     /// From level 1 on: towers.
     pub(super) before: [u64; LEVELS_MAX],
-    /// From level 1 on: towers; on level 0 a node.
+    /// From level 1 on: towers; on level 0 the word of a node.
     pub(super) after: [u64; LEVELS_MAX],
-    pub(super) node: u64,
+    pub(super) node: PoolOffset,
     pub(super) version: u64,
 }
 
@@ -32,20 +33,20 @@ pub(super) fn meta<K: FixedKey>(low: K, height: usize) -> u64 {
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Returns the tower of the head.
     pub(super) fn head_tower(&self) -> u64 {
-        if T::PERSISTENT { self.head } else { 0 }
+        if T::PERSISTENT { self.head.to_word() } else { 0 }
     }
 
     /// Returns the node of a tower.
     #[inline]
-    pub(super) fn node_of(&self, tower: u64) -> u64 {
-        if T::PERSISTENT { tower } else { self.arena.node(tower) }
+    pub(super) fn node_of(&self, tower: u64) -> PoolOffset {
+        if T::PERSISTENT { PoolOffset::from_word(tower) } else { self.arena.node(tower) }
     }
 
     /// Returns the first line of a node, whatever its content.
     #[inline]
-    pub(super) fn head_words(&self, node: u64) -> Result<Node<'_>> {
-        let end = node.checked_add((C::head_bytes(1) + C::BYTES) as u64);
-        if node == 0 || !node.is_multiple_of(64) || end.is_none_or(|end| end > self.pool.bytes()) {
+    pub(super) fn head_words(&self, node: PoolOffset) -> Result<Node<'_>> {
+        let bytes = (C::head_bytes(1) + C::BYTES) as u64;
+        if node.is_null() || !node.is_aligned(64) || !self.pool.contains(node, bytes) {
             let message = "the offset cannot hold a node, but a reference leads to it".to_string();
             return Err(Error::Corrupt { offset: node, message });
         }
@@ -54,7 +55,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 
     /// Returns the low key of a node. `since`: number of nodes unlinked when the descent began.
     #[inline]
-    pub(super) fn low_of(&self, node: u64, since: u64) -> std::result::Result<K, DescentError> {
+    pub(super) fn low_of(&self, node: PoolOffset, since: u64) -> std::result::Result<K, DescentError> {
         let head = self.head_words(node)?;
         let (found, low) = (head.words()[META].load(Acquire), head.load_key::<K>(LOW));
         if found == meta(low, (found & 0xFF) as usize) {
@@ -74,19 +75,17 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         if !T::PERSISTENT {
             return Ok(self.arena.forward(tower, level).load(Acquire));
         }
-        let at = tower + (FORWARD + level) as u64 * 8;
-        match self.pool.try_words(at, 1) {
+        let offset = PoolOffset::from_word(tower);
+        match self.pool.try_words(offset.word(FORWARD + level), 1) {
             Some(words) => Ok(words[0].load(Acquire)),
-            None => {
-                Err(Error::Corrupt { offset: tower, message: "the offset cannot hold a node".to_string() })
-            }
+            None => Err(Error::Corrupt { offset, message: "the offset cannot hold a node".to_string() }),
         }
     }
 
     /// Returns the pointer of a node at level 0.
     #[inline]
-    pub(super) fn next_of(&self, node: u64) -> u64 {
-        self.pool.word(node + FORWARD as u64 * 8).load(Acquire)
+    pub(super) fn next_of(&self, node: PoolOffset) -> PoolOffset {
+        PoolOffset::from_word(self.pool.word(node.word(FORWARD)).load(Acquire))
     }
 
     /// Returns the low key of the node of a tower that was just read.
@@ -95,11 +94,12 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         if !T::PERSISTENT {
             return Ok(self.arena.low(tower));
         }
-        let low = self.low_of(tower, since)?;
-        let height = self.pool.word(tower).load(Acquire) & 0xFF;
+        let node = PoolOffset::from_word(tower);
+        let low = self.low_of(node, since)?;
+        let height = self.pool.word(node).load(Acquire) & 0xFF;
         if height <= level as u64 && self.unlinked.load(Acquire) == since {
             let message = format!("it is linked at level {level}, but has {height} levels");
-            return Err(DescentError::Damage(Error::Corrupt { offset: tower, message }));
+            return Err(DescentError::Damage(Error::Corrupt { offset: node, message }));
         }
         Ok(low)
     }
@@ -138,7 +138,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
                     break;
                 }
                 let low = self.tower_low(next, level, since)?;
-                self.check_ascends(next, last, low)?;
+                self.check_ascends(|| self.node_of(next), last, low)?;
                 if !is_before(low) {
                     break;
                 }
@@ -154,16 +154,16 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
                 self.low_of(node, since)?;
             }
             let next = self.next_of(node);
-            if next != 0 {
+            if !next.is_null() {
                 let low = self.low_of(next, since)?;
-                self.check_ascends(next, last, low)?;
+                self.check_ascends(|| next, last, low)?;
                 if is_before(low) {
                     (node, last) = (next, Some(low));
                     continue;
                 }
             }
             if latch::validate(self.latch(node), version) {
-                (path.node, path.version, path.after[0]) = (node, version, next);
+                (path.node, path.version, path.after[0]) = (node, version, next.to_word());
                 return Ok(path);
             }
         }
@@ -171,10 +171,10 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 
     /// Verifies that links ascend: otherwise they could form a cycle.
     #[inline]
-    fn check_ascends(&self, node: u64, last: Option<K>, low: K) -> Result<()> {
+    fn check_ascends(&self, node: impl Fn() -> PoolOffset, last: Option<K>, low: K) -> Result<()> {
         if last.is_some_and(|last| last >= low) {
             let message = format!("its low key {low:?} is not above that of a node before it");
-            return Err(Error::Corrupt { offset: self.node_of(node), message });
+            return Err(Error::Corrupt { offset: node(), message });
         }
         Ok(())
     }

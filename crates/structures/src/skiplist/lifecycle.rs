@@ -14,7 +14,7 @@ use super::{CARRIED_WORDS_MAX, Content, FORWARD, LEVELS_MAX, LOW, META, SkipList
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::node::FixedKey;
-use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
+use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, PoolOffset, Publication};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -35,8 +35,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         u64::from_le_bytes([C::NUMBER, T::NUMBER, K::WORDS as u8, 1, 0, 0, 0, 0]) | (C::BYTES as u64) << 32
     }
 
-    fn seal(head: u64) -> u64 {
-        [MAGIC, Self::kind(), head]
+    fn seal(head: PoolOffset) -> u64 {
+        [MAGIC, Self::kind(), head.to_word()]
             .iter()
             .fold(0, |seal: u64, word| (seal.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
@@ -51,12 +51,12 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 
     /// Creates an empty list; it exists once the publication is published, with a reference to the returned
     /// offset.
-    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
+    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<PoolOffset> {
         let head_bytes = C::head_bytes(LEVELS_MAX) + C::BYTES;
         let head = pool.reserve(head_bytes)?;
         let header = pool.reserve(HEADER_BYTES)?;
         let at = header.offset();
-        let values = [MAGIC, Self::kind(), head.offset(), 0, Self::seal(head.offset()), 0, 0, 0];
+        let values = [MAGIC, Self::kind(), head.offset().to_word(), 0, Self::seal(head.offset()), 0, 0, 0];
         for (word, value) in pool.words(at, HEADER_BYTES / 8).iter().zip(values) {
             word.store(value, Relaxed);
         }
@@ -67,7 +67,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(publication.allocate(header))
     }
 
-    fn unopened(pool: &Arc<Pool>, header: u64, head: u64) -> Self {
+    fn unopened(pool: &Arc<Pool>, header: PoolOffset, head: PoolOffset) -> Self {
         SkipList {
             pool: pool.clone(),
             header,
@@ -83,9 +83,9 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 
     /// Opens a list. Cost: constant if its towers are in the pool; else a line of every node, since they are
     /// rebuilt. A list of another kind is an error, and so is damage that is found.
-    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Self> {
+    pub fn open(pool: &Arc<Pool>, header: PoolOffset) -> Result<Self> {
         let list = Self::attach(pool, header)?;
-        if pool.word(header + DESTROYING).load(Acquire) != 0 {
+        if pool.word(header.plus(DESTROYING)).load(Acquire) != 0 {
             return Err(Error::Invalid(format!("the skip-list at {header:#x} is being destroyed")));
         }
         let head = list.head_words(list.head)?;
@@ -101,8 +101,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     }
 
     /// Returns the list with this header, if it is one of this kind.
-    fn attach(pool: &Arc<Pool>, header: u64) -> Result<Self> {
-        let fits = header != 0 && header.is_multiple_of(64);
+    fn attach(pool: &Arc<Pool>, header: PoolOffset) -> Result<Self> {
+        let fits = !header.is_null() && header.is_aligned(64);
         let Some(words) = pool.try_words(header, HEADER_BYTES / 8).filter(|_| fits) else {
             let message = "the offset cannot hold a skip-list, but a reference leads to it".to_string();
             return Err(Error::Corrupt { offset: header, message });
@@ -120,8 +120,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
                 Self::kind(),
             )));
         }
-        let head = word(HEAD as usize / 8);
-        let is_gone = head == 0 && word(DESTROYING as usize / 8) != 0;
+        let head = PoolOffset::from_word(word(HEAD as usize / 8));
+        let is_gone = head.is_null() && word(DESTROYING as usize / 8) != 0;
         if word(SEAL as usize / 8) != Self::seal(head) && !is_gone {
             let message = "its header does not match its checksum".to_string();
             return Err(Error::Corrupt { offset: header, message });
@@ -134,7 +134,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let mut last = [self.head_tower(); LEVELS_MAX];
         let mut low_before: Option<K> = None;
         let mut node = self.next_of(self.head);
-        while node != 0 {
+        while !node.is_null() {
             let head = self.head_words(node)?;
             let low = head.load_key::<K>(LOW);
             if head.load(META) != meta(low, 1) || low_before.is_some_and(|before| before >= low) {
@@ -158,18 +158,18 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 
     /// Frees all parts of a closed list but its header, which the caller frees together with its reference to
     /// it. A crash in between leaves a list that cannot be opened; call it again.
-    pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
+    pub fn destroy(pool: &Arc<Pool>, header: PoolOffset) -> Result<()> {
         let list = Self::attach(pool, header)?;
         let mut mark = pool.publication();
-        mark.set(header + DESTROYING, 1);
+        mark.set(header.plus(DESTROYING), 1);
         mark.publish()?;
-        if list.head == 0 {
+        if list.head.is_null() {
             return Ok(());
         }
-        let forward = |node: u64, level: usize| node + (FORWARD + level) as u64 * 8;
+        let forward = |node: PoolOffset, level: usize| node.word(FORWARD + level);
         loop {
             let first = list.next_of(list.head);
-            if first == 0 {
+            if first.is_null() {
                 break;
             }
             let height = list.head_words(first)?.load(META) & 0xFF;
@@ -182,7 +182,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
         let mut last = pool.publication();
         last.free(list.head);
-        last.set(header + HEAD, 0);
+        last.set(header.plus(HEAD), 0);
         Ok(last.publish()?)
     }
 }

@@ -74,7 +74,7 @@ use crate::error::{Error, Result};
 use crate::latch::{self, LatchStripes};
 use crate::node::{Bitmap, FixedKey, Hashing, Medium, Node};
 use content::Parts;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -116,9 +116,9 @@ type ListTypes<K, C, T> = PhantomData<fn() -> (K, C, T)>;
 /// placement of towers.
 pub struct SkipList<K: FixedKey, C: Content, T: Towers> {
     pool: Arc<Pool>,
-    header: u64,
+    header: PoolOffset,
     /// The head's offset.
-    head: u64,
+    head: PoolOffset,
     /// Towers, if they are in DRAM.
     arena: Arc<TowerArena>,
     latches: LatchStripes,
@@ -149,27 +149,27 @@ pub struct SkipListStats {
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Returns the pool offset of the list's header, for [`SkipList::open`].
-    pub fn root_offset(&self) -> u64 {
+    pub fn root_offset(&self) -> PoolOffset {
         self.header
     }
 
     #[inline]
-    fn latch(&self, node: u64) -> &AtomicU64 {
-        self.latches.numbered(node / SHORT_HEAD_BYTES as u64)
+    fn latch(&self, node: PoolOffset) -> &AtomicU64 {
+        self.latches.numbered(node.block_number(SHORT_HEAD_BYTES as u64))
     }
 
     /// Returns the parts of a node whose head was read.
     #[inline]
-    fn parts(&self, node: u64) -> Parts<'_> {
+    fn parts(&self, node: PoolOffset) -> Parts<'_> {
         let (head_bytes, in_head) = (C::head_bytes(1), node == self.head);
         // A pair's body is empty.
         let body: &[AtomicU64] = match C::BYTES {
             0 => &[],
-            bytes => self.pool.words(node + head_bytes as u64, bytes / 8),
+            bytes => self.pool.words(node.plus(head_bytes as u64), bytes / 8),
         };
         Parts {
             head: Node::new(self.pool.words(node, FORWARD + 1), node),
-            body: Node::new(body, node + head_bytes as u64),
+            body: Node::new(body, node.plus(head_bytes as u64)),
             holds: C::IN_HEAD || !in_head,
         }
     }

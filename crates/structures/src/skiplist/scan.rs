@@ -45,7 +45,7 @@ impl<K: FixedKey, C: Content, T: Towers> Scan for SkipList<K, C, T> {
                         None => return Ok(None),
                     }
                 }
-                if is_last || next == 0 || from > to {
+                if is_last || next.is_null() || from > to {
                     return Ok(None);
                 }
                 if entries.len() >= wanted {

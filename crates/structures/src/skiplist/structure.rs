@@ -9,19 +9,19 @@ use crate::points::{
     BUCKET_SPLIT_IN_ONE, LEVELS_TOGETHER, LINK_AROUND, LINK_AROUND_WITH_ITS_FREEING, LIST_NODE,
     NODE_WITH_ITS_LINK,
 };
-use entresol_memory::Publication;
+use entresol_memory::{PoolOffset, Publication};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Latches a node, if it is unchanged.
-    pub(super) fn latch_node(&self, node: u64, version: u64) -> Option<LatchSet<'_>> {
+    pub(super) fn latch_node(&self, node: PoolOffset, version: u64) -> Option<LatchSet<'_>> {
         LatchSet::at(self.latch(node), version)
     }
 
     /// Returns true if a node is linked. The caller holds its latch.
-    fn is_linked(&self, node: u64) -> bool {
-        self.pool.word(node + META as u64 * 8).load(Acquire) != 0
+    fn is_linked(&self, node: PoolOffset) -> bool {
+        self.pool.word(node.word(META)).load(Acquire) != 0
     }
 
     /// Latches the predecessors on the levels above 0 of a node of this height, if they still lead where the
@@ -42,8 +42,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     }
 
     /// Returns the offset of the pointer of a level in a node.
-    fn forward_word(node: u64, level: usize) -> u64 {
-        node + (FORWARD + level) as u64 * 8
+    fn forward_word(node: PoolOffset, level: usize) -> PoolOffset {
+        node.word(FORWARD + level)
     }
 
     /// Returns the number of levels of a node of this height that are in the pool.
@@ -111,9 +111,9 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         self.pool.flush_at(offset, C::head_bytes(in_pool) + C::BYTES, LIST_NODE);
         with.allocate(fresh);
         with.barrier(NODE_WITH_ITS_LINK);
-        with.set(Self::forward_word(path.node, 0), offset);
+        with.set(Self::forward_word(path.node, 0), offset.to_word());
         for level in 1..in_pool {
-            with.set(Self::forward_word(path.before[level], level), offset);
+            with.set(Self::forward_word(self.node_of(path.before[level]), level), offset.to_word());
         }
         with.publish()?;
         if !T::PERSISTENT && height > 1 {
@@ -130,7 +130,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     }
 
     /// Fills an unreachable node, with null pointers. The caller flushes it.
-    pub(super) fn fill(&self, offset: u64, in_pool: usize, low: K, entries: &[(K, u64)]) {
+    pub(super) fn fill(&self, offset: PoolOffset, in_pool: usize, low: K, entries: &[(K, u64)]) {
         let head_bytes = C::head_bytes(in_pool);
         let words = self.pool.words(offset, head_bytes / 8);
         let head = Node::new(words, offset);
@@ -139,9 +139,9 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         head.store_key(LOW, low);
         let body: &[AtomicU64] = match C::BYTES {
             0 => &[],
-            bytes => self.pool.words(offset + head_bytes as u64, bytes / 8),
+            bytes => self.pool.words(offset.plus(head_bytes as u64), bytes / 8),
         };
-        C::fill(Parts { head, body: Node::new(body, offset + head_bytes as u64), holds: true }, entries);
+        C::fill(Parts { head, body: Node::new(body, offset.plus(head_bytes as u64)), holds: true }, entries);
     }
 
     /// Unlinks and frees the node with this low key, whose only key is `key`, in the publication `with`.
@@ -154,8 +154,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         with: &mut Option<Publication<'p>>,
     ) -> Result<Option<Option<u64>>> {
         let path = self.descend_to(low, true)?;
-        let removed = path.after[0];
-        if removed == 0 || self.head_words(removed)?.load_key::<K>(LOW) != low {
+        let removed = PoolOffset::from_word(path.after[0]);
+        if removed.is_null() || self.head_words(removed)?.load_key::<K>(LOW) != low {
             return Ok((C::BYTES == 0).then_some(None));
         }
         let leads_there =
@@ -184,7 +184,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         self.publish_unlinked(&path, removed, Self::levels_in_pool(height), with)?;
         // First the count, then the mark: a reader of the mark sees the count.
         self.unlinked.fetch_add(1, AcqRel);
-        self.pool.word(removed + META as u64 * 8).store(0, Release);
+        self.pool.word(removed.word(META)).store(0, Release);
         if !T::PERSISTENT && height > 1 {
             self.arena.release(tower, height, &self.pool.pin());
         }
@@ -192,9 +192,9 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     }
 
     /// Returns the height of a node, which the caller has latched.
-    fn height_of(&self, node: u64, low: K) -> Result<usize> {
+    fn height_of(&self, node: PoolOffset, low: K) -> Result<usize> {
         if T::PERSISTENT {
-            return Ok((self.pool.word(node + META as u64 * 8).load(Acquire) & 0xFF) as usize);
+            return Ok((self.pool.word(node.word(META)).load(Acquire) & 0xFF) as usize);
         }
         let (mut tower, mut height) = (self.head_tower(), 1);
         for level in (1..self.levels.load(Acquire)).rev() {
@@ -213,14 +213,14 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     fn publish_unlinked<'p>(
         &'p self,
         path: &TowerPath,
-        removed: u64,
+        removed: PoolOffset,
         in_pool: usize,
         mut with: Publication<'p>,
     ) -> Result<()> {
         with.free(removed);
         with.barrier(LINK_AROUND_WITH_ITS_FREEING);
         for level in 0..in_pool {
-            let before = if level == 0 { path.node } else { path.before[level] };
+            let before = if level == 0 { path.node } else { self.node_of(path.before[level]) };
             let behind = self.pool.word(Self::forward_word(removed, level)).load(Acquire);
             if level == 1 {
                 with.barrier(LEVELS_TOGETHER);

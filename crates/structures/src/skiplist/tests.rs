@@ -5,8 +5,10 @@
 use super::*;
 use crate::map_tests::{self, NumberMap};
 use crate::node::{Indirection, Sorted};
+use entresol_memory::PoolOffset;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 
 trait Numbered: FixedKey {
     fn of(number: u64) -> Self;
@@ -32,13 +34,13 @@ impl Numbered for u128 {
 }
 
 impl<K: Numbered, C: Content, T: Towers> NumberMap for SkipList<K, C, T> {
-    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64> {
+    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset> {
         SkipList::<K, C, T>::create(pool, with)
     }
-    fn open(pool: &Arc<Pool>, root: u64) -> Result<Self> {
+    fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<Self> {
         SkipList::open(pool, root)
     }
-    fn destroy(pool: &Arc<Pool>, root: u64) -> Result<()> {
+    fn destroy(pool: &Arc<Pool>, root: PoolOffset) -> Result<()> {
         SkipList::<K, C, T>::destroy(pool, root)
     }
     fn get(&self, key: u64) -> Result<Option<u64>> {
@@ -62,7 +64,7 @@ impl<K: Numbered, C: Content, T: Towers> NumberMap for SkipList<K, C, T> {
         let range = self.range(K::of(from)..=K::of(to)).rev();
         range.map(|entry| entry.map(|(key, value)| (key.number(), value))).collect()
     }
-    fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()> {
+    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()> {
         self.check(object)
     }
     fn keys(&self) -> Result<u64> {
@@ -143,6 +145,24 @@ fn damage_is_an_error() {
 }
 
 #[test]
+fn a_ring_of_nodes_is_an_error_of_the_node_that_it_leads_back_to() {
+    fn check<C: Content, T: Towers>(list: &SkipList<u64, C, T>) {
+        for key in 1..=3 {
+            assert_eq!(list.insert(key, key, list.pool.publication()).unwrap(), Inserted::New);
+        }
+        let first = list.next_of(list.head);
+        let last = list.next_of(list.next_of(first));
+        list.pool.word(last.word(FORWARD)).store(first.to_word(), Relaxed);
+        let error = list.get(9).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { offset, .. } if offset == first), "{error}");
+    }
+    let pool = map_tests::small_pool();
+    check(&map_tests::new_map::<PairSkipList<u64>>(&pool).unwrap());
+    let pool = map_tests::small_pool();
+    check(&map_tests::new_map::<HybridPairSkipList<u64>>(&pool).unwrap());
+}
+
+#[test]
 fn full_pools_journals_and_carried_changes() {
     all_forms!(a_full_pool_changes_nothing());
     all_forms!(carries_the_changes_of_the_caller());
@@ -205,7 +225,7 @@ fn a_publication_that_is_too_full_is_refused() {
     let object = pool.reserve(4096).unwrap();
     let with = |words: usize| {
         let mut with = pool.publication();
-        (0..words as u64).for_each(|word| with.set(object.offset() + word * 8, word));
+        (0..words as u64).for_each(|word| with.set(object.offset().plus(word * 8), word));
         with
     };
     assert!(matches!(list.insert(1, 1, with(CARRIED_WORDS_MAX + 1)), Err(Error::Invalid(_))));

@@ -13,7 +13,7 @@
 
 use super::LEVELS_MAX;
 use crate::node::FixedKey;
-use entresol_memory::Guard;
+use entresol_memory::{Guard, PoolOffset};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -81,7 +81,7 @@ fn locate(word: u64) -> (usize, usize) {
 
 impl TowerArena {
     /// Creates an arena with the head's tower.
-    pub(super) fn new(head: u64) -> TowerArena {
+    pub(super) fn new(head: PoolOffset) -> TowerArena {
         let arena = TowerArena { segments: [const { OnceLock::new() }; SEGMENTS], room: Mutex::default() };
         let tower = arena.allocate(head, 0u64, LEVELS_MAX);
         assert_eq!(tower, 0, "the head's tower is the first");
@@ -96,7 +96,7 @@ impl TowerArena {
     }
 
     /// Allocates a record of a node of this height, at least two, with null pointers.
-    pub(super) fn allocate<K: FixedKey>(&self, node: u64, low: K, height: usize) -> u64 {
+    pub(super) fn allocate<K: FixedKey>(&self, node: PoolOffset, low: K, height: usize) -> u64 {
         let words = (FRONT + height - 1) as u64;
         let tower = {
             let mut room = self.room.lock();
@@ -119,15 +119,15 @@ impl TowerArena {
                 }
             }
         };
-        self.word(tower).store(node, Ordering::Relaxed);
+        self.word(tower).store(node.to_word(), Ordering::Relaxed);
         (0..K::WORDS).for_each(|i| self.word(tower + 1 + i as u64).store(low.word(i), Ordering::Relaxed));
         (1..height).for_each(|level| self.forward(tower, level).store(0, Ordering::Relaxed));
         tower
     }
 
     #[inline]
-    pub(super) fn node(&self, tower: u64) -> u64 {
-        self.word(tower).load(Ordering::Acquire)
+    pub(super) fn node(&self, tower: u64) -> PoolOffset {
+        PoolOffset::from_word(self.word(tower).load(Ordering::Acquire))
     }
 
     #[inline]
@@ -167,17 +167,17 @@ mod tests {
 
     #[test]
     fn records_do_not_overlap_and_stay_unchanged() {
-        let arena = TowerArena::new(64);
+        let arena = TowerArena::new(PoolOffset::new(64));
         let made: Vec<(u64, usize)> = (0..5000u64)
             .map(|i| {
                 let height = 2 + (i % 11) as usize;
-                let tower = arena.allocate(i * 64, u128::from(i), height);
+                let tower = arena.allocate(PoolOffset::new(i * 64), u128::from(i), height);
                 (1..height).for_each(|level| arena.forward(tower, level).store(i, Ordering::Relaxed));
                 (tower, height)
             })
             .collect();
         for (i, (tower, height)) in (0..).zip(made) {
-            assert_eq!(arena.node(tower), i * 64);
+            assert_eq!(arena.node(tower), PoolOffset::new(i * 64));
             assert_eq!(arena.low::<u128>(tower), u128::from(i));
             assert!((1..height).all(|level| arena.forward(tower, level).load(Ordering::Relaxed) == i));
         }

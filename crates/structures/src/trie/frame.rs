@@ -13,7 +13,7 @@ use super::{CARRIED_WORDS_MAX, seal};
 use crate::error::{DescentError, Error, Result};
 use crate::key::KEY_BYTES_MAX;
 use crate::latch::{self, LatchStripes};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -26,7 +26,7 @@ const DESTROYING: u64 = 3 * 8;
 /// A trie without its nodes.
 pub(super) struct TrieFrame {
     pub(super) pool: Arc<Pool>,
-    pub(super) header: u64,
+    pub(super) header: PoolOffset,
     latches: LatchStripes,
     /// Number of unlinked nodes. A reader that finds a removed node must see this change.
     unlinked: AtomicU64,
@@ -41,10 +41,10 @@ impl TrieFrame {
         kind: u64,
         root: u64,
         with: &mut Publication<'p>,
-    ) -> Result<u64> {
+    ) -> Result<PoolOffset> {
         let header = pool.reserve(HEADER_BYTES)?;
         let at = header.offset();
-        let values = [MAGIC, kind, root, 0, seal([MAGIC, kind, at]), 0, 0, 0];
+        let values = [MAGIC, kind, root, 0, seal([MAGIC, kind, at.to_word()]), 0, 0, 0];
         for (word, value) in pool.words(at, HEADER_BYTES / 8).iter().zip(values) {
             word.store(value, Relaxed);
         }
@@ -53,8 +53,8 @@ impl TrieFrame {
     }
 
     /// Returns the frame of a header, if it is a trie's of this kind.
-    pub(super) fn attach(pool: &Arc<Pool>, header: u64, kind: u64, name: &str) -> Result<TrieFrame> {
-        let fits = header != 0 && header.is_multiple_of(64);
+    pub(super) fn attach(pool: &Arc<Pool>, header: PoolOffset, kind: u64, name: &str) -> Result<TrieFrame> {
+        let fits = !header.is_null() && header.is_aligned(64);
         let Some(words) = pool.try_words(header, HEADER_BYTES / 8).filter(|_| fits) else {
             let message = "the offset cannot hold a trie, but a reference leads to it".to_string();
             return Err(Error::Corrupt { offset: header, message });
@@ -64,7 +64,7 @@ impl TrieFrame {
             let message = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
             return Err(Error::Corrupt { offset: header, message });
         }
-        if word(4) != seal([MAGIC, word(1), header]) || word(3) > 1 {
+        if word(4) != seal([MAGIC, word(1), header.to_word()]) || word(3) > 1 {
             let message = "its header does not match its checksum".to_string();
             return Err(Error::Corrupt { offset: header, message });
         }
@@ -79,9 +79,9 @@ impl TrieFrame {
     }
 
     /// Same as [`TrieFrame::attach`], for a trie that is to be used.
-    pub(super) fn open(pool: &Arc<Pool>, header: u64, kind: u64, name: &str) -> Result<TrieFrame> {
+    pub(super) fn open(pool: &Arc<Pool>, header: PoolOffset, kind: u64, name: &str) -> Result<TrieFrame> {
         let frame = TrieFrame::attach(pool, header, kind, name)?;
-        if pool.word(header + DESTROYING).load(Acquire) != 0 {
+        if pool.word(header.plus(DESTROYING)).load(Acquire) != 0 {
             return Err(Error::Invalid(format!("the trie at {header:#x} is being destroyed")));
         }
         Ok(frame)
@@ -90,29 +90,35 @@ impl TrieFrame {
     /// Marks the trie as being destroyed: it cannot be opened any more.
     pub(super) fn mark_destroying(&self) -> Result<()> {
         let mut mark = self.pool.publication();
-        mark.set(self.header + DESTROYING, 1);
+        mark.set(self.header.plus(DESTROYING), 1);
         Ok(mark.publish()?)
     }
 
     /// Returns the offset of the reference to the root.
-    pub(super) fn root_slot(&self) -> u64 {
-        self.header + ROOT
+    pub(super) fn root_slot(&self) -> PoolOffset {
+        self.header.plus(ROOT)
     }
 
     /// Loads a word without validation.
     #[inline]
-    pub(super) fn load(&self, at: u64) -> u64 {
+    pub(super) fn load(&self, at: PoolOffset) -> u64 {
         self.pool.word(at).load(Acquire)
     }
 
+    /// Loads a pool offset without validation.
     #[inline]
-    pub(super) fn latch(&self, node: u64) -> &AtomicU64 {
-        self.latches.numbered(node / 64)
+    pub(super) fn load_offset(&self, at: PoolOffset) -> PoolOffset {
+        PoolOffset::from_word(self.load(at))
+    }
+
+    #[inline]
+    pub(super) fn latch(&self, node: PoolOffset) -> &AtomicU64 {
+        self.latches.numbered(node.block_number(64))
     }
 
     /// Reads words of a node consistently, between changes: the words read are durable.
     #[inline]
-    pub(super) fn stable<R>(&self, node: u64, read: impl Fn() -> R) -> R {
+    pub(super) fn stable<R>(&self, node: PoolOffset, read: impl Fn() -> R) -> R {
         let mut spins = 0;
         loop {
             let version = latch::read(self.latch(node));
@@ -126,9 +132,8 @@ impl TrieFrame {
 
     /// Returns an error unless a node of `bytes` bytes can be there.
     #[inline]
-    pub(super) fn check_place(&self, node: u64, bytes: u64) -> Result<()> {
-        let fits = node.checked_add(bytes).is_some_and(|end| end <= self.pool.bytes());
-        if node == 0 || !node.is_multiple_of(64) || !fits {
+    pub(super) fn check_place(&self, node: PoolOffset, bytes: u64) -> Result<()> {
+        if node.is_null() || !node.is_aligned(64) || !self.pool.contains(node, bytes) {
             let message = "the offset cannot hold a node, but a reference leads to it".to_string();
             return Err(Error::Corrupt { offset: node, message });
         }
@@ -142,7 +147,7 @@ impl TrieFrame {
 
     /// Returns the meaning of an invalid first word of a node: removed, or damaged.
     #[cold]
-    pub(super) fn removed_or_damaged(&self, node: u64, found: u64, since: u64) -> DescentError {
+    pub(super) fn removed_or_damaged(&self, node: PoolOffset, found: u64, since: u64) -> DescentError {
         if found == 0 && self.unlinked.load(Acquire) != since {
             return DescentError::Conflict;
         }
@@ -151,14 +156,14 @@ impl TrieFrame {
     }
 
     /// Marks nodes that were unlinked and freed. The caller holds their latches.
-    pub(super) fn mark_removed(&self, nodes: &[u64]) {
+    pub(super) fn mark_removed(&self, nodes: &[PoolOffset]) {
         // First the count, then the marks: a reader of a mark sees the count.
         self.unlinked.fetch_add(1, AcqRel);
         nodes.iter().for_each(|node| self.pool.word(*node).store(0, Release));
     }
 
     /// Returns true if a node is linked; the header always is. The caller holds its latch.
-    pub(super) fn is_linked(&self, node: u64) -> bool {
+    pub(super) fn is_linked(&self, node: PoolOffset) -> bool {
         node == self.header || self.load(node) != 0
     }
 

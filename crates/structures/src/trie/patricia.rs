@@ -22,7 +22,7 @@ use crate::error::{DescentError, Error, Result};
 use crate::key::{KEY_BYTES_MAX, KeyBytes};
 use crate::latch::LatchSet;
 use crate::points::{NODES_WITH_THEIR_POINTER, REMOVAL, TRIE_NODE};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -62,8 +62,8 @@ pub struct PatriciaStats {
 /// Pointer on the path to a key: its node, its offset, its target; and the other one of the same node.
 #[derive(Clone, Copy)]
 struct PathStep {
-    owner: u64,
-    slot: u64,
+    owner: PoolOffset,
+    slot: PoolOffset,
     word: u64,
     /// The child for 1, if the path goes to the child for 0.
     right: u64,
@@ -115,22 +115,34 @@ fn is_inner(word: u64) -> bool {
     word & 1 == 1
 }
 
+/// Returns the node to which a child word leads.
+#[inline]
+fn node_of(word: u64) -> PoolOffset {
+    PoolOffset::from_word(word & !1)
+}
+
+/// Returns the offset of the child word of a side of an inner node.
+#[inline]
+fn child_slot(inner: PoolOffset, side: usize) -> PoolOffset {
+    inner.word(1 + side)
+}
+
 impl Patricia {
     /// Creates an empty trie; it exists once the publication is published, with a reference to the returned
     /// offset.
-    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
+    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<PoolOffset> {
         TrieFrame::create(pool, KIND, 0, publication)
     }
 
     /// Opens a trie. Cost: constant. A trie of another kind is an error.
-    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Patricia> {
+    pub fn open(pool: &Arc<Pool>, header: PoolOffset) -> Result<Patricia> {
         let trie = Patricia { frame: TrieFrame::open(pool, header, KIND, NAME)? };
         let root = trie.frame.load(trie.frame.root_slot());
         if root != 0 {
             let sound = if is_inner(root) {
-                trie.number(root & !1, 0).map(drop)
+                trie.number(node_of(root), 0).map(drop)
             } else {
-                trie.leaf_key(root, 0).map(drop)
+                trie.leaf_key(node_of(root), 0).map(drop)
             };
             match sound {
                 Err(DescentError::Damage(error)) => return Err(error),
@@ -141,13 +153,13 @@ impl Patricia {
     }
 
     /// Returns the pool offset of the trie's header, for [`Patricia::open`].
-    pub fn root_offset(&self) -> u64 {
+    pub fn root_offset(&self) -> PoolOffset {
         self.frame.header
     }
 
     /// Returns the number of an inner node's bit.
     #[inline]
-    fn number(&self, inner: u64, since: u64) -> Attempt<u64> {
+    fn number(&self, inner: PoolOffset, since: u64) -> Attempt<u64> {
         self.frame.check_place(inner, INNER_BYTES as u64)?;
         let found = self.frame.load(inner);
         let number = found & NUMBER_MASK;
@@ -158,11 +170,11 @@ impl Patricia {
     }
 
     /// Returns the key of a leaf.
-    fn leaf_key(&self, leaf: u64, since: u64) -> Attempt<KeyBytes> {
+    fn leaf_key(&self, leaf: PoolOffset, since: u64) -> Attempt<KeyBytes> {
         self.frame.check_place(leaf, INNER_BYTES as u64)?;
         let found = self.frame.load(leaf);
         let bytes = (found & NUMBER_MASK) as usize;
-        let words = self.frame.pool.try_words(leaf + FRONT_WORDS as u64 * 8, bytes.div_ceil(8));
+        let words = self.frame.pool.try_words(leaf.word(FRONT_WORDS), bytes.div_ceil(8));
         let Some(words) = words.filter(|_| bytes <= KEY_BYTES_MAX) else {
             return Err(self.frame.removed_or_damaged(leaf, found, since));
         };
@@ -177,13 +189,13 @@ impl Patricia {
 
     /// Returns true if a leaf's key is this one.
     #[inline]
-    fn leaf_is(&self, leaf: u64, key: &[u8], since: u64) -> Attempt<bool> {
+    fn leaf_is(&self, leaf: PoolOffset, key: &[u8], since: u64) -> Attempt<bool> {
         self.frame.check_place(leaf, INNER_BYTES as u64)?;
         let found = self.frame.load(leaf);
         if found & PRESENT == 0 {
             return Err(self.frame.removed_or_damaged(leaf, found, since));
         }
-        let words = self.frame.pool.try_words(leaf + FRONT_WORDS as u64 * 8, key.len().div_ceil(8));
+        let words = self.frame.pool.try_words(leaf.word(FRONT_WORDS), key.len().div_ceil(8));
         let is_equal =
             |words: &[AtomicU64]| words.iter().zip(words_of(key)).all(|(a, b)| a.load(Relaxed) == b);
         Ok(found & NUMBER_MASK == key.len() as u64 && words.is_some_and(is_equal))
@@ -198,18 +210,18 @@ impl Patricia {
         steps.push(PathStep { owner: frame.header, slot, word: root, right: 0 });
         let (mut word, mut last) = (root, None);
         while is_inner(word) {
-            let inner = word & !1;
+            let inner = node_of(word);
             let number = self.number(inner, since)?;
             if last.is_some_and(|last| last >= number) {
                 let message = format!("its bit {number} is not after that of its parent");
                 return Err(DescentError::Damage(Error::Corrupt { offset: inner, message }));
             }
             last = Some(number);
-            let children = frame.stable(inner, || [frame.load(inner + 8), frame.load(inner + 16)]);
+            let children = frame.stable(inner, || [0, 1].map(|side| frame.load(child_slot(inner, side))));
             let side = bit(key, number);
             word = children[side];
             let right = if side == 0 { children[1] } else { 0 };
-            steps.push(PathStep { owner: inner, slot: inner + 8 + side as u64 * 8, word, right });
+            steps.push(PathStep { owner: inner, slot: child_slot(inner, side), word, right });
             if word == 0 {
                 let message = "one of its children is missing".to_string();
                 return Err(DescentError::Damage(Error::Corrupt { offset: inner, message }));
@@ -224,14 +236,15 @@ impl Patricia {
         let _pinned = self.frame.pool.pin();
         self.frame.retry_conflicts(|| {
             let since = self.frame.since();
-            let leaf = self.path(key)?.last().expect("the root's").word;
-            if leaf == 0 {
+            let leaf = node_of(self.path(key)?.last().expect("the root's").word);
+            if leaf.is_null() {
                 return Ok(None);
             }
             if !self.leaf_is(leaf, key, since)? {
                 return Ok(None);
             }
-            let value = self.frame.stable(leaf, || (self.frame.load(leaf), self.frame.load(leaf + VALUE)));
+            let value =
+                self.frame.stable(leaf, || (self.frame.load(leaf), self.frame.load(leaf.plus(VALUE))));
             match value {
                 (0, _) => Err(DescentError::Conflict),
                 (_, value) => Ok(Some(value)),
@@ -247,16 +260,16 @@ impl Patricia {
         self.frame.retry_conflicts(|| {
             let since = self.frame.since();
             let steps = self.path(key)?;
-            let leaf = steps.last().expect("the root's").word;
+            let leaf = node_of(steps.last().expect("the root's").word);
             let mut held = LatchSet::default();
-            if leaf == 0 {
+            if leaf.is_null() {
                 return self.attach(&mut held, steps[0], None, (key, value), &mut with);
             }
             let Some(differs) = first_difference(&self.leaf_key(leaf, since)?, key) else {
                 if !held.try_add(self.frame.latch(leaf)) || !self.frame.is_linked(leaf) {
                     return Err(DescentError::Conflict);
                 }
-                return Ok(Inserted::Exists(self.frame.load(leaf + VALUE)));
+                return Ok(Inserted::Exists(self.frame.load(leaf.plus(VALUE))));
             };
             let above = self.step_before(&steps, differs, since)?;
             self.attach(&mut held, steps[above], Some(differs), (key, value), &mut with)
@@ -266,7 +279,7 @@ impl Patricia {
     /// Returns the first step that leads to keys which agree in all bits before this one, and in this one.
     fn step_before(&self, steps: &Path, number: u64, since: u64) -> Attempt<usize> {
         for (index, step) in steps.iter().enumerate() {
-            if !is_inner(step.word) || self.number(step.word & !1, since)? > number {
+            if !is_inner(step.word) || self.number(node_of(step.word), since)? > number {
                 return Ok(index);
             }
         }
@@ -303,9 +316,9 @@ impl Patricia {
         pool.flush_at(at, leaf_bytes, TRIE_NODE);
         let mut with = with.take().expect("it is published once");
         with.allocate(leaf);
-        let mut word = at;
+        let mut word = at.to_word();
         if let (Some(inner), Some(number)) = (inner, differs) {
-            let mut children = [at, step.word];
+            let mut children = [word, step.word];
             if bit(key, number) == 1 {
                 children.swap(0, 1);
             }
@@ -316,7 +329,7 @@ impl Patricia {
                 word.store(value, Relaxed);
             }
             pool.flush(inner.offset(), INNER_BYTES);
-            word = with.allocate(inner) | 1;
+            word = with.allocate(inner).to_word() | 1;
         }
         with.barrier(NODES_WITH_THEIR_POINTER);
         with.set(step.slot, word);
@@ -332,17 +345,17 @@ impl Patricia {
         let mut with = Some(with);
         self.frame.retry_conflicts(|| {
             let since = self.frame.since();
-            let leaf = self.path(key)?.last().expect("the root's").word;
-            if leaf == 0 || !self.leaf_is(leaf, key, since)? {
+            let leaf = node_of(self.path(key)?.last().expect("the root's").word);
+            if leaf.is_null() || !self.leaf_is(leaf, key, since)? {
                 return Ok(None);
             }
             let mut held = LatchSet::default();
             if !held.try_add(self.frame.latch(leaf)) || !self.frame.is_linked(leaf) {
                 return Err(DescentError::Conflict);
             }
-            let old = self.frame.load(leaf + VALUE);
+            let old = self.frame.load(leaf.plus(VALUE));
             let mut with = with.take().expect("it is published once");
-            with.set(leaf + VALUE, value);
+            with.set(leaf.plus(VALUE), value);
             with.publish().map_err(Error::from)?;
             Ok(Some(old))
         })
@@ -358,8 +371,8 @@ impl Patricia {
             let (frame, since) = (&self.frame, self.frame.since());
             let steps = self.path(key)?;
             let last = *steps.last().expect("the root's");
-            let leaf = last.word;
-            if leaf == 0 || !self.leaf_is(leaf, key, since)? {
+            let leaf = node_of(last.word);
+            if leaf.is_null() || !self.leaf_is(leaf, key, since)? {
                 return Ok(None);
             }
             // The pointer to the leaf's inner node, which is freed with it; or to the leaf, if it is the only
@@ -370,18 +383,19 @@ impl Patricia {
             let is_as_seen =
                 owners.iter().all(|owner| held.try_add(frame.latch(*owner)) && frame.is_linked(*owner))
                     && frame.load(above.slot) == above.word
-                    && frame.load(last.slot) == leaf;
+                    && frame.load(last.slot) == last.word;
             if !is_as_seen {
                 return Err(DescentError::Conflict);
             }
-            let old = frame.load(leaf + VALUE);
+            let old = frame.load(leaf.plus(VALUE));
             let mut with = with.take().expect("it is published once");
-            let mut removed: SmallVec<[u64; 2]> = SmallVec::from_slice(&[leaf]);
+            let mut removed: SmallVec<[PoolOffset; 2]> = SmallVec::from_slice(&[leaf]);
             let mut sibling = 0;
             if steps.len() > 1 {
                 removed.push(last.owner);
-                // The other child: the two slots are words 1 and 2.
-                sibling = frame.load(2 * last.owner + 24 - last.slot);
+                // The other child.
+                let side = usize::from(last.slot == child_slot(last.owner, 0));
+                sibling = frame.load(child_slot(last.owner, side));
             }
             with.set_at(above.slot, sibling, REMOVAL);
             removed.iter().for_each(|node| with.free(*node));
@@ -404,8 +418,8 @@ impl Patricia {
     /// Returns the subtrees from a key on, the first on top.
     fn subtrees_from(&self, from: &[u8], since: u64) -> Attempt<Vec<(u64, u64)>> {
         let steps = self.path(from)?;
-        let leaf = steps.last().expect("the root's").word;
-        if leaf == 0 {
+        let leaf = node_of(steps.last().expect("the root's").word);
+        if leaf.is_null() {
             return Ok(Vec::new());
         }
         let differs = first_difference(&self.leaf_key(leaf, since)?, from);
@@ -428,22 +442,23 @@ impl Patricia {
         let mut subtrees = self.subtrees_from(from, since)?;
         while let Some((word, above)) = subtrees.pop() {
             if is_inner(word) {
-                let inner = word & !1;
+                let inner = node_of(word);
                 let number = self.number(inner, since)?;
                 if number < above {
                     let message = format!("its bit {number} is not after that of its parent");
                     return Err(DescentError::Damage(Error::Corrupt { offset: inner, message }));
                 }
-                let children = frame.stable(inner, || [frame.load(inner + 8), frame.load(inner + 16)]);
+                let children = frame.stable(inner, || [0, 1].map(|side| frame.load(child_slot(inner, side))));
                 subtrees.extend([(children[1], number + 1), (children[0], number + 1)]);
                 continue;
             }
-            let key = self.leaf_key(word, since)?;
-            let (meta, value) = frame.stable(word, || (frame.load(word), frame.load(word + VALUE)));
+            let leaf = node_of(word);
+            let key = self.leaf_key(leaf, since)?;
+            let (meta, value) = frame.stable(leaf, || (frame.load(leaf), frame.load(leaf.plus(VALUE))));
             if meta == 0 {
                 continue;
             }
-            match batch.take(word, key, value)? {
+            match batch.take(leaf, key, value)? {
                 ScanStep::More => {}
                 ScanStep::Enough => return Ok(batch.resume()),
                 ScanStep::PastTheEnd => return Ok(None),
@@ -459,11 +474,11 @@ impl Patricia {
 
     /// Verifies all invariants of the trie; there must be no concurrent writers. `object` is called with the
     /// offset of every pool object that the trie consists of (not those that its values may refer to).
-    pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
+    pub fn check(&self, object: impl FnMut(PoolOffset)) -> Result<()> {
         self.walk(object).map(|_| ())
     }
 
-    fn walk(&self, mut object: impl FnMut(u64)) -> Result<PatriciaStats> {
+    fn walk(&self, mut object: impl FnMut(PoolOffset)) -> Result<PatriciaStats> {
         enum Visit {
             Node(u64, Option<u64>, u32),
             Between(u64),
@@ -486,7 +501,7 @@ impl Patricia {
                 }
                 Visit::Node(word, above, depth) => (word, above, depth),
             };
-            let node = word & !1;
+            let node = node_of(word);
             let corrupt = |message: String| Error::Corrupt { offset: node, message };
             if !seen.insert(node) {
                 return Err(corrupt("two references lead to it".to_string()));
@@ -501,7 +516,7 @@ impl Patricia {
                 stats.depth = stats.depth.max(depth + 1);
                 stats.pool_bytes += INNER_BYTES as u64;
                 let child =
-                    |side: u64| Visit::Node(self.frame.load(node + 8 + side * 8), Some(number), depth + 1);
+                    |side| Visit::Node(self.frame.load(child_slot(node, side)), Some(number), depth + 1);
                 visits.extend([child(1), Visit::Between(number), child(0)]);
                 continue;
             }
@@ -522,7 +537,7 @@ impl Patricia {
 
     /// Frees all parts of a closed trie but its header, which the caller frees together with its reference to
     /// it. A crash in between leaves a trie that cannot be opened; call it again.
-    pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
+    pub fn destroy(pool: &Arc<Pool>, header: PoolOffset) -> Result<()> {
         let frame = TrieFrame::attach(pool, header, KIND, NAME)?;
         frame.mark_destroying()?;
         loop {
@@ -536,19 +551,20 @@ impl Patricia {
             let mut with = pool.publication();
             if is_inner(word) {
                 loop {
-                    frame.check_place(word & !1, INNER_BYTES as u64)?;
-                    let left = pool.word((word & !1) + 8).load(Acquire);
+                    let inner = node_of(word);
+                    frame.check_place(inner, INNER_BYTES as u64)?;
+                    let left = pool.word(child_slot(inner, 0)).load(Acquire);
                     if !is_inner(left) {
-                        with.set(slot, pool.word((word & !1) + 16).load(Acquire));
-                        with.free(left);
-                        with.free(word & !1);
+                        with.set(slot, pool.word(child_slot(inner, 1)).load(Acquire));
+                        with.free(node_of(left));
+                        with.free(inner);
                         break;
                     }
-                    (slot, word) = ((word & !1) + 8, left);
+                    (slot, word) = (child_slot(inner, 0), left);
                 }
             } else {
                 with.set(slot, 0);
-                with.free(word);
+                with.free(node_of(word));
             }
             with.publish()?;
         }

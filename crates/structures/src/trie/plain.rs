@@ -19,7 +19,7 @@ use crate::error::{DescentError, Error, Result};
 use crate::key::{KEY_BYTES_MAX, KeyBytes};
 use crate::latch::LatchSet;
 use crate::points::{FLAG_AFTER_VALUE, NODES_WITH_THEIR_POINTER, REMOVAL, TRIE_NODE};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ const DEPTH_BITS: u32 = 16;
 /// A persistent ordered map from byte strings to words; see the [module](super).
 pub struct Trie {
     frame: TrieFrame,
-    root: u64,
+    root: PoolOffset,
 }
 
 /// Sizes of a [`Trie`].
@@ -71,8 +71,8 @@ fn letter(key: &[u8], place: usize) -> u64 {
 
 /// Returns the offset of a child's pointer.
 #[inline]
-fn child_slot(node: u64, letter: u64) -> u64 {
-    node + CHILDREN + letter * 8
+fn child_slot(node: PoolOffset, letter: u64) -> PoolOffset {
+    node.plus(CHILDREN + letter * 8)
 }
 
 fn meta(depth: usize) -> u64 {
@@ -83,18 +83,18 @@ fn meta(depth: usize) -> u64 {
 impl Trie {
     /// Creates an empty trie; it exists once the publication is published, with a reference to the returned
     /// offset.
-    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
+    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<PoolOffset> {
         let root = pool.reserve(NODE_BYTES)?;
         fill(pool, root.offset(), 0, None, None);
         pool.flush(root.offset(), NODE_BYTES);
-        let root = publication.allocate(root);
+        let root = publication.allocate(root).to_word();
         TrieFrame::create(pool, KIND, root, publication)
     }
 
     /// Opens a trie. Cost: constant. A trie of another kind is an error.
-    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Trie> {
+    pub fn open(pool: &Arc<Pool>, header: PoolOffset) -> Result<Trie> {
         let frame = TrieFrame::open(pool, header, KIND, NAME)?;
-        let trie = Trie { root: frame.load(frame.root_slot()), frame };
+        let trie = Trie { root: frame.load_offset(frame.root_slot()), frame };
         match trie.check_node(trie.root, 0, 0) {
             Err(DescentError::Damage(error)) => Err(error),
             _ => Ok(trie),
@@ -102,13 +102,13 @@ impl Trie {
     }
 
     /// Returns the pool offset of the trie's header, for [`Trie::open`].
-    pub fn root_offset(&self) -> u64 {
+    pub fn root_offset(&self) -> PoolOffset {
         self.frame.header
     }
 
     /// Returns an error unless a node of this depth is there.
     #[inline]
-    fn check_node(&self, node: u64, depth: usize, since: u64) -> Attempt<()> {
+    fn check_node(&self, node: PoolOffset, depth: usize, since: u64) -> Attempt<()> {
         self.frame.check_place(node, NODE_BYTES as u64)?;
         let found = self.frame.load(node);
         if found != meta(depth) {
@@ -118,14 +118,14 @@ impl Trie {
     }
 
     /// Returns the nodes along a key, as far as there are any, from the root on.
-    fn path(&self, key: &[u8]) -> Attempt<Vec<u64>> {
+    fn path(&self, key: &[u8]) -> Attempt<Vec<PoolOffset>> {
         let (frame, since) = (&self.frame, self.frame.since());
         let mut nodes = vec![self.root];
         let mut node = self.root;
         for place in 0..letters(key) {
             let slot = child_slot(node, letter(key, place));
-            node = frame.stable(node, || frame.load(slot));
-            if node == 0 {
+            node = frame.stable(node, || frame.load_offset(slot));
+            if node.is_null() {
                 break;
             }
             self.check_node(node, place + 1, since)?;
@@ -135,9 +135,10 @@ impl Trie {
     }
 
     /// Returns the value of the key that ends in a node, if one does and the node is linked.
-    fn value(&self, node: u64) -> Attempt<Option<u64>> {
+    fn value(&self, node: PoolOffset) -> Attempt<Option<u64>> {
         let frame = &self.frame;
-        match frame.stable(node, || (frame.load(node), frame.load(node + ENDS), frame.load(node + VALUE))) {
+        let read = || (frame.load(node), frame.load(node.plus(ENDS)), frame.load(node.plus(VALUE)));
+        match frame.stable(node, read) {
             (0, ..) => Err(DescentError::Conflict),
             (_, ends, value) => Ok((ends == 1).then_some(value)),
         }
@@ -152,8 +153,8 @@ impl Trie {
             let mut node = self.root;
             for place in 0..letters(key) {
                 let slot = child_slot(node, letter(key, place));
-                node = frame.stable(node, || frame.load(slot));
-                if node == 0 {
+                node = frame.stable(node, || frame.load_offset(slot));
+                if node.is_null() {
                     return Ok(None);
                 }
                 self.check_node(node, place + 1, since)?;
@@ -163,7 +164,7 @@ impl Trie {
     }
 
     /// Latches and returns the node of a key, if the key exists.
-    fn latch_key(&self, key: &[u8]) -> Attempt<Option<(LatchSet<'_>, Vec<u64>)>> {
+    fn latch_key(&self, key: &[u8]) -> Attempt<Option<(LatchSet<'_>, Vec<PoolOffset>)>> {
         let nodes = self.path(key)?;
         if nodes.len() <= letters(key) {
             return Ok(None);
@@ -173,7 +174,7 @@ impl Trie {
         if !held.try_add(self.frame.latch(node)) || !self.frame.is_linked(node) {
             return Err(DescentError::Conflict);
         }
-        Ok((self.frame.load(node + ENDS) == 1).then_some((held, nodes)))
+        Ok((self.frame.load(node.plus(ENDS)) == 1).then_some((held, nodes)))
     }
 
     /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped.
@@ -209,13 +210,13 @@ impl Trie {
             return Err(DescentError::Conflict);
         }
         if depth == letters(key) {
-            if frame.load(node + ENDS) == 1 {
-                return Ok(Some(Inserted::Exists(frame.load(node + VALUE))));
+            if frame.load(node.plus(ENDS)) == 1 {
+                return Ok(Some(Inserted::Exists(frame.load(node.plus(VALUE)))));
             }
             let mut with = with.take().expect("it is published once");
-            with.write(node + VALUE, value);
+            with.write(node.plus(VALUE), value);
             with.after(FLAG_AFTER_VALUE);
-            with.set(node + ENDS, 1);
+            with.set(node.plus(ENDS), 1);
             with.publish().map_err(Error::from)?;
             return Ok(Some(Inserted::New));
         }
@@ -231,7 +232,7 @@ impl Trie {
         let deepest = depth + missing.min(PIECE_NODES);
         let first = self.chain(key, (depth + 1, deepest), is_last.then_some(value), &mut publication)?;
         publication.barrier(NODES_WITH_THEIR_POINTER);
-        publication.set(slot, first);
+        publication.set(slot, first.to_word());
         publication.publish().map_err(Error::from)?;
         Ok(is_last.then_some(Inserted::New))
     }
@@ -243,7 +244,7 @@ impl Trie {
         (from, to): (usize, usize),
         value: Option<u64>,
         with: &mut Publication<'p>,
-    ) -> Result<u64> {
+    ) -> Result<PoolOffset> {
         let pool = &self.frame.pool;
         let (mut below, mut value) = (None, value);
         for depth in (from..=to).rev() {
@@ -265,9 +266,9 @@ impl Trie {
         self.frame.retry_conflicts(|| {
             let Some((_held, nodes)) = self.latch_key(key)? else { return Ok(None) };
             let node = nodes[letters(key)];
-            let old = self.frame.load(node + VALUE);
+            let old = self.frame.load(node.plus(VALUE));
             let mut with = with.take().expect("it is published once");
-            with.set(node + VALUE, value);
+            with.set(node.plus(VALUE), value);
             with.publish().map_err(Error::from)?;
             Ok(Some(old))
         })
@@ -282,7 +283,7 @@ impl Trie {
         let removed = self.frame.retry_conflicts(|| {
             let Some((mut held, nodes)) = self.latch_key(key)? else { return Ok(None) };
             let node = nodes[letters(key)];
-            let old = self.frame.load(node + VALUE);
+            let old = self.frame.load(node.plus(VALUE));
             if nodes.len() == 1 || self.children(node) > 0 {
                 let mut with = with.take().expect("it is published once");
                 self.clear(node, &mut with);
@@ -299,11 +300,11 @@ impl Trie {
     }
 
     /// Clears the key of a node.
-    fn clear(&self, node: u64, with: &mut Publication<'_>) {
-        with.set_at(node + ENDS, 0, REMOVAL);
+    fn clear(&self, node: PoolOffset, with: &mut Publication<'_>) {
+        with.set_at(node.plus(ENDS), 0, REMOVAL);
     }
 
-    fn children(&self, node: u64) -> usize {
+    fn children(&self, node: PoolOffset) -> usize {
         (0..LETTERS as u64).filter(|letter| self.frame.load(child_slot(node, *letter)) != 0).count()
     }
 
@@ -312,13 +313,13 @@ impl Trie {
     fn unlink<'p>(
         &'p self,
         key: &[u8],
-        nodes: &[u64],
+        nodes: &[PoolOffset],
         held: &mut LatchSet<'p>,
         with: &mut Option<Publication<'p>>,
     ) -> Attempt<()> {
         let frame = &self.frame;
         let last = nodes.len() - 1;
-        let leads_elsewhere = |node: u64| frame.load(node + ENDS) == 1 || self.children(node) != 1;
+        let leads_elsewhere = |node: PoolOffset| frame.load(node.plus(ENDS)) == 1 || self.children(node) != 1;
         let mut first = last;
         while first > 1 && last - first + 1 < PIECE_NODES && !leads_elsewhere(nodes[first - 1]) {
             first -= 1;
@@ -330,7 +331,7 @@ impl Trie {
                 return Err(DescentError::Conflict);
             }
             let leads_there =
-                depth == last || frame.load(child_slot(node, letter(key, depth))) == nodes[depth + 1];
+                depth == last || frame.load_offset(child_slot(node, letter(key, depth))) == nodes[depth + 1];
             let is_needed = first <= depth && depth < last && leads_elsewhere(node);
             if !leads_there || is_needed {
                 return Err(DescentError::Conflict);
@@ -358,7 +359,7 @@ impl Trie {
                 if !held.try_add(self.frame.latch(last)) || !self.frame.is_linked(last) {
                     return Err(DescentError::Conflict);
                 }
-                if nodes.len() == 1 || self.frame.load(last + ENDS) == 1 || self.children(last) > 0 {
+                if nodes.len() == 1 || self.frame.load(last.plus(ENDS)) == 1 || self.children(last) > 0 {
                     return Ok(());
                 }
                 self.unlink(key, &nodes, &mut held, &mut Some(self.frame.pool.publication()))?;
@@ -390,7 +391,7 @@ impl Trie {
             let (_, children, visited) = way.last_mut().expect("the root is there");
             *visited = letter + 1;
             let child = children[letter];
-            if child == 0 {
+            if child.is_null() {
                 break;
             }
             self.check_node(child, place + 1, since)?;
@@ -408,7 +409,7 @@ impl Trie {
                     ScanStep::PastTheEnd => return Ok(None),
                 }
             }
-            match (*visited..LETTERS).find(|letter| children[*letter] != 0) {
+            match (*visited..LETTERS).find(|letter| !children[*letter].is_null()) {
                 Some(letter) => {
                     let child = children[letter];
                     *visited = letter + 1;
@@ -426,9 +427,10 @@ impl Trie {
         Ok(None)
     }
 
-    fn all_children(&self, node: u64) -> [u64; LETTERS] {
-        let words = self.frame.pool.words(node + CHILDREN, LETTERS);
-        self.frame.stable(node, || std::array::from_fn(|letter| words[letter].load(Acquire)))
+    fn all_children(&self, node: PoolOffset) -> [PoolOffset; LETTERS] {
+        let words = self.frame.pool.words(node.plus(CHILDREN), LETTERS);
+        let load = |letter: usize| PoolOffset::from_word(words[letter].load(Acquire));
+        self.frame.stable(node, || std::array::from_fn(load))
     }
 
     /// Counts sizes by reading every node. There must be no concurrent writers.
@@ -438,11 +440,11 @@ impl Trie {
 
     /// Verifies all invariants of the trie; there must be no concurrent writers. `object` is called with the
     /// offset of every pool object that the trie consists of (not those that its values may refer to).
-    pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
+    pub fn check(&self, object: impl FnMut(PoolOffset)) -> Result<()> {
         self.walk(object).map(|_| ())
     }
 
-    fn walk(&self, mut object: impl FnMut(u64)) -> Result<TrieStats> {
+    fn walk(&self, mut object: impl FnMut(PoolOffset)) -> Result<TrieStats> {
         let _pinned = self.frame.pool.pin();
         object(self.frame.header);
         let (mut stats, mut seen) = (TrieStats::default(), HashSet::new());
@@ -460,17 +462,17 @@ impl Trie {
                 return Err(corrupt("two references lead to it"));
             }
             object(node);
-            let ends = self.frame.load(node + ENDS);
+            let ends = self.frame.load(node.plus(ENDS));
             if ends > 1 || (ends == 1 && depth % 2 == 1) || depth > 2 * KEY_BYTES_MAX {
                 return Err(corrupt("the end of a key in it is not valid"));
             }
             let children = self.all_children(node);
-            left.extend(children.iter().filter(|child| **child != 0).map(|child| (*child, depth + 1)));
+            left.extend(children.iter().filter(|child| !child.is_null()).map(|child| (*child, depth + 1)));
             stats.keys += ends;
             stats.nodes += 1;
             stats.pool_bytes += NODE_BYTES as u64;
             stats.depth = stats.depth.max(if ends == 1 { depth as u32 } else { 0 });
-            let leads_nowhere = ends == 0 && children.iter().all(|child| *child == 0);
+            let leads_nowhere = ends == 0 && children.iter().all(|child| child.is_null());
             stats.dead_ends += u64::from(leads_nowhere && depth > 0);
         }
         Ok(stats)
@@ -478,17 +480,18 @@ impl Trie {
 
     /// Frees all parts of a closed trie but its header, which the caller frees together with its reference to
     /// it. A crash in between leaves a trie that cannot be opened; call it again.
-    pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
+    pub fn destroy(pool: &Arc<Pool>, header: PoolOffset) -> Result<()> {
         let frame = TrieFrame::attach(pool, header, KIND, NAME)?;
         frame.mark_destroying()?;
-        let load = |at: u64| pool.word(at).load(Acquire);
+        let load = |at: PoolOffset| PoolOffset::from_word(pool.word(at).load(Acquire));
         let mut slots = vec![frame.root_slot()];
         while let Some(&slot) = slots.last() {
             let node = load(slot);
-            if node != 0 {
+            if !node.is_null() {
                 frame.check_place(node, NODE_BYTES as u64)?;
-                let child =
-                    (0..LETTERS as u64).map(|letter| child_slot(node, letter)).find(|slot| load(*slot) != 0);
+                let child = (0..LETTERS as u64)
+                    .map(|letter| child_slot(node, letter))
+                    .find(|slot| !load(*slot).is_null());
                 match child {
                     Some(child) if slots.len() <= 2 * KEY_BYTES_MAX + 1 => slots.push(child),
                     Some(_) => {
@@ -529,7 +532,7 @@ impl TrieScan for Trie {
 }
 
 /// Fills an unreachable node. The caller flushes it.
-fn fill(pool: &Pool, node: u64, depth: usize, value: Option<u64>, child: Option<(u64, u64)>) {
+fn fill(pool: &Pool, node: PoolOffset, depth: usize, value: Option<u64>, child: Option<(u64, PoolOffset)>) {
     let words = pool.words(node, NODE_BYTES / 8);
     words.iter().for_each(|word| word.store(0, Relaxed));
     words[0].store(meta(depth), Relaxed);
@@ -538,7 +541,7 @@ fn fill(pool: &Pool, node: u64, depth: usize, value: Option<u64>, child: Option<
         words[VALUE as usize / 8].store(value, Relaxed);
     }
     if let Some((letter, below)) = child {
-        words[CHILDREN as usize / 8 + letter as usize].store(below, Relaxed);
+        words[CHILDREN as usize / 8 + letter as usize].store(below.to_word(), Relaxed);
     }
 }
 

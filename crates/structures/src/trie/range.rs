@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::key::KeyBytes;
+use entresol_memory::PoolOffset;
 use std::ops::Bound;
 
 /// Entries that an iterator fetches at a time; the first time fewer.
@@ -49,7 +50,7 @@ impl<'e> ScanBatch<'e> {
     }
 
     /// Adds the next entry. An entry that does not ascend is damage of its node.
-    pub(super) fn take(&mut self, node: u64, key: KeyBytes, value: u64) -> Result<ScanStep> {
+    pub(super) fn take(&mut self, node: PoolOffset, key: KeyBytes, value: u64) -> Result<ScanStep> {
         if self.entries[self.first..].last().is_some_and(|(before, _)| *before >= key) {
             let message = "its key is not above that of the one before".to_string();
             return Err(Error::Corrupt { offset: node, message });

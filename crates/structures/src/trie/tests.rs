@@ -8,7 +8,7 @@ use crate::key::KEY_BYTES_MAX;
 use crate::map_tests::{self, NUMBERS_END, NumberMap};
 use crate::{Inserted, KeyBytes};
 use entresol_memory::crash::CrashOptions;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -44,13 +44,13 @@ fn number(text: &[u8]) -> u64 {
 macro_rules! number_map {
     ($trie:ident) => {
         impl NumberMap for $trie {
-            fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64> {
+            fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset> {
                 $trie::create(pool, with)
             }
-            fn open(pool: &Arc<Pool>, root: u64) -> Result<Self> {
+            fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<Self> {
                 $trie::open(pool, root)
             }
-            fn destroy(pool: &Arc<Pool>, root: u64) -> Result<()> {
+            fn destroy(pool: &Arc<Pool>, root: PoolOffset) -> Result<()> {
                 $trie::destroy(pool, root)
             }
             fn get(&self, key: u64) -> Result<Option<u64>> {
@@ -75,7 +75,7 @@ macro_rules! number_map {
                 entries.reverse();
                 Ok(entries)
             }
-            fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()> {
+            fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()> {
                 self.check(object)
             }
             fn keys(&self) -> Result<u64> {

@@ -4,7 +4,7 @@
 
 use super::{Instance, small_instances};
 use entresol_memory::crash::{CrashOptions, CrashReport, check};
-use entresol_memory::{Env, Pool};
+use entresol_memory::{Env, Pool, PoolOffset};
 use entresol_structures::Inserted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -251,7 +251,7 @@ fn destroying_survives_every_fence() {
                 let root = pool.root("tree").unwrap();
                 (instance.destroy)(pool, root).unwrap();
                 let mut last = pool.publication();
-                last.set_root("tree", 0)?;
+                last.set_root("tree", PoolOffset::NULL)?;
                 last.free(root);
                 last.publish()
             },
@@ -259,7 +259,7 @@ fn destroying_survives_every_fence() {
                 if let Some(root) = pool.root("tree") {
                     (instance.destroy)(pool, root).map_err(|error| error.to_string())?;
                     let mut last = pool.publication();
-                    last.set_root("tree", 0).map_err(|error| error.to_string())?;
+                    last.set_root("tree", PoolOffset::NULL).map_err(|error| error.to_string())?;
                     last.free(root);
                     last.publish().map_err(|error| error.to_string())?;
                 }

@@ -14,7 +14,7 @@ mod model;
 #[path = "../points/mod.rs"]
 mod points;
 
-use entresol_memory::{DomainChoice, Env, JournalOptions, Pool, PoolOptions, Publication};
+use entresol_memory::{DomainChoice, Env, JournalOptions, Pool, PoolOffset, PoolOptions, Publication};
 use entresol_structures::btree::instances::*;
 use entresol_structures::btree::{BTree, BTreeStats, Placement};
 use entresol_structures::node::{FixedKey, Layout};
@@ -33,7 +33,7 @@ pub trait Tree: Send + Sync {
     fn load(&self, entries: &[(u64, u64)], fill_percent: usize) -> Result<u64>;
     fn set_underflow_handling(&self, on: bool);
     fn stats(&self) -> Result<BTreeStats>;
-    fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()>;
+    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()>;
 }
 
 /// Keys of every width, by number; the numbers fill both words of wide ones.
@@ -94,20 +94,20 @@ impl<K: Numbered, L: Layout, I: Layout, P: Placement> Tree for BTree<K, L, I, P>
     fn stats(&self) -> Result<BTreeStats> {
         BTree::stats(self)
     }
-    fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()> {
+    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()> {
         BTree::check(self, object)
     }
 }
 
-type Open = fn(&Arc<Pool>, u64) -> Result<Box<dyn Tree>>;
+type Open = fn(&Arc<Pool>, PoolOffset) -> Result<Box<dyn Tree>>;
 
 /// A kind of tree.
 #[derive(Clone, Copy)]
 pub struct Instance {
     pub name: &'static str,
-    pub create: for<'p> fn(&'p Arc<Pool>, &mut Publication<'p>) -> Result<u64>,
+    pub create: for<'p> fn(&'p Arc<Pool>, &mut Publication<'p>) -> Result<PoolOffset>,
     pub open: Open,
-    pub destroy: fn(&Arc<Pool>, u64) -> Result<()>,
+    pub destroy: fn(&Arc<Pool>, PoolOffset) -> Result<()>,
 }
 
 impl Instance {

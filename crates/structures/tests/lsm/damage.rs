@@ -1,7 +1,7 @@
 //! Damaged trees: an error, or the complete content. No panic, no wrong answer, and nothing valid is freed.
 
 use super::{create, in_caller, volatile_pool};
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree};
 use entresol_structures::{Error, FpTree, WordKey};
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ const PARAMETERS: LsmParameters =
 
 struct Whole {
     pool: Arc<Pool>,
-    root: u64,
+    root: PoolOffset,
     dir: TempDir,
-    objects: Vec<(u64, u64)>,
+    objects: Vec<(PoolOffset, u64)>,
 }
 
 /// Keys with gaps: a flipped low bit leaves them in order.
@@ -87,7 +87,7 @@ fn flipped_bits_in_the_pool_are_errors_or_do_no_harm() {
                     .iter()
                     .map(|w| w.load(Ordering::Relaxed))
                     .collect();
-                pool.word(offset + word * 8).fetch_xor(1 << bit, Ordering::Relaxed);
+                pool.word(offset.plus(word * 8)).fetch_xor(1 << bit, Ordering::Relaxed);
                 if is_whole(&whole) {
                     harmless += 1
                 } else {
@@ -155,7 +155,8 @@ fn another_tree_and_other_options_are_clear_errors() {
     let elsewhere = TempDir::new().unwrap();
     let error = error_of(LsmTree::<u64>::open(pool, root, &in_caller(Some(elsewhere.path()))));
     assert!(error.contains(elsewhere.path().to_str().unwrap()), "{error}");
-    for offset in [0, 8, root + 64, root + 1, 1 << 40, u64::MAX - 7] {
+    let wild = [0, 8, 1 << 40, u64::MAX - 7].map(PoolOffset::new);
+    for offset in wild.into_iter().chain([root.plus(64), root.plus(1)]) {
         assert!(LsmTree::<u64>::open(pool, offset, &options).is_err(), "{offset:#x}");
     }
     let mut publication = pool.publication();

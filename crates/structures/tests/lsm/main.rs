@@ -7,7 +7,7 @@ mod damage;
 mod failures;
 mod model;
 
-use entresol_memory::{Env, Pool, PoolOptions};
+use entresol_memory::{Env, Pool, PoolOffset, PoolOptions};
 use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree, Maintenance};
 use entresol_structures::node::FixedKey;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn volatile_pool(seed: u64) -> Arc<Pool> {
     Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, env, ..PoolOptions::default() }).unwrap()
 }
 
-fn create<K: FixedKey>(pool: &Arc<Pool>, parameters: &LsmParameters) -> u64 {
+fn create<K: FixedKey>(pool: &Arc<Pool>, parameters: &LsmParameters) -> PoolOffset {
     let mut publication = pool.publication();
     let root = LsmTree::<K>::create(pool, parameters, &mut publication).unwrap();
     publication.set_root("tree", root).unwrap();

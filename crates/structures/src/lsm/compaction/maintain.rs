@@ -21,6 +21,7 @@ use crate::lsm::merge::{Merger, Source};
 use crate::lsm::options::{Maintenance, MergeAlgorithm};
 use crate::node::FixedKey;
 use crate::points::{LOG_EMPTIED, LOG_EMPTIED_AFTER_ITS_RUN, OBSOLETE_WITH_THE_MANIFEST};
+use entresol_memory::PoolOffset;
 use entresol_memory::order::step;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -189,11 +190,11 @@ impl<K: FixedKey> Core<K> {
         let new = change.new.map(Arc::new);
         let levels = next_levels(&self.versions.current(), change.level, new.as_ref(), change.merged);
         let records: Vec<RunRecord<K>> = levels.iter().flatten().map(|run| run.record).collect();
-        let before = pool.word(self.site.header + MANIFEST).load(Acquire);
+        let before = PoolOffset::from_word(pool.word(self.site.header.plus(MANIFEST)).load(Acquire));
         let manifest = manifest::lay_out(pool, &records, work.next_number)?;
         let mut with = pool.publication();
         let manifest = with.allocate(manifest);
-        with.set(self.site.header + MANIFEST, manifest);
+        with.set(self.site.header.plus(MANIFEST), manifest.to_word());
         with.free(before);
         with.set(manifest::building(self.site.header, change.slot), 0);
         let merged: Vec<RunRecord<K>> = change.merged.iter().map(|run| run.record).collect();
@@ -201,7 +202,7 @@ impl<K: FixedKey> Core<K> {
         if !merged.is_empty() {
             let list = manifest::write_obsolete(pool, &merged)?;
             let list = with.allocate(list);
-            with.set(self.site.header + OBSOLETE, list);
+            with.set(self.site.header.plus(OBSOLETE), list.to_word());
         }
         if let Some(buffer) = change.moved {
             with.after(LOG_EMPTIED_AFTER_ITS_RUN);

@@ -9,6 +9,7 @@ use crate::lsm::files::run::RunRecord;
 use crate::lsm::files::segments;
 use crate::points::UNREFERRED_BEFORE_REMOVED;
 use entresol_memory::Error as MemoryError;
+use entresol_memory::PoolOffset;
 use entresol_memory::order::step;
 use std::sync::atomic::Ordering::Acquire;
 
@@ -47,8 +48,8 @@ pub(crate) fn clear_building(site: &TreeSite, level: usize, slot: usize) -> Resu
 /// Frees the runs on the list of obsolete ones, and the list. No file is removed before its removal from the
 /// manifest is durable.
 pub(crate) fn sweep(site: &TreeSite) -> Result<()> {
-    let list = site.pool.word(site.header + manifest::OBSOLETE).load(Acquire);
-    if list == 0 {
+    let list = PoolOffset::from_word(site.pool.word(site.header.plus(manifest::OBSOLETE)).load(Acquire));
+    if list.is_null() {
         return Ok(());
     }
     let (chains, files) = manifest::read_obsolete(&site.pool, list)?;
@@ -61,7 +62,7 @@ pub(crate) fn sweep(site: &TreeSite) -> Result<()> {
     remove_files(site, &files)?;
     let mut publication = site.pool.publication();
     publication.free(list);
-    publication.set(site.header + manifest::OBSOLETE, 0);
+    publication.set(site.header.plus(manifest::OBSOLETE), 0);
     Ok(publication.publish()?)
 }
 
@@ -69,10 +70,10 @@ pub(crate) fn sweep(site: &TreeSite) -> Result<()> {
 /// header. Cost: none after a close; else a walk over all objects of the pool.
 pub(crate) fn check_apart<K>(site: &TreeSite, records: &[RunRecord<K>]) -> Result<()> {
     let pool = &*site.pool;
-    let word = |offset: u64| pool.word(offset).load(Acquire);
-    let list = word(site.header + manifest::OBSOLETE);
+    let word = |offset: PoolOffset| pool.word(offset).load(Acquire);
+    let list = PoolOffset::from_word(word(site.header.plus(manifest::OBSOLETE)));
     let (mut chains, mut files) =
-        if list == 0 { Default::default() } else { manifest::read_obsolete(pool, list)? };
+        if list.is_null() { Default::default() } else { manifest::read_obsolete(pool, list)? };
     for slot in 0..manifest::SLOTS {
         let building = manifest::building(site.header, slot);
         match (word(building), site.parameters.is_in_pool(site.parameters.slot_level(slot))) {
@@ -81,11 +82,11 @@ pub(crate) fn check_apart<K>(site: &TreeSite, records: &[RunRecord<K>]) -> Resul
             (number, false) => files.push(number),
         }
     }
-    if list == 0 && chains.is_empty() && files.is_empty() {
+    if list.is_null() && chains.is_empty() && files.is_empty() {
         return Ok(());
     }
     let corrupt = |message: String| Error::Corrupt { offset: site.header, message };
-    if let Some(run) = records.iter().find(|run| run.last_segment == 0 && files.contains(&run.number)) {
+    if let Some(run) = records.iter().find(|run| run.last_segment.is_null() && files.contains(&run.number)) {
         return Err(corrupt(format!(
             "its header lists run {} as obsolete, but its manifest has it",
             run.number
@@ -93,11 +94,15 @@ pub(crate) fn check_apart<K>(site: &TreeSite, records: &[RunRecord<K>]) -> Resul
     }
     let mut objects = pool.allocation_map()?;
     let mut bad = None;
-    let mut claim = |offset: u64| bad = bad.take().or(objects.claim(offset, 1).err());
-    if list != 0 {
+    let mut claim = |offset: PoolOffset| bad = bad.take().or(objects.claim(offset, 1).err());
+    if !list.is_null() {
         claim(list);
     }
-    for last in records.iter().map(|run| run.last_segment).chain(chains.into_iter().map(word)) {
+    for last in records
+        .iter()
+        .map(|run| run.last_segment)
+        .chain(chains.into_iter().map(|chain| PoolOffset::from_word(word(chain))))
+    {
         segments::for_each(pool, last, &mut claim)?;
     }
     bad.map_or(Ok(()), |message| Err(corrupt(format!("its header or lists are invalid: {message}"))))

@@ -12,7 +12,7 @@
 //! the block, verifies it and searches the copy: a flipped bit is an error, not a wrong answer.
 
 use crate::node::FixedKey;
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) const BLOCK_WORDS: usize = 32;
@@ -55,7 +55,7 @@ impl Block {
 
     /// Copies a block of the pool.
     #[inline]
-    pub(crate) fn load(pool: &Pool, offset: u64) -> Block {
+    pub(crate) fn load(pool: &Pool, offset: PoolOffset) -> Block {
         let mut block = Block::empty();
         for (to, from) in block.words.iter_mut().zip(pool.words(offset, BLOCK_WORDS)) {
             *to = from.load(Relaxed);

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::lsm::files::block::LsmEntry;
 use crate::node::FixedKey;
 use crate::points::STAMP_AFTER_RECORD;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 const HEAD_BYTES: u64 = 64;
@@ -33,7 +33,7 @@ const GENERATION_MAX: u64 = (1 << 40) - 1;
 /// One log; it has as many records as the buffer has entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Log {
-    pub(crate) offset: u64,
+    pub(crate) offset: PoolOffset,
     pub(crate) capacity: u32,
 }
 
@@ -68,9 +68,9 @@ impl Log {
         with.set(self.offset, generation_word(generation));
     }
 
-    fn record(&self, place: u32) -> u64 {
+    fn record(&self, place: u32) -> PoolOffset {
         debug_assert!(place < self.capacity, "record {place} lies in the log");
-        self.offset + HEAD_BYTES + u64::from(place) * RECORD_WORDS * 8
+        self.offset.plus(HEAD_BYTES).block(u64::from(place), RECORD_WORDS * 8)
     }
 
     /// Adds a record, in the publication.
@@ -85,11 +85,11 @@ impl Log {
         let record = self.record(place);
         debug_assert!(generation <= GENERATION_MAX, "a stamp has room for generation {generation}");
         for word in 0..K::WORDS {
-            with.write(record + 8 * word as u64, entry.key.word(word));
+            with.write(record.word(word), entry.key.word(word));
         }
-        with.write(record + 8 * K::WORDS as u64, entry.value);
+        with.write(record.word(K::WORDS), entry.value);
         with.after(STAMP_AFTER_RECORD);
-        with.set(record + 8 * STAMP, stamp(place, generation, entry));
+        with.set(record.plus(8 * STAMP), stamp(place, generation, entry));
     }
 
     /// Returns the valid records, with their indexes, in order.

@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 use crate::lsm::files::run::RunRecord;
 use crate::lsm::options::LEVELS_MAX;
 use crate::node::FixedKey;
-use entresol_memory::{Pool, Reservation};
+use entresol_memory::{Pool, PoolOffset, Reservation};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 pub(crate) const HEADER_BYTES: usize = 256;
@@ -65,18 +65,18 @@ pub(crate) fn hash(words: impl IntoIterator<Item = u64>) -> u64 {
 }
 
 /// Returns the check word that a header should have.
-pub(crate) fn header_check(pool: &Pool, header: u64) -> u64 {
-    let word = |index: u64| pool.word(header + index * 8).load(Acquire);
+pub(crate) fn header_check(pool: &Pool, header: PoolOffset) -> u64 {
+    let word = |index: u64| pool.word(header.plus(index * 8)).load(Acquire);
     hash((0..4).chain(8..16).map(word))
 }
 
 /// Returns the offset in the header of a slot for a run that is being built.
-pub(crate) fn building(header: u64, slot: usize) -> u64 {
+pub(crate) fn building(header: PoolOffset, slot: usize) -> PoolOffset {
     debug_assert!(slot < SLOTS, "there is no slot {slot} for a run in the making");
-    header + BUILDING + slot as u64 * 8
+    header.plus(BUILDING).word(slot)
 }
 
-fn corrupt<T>(offset: u64, message: impl Into<String>) -> Result<T> {
+fn corrupt<T>(offset: PoolOffset, message: impl Into<String>) -> Result<T> {
     Err(Error::Corrupt { offset, message: message.into() })
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn lay_out<'p, K: FixedKey>(
             record.number,
             record.entries,
             record.blocks as u64,
-            record.last_segment,
+            record.last_segment.to_word(),
             key(record.min, 0),
             key(record.min, 1),
             key(record.max, 0),
@@ -119,8 +119,8 @@ fn store<'p>(pool: &'p Pool, words: &[u64]) -> Result<Reservation<'p>> {
 }
 
 /// Reads a manifest: returns its runs, level by level and newest first, and the next number.
-pub(crate) fn read<K: FixedKey>(pool: &Pool, offset: u64) -> Result<(Vec<RunRecord<K>>, u64)> {
-    let Some(head) = pool.try_words(offset, HEAD_WORDS).filter(|_| offset != 0) else {
+pub(crate) fn read<K: FixedKey>(pool: &Pool, offset: PoolOffset) -> Result<(Vec<RunRecord<K>>, u64)> {
+    let Some(head) = pool.try_words(offset, HEAD_WORDS).filter(|_| !offset.is_null()) else {
         return corrupt(offset, "the offset cannot hold a manifest");
     };
     let runs = head[1].load(Acquire);
@@ -140,7 +140,7 @@ pub(crate) fn read<K: FixedKey>(pool: &Pool, offset: u64) -> Result<(Vec<RunReco
         number: words[1],
         entries: words[2],
         blocks: words[3] as usize,
-        last_segment: words[4],
+        last_segment: PoolOffset::from_word(words[4]),
         min: K::of_words(&words[5..5 + K::WORDS]),
         max: K::of_words(&words[7..7 + K::WORDS]),
     };
@@ -155,14 +155,15 @@ pub(crate) fn write_obsolete<'p, K: FixedKey>(
     assert!(records.len() as u64 <= RUNS_MAX, "a list of {} runs could not be read", records.len());
     let mut words = vec![LIST_MAGIC, records.len() as u64];
     for record in records {
-        words.extend([record.last_segment, if record.last_segment == 0 { record.number } else { 0 }]);
+        let number = if record.last_segment.is_null() { record.number } else { 0 };
+        words.extend([record.last_segment.to_word(), number]);
     }
     store(pool, &words)
 }
 
 /// Reads the list of obsolete runs: returns the offset of the word of each chain, and the number of each
 /// file.
-pub(crate) fn read_obsolete(pool: &Pool, offset: u64) -> Result<(Vec<u64>, Vec<u64>)> {
+pub(crate) fn read_obsolete(pool: &Pool, offset: PoolOffset) -> Result<(Vec<PoolOffset>, Vec<u64>)> {
     let runs = pool.try_words(offset, 2).map(|words| [words[0].load(Acquire), words[1].load(Acquire)]);
     let runs = match runs {
         Some([LIST_MAGIC, runs]) if runs <= RUNS_MAX => runs,
@@ -171,9 +172,9 @@ pub(crate) fn read_obsolete(pool: &Pool, offset: u64) -> Result<(Vec<u64>, Vec<u
     if pool.try_words(offset, 2 + 2 * runs as usize).is_none() {
         return corrupt(offset, format!("the offset cannot hold a list of {runs} obsolete runs"));
     }
-    let places = (0..runs).map(|run| offset + 16 + run * 16);
+    let places = (0..runs).map(|run| offset.plus(16).block(run, 16));
     let chains = places.clone().filter(|place| pool.word(*place).load(Acquire) != 0).collect();
     let files =
-        places.map(|place| pool.word(place + 8).load(Acquire)).filter(|number| *number != 0).collect();
+        places.map(|place| pool.word(place.plus(8)).load(Acquire)).filter(|number| *number != 0).collect();
     Ok((chains, files))
 }

@@ -14,7 +14,7 @@ use crate::lsm::files::file::{PAGE_BLOCKS, PAGE_WORDS, RunFile};
 use crate::lsm::files::filter::{Filter, KeyHash};
 use crate::lsm::files::segments::{SEGMENT_BLOCKS, block_offset};
 use crate::node::FixedKey;
-use entresol_memory::{Error as MemoryError, Pool};
+use entresol_memory::{Error as MemoryError, Pool, PoolOffset};
 use std::sync::OnceLock;
 
 /// Media of runs.
@@ -31,13 +31,13 @@ pub(crate) struct RunRecord<K> {
     pub(crate) entries: u64,
     pub(crate) blocks: usize,
     /// The last segment; 0 for a run in a file.
-    pub(crate) last_segment: u64,
+    pub(crate) last_segment: PoolOffset,
     pub(crate) min: K,
     pub(crate) max: K,
 }
 
 pub(crate) enum RunLocation {
-    Pool(Box<[u64]>),
+    Pool(Box<[PoolOffset]>),
     File(RunFile),
 }
 
@@ -88,7 +88,11 @@ impl<K: FixedKey> Run<K> {
     }
 
     /// Opens a run in segments: reads one line of each block.
-    pub(crate) fn of_segments(pool: &Pool, record: RunRecord<K>, segments: Vec<u64>) -> Result<Run<K>> {
+    pub(crate) fn of_segments(
+        pool: &Pool,
+        record: RunRecord<K>,
+        segments: Vec<PoolOffset>,
+    ) -> Result<Run<K>> {
         let mut mins = Vec::with_capacity(record.blocks);
         for block in 0..record.blocks {
             let offset = block_offset(segments[block / SEGMENT_BLOCKS], block % SEGMENT_BLOCKS);
@@ -148,7 +152,7 @@ impl<K: FixedKey> Run<K> {
         match &self.place {
             RunLocation::Pool(segments) => {
                 let offset = block_offset(segments[number / SEGMENT_BLOCKS], number % SEGMENT_BLOCKS);
-                (0..4).for_each(|line| media.pool.prefetch(offset + line * 64));
+                (0..4).for_each(|line| media.pool.prefetch(offset.plus(line * 64)));
                 let block = Block::load(media.pool, offset);
                 self.check(&block, number)?;
                 Ok(block)
@@ -241,7 +245,7 @@ impl<K: FixedKey> Run<K> {
             && let Some(number) = self.index.floor(key)
         {
             let offset = block_offset(segments[number / SEGMENT_BLOCKS], number % SEGMENT_BLOCKS);
-            (0..4).for_each(|line| pool.prefetch(offset + line * 64));
+            (0..4).for_each(|line| pool.prefetch(offset.plus(line * 64)));
         }
     }
 

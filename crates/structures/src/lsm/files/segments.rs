@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::lsm::files::block::{BLOCK_BYTES, Block};
 use crate::lsm::options::RunWriting;
 use crate::points::{RUN_BLOCK, SEGMENT_WITH_ITS_NOTE};
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// A segment with its head is a chunk of the allocator, of 64 KiB.
@@ -35,16 +35,16 @@ fn check_word(previous: u64, blocks: u64) -> u64 {
 
 /// Returns the offset of a block of a segment.
 #[inline]
-pub(crate) fn block_offset(segment: u64, place: usize) -> u64 {
+pub(crate) fn block_offset(segment: PoolOffset, place: usize) -> PoolOffset {
     debug_assert!(place < SEGMENT_BLOCKS, "block {place} lies in its segment");
-    segment + ((1 + place) * BLOCK_BYTES) as u64
+    segment.block(1 + place as u64, BLOCK_BYTES as u64)
 }
 
 /// Returns the segment before one, and its capacity in blocks.
-fn head(pool: &Pool, segment: u64) -> Result<(u64, usize)> {
+fn head(pool: &Pool, segment: PoolOffset) -> Result<(PoolOffset, usize)> {
     let corrupt = |message: &str| Err(Error::Corrupt { offset: segment, message: message.to_string() });
     let words = match pool.try_words(segment, HEAD_WORDS) {
-        Some(words) if segment != 0 && segment.is_multiple_of(BLOCK_BYTES as u64) => words,
+        Some(words) if !segment.is_null() && segment.is_aligned(BLOCK_BYTES as u64) => words,
         _ => return corrupt("the offset cannot hold a segment of a run"),
     };
     let [magic, previous, blocks, check] = [0, 1, 2, 3].map(|word: usize| words[word].load(Acquire));
@@ -54,11 +54,11 @@ fn head(pool: &Pool, segment: u64) -> Result<(u64, usize)> {
     if blocks as usize > SEGMENT_BLOCKS || pool.try_words(segment, (blocks as usize + 1) * 32).is_none() {
         return corrupt("a segment of a run has an invalid number of blocks");
     }
-    Ok((previous, blocks as usize))
+    Ok((PoolOffset::from_word(previous), blocks as usize))
 }
 
 /// Returns the segments of a chain with `blocks` blocks, first to last.
-pub(crate) fn chain(pool: &Pool, last: u64, blocks: usize) -> Result<Vec<u64>> {
+pub(crate) fn chain(pool: &Pool, last: PoolOffset, blocks: usize) -> Result<Vec<PoolOffset>> {
     let mut segments = Vec::with_capacity(blocks.div_ceil(SEGMENT_BLOCKS));
     let mut at = last;
     let mut wanted = blocks - blocks.saturating_sub(1) / SEGMENT_BLOCKS * SEGMENT_BLOCKS;
@@ -73,7 +73,7 @@ pub(crate) fn chain(pool: &Pool, last: u64, blocks: usize) -> Result<Vec<u64>> {
         left -= wanted;
         (at, wanted) = (previous, SEGMENT_BLOCKS);
     }
-    if at != 0 {
+    if !at.is_null() {
         let message = format!("the chain of segments of a run does not end after its {blocks} blocks");
         return Err(Error::Corrupt { offset: last, message });
     }
@@ -83,28 +83,28 @@ pub(crate) fn chain(pool: &Pool, last: u64, blocks: usize) -> Result<Vec<u64>> {
 
 /// Frees the chain whose last segment is stored in a word of the pool, from its end; the word becomes 0.
 /// After a crash in between, call it again.
-pub(crate) fn free_chain(pool: &Pool, word: u64) -> Result<()> {
-    let mut at = pool.word(word).load(Acquire);
-    while at != 0 {
+pub(crate) fn free_chain(pool: &Pool, word: PoolOffset) -> Result<()> {
+    let mut at = PoolOffset::from_word(pool.word(word).load(Acquire));
+    while !at.is_null() {
         let mut publication = pool.publication();
         for _ in 0..FREES {
-            if at == 0 {
+            if at.is_null() {
                 break;
             }
             let (previous, _) = head(pool, at)?;
             publication.free(at);
             at = previous;
         }
-        publication.set(word, at);
+        publication.set(word, at.to_word());
         publication.publish()?;
     }
     Ok(())
 }
 
 /// Visits the chain whose last segment this is.
-pub(crate) fn for_each(pool: &Pool, last: u64, mut visit: impl FnMut(u64)) -> Result<()> {
+pub(crate) fn for_each(pool: &Pool, last: PoolOffset, mut visit: impl FnMut(PoolOffset)) -> Result<()> {
     let mut at = last;
-    while at != 0 {
+    while !at.is_null() {
         visit(at);
         at = head(pool, at)?.0;
     }
@@ -115,11 +115,11 @@ pub(crate) fn for_each(pool: &Pool, last: u64, mut visit: impl FnMut(u64)) -> Re
 pub(crate) struct SegmentWriter<'p> {
     pool: &'p Pool,
     /// Offset of the word of the chain while it is built.
-    building: u64,
+    building: PoolOffset,
     path: RunWriting,
     /// Maximum of blocks.
     blocks_max: usize,
-    segments: Vec<u64>,
+    segments: Vec<PoolOffset>,
     /// Capacity of the last segment, and blocks in it.
     room: usize,
     blocks: usize,
@@ -131,7 +131,7 @@ impl<'p> SegmentWriter<'p> {
     /// Creates a writer; the word must be 0.
     pub(crate) fn new(
         pool: &'p Pool,
-        building: u64,
+        building: PoolOffset,
         path: RunWriting,
         blocks_max: usize,
     ) -> SegmentWriter<'p> {
@@ -164,7 +164,7 @@ impl<'p> SegmentWriter<'p> {
     fn begin_segment(&mut self) -> Result<()> {
         let written = self.segments.len() * SEGMENT_BLOCKS;
         let room = self.blocks_max.saturating_sub(written).clamp(1, SEGMENT_BLOCKS);
-        let previous = self.segments.last().copied().unwrap_or(0);
+        let previous = self.segments.last().map_or(0, |last| last.to_word());
         assert!(
             (1..=SEGMENT_BLOCKS).contains(&room),
             "a segment has 1 to {SEGMENT_BLOCKS} blocks, not {room}"
@@ -177,7 +177,7 @@ impl<'p> SegmentWriter<'p> {
         let mut publication = self.pool.publication();
         let offset = publication.allocate(segment);
         publication.barrier(SEGMENT_WITH_ITS_NOTE);
-        publication.set(self.building, offset);
+        publication.set(self.building, offset.to_word());
         publication.publish()?;
         self.segments.push(offset);
         (self.room, self.blocks) = (room, 0);
@@ -199,7 +199,7 @@ impl<'p> SegmentWriter<'p> {
     }
 
     /// Flushes the rest; returns the segments, first to last.
-    pub(crate) fn finish(mut self) -> Vec<u64> {
+    pub(crate) fn finish(mut self) -> Vec<PoolOffset> {
         self.end_segment();
         self.segments
     }

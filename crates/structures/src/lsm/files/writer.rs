@@ -13,6 +13,7 @@ use crate::lsm::files::segments::SegmentWriter;
 use crate::node::FixedKey;
 use crate::points::{NAME_SYNCED, NOTE_BEFORE_FILE};
 use entresol_memory::Error as MemoryError;
+use entresol_memory::PoolOffset;
 use entresol_memory::order::step;
 
 enum RunSink<'c> {
@@ -70,7 +71,7 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
     }
 
     /// Records the number of the file, and creates it when the record is durable: so no file is ever leaked.
-    fn create_file(core: &Core<K>, building: u64, number: u64) -> Result<FileWriter> {
+    fn create_file(core: &Core<K>, building: PoolOffset, number: u64) -> Result<FileWriter> {
         let mut publication = core.site.pool.publication();
         publication.set(building, number);
         publication.publish()?;
@@ -142,7 +143,7 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
             number: self.number,
             entries: self.entries,
             blocks: self.blocks,
-            last_segment: 0,
+            last_segment: PoolOffset::NULL,
             min,
             max,
         };

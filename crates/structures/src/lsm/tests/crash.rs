@@ -7,7 +7,7 @@ use entresol_memory::crash::{
     Concurrent, CrashOptions, CrashReport, MapOperation, Recorder, apply_to_key, check, check_at, seeds,
     take_turns,
 };
-use entresol_memory::{Env, Error, Pool};
+use entresol_memory::{Env, Error, Pool, PoolOffset};
 use std::sync::Arc;
 
 /// Four levels that a hundred operations fill.
@@ -151,7 +151,7 @@ fn a_tree_that_is_being_destroyed_owns_what_is_left() {
         LsmTree::<u64>::destroy(pool, root, None).unwrap();
         let mut publication = pool.publication();
         publication.free(root);
-        publication.set_root(ROOT, 0)?;
+        publication.set_root(ROOT, PoolOffset::NULL)?;
         publication.publish()
     };
     let verify = |pool: &Arc<Pool>| {
@@ -160,7 +160,7 @@ fn a_tree_that_is_being_destroyed_owns_what_is_left() {
             LsmTree::<u64>::destroy(pool, root, None).map_err(|error| error.to_string())?;
             let mut publication = pool.publication();
             publication.free(root);
-            publication.set_root(ROOT, 0).unwrap();
+            publication.set_root(ROOT, PoolOffset::NULL).unwrap();
             publication.publish().unwrap();
         }
         let mut left = 0;

@@ -84,7 +84,7 @@ impl Scenario for Merging {
 
 /// Verifies that no file of a run is left without a reference in the tree.
 fn only_known_files(pool: &Pool, tree: &LsmTree<u64>, directory: &Path) -> std::result::Result<(), String> {
-    let identity = pool.word(tree.root_offset() + IDENTITY).load(Ordering::Relaxed);
+    let identity = pool.word(tree.root_offset().plus(IDENTITY)).load(Ordering::Relaxed);
     let version = tree.core.versions.current();
     let own: Vec<u64> = version.runs().map(|run| run.record.number).collect();
     let is_there = |number: &u64| pool.env().files().exists(&path_of(directory, identity, *number));
