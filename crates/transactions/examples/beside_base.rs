@@ -8,7 +8,7 @@
 //! Each row: nanoseconds of the base table and of the transactions, medians of the rounds, and the median of
 //! their ratios.
 
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOffset, PoolOptions};
 use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
 use entresol_transactions::{ContextOptions, Protocol, State, StateContext};
 use std::error::Error;
@@ -63,13 +63,13 @@ impl Base {
             base.store(reservation.offset());
             let mut publication = pool.publication();
             let record = publication.allocate(reservation);
-            let inserted = base.index.insert(&key(number), record, publication)?;
+            let inserted = base.index.insert(&key(number), record.to_word(), publication)?;
             assert!(matches!(inserted, Inserted::New), "tuple {number} was there");
         }
         Ok(base)
     }
 
-    fn store(&self, record: u64) {
+    fn store(&self, record: PoolOffset) {
         for (word, bytes) in self.pool.words(record, VALUE.len() / 8).iter().zip(VALUE.chunks_exact(8)) {
             word.store(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), Ordering::Relaxed);
         }
@@ -79,7 +79,8 @@ impl Base {
     #[inline]
     fn read<R>(&self, number: u64, f: impl FnOnce(&[u8]) -> R) -> Outcome<R> {
         let _guard = self.pool.pin();
-        let record = self.index.get(&key(number))?.ok_or("every tuple is there")?;
+        let word = self.index.get(&key(number))?.ok_or("every tuple is there")?;
+        let record = PoolOffset::from_word(word);
         let mut value = [0; VALUE.len()];
         for (bytes, word) in value.chunks_exact_mut(8).zip(self.pool.words(record, VALUE.len() / 8)) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
@@ -95,7 +96,8 @@ impl Base {
 
     fn write(&self, number: u64) -> Outcome<()> {
         let _guard = self.pool.pin();
-        let record = self.index.get(&key(number))?.ok_or("every tuple is there")?;
+        let word = self.index.get(&key(number))?.ok_or("every tuple is there")?;
+        let record = PoolOffset::from_word(word);
         self.store(record);
         self.pool.fence();
         Ok(())

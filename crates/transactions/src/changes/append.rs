@@ -175,7 +175,8 @@ impl<'p> Append<'p> {
         log.state.index.insert_many(
             &keys,
             |place, publication| {
-                publication.allocate(appends[place].reservation.take().expect("a part is published once"))
+                let reservation = appends[place].reservation.take().expect("a part is published once");
+                publication.allocate(reservation).to_word()
             },
             |_, other| existing = Some(other),
         )?;

@@ -59,7 +59,7 @@ use crate::visibility::in_flight::{CommitsInFlight, LastOfEach, QueuedCommit};
 use crate::visibility::snapshot::{Class, Snapshot};
 use crate::{Error, GroupId, Protocol, Result, Timestamp, interleave};
 use entresol_memory::order::{self, not_yet, step};
-use entresol_memory::{Durability, Pool, Reservation};
+use entresol_memory::{Durability, Pool, PoolOffset, Reservation};
 use entresol_structures::Inserted;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{Ordering, fence};
@@ -415,9 +415,9 @@ impl<'c> Execution<'c> {
                     object.build(replaced.as_deref().map(|(old, census)| (old, census)), Some((cts, value)));
                 }
                 Step::Chain { state, value, reservation, before, .. } => {
-                    let next = before.as_ref().map_or(0, |(head, _)| *head);
+                    let next = before.as_ref().map_or(PoolOffset::NULL, |(head, _)| *head);
                     assert_ne!(next, reservation.offset(), "a version does not lead to itself");
-                    Version::write(state.pool(), reservation.offset(), next, cts, *value);
+                    Version::write(state.pool(), reservation.offset(), next.to_word(), cts, *value);
                 }
             }
         }
@@ -458,8 +458,8 @@ impl<'c> Execution<'c> {
                     publication.free(old.offset());
                     publication.barrier(REPLACED_OBJECT_WITH_ITS_KEY);
                     debug_assert_ne!(offset, old.offset(), "an object is replaced by another one");
-                    let before = state.index.replace(key, offset, publication)?;
-                    if before != Some(old.offset()) {
+                    let before = state.index.replace(key, offset.to_word(), publication)?;
+                    if before != Some(old.offset().to_word()) {
                         return Err(unexpected(state.id, old.offset(), before));
                     }
                 }
@@ -510,19 +510,19 @@ impl Execution<'_> {
         state: &State,
         key: &[u8],
         reservation: Reservation<'_>,
-        before: Option<(u64, Unlinked)>,
+        before: Option<(PoolOffset, Unlinked)>,
     ) -> Result<()> {
         let mut publication = state.pool().publication();
         let version = publication.allocate(reservation);
         let Some((head, pruned)) = before else {
-            return match state.index.insert(key, version, publication)? {
+            return match state.index.insert(key, version.to_word(), publication)? {
                 Inserted::New => Ok(()),
                 Inserted::Exists(other) => Err(unexpected(state.id, version, Some(other))),
             };
         };
         pruned.add_to(&mut publication);
-        let replaced = state.index.replace(key, version, publication)?;
-        if replaced == Some(head) { Ok(()) } else { Err(unexpected(state.id, head, replaced)) }
+        let replaced = state.index.replace(key, version.to_word(), publication)?;
+        if replaced == Some(head.to_word()) { Ok(()) } else { Err(unexpected(state.id, head, replaced)) }
     }
 }
 
@@ -565,7 +565,7 @@ impl<'a> NewObjects<'a> {
             let reservation = reservation.take().expect("an object is published once");
             let offset = publication.allocate(reservation);
             publication.barrier(OBJECT_WITH_ITS_KEY);
-            return match state.index.insert(key, offset, publication)? {
+            return match state.index.insert(key, offset.to_word(), publication)? {
                 Inserted::New => Ok(()),
                 Inserted::Exists(other) => Err(unexpected(state.id, offset, Some(other))),
             };
@@ -575,15 +575,16 @@ impl<'a> NewObjects<'a> {
         state.index.insert_many(
             &self.keys,
             |at, publication| {
-                publication.allocate(reservations[at].take().expect("an object is published once"))
+                let reservation = reservations[at].take().expect("an object is published once");
+                publication.allocate(reservation).to_word()
             },
             |_, other| existing = Some(other),
         )?;
-        existing.map_or(Ok(()), |other| Err(unexpected(state.id, 0, Some(other))))
+        existing.map_or(Ok(()), |other| Err(unexpected(state.id, PoolOffset::NULL, Some(other))))
     }
 }
 
-fn unexpected(state: crate::StateId, expected: u64, found: Option<u64>) -> Error {
+fn unexpected(state: crate::StateId, expected: PoolOffset, found: Option<u64>) -> Error {
     Error::Corrupt(format!("the index of {state} holds {found:?} in place of {expected}"))
 }
 

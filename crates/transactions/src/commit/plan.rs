@@ -16,8 +16,8 @@ use crate::transaction::write_set::{WriteSet, WrittenState};
 use crate::visibility::active::{ActiveTransactions, Snapshots};
 use crate::visibility::snapshot::Snapshot;
 use crate::{Error, Protocol, Result, Timestamp};
-use entresol_memory::Reservation;
 use entresol_memory::order;
+use entresol_memory::{PoolOffset, Reservation};
 use entresol_structures::{KeyBytes, OrderedIndex};
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(crate) enum Step<'a, 'p> {
         key: &'a [u8],
         value: Option<&'a [u8]>,
         reservation: Reservation<'p>,
-        before: Option<(u64, Unlinked)>,
+        before: Option<(PoolOffset, Unlinked)>,
     },
 }
 
@@ -157,11 +157,11 @@ fn ended_by<'p>(state: &'p State, step: &Step<'_, 'p>) -> Option<Superseded<'p>>
 }
 
 /// Starts to load the objects of all keys from the disk, where pools are larger than their memory.
-fn read_ahead(wanted: &[PlannedWrite<'_>], offsets: &[Option<u64>]) {
+fn read_ahead(wanted: &[PlannedWrite<'_>], words: &[Option<u64>]) {
     let mut rest = 0;
     for run in wanted.chunk_by(|(state, ..), (next, ..)| Arc::ptr_eq(state.pool(), next.pool())) {
-        let of_run = &offsets[rest..rest + run.len()];
-        run[0].0.pool().read_ahead(of_run.iter().flatten().copied());
+        let of_run = &words[rest..rest + run.len()];
+        run[0].0.pool().read_ahead(of_run.iter().flatten().copied().map(PoolOffset::from_word));
         rest += run.len();
     }
 }
@@ -179,7 +179,7 @@ impl Planner<'_> {
     /// Looks up keys of all states together: while one is waited for the others are on their way.
     fn plan_all<'a>(&self, writes: &'a WriteSet, steps: &mut Steps<'a, 'a>) -> Result<PlanOutcome> {
         let room = writes.keys().min(LOOKUP_KEYS);
-        let (mut wanted, mut offsets) =
+        let (mut wanted, mut words) =
             (Vec::<PlannedWrite<'a>>::with_capacity(room), Vec::with_capacity(room));
         let of_state =
             |writes: &'a WrittenState| writes.keys.iter().map(|(key, value)| (&*writes.state, key, value));
@@ -193,21 +193,22 @@ impl Planner<'_> {
                 return Ok(PlanOutcome::Yes);
             }
             if behind.has(&wanted)? {
-                offsets.clear();
-                offsets.resize(wanted.len(), None);
+                words.clear();
+                words.resize(wanted.len(), None);
             } else {
                 let lookups = wanted.iter().map(|&(state, key, _)| (&state.index, &key[..]));
-                OrderedIndex::get_many_of(lookups, &mut offsets)?;
+                OrderedIndex::get_many_of(lookups, &mut words)?;
             }
-            assert_eq!(offsets.len(), wanted.len(), "the index answers every key");
-            read_ahead(&wanted, &offsets);
-            for (&(state, ..), &offset) in wanted.iter().zip(&offsets) {
-                let Some(offset) = offset else { continue };
+            assert_eq!(words.len(), wanted.len(), "the index answers every key");
+            read_ahead(&wanted, &words);
+            for (&(state, ..), &word) in wanted.iter().zip(&words) {
+                let Some(offset) = word.map(PoolOffset::from_word) else { continue };
                 state.pool().prefetch(offset);
                 // Most values are short, and lie there.
-                state.pool().prefetch(offset + LINE_BYTES);
+                state.pool().prefetch(offset.plus(LINE_BYTES));
             }
-            for (&(state, key, value), &offset) in wanted.iter().zip(&offsets) {
+            for (&(state, key, value), &word) in wanted.iter().zip(&words) {
+                let offset = word.map(PoolOffset::from_word);
                 let planned = steps.keys.len();
                 if self.plan_key(state, key, value, offset, &mut steps.keys)? == PlanOutcome::TooManyVersions
                 {
@@ -232,7 +233,7 @@ impl Planner<'_> {
         state: &'a State,
         key: &'a [u8],
         value: Option<&'a [u8]>,
-        offset: Option<u64>,
+        offset: Option<PoolOffset>,
         steps: &mut Vec<Step<'a, 'a>>,
     ) -> Result<PlanOutcome> {
         if state.is_chained() {
@@ -346,7 +347,7 @@ impl Planner<'_> {
         state: &'a State,
         key: &'a [u8],
         value: Option<&'a [u8]>,
-        offset: Option<u64>,
+        offset: Option<PoolOffset>,
         steps: &mut Vec<Step<'a, 'a>>,
     ) -> Result<PlanOutcome> {
         let (mut lives, mut before) = (false, None);

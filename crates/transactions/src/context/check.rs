@@ -10,7 +10,7 @@ use crate::history::{HistoryKeys, Record};
 use crate::mvcc::chain::Chain;
 use crate::mvcc::object::VersionedObject;
 use crate::{GroupId, Result, StateId};
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::{KEY_BYTES_MAX, OrderedIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateProblem {
     /// Offset in the pool, if it is about one.
-    pub offset: Option<u64>,
+    pub offset: Option<PoolOffset>,
     /// Description of the problem.
     pub what: String,
 }
@@ -67,7 +67,7 @@ impl StateContext {
     /// the directories themselves are damaged.
     pub fn check(
         self: &Arc<Self>,
-        mut claim: impl FnMut(Owner, u64, u64) -> std::result::Result<(), String>,
+        mut claim: impl FnMut(Owner, PoolOffset, u64) -> std::result::Result<(), String>,
         mut progress: impl FnMut(StateId),
     ) -> Result<Vec<StateReport>> {
         for (offset, bytes) in self.directory.objects() {
@@ -117,7 +117,7 @@ impl StateContext {
 
     /// The entries of the directory, also those of states beside the main pool with their roots.
     pub(crate) fn entries_with_roots(&self) -> Result<Vec<StateEntry>> {
-        let mut roots: BTreeMap<StateId, u64> =
+        let mut roots: BTreeMap<StateId, PoolOffset> =
             self.dropping.lock().iter().map(|state| (state.id, state.root)).collect();
         let with_history = self.with_history.lock().clone();
         roots.extend(
@@ -126,7 +126,7 @@ impl StateContext {
         let mut entries = self.directory.states()?;
         for entry in entries.iter_mut().filter(|entry| entry.pool != PoolRole::Main) {
             let root = self.state(entry.id).map(|state| state.root);
-            entry.root = root.or_else(|| roots.get(&entry.id).copied()).unwrap_or(0);
+            entry.root = root.or_else(|| roots.get(&entry.id).copied()).unwrap_or(PoolOffset::NULL);
         }
         Ok(entries)
     }
@@ -135,7 +135,7 @@ impl StateContext {
         &self,
         entry: &StateEntry,
         history_of: Option<StateId>,
-        mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        mut claim: impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
     ) -> Result<StateReport> {
         let pool = self.pools.of(entry.pool)?;
         let mut report = StateReport {
@@ -156,7 +156,7 @@ impl StateContext {
             index_bytes += bytes;
             claim(offset, bytes)
         };
-        let mut note_value = |key: &[u8], value| values.push((key.to_vec(), value));
+        let mut note_value = |key: &[u8], word| values.push((key.to_vec(), PoolOffset::from_word(word)));
         let history = history_of.and_then(|of| self.state(of)).and_then(|state| state.history());
         let checked = match (self.state(entry.id), history) {
             (Some(state), _) => state.index.check_damaged(&mut claim_part, &mut note_value),
@@ -189,8 +189,8 @@ impl StateContext {
         report: &mut StateReport,
         of: Option<StateId>,
         key: &[u8],
-        offset: u64,
-        claim: &mut impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        offset: PoolOffset,
+        claim: &mut impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
     ) {
         // Its state may be gone already, or be damaged: then the key says nothing.
         let base = of.and_then(|of| self.state(of)).map(|state| state.width());
@@ -216,8 +216,8 @@ impl StateContext {
         report: &mut StateReport,
         entry: &StateEntry,
         key: &[u8],
-        offset: u64,
-        claim: &mut impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        offset: PoolOffset,
+        claim: &mut impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
     ) {
         let Some(group) = self.group(entry.group) else {
             return report.note(None, Some(format!("it belongs to {}, which does not exist", entry.group)));
@@ -245,12 +245,12 @@ impl StateContext {
 }
 
 impl StateReport {
-    fn note_key(&mut self, key: &[u8], offset: u64, what: &str) {
+    fn note_key(&mut self, key: &[u8], offset: PoolOffset, what: &str) {
         let shown: String = key.iter().take(KEY_BYTES_MAX.min(32)).map(|b| format!("{b:02x}")).collect();
         self.note(Some(offset), Some(format!("the MVCC object of key {shown}: {what}")));
     }
 
-    fn note(&mut self, offset: Option<u64>, what: Option<String>) {
+    fn note(&mut self, offset: Option<PoolOffset>, what: Option<String>) {
         let Some(what) = what else { return };
         match self.problems.len() {
             known if known + 1 < PROBLEMS_MAX => self.problems.push(StateProblem { offset, what }),

@@ -20,7 +20,7 @@ use crate::visibility::snapshot::Snapshot;
 use crate::{
     AtomicTimestamp, ContextOptions, Error, GroupId, INFINITY, Protocol, Result, StateId, Tier, Timestamp,
 };
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::{HotMemory, IndexStructure, KEY_BYTES_MAX, KeyBytes, KeyWidth, OrderedIndex};
 use parking_lot::RwLock;
 use std::ops::Bound;
@@ -39,7 +39,7 @@ pub struct State {
     pub(crate) group: Arc<Group>,
     pub(crate) index: OrderedIndex,
     pub(crate) dead: DeadKeys,
-    pub(crate) root: u64,
+    pub(crate) root: PoolOffset,
     width: KeyWidth,
     version_slots: Option<u8>,
     hot_bytes: u64,
@@ -211,7 +211,7 @@ impl State {
     #[cold]
     pub(crate) fn damaged(&self, key: &[u8], what: &str) -> Error {
         let holder = self.holder.get().map_or("a state", String::as_str);
-        let offset = self.index.get(key).ok().flatten().unwrap_or(0);
+        let offset = self.index.get(key).ok().flatten().map_or(PoolOffset::NULL, PoolOffset::from_word);
         let file = self.pool.file().map_or("the pool".into(), |file| file.display().to_string());
         let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
         Error::Corrupt(format!(
@@ -383,7 +383,7 @@ impl State {
     pub(crate) fn copy_visible(
         &self,
         key: &[u8],
-        offset: u64,
+        offset: PoolOffset,
         snapshot: Snapshot,
         value: &mut ValueBuffer,
     ) -> LookupOutcome {
@@ -396,7 +396,7 @@ impl State {
         // Only the first line says which value is needed; short values lie in the second one. Behind a load
         // of the first, which the processor does not wait for here: a prefetch that finds no translation
         // holds up what follows it.
-        self.pool.prefetch(offset + LINE_BYTES);
+        self.pool.prefetch(offset.plus(LINE_BYTES));
         match object.visible(snapshot, &self.group.invalid) {
             Some(slot) if object.copy_value(slot, value) => LookupOutcome::Value,
             Some(_) => LookupOutcome::Damaged,
@@ -405,7 +405,12 @@ impl State {
         }
     }
 
-    fn copy_from_chain(&self, offset: u64, snapshot: Snapshot, value: &mut ValueBuffer) -> LookupOutcome {
+    fn copy_from_chain(
+        &self,
+        offset: PoolOffset,
+        snapshot: Snapshot,
+        value: &mut ValueBuffer,
+    ) -> LookupOutcome {
         let chain = Chain::at(&self.pool, offset);
         match chain.copy_visible(snapshot, &self.group.invalid, value) {
             Ok(true) => LookupOutcome::Value,
@@ -424,12 +429,12 @@ impl State {
     /// The newest timestamp at which a key was written or deleted; None if it is not in the index. The caller
     /// holds a guard.
     pub(crate) fn newest(&self, key: &[u8]) -> Result<Option<Timestamp>> {
-        let Some(offset) = self.index.get(key)? else { return Ok(None) };
-        self.newest_at(key, offset).map(Some)
+        let Some(word) = self.index.get(key)? else { return Ok(None) };
+        self.newest_at(key, PoolOffset::from_word(word)).map(Some)
     }
 
     /// The same of an object that the index led to.
-    pub(crate) fn newest_at(&self, key: &[u8], offset: u64) -> Result<Timestamp> {
+    pub(crate) fn newest_at(&self, key: &[u8], offset: PoolOffset) -> Result<Timestamp> {
         let invalid = &self.group.invalid;
         let newest = if self.is_chained() {
             Chain::at(&self.pool, offset).newest(invalid).ok()

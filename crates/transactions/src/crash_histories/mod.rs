@@ -18,7 +18,7 @@ use crate::context::placement::PoolRole;
 use crate::mvcc::chain::Chain;
 use crate::{ContextOptions, Error, GroupId, KeyRange, Result, State, StateContext, StateId, Transaction};
 use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder, check_at};
-use entresol_memory::{Durability, Env, Pool};
+use entresol_memory::{Durability, Env, Pool, PoolOffset};
 use entresol_structures::{KeyWidth, OrderedIndex};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -305,7 +305,7 @@ pub(crate) fn nothing_leaks(
     context: &StateContext,
 ) -> Result<std::result::Result<(), String>> {
     let directory = context.directory.objects();
-    let mut reachable: Vec<u64> = directory.iter().map(|(offset, _)| *offset).collect();
+    let mut reachable: Vec<PoolOffset> = directory.iter().map(|(offset, _)| *offset).collect();
     let in_main = |entry: &StateEntry| entry.pool == PoolRole::Main;
     for entry in context.directory.states()?.into_iter().filter(in_main) {
         let index = OrderedIndex::open(pool, entry.root)?;
@@ -316,7 +316,7 @@ pub(crate) fn nothing_leaks(
             next = index.scan_batch(std::ops::Bound::Included(&from), &mut entries)?;
         }
         let chained = context.directory.protocol(entry.group)?.is_chained() && !entry.history;
-        for &(_, object) in &entries {
+        for object in entries.iter().map(|&(_, word)| PoolOffset::from_word(word)) {
             if chained { reachable.extend(Chain::at(pool, object).offsets()) } else { reachable.push(object) }
         }
     }
@@ -327,7 +327,7 @@ pub(crate) fn nothing_leaks(
     if reachable == allocated {
         return Ok(Ok(()));
     }
-    let only = |these: &[u64], those: &[u64]| -> Vec<u64> {
+    let only = |these: &[PoolOffset], those: &[PoolOffset]| -> Vec<PoolOffset> {
         these.iter().copied().filter(|offset| !those.contains(offset)).collect()
     };
     Ok(Err(format!(

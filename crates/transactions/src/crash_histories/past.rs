@@ -12,7 +12,7 @@ use crate::{
     Transaction,
 };
 use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder};
-use entresol_memory::{Durability, Env, Pool};
+use entresol_memory::{Durability, Env, Pool, PoolOffset};
 use entresol_structures::{KeyBytes, KeyWidth};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -292,7 +292,10 @@ fn commits_of(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Vec<Tim
 }
 
 /// Key, CTS, offset and DTS of all records of a history.
-fn records(context: &StateContext, state: &State) -> Result<Vec<(KeyBytes, Timestamp, u64, Timestamp)>> {
+fn records(
+    context: &StateContext,
+    state: &State,
+) -> Result<Vec<(KeyBytes, Timestamp, PoolOffset, Timestamp)>> {
     let Some(history) = state.history() else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     crate::recovery::for_each_entry(&history.index, |entry, offset| {

@@ -34,6 +34,7 @@ use crate::transaction::scan::{KeyRange, PREFETCH_OBJECTS};
 use crate::transaction::write_set::is_empty_range;
 use crate::visibility::snapshot::Snapshot;
 use crate::{Error, Result, Timestamp, interleave};
+use entresol_memory::PoolOffset;
 use entresol_structures::KeyBytes;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -151,7 +152,7 @@ impl Transaction {
             let _guard = state.pool().pin();
             self.check_readable(state)?;
             let object = match state.index.get(&key)? {
-                Some(offset) => state.copy_at(&key, offset, at, value)?,
+                Some(word) => state.copy_at(&key, PoolOffset::from_word(word), at, value)?,
                 None => ObjectRead::Ended,
             };
             interleave::point();
@@ -195,11 +196,12 @@ impl Transaction {
         entries.retain(|(key, _)| window.0.reaches(key));
         let (mut known, mut objects) = (Vec::with_capacity(entries.len()), Values::default());
         let (pool, mut value) = (state.pool(), ValueBuffer::new());
-        let ahead = entries.iter().map(|&(_, offset)| offset).collect::<SmallVec<[u64; 64]>>();
+        let offsets = entries.iter().map(|&(_, word)| PoolOffset::from_word(word));
+        let ahead = offsets.collect::<SmallVec<[PoolOffset; 64]>>();
         ahead.iter().take(PREFETCH_OBJECTS).for_each(|&offset| pool.prefetch(offset));
-        for (index, (key, offset)) in entries.into_iter().enumerate() {
+        for (index, (key, _)) in entries.into_iter().enumerate() {
             ahead.get(index + PREFETCH_OBJECTS).into_iter().for_each(|&offset| pool.prefetch(offset));
-            let found = state.copy_at(&key, offset, at, &mut value)?;
+            let found = state.copy_at(&key, ahead[index], at, &mut value)?;
             objects.push(matches!(found, ObjectRead::Value).then_some(&value[..]));
             known.push(KnownKey { key, asked: matches!(found, ObjectRead::Ended) });
             interleave::point();
@@ -218,7 +220,7 @@ impl Transaction {
             window = (KeyRange { upper: Bound::Excluded(key.clone()), ..window.0 }, Some(key));
         }
         let mut records = seen.records.iter().peekable();
-        let mut deliver = |(key, offset): &(KeyBytes, u64), f: &mut dyn FnMut(&[u8], &[u8])| {
+        let mut deliver = |(key, offset): &(KeyBytes, PoolOffset), f: &mut dyn FnMut(&[u8], &[u8])| {
             let record = Record::try_open(pool, *offset).ok_or_else(|| damaged(key))?;
             record.copy_value(&mut value);
             f(key, &value);
@@ -270,7 +272,13 @@ impl Values {
 impl State {
     /// Copies the version of an object, found by the index, that was current at a timestamp. The caller holds
     /// a guard since before it took the offset.
-    fn copy_at(&self, key: &[u8], offset: u64, at: Timestamp, value: &mut ValueBuffer) -> Result<ObjectRead> {
+    fn copy_at(
+        &self,
+        key: &[u8],
+        offset: PoolOffset,
+        at: Timestamp,
+        value: &mut ValueBuffer,
+    ) -> Result<ObjectRead> {
         let damaged = || self.damaged(key, "a damaged MVCC object");
         if self.is_chained() {
             let newest =

@@ -15,7 +15,7 @@ use super::{History, Record};
 use crate::mvcc::value_buffer::ValueBuffer;
 use crate::visibility::invalid_ranges::InvalidRanges;
 use crate::{Result, Timestamp};
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::KeyBytes;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ pub(crate) struct KnownKey {
 #[derive(Default)]
 pub(crate) struct LookupRecords {
     /// Keys with the offset of their record, ascending. Keys whose object has the answer may be among them.
-    pub(crate) records: Vec<(KeyBytes, u64)>,
+    pub(crate) records: Vec<(KeyBytes, PoolOffset)>,
     /// The key at which the lookup stopped because there were too many.
     pub(crate) stopped_at: Option<KeyBytes>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct LookupRange<'w> {
 /// Reason for an early end of a lookup.
 enum LookupError {
     /// There can be no record at this offset, or none under this key.
-    Damaged(u64),
+    Damaged(PoolOffset),
     Failed(crate::Error),
 }
 
@@ -99,13 +99,14 @@ impl History {
         at: Timestamp,
         invalid: &InvalidRanges,
         value: &mut ValueBuffer,
-    ) -> Result<std::result::Result<bool, u64>> {
+    ) -> Result<std::result::Result<bool, PoolOffset>> {
         // A key that does not fit was never written.
         let Some(from) = self.keys.encode(key, at) else { return Ok(Ok(false)) };
-        let Some((found, offset)) = self.index.first_from(&from)? else { return Ok(Ok(false)) };
+        let Some((found, word)) = self.index.first_from(&from)? else { return Ok(Ok(false)) };
         if self.keys.decode(&found).is_none_or(|(of, _)| of[..] != *key) {
             return Ok(Ok(false));
         }
+        let offset = PoolOffset::from_word(word);
         let Some(record) = Record::try_open(&self.pool, offset) else { return Ok(Err(offset)) };
         let counts = record.holds_at(at, invalid);
         if counts {
@@ -121,7 +122,7 @@ impl History {
         &self,
         wanted: &LookupRange<'_>,
         invalid: &InvalidRanges,
-    ) -> Result<std::result::Result<LookupRecords, u64>> {
+    ) -> Result<std::result::Result<LookupRecords, PoolOffset>> {
         let mut look = Lookup {
             history: self,
             pool: &self.pool,
@@ -190,8 +191,9 @@ impl Lookup<'_> {
             entries.clear();
             let next = history.index.scan(Bound::Included(from.bytes()), 1, &mut entries)?;
             let mut keys = 1;
-            for (entry, offset) in &entries {
-                let (key, cts) = history.keys.decode(entry).ok_or(LookupError::Damaged(*offset))?;
+            for (entry, word) in &entries {
+                let offset = PoolOffset::from_word(*word);
+                let (key, cts) = history.keys.decode(entry).ok_or(LookupError::Damaged(offset))?;
                 if !reaches(&key, upper) {
                     return Ok(WalkEnd::Through);
                 }
@@ -201,14 +203,14 @@ impl Lookup<'_> {
                 }
                 if !decided && cts <= at {
                     decided = true;
-                    if !self.take(last.clone().unwrap_or_default(), *offset)? {
+                    if !self.take(last.clone().unwrap_or_default(), offset)? {
                         return Ok(WalkEnd::Through);
                     }
                 }
             }
             let Some(next) = next else { return Ok(WalkEnd::Through) };
             // Versions that cannot be the answer are skipped.
-            let (key, cts) = history.keys.decode(&next).ok_or(LookupError::Damaged(0))?;
+            let (key, cts) = history.keys.decode(&next).ok_or(LookupError::Damaged(PoolOffset::NULL))?;
             from = match last.as_ref() == Some(&key) && decided {
                 true => history.keys.position(&key, Timestamp::START),
                 false if cts > at => history.keys.position(&key, at),
@@ -237,15 +239,16 @@ impl Lookup<'_> {
         }
         let mut found = Vec::with_capacity(positions.len());
         history.index.first_from_each(&positions, &mut found)?;
-        found.iter().flatten().for_each(|&(_, offset)| self.pool.prefetch(offset));
+        found.iter().flatten().for_each(|&(_, word)| self.pool.prefetch(PoolOffset::from_word(word)));
         let mut found = positions.into_iter().zip(found);
         if self.gone && !self.between(found.next(), bound_before(known.first(), upper))? {
             return Ok(());
         }
         for (index, of) in known.iter().enumerate() {
             if of.asked
-                && let Some((_, Some((entry, offset)))) = found.next()
+                && let Some((_, Some((entry, word)))) = found.next()
             {
+                let offset = PoolOffset::from_word(word);
                 let (key, _) = history.keys.decode(&entry).ok_or(LookupError::Damaged(offset))?;
                 if key == of.key && !self.take(key, offset)? {
                     return Ok(());
@@ -265,7 +268,8 @@ impl Lookup<'_> {
         position: Option<(Position, Option<(KeyBytes, u64)>)>,
         until: Bound<&[u8]>,
     ) -> std::result::Result<bool, LookupError> {
-        let Some((position, Some((entry, offset)))) = position else { return Ok(true) };
+        let Some((position, Some((entry, word)))) = position else { return Ok(true) };
+        let offset = PoolOffset::from_word(word);
         let (key, _) = self.history.keys.decode(&entry).ok_or(LookupError::Damaged(offset))?;
         if reaches(&key, until) {
             self.walk(&position, until, false)?;
@@ -274,7 +278,7 @@ impl Lookup<'_> {
     }
 
     /// Adds the record that decides about a key, if it holds. False: there are too many.
-    fn take(&mut self, key: KeyBytes, offset: u64) -> std::result::Result<bool, LookupError> {
+    fn take(&mut self, key: KeyBytes, offset: PoolOffset) -> std::result::Result<bool, LookupError> {
         let record = Record::try_open(self.pool, offset).ok_or(LookupError::Damaged(offset))?;
         if !record.holds_at(self.wanted.at, self.invalid) {
             return Ok(true);

@@ -36,7 +36,7 @@ mod record;
 mod retention;
 pub(crate) mod trusted_clock;
 
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::{KeyWidth, OrderedIndex};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub struct HistoryBounds {
 /// See the [module](self).
 pub(crate) struct History {
     pub(crate) id: StateId,
-    pub(crate) root: u64,
+    pub(crate) root: PoolOffset,
     pub(crate) index: OrderedIndex,
     /// Pool of its state.
     pub(crate) pool: Arc<Pool>,

@@ -17,6 +17,7 @@ use crate::points::{HORIZON_MOVED, RECORD_WITH_ITS_KEY};
 use crate::reclamation::reclaim::Patience;
 use crate::recovery;
 use crate::{Result, Timestamp};
+use entresol_memory::PoolOffset;
 use entresol_memory::order::step;
 use entresol_structures::KeyBytes;
 use std::ops::Bound;
@@ -133,8 +134,8 @@ impl StateContext {
         let next = {
             let _guard = state.pool().pin();
             let next = history.index.scan(from.as_ref().map(|key| &key[..]), entries_max, &mut entries)?;
-            for (key, offset) in entries {
-                let record = Record::try_open(state.pool(), offset);
+            for (key, word) in entries {
+                let record = Record::try_open(state.pool(), PoolOffset::from_word(word));
                 let record = record.ok_or_else(|| state.damaged(&key, "a damaged version of the history"))?;
                 let (of, _) = history
                     .keys
@@ -171,7 +172,8 @@ impl StateContext {
 
     /// Removes a record if it is still obsolete. The caller holds its key.
     fn prune_record(&self, state: &State, history: &History, key: &[u8], horizon: Timestamp) -> Result<bool> {
-        let Some(offset) = history.index.get(key)? else { return Ok(false) };
+        let Some(word) = history.index.get(key)? else { return Ok(false) };
+        let offset = PoolOffset::from_word(word);
         let record = Record::try_open(state.pool(), offset);
         let record = record.ok_or_else(|| state.damaged(key, "a damaged version of the history"))?;
         if !self.is_over(state, record, horizon) {

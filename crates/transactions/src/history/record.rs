@@ -9,7 +9,7 @@ use crate::points::{CORRECTED_END, RECORD_HAS_ITS_END, RECORDED_END_CORRECTED};
 use crate::visibility::invalid_ranges::InvalidRanges;
 use crate::{Error, INFINITY, Result, Timestamp};
 use entresol_memory::order;
-use entresol_memory::{Pool, Reservation};
+use entresol_memory::{Pool, PoolOffset, Reservation};
 use entresol_structures::KeyBytes;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use std::sync::atomic::Ordering;
 /// A record in the pool. Readers hold a guard.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'p> {
-    offset: u64,
+    offset: PoolOffset,
     version: Version<'p>,
 }
 
 impl<'p> Record<'p> {
     /// The record at an offset, if there can be one.
-    pub(crate) fn try_open(pool: &'p Pool, offset: u64) -> Option<Record<'p>> {
+    pub(crate) fn try_open(pool: &'p Pool, offset: PoolOffset) -> Option<Record<'p>> {
         let version = Version::try_open(pool, offset).filter(Version::has_value)?;
         Some(Record { offset, version })
     }
@@ -60,7 +60,11 @@ impl<'p> Record<'p> {
     }
 
     /// Checks a record that may be damaged.
-    pub(crate) fn check(pool: &'p Pool, offset: u64, cts: Timestamp) -> std::result::Result<usize, String> {
+    pub(crate) fn check(
+        pool: &'p Pool,
+        offset: PoolOffset,
+        cts: Timestamp,
+    ) -> std::result::Result<usize, String> {
         let record = Record::try_open(pool, offset).ok_or("no version can be there")?;
         if record.cts() != cts || record.dts() <= cts {
             return Err(format!("it is [{}, {}), its key says {cts}", record.cts(), record.dts()));
@@ -79,7 +83,11 @@ pub(crate) enum Superseded<'p> {
 
 impl<'p> Superseded<'p> {
     /// The newest version of a chain, if a commit ends it.
-    pub(crate) fn of_chain(pool: &'p Pool, head: u64, invalid: &InvalidRanges) -> Option<Superseded<'p>> {
+    pub(crate) fn of_chain(
+        pool: &'p Pool,
+        head: PoolOffset,
+        invalid: &InvalidRanges,
+    ) -> Option<Superseded<'p>> {
         Chain::at(pool, head).current(invalid).ok().flatten().map(Superseded::Chained)
     }
 
@@ -161,13 +169,14 @@ impl<'p> Ending<'p> {
         let Some((Ending { history, .. }, _)) = endings.split_first() else { return Ok(()) };
         let keys: SmallVec<[&[u8]; 16]> = endings.iter().map(|ending| &ending.key[..]).collect();
         debug_assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "keys of a history's endings ascend");
-        let mut earlier: SmallVec<[(usize, u64); 4]> = SmallVec::new();
+        let mut earlier: SmallVec<[(usize, PoolOffset); 4]> = SmallVec::new();
         history.index.insert_many(
             &keys,
             |place, publication| {
-                publication.allocate(reservations[place].take().expect("a record is published once"))
+                let reservation = reservations[place].take().expect("a record is published once");
+                publication.allocate(reservation).to_word()
             },
-            |place, offset| earlier.push((place, offset)),
+            |place, word| earlier.push((place, PoolOffset::from_word(word))),
         )?;
         for (place, offset) in earlier {
             // Of a commit that did not finish: the same version, with an end that never happened.

@@ -11,6 +11,7 @@ use crate::points::HORIZON_MOVED;
 use crate::reclamation::vacuum::Dropping;
 use crate::visibility::snapshot::Class;
 use crate::{Error, Result, StateId, Timestamp};
+use entresol_memory::PoolOffset;
 use entresol_memory::order::step;
 use entresol_structures::IndexStructure;
 use std::sync::Arc;
@@ -86,7 +87,7 @@ impl StateContext {
             version_slots: None,
             structure: IndexStructure::default(),
             hot_bytes: 0,
-            root: 0,
+            root: PoolOffset::NULL,
             dropping: false,
             history: true,
         };

@@ -22,7 +22,7 @@ use crate::reclamation::vacuum::VacuumStats;
 use crate::visibility::active::Snapshots;
 use crate::visibility::snapshot::Snapshot;
 use crate::{Result, StateId, Timestamp};
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::KeyBytes;
 use smallvec::SmallVec;
 use std::ops::Bound;
@@ -193,8 +193,9 @@ impl StateContext {
                 return Ok(None);
             }
             let next = state.index.scan_batch(from, &mut entries)?;
-            let wanted =
-                entries.iter().filter(|(_, offset)| self.may_be_reclaimable(state, *offset, visible));
+            let wanted = entries
+                .iter()
+                .filter(|(_, word)| self.may_be_reclaimable(state, PoolOffset::from_word(*word), visible));
             candidates.extend(wanted.map(|(key, _)| key.clone()));
             next
         };
@@ -214,7 +215,7 @@ impl StateContext {
 
     /// Tells whether it is worth holding the key of an object. Nothing is held, and what is there may change
     /// meanwhile.
-    fn may_be_reclaimable(&self, state: &State, offset: u64, visible: Snapshot) -> bool {
+    fn may_be_reclaimable(&self, state: &State, offset: PoolOffset, visible: Snapshot) -> bool {
         let invalid = &state.group.invalid;
         if state.is_chained() {
             let chain = Chain::at(state.pool(), offset);
@@ -307,7 +308,8 @@ impl StateContext {
 
     /// The caller holds the key.
     fn remove_if_dead(&self, state: &State, key: &[u8], snapshots: &Snapshots) -> Result<Removal> {
-        let Some(offset) = state.index.get(key)? else { return Ok(Removal::Alive) };
+        let Some(word) = state.index.get(key)? else { return Ok(Removal::Alive) };
+        let offset = PoolOffset::from_word(word);
         if state.is_chained() {
             return self.remove_chain_if_dead(state, key, offset, snapshots);
         }
@@ -344,7 +346,7 @@ impl StateContext {
         &self,
         state: &State,
         key: &[u8],
-        offset: u64,
+        offset: PoolOffset,
         snapshots: &Snapshots,
     ) -> Result<Removal> {
         let chain = Chain::at(state.pool(), offset);
@@ -384,7 +386,8 @@ impl StateContext {
         if state.is_chained() {
             return Ok(false);
         }
-        let Some(offset) = state.index.get(key)? else { return Ok(false) };
+        let Some(word) = state.index.get(key)? else { return Ok(false) };
+        let offset = PoolOffset::from_word(word);
         let Some(old) = VersionedObject::try_open(pool, offset) else {
             return Err(state.damaged(key, "a damaged MVCC object"));
         };
@@ -401,7 +404,7 @@ impl StateContext {
         let mut publication = pool.publication();
         let new = publication.allocate(reservation);
         publication.free(offset);
-        state.index.replace(key, new, publication)?;
+        state.index.replace(key, new.to_word(), publication)?;
         Ok(true)
     }
 

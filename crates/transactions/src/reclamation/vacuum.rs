@@ -9,7 +9,7 @@ use crate::context::placement::PoolRole;
 use crate::context::state::State;
 use crate::mvcc::chain::Chain;
 use crate::{Result, StateId, Timestamp};
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::{KeyBytes, OrderedIndex};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct VacuumStats {
 pub(crate) struct Dropping {
     pub(crate) pool: Arc<Pool>,
     pub(crate) id: StateId,
-    pub(crate) root: u64,
+    pub(crate) root: PoolOffset,
     /// Older snapshots may still read it.
     pub(crate) dropped_at: Timestamp,
     /// Unlinking of its chains, so that freeing what the index leads to frees all of it; None: they are
@@ -61,7 +61,7 @@ impl Dropping {
     pub(crate) fn new(
         pool: &Arc<Pool>,
         id: StateId,
-        root: u64,
+        root: PoolOffset,
         dropped_at: Timestamp,
         chained: bool,
     ) -> Dropping {
@@ -113,7 +113,8 @@ impl StateContext {
         };
         let mut entries = Vec::new();
         let next = index.scan_batch(from.as_ref().map(|key| &key[..]), &mut entries)?;
-        entries.iter().try_for_each(|&(_, offset)| self.cut(pool, Chain::at(pool, offset)))?;
+        let offsets = entries.iter().map(|&(_, word)| PoolOffset::from_word(word));
+        offsets.into_iter().try_for_each(|offset| self.cut(pool, Chain::at(pool, offset)))?;
         match next {
             Some(key) => *from = Bound::Included(key),
             None => dropping.unlinking = None,

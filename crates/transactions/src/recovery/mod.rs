@@ -24,8 +24,8 @@ use crate::points::{
     ANNOUNCED_AT_OPEN, ANNOUNCED_NOT_DRAWN_AGAIN, DURABLE_GROUPS_RECOVERED, INVALID_RANGE_NOTED,
 };
 use crate::{GroupId, Result, Timestamp};
-use entresol_memory::Pool;
 use entresol_memory::order::{step, value};
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::OrderedIndex;
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -168,12 +168,12 @@ pub(crate) fn scrub_group<'s>(
     Ok(scrubbed)
 }
 
-fn for_each_object(state: &State, mut f: impl FnMut(u64)) -> Result<()> {
+fn for_each_object(state: &State, mut f: impl FnMut(PoolOffset)) -> Result<()> {
     for_each_entry(&state.index, |_, offset| f(offset))
 }
 
 /// All entries of an index, in order.
-pub(crate) fn for_each_entry(index: &OrderedIndex, mut f: impl FnMut(&[u8], u64)) -> Result<()> {
+pub(crate) fn for_each_entry(index: &OrderedIndex, mut f: impl FnMut(&[u8], PoolOffset)) -> Result<()> {
     let mut entries = Vec::new();
     let mut from = None;
     loop {
@@ -182,7 +182,7 @@ pub(crate) fn for_each_entry(index: &OrderedIndex, mut f: impl FnMut(&[u8], u64)
             .map_or(Bound::Unbounded, |key: &entresol_structures::KeyBytes| Bound::Included(&key[..]));
         entries.clear();
         let next = index.scan_batch(lower, &mut entries)?;
-        entries.iter().for_each(|(key, offset)| f(key, *offset));
+        entries.iter().for_each(|(key, word)| f(key, PoolOffset::from_word(*word)));
         match next {
             Some(key) => from = Some(key),
             None => return Ok(()),

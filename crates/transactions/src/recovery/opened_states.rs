@@ -13,7 +13,7 @@ use crate::mvcc::old_versions::OldVersions;
 use crate::reclamation::dead_keys::ReclaimQueue;
 use crate::reclamation::vacuum::Dropping;
 use crate::{Error, GroupId, Result, StateId, Timestamp};
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::{HotMemory, OrderedIndex};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -125,7 +125,7 @@ fn hot_entries(pool: &Pool, entry: &StateEntry) -> Option<HotMemory> {
 }
 
 /// An index in a volatile pool.
-fn empty_index(pool: &Arc<Pool>, entry: &StateEntry) -> Result<u64> {
+fn empty_index(pool: &Arc<Pool>, entry: &StateEntry) -> Result<PoolOffset> {
     let mut publication = pool.publication();
     let root = OrderedIndex::create_as(pool, entry.structure, entry.width, &mut publication)?;
     publication.publish()?;

@@ -37,8 +37,8 @@ use crate::transaction::scan::KeyRange;
 use crate::transaction::write_set::{Mark, WriteSet};
 use crate::visibility::snapshot::{Class, Snapshot, is_idle};
 use crate::{Error, Interrupt, Protocol, Result, StateId, Timestamp, interleave};
-use entresol_memory::Durability;
 use entresol_memory::budget::MemoryBudget;
+use entresol_memory::{Durability, PoolOffset};
 use entresol_structures::KeyBytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -415,9 +415,9 @@ impl Transaction {
         let found = {
             let _guard = state.pool().pin();
             self.check_readable(state)?;
-            let Some(offset) = state.index.get(key)? else { return Ok(None) };
+            let Some(word) = state.index.get(key)? else { return Ok(None) };
             interleave::point();
-            state.copy_visible(key, offset, self.snapshot, &mut value)
+            state.copy_visible(key, PoolOffset::from_word(word), self.snapshot, &mut value)
         };
         self.check_still_open()?;
         if found == LookupOutcome::Damaged {
@@ -433,7 +433,7 @@ impl Transaction {
         keys: &[K],
         mut f: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let mut offsets = Vec::with_capacity(keys.len().min(READ_MANY_KEYS));
+        let mut words = Vec::with_capacity(keys.len().min(READ_MANY_KEYS));
         let mut value = ValueBuffer::new();
         let pool = state.pool();
         keys.iter().try_for_each(|key| state.check_key(key.as_ref()).map(|_| ()))?;
@@ -446,19 +446,20 @@ impl Transaction {
             }
             let _guard = pool.pin();
             self.check_readable(state)?;
-            state.index.get_many(chunk, &mut offsets)?;
-            assert_eq!(offsets.len(), chunk.len(), "the index answers every key");
-            pool.read_ahead(offsets.iter().flatten().copied());
-            offsets.iter().flatten().for_each(|&offset| pool.prefetch(offset));
-            for (index, (key, offset)) in chunk.iter().zip(&offsets).enumerate() {
+            state.index.get_many(chunk, &mut words)?;
+            assert_eq!(words.len(), chunk.len(), "the index answers every key");
+            let offsets = || words.iter().flatten().copied().map(PoolOffset::from_word);
+            pool.read_ahead(offsets());
+            offsets().for_each(|offset| pool.prefetch(offset));
+            for (index, (key, word)) in chunk.iter().zip(&words).enumerate() {
                 let position = chunk_index * READ_MANY_KEYS + index;
                 if let Some(own) = self.own_write(state, key.as_ref())? {
                     f(position, own.as_deref());
                     continue;
                 }
                 self.note_key(state, key.as_ref())?;
-                let found = match offset {
-                    Some(offset) => state.copy_visible(key.as_ref(), *offset, self.snapshot, &mut value),
+                let found = match word.map(PoolOffset::from_word) {
+                    Some(offset) => state.copy_visible(key.as_ref(), offset, self.snapshot, &mut value),
                     None => LookupOutcome::Nothing { dead: false },
                 };
                 self.check_still_open()?;

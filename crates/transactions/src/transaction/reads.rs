@@ -14,6 +14,7 @@ use crate::context::group::Group;
 use crate::context::state::State;
 use crate::visibility::snapshot::Snapshot;
 use crate::{Error, KeyRange, Result, StateId};
+use entresol_memory::PoolOffset;
 use entresol_structures::KeyBytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -137,7 +138,7 @@ impl StateReads {
         if self.state.is_dropped() {
             return Err(Error::NoSuchState(self.state.id));
         }
-        let (mut keys, mut offsets) = (Vec::with_capacity(LOOKUP_KEYS), Vec::new());
+        let (mut keys, mut words) = (Vec::with_capacity(LOOKUP_KEYS), Vec::new());
         let mut all = self.keys.iter();
         loop {
             keys.clear();
@@ -145,9 +146,9 @@ impl StateReads {
             if keys.is_empty() {
                 break;
             }
-            self.state.index.get_many(&keys, &mut offsets)?;
-            for (&key, offset) in keys.iter().zip(&offsets) {
-                offset.map_or(Ok(()), |offset| self.check(key, offset, snapshot))?;
+            self.state.index.get_many(&keys, &mut words)?;
+            for (&key, word) in keys.iter().zip(&words) {
+                word.map_or(Ok(()), |word| self.check(key, PoolOffset::from_word(word), snapshot))?;
             }
         }
         self.ranges.iter().try_for_each(|range| self.validate_range(range, snapshot))
@@ -159,11 +160,11 @@ impl StateReads {
         loop {
             entries.clear();
             let next = self.state.index.scan_batch(lower.as_ref().map(|key| &key[..]), &mut entries)?;
-            for (key, offset) in &entries {
+            for (key, word) in &entries {
                 if !range.reaches(key) {
                     return Ok(());
                 }
-                self.check(key, *offset, snapshot)?;
+                self.check(key, PoolOffset::from_word(*word), snapshot)?;
             }
             match next {
                 Some(key) => lower = Bound::Included(key),
@@ -172,7 +173,7 @@ impl StateReads {
         }
     }
 
-    fn check(&self, key: &[u8], offset: u64, snapshot: Snapshot) -> Result<()> {
+    fn check(&self, key: &[u8], offset: PoolOffset, snapshot: Snapshot) -> Result<()> {
         match self.state.newest_at(key, offset)? {
             newest if !snapshot.sees(newest) => Err(Error::ReadConflict {
                 state: self.state.id,

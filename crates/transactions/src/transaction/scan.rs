@@ -13,6 +13,7 @@ use crate::mvcc::value_buffer::ValueBuffer;
 use crate::transaction::Transaction;
 use crate::transaction::write_set::is_empty_range;
 use crate::{Result, Timestamp, interleave};
+use entresol_memory::PoolOffset;
 use entresol_structures::KeyBytes;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -206,7 +207,7 @@ impl Transaction {
         let first = entries.partition_point(|(key, _)| !window.holds(key));
         entries.drain(..first);
         if enough > 1 {
-            state.pool().read_ahead(entries.iter().map(|(_, offset)| *offset));
+            state.pool().read_ahead(entries.iter().map(|(_, word)| PoolOffset::from_word(*word)));
         }
         self.note_range(state, || KeyRange { lower: window.lower.clone(), upper: window.upper.clone() });
         self.merge(state, &entries, &own, direction, &mut f)?;
@@ -254,10 +255,12 @@ impl Transaction {
         let snapshot = self.seen();
         let mut value = ValueBuffer::new();
         let mut own = own.iter().peekable();
-        entries.iter().take(PREFETCH_OBJECTS).for_each(|&(_, offset)| pool.prefetch(offset));
-        for (index, (key, offset)) in entries.iter().enumerate() {
+        let prefetch = |word: u64| pool.prefetch(PoolOffset::from_word(word));
+        entries.iter().take(PREFETCH_OBJECTS).for_each(|&(_, word)| prefetch(word));
+        for (index, (key, word)) in entries.iter().enumerate() {
+            let offset = PoolOffset::from_word(*word);
             if let Some(&(_, ahead)) = entries.get(index + PREFETCH_OBJECTS) {
-                pool.prefetch(ahead);
+                prefetch(ahead);
             }
             while let Some((own_key, own_value)) =
                 own.next_if(|(own_key, _)| direction.is_before(own_key, key))
@@ -270,9 +273,9 @@ impl Transaction {
             }
             interleave::point();
             let found = if state.protocol().reads_snapshots() {
-                state.copy_visible(key, *offset, snapshot, &mut value)
+                state.copy_visible(key, offset, snapshot, &mut value)
             } else {
-                state.copy_newest_at(*offset, &self.context().active, &mut value)
+                state.copy_newest_at(offset, &self.context().active, &mut value)
             };
             self.check_still_open()?;
             match found {

@@ -13,6 +13,7 @@ use crate::mvcc::value_buffer::ValueBuffer;
 use crate::visibility::active::ActiveTransactions;
 use crate::visibility::snapshot::{Class, Snapshot};
 use crate::{Result, Timestamp};
+use entresol_memory::PoolOffset;
 use std::sync::atomic::{Ordering, fence};
 
 impl State {
@@ -26,10 +27,10 @@ impl State {
         loop {
             // Before the lookup: an object that is replaced later has all that is visible now.
             let now = active.visible(Class::Slow);
-            let Some(offset) = self.index.get(key)? else {
+            let Some(word) = self.index.get(key)? else {
                 return Ok(LookupOutcome::Nothing { dead: false });
             };
-            if let Some(found) = self.try_copy_newest(offset, now, active, value) {
+            if let Some(found) = self.try_copy_newest(PoolOffset::from_word(word), now, active, value) {
                 return Ok(found);
             }
         }
@@ -38,7 +39,7 @@ impl State {
     /// The same of an object that the index led to.
     pub(crate) fn copy_newest_at(
         &self,
-        offset: u64,
+        offset: PoolOffset,
         active: &ActiveTransactions,
         value: &mut ValueBuffer,
     ) -> LookupOutcome {
@@ -52,7 +53,7 @@ impl State {
     /// None: a commit wrote meanwhile.
     fn try_copy_newest(
         &self,
-        offset: u64,
+        offset: PoolOffset,
         now: Timestamp,
         active: &ActiveTransactions,
         value: &mut ValueBuffer,

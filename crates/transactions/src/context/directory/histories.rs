@@ -3,7 +3,7 @@
 use super::table::{ENTRIES_MAX, SEGMENT_ENTRIES, TableKind};
 use super::{DROPPING_HISTORY, Directory, FREE, WORD};
 use crate::{Error, Result, StateId, Timestamp};
-use entresol_memory::Publication;
+use entresol_memory::{PoolOffset, Publication};
 use std::sync::atomic::Ordering;
 
 /// The history of a state, as stored.
@@ -45,15 +45,15 @@ impl Directory {
         }
     }
 
-    fn history_offset(&self, state: StateId) -> u64 {
+    fn history_offset(&self, state: StateId) -> PoolOffset {
         self.histories.offset(state.0 as usize)
     }
 
     /// Adds a history to the publication that allocates its index and adds its state.
     pub(crate) fn add_history(&self, entry: &HistoryEntry, publication: &mut Publication<'_>) {
         let offset = self.history_offset(entry.of);
-        publication.set(offset + WORD, entry.horizon.stored());
-        publication.set(offset + 2 * WORD, entry.retention_ns);
+        publication.set(offset.plus(WORD), entry.horizon.stored());
+        publication.set(offset.plus(2 * WORD), entry.retention_ns);
         publication.set(offset, u64::from(entry.id.0) + 1);
     }
 
@@ -81,7 +81,7 @@ impl Directory {
     }
 
     fn set_history_word(&self, state: StateId, word: u64, value: u64) {
-        let offset = self.history_offset(state) + word * WORD;
+        let offset = self.history_offset(state).plus(word * WORD);
         self.word(offset).store(value, Ordering::Release);
         self.pool.flush(offset, WORD as usize);
         self.pool.fence();

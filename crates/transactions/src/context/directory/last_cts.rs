@@ -17,7 +17,7 @@ use crate::points::{
 };
 use crate::{Error, GroupId, Result, Timestamp};
 use entresol_memory::order::{in_order, step};
-use entresol_memory::{Pool, Publication, Reservation};
+use entresol_memory::{Pool, PoolOffset, Publication, Reservation};
 use std::sync::atomic::Ordering;
 
 /// Maximum number of `LastCTS` in one publication.
@@ -29,17 +29,17 @@ pub(crate) struct ListRoom<'p>(Option<Reservation<'p>>);
 
 impl Directory {
     pub(crate) fn last_cts(&self, group: GroupId) -> Timestamp {
-        Timestamp::from_stored(self.word(self.group_offset(group) + WORD).load(Ordering::Acquire))
+        Timestamp::from_stored(self.word(self.group_offset(group).plus(WORD)).load(Ordering::Acquire))
     }
 
     pub(crate) fn announced(&self, group: GroupId) -> Timestamp {
-        Timestamp::from_stored(self.word(self.group_offset(group) + 2 * WORD).load(Ordering::Acquire))
+        Timestamp::from_stored(self.word(self.group_offset(group).plus(2 * WORD)).load(Ordering::Acquire))
     }
 
     /// Announces that versions with `cts` will be written; the caller fences before it writes one. Recovery
     /// does not ask for a group whose states are all volatile.
     pub(crate) fn announce(&self, group: &Group, cts: Timestamp) {
-        let offset = self.group_offset(group.id) + 2 * WORD;
+        let offset = self.group_offset(group.id).plus(2 * WORD);
         assert!(
             Timestamp::from_stored(self.word(offset).load(Ordering::Relaxed)) < cts,
             "commit timestamps of {} only grow",
@@ -54,7 +54,7 @@ impl Directory {
     /// Moves `LastCTS` of a group whose states are all volatile.
     pub(crate) fn set_volatile_last_cts(&self, group: GroupId, cts: Timestamp) {
         debug_assert!(self.last_cts(group) <= cts, "LastCTS of {group} only grows: {cts}");
-        self.word(self.group_offset(group) + WORD).store(cts.stored(), Ordering::Release);
+        self.word(self.group_offset(group).plus(WORD)).store(cts.stored(), Ordering::Release);
     }
 
     /// Reserves the list that a commit of so many groups needs to become complete.
@@ -94,14 +94,14 @@ impl Directory {
         for &(group, cts) in last {
             debug_assert!(self.last_cts(group) <= cts, "LastCTS of {group} only grows: {cts}");
             publication.barrier(LAST_CTS_OF_ALL_GROUPS);
-            publication.set(self.group_offset(group) + WORD, cts.stored());
+            publication.set(self.group_offset(group).plus(WORD), cts.stored());
         }
     }
 
     /// Stores the word, flushed but not fenced.
     fn store_last_cts(&self, group: GroupId, cts: Timestamp) {
         debug_assert!(self.last_cts(group) <= cts, "LastCTS of {group} only grows: {cts}");
-        let offset = self.group_offset(group) + WORD;
+        let offset = self.group_offset(group).plus(WORD);
         self.word(offset).store(cts.stored(), Ordering::Release);
         self.pool.flush_word_at(offset, LAST_CTS);
     }
@@ -114,7 +114,7 @@ impl Directory {
         );
         // There is one place for a list.
         let _listing = self.listing.lock();
-        let place = self.extension_offset() + LIST_WORD as u64 * WORD;
+        let place = self.extension_offset().word(LIST_WORD);
         let words = self.pool.words(room.offset(), 1 + 2 * last.len());
         words[0].store(last.len() as u64, Ordering::Relaxed);
         for (pair, &(group, cts)) in words[1..].chunks_exact(2).zip(last) {
@@ -124,7 +124,7 @@ impl Directory {
         self.pool.flush_at(room.offset(), words.len() * WORD as usize, LAST_CTS_LIST);
         let mut publication = self.pool.publication();
         let list = publication.allocate(room);
-        publication.set(place, list);
+        publication.set(place, list.to_word());
         in_order(
             LAST_CTS_AFTER_LIST,
             || publication.publish(),
@@ -142,10 +142,10 @@ impl Directory {
     }
 
     /// The words of the list are stored and flushed.
-    fn free_list(&self, place: u64, list: u64) -> Result<()> {
+    fn free_list(&self, place: PoolOffset, list: PoolOffset) -> Result<()> {
         debug_assert_eq!(
             self.word(place).load(Ordering::Acquire),
-            list,
+            list.to_word(),
             "the list that is freed is the one there"
         );
         self.pool.fence_at(LIST_GOES_AFTER_LAST_CTS);
@@ -158,16 +158,16 @@ impl Directory {
     /// Carries out a list that a crash left. No commit is in flight yet.
     pub(super) fn finish_list(&self) -> Result<()> {
         let Some(extension) = self.try_extension_offset() else { return Ok(()) };
-        let place = extension + LIST_WORD as u64 * WORD;
-        let list = self.word(place).load(Ordering::Acquire);
-        if list == 0 {
+        let place = extension.word(LIST_WORD);
+        let list = PoolOffset::from_word(self.word(place).load(Ordering::Acquire));
+        if list.is_null() {
             return Ok(());
         }
         step(LIST_CARRIED_OUT, || self.carry_out_list(list))?;
         self.free_list(place, list)
     }
 
-    fn carry_out_list(&self, list: u64) -> Result<()> {
+    fn carry_out_list(&self, list: PoolOffset) -> Result<()> {
         let corrupt = || Error::Corrupt(format!("a list of commit timestamps at {list:#x} is damaged"));
         let count = self.pool.try_words(list, 1).ok_or_else(corrupt)?[0].load(Ordering::Acquire);
         let words = count.checked_mul(2).and_then(|words| usize::try_from(words + 1).ok());

@@ -37,7 +37,7 @@ use crate::mvcc::object::VERSION_SLOTS_MAX;
 use crate::points::{DROPPED_INDEX_WITH_ITS_ENTRY, NEW_SEGMENT, SEGMENT_CLEARED, SEGMENT_WITH_ITS_PLACE};
 use crate::{Error, GroupId, Protocol, Result, StateId};
 use entresol_memory::order::step;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{AtomicPoolOffset, Pool, PoolOffset, Publication};
 use entresol_structures::{IndexStructure, KeyWidth};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ pub(crate) struct StateEntry {
     /// DRAM for the hot entries of its index; 0: none.
     pub(crate) hot_bytes: u64,
     /// Offset of its index in that pool; stored for the main pool alone.
-    pub(crate) root: u64,
+    pub(crate) root: PoolOffset,
     pub(crate) dropping: bool,
     /// It is the history of another state.
     pub(crate) history: bool,
@@ -113,13 +113,13 @@ pub(crate) struct StateEntry {
 /// Access to the directories of one pool. Callers serialise changes to the same entry.
 pub(crate) struct Directory {
     pool: Arc<Pool>,
-    header: u64,
+    header: PoolOffset,
     groups: Table,
     states: Table,
     histories: Table,
-    ranges: u64,
-    /// 0: there is none.
-    extension: AtomicU64,
+    ranges: PoolOffset,
+    /// Null: there is none.
+    extension: AtomicPoolOffset,
     /// Held while the extension is made, and segments are added to it.
     extending: Mutex<()>,
     /// Held while there is a list of `LastCTS`.
@@ -144,19 +144,20 @@ impl Directory {
                 word(FORMAT_WORD)
             )));
         }
+        let stored = |index: usize| PoolOffset::from_word(word(index));
         for (at, words) in [(2, SEGMENT_WORDS), (3, SEGMENT_WORDS), (4, RANGE_WORDS)] {
-            verify(pool, "table", word(at), words)?;
+            verify(pool, "table", stored(at), words)?;
         }
         let protocol =
             Protocol::from_code(word(5)).ok_or_else(|| unknown_protocol("the state context", word(5)))?;
-        let histories = word(HISTORIES_WORD);
-        if histories != 0 {
+        let histories = stored(HISTORIES_WORD);
+        if !histories.is_null() {
             verify(pool, "table of histories", histories, SEGMENT_WORDS)?;
         }
-        let tables = [word(2), word(3), histories];
-        let directory = Directory::with(pool, header, tables, word(4), protocol);
+        let tables = [stored(2), stored(3), histories];
+        let directory = Directory::with(pool, header, tables, stored(4), protocol);
         if word(FORMAT_WORD) == FORMAT_EXTENDED {
-            directory.open_extension(word(EXTENSION_WORD))?;
+            directory.open_extension(stored(EXTENSION_WORD))?;
             directory.finish_list()?;
         }
         Ok(Some(directory))
@@ -164,9 +165,9 @@ impl Directory {
 
     fn with(
         pool: &Arc<Pool>,
-        header: u64,
-        [groups, states, histories]: [u64; 3],
-        ranges: u64,
+        header: PoolOffset,
+        [groups, states, histories]: [PoolOffset; 3],
+        ranges: PoolOffset,
         protocol: Protocol,
     ) -> Directory {
         Directory {
@@ -176,21 +177,21 @@ impl Directory {
             states: Table::new(states),
             histories: Table::new(histories),
             ranges,
-            extension: AtomicU64::new(0),
+            extension: AtomicPoolOffset::default(),
             extending: Mutex::new(()),
             listing: Mutex::new(()),
             protocol,
         }
     }
 
-    fn open_extension(&self, extension: u64) -> Result<()> {
+    fn open_extension(&self, extension: PoolOffset) -> Result<()> {
         verify(&self.pool, "extension", extension, EXTENSION_WORDS)?;
         self.extension.store(extension, Ordering::Release);
         for kind in TableKind::ALL {
             for segment in 1..ENTRIES_MAX / SEGMENT_ENTRIES {
-                let place = extension + kind.extension_word(segment) as u64 * WORD;
-                let offset = self.word(place).load(Ordering::Acquire);
-                if offset != 0 {
+                let place = extension.word(kind.extension_word(segment));
+                let offset = PoolOffset::from_word(self.word(place).load(Ordering::Acquire));
+                if !offset.is_null() {
                     verify(&self.pool, "table", offset, SEGMENT_WORDS)?;
                     self.table(kind).set_segment(segment, offset);
                 }
@@ -206,18 +207,19 @@ impl Directory {
         let states = zeros(pool, &mut publication, SEGMENT_WORDS)?;
         let ranges = zeros(pool, &mut publication, RANGE_WORDS)?;
         let header = zeros(pool, &mut publication, HEADER_WORDS)?;
-        let values = [MAGIC, FORMAT, groups, states, ranges, protocol.code()];
+        let [first, second, third] = [groups, states, ranges].map(PoolOffset::to_word);
+        let values = [MAGIC, FORMAT, first, second, third, protocol.code()];
         for (word, value) in pool.words(header, values.len()).iter().zip(values) {
             word.store(value, Ordering::Relaxed);
         }
         pool.flush(header, HEADER_WORDS * WORD as usize);
         publication.set_root(ROOT, header)?;
         publication.publish()?;
-        Ok(Directory::with(pool, header, [groups, states, 0], ranges, protocol))
+        Ok(Directory::with(pool, header, [groups, states, PoolOffset::NULL], ranges, protocol))
     }
 
     /// The objects that the directory consists of, as (offset, bytes).
-    pub(crate) fn objects(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn objects(&self) -> Vec<(PoolOffset, u64)> {
         let mut objects =
             vec![(self.header, HEADER_WORDS as u64 * WORD), (self.ranges, RANGE_WORDS as u64 * WORD)];
         let extension = self.try_extension_offset();
@@ -236,31 +238,30 @@ impl Directory {
         }
     }
 
-    fn word(&self, offset: u64) -> &AtomicU64 {
+    fn word(&self, offset: PoolOffset) -> &AtomicU64 {
         &self.pool.words(offset, 1)[0]
     }
 
-    fn entry(&self, offset: u64) -> [u64; ENTRY_WORDS] {
+    fn entry(&self, offset: PoolOffset) -> [u64; ENTRY_WORDS] {
         let words = self.pool.words(offset, ENTRY_WORDS);
         std::array::from_fn(|word| words[word].load(Ordering::Acquire))
     }
 
-    fn group_offset(&self, group: GroupId) -> u64 {
+    fn group_offset(&self, group: GroupId) -> PoolOffset {
         self.groups.offset(group.0 as usize)
     }
 
-    fn state_offset(&self, state: StateId) -> u64 {
+    fn state_offset(&self, state: StateId) -> PoolOffset {
         self.states.offset(state.0 as usize)
     }
 
     // Growth.
 
-    fn try_extension_offset(&self) -> Option<u64> {
-        let offset = self.extension.load(Ordering::Acquire);
-        (offset != 0).then_some(offset)
+    fn try_extension_offset(&self) -> Option<PoolOffset> {
+        self.extension.load(Ordering::Acquire).non_null()
     }
 
-    fn extension_offset(&self) -> u64 {
+    fn extension_offset(&self) -> PoolOffset {
         self.try_extension_offset().expect("the extension is made before it is needed")
     }
 
@@ -275,8 +276,8 @@ impl Directory {
         }
         let mut publication = self.pool.publication();
         let extension = zeros(&self.pool, &mut publication, EXTENSION_WORDS)?;
-        publication.set(self.header + FORMAT_WORD as u64 * WORD, FORMAT_EXTENDED);
-        publication.set(self.header + EXTENSION_WORD as u64 * WORD, extension);
+        publication.set(self.header.word(FORMAT_WORD), FORMAT_EXTENDED);
+        publication.set(self.header.word(EXTENSION_WORD), extension.to_word());
         publication.publish()?;
         self.extension.store(extension, Ordering::Release);
         Ok(())
@@ -285,16 +286,16 @@ impl Directory {
     /// Makes a segment of a table that is not there yet. The caller serialises those of one table.
     fn add_segment(&self, kind: TableKind, segment: usize) -> Result<()> {
         let place = match (kind, segment) {
-            (TableKind::Histories, 0) => self.header + HISTORIES_WORD as u64 * WORD,
+            (TableKind::Histories, 0) => self.header.word(HISTORIES_WORD),
             _ => {
                 self.extend()?;
-                self.extension_offset() + kind.extension_word(segment) as u64 * WORD
+                self.extension_offset().word(kind.extension_word(segment))
             }
         };
         let mut publication = self.pool.publication();
         let offset = zeros(&self.pool, &mut publication, SEGMENT_WORDS)?;
         publication.barrier(SEGMENT_WITH_ITS_PLACE);
-        publication.set(place, offset);
+        publication.set(place, offset.to_word());
         publication.publish()?;
         self.table(kind).set_segment(segment, offset);
         Ok(())
@@ -320,13 +321,13 @@ impl Directory {
     // Groups.
 
     pub(crate) fn groups(&self) -> Vec<GroupId> {
-        let in_use = |&(_, offset): &(usize, u64)| self.word(offset).load(Ordering::Acquire) == IN_USE;
+        let in_use = |&(_, offset): &(usize, PoolOffset)| self.word(offset).load(Ordering::Acquire) == IN_USE;
         self.groups.entries().filter(in_use).map(|(index, _)| GroupId(index as u32)).collect()
     }
 
     /// Concurrency control protocol of the states of a group.
     pub(crate) fn protocol(&self, group: GroupId) -> Result<Protocol> {
-        let code = self.word(self.group_offset(group) + 3 * WORD).load(Ordering::Acquire);
+        let code = self.word(self.group_offset(group).word(3)).load(Ordering::Acquire);
         Protocol::from_code(code).ok_or_else(|| unknown_protocol(&group.to_string(), code))
     }
 
@@ -334,9 +335,9 @@ impl Directory {
         let group = GroupId(self.free_entry(TableKind::Groups, "state group")? as u32);
         let offset = self.group_offset(group);
         let mut publication = self.pool.publication();
-        publication.set(offset + WORD, 0);
-        publication.set(offset + 2 * WORD, 0);
-        publication.set(offset + 3 * WORD, protocol.code());
+        publication.set(offset.plus(WORD), 0);
+        publication.set(offset.plus(2 * WORD), 0);
+        publication.set(offset.plus(3 * WORD), protocol.code());
         publication.set(offset, IN_USE);
         publication.publish()?;
         Ok(group)
@@ -349,7 +350,7 @@ impl Directory {
         entries.filter_map(|(index, offset)| self.state_entry(index, offset).transpose()).collect()
     }
 
-    fn state_entry(&self, index: usize, offset: u64) -> Result<Option<StateEntry>> {
+    fn state_entry(&self, index: usize, offset: PoolOffset) -> Result<Option<StateEntry>> {
         let [status, group, width, root] = self.entry(offset);
         if status == FREE {
             return Ok(None);
@@ -375,7 +376,7 @@ impl Directory {
             version_slots: (slots > 0).then_some(slots),
             structure: IndexStructure::from_number(structure).ok_or_else(corrupt)?,
             hot_bytes: (width >> HOT_SHIFT) * HOT_UNIT_BYTES,
-            root,
+            root: PoolOffset::from_word(root),
             dropping: matches!(status, DROPPING | DROPPING_HISTORY),
             history: matches!(status, HISTORY | DROPPING_HISTORY),
         }))
@@ -388,14 +389,15 @@ impl Directory {
     /// Adds the entry of a new state to the publication that allocates its index.
     pub(crate) fn add_state(&self, entry: &StateEntry, publication: &mut Publication<'_>) {
         let offset = self.state_offset(entry.id);
-        publication.set(offset + WORD, u64::from(entry.group.0));
+        publication.set(offset.plus(WORD), u64::from(entry.group.0));
         let slots = u64::from(entry.version_slots.unwrap_or(0)) << SLOTS_SHIFT;
         let structure = u64::from(entry.structure.number()) << STRUCTURE_SHIFT;
         debug_assert!(entry.hot_bytes / HOT_UNIT_BYTES <= u64::from(u32::MAX), "hot entries fit their field");
         let hot = (entry.hot_bytes / HOT_UNIT_BYTES) << HOT_SHIFT;
         let choices = entry.pool.code() << POOL_SHIFT | slots | structure | hot;
-        publication.set(offset + 2 * WORD, width_code(entry.width) | choices);
-        publication.set(offset + 3 * WORD, if entry.pool == PoolRole::Main { entry.root } else { 0 });
+        publication.set(offset.plus(2 * WORD), width_code(entry.width) | choices);
+        publication
+            .set(offset.plus(3 * WORD), if entry.pool == PoolRole::Main { entry.root.to_word() } else { 0 });
         publication.set(offset, if entry.history { HISTORY } else { IN_USE });
     }
 
@@ -409,7 +411,7 @@ impl Directory {
     }
 
     /// Frees the entry and the empty index, if that is in the main pool, of a dropping state.
-    pub(crate) fn remove_state(&self, state: StateId, root: Option<u64>) -> Result<()> {
+    pub(crate) fn remove_state(&self, state: StateId, root: Option<PoolOffset>) -> Result<()> {
         let mut publication = self.pool.publication();
         publication.set(self.state_offset(state), FREE);
         publication.barrier(DROPPED_INDEX_WITH_ITS_ENTRY);
@@ -421,7 +423,7 @@ impl Directory {
 }
 
 /// An object full of zeros in the publication that allocates it; flushed.
-fn zeros<'p>(pool: &'p Pool, publication: &mut Publication<'p>, words: usize) -> Result<u64> {
+fn zeros<'p>(pool: &'p Pool, publication: &mut Publication<'p>, words: usize) -> Result<PoolOffset> {
     let bytes = words * WORD as usize;
     let reservation = pool.reserve(bytes)?;
     step(SEGMENT_CLEARED, || {
@@ -432,7 +434,7 @@ fn zeros<'p>(pool: &'p Pool, publication: &mut Publication<'p>, words: usize) ->
 }
 
 /// Checks a part of the directory.
-fn verify(pool: &Pool, what: &str, offset: u64, words: usize) -> Result<()> {
+fn verify(pool: &Pool, what: &str, offset: PoolOffset, words: usize) -> Result<()> {
     if pool.try_words(offset, words).is_none() {
         return Err(Error::Corrupt(format!("no {what} of the state context can be at {offset:#x}")));
     }

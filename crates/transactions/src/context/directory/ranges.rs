@@ -4,6 +4,7 @@ use super::table::ENTRIES_MAX;
 use super::{Directory, ENTRY_BYTES, FREE, WORD};
 use crate::points::LARGE_COMMIT_RAISES_LAST_CTS;
 use crate::{Error, GroupId, Result, Timestamp};
+use entresol_memory::PoolOffset;
 use entresol_memory::order::step;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -29,9 +30,9 @@ pub(crate) struct RangeEntry {
 }
 
 impl Directory {
-    fn range_offset(&self, entry: usize) -> u64 {
+    fn range_offset(&self, entry: usize) -> PoolOffset {
         debug_assert!(entry < INVALID_RANGES_MAX, "the list has no entry {entry}");
-        self.ranges + entry as u64 * ENTRY_BYTES
+        self.ranges.block(entry as u64, ENTRY_BYTES)
     }
 
     pub(crate) fn invalid_ranges(&self) -> Result<Vec<RangeEntry>> {
@@ -65,8 +66,8 @@ impl Directory {
         let Some(entry) = entry else { return Ok(used) };
         let offset = self.range_offset(entry);
         let mut publication = self.pool.publication();
-        publication.set(offset + WORD, from.stored());
-        publication.set(offset + 2 * WORD, to.stored());
+        publication.set(offset.plus(WORD), from.stored());
+        publication.set(offset.plus(2 * WORD), to.stored());
         publication.set(offset, u64::from(group.0) + 1);
         publication.publish()?;
         Ok(used)
@@ -100,8 +101,8 @@ impl Directory {
         for (group, entry) in groups.iter().zip(entries) {
             let offset = self.range_offset(*entry);
             // No reader uses them before the first word is set.
-            publication.write(offset + WORD, cts.previous().stored());
-            publication.write(offset + 2 * WORD, cts.stored());
+            publication.write(offset.plus(WORD), cts.previous().stored());
+            publication.write(offset.plus(2 * WORD), cts.stored());
             publication.set(offset, u64::from(group.0) + 1);
         }
         Ok(publication.publish()?)

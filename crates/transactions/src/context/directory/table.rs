@@ -10,9 +10,9 @@
 //! Memory: 32 KiB a segment.
 
 use super::{ENTRY_BYTES, ENTRY_WORDS, FREE};
-use entresol_memory::Pool;
+use entresol_memory::{AtomicPoolOffset, Pool, PoolOffset};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Entries of a segment.
 pub(super) const SEGMENT_ENTRIES: usize = 1024;
@@ -50,51 +50,51 @@ impl TableKind {
 
 /// Offsets of the segments of a table; 0: there is none.
 pub(super) struct Table {
-    segments: [AtomicU64; SEGMENTS_MAX],
+    segments: [AtomicPoolOffset; SEGMENTS_MAX],
     /// No entry before this one is free.
     free_from: Mutex<usize>,
 }
 
 impl Table {
-    pub(super) fn new(first: u64) -> Table {
-        let table = Table { segments: [const { AtomicU64::new(0) }; SEGMENTS_MAX], free_from: Mutex::new(0) };
+    pub(super) fn new(first: PoolOffset) -> Table {
+        let segments = [const { AtomicPoolOffset::new(PoolOffset::NULL) }; SEGMENTS_MAX];
+        let table = Table { segments, free_from: Mutex::new(0) };
         table.set_segment(0, first);
         table
     }
 
-    pub(super) fn set_segment(&self, segment: usize, offset: u64) {
+    pub(super) fn set_segment(&self, segment: usize, offset: PoolOffset) {
         self.segments[segment].store(offset, Ordering::Release);
     }
 
-    fn segment(&self, segment: usize) -> Option<u64> {
-        let offset = self.segments.get(segment)?.load(Ordering::Acquire);
-        (offset != 0).then_some(offset)
+    fn segment(&self, segment: usize) -> Option<PoolOffset> {
+        self.segments.get(segment)?.load(Ordering::Acquire).non_null()
     }
 
     /// The segments that are there.
-    pub(super) fn segments(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn segments(&self) -> impl Iterator<Item = PoolOffset> {
         (0..SEGMENTS_MAX).filter_map(|segment| self.segment(segment))
     }
 
     /// Offset of an entry; None: its segment does not exist.
     #[inline]
-    pub(super) fn try_offset(&self, index: usize) -> Option<u64> {
+    pub(super) fn try_offset(&self, index: usize) -> Option<PoolOffset> {
         let segment = self.segment(index / SEGMENT_ENTRIES)?;
-        Some(segment + (index % SEGMENT_ENTRIES) as u64 * ENTRY_BYTES)
+        Some(segment.block((index % SEGMENT_ENTRIES) as u64, ENTRY_BYTES))
     }
 
     #[inline]
-    pub(super) fn offset(&self, index: usize) -> u64 {
+    pub(super) fn offset(&self, index: usize) -> PoolOffset {
         self.try_offset(index).expect("the entry is there")
     }
 
     /// The numbers and offsets of the entries of all segments.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (usize, u64)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (usize, PoolOffset)> {
         let of_segment = |segment: usize| {
             let first = self.segment(segment);
-            let entry = move |first| {
+            let entry = move |first: PoolOffset| {
                 (0..SEGMENT_ENTRIES)
-                    .map(move |at| (segment * SEGMENT_ENTRIES + at, first + at as u64 * ENTRY_BYTES))
+                    .map(move |at| (segment * SEGMENT_ENTRIES + at, first.block(at as u64, ENTRY_BYTES)))
             };
             first.into_iter().flat_map(entry)
         };

@@ -12,7 +12,7 @@ use crate::points::DISK_STATE_BEFORE_ITS_NAME;
 use crate::protocol::VERSION_SLOTS_MIN;
 use crate::{Error, GroupId, Protocol, Result};
 use entresol_memory::order::step;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use entresol_structures::{HotMemory, KeyWidth, OrderedIndex};
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl StateContext {
             version_slots,
             structure,
             hot_bytes: hot_bytes.map_or(0, rounded_hot_bytes),
-            root: 0,
+            root: PoolOffset::NULL,
             dropping: false,
             history: false,
         };
@@ -126,7 +126,7 @@ fn check_slots(protocol: Protocol, version_slots: Option<u8>) -> Result<()> {
 }
 
 /// Frees an empty index that nothing leads to.
-fn free_index(pool: &Arc<Pool>, root: u64) -> Result<()> {
+fn free_index(pool: &Arc<Pool>, root: PoolOffset) -> Result<()> {
     while !OrderedIndex::destroy_step(pool, root, true, 1)? {}
     let mut publication = pool.publication();
     publication.free(root);

@@ -15,7 +15,7 @@
 //! - An invalid range is removed only when the versions that it hides here are gone, durably.
 
 use crate::{Error, Result, StateId};
-use entresol_memory::{DomainKind, Pool, Publication};
+use entresol_memory::{DomainKind, Pool, PoolOffset, Publication};
 use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ const DESTROY_LEAVES: usize = 32;
 /// See the [module](self).
 pub(crate) struct DiskPool {
     pool: Arc<Pool>,
-    header: u64,
+    header: PoolOffset,
     placed: OrderedIndex,
-    placed_root: u64,
+    placed_root: PoolOffset,
 }
 
 impl DiskPool {
@@ -50,7 +50,7 @@ impl DiskPool {
         let corrupt = || Error::Corrupt(format!("no table of placed states can be at {header:#x}"));
         let words = pool.try_words(header, HEADER_WORDS).ok_or_else(corrupt)?;
         pool.verify(header, HEADER_BYTES)?;
-        let [magic, first, second, placed_root] = [0, 1, 2, 3].map(|at| words[at].load(Ordering::Relaxed));
+        let [magic, first, second, root] = [0, 1, 2, 3].map(|at| words[at].load(Ordering::Relaxed));
         if magic != MAGIC {
             return Err(corrupt());
         }
@@ -58,6 +58,7 @@ impl DiskPool {
             let file = pool.file().map_or("the pool on disk".into(), |file| file.display().to_string());
             return Err(Error::Invalid(format!("{file} belongs to another database")));
         }
+        let placed_root = PoolOffset::from_word(root);
         let placed = OrderedIndex::open(&pool, placed_root)?;
         Ok(DiskPool { pool, header, placed, placed_root })
     }
@@ -67,13 +68,13 @@ impl DiskPool {
     }
 
     /// The root of a state's index; None: there is no such state here.
-    pub(crate) fn root(&self, state: StateId) -> Result<Option<u64>> {
-        Ok(self.placed.get(&key(state))?)
+    pub(crate) fn root(&self, state: StateId) -> Result<Option<PoolOffset>> {
+        Ok(self.placed.get(&key(state))?.map(PoolOffset::from_word))
     }
 
     /// Adds the index of a new state to the publication that allocates it. Not durable yet.
-    pub(crate) fn add<'p>(&'p self, state: StateId, root: u64, with: Publication<'p>) -> Result<()> {
-        match self.placed.insert(&key(state), root, with)? {
+    pub(crate) fn add<'p>(&'p self, state: StateId, root: PoolOffset, with: Publication<'p>) -> Result<()> {
+        match self.placed.insert(&key(state), root.to_word(), with)? {
             Inserted::New => Ok(()),
             Inserted::Exists(other) => {
                 Err(Error::Corrupt(format!("{state} is on disk already, with an index at {other:#x}")))
@@ -82,7 +83,7 @@ impl DiskPool {
     }
 
     /// Removes an empty index, durably.
-    pub(crate) fn remove(&self, state: StateId, root: u64) -> Result<()> {
+    pub(crate) fn remove(&self, state: StateId, root: PoolOffset) -> Result<()> {
         let mut publication = self.pool.publication();
         publication.free(root);
         self.placed.remove(&key(state), publication)?;
@@ -90,13 +91,13 @@ impl DiskPool {
     }
 
     /// Removes a state that the directory does not name. No transaction reads it.
-    pub(crate) fn take_out(&self, state: StateId, root: u64) -> Result<()> {
+    pub(crate) fn take_out(&self, state: StateId, root: PoolOffset) -> Result<()> {
         while !OrderedIndex::destroy_step(&self.pool, root, true, DESTROY_LEAVES)? {}
         self.remove(state, root)
     }
 
     /// All states that are here, with their roots.
-    pub(crate) fn states(&self) -> Result<Vec<(StateId, u64)>> {
+    pub(crate) fn states(&self) -> Result<Vec<(StateId, PoolOffset)>> {
         let (mut states, mut entries, mut from) = (Vec::new(), Vec::new(), None);
         loop {
             let lower: Bound<&[u8]> = from
@@ -107,7 +108,7 @@ impl DiskPool {
                 let number = key[..].try_into().map(u64::from_be_bytes).ok();
                 let number = number.and_then(|number| u32::try_from(number).ok());
                 let corrupt = || Error::Corrupt(format!("a key of placed states is {key:x?}"));
-                states.push((StateId(number.ok_or_else(corrupt)?), root));
+                states.push((StateId(number.ok_or_else(corrupt)?), PoolOffset::from_word(root)));
             }
             match next {
                 Some(key) => from = Some(key),
@@ -119,7 +120,7 @@ impl DiskPool {
     /// Claims its own objects: the header and the index.
     pub(crate) fn check(
         &self,
-        mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        mut claim: impl FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
     ) -> Result<()> {
         claim(self.header, HEADER_BYTES as u64).map_err(Error::Corrupt)?;
         assert_ne!(self.placed_root, self.header, "two objects");
@@ -131,13 +132,13 @@ fn key(state: StateId) -> [u8; 8] {
     u64::from(state.0).to_be_bytes()
 }
 
-fn create(main: &Pool, pool: &Arc<Pool>) -> Result<u64> {
+fn create(main: &Pool, pool: &Arc<Pool>) -> Result<PoolOffset> {
     let mut publication = pool.publication();
     let placed = OrderedIndex::create(pool, KeyWidth::Eight, &mut publication)?;
     let reservation = pool.reserve(HEADER_BYTES)?;
     let [first, second] = main.uuid();
     let words = pool.words(reservation.offset(), HEADER_WORDS);
-    for (word, value) in words.iter().zip([MAGIC, first, second, placed]) {
+    for (word, value) in words.iter().zip([MAGIC, first, second, placed.to_word()]) {
         word.store(value, Ordering::Relaxed);
     }
     pool.flush(reservation.offset(), HEADER_BYTES);

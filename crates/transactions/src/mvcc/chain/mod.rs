@@ -28,7 +28,7 @@ use crate::visibility::invalid_ranges::InvalidRanges;
 use crate::visibility::snapshot::Snapshot;
 use crate::{INFINITY, Timestamp, interleave};
 use entresol_memory::order::step;
-use entresol_memory::{Pool, Publication, STREAM_BYTES_MIN};
+use entresol_memory::{Pool, PoolOffset, Publication, STREAM_BYTES_MIN};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,7 +59,7 @@ pub(crate) fn version_bytes_of(value_bytes: usize) -> usize {
 /// One version in the pool. Readers hold a guard while they use it.
 #[derive(Clone, Copy)]
 pub(crate) struct Version<'p> {
-    offset: u64,
+    offset: PoolOffset,
     words: &'p [AtomicU64],
 }
 
@@ -67,9 +67,9 @@ pub(crate) struct Version<'p> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unlinked {
     /// Pointers to change: offset of the word, value.
-    relinked: SmallVec<[(u64, u64); 1]>,
+    relinked: SmallVec<[(PoolOffset, PoolOffset); 1]>,
     /// Versions that nothing leads to afterwards.
-    freed: SmallVec<[u64; 2]>,
+    freed: SmallVec<[PoolOffset; 2]>,
 }
 
 impl Unlinked {
@@ -85,7 +85,7 @@ impl Unlinked {
             self.freed.len(),
             self.relinked.len()
         );
-        self.relinked.iter().for_each(|&(word, next)| publication.set(word, next));
+        self.relinked.iter().for_each(|&(word, next)| publication.set(word, next.to_word()));
         self.freed.iter().for_each(|&version| publication.free(version));
     }
 }
@@ -106,7 +106,7 @@ pub(crate) struct ChainCensus {
 impl<'p> Version<'p> {
     /// The version at an offset, if there can be one.
     #[inline]
-    pub(crate) fn try_open(pool: &'p Pool, offset: u64) -> Option<Version<'p>> {
+    pub(crate) fn try_open(pool: &'p Pool, offset: PoolOffset) -> Option<Version<'p>> {
         let length = pool.try_words(offset, VALUE)?[LENGTH].load(Ordering::Acquire);
         let value_words = match length {
             TOMBSTONE | VOID => 0,
@@ -116,22 +116,32 @@ impl<'p> Version<'p> {
         Some(Version { offset, words: pool.try_words(offset, VALUE + value_words)? })
     }
 
-    /// Fills reserved memory and flushes it.
-    pub(crate) fn write(pool: &Pool, offset: u64, next: u64, cts: Timestamp, value: Option<&[u8]>) {
+    /// Fills reserved memory and flushes it. The first word is that of the next version in a chain; a history
+    /// has the end of the version there.
+    pub(crate) fn write(
+        pool: &Pool,
+        offset: PoolOffset,
+        first_word: u64,
+        cts: Timestamp,
+        value: Option<&[u8]>,
+    ) {
         assert!(
             value.is_none_or(|value| value.len() <= STORED_BYTES_MAX),
             "a version that is written can be opened: {:?} bytes",
             value.map(<[u8]>::len)
         );
-        debug_assert!(offset != 0 && offset != next, "a version does not lead to itself: {offset:#x}");
+        debug_assert!(
+            !offset.is_null() && offset.to_word() != first_word,
+            "a version does not lead to itself: {offset:#x}"
+        );
         debug_assert!(Timestamp::START < cts && cts < INFINITY, "{cts} is no timestamp of a commit");
         let words = pool.words(offset, version_bytes(value) / 8);
-        words[NEXT].store(next, Ordering::Relaxed);
+        words[NEXT].store(first_word, Ordering::Relaxed);
         words[CTS].store(cts.stored(), Ordering::Relaxed);
         words[LENGTH].store(value.map_or(TOMBSTONE, |value| value.len() as u64), Ordering::Relaxed);
         let value = value.unwrap_or_default();
         if value.len() >= STREAM_BYTES_MIN {
-            pool.store_flushed(offset + 8 * VALUE as u64, value);
+            pool.store_flushed(offset.word(VALUE), value);
             return pool.flush_at(offset, 8 * VALUE, CHAINED_VERSION);
         }
         for (word, bytes) in words[VALUE..].iter().zip(value.chunks(8)) {
@@ -151,8 +161,8 @@ impl<'p> Version<'p> {
         self.words[LENGTH].load(Ordering::Acquire)
     }
 
-    fn next(&self) -> u64 {
-        self.words[NEXT].load(Ordering::Acquire)
+    fn next(&self) -> PoolOffset {
+        PoolOffset::from_word(self.words[NEXT].load(Ordering::Acquire))
     }
 
     fn counts(&self, invalid: &InvalidRanges) -> bool {
@@ -189,14 +199,14 @@ impl<'p> Version<'p> {
 #[derive(Clone, Copy)]
 pub(crate) struct Chain<'p> {
     pool: &'p Pool,
-    head: u64,
+    head: PoolOffset,
 }
 
 /// Step of a walk: a version, or the offset where none can be.
-type WalkStep<'p> = Result<Version<'p>, u64>;
+type WalkStep<'p> = Result<Version<'p>, PoolOffset>;
 
 impl<'p> Chain<'p> {
-    pub(crate) fn at(pool: &'p Pool, head: u64) -> Chain<'p> {
+    pub(crate) fn at(pool: &'p Pool, head: PoolOffset) -> Chain<'p> {
         Chain { pool, head }
     }
 
@@ -204,12 +214,12 @@ impl<'p> Chain<'p> {
     fn walk(self) -> impl Iterator<Item = WalkStep<'p>> {
         let (mut at, mut before) = (self.head, INFINITY);
         std::iter::from_fn(move || {
-            if at == 0 {
+            if at.is_null() {
                 return None;
             }
             let found = Version::try_open(self.pool, at).filter(|version| version.cts() < before);
             let walked = found.ok_or(at);
-            at = found.map_or(0, |version| version.next());
+            at = found.map_or(PoolOffset::NULL, |version| version.next());
             before = found.map_or(Timestamp::START, |version| version.cts());
             interleave::point();
             Some(walked)
@@ -224,7 +234,7 @@ impl<'p> Chain<'p> {
         snapshot: Snapshot,
         invalid: &InvalidRanges,
         value: &mut ValueBuffer,
-    ) -> Result<bool, u64> {
+    ) -> Result<bool, PoolOffset> {
         for version in self.walk() {
             let version = version?;
             if snapshot.sees(version.cts()) && version.counts(invalid) {
@@ -239,7 +249,7 @@ impl<'p> Chain<'p> {
     }
 
     /// The newest version that counts, if there is one and it is no deletion.
-    pub(crate) fn current(self, invalid: &InvalidRanges) -> Result<Option<Version<'p>>, u64> {
+    pub(crate) fn current(self, invalid: &InvalidRanges) -> Result<Option<Version<'p>>, PoolOffset> {
         for version in self.walk() {
             let version = version?;
             if version.counts(invalid) {
@@ -255,7 +265,7 @@ impl<'p> Chain<'p> {
         self,
         at: Timestamp,
         invalid: &InvalidRanges,
-    ) -> Result<Option<Version<'p>>, u64> {
+    ) -> Result<Option<Version<'p>>, PoolOffset> {
         for version in self.walk() {
             let version = version?;
             if version.counts(invalid) {
@@ -266,7 +276,7 @@ impl<'p> Chain<'p> {
     }
 
     /// The newest timestamp at which the key was written or deleted; the start if that never counted.
-    pub(crate) fn newest(self, invalid: &InvalidRanges) -> Result<Timestamp, u64> {
+    pub(crate) fn newest(self, invalid: &InvalidRanges) -> Result<Timestamp, PoolOffset> {
         for version in self.walk() {
             let version = version?;
             if version.counts(invalid) {
@@ -289,7 +299,11 @@ impl<'p> Chain<'p> {
 
     /// Sorts the versions by the snapshots that need them, and selects those behind the first that none
     /// needs, some at a time.
-    pub(crate) fn census(self, invalid: &InvalidRanges, snapshots: &Snapshots) -> Result<ChainCensus, u64> {
+    pub(crate) fn census(
+        self,
+        invalid: &InvalidRanges,
+        snapshots: &Snapshots,
+    ) -> Result<ChainCensus, PoolOffset> {
         let mut census =
             ChainCensus { lives: false, newest: Timestamp::START, needed: 0, pruned: Unlinked::default() };
         // The last version that stays, and whether something behind it goes.
@@ -309,7 +323,7 @@ impl<'p> Chain<'p> {
             }
             if stays.is_none() || needed || census.pruned.freed.len() == FREED_MAX {
                 if unlinks && let Some(stays) = stays {
-                    census.pruned.relinked.push((stays.offset + 8 * NEXT as u64, version.offset));
+                    census.pruned.relinked.push((stays.offset.word(NEXT), version.offset));
                 }
                 unlinks = false;
                 stays = Some(version);
@@ -327,14 +341,14 @@ impl<'p> Chain<'p> {
             }
         }
         if unlinks && let Some(stays) = stays {
-            census.pruned.relinked.push((stays.offset + 8 * NEXT as u64, 0));
+            census.pruned.relinked.push((stays.offset.word(NEXT), PoolOffset::NULL));
         }
         Ok(census)
     }
 
     /// Frees versions behind the first, as many as fit a publication; returns true if only the first is left.
     pub(crate) fn unlink_behind_first(self, publication: &mut Publication<'p>) -> bool {
-        let all: Vec<u64> = self.walk().flatten().skip(1).map(|version| version.offset).collect();
+        let all: Vec<PoolOffset> = self.walk().flatten().skip(1).map(|version| version.offset).collect();
         if all.is_empty() {
             return true;
         }
@@ -342,7 +356,7 @@ impl<'p> Chain<'p> {
         let stays = all.len().saturating_sub(FREED_MAX);
         debug_assert!(!all.contains(&self.head), "the first version stays");
         let last = if stays == 0 { self.head } else { all[stays - 1] };
-        step(CHAIN_CUT, || publication.set(last + 8 * NEXT as u64, 0));
+        step(CHAIN_CUT, || publication.set(last.word(NEXT), 0));
         all[stays..].iter().for_each(|&version| publication.free(version));
         stays == 0
     }
@@ -353,7 +367,7 @@ impl<'p> Chain<'p> {
         for version in self.walk().flatten() {
             if version.length() != VOID && invalid.contains(version.cts()) {
                 version.words[LENGTH].store(VOID, Ordering::Release);
-                self.pool.flush(version.offset + 8 * LENGTH as u64, 8);
+                self.pool.flush(version.offset.word(LENGTH), 8);
                 changed = true;
             }
         }
@@ -364,7 +378,7 @@ impl<'p> Chain<'p> {
     /// number and bytes.
     pub(crate) fn check(
         self,
-        claim: &mut impl FnMut(u64, u64) -> Result<(), String>,
+        claim: &mut impl FnMut(PoolOffset, u64) -> Result<(), String>,
     ) -> Result<(usize, usize), String> {
         let (mut versions, mut bytes) = (0, 0);
         for version in self.walk() {
@@ -378,7 +392,7 @@ impl<'p> Chain<'p> {
 
     /// Offsets of its versions.
     #[cfg(feature = "testkit")]
-    pub(crate) fn offsets(self) -> impl Iterator<Item = u64> {
+    pub(crate) fn offsets(self) -> impl Iterator<Item = PoolOffset> {
         self.walk().flatten().map(|version| version.offset)
     }
 }

@@ -10,10 +10,10 @@ fn pool() -> Arc<Pool> {
 }
 
 /// A chain with these versions, oldest first.
-fn chain(pool: &Pool, versions: &[(Timestamp, Option<&[u8]>)]) -> u64 {
-    versions.iter().fold(0, |next, (cts, value)| {
+fn chain(pool: &Pool, versions: &[(Timestamp, Option<&[u8]>)]) -> PoolOffset {
+    versions.iter().fold(PoolOffset::NULL, |next, (cts, value)| {
         let reservation = pool.reserve(version_bytes(*value)).unwrap();
-        Version::write(pool, reservation.offset(), next, *cts, *value);
+        Version::write(pool, reservation.offset(), next.to_word(), *cts, *value);
         let mut publication = pool.publication();
         let offset = publication.allocate(reservation);
         publication.publish().unwrap();
@@ -72,7 +72,7 @@ fn only_versions_that_no_snapshot_needs_are_unlinked() {
         [10, 20, 30, 40, 50, 60].into_iter().map(|cts| (at(cts), Some(&b"value"[..]))).collect();
     let head = chain(&pool, &versions);
     let chain = Chain::at(&pool, head);
-    let all: Vec<u64> = chain.offsets().collect();
+    let all: Vec<PoolOffset> = chain.offsets().collect();
     let census = chain.census(&invalid, &active.snapshots()).unwrap();
     assert_eq!((census.lives, census.newest, census.needed), (true, at(60), 2));
     assert_eq!(census.pruned.freed[..], [all[1], all[2], all[3], all[5]]);
@@ -109,11 +109,11 @@ fn damage_ends_a_walk() {
     let pool = pool();
     let head = chain(&pool, &[(at(10), Some(b"first")), (at(20), Some(b"second"))]);
     let chain = Chain::at(&pool, head);
-    pool.word(head).store(head, Ordering::Relaxed);
+    pool.word(head).store(head.to_word(), Ordering::Relaxed);
     assert_eq!(chain.offsets().count(), 1, "no circle");
     assert!(
         chain.copy_visible(Snapshot::at(at(15)), &InvalidRanges::new(), &mut ValueBuffer::new()).is_err()
     );
     assert!(chain.check(&mut |_, _| Ok(())).is_err());
-    assert!(Chain::at(&pool, 3).newest(&InvalidRanges::new()).is_err());
+    assert!(Chain::at(&pool, PoolOffset::new(3)).newest(&InvalidRanges::new()).is_err());
 }

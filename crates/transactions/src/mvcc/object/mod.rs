@@ -36,7 +36,7 @@ use crate::visibility::invalid_ranges::InvalidRanges;
 use crate::visibility::snapshot::Snapshot;
 use crate::{INFINITY, Timestamp, interleave};
 use entresol_memory::order::{flush_word, to_flush};
-use entresol_memory::{OBJECT_BYTES_MAX, Pool, Publication, STREAM_BYTES_MIN};
+use entresol_memory::{OBJECT_BYTES_MAX, Pool, PoolOffset, Publication, STREAM_BYTES_MIN};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Maximum number of versions of one key at a time: one bit each in a word.
@@ -184,7 +184,7 @@ pub(crate) struct Census {
 #[derive(Clone, Copy)]
 pub(crate) struct VersionedObject<'p> {
     pool: &'p Pool,
-    offset: u64,
+    offset: PoolOffset,
     layout: ObjectLayout,
     words: &'p [AtomicU64],
 }
@@ -192,7 +192,7 @@ pub(crate) struct VersionedObject<'p> {
 impl<'p> VersionedObject<'p> {
     /// The object at an offset, if there can be one: for readers, which must tolerate damage.
     #[inline]
-    pub(crate) fn try_open(pool: &'p Pool, offset: u64) -> Option<Self> {
+    pub(crate) fn try_open(pool: &'p Pool, offset: PoolOffset) -> Option<Self> {
         let layout =
             ObjectLayout::try_decode(pool.try_words(offset, HEADERS)?[LAYOUT].load(Ordering::Relaxed))?;
         Some(VersionedObject { pool, offset, layout, words: pool.try_words(offset, layout.words())? })
@@ -202,7 +202,7 @@ impl<'p> VersionedObject<'p> {
     /// description of the problem. No writer may run meanwhile.
     pub(crate) fn check(
         pool: &'p Pool,
-        offset: u64,
+        offset: PoolOffset,
         invalid: &InvalidRanges,
     ) -> Result<(usize, usize), String> {
         let object = VersionedObject::try_open(pool, offset).ok_or("no MVCC object can be there")?;
@@ -236,15 +236,15 @@ impl<'p> VersionedObject<'p> {
     }
 
     /// Prepares reserved memory: no slot is used.
-    pub(crate) fn initialise(pool: &'p Pool, offset: u64, layout: ObjectLayout) -> Self {
-        debug_assert!(offset != 0 && offset.is_multiple_of(8), "no object begins at {offset:#x}");
+    pub(crate) fn initialise(pool: &'p Pool, offset: PoolOffset, layout: ObjectLayout) -> Self {
+        debug_assert!(!offset.is_null() && offset.is_aligned(8), "no object begins at {offset:#x}");
         let words = pool.words(offset, layout.words());
         words[BITMAP].store(0, Ordering::Relaxed);
         words[LAYOUT].store(layout.encode(), Ordering::Relaxed);
         VersionedObject { pool, offset, layout, words }
     }
 
-    pub(crate) fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> PoolOffset {
         self.offset
     }
 
@@ -512,7 +512,7 @@ impl<'p> VersionedObject<'p> {
         }
         let times = to_flush(VERSION_TIMES, (self.word_offset(first), 8 * (end - first)));
         let value = to_flush(VERSION_VALUE, value);
-        if times.0 + times.1 as u64 == value.0 {
+        if times.0.plus(times.1 as u64) == value.0 {
             self.pool.flush(times.0, times.1 + value.1);
         } else {
             self.pool.flush_ranges([times, value]);
@@ -631,8 +631,8 @@ impl<'p> VersionedObject<'p> {
         changed || dead != 0
     }
 
-    fn word_offset(&self, word: usize) -> u64 {
-        self.offset + 8 * word as u64
+    fn word_offset(&self, word: usize) -> PoolOffset {
+        self.offset.word(word)
     }
 
     fn flush(&self, word: usize, words: usize) {

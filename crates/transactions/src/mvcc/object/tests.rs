@@ -1,6 +1,7 @@
 use super::*;
 use crate::timestamp::at;
 use crate::visibility::active::ActiveTransactions;
+use entresol_memory::PoolOffset;
 use entresol_memory::{DomainChoice, PoolOptions};
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ fn pool() -> Arc<Pool> {
     Pool::volatile(&PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() }).unwrap()
 }
 
-fn object(pool: &Pool, value: &[u8], cts: Timestamp) -> u64 {
+fn object(pool: &Pool, value: &[u8], cts: Timestamp) -> PoolOffset {
     let reservation = pool.reserve(ObjectLayout::for_new(value.len(), 2).bytes()).unwrap();
     let layout = ObjectLayout::for_new(value.len(), 2).filling(reservation.bytes());
     VersionedObject::initialise(pool, reservation.offset(), layout).build(None, Some((cts, value)));
