@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::index::Index;
 use crate::table::Table;
 use crate::table::range::ScanRange;
-use entresol_memory::{AllocationMap, PagesReport};
+use entresol_memory::{AllocationMap, PagesReport, PoolOffset};
 use entresol_transactions::{Owner, StateId, StateReport, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub struct Problem {
     pub object: String,
     /// File, if it is known.
     pub file: Option<String>,
-    /// Byte offset in the file, if it is at one place.
-    pub offset: Option<u64>,
+    /// Offset in the pool, and so in its file, if it is at one place.
+    pub offset: Option<PoolOffset>,
     /// Description of the problem.
     pub message: String,
     /// Advice to the user.
@@ -125,7 +125,7 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
     let damaged_pages = report.pages.as_ref().map_or(Vec::new(), |pages| pages.damaged.clone());
     let mut walk = Walk { map: pool.allocation_map()?, hits: BTreeMap::new(), damaged_pages };
     report.objects = walk.map.len() as u64;
-    let problem = |object: &str, offset: Option<u64>, message: String, advice: &'static str| Problem {
+    let problem = |object: &str, offset: Option<PoolOffset>, message: String, advice: &'static str| Problem {
         object: object.to_owned(),
         file: file.clone(),
         offset,
@@ -182,7 +182,7 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
     }
     walk.report_pages(&mut report.problems, &problem);
     if report.problems.is_empty() {
-        let leaked: Vec<(u64, u64)> = walk.map.unclaimed().collect();
+        let leaked: Vec<(PoolOffset, u64)> = walk.map.unclaimed().collect();
         if let Some((first, _)) = leaked.first() {
             let bytes: u64 = leaked.iter().map(|(_, bytes)| bytes).sum();
             let message =
@@ -284,17 +284,17 @@ impl StateOwners {
 /// Claimed objects, and owners of objects on damaged pages.
 struct Walk {
     map: AllocationMap,
-    damaged_pages: Vec<u64>,
-    hits: BTreeMap<u64, BTreeSet<String>>,
+    damaged_pages: Vec<PoolOffset>,
+    hits: BTreeMap<PoolOffset, BTreeSet<String>>,
 }
 
 const PAGE_BYTES: u64 = 4096;
 
 impl Walk {
-    fn claim(&mut self, object: &str, offset: u64, bytes: u64) -> std::result::Result<(), String> {
+    fn claim(&mut self, object: &str, offset: PoolOffset, bytes: u64) -> std::result::Result<(), String> {
         self.map.claim(offset, bytes)?;
-        let first = self.damaged_pages.partition_point(|page| page + PAGE_BYTES <= offset);
-        for page in self.damaged_pages[first..].iter().take_while(|page| **page < offset + bytes) {
+        let first = self.damaged_pages.partition_point(|page| page.plus(PAGE_BYTES) <= offset);
+        for page in self.damaged_pages[first..].iter().take_while(|page| **page < offset.plus(bytes)) {
             self.hits.entry(*page).or_default().insert(object.to_owned());
         }
         Ok(())
@@ -303,7 +303,7 @@ impl Walk {
     fn report_pages(
         &self,
         problems: &mut Vec<Problem>,
-        problem: &impl Fn(&str, Option<u64>, String, &'static str) -> Problem,
+        problem: &impl Fn(&str, Option<PoolOffset>, String, &'static str) -> Problem,
     ) {
         for page in &self.damaged_pages {
             let object = match self.hits.get(page) {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::env::{Env, OverlayFiles};
-use entresol_memory::{DomainChoice, Durability, JournalOptions, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, Durability, JournalOptions, Pool, PoolOffset, PoolOptions};
 use entresol_tables::{
     Catalog, CheckReport, Column, DataType, Error, ScanRange, Schema, TableOptions, Value, check,
 };
@@ -180,7 +180,7 @@ fn a_flipped_bit_in_a_row_is_found_by_a_check_with_its_place_and_its_table() {
     let report = look(directory.path()).unwrap();
     let [problem] = report.problems.as_slice() else { panic!("{:?}", report.problems) };
     assert!(problem.object.contains("table gamma"), "{problem}");
-    assert_eq!(problem.offset, Some(at as u64 / 4096 * 4096));
+    assert_eq!(problem.offset, Some(PoolOffset::new(at as u64 / 4096 * 4096)));
     assert!(problem.to_string().contains("pool.entresol"), "{problem}");
 }
 

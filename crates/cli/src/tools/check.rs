@@ -109,15 +109,15 @@ fn to_json(directory: &Path, report: &CheckReport) -> serde_json::Value {
         .iter()
         .map(|problem| {
             json!({
-                "whom": problem.object, "file": problem.file, "offset": problem.offset, "what": problem.message,
-                "advice": problem.advice,
+                "whom": problem.object, "file": problem.file, "offset": problem.offset.map(memory::PoolOffset::bytes),
+                "what": problem.message, "advice": problem.advice,
             })
         })
         .collect();
     let pages = report.pages.as_ref().map(|pages: &memory::PagesReport| {
         json!({
             "sound": pages.sound, "unknown": pages.unknown, "replayed": pages.replayed,
-            "damaged_offsets": pages.damaged, "checksums_lost": pages.forgotten,
+            "damaged_offsets": pages.damaged.iter().map(|page| page.bytes()).collect::<Vec<_>>(), "checksums_lost": pages.forgotten,
         })
     });
     json!({

@@ -6,7 +6,7 @@ use crate::arguments::InfoArguments;
 use crate::error::Result;
 use crate::shell::meta::print_table;
 use crate::shell::output;
-use entresol::memory::{Pool, PoolInfo, PoolStats};
+use entresol::memory::{Pool, PoolInfo, PoolOffset, PoolStats};
 use entresol::tables::{Catalog, ScanRange, Table};
 use entresol::{ErrorKind, offline};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ struct OpenedDatabase {
     domain: String,
     was_clean: bool,
     stats: PoolStats,
-    roots: Vec<(String, u64)>,
+    roots: Vec<(String, PoolOffset)>,
     tables: Vec<TableInfo>,
     damaged: Vec<(String, String)>,
 }
@@ -193,7 +193,7 @@ fn to_json(directory: &Path, headers: &PoolInfo, opened: Option<&OpenedDatabase>
     let damaged: Vec<Value> =
         opened.damaged.iter().map(|(name, what)| json!({ "name": name, "what": what })).collect();
     let roots: Vec<Value> =
-        opened.roots.iter().map(|(name, offset)| json!({ "name": name, "offset": offset })).collect();
+        opened.roots.iter().map(|(name, offset)| json!({ "name": name, "offset": offset.bytes() })).collect();
     let more = json!({
         "domain": opened.domain,
         "clean": opened.was_clean,

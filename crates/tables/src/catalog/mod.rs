@@ -41,7 +41,7 @@ use crate::index::{self, Index};
 use crate::schema::definition::{Retention, TableDefinition, TableLayout};
 use crate::schema::{KEY_BYTES_MAX, Schema};
 use crate::table::{RowsBeside, Table};
-use entresol_memory::{Durability, Pool};
+use entresol_memory::{Durability, Pool, PoolOffset};
 use entresol_structures::{HotMemory, KeyWidth};
 use entresol_transactions::{
     GroupId, Isolation, Protocol, State, StateContext, StateId, StateOptions, Timestamp, Transaction,
@@ -367,8 +367,8 @@ impl Catalog {
     }
 
     /// Root object of the catalog, as (offset, bytes).
-    pub(crate) fn root_object(&self) -> (u64, u64) {
-        (self.context.pool().root(ROOT_NAME).unwrap_or(0), ROOT_WORDS as u64 * 8)
+    pub(crate) fn root_object(&self) -> (PoolOffset, u64) {
+        (self.context.pool().root(ROOT_NAME).unwrap_or(PoolOffset::NULL), ROOT_WORDS as u64 * 8)
     }
 
     /// Makes the table retain row versions that were changed or deleted, so that it can be read as of a point
@@ -514,7 +514,7 @@ fn create_root(context: &Arc<StateContext>) -> Result<(Arc<State>, GroupId)> {
     Ok((state, default_group))
 }
 
-fn read_root(context: &Arc<StateContext>, root: u64) -> Result<(Arc<State>, GroupId)> {
+fn read_root(context: &Arc<StateContext>, root: PoolOffset) -> Result<(Arc<State>, GroupId)> {
     let corrupt = |reason: String| Error::corrupt("catalog root", reason);
     let no_root = || corrupt(format!("invalid offset {root:#x}"));
     let words = context.pool().try_words(root, ROOT_WORDS).ok_or_else(no_root)?;
