@@ -7,7 +7,7 @@ use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol_memory::profile::Profile;
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOffset, PoolOptions};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,7 @@ const ORDERS: [(Order, &str); 4] = [
 struct Bench {
     name: &'static str,
     pool: Arc<Pool>,
-    start: u64,
+    start: PoolOffset,
     // Removed after the pool is closed.
     _dir: Option<tempfile::TempDir>,
 }
@@ -55,9 +55,9 @@ impl Bench {
     fn work(&self, order: Order, lines: u64, operations: u64, value: u64) {
         let most = OBJECT_BYTES as u64 / LINE_BYTES / lines;
         for operation in 0..operations {
-            let at = self.start + operation % most * lines * LINE_BYTES;
+            let at = self.start.plus(operation % most * lines * LINE_BYTES);
             for line in 0..lines {
-                let offset = at + line * LINE_BYTES;
+                let offset = at.plus(line * LINE_BYTES);
                 self.pool.word(offset).store(value + operation, Ordering::Relaxed);
                 if order == Order::FenceEach {
                     self.pool.flush(offset, 8);
@@ -66,7 +66,7 @@ impl Bench {
             }
             if matches!(order, Order::Flush | Order::OneFence) {
                 for line in 0..lines {
-                    self.pool.flush(at + line * LINE_BYTES, 8);
+                    self.pool.flush(at.plus(line * LINE_BYTES), 8);
                 }
             }
             if order == Order::OneFence {

@@ -16,7 +16,8 @@ use crate::report::Report;
 use crate::workload::{Distribution, Zipf};
 use crate::{Error, RunOptions};
 use entresol_memory::{
-    DomainChoice, JournalOptions, MemoryBudget, MemoryConsumer, PageReplacement, Pool, PoolOptions,
+    DomainChoice, JournalOptions, MemoryBudget, MemoryConsumer, PageReplacement, Pool, PoolOffset,
+    PoolOptions,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -120,7 +121,7 @@ fn run_trace(
     let pool = Pool::open(dir.path(), &pool_options)?;
     let at = |page: u32| {
         let per_object = (OBJECT_BYTES / PAGE_BYTES) as u32;
-        objects[(page / per_object) as usize] + u64::from(page % per_object) * PAGE_BYTES
+        objects[(page / per_object) as usize].block(u64::from(page % per_object), PAGE_BYTES)
     };
     let load = |page: u32| pool.word(at(page)).load(Ordering::Relaxed) == u64::from(page);
     // A third warms up.
@@ -148,13 +149,13 @@ fn run_trace(
 }
 
 /// Writes its number to each page; returns the objects.
-fn fill(pool: &Arc<Pool>, sizes: &Sizes) -> Result<Vec<u64>, Error> {
+fn fill(pool: &Arc<Pool>, sizes: &Sizes) -> Result<Vec<PoolOffset>, Error> {
     let mut objects = Vec::new();
     for first in (0..sizes.pages()).step_by((OBJECT_BYTES / PAGE_BYTES) as usize) {
         let object = pool.reserve(OBJECT_BYTES as usize)?;
         let at = object.offset();
         for page in 0..OBJECT_BYTES / PAGE_BYTES {
-            pool.word(at + page * PAGE_BYTES).store(first + page, Ordering::Relaxed);
+            pool.word(at.plus(page * PAGE_BYTES)).store(first + page, Ordering::Relaxed);
         }
         let mut publication = pool.publication();
         publication.flush(at, OBJECT_BYTES as usize);
@@ -199,7 +200,7 @@ fn lru(accesses: &[u32], pages: u64, capacity: u64) -> f64 {
 }
 
 /// Nanoseconds of a dependent load from a random page, best of several rounds.
-fn load_ns(pool: &Pool, objects: &[u64]) -> f64 {
+fn load_ns(pool: &Pool, objects: &[PoolOffset]) -> f64 {
     const LOADS: u64 = 1_000_000;
     const ROUNDS: usize = 5;
     let words = OBJECT_BYTES / 8;
@@ -211,7 +212,8 @@ fn load_ns(pool: &Pool, objects: &[u64]) -> f64 {
             state ^= state << 17;
             let object = objects[(state % objects.len() as u64) as usize];
             // What was loaded decides where the next load goes, as in a search.
-            state = state.wrapping_add(pool.word(object + (state >> 32) % words * 8).load(Ordering::Relaxed));
+            state =
+                state.wrapping_add(pool.word(object.plus((state >> 32) % words * 8)).load(Ordering::Relaxed));
         }
         std::hint::black_box(state);
         began.elapsed().as_secs_f64() * 1e9 / LOADS as f64

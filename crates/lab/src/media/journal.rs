@@ -7,7 +7,7 @@ use super::run::{self, Rounds, Work};
 use crate::{Error, RunOptions};
 use entresol_memory::placement::Policy;
 use entresol_memory::profile::{Direction, Place, Workload};
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOffset, PoolOptions};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ const OBJECT_BYTES: u64 = 8 << 20;
 /// A pool whose large objects are the buffer.
 pub struct JournalPool {
     pool: Arc<Pool>,
-    objects: Vec<u64>,
+    objects: Vec<PoolOffset>,
     _dir: tempfile::TempDir,
     rounds: Rounds,
     cpus: Vec<usize>,
@@ -64,7 +64,7 @@ impl JournalPool {
             let value = self.next_value.fetch_add(1, Ordering::Relaxed);
             while moved < 16 << 10 {
                 let at = positions.next();
-                let offset = self.objects[(at / OBJECT_BYTES) as usize] + at % OBJECT_BYTES;
+                let offset = self.objects[(at / OBJECT_BYTES) as usize].plus(at % OBJECT_BYTES);
                 let words = self.pool.words(offset, (bytes / 8) as usize);
                 if direction == Direction::Write {
                     words.iter().for_each(|word| word.store(value, Ordering::Relaxed));

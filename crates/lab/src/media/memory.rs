@@ -10,7 +10,7 @@ use crate::Error;
 use crate::measure::{Random, median};
 use entresol_memory::placement::{Policy, pin_thread};
 use entresol_memory::profile::{Direction, Pattern, Place, Workload};
-use entresol_memory::{Pool, PoolOptions};
+use entresol_memory::{Pool, PoolOffset, PoolOptions};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ const BATCH_BYTES: u64 = 64 << 10;
 /// A buffer in DRAM.
 pub struct Memory {
     pool: Arc<Pool>,
-    objects: Vec<u64>,
+    objects: Vec<PoolOffset>,
     rounds: Rounds,
     cpus: Vec<usize>,
     threads: Vec<u64>,
@@ -58,7 +58,7 @@ impl Memory {
                         for offset in share {
                             pool.words(*offset, OBJECT_WORDS)
                                 .iter()
-                                .for_each(|word| word.store(*offset, Ordering::Relaxed));
+                                .for_each(|word| word.store(offset.to_word(), Ordering::Relaxed));
                         }
                         Ok::<(), Error>(())
                     })
@@ -84,7 +84,7 @@ impl Memory {
     /// The words from a byte of the buffer on; a piece never leaves its object.
     fn piece(&self, at: u64, bytes: u64) -> &[AtomicU64] {
         let object = self.objects[(at / OBJECT_BYTES) as usize];
-        self.pool.words(object + at % OBJECT_BYTES, (bytes / 8) as usize)
+        self.pool.words(object.plus(at % OBJECT_BYTES), (bytes / 8) as usize)
     }
 
     fn worker<'w>(&'w self, direction: Direction, mut positions: Positions) -> Work<'w> {

@@ -1,7 +1,7 @@
 //! Our structures behind one face: indexes from words to words.
 
 use crate::Error;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use entresol_structures::btree::{BTree, Placement};
 use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree};
 use entresol_structures::node::Layout;
@@ -25,9 +25,9 @@ pub trait Index: Send + Sync + Sized + 'static {
     const ROOT: &'static str = "index";
 
     /// Lays out an empty one.
-    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64, Error>;
+    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset, Error>;
     /// Opens it.
-    fn open(pool: &Arc<Pool>, root: u64) -> Result<Self, Error>;
+    fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<Self, Error>;
     /// The value of a key.
     fn get(&self, key: u64) -> Result<Option<u64>, Error>;
     /// The values of keys; `values` is cleared first.
@@ -68,11 +68,11 @@ pub trait Index: Send + Sync + Sized + 'static {
 }
 
 impl Index for FpTree<WordKey> {
-    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64, Error> {
+    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset, Error> {
         Ok(FpTree::<WordKey>::create(pool, 0, with)?)
     }
 
-    fn open(pool: &Arc<Pool>, root: u64) -> Result<Self, Error> {
+    fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<Self, Error> {
         Ok(FpTree::open(pool, root, 0)?)
     }
 
@@ -147,11 +147,11 @@ fn with_pool_of<'p, I, R>(
 }
 
 impl Index for HashTable<WordKey> {
-    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64, Error> {
+    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset, Error> {
         Ok(HashTable::<WordKey>::create(pool, with)?)
     }
 
-    fn open(pool: &Arc<Pool>, root: u64) -> Result<Self, Error> {
+    fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<Self, Error> {
         Ok(HashTable::open(pool, root)?)
     }
 
@@ -203,11 +203,11 @@ impl Index for HashTable<WordKey> {
 }
 
 impl<L: Layout, I: Layout, P: Placement> Index for BTree<u64, L, I, P> {
-    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64, Error> {
+    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset, Error> {
         Ok(BTree::<u64, L, I, P>::create(pool, with)?)
     }
 
-    fn open(pool: &Arc<Pool>, root: u64) -> Result<Self, Error> {
+    fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<Self, Error> {
         Ok(BTree::open(pool, root)?)
     }
 
@@ -248,11 +248,11 @@ impl<L: Layout, I: Layout, P: Placement> Index for BTree<u64, L, I, P> {
 
 /// With its levels in the pool and its thread beside it.
 impl Index for LsmTree<u64> {
-    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64, Error> {
+    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset, Error> {
         Ok(LsmTree::<u64>::create(pool, &LsmParameters::default(), with)?)
     }
 
-    fn open(pool: &Arc<Pool>, root: u64) -> Result<Self, Error> {
+    fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<Self, Error> {
         Ok(LsmTree::open(pool, root, &LsmOptions::default())?)
     }
 
@@ -293,11 +293,11 @@ impl Index for LsmTree<u64> {
 }
 
 impl<C: Content, T: Towers> Index for SkipList<u64, C, T> {
-    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64, Error> {
+    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset, Error> {
         Ok(SkipList::<u64, C, T>::create(pool, with)?)
     }
 
-    fn open(pool: &Arc<Pool>, root: u64) -> Result<Self, Error> {
+    fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<Self, Error> {
         Ok(SkipList::open(pool, root)?)
     }
 
@@ -357,11 +357,11 @@ fn one_by_one(
 
 /// Its keys are bytes: words the greatest byte first, so that their order is the same.
 impl Index for Patricia {
-    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64, Error> {
+    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<PoolOffset, Error> {
         Ok(Patricia::create(pool, with)?)
     }
 
-    fn open(pool: &Arc<Pool>, root: u64) -> Result<Self, Error> {
+    fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<Self, Error> {
         Ok(Patricia::open(pool, root)?)
     }
 

@@ -6,7 +6,7 @@
 //! only a power failure right there shows it.
 
 use crate::history::Failure;
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ const LINE_BYTES: u64 = 64;
 
 pub(crate) struct Order {
     pool: Arc<Pool>,
-    row: u64,
+    row: PoolOffset,
 }
 
 impl Order {
@@ -40,7 +40,7 @@ impl Order {
 
     pub(crate) fn apply(&self, step: u64) {
         for line in 0..LINES {
-            let at = self.row + line * LINE_BYTES;
+            let at = self.row.plus(line * LINE_BYTES);
             self.pool.word(at).store(step, Ordering::Relaxed);
             self.pool.flush(at, 8);
             self.pool.fence();
@@ -50,7 +50,7 @@ impl Order {
     /// How many steps are there, at least `least` and at most `most`; an error if the lines are no stair.
     pub(crate) fn steps(&self, least: u64, most: u64) -> Result<u64, Failure> {
         let lines: Vec<u64> = (0..LINES)
-            .map(|line| self.pool.word(self.row + line * LINE_BYTES).load(Ordering::Relaxed))
+            .map(|line| self.pool.word(self.row.plus(line * LINE_BYTES)).load(Ordering::Relaxed))
             .collect();
         let (first, last) = (lines[0], lines[lines.len() - 1]);
         let is_stair = lines.is_sorted_by(|line, next| line >= next) && first - last <= 1;

@@ -1,7 +1,7 @@
 //! A tree whose values are allocated objects: what is allocated must be what the tree reaches, after any crash.
 
 use crate::history::{Change, Failure, tree_change};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{Pool, PoolOffset, Publication};
 use entresol_structures::{KeyWidth, OrderedIndex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -58,7 +58,7 @@ impl Tree {
         let old = self.index.get(&key)?;
         let mut with = self.pool.publication();
         if let Some(old) = old.filter(|old| is_object(*old)) {
-            with.free(old);
+            with.free(PoolOffset::from_word(old));
         }
         let Some(bytes) = change.value_bytes else {
             if old.is_some() {
@@ -74,7 +74,7 @@ impl Tree {
             (0..bytes / 8).flat_map(|number| value_word(change, bytes, number).to_le_bytes()).collect();
         self.pool.store_flushed(object.offset(), &value);
         let offset = with.allocate(object);
-        self.put(&key, old, offset, with)
+        self.put(&key, old, offset.to_word(), with)
     }
 
     fn put<'p>(
@@ -124,8 +124,9 @@ impl Tree {
         for (key, value) in entries {
             let key = u64::from_be_bytes(key[..8].try_into()?);
             if is_object(value) {
-                content.insert(key, self.value(key, value)?);
-                own.insert(value);
+                let offset = PoolOffset::from_word(value);
+                content.insert(key, self.value(key, offset)?);
+                own.insert(offset);
             } else {
                 content.insert(key, (0, value));
             }
@@ -140,7 +141,7 @@ impl Tree {
         Ok(content)
     }
 
-    fn value(&self, key: u64, offset: u64) -> Result<(usize, u64), Failure> {
+    fn value(&self, key: u64, offset: PoolOffset) -> Result<(usize, u64), Failure> {
         let head = self.pool.words(offset, 2);
         let (bytes, stamp) = (head[0].load(Ordering::Relaxed) as usize, head[1].load(Ordering::Relaxed));
         let change = Change { key, value_bytes: Some(bytes), stamp };

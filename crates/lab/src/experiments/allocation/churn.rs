@@ -4,13 +4,13 @@ use super::{Medium, Sizes};
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol_memory::{Pool, SpaceStats};
+use entresol_memory::{Pool, PoolOffset, SpaceStats};
 use serde_json::json;
 
 struct Live<'p> {
     pool: &'p Pool,
     random: Random,
-    objects: Vec<(u64, u64)>,
+    objects: Vec<(PoolOffset, u64)>,
     requested_bytes: u64,
 }
 

@@ -6,7 +6,7 @@ use crate::asked::Asked;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol_memory::{Durability, Pool};
+use entresol_memory::{Durability, Pool, PoolOffset};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,7 +104,7 @@ pub(super) fn beside_undo_log(
 
 /// A root object with the head of a list of nodes for each thread: the offset of the node, behind the word
 /// that the undo log's pointers have in front.
-fn anchors(pool: &Pool) -> Result<Vec<u64>, Error> {
+fn anchors(pool: &Pool) -> Result<Vec<PoolOffset>, Error> {
     let object = pool.reserve(THREADS_MAX * 64)?;
     let at = object.offset();
     pool.words(at, THREADS_MAX * 8).iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -113,7 +113,7 @@ fn anchors(pool: &Pool) -> Result<Vec<u64>, Error> {
     publication.allocate(object);
     publication.set_root("anchors", at)?;
     publication.publish()?;
-    Ok((0..THREADS_MAX as u64).map(|thread| at + thread * 64 + 8).collect())
+    Ok((0..THREADS_MAX as u64).map(|thread| at.plus(thread * 64 + 8)).collect())
 }
 
 /// Fills a node: its first word leads to the node before.
@@ -130,9 +130,9 @@ fn measure(
     pool: &Pool,
     sizes: &Sizes,
     runs: usize,
-    anchors: &[u64],
+    anchors: &[PoolOffset],
     points: &mut [Point],
-) -> Result<(BTreeSet<u64>, bool), Error> {
+) -> Result<(BTreeSet<PoolOffset>, bool), Error> {
     let (bytes, threads) = (points[0].bytes, points[0].threads);
     let before = allocated(pool);
     let heap = |metadata| UndoHeap::new(pool, bytes, (runs * RUN * threads) as u64, metadata);
@@ -154,7 +154,8 @@ fn measure(
                 0 => point.first_ns = median(&samples),
                 _ => point.samples.extend(samples),
             }
-            let listed: BTreeSet<u64> = anchors.iter().flat_map(|anchor| list(pool, *anchor)).collect();
+            let listed: BTreeSet<PoolOffset> =
+                anchors.iter().flat_map(|anchor| list(pool, *anchor)).collect();
             right &= listed.len() == runs * RUN * threads;
             match point.way {
                 Way::Ours => nodes = listed,
@@ -176,7 +177,7 @@ fn measure(
 }
 
 /// The offsets of all allocated objects.
-fn allocated(pool: &Pool) -> BTreeSet<u64> {
+fn allocated(pool: &Pool) -> BTreeSet<PoolOffset> {
     let mut objects = BTreeSet::new();
     pool.for_each_object(|offset, _| {
         objects.insert(offset);
@@ -185,7 +186,7 @@ fn allocated(pool: &Pool) -> BTreeSet<u64> {
 }
 
 /// Frees the nodes of the round before.
-fn free_all(pool: &Pool, anchors: &[u64], objects: &mut BTreeSet<u64>) -> Result<(), Error> {
+fn free_all(pool: &Pool, anchors: &[PoolOffset], objects: &mut BTreeSet<PoolOffset>) -> Result<(), Error> {
     if let Some(last) = objects.last().copied() {
         for object in &*objects {
             let mut publication = pool.publication();
@@ -233,14 +234,14 @@ fn timed_runs(runs: usize, mut one: impl FnMut() -> Result<(), Error>) -> Result
         .collect()
 }
 
-fn ours(pool: &Pool, anchor: u64, bytes: u64, runs: usize) -> Result<Vec<f64>, Error> {
+fn ours(pool: &Pool, anchor: PoolOffset, bytes: u64, runs: usize) -> Result<Vec<f64>, Error> {
     let mut before = 0;
     timed_runs(runs, || {
         let node = pool.reserve(bytes as usize)?;
         fill(pool.words(node.offset(), (bytes / 8) as usize), before);
         let mut publication = pool.publication();
         publication.flush(node.offset(), bytes as usize);
-        before = publication.allocate(node);
+        before = publication.allocate(node).to_word();
         publication.set(anchor, before);
         Ok(publication.publish()?)
     })
@@ -249,25 +250,25 @@ fn ours(pool: &Pool, anchor: u64, bytes: u64, runs: usize) -> Result<Vec<f64>, E
 fn theirs<'p>(
     heap: &UndoHeap<'p>,
     lane: &mut Lane<'p>,
-    anchor: u64,
+    anchor: PoolOffset,
     bytes: u64,
     runs: usize,
 ) -> Result<Vec<f64>, Error> {
     let mut before = 0;
     timed_runs(runs, || {
-        let node = heap.allocate(lane, anchor - 8, bytes, |words| fill(words, before));
-        before = node.expect("the heap has a block for every node of a round");
+        let node = heap.allocate(lane, anchor.minus(8), bytes, |words| fill(words, before));
+        before = node.expect("the heap has a block for every node of a round").to_word();
         Ok(())
     })
 }
 
 /// The nodes that an anchor leads to.
-fn list(pool: &Pool, anchor: u64) -> Vec<u64> {
+fn list(pool: &Pool, anchor: PoolOffset) -> Vec<PoolOffset> {
     let mut nodes = Vec::new();
-    let mut at = pool.word(anchor).load(Ordering::Acquire);
-    while at != 0 {
+    let mut at = PoolOffset::from_word(pool.word(anchor).load(Ordering::Acquire));
+    while !at.is_null() {
         nodes.push(at);
-        at = pool.word(at).load(Ordering::Acquire);
+        at = PoolOffset::from_word(pool.word(at).load(Ordering::Acquire));
     }
     nodes
 }
@@ -278,8 +279,8 @@ fn is_whole_after_reopening(
     medium: Medium,
     dir: &TempDir,
     pool: Arc<Pool>,
-    anchors: &[u64],
-    mut known: BTreeSet<u64>,
+    anchors: &[PoolOffset],
+    mut known: BTreeSet<PoolOffset>,
 ) -> Result<bool, Error> {
     let pool = match medium {
         Medium::Volatile => pool,

@@ -80,7 +80,7 @@ fn allocation_alone(pool: &Pool, bytes: u64) -> Result<(f64, f64), Error> {
             let object = pool.reserve(bytes as usize)?;
             let mut publication = pool.publication();
             let offset = publication.allocate(object);
-            publication.set(anchor.offset(), offset);
+            publication.set(anchor.offset(), offset.to_word());
             publication.publish()?;
         }
         ours.push(start.elapsed().as_nanos() as f64 / RUN as f64);

@@ -23,7 +23,7 @@
 //! sorting and locking of the actions at commit. libpmemobj itself is slower than this stand-in
 //! (`docs/design/0010`).
 
-use entresol_memory::{Pool, Result};
+use entresol_memory::{Pool, PoolOffset, Result};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,8 +50,8 @@ pub(super) struct UndoHeap<'p> {
     pool: &'p Pool,
     /// With the header.
     block_bytes: u64,
-    blocks: u64,
-    bitmap: u64,
+    blocks: PoolOffset,
+    bitmap: PoolOffset,
     blocks_count: u64,
     metadata: Metadata,
     /// The blocks that are free, the next last: what libpmemobj calls a bucket.
@@ -61,15 +61,15 @@ pub(super) struct UndoHeap<'p> {
 /// A thread's undo log. Word 0 is the generation; entries follow from the second line on.
 pub(super) struct Lane<'p> {
     pool: &'p Pool,
-    log: u64,
+    log: PoolOffset,
     generation: u64,
     next_entry: u64,
     claimed: AtomicBool,
     /// The ranges of the transaction: offset and bytes.
-    ranges: BTreeMap<u64, u64>,
+    ranges: BTreeMap<PoolOffset, u64>,
 }
 
-fn publish_object(pool: &Pool, bytes: u64) -> Result<u64> {
+fn publish_object(pool: &Pool, bytes: u64) -> Result<PoolOffset> {
     let object = pool.reserve(bytes as usize)?;
     let words = pool.words(object.offset(), object.bytes() / 8);
     words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -105,26 +105,26 @@ impl<'p> UndoHeap<'p> {
     pub(super) fn allocate(
         &self,
         lane: &mut Lane<'p>,
-        pointer: u64,
+        pointer: PoolOffset,
         filled_bytes: u64,
         fill: impl FnOnce(&[AtomicU64]),
-    ) -> Option<u64> {
+    ) -> Option<PoolOffset> {
         lane.claim();
         let block = self.bucket.lock().expect("no thread panics with it").pop()?;
-        let start = self.blocks + block * self.block_bytes;
-        let object = start + HEADER_BYTES;
-        let (word, bit) = (self.bitmap + block / 64 * 8, 1 << (block % 64));
+        let start = self.blocks.block(block, self.block_bytes);
+        let object = start.plus(HEADER_BYTES);
+        let (word, bit) = (self.bitmap.plus(block / 64 * 8), 1 << (block % 64));
         if self.metadata == Metadata::Undone {
             lane.snapshot(word, 1);
             self.pool.word(word).fetch_or(bit, Ordering::AcqRel);
         }
         self.pool.word(start).store(self.block_bytes, Ordering::Relaxed);
-        self.pool.word(start + 8).store(1, Ordering::Relaxed);
+        self.pool.word(start.plus(8)).store(1, Ordering::Relaxed);
         lane.ranges.insert(start, HEADER_BYTES + filled_bytes);
         fill(self.pool.words(object, (filled_bytes / 8) as usize));
         lane.snapshot(pointer, (POINTER_BYTES / 8) as usize);
         self.pool.word(pointer).store(POOL_NUMBER, Ordering::Relaxed);
-        self.pool.word(pointer + 8).store(object, Ordering::Release);
+        self.pool.word(pointer.plus(8)).store(object.to_word(), Ordering::Release);
         lane.flush_ranges();
         if self.metadata == Metadata::Redone {
             self.pool.word(word).fetch_or(bit, Ordering::AcqRel);
@@ -158,20 +158,20 @@ impl Lane<'_> {
     }
 
     /// Copies up to three words to the undo log, once per transaction, before they are changed.
-    fn snapshot(&mut self, offset: u64, words: usize) {
+    fn snapshot(&mut self, offset: PoolOffset, words: usize) {
         if self.ranges.insert(offset, words as u64 * 8).is_some() {
             return;
         }
-        let following = self.log + self.next_entry + LINE_BYTES;
+        let following = self.log.plus(self.next_entry + LINE_BYTES);
         self.pool.words(following, 8).iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.pool.flush(following, LINE_BYTES as usize);
         self.pool.fence();
-        let mut entry = [0, offset, words as u64 * 8, self.generation, 0, 0, 0, 0];
+        let mut entry = [0, offset.to_word(), words as u64 * 8, self.generation, 0, 0, 0, 0];
         for (copy, word) in entry[4..7].iter_mut().zip(self.pool.words(offset, words)) {
             *copy = word.load(Ordering::Acquire);
         }
         entry[0] = checksum(&entry[1..]);
-        let at = self.log + self.next_entry;
+        let at = self.log.plus(self.next_entry);
         for (word, value) in self.pool.words(at, 8).iter().zip(entry) {
             word.store(value, Ordering::Relaxed);
         }

@@ -8,7 +8,7 @@
 //!
 //! Left out in favour of the baseline: `setjmp`, the tree that notes which ranges are in the log, lanes.
 
-use entresol_memory::{Pool, Result};
+use entresol_memory::{Pool, PoolOffset, Result};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const LINE_BYTES: u64 = 64;
@@ -21,10 +21,10 @@ const LOG_BYTES: u64 = 8 << 10;
 /// A thread's log. Word 0 is the generation; entries follow from the second line on.
 pub(super) struct UndoLog<'p> {
     pool: &'p Pool,
-    log: u64,
+    log: PoolOffset,
     generation: u64,
     next_entry: u64,
-    ranges: Vec<(u64, usize)>,
+    ranges: Vec<(PoolOffset, usize)>,
 }
 
 impl<'p> UndoLog<'p> {
@@ -44,18 +44,18 @@ impl<'p> UndoLog<'p> {
 
     /// Opens a log after a crash: the ranges of an unfinished transaction are what they were before it.
     #[cfg(test)]
-    pub(super) fn open(pool: &'p Pool, log: u64) -> UndoLog<'p> {
+    pub(super) fn open(pool: &'p Pool, log: PoolOffset) -> UndoLog<'p> {
         let generation = pool.word(log).load(Acquire);
         let mut opened = UndoLog { pool, log, generation, next_entry: LINE_BYTES, ranges: Vec::new() };
         let mut undone = Vec::new();
-        let mut at = log + LINE_BYTES;
+        let mut at = log.plus(LINE_BYTES);
         while let Some(entry) = opened.entry(at) {
             undone.push((at, entry));
-            at += entry_bytes(entry.1);
+            at = at.plus(entry_bytes(entry.1));
         }
         // Newest first: what was noted first is what was there before.
         for (at, (offset, bytes)) in undone.into_iter().rev() {
-            let copies = pool.words(at + HEADER_WORDS as u64 * 8, bytes / 8);
+            let copies = pool.words(at.word(HEADER_WORDS), bytes / 8);
             for (word, copy) in pool.words(offset, bytes / 8).iter().zip(copies) {
                 word.store(copy.load(Acquire), Release);
             }
@@ -68,25 +68,25 @@ impl<'p> UndoLog<'p> {
 
     /// The range that a whole entry of this generation holds.
     #[cfg(test)]
-    fn entry(&self, at: u64) -> Option<(u64, usize)> {
+    fn entry(&self, at: PoolOffset) -> Option<(PoolOffset, usize)> {
         let words = self.pool.try_words(at, HEADER_WORDS)?;
         let [sum, offset, bytes, generation] = std::array::from_fn(|i| words[i].load(Acquire));
-        let end = self.log + LOG_BYTES;
-        let fits = bytes > 0 && bytes % 8 == 0 && at.checked_add(entry_bytes(bytes as usize))? <= end;
+        let end = self.log.plus(LOG_BYTES);
+        let fits = bytes > 0 && bytes % 8 == 0 && at.checked_plus(entry_bytes(bytes as usize))? <= end;
         if !fits || generation != self.generation {
             return None;
         }
-        let copies = self.pool.words(at + HEADER_WORDS as u64 * 8, bytes as usize / 8);
+        let copies = self.pool.words(at.word(HEADER_WORDS), bytes as usize / 8);
         let data = copies.iter().map(|word| word.load(Acquire));
         (checksum([offset, bytes, generation].into_iter().chain(data)) == sum)
-            .then_some((offset, bytes as usize))
+            .then_some((PoolOffset::from_word(offset), bytes as usize))
     }
 
     /// Copies a range to the log before it is changed.
-    pub(super) fn add(&mut self, offset: u64, bytes: usize) {
-        let at = self.log + self.next_entry;
-        let following = at + entry_bytes(bytes);
-        assert!(following + LINE_BYTES <= self.log + LOG_BYTES, "the log has room for a transaction");
+    pub(super) fn add(&mut self, offset: PoolOffset, bytes: usize) {
+        let at = self.log.plus(self.next_entry);
+        let following = at.plus(entry_bytes(bytes));
+        assert!(following.plus(LINE_BYTES) <= self.log.plus(LOG_BYTES), "the log has room for a transaction");
         self.pool.words(following, LINE_WORDS).iter().for_each(|word| word.store(0, Relaxed));
         self.pool.flush(following, LINE_BYTES as usize);
         self.pool.fence();
@@ -94,7 +94,7 @@ impl<'p> UndoLog<'p> {
         for (copy, word) in words[HEADER_WORDS..].iter().zip(self.pool.words(offset, bytes / 8)) {
             copy.store(word.load(Acquire), Relaxed);
         }
-        let header = [offset, bytes as u64, self.generation];
+        let header = [offset.to_word(), bytes as u64, self.generation];
         let data = words[HEADER_WORDS..].iter().map(|word| word.load(Relaxed));
         words[0].store(checksum(header.into_iter().chain(data)), Relaxed);
         words[1..].iter().zip(header).for_each(|(word, value)| word.store(value, Relaxed));
@@ -161,9 +161,9 @@ mod tests {
             with.publish()?;
             for round in 1..12 {
                 for word in 0..WORDS {
-                    log.add(at + word * 64, 16);
-                    pool.word(at + word * 64).store(round, Release);
-                    pool.word(at + word * 64 + 8).store(round, Release);
+                    log.add(at.plus(word * 64), 16);
+                    pool.word(at.plus(word * 64)).store(round, Release);
+                    pool.word(at.plus(word * 64 + 8)).store(round, Release);
                 }
                 log.commit();
             }
@@ -173,7 +173,7 @@ mod tests {
         let report = check(&options, history, |pool| {
             let (Some(log), Some(at)) = (pool.root("log"), pool.root("words")) else { return Ok(()) };
             drop(UndoLog::open(pool, log));
-            let value = |word: u64| pool.word(at + word / 2 * 64 + word % 2 * 8).load(Acquire);
+            let value = |word: u64| pool.word(at.plus(word / 2 * 64 + word % 2 * 8)).load(Acquire);
             let first = value(0);
             if (0..2 * WORDS).all(|word| value(word) == first) {
                 Ok(())

@@ -9,7 +9,7 @@
 
 use super::undo::UndoLog;
 use crate::Error;
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::pmwcas::{PmwCas, Swap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -51,7 +51,7 @@ impl Way {
 /// Nodes, what their words must be, and what the ways need.
 pub(super) struct Nodes<'p> {
     pool: &'p Pool,
-    nodes: Vec<u64>,
+    nodes: Vec<PoolOffset>,
     values: Vec<[u64; WORDS_MAX as usize]>,
     log: UndoLog<'p>,
     pmwcas: PmwCas,
@@ -82,8 +82,8 @@ impl<'p> Nodes<'p> {
         self.nodes.len()
     }
 
-    fn place(node: u64, copy: u64, word: u64) -> u64 {
-        node + (1 + copy * WORDS_MAX + word) * LINE_BYTES
+    fn place(node: PoolOffset, copy: u64, word: u64) -> PoolOffset {
+        node.block(1 + copy * WORDS_MAX + word, LINE_BYTES)
     }
 
     /// Adds one to the first words of a node.
@@ -167,10 +167,10 @@ impl<'p> Nodes<'p> {
 /// is.
 pub(super) struct Moves<'p> {
     pool: &'p Pool,
-    slots: Vec<u64>,
+    slots: Vec<PoolOffset>,
     /// Offset of the word that holds the offset of the node moved last.
-    anchor: u64,
-    moved: u64,
+    anchor: PoolOffset,
+    moved: PoolOffset,
     log: UndoLog<'p>,
     pmwcas: PmwCas,
 }
@@ -191,7 +191,7 @@ impl<'p> Moves<'p> {
             publication.publish()?;
         }
         let (log, pmwcas) = (UndoLog::create(pool, "undo log")?, PmwCas::open(pool, root)?);
-        Ok(Moves { pool, slots, anchor, moved: 0, log, pmwcas })
+        Ok(Moves { pool, slots, anchor, moved: PoolOffset::NULL, log, pmwcas })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -212,32 +212,33 @@ impl<'p> Moves<'p> {
         }
         match way {
             Way::None => {
-                pool.word(anchor).store(slot, Release);
+                pool.word(anchor).store(slot.to_word(), Release);
                 pool.flush(anchor, 8);
                 pool.fence();
             }
             Way::OneWord => {
                 pool.fence();
-                pool.word(anchor).store(slot, Release);
+                pool.word(anchor).store(slot.to_word(), Release);
                 pool.flush(anchor, 8);
                 pool.fence();
             }
             Way::Publication => {
                 let mut publication = pool.publication();
-                publication.set(anchor, slot);
+                publication.set(anchor, slot.to_word());
                 publication.publish()?;
             }
             Way::UndoLog => {
                 self.log.add(slot, bytes);
                 fill();
                 self.log.add(anchor, 8);
-                pool.word(anchor).store(slot, Release);
+                pool.word(anchor).store(slot.to_word(), Release);
                 self.log.commit();
             }
             Way::PmwCas => {
                 // The node before what leads to it.
                 pool.fence();
-                let swapped = self.pmwcas.compare_and_swap(&[Swap { at: anchor, old: before, new: slot }])?;
+                let swap = Swap { at: anchor, old: before.to_word(), new: slot.to_word() };
+                let swapped = self.pmwcas.compare_and_swap(&[swap])?;
                 assert!(swapped, "no other thread runs");
             }
         }
@@ -246,7 +247,7 @@ impl<'p> Moves<'p> {
 
     /// Returns true if the last node moved is where the anchor says, and holds what was moved.
     pub(super) fn is_right(&self, entries: &[u64]) -> Result<bool, Error> {
-        let found = self.pmwcas.read(self.anchor)?;
+        let found = PoolOffset::from_word(self.pmwcas.read(self.anchor)?);
         let words = self.pool.words(found, entries.len()).iter().map(|word| word.load(Acquire));
         Ok(found == self.moved && words.eq(entries.iter().copied()))
     }

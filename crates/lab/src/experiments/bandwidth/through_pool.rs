@@ -7,7 +7,7 @@ use crate::asked::Asked;
 use crate::measure::Random;
 use crate::report::Report;
 use entresol_memory::profile::{Access, Direction, Pattern, Profile};
-use entresol_memory::{ModelledCost, Pool, PoolOptions};
+use entresol_memory::{ModelledCost, Pool, PoolOffset, PoolOptions};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ const OPERATIONS: u64 = 8192;
 
 struct Bench {
     pool: Arc<Pool>,
-    start: u64,
+    start: PoolOffset,
 }
 
 impl Bench {
@@ -44,7 +44,7 @@ impl Bench {
         }
         let before = self.cost();
         for piece in pieces.into_iter().take(OPERATIONS as usize) {
-            let at = self.start + piece * bytes;
+            let at = self.start.block(piece, bytes);
             let words = self.pool.words(at, (bytes / 8) as usize);
             if write {
                 words.iter().for_each(|word| word.store(piece + bytes, Ordering::Relaxed));

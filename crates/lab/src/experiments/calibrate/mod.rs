@@ -135,10 +135,10 @@ fn flush_ns(options: &RunOptions) -> Result<(f64, f64), Error> {
     let mut rounds = [Vec::new(), Vec::new()];
     for round in 0..if options.quick { 5 } else { 101 } {
         for (fenced, samples) in [false, true].into_iter().zip(&mut rounds) {
-            (0..LINES).for_each(|line| pool.word(start + line * 64).store(round, Ordering::Relaxed));
+            (0..LINES).for_each(|line| pool.word(start.plus(line * 64)).store(round, Ordering::Relaxed));
             let began = Instant::now();
             for line in 0..LINES {
-                pool.flush(start + line * 64, 64);
+                pool.flush(start.plus(line * 64), 64);
                 if fenced {
                     pool.fence();
                 }

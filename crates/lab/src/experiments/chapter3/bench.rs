@@ -3,7 +3,7 @@
 use super::points::Cost;
 use crate::{Error, RunOptions};
 use entresol_memory::profile::Profile;
-use entresol_memory::{DomainChoice, ModelledCost, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, ModelledCost, Pool, PoolOffset, PoolOptions};
 use entresol_structures::node::{FixedKey, Layout, Node};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -56,13 +56,13 @@ pub(super) fn cool(pool: &Pool) {
     }
     settle(pool, offset, SCRATCH_BYTES);
     for line in 0..SCRATCH_BYTES as u64 / LINE_BYTES {
-        pool.touch(offset + line * LINE_BYTES, 8);
+        pool.touch(offset.plus(line * LINE_BYTES), 8);
     }
     settle(pool, offset, SCRATCH_BYTES);
 }
 
 /// Frees objects.
-pub(super) fn free(pool: &Pool, offsets: impl IntoIterator<Item = u64>) -> Result<(), Error> {
+pub(super) fn free(pool: &Pool, offsets: impl IntoIterator<Item = PoolOffset>) -> Result<(), Error> {
     for offset in offsets {
         let mut with = pool.publication();
         with.free(offset);
@@ -89,7 +89,7 @@ pub(super) fn instances(options: &RunOptions, by_clock: bool, bytes: usize) -> u
 }
 
 /// A fresh object.
-pub(super) fn object(pool: &Pool, bytes: usize) -> Result<u64, Error> {
+pub(super) fn object(pool: &Pool, bytes: usize) -> Result<PoolOffset, Error> {
     let mut with = pool.publication();
     let offset = with.allocate(pool.reserve(bytes)?);
     with.publish()?;
@@ -97,20 +97,20 @@ pub(super) fn object(pool: &Pool, bytes: usize) -> Result<u64, Error> {
 }
 
 /// The node at an offset; on the model nothing of it is billed.
-pub(super) fn node<L: Layout>(pool: &Pool, offset: u64) -> Node<'_> {
+pub(super) fn node<L: Layout>(pool: &Pool, offset: PoolOffset) -> Node<'_> {
     Node::new(pool.view(offset, L::BYTES / 8), offset)
 }
 
 /// Makes what is stored in an object known to the medium, and leaves nothing of it in the modelled caches.
-pub(super) fn settle(pool: &Pool, offset: u64, bytes: usize) {
+pub(super) fn settle(pool: &Pool, offset: PoolOffset, bytes: usize) {
     pool.flush(offset, bytes);
     pool.fence();
 }
 
 /// Fetches lines together, as stores to them do, and waits for all.
 pub(super) fn fetch(pool: &Pool, lines: &[u64]) {
-    lines.iter().for_each(|line| pool.prefetch(line * LINE_BYTES));
-    lines.iter().for_each(|line| pool.touch(line * LINE_BYTES, 8));
+    lines.iter().for_each(|line| pool.prefetch(PoolOffset::NULL.block(*line, LINE_BYTES)));
+    lines.iter().for_each(|line| pool.touch(PoolOffset::NULL.block(*line, LINE_BYTES), 8));
 }
 
 /// Cost of all accesses to a modelled pool so far.
@@ -139,7 +139,7 @@ pub(super) enum Access {
     /// A binary search: the next key depends on this one.
     Binary,
     /// A binary search by a slot array, of which a byte is read before each key: offset of its first byte.
-    Indirect(u64),
+    Indirect(PoolOffset),
 }
 
 struct Reading {
@@ -149,7 +149,7 @@ struct Reading {
     /// Lines that a linear search wants.
     lines: Vec<u64>,
     /// First key of the node, and how far keys are apart.
-    keys: u64,
+    keys: PoolOffset,
 }
 
 thread_local! {
@@ -170,7 +170,7 @@ impl FixedKey for Billed {
     fn load(words: &[AtomicU64]) -> Billed {
         READING.with_borrow_mut(|reading| {
             if let Some(reading) = reading {
-                let offset = (words.as_ptr() as usize - reading.base) as u64;
+                let offset = PoolOffset::new((words.as_ptr() as usize - reading.base) as u64);
                 reading.key_at(offset);
             }
         });
@@ -203,17 +203,17 @@ impl FixedKey for Billed {
 }
 
 impl Reading {
-    fn key_at(&mut self, offset: u64) {
+    fn key_at(&mut self, offset: PoolOffset) {
         match self.access {
             Access::Linear => {
-                if self.lines.last() != Some(&(offset / LINE_BYTES)) {
-                    self.lines.push(offset / LINE_BYTES);
+                if self.lines.last() != Some(&offset.block_number(LINE_BYTES)) {
+                    self.lines.push(offset.block_number(LINE_BYTES));
                 }
             }
             Access::Binary => self.pool.touch(offset, 8),
             Access::Indirect(array) => {
                 // Slots are in key order in these nodes: the place in the array is that of the key.
-                self.pool.touch((array + (offset - self.keys) / 8 + 1) / 8 * 8, 8);
+                self.pool.touch(array.plus(offset.since(self.keys) / 8 + 1).aligned_down(8), 8);
                 self.pool.touch(offset, 8);
             }
         }
@@ -226,10 +226,10 @@ pub(super) fn billed<R>(
     pool: &Arc<Pool>,
     access: Access,
     front: &[u64],
-    keys: u64,
+    keys: PoolOffset,
     work: impl FnOnce() -> R,
 ) -> R {
-    let base = pool.view(0, 1).as_ptr() as usize;
+    let base = pool.view(PoolOffset::new(0), 1).as_ptr() as usize;
     let first: &[u64] = if access == Access::Linear { &[] } else { front };
     fetch(pool, first);
     let reading = Reading { pool: Arc::clone(pool), base, access, lines: Vec::new(), keys };

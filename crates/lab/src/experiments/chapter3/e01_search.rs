@@ -11,7 +11,7 @@ use super::points::{Cost, Point, Points};
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol_memory::{Durability, Pool};
+use entresol_memory::{Durability, Pool, PoolOffset};
 use entresol_structures::node::{Bitmap, Hashing, Indirection, Layout, Sorted, Unsorted};
 use serde_json::json;
 use std::sync::Arc;
@@ -44,9 +44,9 @@ fn layout<L: Layout>(clocked: &Arc<Pool>, options: &RunOptions, points: &mut Poi
             settle(pool, offset, L::BYTES);
             Ok(offset)
         };
-        let mut nodes = (0..count).map(one).collect::<Result<Vec<u64>, Error>>()?;
+        let mut nodes = (0..count).map(one).collect::<Result<Vec<PoolOffset>, Error>>()?;
         Random::new(count as u64).shuffle(&mut nodes);
-        Ok::<Vec<u64>, Error>(nodes)
+        Ok::<Vec<PoolOffset>, Error>(nodes)
     };
     let on_clock = filled(clocked, instances(options, true, L::BYTES))?;
     clocked.persist(Durability::None)?;
@@ -77,7 +77,7 @@ fn layout<L: Layout>(clocked: &Arc<Pool>, options: &RunOptions, points: &mut Poi
 }
 
 /// A search with its reads billed as the processor makes them, and the value.
-fn search<L: Layout>(pool: &Arc<Pool>, offset: u64, key: u64) -> Option<u64> {
+fn search<L: Layout>(pool: &Arc<Pool>, offset: PoolOffset, key: u64) -> Option<u64> {
     let geometry = L::geometry::<Billed>();
     let node = node::<L>(pool, offset);
     let array = node.word_offset(geometry.bytes);
@@ -88,8 +88,8 @@ fn search<L: Layout>(pool: &Arc<Pool>, offset: u64, key: u64) -> Option<u64> {
         "hashing" => (Access::Binary, geometry.bytes + geometry.byte_words),
         _ => (Access::Linear, geometry.state_words),
     };
-    let front: Vec<u64> =
-        (offset / LINE_BYTES..=(offset + front_words as u64 * 8 - 1) / LINE_BYTES).collect();
+    let front_end = offset.word(front_words).minus(1);
+    let front: Vec<u64> = (offset.block_number(LINE_BYTES)..=front_end.block_number(LINE_BYTES)).collect();
     let slot = billed(pool, access, &front, node.word_offset(geometry.keys), || L::find(node, Billed(key)))?;
     pool.touch(node.word_offset(geometry.values + slot), 8);
     Some(node.value(geometry, slot))

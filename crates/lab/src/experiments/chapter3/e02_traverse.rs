@@ -12,7 +12,7 @@ use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol_memory::profile::Profile;
-use entresol_memory::{Pool, PoolOptions};
+use entresol_memory::{Pool, PoolOffset, PoolOptions};
 use entresol_structures::btree::instances::{HybridWbTree, WbTree};
 use serde_json::json;
 use std::sync::Arc;
@@ -30,25 +30,25 @@ const HYBRID_GAIN: f64 = 1.25;
 /// Nodes in random order, each with a pointer to the next.
 struct Chain {
     pool: Arc<Pool>,
-    first: u64,
+    first: PoolOffset,
     nodes: usize,
 }
 
 impl Chain {
     fn new(pool: Arc<Pool>, nodes: usize) -> Result<Chain, Error> {
         let mut offsets =
-            (0..nodes).map(|_| object(&pool, NODE_BYTES)).collect::<Result<Vec<u64>, Error>>()?;
+            (0..nodes).map(|_| object(&pool, NODE_BYTES)).collect::<Result<Vec<PoolOffset>, Error>>()?;
         Random::new(nodes as u64).shuffle(&mut offsets);
         for (i, offset) in offsets.iter().enumerate() {
-            pool.view(*offset, 1)[0].store(offsets[(i + 1) % nodes], Relaxed);
+            pool.view(*offset, 1)[0].store(offsets[(i + 1) % nodes].to_word(), Relaxed);
             settle(&pool, *offset, 8);
         }
         Ok(Chain { pool, first: offsets[0], nodes })
     }
 
     /// Goes on by so many nodes.
-    fn follow(&self, from: u64, nodes: usize) -> u64 {
-        (0..nodes).fold(from, |at, _| self.pool.word(at).load(Relaxed))
+    fn follow(&self, from: PoolOffset, nodes: usize) -> PoolOffset {
+        (0..nodes).fold(from, |at, _| PoolOffset::from_word(self.pool.word(at).load(Relaxed)))
     }
 }
 
@@ -78,7 +78,7 @@ pub(super) fn measure(options: &RunOptions) -> Result<Points, Error> {
                 let start = Instant::now();
                 let end = (0..walks).fold(volatile.first, |at, _| volatile.follow(at, levels));
                 let ns = start.elapsed().as_nanos() as f64 / walks as f64;
-                points.right &= end != 0;
+                points.right &= !end.is_null();
                 ns
             });
             points.all.push(Point {

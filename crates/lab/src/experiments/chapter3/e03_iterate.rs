@@ -8,7 +8,7 @@ use super::points::{Cost, Point, Points};
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol_memory::{Durability, Pool};
+use entresol_memory::{Durability, Pool, PoolOffset};
 use entresol_structures::node::{Bitmap, Indirection, Layout, Sorted};
 use std::sync::Arc;
 use std::time::Instant;
@@ -72,7 +72,7 @@ const EXPECTED: u64 = {
     last * (last + 1) + last * (last - 1) / 2
 };
 
-fn chain<L: Layout>(pool: &Arc<Pool>, leaves: usize) -> Result<Vec<u64>, Error> {
+fn chain<L: Layout>(pool: &Arc<Pool>, leaves: usize) -> Result<Vec<PoolOffset>, Error> {
     let entries = even_keys(0..ENTRIES);
     let mut offsets = Vec::with_capacity(leaves);
     for _ in 0..leaves {
@@ -86,18 +86,18 @@ fn chain<L: Layout>(pool: &Arc<Pool>, leaves: usize) -> Result<Vec<u64>, Error> 
 }
 
 /// The lines that an iteration reads: state, slot array, the entries. They do not depend on one another.
-fn lines<L: Layout>(leaf: u64, by_array: bool) -> Vec<u64> {
+fn lines<L: Layout>(leaf: PoolOffset, by_array: bool) -> Vec<u64> {
     let geometry = L::geometry::<u64>();
     let front = if by_array { geometry.bytes + geometry.byte_words } else { geometry.state_words };
     let parts = [(0, front), (geometry.keys, ENTRIES), (geometry.values, ENTRIES)];
-    let line_of = |word: usize| (leaf + word as u64 * 8) / LINE_BYTES;
+    let line_of = |word: usize| leaf.word(word).block_number(LINE_BYTES);
     let mut lines: Vec<u64> =
         parts.into_iter().flat_map(|(word, count)| line_of(word)..=line_of(word + count - 1)).collect();
     lines.dedup();
     lines
 }
 
-fn sum<L: Layout>(pool: &Pool, leaf: u64, by_array: bool) -> u64 {
+fn sum<L: Layout>(pool: &Pool, leaf: PoolOffset, by_array: bool) -> u64 {
     let node = node::<L>(pool, leaf);
     let mut sum = 0;
     if by_array {

@@ -9,7 +9,7 @@ use crate::asked::Asked;
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol_memory::{Durability, Pool};
+use entresol_memory::{Durability, Pool, PoolOffset};
 use std::time::Instant;
 
 const SIZES: [usize; 6] = [256, 512, 1024, 2048, 4096, 16_384];
@@ -60,7 +60,7 @@ fn move_all(
 ) -> Result<Moved, Error> {
     let bytes = source.len() * 16;
     let target = Target::new(pool, bytes)?;
-    let nodes = (0..count).map(|_| object(pool, bytes)).collect::<Result<Vec<u64>, Error>>()?;
+    let nodes = (0..count).map(|_| object(pool, bytes)).collect::<Result<Vec<PoolOffset>, Error>>()?;
     nodes.iter().for_each(|offset| settle(pool, *offset, bytes));
     pool.persist(Durability::None)?;
     if pool.modelled_cost().is_some() {

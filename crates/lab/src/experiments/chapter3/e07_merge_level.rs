@@ -12,7 +12,7 @@ use super::points::{Point, Points};
 use super::undo::{Atomicity, Target};
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol_memory::{Durability, ModelledCost, Pool};
+use entresol_memory::{Durability, ModelledCost, Pool, PoolOffset};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -93,7 +93,7 @@ impl Sink for FreshNode<'_> {
 /// Entries of a source node, read as a stream: lines are asked for before they are used.
 struct Stream<'p> {
     pool: &'p Pool,
-    offset: u64,
+    offset: PoolOffset,
     words: &'p [AtomicU64],
     entry: usize,
     lines_ahead: u64,
@@ -106,7 +106,7 @@ const ENTRIES_OF_A_LINE: usize = LINE_BYTES as usize / 16;
 
 impl<'p> Stream<'p> {
     /// One of several streams that are read together.
-    fn new(pool: &'p Pool, offset: u64, bytes: usize, streams: u64) -> Stream<'p> {
+    fn new(pool: &'p Pool, offset: PoolOffset, bytes: usize, streams: u64) -> Stream<'p> {
         Stream {
             pool,
             offset,
@@ -123,8 +123,8 @@ impl<'p> Stream<'p> {
         let ahead = if line == 0 { 0..last } else { last - 1..last };
         ahead
             .filter(|ahead| *ahead < lines)
-            .for_each(|line| self.pool.prefetch(self.offset + line * LINE_BYTES));
-        self.pool.touch(self.offset + line * LINE_BYTES, 8);
+            .for_each(|line| self.pool.prefetch(self.offset.plus(line * LINE_BYTES)));
+        self.pool.touch(self.offset.plus(line * LINE_BYTES), 8);
     }
 }
 
@@ -266,7 +266,14 @@ fn merge_all(
 }
 
 /// Merges the sources of one instance.
-fn merge(pool: &Pool, strategy: Strategy, target: &Target<'_>, sources: &[u64], result: u64, bytes: usize) {
+fn merge(
+    pool: &Pool,
+    strategy: Strategy,
+    target: &Target<'_>,
+    sources: &[PoolOffset],
+    result: PoolOffset,
+    bytes: usize,
+) {
     let together = if strategy.way == Way::Two { 2 } else { SOURCES as u64 };
     let stream = |source: usize| Stream::new(pool, sources[source], bytes, together);
     let mut halves = [Entries::new(), Entries::new()];

@@ -6,7 +6,7 @@ use super::bench::{
 use super::points::{Cost, Point, Points};
 use crate::measure::Random;
 use crate::{Error, RunOptions};
-use entresol_memory::{Durability, Pool, PoolOptions};
+use entresol_memory::{Durability, Pool, PoolOffset, PoolOptions};
 use entresol_structures::node::{Bitmap, Hashing, Indirection, Layout, Medium, Node, Sorted, Unsorted};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,16 +73,16 @@ pub(super) fn measure<O: NodeOperation>(
 }
 
 /// Carries an operation out on nodes; returns the fresh node.
-type Act<O> = fn(&O, usize, &Arc<Pool>, &[u64]) -> Result<Option<u64>, Error>;
+type Act<O> = fn(&O, usize, &Arc<Pool>, &[PoolOffset]) -> Result<Option<PoolOffset>, Error>;
 
 /// An operation on one layout: what depends on the layout as functions, so that the measuring is compiled
 /// once.
 struct On<'o, O> {
     operation: &'o O,
     bytes: usize,
-    instance: fn(&O, usize, &Pool) -> Result<Vec<u64>, Error>,
+    instance: fn(&O, usize, &Pool) -> Result<Vec<PoolOffset>, Error>,
     act: Act<O>,
-    holds: fn(&O, usize, &Pool, &[u64], Option<u64>) -> bool,
+    holds: fn(&O, usize, &Pool, &[PoolOffset], Option<PoolOffset>) -> bool,
 }
 
 fn layout<O: NodeOperation, L: Layout>(
@@ -114,7 +114,7 @@ fn instance<O: NodeOperation, L: Layout>(
     operation: &O,
     variant: usize,
     pool: &Pool,
-) -> Result<Vec<u64>, Error> {
+) -> Result<Vec<PoolOffset>, Error> {
     let before = operation.before(variant, L::geometry::<u64>().capacity);
     let fill = |entries: &Entries| {
         let offset = object(pool, L::BYTES)?;
@@ -130,8 +130,8 @@ fn act<O: NodeOperation, L: Layout>(
     operation: &O,
     variant: usize,
     pool: &Arc<Pool>,
-    offsets: &[u64],
-) -> Result<Option<u64>, Error> {
+    offsets: &[PoolOffset],
+) -> Result<Option<PoolOffset>, Error> {
     let nodes: Vec<Node<'_>> = offsets.iter().map(|offset| node::<L>(pool, *offset)).collect();
     let mut with = pool.publication();
     let fresh = if operation.takes_fresh() { Some(with.allocate(pool.reserve(L::BYTES)?)) } else { None };
@@ -149,8 +149,8 @@ fn holds<O: NodeOperation, L: Layout>(
     operation: &O,
     variant: usize,
     pool: &Pool,
-    offsets: &[u64],
-    fresh: Option<u64>,
+    offsets: &[PoolOffset],
+    fresh: Option<PoolOffset>,
 ) -> bool {
     let mut entries = Entries::new();
     for offset in offsets.iter().copied().chain(fresh) {
@@ -165,7 +165,7 @@ fn holds<O: NodeOperation, L: Layout>(
 }
 
 impl<O: NodeOperation> On<'_, O> {
-    fn instances(&self, variant: usize, pool: &Pool, count: usize) -> Result<Vec<Vec<u64>>, Error> {
+    fn instances(&self, variant: usize, pool: &Pool, count: usize) -> Result<Vec<Vec<PoolOffset>>, Error> {
         let one = |_| (self.instance)(self.operation, variant, pool);
         let mut all = (0..count).map(one).collect::<Result<Vec<_>, Error>>()?;
         Random::new(count as u64).shuffle(&mut all);
@@ -177,7 +177,7 @@ impl<O: NodeOperation> On<'_, O> {
     fn changed_words(&self, variant: usize, points: &mut Points) -> Result<Vec<(usize, u64)>, Error> {
         let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() })?;
         let offsets = (self.instance)(self.operation, variant, &pool)?;
-        let words = |offset: u64| {
+        let words = |offset: PoolOffset| {
             pool.view(offset, self.bytes / 8).iter().map(|word| word.load(Relaxed)).collect::<Vec<u64>>()
         };
         let before: Vec<Vec<u64>> = offsets.iter().map(|offset| words(*offset)).collect();
@@ -208,11 +208,13 @@ impl<O: NodeOperation> On<'_, O> {
         let before = so_far(pool);
         for offsets in &all {
             let lines: BTreeSet<u64> = if self.operation.reads_all() {
-                let lines = |at: &u64| at / LINE_BYTES..(at + self.bytes as u64) / LINE_BYTES;
+                let lines = |at: &PoolOffset| {
+                    at.block_number(LINE_BYTES)..at.plus(self.bytes as u64).block_number(LINE_BYTES)
+                };
                 offsets.iter().flat_map(lines).collect()
             } else {
                 let old = changed.iter().filter(|(node, _)| *node < offsets.len());
-                old.map(|(node, word)| (offsets[*node] + word * 8) / LINE_BYTES).collect()
+                old.map(|(node, word)| offsets[*node].plus(word * 8).block_number(LINE_BYTES)).collect()
             };
             fetch(pool, &lines.into_iter().collect::<Vec<_>>());
             (self.act)(self.operation, variant, pool, offsets)?;

@@ -3,7 +3,7 @@
 
 use super::bench::{free, object};
 use crate::Error;
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Failure atomicity of a range that is written.
@@ -33,8 +33,8 @@ impl Atomicity {
 /// Target of writes: a log, and the word that says which ranges count.
 pub(super) struct Target<'p> {
     pool: &'p Pool,
-    log: u64,
-    next_free: u64,
+    log: PoolOffset,
+    next_free: PoolOffset,
 }
 
 /// Bytes of a log's entry in front of what it keeps: offset and bytes.
@@ -52,7 +52,7 @@ impl<'p> Target<'p> {
     pub(super) fn write(
         &self,
         atomicity: Atomicity,
-        offset: u64,
+        offset: PoolOffset,
         logged_bytes: usize,
         entries: &[(u64, u64)],
     ) {
@@ -66,23 +66,23 @@ impl<'p> Target<'p> {
     }
 
     /// Goes before the first store to a fresh range: a transaction logs `logged_bytes` of it.
-    pub(super) fn begin(&self, atomicity: Atomicity, offset: u64, logged_bytes: usize) {
+    pub(super) fn begin(&self, atomicity: Atomicity, offset: PoolOffset, logged_bytes: usize) {
         if atomicity == Atomicity::Transaction {
             self.log(offset, logged_bytes);
         }
     }
 
     /// Goes behind the last store: flushes `bytes` of the range and makes it count.
-    pub(super) fn commit(&self, atomicity: Atomicity, offset: u64, bytes: usize) {
+    pub(super) fn commit(&self, atomicity: Atomicity, offset: PoolOffset, bytes: usize) {
         self.pool.flush(offset, bytes);
         match atomicity {
             Atomicity::None => self.pool.fence(),
             Atomicity::Individual => {
                 self.pool.fence();
-                self.store(self.next_free, offset);
+                self.store(self.next_free, offset.to_word());
             }
             Atomicity::Transaction => {
-                self.store(self.next_free, offset);
+                self.store(self.next_free, offset.to_word());
                 // The log is void from here on.
                 self.store(self.log, 0);
             }
@@ -95,27 +95,27 @@ impl<'p> Target<'p> {
     }
 
     /// Copies what the range holds to the log; then the entry counts.
-    fn log(&self, offset: u64, bytes: usize) {
+    fn log(&self, offset: PoolOffset, bytes: usize) {
         let old = self.pool.words(offset, bytes / 8);
         let entry = self.pool.view(self.log, (ENTRY_BYTES as usize + bytes) / 8);
         entry[1].store(bytes as u64, Relaxed);
         entry[2..].iter().zip(old).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
         self.pool.flush(self.log, ENTRY_BYTES as usize + bytes);
         self.pool.fence();
-        self.store(self.log, offset);
+        self.store(self.log, offset.to_word());
     }
 
-    fn store(&self, offset: u64, value: u64) {
+    fn store(&self, offset: PoolOffset, value: u64) {
         self.pool.view(offset, 1)[0].store(value, Release);
         self.pool.flush(offset, 8);
         self.pool.fence();
     }
 
     /// Returns true if a range holds the entries, and is the last that counts where a word says so.
-    pub(super) fn holds(&self, atomicity: Atomicity, offset: u64, entries: &[(u64, u64)]) -> bool {
+    pub(super) fn holds(&self, atomicity: Atomicity, offset: PoolOffset, entries: &[(u64, u64)]) -> bool {
         let words = self.pool.view(offset, entries.len() * 2);
         let stored = words.chunks_exact(2).map(|pair| (pair[0].load(Relaxed), pair[1].load(Relaxed)));
-        let counts = self.pool.view(self.next_free, 1)[0].load(Relaxed) == offset;
+        let counts = self.pool.view(self.next_free, 1)[0].load(Relaxed) == offset.to_word();
         stored.eq(entries.iter().copied()) && (atomicity == Atomicity::None || counts)
     }
 }

@@ -6,7 +6,7 @@ use crate::asked::Asked;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol_memory::{Durability, JournalOptions, Pool};
+use entresol_memory::{Durability, JournalOptions, Pool, PoolOffset};
 use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const COMMITTERS: [usize; 5] = [1, 2, 4, 16, 64];
 const LEVELS: [Durability; 3] = [Durability::Sync, Durability::Group { interval_ms: 10 }, Durability::None];
 
 /// Commits a second of one committer that stores, flushes and persists a line each time.
-fn commit_rate(pool: &Pool, at: u64, commits: usize, durability: Durability) -> Result<f64, Error> {
+fn commit_rate(pool: &Pool, at: PoolOffset, commits: usize, durability: Durability) -> Result<f64, Error> {
     let start = Instant::now();
     for _ in 0..commits {
         count_up(pool, at);
@@ -26,7 +26,7 @@ fn commit_rate(pool: &Pool, at: u64, commits: usize, durability: Durability) -> 
     Ok(commits as f64 / start.elapsed().as_secs_f64())
 }
 
-fn count_up(pool: &Pool, at: u64) {
+fn count_up(pool: &Pool, at: PoolOffset) {
     let word = pool.word(at);
     word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
     pool.flush(at, 64);
@@ -34,11 +34,16 @@ fn count_up(pool: &Pool, at: u64) {
 }
 
 /// Commits a second of several committers, each with a line of its own.
-fn rate_of_many(pool: &Arc<Pool>, lines: &[u64], ms: u64, durability: Durability) -> Result<f64, Error> {
+fn rate_of_many(
+    pool: &Arc<Pool>,
+    lines: &[PoolOffset],
+    ms: u64,
+    durability: Durability,
+) -> Result<f64, Error> {
     let stop = AtomicBool::new(false);
     let start = Instant::now();
     let commits = std::thread::scope(|scope| {
-        let committer = |at: u64| {
+        let committer = |at: PoolOffset| {
             let stop = &stop;
             scope.spawn(move || {
                 let mut commits = 0u64;
@@ -119,7 +124,7 @@ fn check_acknowledged(
     options: &RunOptions,
     dir: &Path,
     pool: &Arc<Pool>,
-    lines: &[u64],
+    lines: &[PoolOffset],
     report: &mut Report,
 ) -> Result<(), Error> {
     let acknowledged: Vec<u64> = lines.iter().map(|line| pool.word(*line).load(Ordering::Acquire)).collect();
@@ -143,14 +148,14 @@ pub(super) fn flush_beside_store(
     let pool = Pool::create(dir.path(), &pool_options(JournalOptions::default()))?;
     let objects = make_objects(&pool, LINES)?;
     pool.persist(Durability::None)?;
-    let burst = |each: &dyn Fn(u64)| {
+    let burst = |each: &dyn Fn(PoolOffset)| {
         let start = Instant::now();
         (0..8).for_each(|_| objects.iter().for_each(|at| each(*at)));
         start.elapsed().as_nanos() as f64 / (8 * LINES) as f64
     };
     let (mut stores, mut flushes, mut differences) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..sizes.rounds as u64 * 11 {
-        let store = |at: u64| pool.word(at).store(round, Ordering::Release);
+        let store = |at: PoolOffset| pool.word(at).store(round, Ordering::Release);
         stores.push(burst(&store));
         flushes.push(burst(&|at| {
             store(at);

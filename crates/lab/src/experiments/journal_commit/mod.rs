@@ -8,7 +8,7 @@ mod updates;
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol_memory::{DomainChoice, JournalOptions, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, JournalOptions, Pool, PoolOffset, PoolOptions};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,7 +71,7 @@ fn pool_options(journal: JournalOptions) -> PoolOptions {
 }
 
 /// Offsets of new objects, which the pool will find again through an object that the root "objects" names.
-fn make_objects(pool: &Arc<Pool>, count: usize) -> Result<Vec<u64>, Error> {
+fn make_objects(pool: &Arc<Pool>, count: usize) -> Result<Vec<PoolOffset>, Error> {
     const PER_PAGE: usize = 3_000;
     let mut objects = Vec::with_capacity(count);
     for page in 0..count.div_ceil(PER_PAGE) {
@@ -81,7 +81,7 @@ fn make_objects(pool: &Arc<Pool>, count: usize) -> Result<Vec<u64>, Error> {
         let mut publication = pool.publication();
         for i in 0..here {
             let object = pool.reserve(OBJECT_BYTES)?;
-            publication.write(at + 16 + i as u64 * 8, object.offset());
+            publication.write(at.plus(16 + i as u64 * 8), object.offset().to_word());
             objects.push(object.offset());
             if publication.len() > 40 {
                 publication.publish()?;
@@ -89,8 +89,8 @@ fn make_objects(pool: &Arc<Pool>, count: usize) -> Result<Vec<u64>, Error> {
             }
             publication.allocate(object);
         }
-        publication.write(at, pool.root("objects").unwrap_or(0));
-        publication.write(at + 8, here as u64);
+        publication.write(at, pool.root("objects").map_or(0, PoolOffset::to_word));
+        publication.write(at.plus(8), here as u64);
         publication.allocate(table);
         publication.set_root("objects", at)?;
         publication.publish()?;
@@ -99,23 +99,23 @@ fn make_objects(pool: &Arc<Pool>, count: usize) -> Result<Vec<u64>, Error> {
 }
 
 /// The offsets of the objects of a pool, in the order in which they were made.
-fn find_objects(pool: &Pool) -> Vec<u64> {
-    let load = |offset: u64| pool.word(offset).load(Ordering::Acquire);
+fn find_objects(pool: &Pool) -> Vec<PoolOffset> {
+    let load = |offset: PoolOffset| pool.word(offset).load(Ordering::Acquire);
     let mut tables = Vec::new();
-    let mut at = pool.root("objects").unwrap_or(0);
-    while at != 0 {
+    let mut at = pool.root("objects").unwrap_or(PoolOffset::NULL);
+    while !at.is_null() {
         tables.push(at);
-        at = load(at);
+        at = PoolOffset::from_word(load(at));
     }
-    let entries = |table: &u64| {
-        let (first, count) = (table + 16, load(table + 8));
-        (0..count).map(move |i| load(first + i * 8))
+    let entries = |table: &PoolOffset| {
+        let (first, count) = (table.plus(16), load(table.plus(8)));
+        (0..count).map(move |i| PoolOffset::from_word(load(first.plus(i * 8))))
     };
     tables.iter().rev().flat_map(entries).collect()
 }
 
 /// Writes a number into all words of an object and flushes it.
-fn update(pool: &Pool, object: u64, number: u64) {
+fn update(pool: &Pool, object: PoolOffset, number: u64) {
     for word in pool.words(object, OBJECT_BYTES / 8) {
         word.store(number, Ordering::Relaxed);
     }

@@ -7,7 +7,7 @@ use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol_memory::env::{Files, OpenMode, RealFiles};
-use entresol_memory::{Durability, JournalOptions, Pool};
+use entresol_memory::{Durability, JournalOptions, Pool, PoolOffset};
 use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn recover(
 }
 
 /// Values of the objects now.
-fn values(pool: &Arc<Pool>, objects: &[u64]) -> Vec<u64> {
+fn values(pool: &Arc<Pool>, objects: &[PoolOffset]) -> Vec<u64> {
     objects.iter().map(|at| pool.word(*at).load(Ordering::Acquire)).collect()
 }
 

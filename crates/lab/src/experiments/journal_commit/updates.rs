@@ -6,7 +6,7 @@ use crate::asked::Asked;
 use crate::measure::{Random, median};
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol_memory::{Durability, JournalOptions, Pool};
+use entresol_memory::{Durability, JournalOptions, Pool, PoolOffset};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ enum Load {
 }
 
 impl Load {
-    fn pick(self, random: &mut Random, objects: &[u64]) -> u64 {
+    fn pick(self, random: &mut Random, objects: &[PoolOffset]) -> PoolOffset {
         let index = match self {
             Load::Uniform => random.below(objects.len() as u64),
             Load::Zipf => {
@@ -109,7 +109,7 @@ impl Latencies {
 }
 
 /// Updates at a steady pace, below what the device can take.
-fn paced(pool: &Pool, objects: &[u64], updates: u64, seed: u64) -> Result<Latencies, Error> {
+fn paced(pool: &Pool, objects: &[PoolOffset], updates: u64, seed: u64) -> Result<Latencies, Error> {
     const PER_BURST: u64 = 64;
     const BURST_EVERY: Duration = Duration::from_micros(320);
     let mut random = Random::new(seed);

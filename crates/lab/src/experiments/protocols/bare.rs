@@ -3,7 +3,7 @@
 
 use super::bench::{VALUE_BYTES, key, value};
 use crate::Error;
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,14 +27,14 @@ impl BareTable {
             table.store(reservation.offset(), &value(0));
             let mut publication = pool.publication();
             let record = publication.allocate(reservation);
-            if !matches!(table.index.insert(&key(number), record, publication)?, Inserted::New) {
+            if !matches!(table.index.insert(&key(number), record.to_word(), publication)?, Inserted::New) {
                 return Err(Error::Invalid(format!("tuple {number} exists before it is inserted")));
             }
         }
         Ok(table)
     }
 
-    fn store(&self, record: u64, value: &[u8; VALUE_BYTES]) {
+    fn store(&self, record: PoolOffset, value: &[u8; VALUE_BYTES]) {
         for (word, bytes) in self.pool.words(record, WORDS).iter().zip(value.chunks_exact(8)) {
             word.store(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), Ordering::Relaxed);
         }
@@ -45,7 +45,7 @@ impl BareTable {
     #[inline]
     pub(super) fn read<R>(&self, number: u64, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let _guard = self.pool.pin();
-        let record = self.index.get(&key(number)).ok()??;
+        let record = PoolOffset::from_word(self.index.get(&key(number)).ok()??);
         let mut value = [0; VALUE_BYTES];
         for (bytes, word) in value.chunks_exact_mut(8).zip(self.pool.words(record, WORDS)) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
@@ -56,8 +56,8 @@ impl BareTable {
     /// Writes a value in place; false if there is no such tuple. A crash may leave a part of it.
     pub(super) fn write(&self, number: u64, value: &[u8; VALUE_BYTES]) -> bool {
         let _guard = self.pool.pin();
-        let Ok(Some(record)) = self.index.get(&key(number)) else { return false };
-        self.store(record, value);
+        let Ok(Some(word)) = self.index.get(&key(number)) else { return false };
+        self.store(PoolOffset::from_word(word), value);
         self.pool.fence();
         true
     }
