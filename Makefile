@@ -140,28 +140,36 @@ drivers: ## Install the drivers of PostgreSQL's that tests use; those tests are 
 		echo "$$wanted" >"$(DRIVERS)/installed"; \
 	fi
 
-# The databases beside ours are pinned in tests/race-ssb; files and databases stay in RACE_SSB for the next run.
+# The databases beside ours are pinned in tests/race; files and databases stay in RACE for the next run.
 SF ?= 1
-RACE_SSB ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/entresol/race-ssb
+RACE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/entresol/race
 RACE_SSB_ARGS ?=
-.PHONY: race-ssb
-race-ssb: setup ## Run the Star Schema Benchmark beside DuckDB and DataFusion; SF=10 for another scale factor.
+RACE_TPCH_ARGS ?=
+.PHONY: race-ssb race-tpch
+race-ssb: race-setup ## Run the Star Schema Benchmark beside DuckDB and DataFusion; SF=10 for another scale factor.
+	"$(RACE)/venv/bin/python" tests/race-ssb/race.py --dir "$(RACE)/ssb-$(SF)" --sf $(SF) \
+		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_SSB_ARGS)
+
+race-tpch: race-setup ## Run the 22 queries of TPC-H on columns and rows beside DuckDB and DataFusion; SF=0.1 for less.
+	"$(RACE)/venv/bin/python" tests/race-tpch/race.py --dir "$(RACE)/tpch-$(SF)" --sf $(SF) \
+		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_TPCH_ARGS)
+
+.PHONY: race-setup
+race-setup: setup
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "installing python3-venv"; \
 		as_root=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
 		$$as_root apt-get update -qq; \
 		DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends python3-venv; \
 	}
-	@wanted=$$(cat tests/race-ssb/requirements.txt); \
-	if [ "$$(cat "$(RACE_SSB)/installed" 2>/dev/null)" != "$$wanted" ]; then \
-		rm -rf "$(RACE_SSB)/venv"; mkdir -p "$(RACE_SSB)"; \
-		python3 -m venv "$(RACE_SSB)/venv"; \
-		"$(RACE_SSB)/venv/bin/pip" install -q --disable-pip-version-check -r tests/race-ssb/requirements.txt; \
-		echo "$$wanted" >"$(RACE_SSB)/installed"; \
+	@wanted=$$(cat tests/race/requirements.txt); \
+	if [ "$$(cat "$(RACE)/installed" 2>/dev/null)" != "$$wanted" ]; then \
+		rm -rf "$(RACE)/venv"; mkdir -p "$(RACE)"; \
+		python3 -m venv "$(RACE)/venv"; \
+		"$(RACE)/venv/bin/pip" install -q --disable-pip-version-check -r tests/race/requirements.txt; \
+		echo "$$wanted" >"$(RACE)/installed"; \
 	fi
 	$(CARGO) build --profile demo -p entresol-cli --bin entresol
-	"$(RACE_SSB)/venv/bin/python" tests/race-ssb/race.py --dir "$(RACE_SSB)/sf$(SF)" --sf $(SF) \
-		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_SSB_ARGS)
 
 # The seed is printed; RANDOM_SEED=SEED:INDEX runs one query again.
 RANDOM_QUERIES ?= 20000

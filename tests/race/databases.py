@@ -1,0 +1,125 @@
+"""Databases that a race runs its queries on, each within a process of its own: load, size, and the rows of a query."""
+
+import os
+import shutil
+import signal
+import subprocess
+
+
+class DuckDb:
+    """DuckDB on a database file."""
+
+    def __init__(self, race, directory, threads):
+        import duckdb
+
+        self.race, self.path = race, directory / "race.duckdb"
+        self.connection = duckdb.connect(str(self.path), config={"threads": threads})
+
+    def load(self, files):
+        self.connection.execute(self.race.schema.read_text())
+        for table in self.race.tables:
+            self.connection.execute(f"COPY \"{table}\" FROM '{self.race.file(files, table)}' ({self.race.duckdb_format})")
+        self.connection.execute("CHECKPOINT")
+
+    def bytes(self):
+        return self.path.stat().st_size
+
+    def rows(self, sql):
+        result = self.connection.execute(sql)
+        return [column[0] for column in result.description], result.fetchall()
+
+    def close(self):
+        self.connection.close()
+
+
+class DataFusion:
+    """DataFusion on Parquet files without compression, as DuckDB writes them."""
+
+    def __init__(self, race, directory, threads):
+        import datafusion
+
+        self.race, self.directory = race, directory
+        config = datafusion.SessionConfig().with_target_partitions(threads)
+        self.context = datafusion.SessionContext(config)
+        for table in race.tables:
+            path = directory / f"{table}.parquet"
+            if path.exists():
+                self.context.register_parquet(table, str(path))
+
+    def load(self, files):
+        duckdb = DuckDb(self.race, self.directory, 1)
+        duckdb.load(files)
+        for table in self.race.tables:
+            path = self.directory / f"{table}.parquet"
+            duckdb.connection.execute(f"COPY \"{table}\" TO '{path}' (FORMAT parquet, COMPRESSION uncompressed)")
+        duckdb.close()
+        duckdb.path.unlink()
+
+    def bytes(self):
+        return sum(path.stat().st_size for path in self.directory.glob("*.parquet"))
+
+    def rows(self, sql):
+        frame = self.context.sql(sql)
+        batches = frame.collect()
+        return frame.schema().names, [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+    def close(self):
+        pass
+
+
+class Served:
+    """Entresol as a server, to which this process is a client; tables have one layout."""
+
+    def __init__(self, race, directory, threads, layout, memory="12GB"):
+        import psycopg
+
+        self.race, self.directory, self.layout = race, directory, layout
+        # The server has a thread for each processor that it may run on.
+        processors = sorted(os.sched_getaffinity(0))[:threads]
+        self.server = subprocess.Popen(
+            [race.entresol, "serve", directory / "database", "--listen", "127.0.0.1:0", "--memory-max", memory,
+             "--statement-memory", "4GB", "--query-memory", "4GB"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, processors),
+        )
+        self.connection = psycopg.connect(f"postgresql://{self.address()}", autocommit=True)
+
+    def address(self):
+        """Address on which the server listens, as it says."""
+        said = ""
+        for line in self.server.stdout:
+            said += line
+            if "listening on " in line:
+                return line.split("listening on ")[1].split()[0]
+        raise SystemExit(f"the server did not start:\n{said}")
+
+    def load(self, files):
+        for statement in self.race.schema.read_text().split(";"):
+            if statement.strip():
+                self.connection.execute(f"{statement} WITH (layout = '{self.layout}')")
+        cursor = self.connection.cursor()
+        for table in self.race.tables:
+            with open(self.race.file(files, table), "rb") as file:
+                with cursor.copy(f"COPY \"{table}\" FROM STDIN WITH (FORMAT csv, HEADER true, COMMIT_ROWS 131072)") as copy:
+                    while block := file.read(1 << 20):
+                        copy.write(block)
+        self.connection.execute("VACUUM")
+        self.connection.execute("ANALYZE")
+
+    def bytes(self):
+        return (self.directory / "database" / "pool.entresol").stat().st_blocks * 512
+
+    def rows(self, sql):
+        cursor = self.connection.execute(sql)
+        return [column.name for column in cursor.description], cursor.fetchall()
+
+    def close(self):
+        self.connection.close()
+        self.server.send_signal(signal.SIGTERM)
+        self.server.wait()
+
+
+def begin_anew(directory):
+    """Empty directory for a database."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
