@@ -97,7 +97,7 @@ class Engines:
     # The tables that were printed last.
     shown = None
 
-    def fill(self, statements):
+    def fill(self, statements, by_columns):
         self.peer = duckdb.connect()
         self.peer.execute("SET threads = 1")
         # As PostgreSQL has them.
@@ -106,8 +106,12 @@ class Engines:
         for name in ("t1", "t2", "t3"):
             ask(f"DROP TABLE IF EXISTS {name}")
         for statement in statements:
-            ask(statement)
+            is_table = by_columns and statement.startswith("CREATE TABLE")
+            ask(f"{statement} WITH (layout = 'columns')" if is_table else statement)
             self.peer.execute(statement)
+        if by_columns:
+            # Rows become row groups.
+            ask("VACUUM")
 
     def run(self, sql):
         """Rows or the error of each."""
@@ -171,7 +175,8 @@ def main():
         if filled != index // TABLES:
             filled = index // TABLES
             statements, made = tables(random.Random(f"{seed}/{filled}"))
-            engines.fill(statements)
+            # Every other set of tables is stored by columns.
+            engines.fill(statements, filled % 2 == 1)
         query, order = Generator(random.Random(f"{seed}:{index}"), made).query()
         verdict = engines.verdict(query.sql(), order)
         counts[verdict] += 1

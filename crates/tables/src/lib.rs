@@ -86,6 +86,7 @@ pub use columns::cache::policy::{CacheGoal, CachePolicy, ParseCachePolicyError};
 pub use columns::cache::{CachedColumn, PageCacheStats};
 pub use columns::clustering::choice::IteratorChoice;
 pub use columns::condition::{ColumnCondition, ColumnFilter, IntegerSet};
+pub use columns::estimates::ColumnEstimates;
 pub use columns::merge::MergeStats;
 pub use columns::merger::Merger;
 pub use columns::pipeline::PipelinePrediction;

@@ -3,6 +3,7 @@
 use crate::catalog::view::Source;
 use crate::parser::refusals;
 use crate::planner::join_using;
+use crate::planner::key_filters::KeyFilters;
 use crate::planner::lookup::LookupJoins;
 use crate::planner::rules::barriers::{self, Barriers};
 use crate::planner::rules::correlated::{CorrelatedSubqueries, StateHandle};
@@ -99,6 +100,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
         .with_physical_optimizer_rules(physical)
         .with_physical_optimizer_rule(Arc::new(IndexOrder))
         .with_physical_optimizer_rule(Arc::new(LookupJoins))
+        .with_physical_optimizer_rule(Arc::new(KeyFilters))
         .with_physical_optimizer_rule(Arc::new(CheckedArithmetic))
         .with_physical_optimizer_rule(Arc::new(Interruptible::new(running)));
     if let Some(runtime) = &options.runtime {

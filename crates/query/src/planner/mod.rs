@@ -14,6 +14,7 @@ pub(crate) mod explain;
 pub(crate) mod fast_path;
 pub(crate) mod generic;
 pub(crate) mod join_using;
+pub(crate) mod key_filters;
 pub(crate) mod limits;
 pub(crate) mod lookup;
 pub(crate) mod parameters;

@@ -5,6 +5,7 @@ mod advice;
 mod copy;
 mod elf;
 mod generic_plans;
+mod key_filters;
 mod lookup_joins;
 mod merge;
 mod names;

@@ -20,6 +20,7 @@ pub(crate) mod condition;
 pub(crate) mod cursor;
 pub(crate) mod drain;
 pub(crate) mod elf;
+pub(crate) mod estimates;
 pub(crate) mod find;
 pub(crate) mod group;
 pub(crate) mod integers;

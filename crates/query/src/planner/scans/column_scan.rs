@@ -37,7 +37,7 @@ use datafusion::physical_plan::{
 };
 use entresol_tables::workload::RecordedScan;
 use entresol_tables::{
-    BlockReader, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, IteratorChoice, Table,
+    BlockReader, ColumnEstimates, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, IteratorChoice, Table,
 };
 use entresol_transactions::Transaction;
 use std::fmt;
@@ -46,8 +46,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// Share of rows that a condition lets pass, where nothing better is known, as a divisor.
-const FILTER_SHARE: usize = 5;
+/// Share of rows that conditions let pass, where nothing better is known, as a divisor.
+const FILTER_SHARE: f64 = 5.0;
 /// Least number of rows of a partition.
 const PARTITION_ROWS_MIN: u64 = 32 << 10;
 /// Blocks after which the rows gathered of them are a batch, however few.
@@ -80,6 +80,7 @@ pub(crate) struct EntresolColumnScan {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     begun: Arc<OnceLock<Begun>>,
+    estimated: Arc<OnceLock<Option<ColumnEstimates>>>,
     /// Query whose cancellation stops the scan.
     query: Option<Arc<RunningQuery>>,
     /// Record of its runs.
@@ -115,6 +116,7 @@ impl EntresolColumnScan {
             schema,
             metrics: ExecutionPlanMetricsSet::new(),
             begun: Arc::default(),
+            estimated: Arc::default(),
             query: None,
             recorded: None,
         }
@@ -183,6 +185,15 @@ impl EntresolColumnScan {
                 let _ = begun.get().map(|begun| begun.scan.load_ahead(&transaction, group));
             });
         }
+    }
+
+    /// Estimates of the rows, made once for a plan; none if they cannot be made: reading will say why.
+    fn estimates(&self) -> Option<&ColumnEstimates> {
+        let estimated = self.estimated.get_or_init(|| {
+            let estimates = self.table.column_estimates(&self.transaction, &self.filters, &self.projection);
+            estimates.ok().flatten()
+        });
+        estimated.as_ref()
     }
 
     /// Names of the Elf indexes that the scan may search; none if there are none.
@@ -354,8 +365,17 @@ impl ExecutionPlan for EntresolColumnScan {
         _args: &StatisticsArgs,
     ) -> EngineResult<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema);
-        let rows = usize::try_from(self.table.estimated_rows()).unwrap_or(usize::MAX);
-        let rows = if self.filters.is_empty() { rows } else { (rows / FILTER_SHARE).max(1) };
+        let all = usize::try_from(self.table.estimated_rows()).unwrap_or(usize::MAX);
+        let share = if self.filters.is_empty() { 1.0 } else { 1.0 / FILTER_SHARE };
+        let mut rows = all as f64 * share;
+        if let Some(estimates) = self.estimates() {
+            rows = all as f64 * estimates.share;
+            for (column, distinct) in statistics.column_statistics.iter_mut().zip(&estimates.distinct) {
+                let distinct = distinct.map(|distinct| (distinct as usize).min(rows as usize).max(1));
+                column.distinct_count = distinct.map_or(Precision::Absent, Precision::Inexact);
+            }
+        }
+        let rows = if all == 0 { 0 } else { (rows as usize).max(1) };
         statistics.num_rows = Precision::Inexact(self.limit.map_or(rows, |limit| rows.min(limit)));
         Ok(Arc::new(statistics))
     }

@@ -1,6 +1,7 @@
 //! Dimensions of one execution, which all partitions of the fact share.
 
 use crate::planner::star::aggregate::AggregatePlan;
+use crate::planner::star::conditions::Conditions;
 use crate::planner::star::dimension::{Collected, Dimension, DimensionPlan, collect};
 use crate::planner::star::gather::JoinedColumns;
 use crate::planner::star::sideways;
@@ -31,7 +32,7 @@ pub(super) async fn build(
     fact: &Arc<dyn ExecutionPlan>,
     plans: &[Arc<DimensionPlan>],
     inputs: &[Arc<dyn ExecutionPlan>],
-    joined: &JoinedColumns,
+    (joined, conditions): (&JoinedColumns, &Conditions),
     aggregate: Option<&AggregatePlan>,
     context: &Arc<TaskContext>,
     metrics: &ExecutionPlanMetricsSet,
@@ -62,7 +63,8 @@ pub(super) async fn build(
     };
     for (at, (collected, dimension)) in collected.into_iter().zip(&mut all).enumerate() {
         reservation.try_grow(collected.bytes()?)?;
-        dimension.columns = collected.columns(&plans[at], |column| needed.has(at, column))?;
+        dimension.columns =
+            collected.columns(&plans[at], |column| needed.has(at, column) || conditions.need(at, column))?;
     }
     let bytes: EngineResult<usize> = all.iter().map(bytes).sum();
     reservation.try_resize(bytes?)?;

@@ -5,6 +5,7 @@
 
 use crate::planner::star::aggregate::{AggregatePlan, States};
 use crate::planner::star::build::{Dimensions, build};
+use crate::planner::star::conditions::Conditions;
 use crate::planner::star::dimension::DimensionPlan;
 use crate::planner::star::gather::{JoinedColumns, JoinedRows};
 use crate::planner::star::probe::Probe;
@@ -13,10 +14,11 @@ use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result as EngineResult, SharedResult, assert_eq_or_internal_err};
+use datafusion::common::{Result as EngineResult, SharedResult, Statistics, assert_eq_or_internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, SchedulingType, apply_expression_roots,
@@ -24,6 +26,7 @@ use datafusion::physical_plan::execution_plan::{
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, RecordOutput, Time,
 };
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
@@ -43,6 +46,7 @@ pub(super) struct StarPlan {
     pub(super) joined: JoinedColumns,
     /// Output columns, as expressions of joined rows.
     pub(super) outputs: Vec<Arc<dyn PhysicalExpr>>,
+    pub(super) conditions: Conditions,
     pub(super) schema: SchemaRef,
 }
 
@@ -94,6 +98,12 @@ impl StarJoinExec {
         self.aggregate.is_some()
     }
 
+    /// Column of the fact that an output column is; `None` if it is another, or joined rows are aggregated here.
+    pub(crate) fn column_of_fact(&self, output: usize) -> Option<usize> {
+        let output = self.plan.outputs.get(output).filter(|_| self.aggregate.is_none())?;
+        self.plan.joined.column_of_fact(output.downcast_ref::<Column>()?.index())
+    }
+
     /// The same join of the same dimensions without the aggregation.
     fn without_aggregate(&self) -> StarJoinExec {
         let (metrics, built) = (self.metrics.clone(), Arc::clone(&self.built));
@@ -108,8 +118,8 @@ impl StarJoinExec {
         let (fact, dimensions) = self.inputs.split_first().expect("a star join has a fact");
         let (plan, aggregate) = (&self.plan, self.aggregate.as_deref());
         let built = self.built.get_or_init(|| async {
-            let built =
-                build(fact, &plan.dimensions, dimensions, &plan.joined, aggregate, context, &self.metrics);
+            let joined = (&plan.joined, &plan.conditions);
+            let built = build(fact, &plan.dimensions, dimensions, joined, aggregate, context, &self.metrics);
             built.await.map(Arc::new).map_err(Arc::new)
         });
         built.await.clone().map_err(DataFusionError::Shared)
@@ -150,7 +160,8 @@ impl StarJoinExec {
         reservation.try_grow(combinations * size_of::<u32>())?;
         let all = &dimensions.all;
         let mut states = States::new(plan, all, combinations)?;
-        let needs_rows = |dimension| plan.needs_rows(dimension);
+        let conditions = &self.plan.conditions;
+        let needs_rows = |dimension| plan.needs_rows(dimension) || conditions.need_rows(dimension);
         let mut probe = Probe::new(&self.plan.dimensions, all, needs_rows, &self.metrics, partition);
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let probe_time = self.probe_time(partition);
@@ -162,10 +173,14 @@ impl StarJoinExec {
                 let _compute = baseline.elapsed_compute().timer();
                 timed(&probe_time, || probe.begin(&batch))?;
                 while timed(&probe_time, || probe.next_chunk()) {
+                    conditions.apply(all, &batch, &mut probe)?;
+                    turn.yield_if_over().await;
+                    if probe.selection().is_empty() {
+                        continue;
+                    }
                     let (selection, rows) = (probe.selection(), probe.rows());
                     let joined = JoinedRows { batch: &batch, selection, rows };
                     states.update(plan, all, &joined, &reservation)?;
-                    turn.yield_if_over().await;
                 }
             }
         }
@@ -216,7 +231,7 @@ impl JoinStream {
         }
         let batch_rows = context.session_config().batch_size();
         let plan = &star.plan;
-        let needs_rows = |dimension| plan.joined.has_any(dimension);
+        let needs_rows = |dimension| plan.joined.has_any(dimension) || plan.conditions.need_rows(dimension);
         let joined = JoinStream {
             plan: Arc::clone(plan),
             dimensions: Arc::clone(dimensions),
@@ -248,10 +263,13 @@ impl JoinStream {
             if let Some(batch) = &self.batch {
                 let _compute = self.baseline.elapsed_compute().timer();
                 if timed(&self.probe_time, || self.probe.next_chunk()) {
+                    self.plan.conditions.apply(&self.dimensions.all, batch, &mut self.probe)?;
                     let (selection, rows) = (self.probe.selection(), self.probe.rows());
                     let joined = JoinedRows { batch, selection, rows };
-                    let output = self.output(&joined)?;
-                    self.coalescer.push_batch(output)?;
+                    if !selection.is_empty() {
+                        let output = self.output(&joined)?;
+                        self.coalescer.push_batch(output)?;
+                    }
                 } else {
                     self.batch = None;
                 }
@@ -295,6 +313,10 @@ impl DisplayAs for StarJoinExec {
             return dimensions.iter().try_for_each(|dimension| writeln!(f, "{dimension}"));
         }
         write!(f, "StarJoinExec: fact={}, dimensions=[{}]", self.plan.fact, dimensions.join(", "))?;
+        let conditions: Vec<String> = self.plan.conditions.exprs().map(ToString::to_string).collect();
+        if !conditions.is_empty() {
+            write!(f, ", conditions=[{}]", conditions.join(", "))?;
+        }
         let Some(aggregate) = &self.aggregate else { return Ok(()) };
         let keys: Vec<&str> = aggregate.group_by.expr().iter().map(|(_, name)| name.as_str()).collect();
         let functions: Vec<&str> = aggregate.functions.iter().map(|function| function.name()).collect();
@@ -322,7 +344,10 @@ impl ExecutionPlan for StarJoinExec {
         let groups = self.plan.dimensions.iter().flat_map(|dimension| &dimension.groups);
         let arguments = self.aggregate.iter().flat_map(|aggregate| &aggregate.arguments);
         let arguments = arguments.flat_map(|arguments| arguments.values.iter().chain(&arguments.filter));
-        apply_expression_roots(self.plan.outputs.iter().chain(groups).chain(arguments), f)
+        apply_expression_roots(
+            self.plan.outputs.iter().chain(self.plan.conditions.exprs()).chain(groups).chain(arguments),
+            f,
+        )
     }
 
     fn replace_children(
@@ -353,6 +378,24 @@ impl ExecutionPlan for StarJoinExec {
     ) -> EngineResult<SendableRecordBatchStream> {
         let batches = stream::once(self.clone().start(partition, context)).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        let dimensions = self.inputs.iter().skip(1).map(|_| ChildStats::Skip);
+        [ChildStats::At(partition)].into_iter().chain(dimensions).collect()
+    }
+
+    /// As many rows as the fact has, at most if keys of dimensions are different.
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _arguments: &StatisticsArgs,
+    ) -> EngineResult<Arc<Statistics>> {
+        let mut statistics = Statistics::new_unknown(&self.schema());
+        if let Some(fact) = inputs.first() {
+            statistics.num_rows = fact.num_rows.to_inexact();
+        }
+        Ok(Arc::new(statistics))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -2,7 +2,6 @@
 //! join with.
 
 use crate::planner::star::dimension::Dimension;
-use crate::planner::star::matching::Origin;
 use crate::planner::star::tree::{column, columns_of, replaced};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use datafusion::arrow::compute::take;
@@ -10,6 +9,13 @@ use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::common::{Result as EngineResult, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use std::sync::Arc;
+
+/// Origin of a wide column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Fact(usize),
+    Dimension { dimension: usize, column: usize },
+}
 
 /// Source of a column of joined rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +89,14 @@ impl JoinedColumns {
         self.sources
             .iter()
             .any(|source| matches!(source, Source::Dimension { dimension, .. } if *dimension == of))
+    }
+
+    /// Column of the fact that one of these columns is.
+    pub(super) fn column_of_fact(&self, at: usize) -> Option<usize> {
+        match self.sources.get(at)? {
+            Source::Fact(column) => Some(*column),
+            Source::Dimension { .. } => None,
+        }
     }
 
     /// Joined rows as a batch.

@@ -21,12 +21,12 @@ const POSITIONS_OF_ROW_MAX: u64 = 32;
 const END: u32 = u32::MAX;
 
 /// Types of keys that the map takes.
-pub(super) fn is_key_type(data_type: &DataType) -> bool {
+pub(crate) fn is_key_type(data_type: &DataType) -> bool {
     is_integer(data_type) || *data_type == DataType::Date32
 }
 
 /// Types of keys among which widening casts change no comparison.
-pub(super) fn is_integer(data_type: &DataType) -> bool {
+pub(crate) fn is_integer(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64)
 }
 
@@ -41,7 +41,7 @@ pub(super) enum KeyValues<'a> {
 
 /// Key column: its values, and which of them are NULL.
 #[derive(Clone, Copy)]
-pub(super) struct KeyColumn<'a> {
+pub(crate) struct KeyColumn<'a> {
     values: KeyValues<'a>,
     nulls: Option<&'a NullBuffer>,
 }
@@ -60,7 +60,7 @@ macro_rules! with_typed {
 
 impl<'a> KeyColumn<'a> {
     /// Key column of an array; an error if it is of another type.
-    pub(super) fn of(array: &'a dyn Array) -> EngineResult<KeyColumn<'a>> {
+    pub(crate) fn of(array: &'a dyn Array) -> EngineResult<KeyColumn<'a>> {
         let values = match array.data_type() {
             DataType::Int8 => KeyValues::Int8(array.as_primitive::<Int8Type>().values()),
             DataType::Int16 => KeyValues::Int16(array.as_primitive::<Int16Type>().values()),
@@ -87,14 +87,14 @@ impl<'a> KeyColumn<'a> {
 
 /// Smallest and largest key, and the number of rows that have one.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct KeyRange {
+pub(crate) struct KeyRange {
     bounds: Option<(i64, i64)>,
     keys: u64,
 }
 
 impl KeyRange {
     /// Adds the keys of a column.
-    pub(super) fn extend(&mut self, column: &KeyColumn<'_>) {
+    pub(crate) fn extend(&mut self, column: &KeyColumn<'_>) {
         for key in (0..column.len()).filter_map(|row| column.get(row)) {
             let (min, max) = self.bounds.unwrap_or((key, key));
             self.bounds = Some((min.min(key), max.max(key)));
@@ -108,6 +108,16 @@ impl KeyRange {
         let positions = (max.wrapping_sub(min) as u64).checked_add(1)?;
         let positions_max = DENSE_KEYS_MIN.max(self.keys.saturating_mul(POSITIONS_OF_ROW_MAX));
         (positions <= positions_max.min(u64::from(u32::MAX))).then_some(positions)
+    }
+
+    /// Returns true if a map of the keys has a bit for each.
+    pub(crate) fn is_dense(&self) -> bool {
+        self.positions().is_some()
+    }
+
+    /// Memory of the bits of the keys.
+    pub(crate) fn bytes_of_bits(&self) -> usize {
+        self.positions().map_or(0, |positions| positions as usize / 8 + size_of::<u64>())
     }
 
     /// Upper bound of the memory of a map of `rows` rows.
@@ -149,7 +159,7 @@ pub(crate) struct KeyMap {
 
 /// Knowledge that is asked of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     /// Keys alone, however many rows have them.
     Keys,
     /// Number of rows of a key; the rows where it is not one.
@@ -159,7 +169,7 @@ pub(super) enum Wanted {
 }
 
 /// Maker of a [`KeyMap`]: takes the keys of a dimension from its last row to its first.
-pub(super) struct KeyMapBuilder {
+pub(crate) struct KeyMapBuilder {
     map: KeyMap,
     wanted: Wanted,
     rows: usize,
@@ -169,7 +179,7 @@ pub(super) struct KeyMapBuilder {
 
 impl KeyMapBuilder {
     /// Map of `rows` rows with keys in a range.
-    pub(super) fn new(range: &KeyRange, rows: usize, wanted: Wanted) -> KeyMapBuilder {
+    pub(crate) fn new(range: &KeyRange, rows: usize, wanted: Wanted) -> KeyMapBuilder {
         let (min, max) = range.bounds.unwrap_or((0, 0));
         let positions = range.positions();
         let lookup = match positions {
@@ -186,7 +196,7 @@ impl KeyMapBuilder {
 
     /// Adds the keys of the rows before those added; false if the rows of a key must be known and are not:
     /// then the map must be built again with [`Wanted::Rows`].
-    pub(super) fn push_before(&mut self, column: &KeyColumn<'_>) -> bool {
+    pub(crate) fn push_before(&mut self, column: &KeyColumn<'_>) -> bool {
         for at in (0..column.len()).rev() {
             self.row -= 1;
             let Some(key) = column.get(at) else { continue };
@@ -229,7 +239,7 @@ impl KeyMapBuilder {
         true
     }
 
-    pub(super) fn finish(self) -> KeyMap {
+    pub(crate) fn finish(self) -> KeyMap {
         self.map
     }
 }

@@ -1,203 +1,226 @@
 //! Stars among the flattened trees: the fact, and the dimensions around it.
 //!
 //! - The fact is the input with the most rows by statistics, if it has [`FACT_SHARE_MIN`] times the rows of all
-//!   others together.
-//! - Without it, the inputs fall apart into groups that equalities connect. Each group must have one equality
-//!   with the fact, and no more equalities within than connect it: it is a dimension. A group of several
-//!   inputs, the arms of a snowflake, is joined by DataFusion's hash joins.
-//! - Semijoins with dimensions are equalities like others. One that looks into the fact makes it no star.
+//!   others together, or if it is large and has as many as they.
+//! - From the fact on, edges lead to one input after the other until all are reached. Where several edges lead to an
+//!   input, that with the most different keys for its rows is taken, so that few rows join; the others are conditions
+//!   on joined rows.
+//! - An input that the fact has no edge with is reached from another one: that and what lies behind it is one
+//!   dimension, the arm of a snowflake, joined by a star join of its own.
+//! - Semijoins with dimensions are edges like others. One that looks into the fact makes it no star.
 
+use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
-use crate::planner::star::tree::{Edge, JoinTree, column, replaced};
-use datafusion::common::{JoinType, Result as EngineResult};
+use crate::planner::star::gather::Origin;
+use crate::planner::star::planned::{Arm, Star};
+use crate::planner::star::tree::{JoinTree, column};
+use datafusion::arrow::datatypes::{Field, Schema};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::{Result as EngineResult, internal_datafusion_err};
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::joins::{HashJoinExecBuilder, PartitionMode};
+use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use std::sync::Arc;
 
 /// Rows of the fact for each row of the dimensions, at least.
 const FACT_SHARE_MIN: usize = 8;
+/// Rows of a large fact.
+const LARGE_FACT_ROWS: usize = 1 << 16;
+/// Different keys for each row, where nothing is known of them.
+const UNIQUENESS_UNKNOWN: f64 = 0.5;
 
-/// Dimension of a star.
-pub(super) struct Arm {
-    /// Table, with a number where it is in the star several times.
-    pub(super) name: String,
-    table: String,
-    pub(super) input: Arc<dyn ExecutionPlan>,
-    /// Key column of the fact, and that of the dimension.
-    pub(super) keys: [usize; 2],
-    /// True if it only matters that there is a row.
-    pub(super) exists: bool,
+/// Star of a tree, if it is one.
+pub(super) fn star_of(tree: &JoinTree, config: &ConfigOptions) -> EngineResult<Option<Star>> {
+    if tree.edges.is_empty() || tree.inputs.iter().any(|input| input.boundedness().is_unbounded()) {
+        return Ok(None);
+    }
+    let Some(sizes) = Sizes::of(tree)? else { return Ok(None) };
+    let Some(fact) = sizes.fact() else { return Ok(None) };
+    let origins = tree.origins();
+    let Some(spanning) = Spanning::of(tree, &origins, &sizes, fact) else { return Ok(None) };
+    let matching = Matching { tree, origins: &origins, spanning: &spanning, config };
+    let mut star = matching.rooted(fact)?;
+    star.conditions = spanning.conditions.iter().chain(&tree.conditions).map(Arc::clone).collect();
+    Ok(Some(star))
 }
 
-/// Origin of a wide column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
-    Fact(usize),
-    Dimension { dimension: usize, column: usize },
+/// Estimated sizes of the inputs of a tree.
+struct Sizes {
+    rows: Vec<usize>,
+    /// Different keys for each row, of each wide column.
+    uniqueness: Vec<f64>,
 }
 
-/// Star of a tree.
-pub(super) struct Star {
-    pub(super) name: String,
-    pub(super) fact: Arc<dyn ExecutionPlan>,
-    pub(super) arms: Vec<Arm>,
-    /// Origin of each wide column of the tree.
-    pub(super) origins: Vec<Origin>,
-}
-
-impl Star {
-    /// Star of a tree, if it is one.
-    pub(super) fn of(tree: &JoinTree) -> EngineResult<Option<Star>> {
-        if tree.edges.is_empty() || tree.inputs.iter().any(|input| input.boundedness().is_unbounded()) {
-            return Ok(None);
-        }
-        let Some(fact) = fact(tree)? else { return Ok(None) };
-        let origins = tree.origins();
-        let ends = |edge: &Edge| edge.columns.map(|column| origins[column].0);
-        if tree.edges.iter().any(|edge| edge.exists.is_some_and(|side| ends(edge)[side] == fact)) {
-            return Ok(None);
-        }
-        let Some(groups) = groups(tree.inputs.len(), fact, tree.edges.iter().map(ends)) else {
-            return Ok(None);
-        };
-        let mut placed = vec![Origin::Fact(0); origins.len()];
-        for (wide, &(input, at)) in origins.iter().enumerate() {
-            if input == fact {
-                placed[wide] = Origin::Fact(at);
+impl Sizes {
+    /// Sizes of the inputs; none if one is not known.
+    fn of(tree: &JoinTree) -> EngineResult<Option<Sizes>> {
+        let statistics = StatisticsContext::new();
+        let mut sizes = Sizes { rows: Vec::with_capacity(tree.inputs.len()), uniqueness: Vec::new() };
+        for input in &tree.inputs {
+            let known = statistics.compute(input.as_ref(), &StatisticsArgs::new())?;
+            let Some(&rows) = known.num_rows.get_value() else { return Ok(None) };
+            sizes.rows.push(rows);
+            for of_column in 0..input.schema().fields().len() {
+                let of_column = known.column_statistics.get(of_column);
+                let distinct = of_column.and_then(|of_column| of_column.distinct_count.get_value().copied());
+                let share = distinct.map(|distinct| distinct as f64 / rows.max(1) as f64);
+                sizes.uniqueness.push(share.map_or(UNIQUENESS_UNKNOWN, |share| share.min(1.0)));
             }
         }
-        let mut arms = Vec::new();
-        for (dimension, group) in groups.iter().enumerate() {
-            let joined = Joined::of(tree, &origins, group)?;
-            let mut keys = None;
-            for edge in &tree.edges {
-                let [one, other] = edge.columns;
-                for [ours, theirs] in [[one, other], [other, one]] {
-                    if origins[ours].0 == fact
-                        && let Some(at) = joined.columns.iter().position(|&wide| wide == theirs)
-                    {
-                        keys = Some(([origins[ours].1, at], edge.exists.is_some()));
+        Ok(Some(sizes))
+    }
+
+    /// Input with the most rows, if the others have few in comparison.
+    fn fact(&self) -> Option<usize> {
+        let fact = (0..self.rows.len()).max_by_key(|&input| self.rows[input])?;
+        let rows = self.rows[fact];
+        let others = self.rows.iter().fold(0_usize, |sum, rows| sum.saturating_add(*rows));
+        let others = others.saturating_sub(rows);
+        let is_large = rows >= LARGE_FACT_ROWS && rows >= others;
+        (is_large || rows >= others.saturating_mul(FACT_SHARE_MIN)).then_some(fact)
+    }
+}
+
+/// Edge that leads from an input to another one.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    edge: usize,
+    /// Side of the edge that it leads to.
+    side: usize,
+    to: usize,
+}
+
+/// Edges by which all inputs are reached from the fact.
+struct Spanning {
+    /// Steps from each input.
+    steps: Vec<Vec<Step>>,
+    /// Equalities that no step takes, as conditions on joined rows.
+    conditions: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl Spanning {
+    /// Steps from the fact; none if they do not reach all inputs, or a semijoin looks into an input that is reached.
+    fn of(tree: &JoinTree, origins: &[(usize, usize)], sizes: &Sizes, fact: usize) -> Option<Spanning> {
+        let inputs = tree.inputs.len();
+        let (mut is_reached, mut is_taken) = (vec![false; inputs], vec![false; tree.edges.len()]);
+        is_reached[fact] = true;
+        let mut steps = vec![Vec::new(); inputs];
+        for _ in 1..inputs {
+            let mut best: Option<(f64, usize, Step)> = None;
+            for (number, edge) in tree.edges.iter().enumerate() {
+                let ends = edge.columns.map(|column| origins[column].0);
+                for side in [0, 1] {
+                    let (from, to) = (ends[1 - side], ends[side]);
+                    if !is_reached[from] || is_reached[to] {
+                        continue;
+                    }
+                    if edge.exists.is_some_and(|exists| exists != side) {
+                        return None;
+                    }
+                    let uniqueness = sizes.uniqueness[edge.columns[side]];
+                    if best.is_none_or(|(known, ..)| uniqueness > known) {
+                        best = Some((uniqueness, from, Step { edge: number, side, to }));
                     }
                 }
             }
-            let Some((keys, exists)) = keys else { return Ok(None) };
-            for (column, &wide) in joined.columns.iter().enumerate() {
-                placed[wide] = Origin::Dimension { dimension, column };
-            }
-            let names: Vec<String> = group.iter().map(|&input| name(&tree.inputs[input])).collect();
-            let mut name = names.join("+");
-            let same = arms.iter().filter(|arm: &&Arm| arm.table == name).count();
-            let table = name.clone();
-            if same > 0 {
-                name = format!("{table}_{}", same + 1);
-            }
-            arms.push(Arm { name, table, input: joined.plan, keys, exists });
+            let (_, from, step) = best?;
+            is_reached[step.to] = true;
+            is_taken[step.edge] = true;
+            steps[from].push(step);
         }
-        let (name, fact) = (name(&tree.inputs[fact]), Arc::clone(&tree.inputs[fact]));
-        Ok(Some(Star { name, fact, arms, origins: placed }))
-    }
-}
-
-/// Input with the most rows, if the others have few in comparison.
-fn fact(tree: &JoinTree) -> EngineResult<Option<usize>> {
-    let statistics = StatisticsContext::new();
-    let mut rows = Vec::with_capacity(tree.inputs.len());
-    for input in &tree.inputs {
-        let known = statistics.compute(input.as_ref(), &StatisticsArgs::new())?;
-        match known.num_rows.get_value() {
-            Some(known) => rows.push(*known),
-            None => return Ok(None),
-        }
-    }
-    let Some(fact) = (0..rows.len()).max_by_key(|&input| rows[input]) else { return Ok(None) };
-    let others = rows.iter().fold(0_usize, |sum, rows| sum.saturating_add(*rows)).saturating_sub(rows[fact]);
-    Ok((rows[fact] >= others.saturating_mul(FACT_SHARE_MIN)).then_some(fact))
-}
-
-/// Inputs of each dimension, each behind one that it has an equality with; the first one has that with the
-/// fact. `None` if it is no star.
-fn groups(inputs: usize, fact: usize, edges: impl Iterator<Item = [usize; 2]>) -> Option<Vec<Vec<usize>>> {
-    let edges: Vec<[usize; 2]> = edges.collect();
-    let others = |of: usize| {
-        edges.iter().filter_map(move |[one, other]| match of {
-            of if of == *one => Some(*other),
-            of if of == *other => Some(*one),
-            _ => None,
-        })
-    };
-    // A tree has one edge less than nodes: then no group has two equalities with the fact.
-    if edges.len() + 1 != inputs || edges.iter().any(|[one, other]| one == other) {
-        return None;
-    }
-    let mut seen = vec![false; inputs];
-    seen[fact] = true;
-    let mut groups = Vec::new();
-    for start in others(fact) {
-        let mut group = Vec::new();
-        let mut next = vec![start];
-        while let Some(input) = next.pop() {
-            if std::mem::replace(&mut seen[input], true) {
+        let mut conditions: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
+        for (edge, _) in tree.edges.iter().zip(is_taken).filter(|(_, is_taken)| !is_taken) {
+            if edge.exists.is_some() {
                 return None;
             }
-            group.push(input);
-            next.extend(others(input).filter(|other| *other != fact && !group.contains(other)));
+            let [one, other] = edge.sides.each_ref().map(Arc::clone);
+            conditions.push(Arc::new(BinaryExpr::new(one, Operator::Eq, other)));
         }
-        groups.push(group);
+        Some(Spanning { steps, conditions })
     }
-    seen.iter().all(|seen| *seen).then_some(groups)
 }
 
-/// Join of the inputs of a dimension.
+/// Tree that is matched with a star.
+struct Matching<'t> {
+    tree: &'t JoinTree,
+    /// Input of each wide column, and position there.
+    origins: &'t [(usize, usize)],
+    spanning: &'t Spanning,
+    config: &'t ConfigOptions,
+}
+
+/// An input with what lies behind it, joined.
 struct Joined {
     plan: Arc<dyn ExecutionPlan>,
     /// Wide columns that its columns are.
     columns: Vec<usize>,
+    name: String,
 }
 
-impl Joined {
-    fn of(tree: &JoinTree, origins: &[(usize, usize)], group: &[usize]) -> EngineResult<Joined> {
-        let wide = |input: usize| (0..origins.len()).filter(move |&column| origins[column].0 == input);
-        let mut joined =
-            Joined { plan: Arc::clone(&tree.inputs[group[0]]), columns: wide(group[0]).collect() };
-        for &input in &group[1..] {
-            let columns: Vec<usize> = wide(input).collect();
-            let on = tree.edges.iter().find_map(|edge| {
-                let [one, other] = edge.columns;
-                let [from, to] = [&edge.sides[0], &edge.sides[1]];
-                match (columns.contains(&one), columns.contains(&other)) {
-                    (true, false) if joined.columns.contains(&other) => Some((from, to, edge.exists)),
-                    (false, true) if joined.columns.contains(&one) => Some((to, from, edge.exists)),
-                    _ => None,
-                }
-            });
-            let Some((new, known, exists)) = on else { continue };
-            let on = vec![(placed(new, &columns)?, placed(known, &joined.columns)?)];
-            let (left, right) = (Arc::clone(&tree.inputs[input]), joined.plan);
-            let (kind, columns) = match exists {
-                Some(_) => (JoinType::RightSemi, joined.columns),
-                None => (JoinType::Inner, columns.into_iter().chain(joined.columns).collect()),
-            };
-            let builder = HashJoinExecBuilder::new(left, right, on, kind);
-            let plan = builder.with_partition_mode(PartitionMode::CollectLeft).build_exec()?;
-            joined = Joined { plan, columns };
+impl Matching<'_> {
+    /// Star around an input, without conditions.
+    fn rooted(&self, root: usize) -> EngineResult<Star> {
+        let mut placed = vec![Origin::Fact(0); self.origins.len()];
+        for (wide, &(input, at)) in self.origins.iter().enumerate() {
+            if input == root {
+                placed[wide] = Origin::Fact(at);
+            }
         }
-        Ok(joined)
+        let mut arms: Vec<Arm> = Vec::new();
+        for step in &self.spanning.steps[root] {
+            let Joined { plan, columns, name: table } = self.joined(step.to)?;
+            let edge = &self.tree.edges[step.edge];
+            let (ours, theirs) = (edge.columns[1 - step.side], edge.columns[step.side]);
+            let key = columns.iter().position(|&wide| wide == theirs);
+            let key = key.ok_or_else(|| internal_datafusion_err!("dimension {table} has no key"))?;
+            for (column, &wide) in columns.iter().enumerate() {
+                placed[wide] = Origin::Dimension { dimension: arms.len(), column };
+            }
+            let mut name = table.clone();
+            let same = arms.iter().filter(|arm| arm.table == table).count();
+            if same > 0 {
+                name = format!("{table}_{}", same + 1);
+            }
+            let (keys, exists) = ([self.origins[ours].1, key], edge.exists.is_some());
+            arms.push(Arm { name, table, input: plan, keys, exists, columns });
+        }
+        let (name, fact) = (name(&self.tree.inputs[root]), Arc::clone(&self.tree.inputs[root]));
+        Ok(Star { name, fact, arms, origins: placed, conditions: Vec::new() })
     }
-}
 
-/// Expression of wide columns as one of these columns.
-fn placed(expr: &Arc<dyn PhysicalExpr>, columns: &[usize]) -> EngineResult<Arc<dyn PhysicalExpr>> {
-    replaced(expr, |of| {
-        let at = columns.iter().position(|wide| *wide == of.index())?;
-        Some(column(of.name(), at))
-    })
+    /// Input with what lies behind it.
+    fn joined(&self, input: usize) -> EngineResult<Joined> {
+        let own = (0..self.origins.len()).filter(|&column| self.origins[column].0 == input);
+        let mut columns: Vec<usize> = own.collect();
+        if self.spanning.steps[input].is_empty() {
+            let plan = Arc::clone(&self.tree.inputs[input]);
+            return Ok(Joined { name: name(&plan), plan, columns });
+        }
+        let star = self.rooted(input)?;
+        let seen = star.arms.iter().filter(|arm| !arm.exists);
+        columns.extend(seen.flat_map(|arm| &arm.columns));
+        let names: Vec<&str> = [&star.name]
+            .into_iter()
+            .chain(star.arms.iter().map(|arm| &arm.table))
+            .map(String::as_str)
+            .collect();
+        let name = names.join("+");
+        let fields = self.tree.fields();
+        let outputs: Vec<_> = columns.iter().map(|&wide| column(fields[wide].name(), wide)).collect();
+        let schema: Vec<Arc<Field>> = columns.iter().map(|&wide| Arc::clone(&fields[wide])).collect();
+        let plan = star.joined(&fields, &outputs, Arc::new(Schema::new(schema)), self.config)?;
+        Ok(Joined { plan, columns, name })
+    }
 }
 
 /// Name of an input for EXPLAIN: its table, or its operator.
 fn name(input: &Arc<dyn ExecutionPlan>) -> String {
     if let Some(scan) = input.downcast_ref::<EntresolScan>() {
+        return scan.table().name().to_owned();
+    }
+    if let Some(scan) = input.downcast_ref::<EntresolColumnScan>() {
         return scan.table().name().to_owned();
     }
     match input.children()[..] {

@@ -26,16 +26,20 @@
 
 mod aggregate;
 mod build;
+mod conditions;
 mod dimension;
 mod exec;
 mod gather;
-mod keys;
+pub(crate) mod keys;
 mod matching;
+mod planned;
 mod probe;
 pub(crate) mod rule;
 pub(crate) mod sideways;
 mod tree;
 mod turn;
+
+pub(crate) use exec::StarJoinExec;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@
 
 use crate::planner::star::dimension::{Dimension, DimensionPlan};
 use crate::planner::star::keys::KeyColumn;
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{Array, BooleanArray, RecordBatch};
 use datafusion::common::Result as EngineResult;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use std::sync::Arc;
@@ -156,6 +156,18 @@ impl Probe {
             }
         }
         !self.selection.is_empty()
+    }
+
+    /// Leaves of this chunk the joined rows for which a condition is true.
+    pub(super) fn retain(&mut self, met: &BooleanArray) {
+        for rows in self.rows.iter_mut().chain([&mut self.selection]).filter(|rows| !rows.is_empty()) {
+            let mut count = 0;
+            for at in 0..rows.len() {
+                rows[count] = rows[at];
+                count += usize::from(met.value(at) & met.is_valid(at));
+            }
+            rows.truncate(count);
+        }
     }
 
     /// Rows of the batch of this chunk, one for each joined row.

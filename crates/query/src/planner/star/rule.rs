@@ -1,28 +1,25 @@
 //! Physical optimizer rule that plans star joins.
 //!
-//! Where an aggregation reads a tree of joins that is a star, its joins become one [`StarJoinExec`]; where the
-//! aggregation is partial and its groups are made of columns of dimensions, that takes the aggregation, too. The
-//! rule comes before the one that distributes and sorts the inputs of operators, so the fact is never distributed
-//! for a join.
+//! A tree of joins that is a star becomes one [`StarJoinExec`](super::StarJoinExec); where a partial aggregation
+//! reads it whose groups are made of columns of dimensions, that takes the aggregation, too. The rule comes before
+//! the one that distributes and sorts the inputs of operators, so the fact is never distributed for a join.
 
 use crate::planner::rules::barriers;
 use crate::planner::star::aggregate::{AggregatePlan, Arguments, GroupKey};
-use crate::planner::star::dimension::DimensionPlan;
-use crate::planner::star::exec::{StarJoinExec, StarPlan};
-use crate::planner::star::gather::JoinedColumns;
-use crate::planner::star::matching::{Origin, Star};
-use crate::planner::star::sideways::{self, Offer, offered};
+use crate::planner::star::gather::{JoinedColumns, Origin};
+use crate::planner::star::matching::star_of;
+use crate::planner::star::planned::{Needed, Star};
 use crate::planner::star::tree::{JoinTree, column, columns_of, replaced};
 use crate::postgres::overflow::checked_aggregate;
 use datafusion::common::Result as EngineResult;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode};
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
 use std::sync::Arc;
 
@@ -51,6 +48,11 @@ impl PhysicalOptimizerRule for StarJoins {
             }),
             None => Ok(Transformed::no(node)),
         });
+        // From the root of each tree on: joins below it are its own.
+        let planned = planned.data()?.transform_down(|node| {
+            let joined = if node.is::<HashJoinExec>() { star_of_join(&node, config)? } else { None };
+            Ok(joined.map_or_else(|| Transformed::no(node), Transformed::yes))
+        });
         planned.data()
     }
 
@@ -72,32 +74,29 @@ fn star_join(
         return Ok(None);
     }
     let tree = JoinTree::of(aggregate.input())?;
-    let Some(star) = Star::of(&tree)? else { return Ok(None) };
-    let fields = tree.fields();
-    let mut columns = vec![Vec::new(); star.arms.len()];
-    let joined = JoinedColumns::new(tree.outputs.iter(), &fields, &star.origins, &mut columns);
-    let outputs = tree.outputs.iter().map(|output| joined.expr(output)).collect::<EngineResult<_>>()?;
-    let mut groups = vec![Vec::new(); star.arms.len()];
-    let aggregated = aggregate_plan(aggregate, &tree, &star, &mut columns, &mut groups)?;
-    let (fact, filters) = with_filters(&star, config)?;
-    let mut inputs = vec![fact];
-    let mut dimensions = Vec::new();
-    for (((arm, columns), groups), filter) in star.arms.into_iter().zip(columns).zip(groups).zip(filters) {
-        let [fact_key, key] = arm.keys;
-        // Groups of a plan that is not aggregated here are none of its concern.
-        let groups = if aggregated.is_some() { groups } else { Vec::new() };
-        let (name, exists) = (arm.name, arm.exists);
-        dimensions.push(Arc::new(DimensionPlan { name, fact_key, key, exists, columns, groups, filter }));
-        inputs.push(arm.input);
-    }
-    let schema = aggregate.input().schema();
-    let plan = Arc::new(StarPlan { fact: star.name, dimensions, joined, outputs, schema });
+    let Some(star) = star_of(&tree, config)? else { return Ok(None) };
+    let (fields, schema) = (tree.fields(), aggregate.input().schema());
+    let mut needed = star.no_needs();
+    let aggregated = aggregate_plan(aggregate, &tree, &star, &mut needed)?;
     if aggregated.is_some() {
-        return Ok(Some(Arc::new(StarJoinExec::new(plan, aggregated, inputs))));
+        return star.operator((&fields, &tree.outputs, schema), aggregated, needed, config).map(Some);
     }
-    let joined = Arc::new(StarJoinExec::new(plan, None, inputs));
+    let joined = star.joined(&fields, &tree.outputs, schema, config)?;
     let over = replace_children_if_necessary(Arc::new(aggregate.clone()), vec![joined]);
     Ok(Some(over?))
+}
+
+/// Plan of a join that is not aggregated at once, if it is a star. One whose rows come in an order keeps it.
+fn star_of_join(
+    join: &Arc<dyn ExecutionPlan>,
+    config: &ConfigOptions,
+) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+    if join.output_ordering().is_some() {
+        return Ok(None);
+    }
+    let tree = JoinTree::of(join)?;
+    let Some(star) = star_of(&tree, config)? else { return Ok(None) };
+    star.joined(&tree.fields(), &tree.outputs, join.schema(), config).map(Some)
 }
 
 /// Returns true if groups come one after the other in the order of the input: such an aggregation needs little
@@ -118,9 +117,9 @@ fn aggregate_plan(
     aggregate: &AggregateExec,
     tree: &JoinTree,
     star: &Star,
-    columns: &mut [Vec<usize>],
-    groups: &mut [Vec<Arc<dyn PhysicalExpr>>],
+    needed: &mut Needed,
 ) -> EngineResult<Option<Arc<AggregatePlan>>> {
+    let Needed { columns, groups } = needed;
     let is_plain = *aggregate.mode() == AggregateMode::Partial
         && aggregate.limit_options().is_none()
         && (aggregate.group_expr().is_single() || aggregate.group_expr().is_true_no_grouping());
@@ -185,23 +184,4 @@ fn of_dimension(
         Origin::Fact(_) => None,
     });
     Ok(Some((dimension, placed?)))
-}
-
-/// The fact, and the filter that its scan has taken for each dimension.
-#[expect(clippy::type_complexity, reason = "a pair that is taken apart at once")]
-fn with_filters(
-    star: &Star,
-    config: &ConfigOptions,
-) -> EngineResult<(Arc<dyn ExecutionPlan>, Vec<Option<Arc<DynamicFilterPhysicalExpr>>>)> {
-    let schema = star.fact.schema();
-    let filters = star.arms.iter().map(|arm| sideways::filter(schema.field(arm.keys[0]).name(), arm.keys[0]));
-    let filters: Vec<_> = filters.collect();
-    let offers = star.arms.iter().zip(&filters).map(|(arm, filter)| Offer {
-        column: arm.keys[0],
-        filter: Arc::clone(filter) as Arc<dyn PhysicalExpr>,
-    });
-    Ok(match offered(&star.fact, offers.collect(), config)? {
-        Some(fact) => (fact, filters.into_iter().map(Some).collect()),
-        None => (Arc::clone(&star.fact), vec![None; filters.len()]),
-    })
 }

@@ -4,9 +4,9 @@
 //! scan of the fact may use them to leave out blocks whose minimum and maximum have none of them, or rows; rows
 //! that it does not leave out are probed as ever.
 //!
-//! The interface is DataFusion's, that of dynamic filters. When the star join is planned, [`offered`] follows
-//! filters and projections down from the fact to its scan, and calls the scan's
-//! [`ExecutionPlan::handle_child_pushdown_result`] with phase `Post` and one filter for each dimension whose
+//! The interface is DataFusion's, that of dynamic filters. When the star join is planned,
+//! [`offered`](crate::planner::key_filters::offers::offered) follows nodes down from the fact to its scan, and calls
+//! the scan's `handle_child_pushdown_result` with phase `Post` and one filter for each dimension whose
 //! key is a column of the scan. A scan that takes them:
 //!
 //! - returns an `updated_node` that holds these filters beside those that it has; whether it answers `Yes` or `No` makes no difference;
@@ -24,18 +24,10 @@ use crate::planner::star::tree::column;
 use datafusion::arrow::array::{BooleanArray, RecordBatch};
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Result as EngineResult, ScalarValue, internal_err};
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPhysicalExpr, Literal};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
-use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::filter_pushdown::{
-    ChildFilterPushdownResult, ChildPushdownResult, FilterPushdownPhase,
-};
-use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, Literal};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -114,13 +106,13 @@ impl PhysicalExpr for KeySetExpr {
 }
 
 /// Condition on a column of the fact, true until the dimension is read.
-pub(super) fn filter(name: &str, key: usize) -> Arc<DynamicFilterPhysicalExpr> {
+pub(crate) fn filter(name: &str, key: usize) -> Arc<DynamicFilterPhysicalExpr> {
     let always = Arc::new(Literal::new(ScalarValue::from(true)));
     Arc::new(DynamicFilterPhysicalExpr::new(vec![column(name, key)], always))
 }
 
 /// Makes the keys of a dimension known to its filter.
-pub(super) fn publish(
+pub(crate) fn publish(
     filter: &DynamicFilterPhysicalExpr,
     keys: &Arc<KeyMap>,
     data_type: &DataType,
@@ -169,64 +161,4 @@ fn bounds(keys: &KeyMap, data_type: &DataType) -> EngineResult<Option<(ScalarVal
         }
     };
     Ok(Some((value(min)?, value(max)?)))
-}
-
-/// Filter on a column of a node's output.
-#[derive(Clone)]
-pub(super) struct Offer {
-    pub(super) column: usize,
-    pub(super) filter: Arc<dyn PhysicalExpr>,
-}
-
-/// Plan whose scan has taken filters; `None` if it takes none. See the [module](self).
-pub(super) fn offered(
-    plan: &Arc<dyn ExecutionPlan>,
-    offers: Vec<Offer>,
-    config: &ConfigOptions,
-) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
-    if offers.is_empty() || plan.fetch().is_some() {
-        return Ok(None);
-    }
-    let below: Vec<Offer>;
-    let input = if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-        let projection = filter.projection().as_ref();
-        let placed = |column: usize| projection.map_or(Some(column), |columns| columns.get(column).copied());
-        below = moved(offers, placed, filter.input())?;
-        filter.input()
-    } else if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-        let placed = |column: usize| {
-            let output = projection.expr().get(column)?;
-            output.expr.downcast_ref::<Column>().map(Column::index)
-        };
-        below = moved(offers, placed, projection.input())?;
-        projection.input()
-    } else if plan.children().is_empty() {
-        let parent_filters = offers
-            .into_iter()
-            .map(|offer| ChildFilterPushdownResult { filter: offer.filter, child_results: Vec::new() });
-        let result =
-            ChildPushdownResult { parent_filters: parent_filters.collect(), self_filters: Vec::new() };
-        return Ok(plan
-            .handle_child_pushdown_result(FilterPushdownPhase::Post, result, config)?
-            .updated_node);
-    } else {
-        return Ok(None);
-    };
-    let taken = offered(input, below, config)?;
-    taken.map(|input| replace_children_if_necessary(Arc::clone(plan), vec![input])).transpose()
-}
-
-/// Offers on columns of a node as offers on those of its input, as far as they are columns there.
-fn moved(
-    offers: Vec<Offer>,
-    placed: impl Fn(usize) -> Option<usize>,
-    input: &Arc<dyn ExecutionPlan>,
-) -> EngineResult<Vec<Offer>> {
-    let schema = input.schema();
-    let below = offers.into_iter().filter_map(|offer| {
-        let at = placed(offer.column)?;
-        let moved = offer.filter.with_new_children(vec![column(schema.field(at).name(), at)]);
-        Some(moved.map(|filter| Offer { column: at, filter }))
-    });
-    below.collect()
 }

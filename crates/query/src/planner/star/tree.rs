@@ -4,16 +4,19 @@
 //!   within the tree become expressions of them.
 //! - A semijoin is an edge, too. The input that it looks into is never flattened, and none of its columns is
 //!   an output.
-//! - A join with another condition than one equality of integer or date columns, and any other node, is an
-//!   input. So a tree is right for what is not a star; it only has fewer joins.
+//! - Of an inner join, equalities of integer or date columns are edges, of which there is at least one; whatever else
+//!   it asks of its rows is a condition of the tree.
+//! - A join of another kind, and any other node, is an input. So a tree is right for what is not a star; it only has
+//!   fewer joins.
 
 use crate::planner::star::keys::{is_integer, is_key_type};
 use crate::postgres::overflow::checked;
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{JoinType, NullEquality, Result as EngineResult, internal_datafusion_err};
+use datafusion::common::{JoinSide, JoinType, NullEquality, Result as EngineResult, internal_datafusion_err};
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
@@ -36,6 +39,8 @@ pub(super) struct Edge {
 pub(super) struct JoinTree {
     pub(super) inputs: Vec<Arc<dyn ExecutionPlan>>,
     pub(super) edges: Vec<Edge>,
+    /// Further conditions on joined rows, of wide columns, those of lower joins first.
+    pub(super) conditions: Vec<Arc<dyn PhysicalExpr>>,
     /// Output columns, as expressions of the wide ones.
     pub(super) outputs: Vec<Arc<dyn PhysicalExpr>>,
 }
@@ -59,7 +64,8 @@ impl JoinTree {
     fn leaf(plan: &Arc<dyn ExecutionPlan>) -> JoinTree {
         let schema = plan.schema();
         let outputs = schema.fields().iter().enumerate().map(|(at, field)| column(field.name(), at));
-        JoinTree { inputs: vec![Arc::clone(plan)], edges: Vec::new(), outputs: outputs.collect() }
+        let (edges, conditions) = (Vec::new(), Vec::new());
+        JoinTree { inputs: vec![Arc::clone(plan)], edges, conditions, outputs: outputs.collect() }
     }
 
     /// Tree of a plan without joins.
@@ -151,18 +157,21 @@ fn casting(projection: &ProjectionExec) -> EngineResult<Option<JoinTree>> {
         replaced(expr, |of| Some(column(of.name(), columns.iter().position(|stored| *stored == of.index())?)))
     });
     let outputs = outputs.collect::<EngineResult<_>>()?;
-    Ok(Some(JoinTree { inputs: vec![Arc::new(input)], edges: Vec::new(), outputs }))
+    let (edges, conditions) = (Vec::new(), Vec::new());
+    Ok(Some(JoinTree { inputs: vec![Arc::new(input)], edges, conditions, outputs }))
 }
 
 fn joined(join: &HashJoinExec) -> EngineResult<Option<JoinTree>> {
-    let [(left_key, right_key)] = join.on() else { return Ok(None) };
     let exists = match join.join_type() {
         JoinType::Inner => None,
         JoinType::RightSemi => Some(0),
         JoinType::LeftSemi => Some(1),
         _ => return Ok(None),
     };
-    if join.filter().is_some()
+    let is_more_than_equality = join.on().len() > 1 || join.filter().is_some();
+    let is_volatile = join.filter().is_some_and(|filter| is_volatile(filter.expression()));
+    if exists.is_some() && is_more_than_equality
+        || is_volatile
         || join.null_equality() != NullEquality::NullEqualsNothing
         || join.null_aware
         || join.fetch().is_some()
@@ -177,25 +186,36 @@ fn joined(join: &HashJoinExec) -> EngineResult<Option<JoinTree>> {
     let shift =
         |expr: &Arc<dyn PhysicalExpr>| replaced(expr, |of| Some(column(of.name(), of.index() + width)));
     let right_outputs = right.outputs.iter().map(shift).collect::<EngineResult<Vec<_>>>()?;
-    let side = |key: &Arc<dyn PhysicalExpr>, outputs: &[Arc<dyn PhysicalExpr>]| {
-        replaced(key, |column| outputs.get(column.index()).cloned())
-    };
-    let sides = [side(left_key, &left.outputs)?, side(right_key, &right_outputs)?];
     let inputs: Vec<_> = left.inputs.into_iter().chain(right.inputs).collect();
     let types: Vec<DataType> = fields(&inputs).iter().map(|field| field.data_type().clone()).collect();
-    let [Some(one), Some(other)] = [key_column(&sides[0], &types), key_column(&sides[1], &types)] else {
-        return Ok(None);
-    };
-    if types[one] != types[other] && !(is_integer(&types[one]) && is_integer(&types[other])) {
-        return Ok(None);
-    }
-    let mut edges = left.edges;
+    let (mut edges, mut conditions) = (left.edges, left.conditions);
     for edge in right.edges {
         let [from, to] = &edge.sides;
         let columns = edge.columns.map(|of| of + width);
         edges.push(Edge { columns, sides: [shift(from)?, shift(to)?], exists: edge.exists });
     }
-    edges.push(Edge { columns: [one, other], sides, exists });
+    for condition in &right.conditions {
+        conditions.push(shift(condition)?);
+    }
+    let known = edges.len();
+    for (left_key, right_key) in join.on() {
+        let sides = [placed(left_key, &left.outputs)?, placed(right_key, &right_outputs)?];
+        match edge(sides, exists, &types) {
+            Ok(edge) => edges.push(edge),
+            Err([one, other]) => conditions.push(Arc::new(BinaryExpr::new(one, Operator::Eq, other))),
+        }
+    }
+    if edges.len() == known {
+        return Ok(None);
+    }
+    if let Some(filter) = join.filter() {
+        let expr = checked(Arc::clone(filter.expression()), filter.schema())?.data;
+        conditions.push(replaced(&expr, |of| {
+            let at = filter.column_indices().get(of.index())?;
+            let outputs = if at.side == JoinSide::Left { &left.outputs } else { &right_outputs };
+            outputs.get(at.index).cloned()
+        })?);
+    }
     let all = match exists {
         Some(0) => right_outputs,
         Some(_) => left.outputs,
@@ -205,7 +225,30 @@ fn joined(join: &HashJoinExec) -> EngineResult<Option<JoinTree>> {
         Some(projection) => projection.iter().map(|&at| Arc::clone(&all[at])).collect(),
         None => all,
     };
-    Ok(Some(JoinTree { inputs, edges, outputs }))
+    Ok(Some(JoinTree { inputs, edges, conditions, outputs }))
+}
+
+/// Key of a side of a join as an expression of wide columns.
+fn placed(
+    key: &Arc<dyn PhysicalExpr>,
+    outputs: &[Arc<dyn PhysicalExpr>],
+) -> EngineResult<Arc<dyn PhysicalExpr>> {
+    replaced(key, |column| outputs.get(column.index()).cloned())
+}
+
+/// Edge of two sides that are equal; the sides again if they are not columns of keys.
+fn edge(
+    sides: [Arc<dyn PhysicalExpr>; 2],
+    exists: Option<usize>,
+    types: &[DataType],
+) -> Result<Edge, [Arc<dyn PhysicalExpr>; 2]> {
+    let [Some(one), Some(other)] = [key_column(&sides[0], types), key_column(&sides[1], types)] else {
+        return Err(sides);
+    };
+    if types[one] != types[other] && !(is_integer(&types[one]) && is_integer(&types[other])) {
+        return Err(sides);
+    }
+    Ok(Edge { columns: [one, other], sides, exists })
 }
 
 /// Column of keys behind an expression that is a column, or a widening cast of one.

@@ -1,5 +1,6 @@
-//! Filters of a scan by columns: comparisons of a column with literals, as conditions on its stored values.
+//! Filters of a scan by columns: comparisons of a column with literals, and patterns, as conditions on its stored values.
 
+use crate::planner::scans::access::patterns::text_condition;
 use crate::planner::scans::access::{By, Constraint, Coverage};
 use datafusion::logical_expr::Expr;
 use entresol_tables::{ColumnCondition, ColumnFilter, DataType, IntegerSet, Schema, Value};
@@ -28,7 +29,7 @@ pub(crate) fn column_filters<'e>(
     let by = By { schema, columns: &columns };
     let mut analysis = ColumnAnalysis { filters: Vec::new(), coverage: Vec::new() };
     for filter in filters {
-        let condition = null_test(&by, filter).or_else(|| {
+        let condition = null_test(&by, filter).or_else(|| text_condition(&by, filter)).or_else(|| {
             let (column, constraint) = by.constraint_of(filter)?;
             let condition = condition(schema.columns()[column].data_type, constraint)?;
             Some(ColumnFilter { column, condition })

@@ -31,6 +31,7 @@ pub(crate) mod choice;
 pub(crate) mod columns;
 pub(crate) mod dynamic;
 pub(crate) mod known;
+mod patterns;
 
 use crate::postgres::time_zones::UTC;
 use datafusion::arrow::datatypes::DataType as ArrowType;

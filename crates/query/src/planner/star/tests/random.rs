@@ -192,6 +192,17 @@ fn query(random: &mut Random, star: &Star) -> String {
         conditions.push(condition(random, "f"));
     }
     let any = |random: &mut Random| random.of(&prefixes).clone();
+    if random.one_in(3) {
+        let (one, other) = (any(random), any(random));
+        conditions.push(match random.below(6) {
+            0 => format!("{one}a = {other}a"),
+            1 => format!("{one}s = {other}s"),
+            2 => format!("{one}a + 1 > {other}a"),
+            3 => format!("fa = {one}a"),
+            4 => format!("({one}s = 'x' AND {other}a > 0 OR {one}s = 'yy' AND fa < 2)"),
+            _ => format!("{one}a <> fa"),
+        });
+    }
     let mut selected = Vec::new();
     for _ in 0..random.below(4) {
         let of = any(random);
