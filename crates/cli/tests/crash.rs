@@ -4,7 +4,7 @@
 mod support;
 
 use entresol::{Database, Durability, Options, ScanRange, Value};
-use support::{demo, entresol, stderr, succeed};
+use support::{begin, demo, entresol, stderr, succeed};
 
 #[test]
 fn fifty_kills_lose_and_tear_nothing() {
@@ -57,6 +57,51 @@ fn group_durability_tears_nothing() {
         ["--crash", "--cycles", "10", "--durability", "group:10ms", "--dir", db.to_str().unwrap()];
     let (json, _) = demo(dir.path(), &arguments);
     assert_eq!((&json["torn_transactions"], &json["snapshot_violations"]), (&0.into(), &0.into()), "{json}");
+}
+
+/// Loads are killed at times from their beginning to behind their end: the table has all rows or none.
+#[test]
+fn a_killed_load_leaves_all_rows_or_none() {
+    const ROWS: u64 = 150_000;
+    let dir = tempfile::tempdir().unwrap();
+    let (db, file) = (dir.path().join("db"), dir.path().join("rows.csv"));
+    let db = db.to_str().unwrap();
+    let lines = (0..ROWS).map(|at| at * 7919 % ROWS).map(|id| format!("{id},{},name {id}\n", id % 97));
+    std::fs::write(&file, lines.collect::<String>()).unwrap();
+    let table = "CREATE TABLE t (id BIGINT PRIMARY KEY, kind INT, name VARCHAR)";
+    succeed(&["shell", db, "-c", table]);
+    succeed(&["shell", db, "-c", "CREATE INDEX t_kind ON t (kind)"]);
+    let script = dir.path().join("load.sql");
+    std::fs::write(&script, format!("\\copy t FROM '{}' CSV", file.to_str().unwrap())).unwrap();
+    let (mut empty, mut loaded) = (0, 0);
+    for wait_ms in [40, 90, 150, 220, 300, 400, 550, 700, 1000, 1500, 2500, 4000, 8000, 16_000, 40_000] {
+        let mut load = begin(&["shell", db, "-f", script.to_str().unwrap()]);
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        load.kill().unwrap();
+        load.wait().unwrap();
+        let database = Database::open(db, Options::default()).unwrap();
+        let mut session = database.session().unwrap();
+        let count = |batches: &[entresol::arrow::array::RecordBatch]| {
+            batches[0]
+                .column(0)
+                .as_any()
+                .downcast_ref::<entresol::arrow::array::Int64Array>()
+                .unwrap()
+                .value(0)
+        };
+        let rows = count(&session.query("SELECT count(*) FROM t").unwrap());
+        let by_index = count(&session.query("SELECT count(*) FROM t WHERE kind BETWEEN 0 AND 96").unwrap());
+        assert!(rows == 0 || rows == ROWS as i64, "killed after {wait_ms} ms: {rows} rows");
+        assert_eq!(rows, by_index, "killed after {wait_ms} ms");
+        drop(session);
+        database.close().unwrap();
+        succeed(&["check", db]);
+        (empty, loaded) = (empty + u32::from(rows == 0), loaded + u32::from(rows > 0));
+        if rows > 0 {
+            break;
+        }
+    }
+    assert!(empty >= 1 && loaded == 1, "{empty} times empty, {loaded} times loaded");
 }
 
 const MOVED_BACK: &str =

@@ -22,7 +22,7 @@
 use crate::key::TreeKey;
 use crate::points::{BIT_WITH_ITS_ENTRY, FINGERPRINT, MOVED_FINGERPRINTS};
 use crate::simd::matching_bytes;
-use entresol_memory::order::step;
+use entresol_memory::order::{Flush, OrderPoint, step};
 use entresol_memory::{Pool, PoolOffset, Publication};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -239,6 +239,29 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         with.write(entry.word(K::WORDS), value);
     }
 
+    /// Writes an entry into a free slot of an unreachable leaf; returns the bitmap with it.
+    pub(crate) fn put_fresh(&self, bitmap: u64, (key, fingerprint): (K::Stored, u8), value: u64) -> u64 {
+        let slot = Self::free_slot(bitmap, fingerprint);
+        self.write_entry(slot, key, value, fingerprint);
+        bitmap | 1 << slot
+    }
+
+    /// Completes an unreachable leaf that was [cleared](Leaf::clear) before its entries were put.
+    pub(crate) fn complete_fresh(&self, bitmap: u64, low: K::Stored, next: PoolOffset) {
+        assert!(
+            bitmap != 0 && bitmap & !Self::FULL == 0,
+            "a new leaf has entries, in slots that it has: {bitmap:#x}"
+        );
+        K::store(&self.words[LOW..LOW + K::WORDS], low);
+        self.words[NEXT_WORD as usize].store(next.to_word(), Relaxed);
+        self.words[BITMAP_WORD as usize].store(bitmap, Relaxed);
+    }
+
+    /// Flushes all lines of the leaf.
+    pub(crate) fn flush_whole(&self, point: OrderPoint<Flush>) {
+        self.pool.flush_at(self.offset, LEAF_BYTES, point);
+    }
+
     /// Writes an entry and its fingerprint into an unreachable leaf.
     fn write_entry(&self, slot: usize, key: K::Stored, value: u64, fingerprint: u8) {
         debug_assert!(slot < Self::CAPACITY, "slot {slot} lies in the leaf");
@@ -359,7 +382,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         (0..K::WORDS).for_each(|i| with.set(self.word_offset((LOW + i) as u64), K::word(low, i)));
     }
 
-    /// Makes a fresh leaf empty, as the first of a tree.
+    /// Makes a fresh leaf empty.
     pub(crate) fn clear(&self) {
         self.touch_head();
         self.touch_link();

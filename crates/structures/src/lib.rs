@@ -85,7 +85,7 @@ pub use error::{Error, Result};
 pub use fptree::{FpTree, TreeStats};
 pub use hash::{HashKey, HashStats, HashTable};
 pub use hotspot::{Clock as HotspotClock, HotspotIndex, HotspotOptions, HotspotStats, PointIndex};
-pub use index::{HotMemory, IndexStructure, KeyWidth, OrderedIndex};
+pub use index::{HotMemory, IndexContent, IndexStructure, KeyWidth, OrderedIndex};
 pub use key::{ByteKey, KEY_BYTES_MAX, KeyBytes, PairKey, TreeKey, WordKey};
 pub use leaf::LEAF_BYTES;
 #[cfg(feature = "mutants")]

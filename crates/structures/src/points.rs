@@ -20,6 +20,12 @@ entresol_memory::order_points! {
     NEW_LEAF_WITH_ITS_LINK: Barrier,
     /// The upper half of a split leaf is linked together with its end in the old leaf.
     SPLIT_IN_ONE: Barrier,
+    /// Leaves that are built behind all others are on their way to the medium before the chain leads to them.
+    BUILT_LEAF: Flush,
+    /// Leaves that are built are allocated, with all that their entries lead to, together with the link to them.
+    BUILT_LEAVES_WITH_THEIR_LINK: Barrier,
+    /// Two trees exchange their leaves and sparse indexes in one.
+    CONTENTS_EXCHANGED_IN_ONE: Barrier,
     /// Entries that move to a neighbour arrive together with their end in their leaf.
     MOVE_IN_ONE: Barrier,
     /// The fingerprints of entries that move are durable with their bits.

@@ -21,11 +21,10 @@ fn key(structure: IndexStructure, number: u64) -> Vec<u8> {
     }
 }
 
-/// Verifies that every allocated object belongs to the tree, once: as a node, a key's record or a value.
+/// Verifies that every allocated object belongs to one of the trees, once: as a node, a key's record or a value.
 fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     let mut own = BTreeSet::new();
-    let root = pool.root("index");
-    if let Some(root) = root {
+    for root in ["index", "beside"].into_iter().filter_map(|name| pool.root(name)) {
         let mut values = Vec::new();
         let claim = |offset, _| if own.insert(offset) { Ok(()) } else { Err("it is used twice".to_string()) };
         OrderedIndex::check_remains(pool, root, claim, |_, value| values.push(PoolOffset::from_word(value)))
@@ -82,6 +81,61 @@ fn destroyed(structure: IndexStructure) -> entresol_memory::Result<CrashReport> 
     check(&options, history, verify)
 }
 
+/// Creates a tree of keys of any length.
+fn create(pool: &Arc<Pool>, name: &str) -> entresol_memory::Result<PoolOffset> {
+    let mut publication = pool.publication();
+    let root = OrderedIndex::create(pool, KeyWidth::Variable, &mut publication).expect("room for a tree");
+    publication.set_root(name, root)?;
+    publication.publish()?;
+    Ok(root)
+}
+
+fn destroy(pool: &Arc<Pool>, name: &str, root: PoolOffset) -> entresol_memory::Result<()> {
+    while !OrderedIndex::destroy_step(pool, root, true, 1).expect("the tree is sound") {}
+    let mut publication = pool.publication();
+    publication.free(root);
+    publication.set_root(name, PoolOffset::NULL)?;
+    publication.publish()
+}
+
+/// Builds a tree beside an empty one, exchanges them, adds keys in between, and destroys both.
+fn built() -> entresol_memory::Result<CrashReport> {
+    let options = CrashOptions { random_states: 4, crash_recovery_every: 7, ..CrashOptions::default() };
+    let history = |pool: &Arc<Pool>| {
+        let roots = [create(pool, "index")?, create(pool, "beside")?];
+        let [index, beside] = roots.map(|root| OrderedIndex::open(pool, root).expect("just created"));
+        let keys: Vec<_> = (0..KEYS).map(|number| key(IndexStructure::FpTree, 2 * number)).collect();
+        for keys in keys.chunks(60) {
+            let mut objects =
+                keys.iter().map(|_| pool.reserve(64)).collect::<entresol_memory::Result<Vec<_>>>()?;
+            beside
+                .append_sorted(keys, |_, with| with.allocate(objects.pop().expect("one for each")).to_word())
+                .expect("room for keys");
+        }
+        let mut publication = pool.publication();
+        let content = index.take_content(&beside, &mut publication).expect("trees of one kind");
+        publication.publish()?;
+        index.use_content(content);
+        drop(beside);
+        for number in 0..10 {
+            let object = pool.reserve(64)?;
+            let mut with = pool.publication();
+            let value = with.allocate(object).to_word();
+            index.insert(&key(IndexStructure::FpTree, 14 * number + 1), value, with).expect("room for a key");
+        }
+        destroy(pool, "beside", roots[1])?;
+        drop(index);
+        destroy(pool, "index", roots[0])
+    };
+    check(&options, history, verify)
+}
+
+#[test]
+fn trees_that_exchange_their_contents_own_each_object_once() {
+    let report = built().unwrap();
+    assert!(report.states > 1000, "{report:?}");
+}
+
 #[test]
 fn a_tree_that_is_being_destroyed_owns_what_is_left() {
     for structure in IndexStructure::ALL {
@@ -97,7 +151,9 @@ fn every_mutant_of_what_a_tree_owns_is_caught() {
     use points::{LIST, Test};
     let _alone = alone();
     assert!(
-        check_all(entresol_structures::POINTS, LIST, Test::Destroyed, || destroyed(IndexStructure::FpTree))
-            >= 4
+        check_all(entresol_structures::POINTS, LIST, Test::Destroyed, || {
+            destroyed(IndexStructure::FpTree)?;
+            built()
+        }) >= 7
     );
 }

@@ -178,6 +178,14 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// A bulk load has a key twice.
+    #[error("the load of {state} has the key {} twice", hexadecimal(key))]
+    LoadedTwice {
+        /// The state of the key.
+        state: StateId,
+        /// The key.
+        key: KeyBytes,
+    },
     /// The commit was written, but it could not be made durable or visible: after a restart it is there
     /// completely or not at all. Open the database again and check; do not run the transaction again before.
     #[error("the outcome of the commit at {cts} is unknown until the database is opened again: {source}")]

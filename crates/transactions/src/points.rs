@@ -18,6 +18,10 @@ entresol_memory::order_points! {
     LAST_CTS_AFTER_HISTORIES: Later,
     /// A commit counts when its versions on disk are durable.
     LAST_CTS_AFTER_DISK: Step,
+    /// The states of a load get their contents together.
+    LOADED_STATES_TOGETHER: Barrier,
+    /// The index of a load is that of a dropped state, until its content is exchanged.
+    LOAD_IS_DROPPED: Value,
     /// An object is allocated together with the key that leads to it.
     OBJECT_WITH_ITS_KEY: Barrier,
     /// An object is freed together with the change of the key that led to it.

@@ -4,7 +4,7 @@
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_transactions::crash_histories::{
     Groups, check_changes, check_commits, check_commits_at_once, check_commits_with, check_directory,
-    check_disk, check_large_commits, check_past, check_volatile,
+    check_disk, check_large_commits, check_loads, check_past, check_volatile,
 };
 use entresol_transactions::{ContextOptions, Protocol};
 
@@ -113,6 +113,17 @@ fn large_commits_beside_small_ones() {
 #[test]
 fn large_commits_over_two_groups_beside_small_ones() {
     run_large("large commits, two groups", Groups::Two);
+}
+
+#[test]
+fn bulk_loads_in_order_and_out_of_it() {
+    let report = check_seeds("loads", 2, |seed| {
+        let options = CrashOptions { crash_recovery_every: 2003, ..CrashOptions::with_seed(seed) };
+        check_loads(2, &options)
+    });
+    let report = report.unwrap();
+    println!("loads: {report:?}");
+    assert!(report.explored(5_000), "{report:?}");
 }
 
 #[test]

@@ -6,7 +6,8 @@ mod common;
 use common::{Rows, key, put, rows};
 use entresol_memory::env::{Fault, FaultyFiles};
 use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
-use entresol_structures::KeyWidth;
+use entresol_structures::{KeyBytes, KeyWidth};
+use entresol_transactions::crash_histories::check_sound;
 use entresol_transactions::{Error, INVALID_RANGES_MAX, State, StateContext, StateId};
 use std::path::Path;
 use std::sync::Arc;
@@ -122,6 +123,86 @@ fn a_failing_vacuum_removes_only_dead_versions() {
         assert_eq!(both(&context, &states), expected);
     }
     assert!(failed >= 6, "only {failed} faults were met");
+}
+
+/// Loads two states; the keys of the second one are not in order.
+fn load_both(context: &Arc<StateContext>, states: &[Arc<State>; 2], keys: u64) -> Result<(), Error> {
+    let tx = context.begin()?;
+    assert!(tx.begin_load(states)?, "they are empty");
+    for (state, step) in states.iter().zip([1, 7919]) {
+        for first in (0..keys).step_by(200) {
+            let numbers = (first..keys.min(first + 200)).map(|at| at * step % keys);
+            let numbers: Vec<[u8; 8]> = numbers.map(key).collect();
+            let of_load = numbers.iter().map(|number| KeyBytes::from_slice(number)).collect();
+            tx.load_many(state.id(), of_load, |at| &numbers[at])?;
+        }
+    }
+    tx.commit(Durability::Sync).map(drop)
+}
+
+/// A load that meets a full disk or a failing device is there as a whole after a restart, or not at all.
+#[test]
+fn a_failing_load_leaves_all_of_its_rows_or_none() {
+    const KEYS: u64 = 20_000;
+    let (mut failed, mut there) = (0, 0);
+    let grace = [0, 1, 4, 9, 15, 30, 1000];
+    for (fault, grace) in
+        [Fault::SyncError, Fault::WriteError, Fault::DiskFull].into_iter().flat_map(|f| grace.map(|g| (f, g)))
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let files = FaultyFiles::new();
+        let context = open(dir.path(), &files);
+        let group = context.create_group().unwrap();
+        let states = [(); 2].map(|()| context.create_state(group, KeyWidth::Eight).unwrap());
+        context.pool().sync().unwrap();
+        context.sort_loads_after(200_000);
+        files.arm(fault, grace);
+        let loaded = load_both(&context, &states, KEYS);
+        failed += u32::from(loaded.is_err());
+        let now = both(&context, &states);
+        assert!(now.iter().all(|rows| rows.len() == if loaded.is_ok() { KEYS as usize } else { 0 }));
+        drop((context, states));
+        files.arm(Fault::None, 0);
+        let context = open(dir.path(), &files);
+        let states = [0, 1].map(|id| context.state(StateId(id)).unwrap());
+        let found = both(&context, &states);
+        let is_there = found[0].len() == KEYS as usize;
+        let of_load: Rows = (0..KEYS).map(|number| (key(number).to_vec(), key(number).to_vec())).collect();
+        let expected = if is_there { of_load } else { Rows::new() };
+        assert!(found.iter().all(|rows| *rows == expected), "{fault:?} after {grace}: {loaded:?}");
+        assert!(is_there || loaded.is_err(), "{fault:?} after {grace}: a reported load is gone");
+        there += u32::from(is_there);
+        check_sound(&context).unwrap();
+        context.vacuum().unwrap();
+        check_sound(&context).unwrap();
+        if !is_there {
+            load_both(&context, &states, 500).unwrap();
+        }
+    }
+    assert!(failed >= 6 && there >= 2, "{failed} failed, {there} are there");
+}
+
+/// A load for which a pool has no room fails, and gives back what it took.
+#[test]
+fn a_load_that_fills_the_pool_gives_its_space_back() {
+    let options = PoolOptions {
+        domain: DomainChoice::Volatile,
+        extent_bytes: 256 << 10,
+        address_space_bytes: 2 << 20,
+        ..PoolOptions::default()
+    };
+    let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
+    let group = context.create_group().unwrap();
+    let states = [(); 2].map(|()| context.create_state(group, KeyWidth::Eight).unwrap());
+    for _ in 0..3 {
+        let error = load_both(&context, &states, 100_000).unwrap_err();
+        assert!(error.is_out_of_space(), "{error}");
+        assert!(both(&context, &states).iter().all(Rows::is_empty));
+        context.vacuum().unwrap();
+    }
+    check_sound(&context).unwrap();
+    load_both(&context, &states, 5000).unwrap();
+    assert!(both(&context, &states).iter().all(|rows| rows.len() == 5000));
 }
 
 /// Commits that fail half-way, when the index cannot split, alternate with commits that succeed. Each failure

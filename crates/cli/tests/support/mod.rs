@@ -4,7 +4,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// Arguments as separate words.
 pub fn entresol(arguments: &[&str]) -> Output {
@@ -21,6 +21,11 @@ pub fn entresol_with_input(arguments: &[&str], input: &str) -> Output {
         .unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
+}
+
+/// Begins a call, whose output nobody reads.
+pub fn begin(arguments: &[&str]) -> Child {
+    command(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 fn command(arguments: &[&str]) -> Command {

@@ -1,5 +1,5 @@
 //! Loads: COPY of TPC-H's `lineitem` from CSV, by one session and in one transaction, beside DuckDB's load of
-//! the same file; batches appended in Rust; INSERT ... SELECT.
+//! the same file; batches in Rust, loaded into an empty table and appended to one with rows; INSERT ... SELECT.
 //!
 //! The rows are drawn here, with the columns and about the value lengths of TPC-H's generator. All figures
 //! include the commit, which waits for the disk.
@@ -26,7 +26,7 @@ const LINEITEM: &str = "CREATE TABLE lineitem (l_orderkey BIGINT, l_partkey BIGI
      l_receiptdate DATE, l_shipinstruct CHAR(25), l_shipmode CHAR(10), l_comment VARCHAR(44)";
 const KEY: &str = "PRIMARY KEY (l_orderkey, l_linenumber)";
 
-const READINGS: &str = "CREATE TABLE readings (id BIGINT PRIMARY KEY, meter INT, zone INT, kind INT, \
+const READINGS: &str = "(id BIGINT PRIMARY KEY, meter INT, zone INT, kind INT, \
      at BIGINT, until BIGINT, power DOUBLE, energy DOUBLE, state INT, name VARCHAR)";
 
 /// Rows of a batch, and batches of a transaction.
@@ -174,10 +174,11 @@ fn python() -> Option<PathBuf> {
 fn append_and_select(dir: &Path, rows: u64, report: &mut Report) -> Result<(), Error> {
     let database = Database::open(dir, Options::default())?;
     let mut session = database.session()?;
-    session.execute(READINGS)?;
+    session.execute(&format!("CREATE TABLE readings {READINGS}"))?;
     let table = database.catalog().table("readings")?;
     let batches: Vec<RecordBatch> =
         (0..rows).step_by(BATCH_ROWS as usize).map(|at| batch(at, rows)).collect();
+    load(&database, &mut session, &batches, rows, report)?;
     let begin = Instant::now();
     for batches in batches.chunks(BATCHES as usize) {
         let tx = database.begin()?;
@@ -198,6 +199,30 @@ fn append_and_select(dir: &Path, rows: u64, report: &mut Report) -> Result<(), E
     report.check("INSERT ... SELECT: all rows are there", found == rows.to_string());
     drop(session);
     Ok(database.close()?)
+}
+
+/// Batches of ten columns loaded into an empty table in Rust, by one transaction.
+fn load(
+    database: &Database,
+    session: &mut Session,
+    batches: &[RecordBatch],
+    rows: u64,
+    report: &mut Report,
+) -> Result<(), Error> {
+    session.execute(&format!("CREATE TABLE loaded {READINGS}"))?;
+    let table = database.catalog().table("loaded")?;
+    let begin = Instant::now();
+    let tx = database.begin()?;
+    report.check("load: the table is empty", table.begin_load(&tx)?);
+    batches.iter().try_for_each(|batch| table.load(&tx, batch))?;
+    tx.commit(Durability::Sync)?;
+    let rate = rows as f64 / begin.elapsed().as_secs_f64() / 1e6;
+    report.row(json!({ "load": "batches loaded", "rows": rows, "million_rows_per_s": rate }));
+    report.asked(Asked::at_least("batches loaded", rate, 4.0).unit("M rows/s"));
+    let sum = number(session, "SELECT sum(at) FROM loaded")?;
+    report.check("load: all rows are there", sum == (rows * (rows - 1) / 2).to_string());
+    session.execute("DROP TABLE loaded")?;
+    Ok(())
 }
 
 fn batch(first: u64, rows: u64) -> RecordBatch {

@@ -25,6 +25,10 @@ use std::sync::atomic::Ordering;
 /// Maximum number of updates of one publication: those that fit a redo lane.
 pub const PUBLICATION_WORDS_MAX: usize = 64;
 
+/// Number of the latest updates among which bits of the same word are looked for: objects of several sizes may
+/// be allocated in turns.
+const MERGED_AMONG: usize = 8;
+
 /// Kind of an update of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -109,6 +113,17 @@ impl<'p> Publication<'p> {
 
     #[inline]
     fn push(&mut self, update: Update) {
+        // Objects that are allocated together mostly have their bits in one word.
+        if update.operation == Operation::SetBits {
+            let mut latest = self.parts.updates.iter_mut().rev().take(MERGED_AMONG);
+            let sets_bits_there =
+                |other: &&mut Update| other.operation == Operation::SetBits && other.offset == update.offset;
+            if let Some(same) = latest.find(sets_bits_there) {
+                debug_assert!(same.value & update.value == 0, "a bit is set once by a publication");
+                same.value |= update.value;
+                return;
+            }
+        }
         assert!(self.parts.updates.len() < PUBLICATION_WORDS_MAX, "a publication carries at most 64 updates");
         debug_assert!(
             update.operation == Operation::Set || update.value != 0,
@@ -180,7 +195,7 @@ impl<'p> Publication<'p> {
         }
     }
 
-    /// Makes the reserved object allocated; returns its offset.
+    /// Makes the reserved object allocated; returns its offset. Objects that lie side by side are one update.
     #[inline]
     pub fn allocate(&mut self, reservation: Reservation<'p>) -> PoolOffset {
         self.push(reservation.allocation());

@@ -104,7 +104,7 @@ async fn fill(session: &SessionCore, name: &str, frame: DataFrame) -> Result<u64
     let tx = session.catalog.begin()?;
     session.attend(&tx);
     let targets: Vec<usize> = (0..table.schema().visible_columns().len()).collect();
-    let mut writer = TableWriter::new(session, &table, &targets)?;
+    let mut writer = TableWriter::new(session, &table, &targets)?.alone(true).shown(session);
     writer.write_query(session, &tx, frame).await?;
     commit_after(began, &tx, session.durability, &session.running).await?;
     Ok(writer.written)

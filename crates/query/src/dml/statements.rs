@@ -52,6 +52,7 @@ pub(crate) async fn insert(
     let returning = Returning::new(session, &table, &source.name, statement.returning.as_deref()).await?;
     let writer =
         |given: &[usize]| Ok::<_, Error>(TableWriter::new(session, &table, given)?.with(conflict, returning));
+    let alone = session.block.is_none();
     let Some(mut query) = source.query.take() else {
         let mut rows = vec![defaults::empty_row(table.schema())];
         let mut writer = writer(&[])?;
@@ -68,7 +69,7 @@ pub(crate) async fn insert(
     }
     let frame = plan_query(session, query_statement(query)).await?;
     check_columns(&source, &frame)?;
-    let mut writer = writer(&source.targets[..frame.schema().fields().len()])?;
+    let mut writer = writer(&source.targets[..frame.schema().fields().len()])?.alone(alone).shown(session);
     writer.write_query(session, tx, frame).await?;
     Ok(outcome("INSERT", writer.written, writer.returning))
 }

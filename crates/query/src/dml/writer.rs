@@ -13,6 +13,9 @@
 //!   the statement.
 //! - Errors leave the writes so far in the transaction; the caller rolls back to its mark.
 //!
+//! - A statement that is a transaction of its own loads an empty table outside of the write set
+//!   ([`Table::begin_load`]), once it comes with a large first batch.
+//!
 //! Memory: one batch; the rows that RETURNING returns; for ON CONFLICT the keys of all rows.
 
 use crate::dml::assignment;
@@ -23,6 +26,7 @@ use crate::dml::returning::Returning;
 use crate::error::Result;
 use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
+use crate::session::loads::LoadProgress;
 use crate::session::row_buffer::RowBuffer;
 use datafusion::arrow::array::{Array, ArrayRef, new_null_array};
 use datafusion::arrow::compute::concat_batches;
@@ -35,6 +39,10 @@ use entresol_tables::{Row, Table, batch_to_rows, fitted_texts};
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 use std::sync::Arc;
+
+/// Least number of rows of a first batch with which an empty table is loaded: fewer do not pay for an index of
+/// their own.
+const LOADED_ROWS_MIN: usize = 4096;
 
 /// Writer of new rows into a table; see the [module](self).
 pub(crate) struct TableWriter {
@@ -49,6 +57,9 @@ pub(crate) struct TableWriter {
     fits: bool,
     conflict: Option<OnConflict>,
     pub(crate) returning: Option<Returning>,
+    /// True if the statement is a transaction of its own, so that it may load an empty table.
+    alone: bool,
+    progress: Arc<LoadProgress>,
     /// Number of rows written so far.
     pub(crate) written: u64,
 }
@@ -77,6 +88,8 @@ impl TableWriter {
             rules,
             conflict: None,
             returning: None,
+            alone: false,
+            progress: Arc::new(LoadProgress::begin(table.name())),
             written: 0,
         })
     }
@@ -90,6 +103,35 @@ impl TableWriter {
     /// The same writer for a statement that returns its rows.
     pub(crate) fn returned(self, returned: bool) -> TableWriter {
         TableWriter { fits: self.fits || returned, ..self }
+    }
+
+    /// The same writer for a statement that is a transaction of its own, if it is.
+    pub(crate) fn alone(self, alone: bool) -> TableWriter {
+        TableWriter { alone, ..self }
+    }
+
+    /// The same writer, whose progress a session shows.
+    pub(crate) fn shown(self, session: &SessionCore) -> TableWriter {
+        session.snapshots.show_load(&self.progress);
+        self
+    }
+
+    /// Writes a complete batch: into the write set, or into the load of an empty table.
+    fn put(&self, tx: &Transaction, batch: &RecordBatch) -> Result<()> {
+        let may_begin = self.alone && batch.num_rows() >= LOADED_ROWS_MIN && !tx.is_loading();
+        let loads = tx.is_loading() || (may_begin && self.table.begin_load(tx)?);
+        if loads {
+            self.table.load(tx, batch)?;
+        } else {
+            self.table.append(tx, batch)?;
+        }
+        self.progress.add(batch.num_rows(), loads);
+        Ok(())
+    }
+
+    /// Writes what a load has collected.
+    pub(crate) fn finish(&self, tx: &Transaction) -> Result<()> {
+        if tx.is_loading() { Ok(self.table.finish_load(tx)?) } else { Ok(()) }
     }
 
     /// Table of the rows.
@@ -146,7 +188,7 @@ impl TableWriter {
     pub(crate) fn insert_given(&self, tx: &Transaction, given: Vec<ArrayRef>, rows: usize) -> Result<()> {
         let batch = self.completed(given, rows)?;
         self.check_batch(&batch)?;
-        Ok(self.table.append(tx, &batch)?)
+        self.put(tx, &batch)
     }
 
     fn check_batch(&self, batch: &RecordBatch) -> Result<()> {
@@ -194,7 +236,7 @@ impl TableWriter {
             returning.add_batch(session, &complete).await?;
         }
         self.written += complete.num_rows() as u64;
-        Ok(self.table.append(tx, &complete)?)
+        self.put(tx, &complete)
     }
 
     /// Inserts complete rows, without ON CONFLICT and RETURNING; returns their number. On an error none of
@@ -239,19 +281,20 @@ impl TableWriter {
             let computed = RowBuffer::of_query(session, frame).await?;
             let Some(first) = computed.batches().first() else { return Ok(()) };
             let all = concat_batches(&first.schema(), computed.batches())?;
-            return self.write_batch(session, tx, &all).await;
+            self.write_batch(session, tx, &all).await?;
+            return self.finish(tx);
         }
         if reads(frame.logical_plan(), &self.table)? {
             for batch in RowBuffer::of_query(session, frame).await?.batches() {
                 self.write_batch(session, tx, batch).await?;
             }
-            return Ok(());
+            return self.finish(tx);
         }
         let mut stream = frame.execute_stream().await?;
         while let Some(batch) = stream.next().await {
             self.write_batch(session, tx, &batch?).await?;
         }
-        Ok(())
+        self.finish(tx)
     }
 
     /// Returns true if ON CONFLICT or RETURNING read tables, so that all rows have to be computed at once.

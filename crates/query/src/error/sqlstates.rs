@@ -62,6 +62,7 @@ pub fn transactions_sqlstate(error: &entresol_transactions::Error) -> &'static s
         E::Invalid(_) => "22023",
         E::InTheFuture { .. } => "22023",
         E::ReadOnlyAsOf { .. } => "25006",
+        E::LoadedTwice { .. } => "23505",
         E::HistoryKeyLength { .. } => "54000",
         E::Conflict { .. } | E::ReadConflict { .. } | E::Restart { .. } | E::VotedAbort(_) => "40001",
         E::Busy(_) => "53000",

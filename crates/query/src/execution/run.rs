@@ -407,7 +407,7 @@ impl Session {
         // A statement inside of a statement: the future would contain itself.
         match Box::pin(self.run_in(transaction, command)).await? {
             Outcome::Count { verb, rows } | Outcome::Returned { verb, rows, .. } => {
-                explain::written(verb, rows, started.elapsed(), &plan)
+                explain::written(verb, rows, (started.elapsed(), transaction.is_loading()), &plan)
             }
             other => Err(Error::Internal(format!("{other:?} of a statement that writes"))),
         }

@@ -32,11 +32,13 @@ pub(crate) fn columns() -> SchemaRef {
 pub(crate) fn written(
     verb: &str,
     rows: u64,
-    elapsed: Duration,
+    (elapsed, loads): (Duration, bool),
     batches: &[RecordBatch],
 ) -> Result<StatementResult> {
     let time_ms = elapsed.as_secs_f64() * 1000.0;
-    let mut shown = vec![format!("{verb} (actual rows={rows} time={time_ms:.3} ms)")];
+    // The way of most rows is not worth a word.
+    let way = if loads { " by bulk load" } else { "" };
+    let mut shown = vec![format!("{verb}{way} (actual rows={rows} time={time_ms:.3} ms)")];
     shown.extend(plan_lines(false, batches)?.into_iter().map(|line| format!("  {line}")));
     lines(shown)
 }

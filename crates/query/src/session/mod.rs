@@ -10,6 +10,7 @@ pub(crate) mod cancellation;
 pub(crate) mod commit;
 pub(crate) mod core;
 pub(crate) mod current;
+pub(crate) mod loads;
 pub(crate) mod materialized;
 pub(crate) mod notices;
 pub(crate) mod plan_cache;

@@ -2,9 +2,10 @@
 //! cannot be reclaimed.
 //!
 //! Registered are the transactions of blocks and of planned statements; look-ups of single keys hold theirs
-//! for microseconds. A cursor of a block at READ COMMITTED holds one of its own. Memory: one weak reference
-//! to each open transaction.
+//! for microseconds. A cursor of a block at READ COMMITTED holds one of its own. Beside them a session shows the
+//! progress of its load. Memory: one weak reference to each open transaction.
 
+use crate::session::loads::{LoadLine, LoadProgress};
 use crate::session::variables::{Client, SessionVariables};
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
@@ -20,6 +21,8 @@ pub struct Sessions(Arc<Mutex<Vec<Weak<SessionSnapshots>>>>);
 pub(crate) struct SessionSnapshots {
     variables: Arc<SessionVariables>,
     open: Mutex<Vec<Snapshot>>,
+    /// Statement that writes batches of rows.
+    load: Mutex<Weak<LoadProgress>>,
 }
 
 /// Transaction and the time of its registration.
@@ -32,7 +35,11 @@ struct Snapshot {
 impl Sessions {
     /// Adds a session; dropping the session removes it.
     pub(crate) fn register(&self, variables: &Arc<SessionVariables>) -> Arc<SessionSnapshots> {
-        let session = Arc::new(SessionSnapshots { variables: Arc::clone(variables), open: Mutex::default() });
+        let session = Arc::new(SessionSnapshots {
+            variables: Arc::clone(variables),
+            open: Mutex::default(),
+            load: Mutex::default(),
+        });
         let mut sessions = self.0.lock();
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(&session));
@@ -50,6 +57,15 @@ impl Sessions {
         self.sessions().iter().find_map(|session| session.holder(transaction))
     }
 
+    /// Progress of the statements that write batches of rows.
+    pub(crate) fn loads(&self) -> Vec<LoadLine> {
+        let line = |session: &Arc<SessionSnapshots>| {
+            let progress = session.load.lock().upgrade()?;
+            Some(LoadLine::new(session.variables.client(), &progress))
+        };
+        self.sessions().iter().filter_map(line).collect()
+    }
+
     fn sessions(&self) -> Vec<Arc<SessionSnapshots>> {
         self.0.lock().iter().filter_map(Weak::upgrade).collect()
     }
@@ -63,6 +79,11 @@ impl SessionSnapshots {
         if !open.iter().any(|other| std::ptr::eq(other.transaction.as_ptr(), Arc::as_ptr(transaction))) {
             open.push(Snapshot { since: Instant::now(), transaction: Arc::downgrade(transaction) });
         }
+    }
+
+    /// Shows the progress of a statement until that is dropped.
+    pub(crate) fn show_load(&self, progress: &Arc<LoadProgress>) {
+        *self.load.lock() = Arc::downgrade(progress);
     }
 
     fn expire(&self, age_max: Duration) -> usize {

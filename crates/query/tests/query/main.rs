@@ -6,6 +6,7 @@ mod copy;
 mod elf;
 mod generic_plans;
 mod key_filters;
+mod loads;
 mod lookup_joins;
 mod merge;
 mod names;

@@ -27,7 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const HEADER_BYTES: usize = 64;
 /// With a sparse index.
 const FORMAT: u8 = 1;
-const FIRST_LEAF: u64 = 8;
+/// Offset in a header of the reference to the first leaf.
+pub(super) const FIRST_LEAF: u64 = 8;
 const NOTE: u64 = 24;
 const NOTE_BITS: u32 = 40;
 /// Marks a note: trees of earlier releases may have other bits there.

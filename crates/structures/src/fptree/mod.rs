@@ -18,6 +18,9 @@
 //! - entries to a neighbour ([`neighbour`]): the entries flushed, then both bitmaps and the low key between
 //!   together;
 //! - split: the new leaf flushed, then its allocation, the old leaf's bitmap and next pointer together;
+//! - entries behind all others ([`append_sorted`]): their leaves flushed, then all allocations and the link to the
+//!   first of them together;
+//! - the content of another tree ([`exchange`]): first leaf and sparse index of both headers together;
 //! - release of a leaf with few entries, or none: the entries flushed into free slots of the predecessor,
 //!   then its bitmap and next pointer, the leaf's entry in the sparse index and the freed leaf together.
 //!
@@ -32,11 +35,13 @@
 //! Memory: inner nodes take about 1 KiB for every 40 leaves; the stripes, which all trees of a pool share,
 //! 128 KiB.
 
+mod append_sorted;
 mod apply_many;
 mod backward;
 mod batch;
 mod check;
 mod estimates;
+mod exchange;
 mod inner;
 mod insert_many;
 mod lifecycle;
@@ -56,6 +61,7 @@ use crate::latch::{self, LatchStripes};
 use crate::leaf::{BITMAP_WORD, Leaf};
 use crate::points::REPLACED_VALUE;
 use entresol_memory::{DomainKind, Pool, PoolOffset, Publication};
+pub(crate) use exchange::TakenContent;
 use inner::{Arena, Child, Inner};
 use opening::LeafSegment;
 use parking_lot::Mutex;

@@ -75,6 +75,12 @@ fn prefetch_head(pool: &Pool, leaf: PoolOffset) {
 /// A leaf and its low key, as a child of an inner node.
 type Leaves<K> = Vec<(<K as TreeKey>::Stored, Child)>;
 
+/// Segments of a chain of leaves, in the order of their keys, with their low keys.
+pub(super) struct SegmentedChain<K: TreeKey> {
+    segments: Vec<LeafSegment<K::Stored>>,
+    children: Leaves<K>,
+}
+
 /// Purpose of opening a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OpenPurpose {
@@ -89,13 +95,27 @@ enum OpenPurpose {
 
 impl<K: TreeKey> FpTree<K> {
     /// Builds the inner nodes above the segments, and those of the segments too if these are few.
-    pub(super) fn build(&self, mut entries: SparseEntries<K>) -> Result<()> {
+    pub(super) fn build(&self, entries: SparseEntries<K>) -> Result<()> {
+        let chain = self.chain_from(self.first_leaf(), entries)?;
+        let few = self.use_chain(&mut self.structure.lock(), chain);
+        if few {
+            self.open_for(OpenPurpose::Build, usize::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the segments of the chain of leaves from the first one on, as the entries of a sparse index divide
+    /// it.
+    pub(super) fn chain_from(
+        &self,
+        first: PoolOffset,
+        mut entries: SparseEntries<K>,
+    ) -> Result<SegmentedChain<K>> {
         entries.sort_unstable_by(|a, b| K::compare_stored(&self.pool, a.low, b.low));
         if let Some(pair) = entries.windows(2).find(|pair| !self.ascend(pair[0].low, pair[1].low)) {
             let message = format!("the sparse index has the low key of {:#x} twice", pair[0].leaf);
             return Err(Error::Corrupt { offset: pair[1].place, message });
         }
-        let first = self.first_leaf();
         // The first low key of all is ignored.
         let any_low = self.sound_leaf(first)?.low();
         let segments: Vec<LeafSegment<K::Stored>> =
@@ -108,20 +128,24 @@ impl<K: TreeKey> FpTree<K> {
                 .collect();
         let lows = std::iter::once(any_low).chain(entries.iter().map(|entry| entry.low));
         let children = lows.zip((0..).map(Child::Segment)).collect();
+        Ok(SegmentedChain { segments, children })
+    }
+
+    /// Makes segments the content of the tree, unopened, under its structure lock; returns true if they are few,
+    /// and to be opened at once.
+    pub(super) fn use_chain(&self, structure: &mut Structure<K>, chain: SegmentedChain<K>) -> bool {
+        let SegmentedChain { segments, children } = chain;
         // A single one may be the complete tree of a format without a sparse index.
         let few = segments.len() <= self.limits.segments_opened_at_once.max(1);
         let count = segments.len();
-        let mut structure = self.structure.lock();
         structure.to_open = (0..count as u32).rev().collect();
         structure.segments = segments;
         self.unopened.store(count as u64, Memory::Release);
         let root = self.build_levels(children);
+        latch::lock_alone(&self.root_latch);
         self.root.store(root.encode(), Memory::Release);
-        drop(structure);
-        if few {
-            self.open_for(OpenPurpose::Build, usize::MAX)?;
-        }
-        Ok(())
+        latch::unlock(&self.root_latch);
+        few
     }
 
     /// Returns the number of segments that are not opened yet: 0 once all inner nodes are in DRAM.

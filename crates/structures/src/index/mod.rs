@@ -4,11 +4,13 @@
 mod by_bytes;
 mod designs;
 mod hot;
+mod load;
 #[cfg(test)]
 mod tests;
 
 pub use designs::IndexStructure;
 pub use hot::HotMemory;
+pub use load::IndexContent;
 
 use crate::error::{Error, Result};
 use crate::fptree::{FpTree, TreeStats};
@@ -69,6 +71,8 @@ macro_rules! on_tree {
         }
     };
 }
+
+use on_tree;
 
 impl OrderedIndex {
     /// Creates an empty index; it exists once the publication is published. Returns its root offset.

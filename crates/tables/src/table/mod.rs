@@ -15,6 +15,7 @@
 //! - Memory: O(batch) per call.
 
 pub(crate) mod cursor;
+mod load;
 pub(crate) mod merge_cursor;
 pub(crate) mod range;
 pub(crate) mod replaced;

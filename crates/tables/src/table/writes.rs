@@ -108,7 +108,7 @@ impl Table {
     }
 
     /// Calls `write` with parts of a batch that are encoded together, atomically if there are several.
-    fn in_parts(
+    pub(crate) fn in_parts(
         &self,
         tx: &Transaction,
         batch: &RecordBatch,

@@ -34,6 +34,7 @@
 
 mod at_once;
 mod large;
+mod load;
 mod locks;
 pub(crate) mod plan;
 
@@ -67,6 +68,7 @@ use std::time::Duration;
 
 pub(crate) use large::DeclaredCommits;
 use large::is_declarable;
+pub(crate) use load::commit_load;
 use locks::CommitLocks;
 
 /// Maximum number of new keys that are put into an index together.

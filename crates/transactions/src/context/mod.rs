@@ -29,6 +29,7 @@ use crate::context::state::State;
 use crate::history::as_of::{AsOf, AsOfReaders};
 use crate::history::trusted_clock::TrustedClock;
 use crate::isolation::{Isolation, Retry};
+use crate::load::RUN_BYTES_MAX;
 use crate::locking::locks::LockTable;
 use crate::locking::stripes::Stripes;
 use crate::locking::validation_sets::ValidationSets;
@@ -51,7 +52,7 @@ use entresol_memory::order::value;
 use entresol_memory::{DomainKind, Durability, Pool};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// All transactional states of a pool; see the [crate](crate).
@@ -99,6 +100,8 @@ pub struct StateContext {
     pub(crate) prune_is_late: AtomicBool,
     /// Small commits are one publication.
     at_once: AtomicBool,
+    /// Maximum number of bytes that a bulk load collects before it sorts them.
+    pub(crate) load_run_bytes_max: AtomicUsize,
     /// Held while the list of invalid ranges changes.
     pub(crate) ranges: Mutex<DeclaredCommits>,
     /// The next commit scrubs first.
@@ -199,6 +202,7 @@ impl StateContext {
             prune_due_ns: AtomicU64::new(0),
             prune_is_late: AtomicBool::new(false),
             at_once: AtomicBool::new(pool.domain() == DomainKind::Journal),
+            load_run_bytes_max: AtomicUsize::new(RUN_BYTES_MAX),
             ranges: Mutex::default(),
             ranges_crowded: AtomicBool::new(false),
             report,
@@ -465,6 +469,12 @@ impl StateContext {
     #[inline]
     pub(crate) fn commits_at_once(&self) -> bool {
         self.at_once.load(Ordering::Relaxed)
+    }
+
+    /// Makes bulk loads sort after so many bytes.
+    #[cfg(feature = "testkit")]
+    pub fn sort_loads_after(&self, bytes: usize) {
+        self.load_run_bytes_max.store(bytes, Ordering::Relaxed);
     }
 
     /// From now on they are, whatever the domain.

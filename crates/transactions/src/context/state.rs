@@ -53,6 +53,9 @@ pub struct State {
     dropped_at: AtomicTimestamp,
     /// Transactions with an older snapshot cannot commit writes into the state.
     writers_from: AtomicTimestamp,
+    /// Commit of the bulk load that filled the state in this run: snapshots before it find nothing in it. The
+    /// versions of a load begin at the start of time.
+    loaded_at: AtomicTimestamp,
     /// Holder of the state, such as a table, for errors.
     holder: OnceLock<String>,
     /// Version history of its keys, if one is kept. Changed with the group held.
@@ -120,6 +123,7 @@ impl State {
             tier: Tier::of(pool.domain()),
             dropped_at: AtomicTimestamp::new(INFINITY),
             writers_from: AtomicTimestamp::new(Timestamp::START),
+            loaded_at: AtomicTimestamp::new(Timestamp::START),
             holder: OnceLock::new(),
             history: RwLock::new(None),
             keeps_history: AtomicBool::new(false),
@@ -324,6 +328,23 @@ impl State {
         self.writers_from.store(from, Ordering::SeqCst);
     }
 
+    /// Notes the commit of a bulk load, before readers can find its rows. The caller holds the group.
+    pub(crate) fn set_loaded(&self, at: Timestamp) {
+        self.loaded_at.store(at, Ordering::SeqCst);
+        self.set_writers_from(at);
+    }
+
+    /// The commit of the bulk load that filled the state in this run; the start if there was none.
+    #[inline]
+    pub(crate) fn loaded_at(&self) -> Timestamp {
+        self.loaded_at.load(Ordering::Acquire)
+    }
+
+    /// Tells whether writers with this snapshot were not cut off.
+    pub(crate) fn admits_writer(&self, snapshot: Snapshot) -> bool {
+        snapshot.sees(self.writers_from.load(Ordering::SeqCst))
+    }
+
     /// Returns a conflict if writers with this snapshot were cut off; `key` is one that was written.
     pub(crate) fn check_writer(&self, snapshot: Snapshot, key: &KeyBytes) -> Result<()> {
         let committed = self.writers_from.load(Ordering::SeqCst);
@@ -387,6 +408,9 @@ impl State {
         snapshot: Snapshot,
         value: &mut ValueBuffer,
     ) -> LookupOutcome {
+        if !snapshot.sees(self.loaded_at()) {
+            return LookupOutcome::Nothing { dead: false };
+        }
         if self.is_chained() {
             return self.copy_from_chain(offset, snapshot, value);
         }
@@ -441,6 +465,8 @@ impl State {
         } else {
             VersionedObject::try_open(&self.pool, offset).map(|object| object.newest(invalid))
         };
+        // No key is older than the load, whose versions begin earlier.
+        let newest = newest.map(|newest| newest.max(self.loaded_at()));
         newest.ok_or_else(|| self.damaged(key, "a damaged MVCC object"))
     }
 }

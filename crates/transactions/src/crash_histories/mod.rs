@@ -8,6 +8,7 @@
 mod changes;
 mod directory;
 mod large;
+mod load;
 mod past;
 mod simulated_disk;
 mod tiers;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 pub use changes::check_changes;
 pub use directory::check_directory;
 pub use large::check_large_commits;
+pub use load::check_loads;
 pub use past::check_past;
 pub use tiers::{check_disk, check_volatile};
 

@@ -27,6 +27,7 @@ use crate::context::state::{LookupOutcome, State};
 use crate::history::as_of::AsOf;
 use crate::history::utc;
 use crate::isolation::Isolation;
+use crate::load::Load;
 use crate::locking::locks::{LockTable, TransactionLocks};
 use crate::locking::validation_sets::ValidatedReads;
 use crate::mvcc::object::VALUE_BYTES_MAX;
@@ -108,6 +109,10 @@ pub struct Transaction {
     past: Option<AsOf>,
     /// Itself, for work before its commit.
     this: Weak<Transaction>,
+    /// Its bulk load, while no thread works on it.
+    load: Mutex<Option<Load>>,
+    /// Set once it has begun a bulk load.
+    is_loading: AtomicBool,
 }
 
 impl Transaction {
@@ -138,6 +143,8 @@ impl Transaction {
             expired: AtomicBool::new(false),
             past,
             this: this.clone(),
+            load: Mutex::default(),
+            is_loading: AtomicBool::new(false),
         })
     }
 
@@ -212,6 +219,7 @@ impl Transaction {
         if self.isolation != Isolation::ReadCommitted {
             return Ok(Arc::clone(self));
         }
+        self.check_not_loading()?;
         let next = self.context.begin_aged(self.isolation, Some(self.age))?;
         let mut pending = self.pending.write();
         self.check_open()?;
@@ -340,6 +348,42 @@ impl Transaction {
     /// The flag is set while `pending` is held.
     fn check_not_superseded(&self) -> Result<()> {
         if self.superseded.load(Ordering::Acquire) { Err(Error::SupersededStatement) } else { Ok(()) }
+    }
+
+    /// Tells whether it may begin a bulk load: it does nothing else, and reads nothing that its commit validates.
+    pub(crate) fn may_load(&self) -> bool {
+        let does_more =
+            self.past.is_some() || self.reads.is_some() || self.is_loading.load(Ordering::Acquire);
+        let is_validated = self.has_validated.load(Ordering::Acquire);
+        let is_last = !self.superseded.load(Ordering::Acquire);
+        !does_more && !is_validated && is_last && self.pending.read().writes.is_empty()
+    }
+
+    /// Returns true once it has begun a bulk load.
+    pub fn is_loading(&self) -> bool {
+        self.is_loading.load(Ordering::Acquire)
+    }
+
+    fn check_not_loading(&self) -> Result<()> {
+        if self.is_loading() {
+            let message = "a transaction that loads writes nothing but what it loads";
+            return Err(Error::Invalid(message.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Takes the load, to work on it.
+    pub(crate) fn take_load(&self) -> Option<Load> {
+        self.load.lock().take()
+    }
+
+    /// Puts the load back; if the transaction was ended meanwhile, so is the load.
+    pub(crate) fn put_load(&self, load: Load) {
+        self.is_loading.store(true, Ordering::Release);
+        *self.load.lock() = Some(load);
+        if !self.is_open() {
+            drop(self.take_load());
+        }
     }
 
     /// Checks that earlier copies were protected by the registered snapshot until now.
@@ -551,6 +595,7 @@ impl Transaction {
         if let Some(past) = &self.past {
             return Err(Error::ReadOnlyAsOf { at: utc(past.at()) });
         }
+        self.check_not_loading()?;
         let mut writes = writes.peekable();
         if state.protocol() == Protocol::S2pl
             && let Some((key, _)) = writes.peek()
@@ -630,6 +675,7 @@ impl Transaction {
 
     /// Same as [`Transaction::commit`], by a caller that has done the work before it.
     pub fn commit_maintained(&self, durability: Durability) -> Result<Commit> {
+        let load = if self.is_loading() { Some(self.take_finished_load()?) } else { None };
         let mut pending = self.pending.write();
         self.check_open()?;
         if let Err(error) = self.check_not_superseded() {
@@ -639,15 +685,18 @@ impl Transaction {
         let aborted = pending.votes.iter().find(|&(_, &vote)| vote == Vote::Abort).map(|(&state, _)| state);
         let cancellation = pending.cancellation.clone();
         let stopped = cancellation.as_ref().and_then(|statement| statement.begin_definite().err());
-        let result = match (stopped, aborted) {
-            (Some(stopped), _) => {
+        let result = match (stopped, aborted, &load) {
+            (Some(stopped), ..) => {
                 self.finish();
                 pending.writes.clear();
                 return Err(stopped);
             }
-            (None, Some(state)) => Err(Error::VotedAbort(state)),
-            (None, None) if pending.writes.is_empty() => self.commit_reads(),
-            (None, None) => {
+            (None, Some(state), _) => Err(Error::VotedAbort(state)),
+            (None, None, Some(load)) => {
+                commit::commit_load(&self.context, (self.slot, self.snapshot), load, durability)
+            }
+            (None, None, None) if pending.writes.is_empty() => self.commit_reads(),
+            (None, None, None) => {
                 let reads = self.reads.as_ref().map(|reads| reads.lock());
                 let request = commit::Request {
                     slot: self.slot,
@@ -671,6 +720,7 @@ impl Transaction {
                 }
             }
         };
+        drop(load);
         self.finish();
         if let Some(statement) = cancellation {
             // A commit that may be there after all cannot be stopped any more.
@@ -743,7 +793,9 @@ impl Transaction {
     pub fn written_states(&self) -> Vec<StateId> {
         let pending = self.pending.read();
         let written = pending.writes.states.iter().filter(|(_, writes)| !writes.keys.is_empty());
-        written.map(|(&id, _)| id).collect()
+        let loaded = self.load.lock();
+        let loaded = loaded.iter().flat_map(|load| load.states.iter().map(|load| load.state().id));
+        written.map(|(&id, _)| id).chain(loaded).collect()
     }
 
     fn finish(&self) {
@@ -753,6 +805,7 @@ impl Transaction {
         // cleared.
         self.open.store(false, Ordering::Release);
         self.context.active.release(self.slot);
+        drop(self.take_load());
         // Strict: what was committed is visible, or nothing was. A superseded statement leaves the locks to
         // the one that followed it.
         let superseded = self.superseded.load(Ordering::Acquire);

@@ -16,6 +16,8 @@ pub(crate) const LIST: &[(&str, Expected<&str>)] = &[
     ("last-cts-after-histories", Caught("past")),
     ("last-cts-after-disk", Caught("disk")),
     ("object-with-its-key", Caught("commits, one group")),
+    ("loaded-states-together", Caught("loads")),
+    ("load-is-dropped", Caught("loads")),
     ("replaced-object-with-its-key", Caught("commits, one group")),
     ("large-commit-declared", Caught("large commits")),
     ("large-commit-raises-last-cts", Caught("volatile")),

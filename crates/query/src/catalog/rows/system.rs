@@ -8,6 +8,7 @@
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
 //! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
 //! | `entresol.placement` | `pool`, `domain`, `device_node`, `processors`, `piece_bytes`, `writes_at_once`, `calibrated`; one per pool |
+//! | `entresol.loads` | `session`, `user`, `table`, `rows`, `seconds`, `way`; one per COPY, INSERT ... SELECT and CREATE TABLE AS that runs |
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
 //! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`; one per operator and source of a topology that has run |
@@ -18,6 +19,7 @@
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it, policy and maximum of the cache of column pages |
 
 use crate::catalog::rows::history;
+use crate::catalog::rows::loads;
 use crate::catalog::rows::streams;
 use crate::catalog::rows::vacuum;
 use crate::catalog::rows::workload;
@@ -37,11 +39,12 @@ use entresol_tables::{CachedColumn, Catalog, Table};
 use std::sync::Arc;
 
 /// The names of the system tables.
-pub(crate) const TABLES: [&str; 14] = [
+pub(crate) const TABLES: [&str; 15] = [
     "advice",
     "cache",
     "database",
     "history",
+    "loads",
     "memory",
     "operators",
     "placement",
@@ -62,6 +65,7 @@ pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn 
         "cache" => cache(catalog)?,
         "database" => database(catalog)?,
         "history" => history::bounds(catalog)?,
+        "loads" => loads::progress(&source.sessions)?,
         "memory" => memory(catalog)?,
         "operators" => streams::operators(&source.topologies)?,
         "placement" => placement(catalog)?,

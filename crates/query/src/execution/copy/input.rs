@@ -191,7 +191,10 @@ impl Session {
             None => self.core.catalog.begin()?,
         };
         self.core.attend(&transaction);
+        // In parts the rows of the first one stand when the next begins, in a table that is not empty any more.
+        let alone = matches!(&within, Within::Alone { parts: None, .. });
         let writer = TableWriter::new(&self.core, &table, &columns)?;
+        let writer = writer.alone(alone).shown(&self.core);
         let target = Target { writer, zone: self.core.zone.clone() };
         Ok(CopyIn {
             pending: PendingRows::of(&target),
@@ -307,7 +310,7 @@ impl CopyIn {
             decoder.finish(|line, fields| target.push(pending, line, fields))?;
         }
         *copied += target.write(transaction, pending)?;
-        Ok(())
+        target.writer.finish(transaction)
     }
 
     /// Adds the position to an error, and fails the block.
@@ -437,7 +440,7 @@ impl Target {
         let Err(error) = self.writer.insert_given(tx, arrays.clone(), lines.len()) else {
             return Ok(lines.len() as u64);
         };
-        if error.interrupt().is_some() {
+        if error.interrupt().is_some() || !tx.is_open() {
             return Err(error);
         }
         // None of them was written: writing them one by one finds the one that is wrong.

@@ -34,9 +34,11 @@ mod table;
 
 use crate::context::placement::PoolRole;
 use crate::mvcc::object::VERSION_SLOTS_MAX;
-use crate::points::{DROPPED_INDEX_WITH_ITS_ENTRY, NEW_SEGMENT, SEGMENT_CLEARED, SEGMENT_WITH_ITS_PLACE};
+use crate::points::{
+    DROPPED_INDEX_WITH_ITS_ENTRY, LOAD_IS_DROPPED, NEW_SEGMENT, SEGMENT_CLEARED, SEGMENT_WITH_ITS_PLACE,
+};
 use crate::{Error, GroupId, Protocol, Result, StateId};
-use entresol_memory::order::step;
+use entresol_memory::order::{step, value};
 use entresol_memory::{AtomicPoolOffset, Pool, PoolOffset, Publication};
 use entresol_structures::{IndexStructure, KeyWidth};
 use parking_lot::Mutex;
@@ -386,6 +388,22 @@ impl Directory {
         Ok(StateId(self.free_entry(TableKind::States, "state")? as u32))
     }
 
+    /// Entry, not yet added, of an index in the main pool that is dropped from its beginning on.
+    pub(crate) fn dropped_entry(&self, group: GroupId, width: KeyWidth) -> Result<StateEntry> {
+        Ok(StateEntry {
+            id: self.free_state()?,
+            group,
+            width,
+            pool: PoolRole::Main,
+            version_slots: None,
+            structure: IndexStructure::FpTree,
+            hot_bytes: 0,
+            root: PoolOffset::NULL,
+            dropping: true,
+            history: false,
+        })
+    }
+
     /// Adds the entry of a new state to the publication that allocates its index.
     pub(crate) fn add_state(&self, entry: &StateEntry, publication: &mut Publication<'_>) {
         let offset = self.state_offset(entry.id);
@@ -398,7 +416,12 @@ impl Directory {
         publication.set(offset.plus(2 * WORD), width_code(entry.width) | choices);
         publication
             .set(offset.plus(3 * WORD), if entry.pool == PoolRole::Main { entry.root.to_word() } else { 0 });
-        publication.set(offset, if entry.history { HISTORY } else { IN_USE });
+        let status = match (entry.history, entry.dropping) {
+            (true, _) => HISTORY,
+            (false, true) => value(DROPPING, IN_USE, LOAD_IS_DROPPED),
+            (false, false) => IN_USE,
+        };
+        publication.set(offset, status);
     }
 
     /// Marks the state and its history as dropped; recovery rule: what is left of a dropping state is

@@ -522,7 +522,8 @@ impl<'p> VersionedObject<'p> {
     /// A large value is flushed here already, on its way past the caches; see [`words_to_flush`].
     fn fill(&self, slot: usize, cts: Timestamp, dts: Timestamp, value: &[u8]) {
         assert!(self.holds(value.len()), "{} bytes do not fit the object", value.len());
-        debug_assert!(Timestamp::START < cts && cts < dts, "a version is valid from {cts} until {dts}");
+        // A version of a load begins at the start of time.
+        debug_assert!(cts < dts, "a version is valid from {cts} until {dts}");
         debug_assert!(self.bitmap() & (1 << slot) == 0, "a slot's bit is set after its version: slot {slot}");
         // CTS before DTS: see the module's argument.
         self.words[HEADERS + 2 * slot].store(cts.stored(), Ordering::Release);

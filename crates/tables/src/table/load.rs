@@ -1,0 +1,69 @@
+//! Bulk load of an empty table: its rows and the entries of its indexes, outside of the write set
+//! ([`Transaction::begin_load`]).
+//!
+//! - The transaction loads one table and does nothing else. Nobody sees the rows before its commit, and neither
+//!   does it; a crash or an error leaves the table empty.
+//! - Cost: rows whose keys ascend from batch to batch are written as they come, others sorted by runs, and so
+//!   are the entries of indexes.
+
+use crate::error::{Error, Result};
+use crate::table::Table;
+use crate::workload::RowOperation;
+use arrow_array::RecordBatch;
+use entresol_structures::KeyBytes;
+use entresol_transactions::{Error as TransactionError, State, Transaction};
+use std::sync::Arc;
+
+impl Table {
+    /// Begins a bulk load by a transaction that has written nothing. False, with nothing changed, if the table
+    /// has rows, or deleted ones that are not removed yet, or cannot be loaded: with the layout `columns`, a
+    /// version history, a change log, views or topologies that depend on it, an index structure other than the
+    /// FPTree, another protocol than MVCC, a tier of its own; or if the transaction is serializable.
+    pub fn begin_load(&self, tx: &Transaction) -> Result<bool> {
+        if self.writer(tx)?.is_some() || self.columns().is_some() {
+            return Ok(false);
+        }
+        let of_indexes = self.indexes().iter().map(|index| index.state(self.name()).cloned());
+        let states: Result<Vec<Arc<State>>> =
+            std::iter::once(Ok(Arc::clone(self.state()))).chain(of_indexes).collect();
+        Ok(tx.begin_load(&states?)?)
+    }
+
+    /// Adds the rows of a batch to the load that the transaction [has begun](Table::begin_load), as
+    /// [`Table::append`] takes them. Rows may have their keys in any order; one that is there twice, or a unique
+    /// value, is an error of this call, of a later one, of [`Table::finish_load`] or of the commit. An error other
+    /// than of the batch's values aborts the transaction.
+    pub fn load(&self, tx: &Transaction, batch: &RecordBatch) -> Result<()> {
+        self.in_parts(tx, batch, |part| {
+            let rows = self.encode_batch(part)?;
+            self.workload().note_rows(RowOperation::Insert, rows.keys.len() as u64);
+            for (at, index) in self.indexes().iter().enumerate() {
+                let keys: Vec<KeyBytes> =
+                    rows.entries.iter().map(|entries| entries[at].key.clone()).collect();
+                let state = index.state(self.name())?.id();
+                tx.load_many(state, keys, |row| &rows.entries[row][at].value[..])
+                    .map_err(|error| self.of_load(error))?;
+            }
+            tx.load_many(self.state().id(), rows.keys, |row| rows.values.get(row))
+                .map_err(|error| self.of_load(error))
+        })
+    }
+
+    /// Writes the rows that the load has collected, and finds keys and unique values that it has twice: what the
+    /// commit would do. After an error the transaction is aborted.
+    pub fn finish_load(&self, tx: &Transaction) -> Result<()> {
+        tx.finish_load().map_err(|error| self.of_load(error))
+    }
+
+    /// Error of a load with the names of what it is about.
+    fn of_load(&self, error: TransactionError) -> Error {
+        let TransactionError::LoadedTwice { state, key } = &error else { return error.into() };
+        if *state == self.state().id() {
+            return self.duplicate(key);
+        }
+        let is_its = |state_of: &Arc<State>| state_of.id() == *state;
+        let index = self.indexes().iter().find(|index| index.state(self.name()).is_ok_and(is_its));
+        let not_unique = index.map(|index| self.not_unique(index, key));
+        not_unique.unwrap_or_else(|| error.into())
+    }
+}
