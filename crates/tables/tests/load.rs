@@ -58,8 +58,9 @@ fn create(catalog: &Catalog, name: &str, key: &[DataType]) -> Arc<Table> {
     columns.extend([Column::new("number", DataType::BigInt), Column::new("text", DataType::Varchar)]);
     let mut definition = TableDefinition::plain(Schema::new(columns, &names).unwrap());
     let first = key.len();
+    let called = |of: &str| format!("{name}_{of}");
     definition.indexes =
-        vec![index("by_number", &[first], true), index("by_text", &[first + 1, first], false)];
+        vec![index(&called("number"), &[first], true), index(&called("text"), &[first + 1, first], false)];
     catalog.create_table_as(name, definition, TableOptions::default()).unwrap()
 }
 
@@ -127,7 +128,7 @@ fn rows(catalog: &Catalog, table: &Arc<Table>) -> Vec<Row> {
 fn by_index(catalog: &Catalog, table: &Arc<Table>, index: &str) -> Vec<Row> {
     let tx = catalog.begin().unwrap();
     let all = vec![(Bound::Unbounded, Bound::Unbounded)];
-    let mut cursor = table.index_scan(&tx, table.index(index).unwrap(), all).unwrap();
+    let mut cursor = table.index_scan(&tx, table.index(&format!("{}_{index}", table.name())).unwrap(), all).unwrap();
     let mut rows = Vec::new();
     while cursor.next_batch(&tx, 100, |row| rows.push(row.to_row())).unwrap() {}
     rows
@@ -135,7 +136,7 @@ fn by_index(catalog: &Catalog, table: &Arc<Table>, index: &str) -> Vec<Row> {
 
 fn assert_same(catalog: &Arc<Catalog>, loaded: &Arc<Table>, inserted: &Arc<Table>) {
     assert_eq!(rows(catalog, loaded), rows(catalog, inserted));
-    for index in ["by_number", "by_text"] {
+    for index in ["number", "text"] {
         assert_eq!(by_index(catalog, loaded, index), by_index(catalog, inserted, index), "{index}");
     }
     assert_eq!(check(catalog, |_| {}).unwrap().problems, []);
@@ -203,7 +204,7 @@ fn duplicates_name_the_key_or_the_unique_values() {
         let failed = load(&random, &table, &tx, &wanted).unwrap_err();
         assert!(
             matches!(&failed, Error::UniqueViolation { constraint, values, .. }
-                if constraint == "by_number" && values.contains('0')),
+                if constraint == "t_number" && values.contains('0')),
             "{failed}"
         );
         assert!(rows(&catalog, &table).is_empty());
@@ -220,7 +221,7 @@ fn duplicates_name_the_key_or_the_unique_values() {
 #[test]
 fn rows_without_a_key_get_numbers_and_go_on_behind_a_load() {
     let catalog = catalog();
-    let schema = Schema::new(vec![Column::new("text", DataType::Varchar)], &[]).unwrap();
+    let schema = Schema::new(vec![Column::new("text", DataType::Varchar)], &[] as &[&str]).unwrap();
     let table =
         catalog.create_table_as("t", TableDefinition::plain(schema), TableOptions::default()).unwrap();
     let text = |at: usize| vec![Value::from(&*format!("row {at}"))];
