@@ -128,7 +128,8 @@ fn rows(catalog: &Catalog, table: &Arc<Table>) -> Vec<Row> {
 fn by_index(catalog: &Catalog, table: &Arc<Table>, index: &str) -> Vec<Row> {
     let tx = catalog.begin().unwrap();
     let all = vec![(Bound::Unbounded, Bound::Unbounded)];
-    let mut cursor = table.index_scan(&tx, table.index(&format!("{}_{index}", table.name())).unwrap(), all).unwrap();
+    let mut cursor =
+        table.index_scan(&tx, table.index(&format!("{}_{index}", table.name())).unwrap(), all).unwrap();
     let mut rows = Vec::new();
     while cursor.next_batch(&tx, 100, |row| rows.push(row.to_row())).unwrap() {}
     rows

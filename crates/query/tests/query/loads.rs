@@ -36,7 +36,8 @@ async fn explained(session: &mut Session, insert: &str) -> String {
 }
 
 const TABLE: &str = "(id INT PRIMARY KEY, kind INT, name VARCHAR)";
-const SERIES: &str = "SELECT i, i % 7 AS kind, 'name ' || (i * 3)::varchar AS name FROM generate_series(0, 9999) g(i)";
+const SERIES: &str =
+    "SELECT i, i % 7 AS kind, 'name ' || (i * 3)::varchar AS name FROM generate_series(0, 9999) g(i)";
 const LOADED: &str = "10000 49995000 29995";
 
 async fn sums(session: &mut Session, table: &str) -> String {

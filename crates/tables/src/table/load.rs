@@ -1,8 +1,8 @@
 //! Bulk load of an empty table: its rows and the entries of its indexes, outside of the write set
 //! ([`Transaction::begin_load`]).
 //!
-//! - The transaction loads one table and does nothing else. Nobody sees the rows before its commit, and neither
-//!   does it; a crash or an error leaves the table empty.
+//! - The transaction loads one table and does nothing else. No transaction sees the rows before the
+//!   commit, not even this one; a crash or an error leaves the table empty.
 //! - Cost: rows whose keys ascend from batch to batch are written as they come, others sorted by runs, and so
 //!   are the entries of indexes.
 

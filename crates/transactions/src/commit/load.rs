@@ -56,7 +56,7 @@ pub(crate) fn commit_load(
     drop(held);
     complete(context, stamp, Some(durability))?;
     for state in &load.states {
-        // Whoever comes to a part that is not opened opens it.
+        // A reader opens the part that it comes to.
         if let Err(error) = state.state().index.open_more(usize::MAX) {
             tracing::warn!(%error, "a part of a loaded index could not be opened");
         }

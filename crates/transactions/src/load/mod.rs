@@ -4,7 +4,7 @@
 //!   keys, values ─▶ objects ─▶ index beside the state's ─▶ commit: both exchange their contents,
 //!                (one version)  (a state that is dropped)          LastCTS of the group moves
 //! ```
-//! The rows of a load are in an index of their own, which nobody reads, under an entry of the directory that
+//! The rows of a load are in an index of their own, which no reader knows, under an entry of the directory that
 //! says that it is dropped. The commit exchanges its content with that of the state, which is empty, by the
 //! publication that has the new `LastCTS` ([`crate::commit`]); what is left under the entry is destroyed as any
 //! dropped state.

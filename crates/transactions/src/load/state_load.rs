@@ -155,11 +155,7 @@ impl StateLoad {
             let first = number * OBJECTS_TOGETHER;
             let mut objects = write_objects(self.state.pool(), chunk.len(), |at| value(first + at))?;
             let mut twice = None;
-            self.index.insert_many(
-                chunk,
-                |at, with| objects.publish(at, with),
-                |at, _| twice = Some(at),
-            )?;
+            self.index.insert_many(chunk, |at, with| objects.publish(at, with), |at, _| twice = Some(at))?;
             if let Some(at) = twice {
                 return Err(self.loaded_twice(chunk[at].clone()));
             }
