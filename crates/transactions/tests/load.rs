@@ -319,7 +319,7 @@ fn a_load_survives_a_restart_with_all_that_is_written_behind_it() {
         state.id()
     };
     expected.insert(key(3).to_vec(), b"three".to_vec());
-    expected.remove(&key(4).to_vec());
+    expected.remove(key(4).as_slice());
     let context = open();
     // The commit may have destroyed what its load has left.
     let left = context.recovery().states_dropping;
