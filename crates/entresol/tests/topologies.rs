@@ -20,6 +20,8 @@ mod joins;
 mod lifetimes;
 #[path = "topologies/nexmark.rs"]
 mod nexmark;
+#[path = "topologies/parallel.rs"]
+mod parallel;
 #[path = "topologies/patterns.rs"]
 mod patterns;
 #[path = "topologies/ranking.rs"]
@@ -401,13 +403,16 @@ fn random_topologies_equal_their_queries() {
     create_windows(&mut session);
     for _ in 0..topologies {
         let (of_stream, of_table) = random_query(&mut random);
-        let commits = ["EVERY 1 ROW", "EVERY 37 ROWS", "EVERY 5000 ROWS", "ON WINDOW CLOSE"];
+        let commits =
+            ["EVERY 1 ROW", "EVERY 37 ROWS", "EVERY 5000 ROWS", "EVERY 600 ROWS", "ON WINDOW CLOSE"];
         // A session has no edge that is known before it closes.
-        let commits = if of_stream.contains("SESSION") { &commits[..3] } else { &commits };
+        let commits = if of_stream.contains("SESSION") { &commits[..4] } else { &commits };
         let commit = random.one(commits);
+        let threads = random.one(&["1", "2", "3", "auto"]);
         session.execute(&format!("CREATE TABLE target AS SELECT * FROM ({of_table}) b WHERE false")).unwrap();
         let create = format!(
-            "CREATE TOPOLOGY x COMMIT {commit} WITH (durability = 'none') AS (INSERT INTO target {of_stream})"
+            "CREATE TOPOLOGY x COMMIT {commit} WITH (durability = 'none', parallelism = '{threads}')
+                AS (INSERT INTO target {of_stream})"
         );
         session.execute(&create).unwrap_or_else(|error| panic!("{create}: {error}"));
         wait_for_end(&mut session, "x");

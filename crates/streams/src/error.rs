@@ -85,6 +85,9 @@ pub enum Error {
         /// The table.
         table: String,
     },
+    /// The commit of the epoch before has failed; the topology deals with it, and computes this epoch again.
+    #[error("the commit of the transaction before has failed")]
+    EpochBefore,
     /// The topology's thread panicked.
     #[error("topology {topology} panicked; its open transaction was dropped")]
     Panicked {

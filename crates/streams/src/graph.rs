@@ -24,6 +24,8 @@ pub(crate) struct OperatorArguments<'a> {
     pub(crate) watermarks: &'a Arc<Table>,
     /// Durability of the topology's commits.
     pub(crate) durability: Durability,
+    /// Threads that the topology may use.
+    pub(crate) parallelism: usize,
     /// True if a TO_STREAM reads each tuple of the node's TO_TABLE.
     pub(crate) emits: bool,
     /// Numbers of the sources whose tuples reach the node.

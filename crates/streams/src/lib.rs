@@ -143,6 +143,11 @@ pub const SESSIONS_OPEN_MAX: usize = 1 << 24;
 pub const JOIN_ROWS_MAX: usize = 1 << 24;
 /// Maximum of rows that one pattern buffers.
 pub const PATTERN_ROWS_MAX: usize = 1 << 24;
+/// Least number of tuples of a transaction whose commit runs beside the next one: for fewer, waking the other thread costs more
+/// than it saves.
+pub const OVERLAPPED_TUPLES_MIN: usize = 256;
+/// Maximum of threads of a topology.
+pub const PARALLELISM_MAX: usize = 64;
 /// Maximum of bad records that wait for a commit; more make the topology commit early.
 pub const REJECTS_PENDING_MAX: usize = 4096;
 /// A partly filled transaction of `Boundary::Every` is committed if no tuple arrives for this long.

@@ -264,9 +264,12 @@ pub(crate) struct StoredSplits {
     table: Arc<Table>,
     topology: String,
     source: String,
-    /// Positions that changed since the last commit.
-    changed: BTreeMap<Arc<str>, SplitPosition>,
+    /// Positions that changed in the epoch.
+    changed: ChangedSplits,
 }
+
+/// Positions in splits, by their names.
+pub(crate) type ChangedSplits = BTreeMap<Arc<str>, SplitPosition>;
 
 impl StoredSplits {
     pub(crate) fn new(table: &Arc<Table>, topology: &str, source: &str) -> StoredSplits {
@@ -318,9 +321,14 @@ impl StoredSplits {
         Ok(())
     }
 
-    /// Called after the transaction has committed.
-    pub(crate) fn committed(&mut self) {
-        self.changed.clear();
+    /// Takes the positions that changed in the epoch, which ends.
+    pub(crate) fn take_changed(&mut self) -> ChangedSplits {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Adds positions that changed later than those that are there.
+    pub(crate) fn add_changed(&mut self, changed: ChangedSplits) {
+        self.changed.extend(changed);
     }
 }
 

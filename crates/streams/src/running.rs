@@ -28,12 +28,15 @@ pub struct Progress {
     pub(crate) commit_latencies: Mutex<Histogram>,
     /// By the numbers of the nodes.
     pub(crate) operators: Box<[OperatorCounts]>,
+    parallelism: usize,
+    overlaps: bool,
 }
 
 /// Counters of an operator or a source.
 #[derive(Debug)]
 pub(crate) struct OperatorCounts {
     name: String,
+    parts: usize,
     tuples_in: AtomicU64,
     tuples_out: AtomicU64,
 }
@@ -54,6 +57,8 @@ pub struct OperatorProgress {
     pub tuples_in: u64,
     /// Tuples that it sent on.
     pub tuples_out: u64,
+    /// Number of parts of its state, by a hash of the key, that threads work on side by side; 1 if it is not divided.
+    pub parts: usize,
 }
 
 /// Rate of committed tuples, measured over about [`RATE_WINDOW_NS`].
@@ -114,8 +119,9 @@ pub struct ProgressSnapshot {
 }
 
 impl Progress {
-    /// Counters of a topology with nodes of these names.
-    pub(crate) fn new(names: Vec<String>) -> Progress {
+    /// Counters of a topology with nodes of these names and parts. `parallelism` is the number of its threads; it
+    /// `overlaps` if the next transaction is computed while one commits.
+    pub(crate) fn new(nodes: Vec<(String, usize)>, parallelism: usize, overlaps: bool) -> Progress {
         Progress {
             tuples: AtomicU64::new(0),
             transactions: AtomicU64::new(0),
@@ -129,10 +135,13 @@ impl Progress {
             event_time_us: AtomicI64::new(EventTime::START.micros()),
             rate: Rate::default(),
             commit_latencies: Mutex::new(Histogram::new()),
-            operators: names
+            parallelism,
+            overlaps,
+            operators: nodes
                 .into_iter()
-                .map(|name| OperatorCounts {
+                .map(|(name, parts)| OperatorCounts {
                     name,
+                    parts,
                     tuples_in: AtomicU64::new(0),
                     tuples_out: AtomicU64::new(0),
                 })
@@ -146,8 +155,19 @@ impl Progress {
             name: counts.name.clone(),
             tuples_in: counts.tuples_in.load(Ordering::Relaxed),
             tuples_out: counts.tuples_out.load(Ordering::Relaxed),
+            parts: counts.parts,
         };
         self.operators.iter().map(read).collect()
+    }
+
+    /// Number of threads that the topology may use ([`crate::TopologyBuilder::parallelism`]).
+    pub fn parallelism(&self) -> usize {
+        self.parallelism
+    }
+
+    /// Returns true if the next transaction is computed while one commits.
+    pub fn overlaps(&self) -> bool {
+        self.overlaps
     }
 
     /// Latencies from the commit punctuation to the end of a commit, so far.

@@ -10,10 +10,10 @@ use crate::graph::{Graph, GraphSource, Listener, NodeKind, OperatorArguments};
 use crate::operators::abort_when::AbortWhen;
 use crate::operators::to_stream::{ToStream, Trigger};
 use crate::operators::window::WindowSpan;
-use crate::positions;
 use crate::running::{Report, Running};
 use crate::sources::Source;
 use crate::stream::Stream;
+use crate::{PARALLELISM_MAX, positions};
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Column, Table, TableOptions};
 use entresol_transactions::{GroupId, Transaction};
@@ -55,8 +55,14 @@ impl Topology {
                 merge: Merge::RoundRobin,
                 commit_interval_ns: None,
                 commits_when_idle: false,
+                parallelism: 1,
             },
         }
+    }
+
+    /// Returns true if the next transaction is computed while one commits.
+    pub fn overlaps(&self) -> bool {
+        self.executor.overlaps()
     }
 
     /// Starts the topology in a thread of its own.
@@ -121,6 +127,15 @@ impl TopologyBuilder {
     /// Sets the order of several sources; the default is `RoundRobin`.
     pub fn merge(mut self, merge: Merge) -> TopologyBuilder {
         self.settings.merge = merge;
+        self
+    }
+
+    /// Sets the number of threads that the topology may use, from 1, the default, to [`PARALLELISM_MAX`]. The second one
+    /// commits transactions while the next one is computed, where all operators can go on meanwhile (see
+    /// [`Topology::overlaps`]); groups of windows are divided among the first and those from the third on. Results are
+    /// the same with any number.
+    pub fn parallelism(mut self, threads: usize) -> TopologyBuilder {
+        self.settings.parallelism = threads.clamp(1, PARALLELISM_MAX);
         self
     }
 
@@ -382,6 +397,7 @@ impl TopologyBuilder {
                     catalog: &self.catalog,
                     watermarks,
                     durability: self.settings.durability,
+                    parallelism: self.settings.parallelism,
                     emits: listened[number],
                     sources: &sources[number],
                     sources_of_inputs: &sources_of_inputs,

@@ -2,6 +2,8 @@
 
 use crate::graph::{WindowNode, Writer};
 use crate::operators::accumulator::{Aggregate, BoundAggregate};
+use crate::operators::divided_state::DividedState;
+use crate::operators::key_parts::KeyPart;
 use crate::operators::session_aggregate::SessionAggregate;
 use crate::operators::session_state::SessionState;
 use crate::operators::stored_watermark::StoredWatermark;
@@ -13,6 +15,7 @@ use crate::stream::Stream;
 use crate::{GROUPS_IN_DRAM_MAX, UTC};
 use entresol_tables::{Column, DataType, Schema, arrow_schema};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Column with a window's start.
@@ -177,14 +180,23 @@ impl GroupedStream {
             let progress = SourceTimes::new(made.sources);
             Ok(match times {
                 WindowTimes::Windows(span) => {
-                    let state = WindowState::new(
-                        name.clone(),
-                        state_table,
-                        bound,
-                        group_columns,
-                        groups_in_dram,
-                        memory,
-                    );
+                    // The first thread more is for commits. One group is not divided.
+                    let of = if group_columns.is_empty() { 1 } else { (made.parallelism - 1).max(1) };
+                    let part = |number| {
+                        WindowState::new(
+                            name.clone(),
+                            Arc::clone(&state_table),
+                            bound.clone(),
+                            group_columns.clone(),
+                            groups_in_dram,
+                            KeyPart { number, of },
+                            memory,
+                        )
+                    };
+                    let parts = (0..of).map(part).collect();
+                    let state =
+                        DividedState::new(name.clone(), made.topology, group_columns.clone(), parts, memory);
+                    let env = made.catalog.context().pool().env().clone();
                     Box::new(WindowAggregate {
                         name,
                         time_column,
@@ -192,6 +204,7 @@ impl GroupedStream {
                         span,
                         correction_us,
                         state,
+                        env,
                         watermark,
                         progress,
                         schema,

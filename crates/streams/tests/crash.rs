@@ -14,10 +14,10 @@ use support::*;
 
 const READINGS: u64 = 24;
 
-fn run(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
+fn run(pool: &Arc<Pool>, parts: usize) -> Result<Arc<Catalog>, String> {
     let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
     let catalog = Catalog::open_or_create(context).map_err(|error| error.to_string())?;
-    let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(5));
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(5)).parallelism(parts);
     let source =
         GeneratorSource::new(reading_columns(), |n| (n < READINGS).then(|| random_reading(5, n, 2, 0)));
     let readings = topology.source("s", source);
@@ -35,8 +35,8 @@ fn run(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
     Ok(catalog)
 }
 
-fn verify(pool: &Arc<Pool>) -> Result<(), String> {
-    let catalog = run(pool)?;
+fn verify(pool: &Arc<Pool>, parts: usize) -> Result<(), String> {
+    let catalog = run(pool, parts)?;
     let readings: Vec<Tuple> = (0..READINGS).map(|n| random_reading(5, n, 2, 0)).collect();
     let windows = rows(&catalog, "windows");
     if as_oracle(&windows) != recompute(&readings, 8, 0).0 {
@@ -56,11 +56,14 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
 fn exactly_once_whatever_a_power_failure_leaves() {
     let options = CrashOptions { crash_recovery_every: 0, random_states: 1, ..CrashOptions::default() };
     println!("seed {}", options.seed);
-    let history = |pool: &Arc<Pool>| {
-        run(pool).unwrap();
-        Ok(())
-    };
-    let report = check(&options, history, verify).unwrap();
-    println!("{report:?}");
-    assert!(report.states > 100);
+    // The run behind the crash may have another number of threads; a simulated environment has one, and all parts.
+    for (before, after) in [(1, 1), (3, 2), (1, 3)] {
+        let history = |pool: &Arc<Pool>| {
+            run(pool, before).unwrap();
+            Ok(())
+        };
+        let report = check(&options, history, move |pool| verify(pool, after)).unwrap();
+        println!("{report:?}");
+        assert!(report.states > 100);
+    }
 }

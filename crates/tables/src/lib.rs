@@ -117,6 +117,7 @@ pub use sequence::{
     SequenceStatus, SequenceType,
 };
 pub use table::cursor::Cursor;
+pub use table::detached::EncodedUpsert;
 pub use table::range::ScanRange;
 pub use table::row_view::RowView;
 pub use table::{Change, Table};

@@ -101,6 +101,7 @@ pub use recovery::RecoveryReport;
 pub use recovery::opening::OpeningProgress;
 pub use timestamp::{AtomicTimestamp, GroupId, INFINITY, StateId, Timestamp};
 pub use transaction::cancellation::{Cancellation, Interrupt};
+pub use transaction::detached::DetachedWrites;
 pub use transaction::maintenance::BeforeCommit;
 pub use transaction::reads::READS_MAX;
 pub use transaction::scan::{Direction, KeyRange};

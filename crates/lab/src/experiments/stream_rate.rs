@@ -1,5 +1,6 @@
 //! Topologies on one thread: tuples a second through a filter and a map, through tumbling aggregates into a
-//! table, and in transactions of one tuple. Domain `journal`, durability `none`.
+//! table, and in transactions of one tuple; and the aggregates on two threads beside one, in alternating runs. Domain
+//! `journal`, durability `none`.
 //!
 //! Tuples are drawn by a generator, which is part of the time. Windows are of ten seconds; a tuple comes each
 //! 20 microseconds of event time, so a window has 500,000 tuples, and the last one is closed at the end.
@@ -47,6 +48,9 @@ struct Case {
     asked: f64,
 }
 
+/// Rate of two threads, in rates of one.
+const TWO_THREADS_ASKED: f64 = 1.8;
+
 const CASES: [Case; 5] = [
     Case { name: "filter and map", work: Work::FilterAndMap, every: 1000, tuples: 4_000_000, asked: 100.0 },
     Case {
@@ -77,13 +81,25 @@ const CASES: [Case; 5] = [
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     for case in &CASES {
         let tuples = if options.quick { (case.tuples / 100).min(20_000) } else { case.tuples };
-        let mut rates = Vec::new();
+        let (mut rates, mut on_two) = (Vec::new(), Vec::new());
         for _ in 0..if options.quick { 1 } else { 3 } {
-            rates.push(measure(case, tuples, options, report)?);
+            rates.push(measure(case, tuples, 1, options, report)?);
+            if let Work::Aggregate { .. } = case.work {
+                on_two.push(measure(case, tuples, 2, options, report)?);
+            }
         }
         let rate = median(&rates);
-        report.row(json!({ "case": case.name, "tuples": tuples, "million_tuples_per_s": rate }));
+        report
+            .row(json!({ "case": case.name, "threads": 1, "tuples": tuples, "million_tuples_per_s": rate }));
         report.asked(Asked::at_least(case.name, rate, case.asked).unit("M tuples/s"));
+        if !on_two.is_empty() {
+            let rate_on_two = median(&on_two);
+            report.row(
+                json!({ "case": case.name, "threads": 2, "tuples": tuples, "million_tuples_per_s": rate_on_two }),
+            );
+            let name = format!("{}, two threads beside one", case.name);
+            report.asked(Asked::at_least(&name, rate_on_two / rate, TWO_THREADS_ASKED).unit("times"));
+        }
     }
     Ok(())
 }
@@ -122,12 +138,19 @@ fn batches(
 }
 
 /// Million tuples a second of one run.
-fn measure(case: &Case, tuples: u64, options: &RunOptions, report: &mut Report) -> Result<f64, Error> {
+fn measure(
+    case: &Case,
+    tuples: u64,
+    threads: usize,
+    options: &RunOptions,
+    report: &mut Report,
+) -> Result<f64, Error> {
     let failed = |error: entresol::streams::Error| Error::Invalid(format!("{}: {error}", case.name));
     let dir = options.database_dir()?;
     let database = Database::open(dir.path().join("db"), Options::default())?;
     let topology = Topology::builder("rate", database.catalog())
         .boundary(Boundary::Every(case.every))
+        .parallelism(threads)
         .durability(Durability::None);
     let (groups, text_key) = match case.work {
         Work::Aggregate { groups, text_key } => (groups, text_key),
@@ -140,7 +163,7 @@ fn measure(case: &Case, tuples: u64, options: &RunOptions, report: &mut Report) 
     let begin = Instant::now();
     let ran = topology.run().map_err(failed)?;
     let s = begin.elapsed().as_secs_f64();
-    report.check(&format!("{}: every tuple counts once", case.name), {
+    report.check(&format!("{}: every tuple counts once on {threads}", case.name), {
         let tx = database.begin()?;
         let rows = database.catalog().table("written")?.scan(ScanRange::full()).rows(&tx)?;
         ran.tuples == tuples && written(&rows, tuples)

@@ -241,7 +241,7 @@ impl Operator for RefreshOperator {
         if !std::mem::take(&mut self.has_changes) {
             return Ok(());
         }
-        let transaction = context.transaction;
+        let transaction = context.transaction()?;
         let refreshed = self.request.ask(|| Ok(transaction.check_running()?));
         self.rounds.pause();
         refreshed

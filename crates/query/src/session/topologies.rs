@@ -63,6 +63,10 @@ pub(crate) struct TopologyStatus {
     /// Tables whose logged changes it reads.
     pub(crate) changes: Vec<String>,
     pub(crate) operators: Vec<OperatorProgress>,
+    /// Number of its threads, once it has run.
+    pub(crate) parallelism: Option<usize>,
+    /// True if the next transaction is computed while one commits.
+    pub(crate) overlaps: bool,
 }
 
 impl fmt::Debug for Topologies {
@@ -234,6 +238,8 @@ impl Topologies {
                 relations: entry.relations.all.clone(),
                 changes: entry.relations.changes.clone(),
                 operators: entry.progress.as_ref().map(|progress| progress.operators()).unwrap_or_default(),
+                parallelism: entry.progress.as_ref().map(|progress| progress.parallelism()),
+                overlaps: entry.progress.as_ref().is_some_and(|progress| progress.overlaps()),
             }
         };
         entries.iter_mut().map(status).collect()

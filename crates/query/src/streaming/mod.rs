@@ -20,6 +20,7 @@ pub(crate) mod merge;
 pub(crate) mod names;
 pub(crate) mod operators;
 pub(crate) mod options;
+pub(crate) mod parallelism;
 pub(crate) mod pattern;
 pub(crate) mod ranking;
 pub(crate) mod replaced;

@@ -20,6 +20,7 @@ use crate::session::topologies::UsedRelations;
 use crate::streaming::names::Reference;
 use crate::streaming::operators::{PlannedState, translate};
 use crate::streaming::options::{StreamOptions, interval, invalid};
+use crate::streaming::parallelism;
 use crate::streaming::retention::StateTtl;
 use crate::streaming::steps::{self, PlannedTopology, Target};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -104,6 +105,7 @@ pub(crate) fn operators(
         Some(other) => return Err(invalid("merge", other)),
     };
     StateTtl::take(&mut options)?;
+    let threads = parallelism::take(&mut options, &create.boundaries)?;
     options.end()?;
     let on_error = match create.on_error {
         ErrorClause::Stop => OnError::Stop,
@@ -114,6 +116,7 @@ pub(crate) fn operators(
         .durability(durability)
         .on_error(on_error)
         .merge(merge)
+        .parallelism(threads)
         .without_state(removed);
     let mut builder = bounded(builder, &create.boundaries)?;
     if let ErrorClause::Skip(Some(table)) = &create.on_error {

@@ -17,6 +17,7 @@ use crate::session::result::StatementResult;
 use crate::session::topologies::{Topologies, UsedRelations};
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::names::STREAMS_SCHEMA;
+use crate::streaming::parallelism;
 use crate::streaming::replacement;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::starting::{
@@ -161,6 +162,8 @@ async fn explain_topology(session: &SessionCore, name: &str) -> Result<Statement
     let tables = entresol_streams::state_tables(&session.catalog, name);
     let (_, states) = operators(&session.catalog, &create, &planned, session.options.durability, &tables)?;
     lines.extend(states.iter().map(|state| format!("  state {}: {}", state.table, state.operator)));
+    let statuses = session.options.topologies.statuses();
+    lines.extend(statuses.iter().filter(|status| status.name == name).flat_map(parallelism::explained));
     explain::lines(lines)
 }
 

@@ -3,7 +3,7 @@
 //! - A pass visits every node once, in topological order; so a node has all its input of the pass before it
 //!   runs, and sees each punctuation once.
 //! - A node's watermark is the least watermark of its upstream nodes. It never decreases within a
-//!   transaction; an abort resets it to its value at the begin of the transaction.
+//!   transaction; an abort resets it to its value at the last commit.
 //! - Between passes all inboxes are empty.
 
 use crate::element::Batch;
@@ -33,11 +33,18 @@ struct DataflowNode {
     /// Tuples, and the input that they came from.
     inbox: Vec<(usize, Batch)>,
     watermarks: Watermarks,
-    /// Watermarks at the begin of the transaction.
+    /// Watermarks as of the last commit, and at the end of the epoch that was sealed last.
     committed: Watermarks,
-    /// Tuples received and sent in the transaction.
-    tuples_in: u64,
-    tuples_out: u64,
+    sealed: Watermarks,
+    /// Tuples received and sent in the open epoch, and in the sealed one.
+    tuples: TupleCounts,
+    tuples_sealed: TupleCounts,
+}
+
+#[derive(Clone, Copy, Default)]
+struct TupleCounts {
+    received: u64,
+    sent: u64,
 }
 
 #[derive(Clone)]
@@ -66,9 +73,10 @@ impl Dataflow {
             consumers: Vec::new(),
             inbox: Vec::new(),
             watermarks: none.clone(),
+            sealed: none.clone(),
             committed: none,
-            tuples_in: 0,
-            tuples_out: 0,
+            tuples: TupleCounts::default(),
+            tuples_sealed: TupleCounts::default(),
         });
         if self.nodes.len() == self.order.len() {
             self.connect();
@@ -139,7 +147,7 @@ impl Dataflow {
         let node = &mut self.nodes[number];
         let mut output = Output::default();
         for (input, batch) in std::mem::take(&mut node.inbox) {
-            node.tuples_in += batch.len() as u64;
+            node.tuples.received += batch.len() as u64;
             let context = Context { input, ..*context };
             match &mut self.skipped {
                 Some(skipped) if operator.takes_each_tuple_alone() => {
@@ -177,19 +185,17 @@ impl Dataflow {
         if batches.is_empty() {
             return;
         }
-        self.nodes[from].tuples_out += batches.iter().map(|batch| batch.len() as u64).sum::<u64>();
+        self.nodes[from].tuples.sent += batches.iter().map(|batch| batch.len() as u64).sum::<u64>();
         for at in 0..self.nodes[from].consumers.len() {
             let (consumer, input) = self.nodes[from].consumers[at];
             self.nodes[consumer].inbox.extend(batches.iter().map(|batch| (input, batch.clone())));
         }
     }
 
-    /// Names of the operators by their numbers; none of sources.
-    pub(crate) fn names(&self) -> Vec<Option<String>> {
-        self.nodes
-            .iter()
-            .map(|node| node.operator.as_ref().map(|operator| operator.name().to_owned()))
-            .collect()
+    /// Names of the operators, and numbers of their parts, by the numbers of the nodes; none of sources.
+    pub(crate) fn names_and_parts(&self) -> Vec<Option<(String, usize)>> {
+        let of = |operator: &dyn Operator| (operator.name().to_owned(), operator.parts());
+        self.nodes.iter().map(|node| node.operator.as_deref().map(of)).collect()
     }
 
     /// Number of tuples that were left out in the committed transaction.
@@ -197,12 +203,31 @@ impl Dataflow {
         self.skipped.as_mut().map_or(0, SkippedTuples::take)
     }
 
-    /// Tells all operators that the transaction has committed, and counts their tuples; returns the number of its
+    /// Returns true if all operators can process the next epoch while one commits.
+    pub(crate) fn overlaps(&self) -> bool {
+        let mut operators = self.nodes.iter().filter_map(|node| node.operator.as_ref());
+        // Savepoints of skipped tuples need the transaction.
+        self.skipped.is_none() && operators.all(|operator| operator.overlaps())
+    }
+
+    /// Ends the epoch for all operators.
+    pub(crate) fn sealed(&mut self) {
+        for node in &mut self.nodes {
+            node.sealed.clone_from(&node.watermarks);
+            node.tuples_sealed = std::mem::take(&mut node.tuples);
+            if let Some(operator) = &mut node.operator {
+                operator.sealed();
+            }
+        }
+    }
+
+    /// Tells all operators that the sealed epoch has committed, and counts their tuples; returns the number of its
     /// tuples that sinks did not get.
     pub(crate) fn committed(&mut self, counts: &[OperatorCounts]) -> Result<u64> {
         for (node, counts) in self.nodes.iter_mut().zip(counts) {
-            node.committed.clone_from(&node.watermarks);
-            counts.add(std::mem::take(&mut node.tuples_in), std::mem::take(&mut node.tuples_out));
+            node.committed.clone_from(&node.sealed);
+            let TupleCounts { received, sent } = std::mem::take(&mut node.tuples_sealed);
+            counts.add(received, sent);
         }
         let mut lost = 0;
         for operator in self.nodes.iter_mut().filter_map(|node| node.operator.as_mut()) {
@@ -217,12 +242,12 @@ impl Dataflow {
         self.nodes.iter_mut().filter_map(|node| node.operator.as_mut()).try_for_each(|node| node.redefined())
     }
 
-    /// Tells all operators that the transaction was aborted.
+    /// Tells all operators that what was not committed is aborted.
     pub(crate) fn aborted(&mut self) {
         self.take_skipped();
         for node in &mut self.nodes {
             node.inbox.clear();
-            (node.tuples_in, node.tuples_out) = (0, 0);
+            (node.tuples, node.tuples_sealed) = Default::default();
             node.watermarks.clone_from(&node.committed);
             if let Some(operator) = &mut node.operator {
                 operator.aborted();

@@ -26,25 +26,20 @@
 //! is an error. [`RETRIES_MAX`] retries, or more within [`RETRY_TIME_MAX`].
 
 use crate::boundary::{Boundary, Merge, OnError};
-use crate::element::{Batch, Punctuation};
+use crate::element::Punctuation;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
+use crate::execution::committer::Committer;
 use crate::execution::dataflow::Dataflow;
+use crate::execution::epoch::{Epoch, Input, SealedEpoch};
 use crate::execution::feed::{Feed, FeedElement};
-use crate::execution::held_batches::HeldBatches;
 use crate::operators::window::WindowSpan;
-use crate::operators::{Context, Counts};
 use crate::running::{Progress, Report};
-use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, RETRY_TIME_MAX, SOURCE_IDLE_MS};
+use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, SOURCE_IDLE_MS};
 use entresol_memory::{Durability, Env};
 use entresol_tables::{Catalog, Table};
-use entresol_transactions::{Timestamp, Transaction, Vote};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
-
-/// Delay before a busy resource is tried again.
-const BUSY_WAIT_MS: u64 = 1;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
@@ -54,48 +49,37 @@ pub(crate) struct Settings {
     pub(crate) merge: Merge,
     pub(crate) commit_interval_ns: Option<u64>,
     pub(crate) commits_when_idle: bool,
-}
-
-/// Input of a transaction, logged for replay.
-#[derive(Clone)]
-enum Input {
-    Batch { source: usize, batch: Batch },
-    Watermark { node: usize, time: EventTime },
+    /// Threads that the topology may use; at least 1.
+    pub(crate) parallelism: usize,
 }
 
 pub(crate) struct Executor {
-    topology: String,
-    catalog: Arc<Catalog>,
-    settings: Settings,
-    feed: Feed,
-    dataflow: Dataflow,
-    positions: Arc<Table>,
-    counts: Counts,
-    progress: Arc<Progress>,
-    transaction: Option<Arc<Transaction>>,
-    inputs: Vec<Input>,
-    /// Counts the tuples of the input.
-    held: HeldBatches,
-    retries: u32,
-    /// Time of the first of the retries.
-    retried_first: Option<Instant>,
-    /// True if the rest of the transaction is to be skipped.
-    doomed: bool,
+    pub(super) topology: String,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) settings: Settings,
+    pub(super) feed: Feed,
+    pub(super) dataflow: Dataflow,
+    pub(super) positions: Arc<Table>,
+    pub(super) progress: Arc<Progress>,
+    /// Epoch that is open.
+    pub(super) epoch: Epoch,
+    /// Epoch before it, while its commit may run.
+    pub(super) sealed: Option<SealedEpoch>,
+    /// Thread for commits, if the next epoch is computed meanwhile.
+    pub(super) committer: Option<Committer>,
     /// Per source, true if it has elements in the open transaction and has not marked its part.
     open_parts: Vec<bool>,
     /// Sources that have ended while the transaction was open.
     ended: Vec<usize>,
     /// Per source, the time of its last tuples, and true if it is not waited for.
     heard_ns: Vec<u64>,
-    quiet: Vec<bool>,
+    pub(super) quiet: Vec<bool>,
     windows: Vec<WindowSpan>,
     /// Start of the open window, per window operator.
     window_starts: Vec<Option<EventTime>>,
     /// The greatest event time of the input.
-    event_time: EventTime,
+    pub(super) event_time: EventTime,
     idle_since_ns: Option<u64>,
-    /// Time of the first input of the open transaction, if there is an interval of commits.
-    begun_ns: Option<u64>,
 }
 
 impl Executor {
@@ -108,23 +92,22 @@ impl Executor {
         windows: Vec<WindowSpan>,
         positions: Arc<Table>,
     ) -> Executor {
-        let held = HeldBatches::new(catalog.context().pool().memory());
-        let names = dataflow.names().into_iter().enumerate();
-        let names = names.map(|(node, name)| name.unwrap_or_else(|| feed.name_of(node))).collect();
+        let epoch = Epoch::new(catalog.context().pool().memory());
+        let nodes = dataflow.names_and_parts().into_iter().enumerate();
+        let nodes = nodes.map(|(node, found)| found.unwrap_or_else(|| (feed.name_of(node), 1))).collect();
+        let has_threads = settings.parallelism > 1 && !catalog.context().pool().env().is_simulated();
+        let overlaps = has_threads && dataflow.overlaps();
+        let progress = Progress::new(nodes, settings.parallelism, overlaps);
         Executor {
             topology,
             catalog,
             settings,
             dataflow,
             positions,
-            counts: Counts::default(),
-            progress: Arc::new(Progress::new(names)),
-            transaction: None,
-            inputs: Vec::new(),
-            held,
-            retries: 0,
-            retried_first: None,
-            doomed: false,
+            progress: Arc::new(progress),
+            epoch,
+            sealed: None,
+            committer: None,
             open_parts: vec![false; feed.sources()],
             ended: Vec::new(),
             heard_ns: vec![0; feed.sources()],
@@ -134,7 +117,6 @@ impl Executor {
             windows,
             event_time: EventTime::START,
             idle_since_ns: None,
-            begun_ns: None,
         }
     }
 
@@ -146,6 +128,11 @@ impl Executor {
         &self.progress
     }
 
+    /// Returns true if commits have a thread of their own.
+    pub(crate) fn overlaps(&self) -> bool {
+        self.progress.overlaps()
+    }
+
     pub(crate) fn env(&self) -> &Env {
         self.catalog.context().pool().env()
     }
@@ -154,10 +141,9 @@ impl Executor {
     pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<Report> {
         let start_ns = self.env().now_ns();
         self.heard_ns.fill(start_ns);
-        let result = self.dataflow.open().and_then(|()| self.feed.open()).and_then(|()| self.run_until(stop));
-        if let Err(error) = result {
+        if let Err(error) = self.open().and_then(|()| self.run_until(stop)) {
             tracing::error!(topology = self.topology, %error, "topology failed");
-            self.abort_transaction();
+            self.end_with_error();
             return Err(error);
         }
         let progress = self.progress.snapshot();
@@ -176,41 +162,55 @@ impl Executor {
         })
     }
 
+    /// Opens operators and sources, and starts the thread for commits if there is to be one.
+    fn open(&mut self) -> Result<()> {
+        self.dataflow.open()?;
+        self.feed.open()?;
+        if self.overlaps() {
+            self.committer = Some(Committer::start(&self.topology, self.env())?);
+        }
+        Ok(())
+    }
+
     fn run_until(&mut self, stop: &AtomicBool) -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
             match self.feed.peek()? {
                 FeedElement::Tuples { source, tuples } => self.tuples(source, tuples)?,
                 FeedElement::Invalid(source, error) => {
                     self.open_parts[source] = true;
+                    // It would not come again if the open epoch had to be computed again.
+                    self.settle()?;
                     self.recover(error)?;
                 }
                 FeedElement::Punctuation(source, punctuation) => self.punctuation(source, punctuation)?,
                 FeedElement::Ended(source) => self.ended(source)?,
                 FeedElement::Idle => self.idle()?,
                 FeedElement::End => {
-                    return self.commit();
+                    self.commit()?;
+                    return self.settle().map(drop);
                 }
+            }
+            if self.sealed.as_ref().is_some_and(|sealed| sealed.pending.has_ended()) {
+                self.settle()?;
             }
             if self.feed.rejects_pending() + self.dataflow.skipped_pending() >= REJECTS_PENDING_MAX {
                 self.check_rejects()?;
             }
         }
-        self.finish_open()
+        self.finish_open()?;
+        self.settle().map(drop)
     }
 
     /// Ends the open transaction at a stop, or before the end of a source whose tuples carry no marks.
     fn finish_open(&mut self) -> Result<()> {
         match self.settings.boundary {
-            Boundary::Punctuated if !self.inputs.is_empty() || self.doomed => {
-                self.drop_transaction();
-                Ok(())
-            }
+            Boundary::Punctuated if !self.epoch.is_empty() => self.drop_transaction(),
             _ => self.commit(),
         }
     }
 
     fn check_rejects(&mut self) -> Result<()> {
-        if self.settings.boundary == Boundary::Punctuated && !self.inputs.is_empty() {
+        if self.settings.boundary == Boundary::Punctuated && !self.epoch.inputs.is_empty() {
             let resource = format!("bad records and skipped tuples in a transaction of {}", self.topology);
             return Err(Error::Limit { resource, max: REJECTS_PENDING_MAX });
         }
@@ -223,7 +223,7 @@ impl Executor {
         self.note_quiet_sources(source);
         let taken = match self.settings.boundary {
             Boundary::EachTuple => 1,
-            Boundary::Every(tuples) => available.min(tuples - self.held.tuples()),
+            Boundary::Every(tuples) => available.min(tuples - self.epoch.held.tuples()),
             Boundary::Punctuated => available,
             Boundary::PerWindow => self.tuples_before_crossing(source, available)?,
         };
@@ -236,11 +236,11 @@ impl Executor {
         self.note_event_time(source, taken);
         let Some(part) = self.feed.take(source, taken) else { return Ok(()) };
         self.open_parts[source] = true;
-        self.held.add(&part)?;
+        self.epoch.held.add(&part)?;
         self.input(Input::Batch { source, batch: part })?;
         match self.settings.boundary {
             Boundary::EachTuple => self.commit(),
-            Boundary::Every(tuples) if self.held.tuples() >= tuples => self.commit(),
+            Boundary::Every(tuples) if self.epoch.held.tuples() >= tuples => self.commit(),
             _ => self.commit_if_due(),
         }
     }
@@ -248,7 +248,9 @@ impl Executor {
     /// Returns true if the next tuples of a source are of a commit that the open transaction does not see: it would look
     /// up tables as they were before.
     fn is_before_commit_of(&self, source: usize, tuples: usize) -> bool {
-        let Some(transaction) = &self.transaction else { return false };
+        let Some(transaction) = self.epoch.transaction.as_ref().and_then(|epoch| epoch.begun()) else {
+            return false;
+        };
         let commit = self.feed.source(source).commit_of(tuples);
         self.settings.boundary != Boundary::Punctuated && commit.is_some_and(|cts| !transaction.sees(cts))
     }
@@ -256,11 +258,11 @@ impl Executor {
     /// Commits the open transaction if it has been open for the interval of commits.
     fn commit_if_due(&mut self) -> Result<()> {
         let Some(interval_ns) = self.settings.commit_interval_ns else { return Ok(()) };
-        if self.settings.boundary == Boundary::Punctuated || (self.inputs.is_empty() && !self.doomed) {
+        if self.settings.boundary == Boundary::Punctuated || self.epoch.is_empty() {
             return Ok(());
         }
         let now_ns = self.env().now_ns();
-        let begun_ns = *self.begun_ns.get_or_insert(now_ns);
+        let begun_ns = *self.epoch.begun_ns.get_or_insert(now_ns);
         if now_ns.saturating_sub(begun_ns) < interval_ns {
             return Ok(());
         }
@@ -304,7 +306,7 @@ impl Executor {
                 let reached = span.first_open(span.watermark_after(time));
                 *start = Some(start.map_or(reached, |start| start.max(reached)));
             }
-            if self.inputs.is_empty() && !self.doomed {
+            if self.epoch.is_empty() {
                 // The first tuple of a run: no window is open that it could close in this transaction.
                 at += 1;
                 continue;
@@ -362,10 +364,7 @@ impl Executor {
             Punctuation::Commit if is_marked => self.mark(source, true),
             Punctuation::Abort if is_marked => self.mark(source, false),
             Punctuation::Begin | Punctuation::Commit => self.commit(),
-            Punctuation::Abort => {
-                self.drop_transaction();
-                Ok(())
-            }
+            Punctuation::Abort => self.drop_transaction(),
             Punctuation::Watermark(time) => {
                 self.open_parts[source] = true;
                 let node = self.feed.source(source).node;
@@ -381,8 +380,8 @@ impl Executor {
 
     /// Ends a source's part of the transaction, and the transaction if all parts have ended.
     fn mark(&mut self, source: usize, is_complete: bool) -> Result<()> {
-        if !is_complete && (self.feed.sources() > 1 || !self.inputs.is_empty()) {
-            self.doom();
+        if !is_complete && (self.feed.sources() > 1 || !self.epoch.inputs.is_empty()) {
+            self.doom()?;
         }
         self.open_parts[source] = false;
         self.feed.hold(source);
@@ -391,7 +390,7 @@ impl Executor {
 
     /// Ends the transaction if no source has an open part or could still get one.
     fn finish_marked(&mut self) -> Result<()> {
-        let is_empty = self.inputs.is_empty() && !self.doomed;
+        let is_empty = self.epoch.is_empty();
         if !self.feed.all_held() && !is_empty {
             return Ok(());
         }
@@ -410,33 +409,35 @@ impl Executor {
     }
 
     /// Drops what the open transaction has so far, and what will come.
-    fn doom(&mut self) {
-        self.abort_transaction();
-        self.doomed = true;
+    fn doom(&mut self) -> Result<()> {
+        self.abort_transaction()?;
+        self.epoch.doomed = true;
+        Ok(())
     }
 
     /// Closes the windows of a source that has ended, in a transaction that ends with it.
     fn ended(&mut self, source: usize) -> Result<()> {
         if self.settings.boundary == Boundary::Punctuated {
             if std::mem::take(&mut self.open_parts[source]) {
-                self.doom();
+                self.doom()?;
             }
             self.ended.push(source);
             return self.finish_marked();
         }
-        if self.doomed {
-            self.drop_transaction();
+        if self.epoch.doomed {
+            self.drop_transaction()?;
         }
         let node = self.feed.source(source).node;
         self.input(Input::Watermark { node, time: EventTime::END })?;
         self.commit()
     }
 
-    fn note_rate(&self) {
+    pub(super) fn note_rate(&self) {
         self.progress.rate.note(self.env().now_ns(), self.progress.tuples.load(Ordering::Relaxed));
     }
 
     fn idle(&mut self) -> Result<()> {
+        self.settle()?;
         if self.settings.commits_when_idle && self.settings.boundary != Boundary::Punctuated {
             self.commit()?;
         }
@@ -454,197 +455,13 @@ impl Executor {
 
     /// Adds input to the transaction.
     fn input(&mut self, input: Input) -> Result<()> {
-        if self.doomed {
+        if self.epoch.doomed {
             return Ok(());
         }
-        self.inputs.push(input.clone());
+        self.epoch.inputs.push(input.clone());
         match self.apply(&input) {
             Ok(()) => Ok(()),
             Err(error) => self.recover(error),
         }
-    }
-
-    fn apply(&mut self, input: &Input) -> Result<()> {
-        let transaction = self.transaction()?;
-        let (counts, quiet, now) = (&self.counts, &self.quiet[..], self.now());
-        let context = Context { transaction: &transaction, counts, source: None, input: 0, now, quiet };
-        match input {
-            Input::Batch { source, batch } => {
-                let context = Context { source: Some(*source), ..context };
-                self.dataflow.batch(&context, self.feed.source(*source).node, batch)
-            }
-            Input::Watermark { node, time } => self.dataflow.watermark(&context, *node, *time),
-        }
-    }
-
-    /// Time of the clock.
-    fn now(&self) -> EventTime {
-        EventTime::from_nanoseconds(self.env().now_ns())
-    }
-
-    fn transaction(&mut self) -> Result<Arc<Transaction>> {
-        if let Some(transaction) = &self.transaction {
-            return Ok(Arc::clone(transaction));
-        }
-        let transaction = self.catalog.begin()?;
-        self.transaction = Some(Arc::clone(&transaction));
-        Ok(transaction)
-    }
-
-    /// Ends the transaction: commits it, or drops it if it is doomed.
-    fn commit(&mut self) -> Result<()> {
-        if !self.doomed && self.inputs.is_empty() && !self.feed.has_moved() {
-            return Ok(());
-        }
-        while !self.doomed {
-            match self.try_commit() {
-                Ok(()) => return Ok(()),
-                Err(error) => self.recover(error)?,
-            }
-        }
-        self.drop_transaction();
-        Ok(())
-    }
-
-    fn try_commit(&mut self) -> Result<()> {
-        let start_ns = self.env().now_ns();
-        let transaction = self.transaction()?;
-        let (counts, quiet, now) = (&self.counts, &self.quiet[..], self.now());
-        self.dataflow.commit(&Context {
-            transaction: &transaction,
-            counts,
-            source: None,
-            input: 0,
-            now,
-            quiet,
-        })?;
-        self.dataflow.write_skipped(&transaction)?;
-        self.feed.write_positions(&transaction)?;
-        if !transaction.vote(self.positions.state().id(), Vote::Commit)? {
-            let reason =
-                "an operator wrote a state and did not vote for it at the commit punctuation".to_owned();
-            return Err(Error::InvalidTopology { topology: self.topology.clone(), reason });
-        }
-        let commit = transaction.commit(self.settings.durability)?;
-        if commit.keys > 0 {
-            let elapsed_ns = self.env().now_ns().saturating_sub(start_ns);
-            self.progress.commit_latencies.lock().record(elapsed_ns);
-        }
-        self.transaction = None;
-        let progress = &self.progress;
-        progress.tuples.fetch_add(self.held.tuples() as u64, Ordering::Relaxed);
-        progress.late.fetch_add(self.counts.take_late(), Ordering::Relaxed);
-        progress.future.fetch_add(self.counts.take_future(), Ordering::Relaxed);
-        // The end of a source may find nothing to write.
-        if commit.keys > 0 {
-            progress.transactions.fetch_add(1, Ordering::Relaxed);
-            progress.last_cts.store(commit.cts, Ordering::Relaxed);
-        }
-        progress.event_time_us.store(self.event_time.micros(), Ordering::Relaxed);
-        self.inputs.clear();
-        self.held.clear();
-        self.begun_ns = None;
-        self.retries = 0;
-        self.retried_first = None;
-        let rejected = self.feed.committed()? + self.dataflow.take_skipped();
-        self.progress.rejected.fetch_add(rejected, Ordering::Relaxed);
-        let lost = self.dataflow.committed(&self.progress.operators)?;
-        self.progress.lost.fetch_add(lost, Ordering::Relaxed);
-        self.note_rate();
-        Ok(())
-    }
-
-    /// Handles an error within a transaction: retries it, dooms it, or returns the error.
-    fn recover(&mut self, mut error: Error) -> Result<()> {
-        self.abort_transaction();
-        while error.is_retriable() || error.is_redefinition() {
-            let first = *self.retried_first.get_or_insert_with(Instant::now);
-            if self.retries >= RETRIES_MAX && first.elapsed() >= RETRY_TIME_MAX {
-                return Err(error);
-            }
-            self.retries += 1;
-            self.progress.retries.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(topology = self.topology, %error, "transaction is retried");
-            if error.is_redefinition() {
-                self.dataflow.redefined()?;
-            }
-            if let Some(cts) = conflicting_commit(&error) {
-                // Before that, every snapshot conflicts with it again.
-                self.catalog.context().wait_until_visible(cts)?;
-            }
-            if is_busy(&error) || self.retries > RETRIES_MAX {
-                std::thread::sleep(std::time::Duration::from_millis(
-                    BUSY_WAIT_MS << (self.retries % RETRIES_MAX).min(8),
-                ));
-            }
-            match self.replay() {
-                Ok(()) => return Ok(()),
-                Err(next) => error = next,
-            }
-            self.abort_transaction();
-        }
-        if self.settings.on_error == OnError::Abort && error.is_tuple_error() {
-            tracing::warn!(topology = self.topology, %error, "transaction is dropped");
-            self.doomed = true;
-            return Ok(());
-        }
-        Err(error)
-    }
-
-    fn replay(&mut self) -> Result<()> {
-        let inputs = std::mem::take(&mut self.inputs);
-        let result = inputs.iter().try_for_each(|input| self.apply(input));
-        self.inputs = inputs;
-        result
-    }
-
-    /// Rolls back all effects of the open transaction; its input stays.
-    fn abort_transaction(&mut self) {
-        if let Some(transaction) = self.transaction.take() {
-            transaction.abort();
-        }
-        self.counts.take_late();
-        self.counts.take_future();
-        self.feed.aborted();
-        self.dataflow.aborted();
-    }
-
-    /// Drops the open transaction with its input, and counts it.
-    fn drop_transaction(&mut self) {
-        if self.inputs.is_empty() && !self.doomed {
-            return;
-        }
-        self.abort_transaction();
-        self.inputs.clear();
-        self.held.clear();
-        self.begun_ns = None;
-        self.retries = 0;
-        self.retried_first = None;
-        self.doomed = false;
-        self.progress.aborts.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-fn is_busy(error: &Error) -> bool {
-    use entresol_transactions::Error::{Busy, OldVersionsFull};
-    matches!(transaction_error(error), Some(Busy(_) | OldVersionsFull { .. }))
-}
-
-/// Commit timestamp of the transaction that was first. It may not be durable, and so not visible yet.
-fn conflicting_commit(error: &Error) -> Option<Timestamp> {
-    use entresol_transactions::Error::{Conflict, ReadConflict};
-    match transaction_error(error)? {
-        Conflict { committed, .. } | ReadConflict { committed, .. } => Some(*committed),
-        _ => None,
-    }
-}
-
-/// Error of the transaction below an error.
-fn transaction_error(error: &Error) -> Option<&entresol_transactions::Error> {
-    match error {
-        Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => {
-            Some(error)
-        }
-        _ => None,
     }
 }

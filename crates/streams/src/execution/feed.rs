@@ -12,7 +12,7 @@ use crate::element::{Batch, Punctuation};
 use crate::error::{Error, Result};
 use crate::execution::rejects_table;
 use crate::graph::GraphSource;
-use crate::positions::{SourceProgress, StoredPosition, StoredSplits};
+use crate::positions::{ChangedSplits, SourceProgress, StoredPosition, StoredSplits};
 use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch, Split, SplitPosition};
 use arrow_array::Array;
 use arrow_schema::SchemaRef;
@@ -45,10 +45,22 @@ pub(crate) struct FeedSource {
     batch_tuples: usize,
     rejects: Vec<Reject>,
     rejects_table: Option<Arc<Table>>,
+    /// Elements of the epoch that was sealed last, until it has its outcome.
+    sealed: Option<SourceEpoch>,
+    /// Elements behind a sealed epoch that is open again.
+    later: Option<SourceEpoch>,
     ended: bool,
     /// True once the source has marked the end of its part of the open transaction: its next elements belong
     /// to another one.
     held: bool,
+}
+
+/// Elements of a source in an epoch.
+struct SourceEpoch {
+    /// Progress at its end.
+    progress: SourceProgress,
+    rejects: Vec<Reject>,
+    splits: ChangedSplits,
 }
 
 struct Pending {
@@ -99,6 +111,8 @@ impl FeedSource {
             pending: None,
             schema: arrow_schema(&source.columns, UTC),
             rejects: Vec::new(),
+            sealed: None,
+            later: None,
             ended: false,
             held: false,
         }
@@ -204,6 +218,25 @@ impl FeedSource {
         {
             self.progress.rejected += 1;
             self.rejects.push(reject);
+        }
+    }
+
+    /// Takes what came in the open epoch; the progress goes on from there.
+    fn take_epoch(&mut self) -> SourceEpoch {
+        let splits = self.splits.as_mut().map(|(splits, _)| splits.take_changed());
+        SourceEpoch {
+            progress: self.progress,
+            rejects: std::mem::take(&mut self.rejects),
+            splits: splits.unwrap_or_default(),
+        }
+    }
+
+    /// Adds what came in an epoch behind what is there.
+    fn add_epoch(&mut self, epoch: SourceEpoch) {
+        self.progress = epoch.progress;
+        self.rejects.extend(epoch.rejects);
+        if let Some((splits, _)) = &mut self.splits {
+            splits.add_changed(epoch.splits);
         }
     }
 
@@ -396,18 +429,41 @@ impl Feed {
         Ok(())
     }
 
-    /// Hands out bad records after a commit; returns their number.
+    /// Ends the epoch: what comes is of the next one.
+    pub(crate) fn sealed(&mut self) {
+        for source in &mut self.sources {
+            debug_assert!(source.sealed.is_none(), "at most one sealed epoch has no outcome yet");
+            source.sealed = Some(source.take_epoch());
+        }
+    }
+
+    /// Makes the sealed epoch the open one again, until [`Feed::go_on`].
+    pub(crate) fn reopen(&mut self) {
+        for source in &mut self.sources {
+            let Some(sealed) = source.sealed.take() else { continue };
+            source.later = Some(source.take_epoch());
+            source.add_epoch(sealed);
+        }
+    }
+
+    /// Goes on with the epoch behind one that was open again.
+    pub(crate) fn go_on(&mut self) {
+        for source in &mut self.sources {
+            if let Some(later) = source.later.take() {
+                source.add_epoch(later);
+            }
+        }
+    }
+
+    /// Hands out the bad records of the sealed epoch after its commit; returns their number.
     pub(crate) fn committed(&mut self) -> Result<u64> {
         let mut rejected = 0;
         for source in &mut self.sources {
             source.stored.committed();
-            if let Some((splits, _)) = &mut source.splits {
-                splits.committed();
-            }
-            if !source.rejects.is_empty() {
-                rejected += source.rejects.len() as u64;
-                source.source.rejected(&source.rejects)?;
-                source.rejects.clear();
+            let Some(SourceEpoch { rejects, .. }) = source.sealed.take() else { continue };
+            if !rejects.is_empty() {
+                rejected += rejects.len() as u64;
+                source.source.rejected(&rejects)?;
             }
         }
         Ok(rejected)

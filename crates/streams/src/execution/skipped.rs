@@ -37,12 +37,12 @@ impl SkippedTuples {
     ) -> Result<()> {
         let mut parts = vec![batch];
         while let Some(part) = parts.pop() {
-            let (mark, sent) = (context.transaction.mark(), output.batches.len());
+            let (mark, sent) = (context.transaction()?.mark(), output.batches.len());
             let Err(error) = operator.batch(context, &part, output) else { continue };
             if !error.is_tuple_error() {
                 return Err(error);
             }
-            context.transaction.rollback_to(mark);
+            context.transaction()?.rollback_to(mark);
             output.batches.truncate(sent);
             if part.len() == 1 {
                 self.note(operator.name(), &part, &error)?;

@@ -22,12 +22,16 @@ impl Operator for AbortWhen {
         &self.name
     }
 
+    fn overlaps(&self) -> bool {
+        true
+    }
+
     fn batch(&mut self, _context: &Context<'_>, _batch: &Batch, _output: &mut Output) -> Result<()> {
         Ok(())
     }
 
     fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
-        if (self.condition)(context.transaction)? {
+        if (self.condition)(context.transaction()?)? {
             return Err(Error::Aborted { condition: self.name.clone() });
         }
         Ok(())

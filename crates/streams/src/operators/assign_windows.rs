@@ -55,6 +55,10 @@ impl Operator for AssignWindows {
         &self.name
     }
 
+    fn overlaps(&self) -> bool {
+        true
+    }
+
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         let rows = batch.rows();
         let failed =

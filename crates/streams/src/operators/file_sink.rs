@@ -165,7 +165,7 @@ impl Operator for FileSinkOperator {
         let written = self.append(&mut file, committed);
         self.file = Some((file, committed));
         let written = written?;
-        self.stored.write(context.transaction, written)?;
+        self.stored.write(context.transaction()?, written)?;
         self.written = Some(written);
         Ok(())
     }

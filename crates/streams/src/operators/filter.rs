@@ -25,6 +25,10 @@ impl Operator for Filter {
         &self.name
     }
 
+    fn overlaps(&self) -> bool {
+        true
+    }
+
     fn takes_each_tuple_alone(&self) -> bool {
         true
     }

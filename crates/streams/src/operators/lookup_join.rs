@@ -42,6 +42,10 @@ impl Operator for LookupJoin {
         &self.name
     }
 
+    fn overlaps(&self) -> bool {
+        true
+    }
+
     fn takes_each_tuple_alone(&self) -> bool {
         true
     }
@@ -99,7 +103,7 @@ impl LookupJoin {
         let arrow = arrow_schema(&columns, UTC);
         let mut rows = StoredRows::new(self.table.name(), schema, &self.added, arrow, keys.len());
         let mut matched = Vec::with_capacity(keys.len());
-        self.table.get_many_with(context.transaction, &keys, |at, row| {
+        self.table.get_many_with(context.transaction()?, &keys, |at, row| {
             matched.push((places[at], rows.len() as u32));
             rows.push_view(&row);
         })?;

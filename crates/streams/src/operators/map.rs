@@ -22,6 +22,10 @@ impl Operator for Projection {
         &self.name
     }
 
+    fn overlaps(&self) -> bool {
+        true
+    }
+
     fn takes_each_tuple_alone(&self) -> bool {
         true
     }
@@ -67,6 +71,10 @@ impl<F: FnMut(&[Value]) -> Result<Option<Tuple>, String> + Send> Map<F> {
 impl<F: FnMut(&[Value]) -> Result<Option<Tuple>, String> + Send> Operator for Map<F> {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn overlaps(&self) -> bool {
+        true
     }
 
     fn takes_each_tuple_alone(&self) -> bool {

@@ -3,12 +3,14 @@
 //! Guarantees of the execution to an operator:
 //!
 //! - It is called from one thread, and between `open` and the end always within one transaction at a time:
-//!   `batch`, `watermark` and `commit` get the transaction in their [`Context`].
+//!   `batch`, `watermark` and `commit` get the transaction from their [`Context`].
 //! - Every node sees a punctuation exactly once, after all nodes before it have seen it. So when `commit` is
 //!   called, all tuples of the transaction have arrived, also those that earlier nodes sent at their
 //!   `commit`.
-//! - After `commit` comes either `committed` or `aborted`; `aborted` may also come in between. Then the DRAM
+//! - After `commit` comes either `sealed` and `committed`, or `aborted`; `aborted` may also come in between. Then the DRAM
 //!   state of the operator must equal its tables again: it drops it, and reads it again when needed.
+//! - Where all operators of a topology overlap ([`Operator::overlaps`]), the next transaction may begin between `sealed`
+//!   and `committed`. If the commit fails, one `aborted` is about both.
 //!
 //! Duties of an operator: state that must survive is written through the transaction before `commit` returns;
 //! all state in DRAM is bounded by a named constant.
@@ -16,12 +18,14 @@
 pub(crate) mod abort_when;
 pub(crate) mod accumulator;
 pub(crate) mod assign_windows;
+pub(crate) mod divided_state;
 pub(crate) mod file_sink;
 pub(crate) mod filter;
 pub(crate) mod group_index;
 pub(crate) mod group_states;
 pub(crate) mod join_bounds;
 pub(crate) mod join_state;
+pub(crate) mod key_parts;
 pub(crate) mod lookup_join;
 pub(crate) mod map;
 pub(crate) mod merge_into;
@@ -44,6 +48,7 @@ pub(crate) mod window_state;
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
+use crate::execution::epoch_transaction::EpochTransaction;
 use entresol_tables::{Schema, Table};
 use entresol_transactions::Transaction;
 use std::cell::Cell;
@@ -51,8 +56,7 @@ use std::sync::Arc;
 
 /// Context of an operator's calls.
 pub struct Context<'a> {
-    /// The topology's current transaction.
-    pub transaction: &'a Arc<Transaction>,
+    pub(crate) epoch: &'a Arc<EpochTransaction>,
     pub(crate) counts: &'a Counts,
     /// Source of the tuples; none at the commit punctuation.
     pub(crate) source: Option<usize>,
@@ -72,16 +76,26 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn take_late(&self) -> u64 {
-        self.late.take()
+    pub(crate) fn late(&self) -> u64 {
+        self.late.get()
     }
 
-    pub(crate) fn take_future(&self) -> u64 {
-        self.future.take()
+    pub(crate) fn future(&self) -> u64 {
+        self.future.get()
+    }
+
+    pub(crate) fn clear(&self) {
+        self.late.set(0);
+        self.future.set(0);
     }
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// The topology's current transaction. It waits for the commit of the one before, if the topology does not.
+    pub fn transaction(&self) -> Result<&'a Arc<Transaction>> {
+        self.epoch.get()
+    }
+
     /// Counts late tuples that were dropped.
     pub fn count_late(&self, tuples: u64) {
         self.counts.late.set(self.counts.late.get() + tuples);
@@ -119,6 +133,11 @@ pub trait Operator: Send {
     /// Its name in errors.
     fn name(&self) -> &str;
 
+    /// Number of parts of its state that threads work on side by side.
+    fn parts(&self) -> usize {
+        1
+    }
+
     /// Called first, in the topology's thread.
     fn open(&mut self) -> Result<()> {
         Ok(())
@@ -150,7 +169,16 @@ pub trait Operator: Send {
         Ok(())
     }
 
-    /// Called after the transaction has committed.
+    /// Returns true if it can process the next transaction while one commits: it knows by [`Operator::sealed`] what
+    /// `committed` is about, and goes on with what it has.
+    fn overlaps(&self) -> bool {
+        false
+    }
+
+    /// Called between `commit` and `committed` or `aborted`, before anything of the next transaction.
+    fn sealed(&mut self) {}
+
+    /// Called after the transaction has committed. If the operator overlaps, the next one may have begun.
     fn committed(&mut self) -> Result<()> {
         Ok(())
     }
@@ -160,7 +188,7 @@ pub trait Operator: Send {
         0
     }
 
-    /// Called after the transaction was aborted.
+    /// Called after the transaction was aborted: all that was not committed, if the operator overlaps.
     fn aborted(&mut self) {}
 
     /// Called after an abort because a table was redefined: the operator takes the current definitions of its

@@ -134,8 +134,8 @@ pub(crate) struct RankOperator {
 impl RankOperator {
     /// Loads the state that is not in DRAM, and returns the watermark.
     fn load(&mut self, context: &Context<'_>) -> Result<EventTime> {
-        let watermark = self.watermark.load(context.transaction)?;
-        self.state.ensure_loaded(context.transaction, watermark)?;
+        let watermark = self.watermark.load(context)?;
+        self.state.ensure_loaded(context.transaction()?, watermark)?;
         Ok(watermark)
     }
 
@@ -150,7 +150,7 @@ impl RankOperator {
         let ranked = self.state.convert(batch.rows())?;
         let Some((time, edge)) = self.times.columns() else {
             for row in 0..batch.len() {
-                self.state.add(context.transaction, &ranked, row, EventTime::START)?;
+                self.state.add(context.transaction()?, &ranked, row, EventTime::START)?;
             }
             return Ok(before);
         };
@@ -168,7 +168,7 @@ impl RankOperator {
                 }
                 continue;
             }
-            self.state.add(context.transaction, &ranked, row, time)?;
+            self.state.add(context.transaction()?, &ranked, row, time)?;
             if !is_future {
                 watermark = watermark.max(self.times.watermark_after(reached));
             }
@@ -196,7 +196,7 @@ impl RankOperator {
                 output.watermark(span.watermark_of_results(watermark));
             }
             RankTimes::EventTime { .. } => {
-                self.state.send_until(context.transaction, before, watermark, &mut sent)?;
+                self.state.send_until(context.transaction()?, before, watermark, &mut sent)?;
                 output.watermark(watermark);
             }
             RankTimes::Commit => {}
@@ -264,9 +264,14 @@ impl Operator for RankOperator {
             self.state.send_changes(&mut changed);
             self.send(&changed, output)?;
         }
-        self.state.write(context.transaction)?;
-        self.watermark.write(context.transaction)?;
+        self.state.write(context.transaction()?)?;
+        self.watermark.write(context)?;
         self.late.as_mut().map_or(Ok(()), |late| late.write.commit(context, output))
+    }
+
+    fn sealed(&mut self) {
+        self.watermark.sealed();
+        self.progress.sealed();
     }
 
     fn committed(&mut self) -> Result<()> {

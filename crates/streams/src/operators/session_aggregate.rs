@@ -40,8 +40,8 @@ pub(crate) struct SessionAggregate {
 impl SessionAggregate {
     /// Loads the state that is not in DRAM, and returns the watermark.
     fn load(&mut self, context: &Context<'_>) -> Result<EventTime> {
-        self.state.ensure_loaded(context.transaction)?;
-        self.watermark.load(context.transaction)
+        self.state.ensure_loaded(context.transaction()?)?;
+        self.watermark.load(context)
     }
 
     /// Moves the watermark, and sends the sessions that it closes.
@@ -117,10 +117,15 @@ impl Operator for SessionAggregate {
 
     fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
         self.load(context)?;
-        self.state.write_touched(context.transaction)?;
-        self.watermark.write(context.transaction)?;
-        self.state.table.vote_commit(context.transaction)?;
+        self.state.write_touched(context.transaction()?)?;
+        self.watermark.write(context)?;
+        self.state.table.vote_commit(context.transaction()?)?;
         self.late.as_mut().map_or(Ok(()), |late| late.commit(context, output))
+    }
+
+    fn sealed(&mut self) {
+        self.watermark.sealed();
+        self.progress.sealed();
     }
 
     fn committed(&mut self) -> Result<()> {

@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use crate::event_time::EventTime;
+use crate::operators::Context;
 use entresol_tables::{Table, Value};
-use entresol_transactions::Transaction;
 use std::sync::Arc;
 
 pub(crate) struct StoredWatermark {
@@ -12,8 +12,9 @@ pub(crate) struct StoredWatermark {
     key: [Value; 2],
     /// `None` if it is not loaded from the table yet.
     current: Option<EventTime>,
-    /// Watermark as of the last commit.
+    /// Watermark as of the last commit, and at the end of the epoch that was sealed last.
     stored: EventTime,
+    sealed: EventTime,
 }
 
 impl StoredWatermark {
@@ -23,21 +24,22 @@ impl StoredWatermark {
             key: [topology, operator].map(Value::from),
             current: None,
             stored: EventTime::START,
+            sealed: EventTime::START,
         }
     }
 
     /// Returns the watermark, which is read from the table if it is not in DRAM.
-    pub(crate) fn load(&mut self, tx: &Transaction) -> Result<EventTime> {
+    pub(crate) fn load(&mut self, context: &Context<'_>) -> Result<EventTime> {
         if let Some(watermark) = self.current {
             return Ok(watermark);
         }
-        let row = self.table.get(tx, &self.key)?;
+        let row = self.table.get(context.transaction()?, &self.key)?;
         let watermark = match row.as_ref().and_then(|row| row.get(2)) {
             Some(Value::Timestamp(watermark)) => EventTime::from_micros(*watermark),
             _ => EventTime::START,
         };
         self.current = Some(watermark);
-        self.stored = watermark;
+        (self.stored, self.sealed) = (watermark, watermark);
         Ok(watermark)
     }
 
@@ -51,19 +53,24 @@ impl StoredWatermark {
         self.current = self.current.map(|watermark| watermark.max(to));
     }
 
-    /// Writes the watermark if it has moved since the last commit.
-    pub(crate) fn write(&mut self, tx: &Transaction) -> Result<()> {
-        let watermark = self.load(tx)?;
-        if watermark != self.stored {
+    /// Writes the watermark if it has moved in this epoch.
+    pub(crate) fn write(&mut self, context: &Context<'_>) -> Result<()> {
+        let watermark = self.load(context)?;
+        if watermark != self.sealed {
             let [topology, operator] = self.key.clone();
-            self.table.upsert(tx, &[topology, operator, Value::Timestamp(watermark.micros())])?;
-            self.table.vote_commit(tx)?;
+            let row = [topology, operator, Value::Timestamp(watermark.micros())];
+            context.epoch.upsert_row(&self.table, &row)?;
+            context.epoch.vote(&self.table)?;
         }
         Ok(())
     }
 
+    pub(crate) fn sealed(&mut self) {
+        self.sealed = self.current.unwrap_or(self.stored);
+    }
+
     pub(crate) fn committed(&mut self) {
-        self.stored = self.current.unwrap_or(self.stored);
+        self.stored = self.sealed;
     }
 
     pub(crate) fn aborted(&mut self) {

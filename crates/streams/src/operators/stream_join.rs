@@ -185,8 +185,8 @@ impl JoinTimes {
 impl StreamJoinOperator {
     /// Loads the state that is not in DRAM.
     fn load(&mut self, context: &Context<'_>) -> Result<()> {
-        self.state.ensure_loaded(context.transaction)?;
-        self.times.iter_mut().try_for_each(|times| times.watermark.load(context.transaction).map(drop))
+        self.state.ensure_loaded(context.transaction()?)?;
+        self.times.iter_mut().try_for_each(|times| times.watermark.load(context).map(drop))
     }
 
     fn failed(&self, error: &ArrowError) -> Error {
@@ -445,8 +445,15 @@ impl Operator for StreamJoinOperator {
 
     fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
         self.load(context)?;
-        self.state.write(context.transaction)?;
-        self.times.iter_mut().try_for_each(|times| times.watermark.write(context.transaction))
+        self.state.write(context.transaction()?)?;
+        self.times.iter_mut().try_for_each(|times| times.watermark.write(context))
+    }
+
+    fn sealed(&mut self) {
+        for times in &mut self.times {
+            times.watermark.sealed();
+            times.progress.sealed();
+        }
     }
 
     fn committed(&mut self) -> Result<()> {

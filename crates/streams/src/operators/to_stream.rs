@@ -52,7 +52,7 @@ impl ToStream {
     fn changed(&self, context: &Context<'_>) -> Result<Batch> {
         let schema = self.table.schema();
         let mut tuples = BatchBuilder::new(&self.columns, 0);
-        for change in self.table.changes(context.transaction)? {
+        for change in self.table.changes(context.transaction()?)? {
             let deleted = change.row.is_none();
             if deleted && !self.with_deletes {
                 continue;
@@ -90,6 +90,10 @@ impl ToStream {
 impl Operator for ToStream {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn overlaps(&self) -> bool {
+        true
     }
 
     /// Receives the rows that TO_TABLE wrote, with their `deleted_` column; only with `EachTuple`.

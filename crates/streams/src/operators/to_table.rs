@@ -207,12 +207,10 @@ impl ToTableOperator {
         if rows.num_rows() == 0 {
             return Ok(());
         }
-        let written = if self.insert {
-            self.table.append_changes(context.transaction, rows)
-        } else {
-            self.table.upsert_batch(context.transaction, rows)
-        };
-        Ok(written?)
+        if self.insert {
+            return Ok(self.table.append_changes(context.transaction()?, rows)?);
+        }
+        context.epoch.upsert(&self.table, rows)
     }
 
     /// Writes and deletes in the order of the tuples, runs of each together.
@@ -223,7 +221,7 @@ impl ToTableOperator {
             if run[0] {
                 let keys = part.project(self.table.schema().key());
                 let keys = keys.map_err(|error| self.refused(error.to_string()))?;
-                self.table.delete_batch(context.transaction, &keys)?;
+                self.table.delete_batch(context.transaction()?, &keys)?;
             } else {
                 self.write(context, &part)?;
             }
@@ -282,6 +280,10 @@ impl Operator for ToTableOperator {
         &self.name
     }
 
+    fn overlaps(&self) -> bool {
+        true
+    }
+
     fn takes_each_tuple_alone(&self) -> bool {
         true
     }
@@ -303,8 +305,7 @@ impl Operator for ToTableOperator {
     }
 
     fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
-        self.table.vote_commit(context.transaction)?;
-        Ok(())
+        context.epoch.vote(&self.table)
     }
 
     fn redefined(&mut self) -> Result<()> {

@@ -13,6 +13,10 @@ impl Operator for Union {
         "union"
     }
 
+    fn overlaps(&self) -> bool {
+        true
+    }
+
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         output.push(batch.clone());
         Ok(())

@@ -19,37 +19,49 @@
 //!   order of time, groups in order of their keys.
 //! - At the end of the stream all windows are closed.
 //!
+//! Which window a tuple is of, whether it is late, and the watermark are found in the topology's thread; the groups may be
+//! divided among threads ([`super::divided_state`]).
+//!
 //! State: open windows in the state table, the watermark in `streams_watermarks`, both written in the
 //! transaction. A crash or an abort leaves both as of the last commit; see [`super::window_state`].
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
+use crate::operators::divided_state::DividedState;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::window::WindowSpan;
-use crate::operators::window_state::{ClosedGroups, WindowState};
+use crate::operators::window_state::ClosedGroups;
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{PrimitiveArray, RecordBatch, UInt32Array};
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
+use entresol_memory::Env;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Greatest event times of the sources of an operator.
 pub(crate) struct SourceTimes {
-    /// Number of a source, its greatest event time, and that as of the last commit.
-    sources: Vec<(usize, EventTime, EventTime)>,
+    sources: Vec<SourceTime>,
+}
+
+struct SourceTime {
+    source: usize,
+    /// Its greatest event time, that at the end of the epoch that was sealed last, and that as of the last commit.
+    greatest: EventTime,
+    sealed: EventTime,
+    committed: EventTime,
 }
 
 impl SourceTimes {
     /// Times of these sources, which have sent nothing yet.
     pub(crate) fn new(sources: &[usize]) -> SourceTimes {
-        SourceTimes {
-            sources: sources.iter().map(|source| (*source, EventTime::START, EventTime::START)).collect(),
-        }
+        let none = EventTime::START;
+        let time = |&source: &usize| SourceTime { source, greatest: none, sealed: none, committed: none };
+        SourceTimes { sources: sources.iter().map(time).collect() }
     }
 
     pub(crate) fn is_of_several(&self) -> bool {
@@ -60,7 +72,7 @@ impl SourceTimes {
     pub(crate) fn advance(&mut self, context: &Context<'_>, time: EventTime) -> EventTime {
         let Some(from) = context.source.filter(|_| self.sources.len() > 1) else { return time };
         let mut least = EventTime::END;
-        for (source, greatest, _) in &mut self.sources {
+        for SourceTime { source, greatest, .. } in &mut self.sources {
             if *source == from {
                 *greatest = (*greatest).max(time);
             } else if context.quiet.get(*source) == Some(&true) {
@@ -71,19 +83,23 @@ impl SourceTimes {
         least
     }
 
+    pub(crate) fn sealed(&mut self) {
+        self.sources.iter_mut().for_each(|time| time.sealed = time.greatest);
+    }
+
     pub(crate) fn committed(&mut self) {
-        self.sources.iter_mut().for_each(|(_, greatest, committed)| *committed = *greatest);
+        self.sources.iter_mut().for_each(|time| time.committed = time.sealed);
     }
 
     pub(crate) fn aborted(&mut self) {
-        self.sources.iter_mut().for_each(|(_, greatest, committed)| *greatest = *committed);
+        self.sources.iter_mut().for_each(|time| time.greatest = time.committed);
     }
 
     /// Tells whether nothing is waited for: there are sources, and all are quiet.
     pub(crate) fn are_quiet(&self, context: &Context<'_>) -> bool {
         let is_quiet =
             |source: usize| context.source != Some(source) && context.quiet.get(source) == Some(&true);
-        !self.sources.is_empty() && self.sources.iter().all(|(source, ..)| is_quiet(*source))
+        !self.sources.is_empty() && self.sources.iter().all(|time| is_quiet(time.source))
     }
 }
 
@@ -95,7 +111,9 @@ pub(crate) struct WindowAggregate {
     pub(crate) span: WindowSpan,
     /// Time behind the end of a window in which its results are corrected, in microseconds.
     pub(crate) correction_us: i64,
-    pub(crate) state: WindowState,
+    pub(crate) state: DividedState,
+    /// Environment of its threads.
+    pub(crate) env: Env,
     pub(crate) watermark: StoredWatermark,
     pub(crate) progress: SourceTimes,
     /// Columns of the output.
@@ -121,8 +139,8 @@ enum Rows {
 impl WindowAggregate {
     /// Loads the state that is not in DRAM, and returns the watermark.
     fn load(&mut self, context: &Context<'_>) -> Result<EventTime> {
-        self.state.ensure_loaded(context.transaction)?;
-        self.watermark.load(context.transaction)
+        self.state.ensure_loaded(context.epoch)?;
+        self.watermark.load(context)
     }
 
     fn failed(&self, error: &ArrowError) -> Error {
@@ -211,16 +229,16 @@ impl WindowAggregate {
         let mut closed = Vec::new();
         let gone = self.span.closed_before(watermark.minus(self.correction_us));
         let closing = self.span.closed_before(before)..self.span.closed_before(watermark);
-        for anchor in self.state.starts_within(closing) {
-            if let Some(groups) = self.state.results(context.transaction, anchor)? {
+        for anchor in self.state.starts_within(context.epoch, closing)? {
+            if let Some(groups) = self.state.results(context.epoch, anchor)? {
                 closed.push(self.results(anchor, groups).map_err(|error| self.failed(&error))?);
             }
             if anchor < gone {
-                self.state.remove(context.transaction, anchor)?;
+                self.state.remove(context.epoch, anchor)?;
             }
         }
-        while let Some(anchor) = self.state.first_before(gone) {
-            self.state.remove(context.transaction, anchor)?;
+        while let Some(anchor) = self.state.first_before(context.epoch, gone)? {
+            self.state.remove(context.epoch, anchor)?;
         }
         let batch = match closed.len() {
             0 => return Ok(()),
@@ -240,9 +258,9 @@ impl WindowAggregate {
         output: &mut Output,
     ) -> Result<()> {
         if self.span.closes_at(anchor) > before {
-            return self.state.add(context.transaction, anchor, tuples);
+            return self.state.add(context.epoch, anchor, tuples);
         }
-        let groups = self.state.correct(context.transaction, anchor, tuples)?;
+        let groups = self.state.correct(context.epoch, anchor, tuples)?;
         output.push(self.results(anchor, groups).map_err(|error| self.failed(&error))?.into());
         Ok(())
     }
@@ -279,7 +297,7 @@ impl WindowAggregate {
     /// Closes all windows; the watermark becomes the end of the last one, so that tuples of a later run that
     /// belong to it are late, and others are not.
     fn close_all(&mut self, context: &Context<'_>, before: EventTime, output: &mut Output) -> Result<()> {
-        if let Some(anchor) = self.state.last_start() {
+        if let Some(anchor) = self.state.last_start(context.epoch)? {
             let end = self.span.closes_at(anchor).max(before);
             self.close_between(context, (before, end), output)?;
             self.watermark.raise(end);
@@ -292,6 +310,18 @@ impl WindowAggregate {
 impl Operator for WindowAggregate {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn overlaps(&self) -> bool {
+        true
+    }
+
+    fn parts(&self) -> usize {
+        self.state.parts()
+    }
+
+    fn open(&mut self) -> Result<()> {
+        self.state.open(&self.env)
     }
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
@@ -329,10 +359,16 @@ impl Operator for WindowAggregate {
 
     fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
         self.load(context)?;
-        self.state.write_touched(context.transaction)?;
-        self.watermark.write(context.transaction)?;
-        self.state.table.vote_commit(context.transaction)?;
+        self.state.write_touched(context.epoch)?;
+        self.watermark.write(context)?;
+        context.epoch.vote(self.state.table()?)?;
         self.late.as_mut().map_or(Ok(()), |late| late.commit(context, output))
+    }
+
+    fn sealed(&mut self) {
+        self.watermark.sealed();
+        self.progress.sealed();
+        self.state.sealed();
     }
 
     fn committed(&mut self) -> Result<()> {
@@ -343,7 +379,8 @@ impl Operator for WindowAggregate {
     }
 
     fn redefined(&mut self) -> Result<()> {
-        self.state.table = current_of(&self.name, &self.state.table, |old, new| old == new)?;
+        let table = current_of(&self.name, self.state.table()?, |old, new| old == new)?;
+        self.state.set_table(&table);
         self.late.as_mut().map_or(Ok(()), Operator::redefined)
     }
 

@@ -11,7 +11,9 @@
 //!
 //! - A `complete` window has all its groups in DRAM; the missing groups of any other one are in the table.
 //! - At a commit, touched groups are written; so a committed transaction's table rows are the windows' state.
-//! - Windows that the transaction has not changed equal their rows; those that it has are `changed`.
+//! - Windows that no epoch without a commit has changed equal their rows; the others are `changed`, or `changed_sealed`.
+//! - A state may be a part of an operator's ([`super::divided_state`]): it has the groups of its [`KeyPart`] and reads no
+//!   other rows.
 //! - The table belongs to one operator of one topology; changes by others are overwritten or lost.
 //!
 //! # Crash and abort
@@ -26,8 +28,10 @@
 
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
+use crate::execution::epoch_transaction::{EpochTransaction, PartRows};
 use crate::operators::accumulator::{Accumulators, BoundAggregate};
 use crate::operators::group_index::GroupIndex;
+use crate::operators::key_parts::KeyPart;
 use crate::{GROUPS_IN_DRAM_MAX, OPEN_WINDOWS_MAX, UTC};
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
@@ -53,6 +57,8 @@ pub(crate) struct WindowState {
     pub(crate) aggregates: Vec<BoundAggregate>,
     /// Indexes of the group columns in the tuples.
     group_columns: Vec<usize>,
+    /// Groups that are of this state.
+    part: KeyPart,
     /// Columns of the state table.
     schema: SchemaRef,
     /// At most [`GROUPS_IN_DRAM_MAX`], at least 1.
@@ -60,8 +66,9 @@ pub(crate) struct WindowState {
     windows: BTreeMap<EventTime, OpenWindow>,
     /// Starts of the windows with touched groups; some may be closed since.
     touched: Vec<EventTime>,
-    /// Starts of the windows that differ from the last commit.
+    /// Starts of the windows that changed in the open epoch, and in one that was sealed and may commit.
     changed: Vec<EventTime>,
+    changed_sealed: Vec<EventTime>,
     /// Starts of the windows that an abort has dropped from DRAM.
     dropped: Vec<EventTime>,
     groups: usize,
@@ -162,6 +169,7 @@ impl WindowState {
         aggregates: Vec<BoundAggregate>,
         group_columns: Vec<usize>,
         groups_max: usize,
+        part: KeyPart,
         memory: Option<&Arc<MemoryBudget>>,
     ) -> WindowState {
         WindowState {
@@ -170,10 +178,12 @@ impl WindowState {
             table,
             aggregates,
             group_columns,
-            groups_max: groups_max.clamp(1, GROUPS_IN_DRAM_MAX),
+            part,
+            groups_max: (groups_max.clamp(1, GROUPS_IN_DRAM_MAX) / part.of).max(1),
             windows: BTreeMap::new(),
             touched: Vec::new(),
             changed: Vec::new(),
+            changed_sealed: Vec::new(),
             dropped: Vec::new(),
             groups: 0,
             bytes: 0,
@@ -184,15 +194,21 @@ impl WindowState {
         }
     }
 
-    /// Notes that all windows are as of the last commit.
-    pub(crate) fn committed(&mut self) {
-        self.changed.clear();
+    /// Notes the end of the epoch.
+    pub(crate) fn sealed(&mut self) {
+        self.changed_sealed.append(&mut self.changed);
     }
 
-    /// Drops the windows from DRAM that the transaction has changed.
+    /// Notes that the sealed epoch is committed: its windows equal their rows, but for what changed since.
+    pub(crate) fn committed(&mut self) {
+        self.changed_sealed.clear();
+    }
+
+    /// Drops the windows from DRAM that were changed and not committed.
     pub(crate) fn aborted(&mut self) {
         self.touched.clear();
         let mut changed = std::mem::take(&mut self.changed);
+        changed.append(&mut self.changed_sealed);
         changed.sort_unstable();
         changed.dedup();
         for start in changed {
@@ -204,14 +220,14 @@ impl WindowState {
     }
 
     /// Reads what is not in DRAM. Must come before every other use in a transaction.
-    pub(crate) fn ensure_loaded(&mut self, tx: &Transaction) -> Result<()> {
+    pub(crate) fn ensure_loaded(&mut self, epoch: &EpochTransaction) -> Result<()> {
         if !self.loaded {
             self.dropped.clear();
-            self.load(tx, self.table.scan(ScanRange::full()))?;
+            self.load(epoch, self.table.scan(ScanRange::full()))?;
             self.loaded = true;
         }
         while let Some(start) = self.dropped.pop() {
-            if let Err(error) = self.load(tx, self.table.scan(prefix(start))) {
+            if let Err(error) = self.load(epoch, self.table.scan(prefix(start))) {
                 self.dropped.push(start);
                 return Err(error);
             }
@@ -220,8 +236,8 @@ impl WindowState {
     }
 
     /// Loads rows of the state table into their windows, as far as they fit.
-    fn load(&mut self, tx: &Transaction, cursor: Cursor) -> Result<()> {
-        self.read(tx, cursor, |state, start, rows| {
+    fn load(&mut self, epoch: &EpochTransaction, cursor: Cursor) -> Result<()> {
+        self.read(epoch, cursor, |state, start, rows| {
             let full = state.groups + rows.num_rows() > state.groups_max || state.try_reserve(1).is_err();
             let window = state.open_window(start)?;
             if full {
@@ -240,22 +256,27 @@ impl WindowState {
         })
     }
 
-    /// Calls `f` with the rows of the state table, those of one window at a time.
+    /// Calls `f` with the rows of the state table that are of its part, those of one window at a time.
     fn read(
         &mut self,
-        tx: &Transaction,
+        epoch: &EpochTransaction,
         cursor: Cursor,
         mut f: impl FnMut(&mut WindowState, EventTime, &RecordBatch) -> Result<()>,
     ) -> Result<()> {
         let table = Arc::clone(&self.table);
         let schema = Arc::clone(&self.schema);
-        read_batches(&table, &schema, tx, cursor, |batch| {
+        read_batches(&table, &schema, epoch.get()?, cursor, |batch| {
             let starts = batch.column(self.group_columns.len());
             let starts = starts.as_primitive_opt::<TimestampMicrosecondType>();
             let starts = starts.ok_or_else(|| self.malformed())?.values();
             let mut first = 0;
+            let keys: Vec<usize> = (0..self.group_columns.len()).collect();
             for run in starts.chunk_by(|one, next| one == next) {
-                f(self, EventTime::from_micros(run[0]), &batch.slice(first, run.len()))?;
+                let rows = self.part.rows(&batch.slice(first, run.len()), &keys);
+                let rows = rows.map_err(|error| self.failed(&error))?;
+                if rows.num_rows() > 0 {
+                    f(self, EventTime::from_micros(run[0]), &rows)?;
+                }
                 first += run.len();
             }
             Ok(())
@@ -302,31 +323,36 @@ impl WindowState {
     }
 
     /// Adds tuples to their groups in the window that starts at `start`.
-    pub(crate) fn add(&mut self, tx: &Transaction, start: EventTime, tuples: &RecordBatch) -> Result<()> {
-        self.add_tuples(tx, start, tuples)?;
-        self.spill_to_fit(tx)
+    pub(crate) fn add(
+        &mut self,
+        epoch: &EpochTransaction,
+        start: EventTime,
+        tuples: &RecordBatch,
+    ) -> Result<()> {
+        self.add_tuples(epoch, start, tuples)?;
+        self.spill_to_fit(epoch)
     }
 
     /// Adds tuples like [`WindowState::add`]; returns their groups with the results that they have now.
     pub(crate) fn correct(
         &mut self,
-        tx: &Transaction,
+        epoch: &EpochTransaction,
         start: EventTime,
         tuples: &RecordBatch,
     ) -> Result<ClosedGroups> {
-        self.add_tuples(tx, start, tuples)?;
+        self.add_tuples(epoch, start, tuples)?;
         let mut groups = self.numbers.clone();
         groups.sort_unstable();
         groups.dedup();
         let window = self.open_window(start)?;
         window.index.sort(&mut groups);
         let corrected = self.results_of(start, &groups)?;
-        self.spill_to_fit(tx)?;
+        self.spill_to_fit(epoch)?;
         Ok(corrected)
     }
 
     /// Adds tuples to their groups; their numbers are in `numbers` then.
-    fn add_tuples(&mut self, tx: &Transaction, start: EventTime, tuples: &RecordBatch) -> Result<()> {
+    fn add_tuples(&mut self, epoch: &EpochTransaction, start: EventTime, tuples: &RecordBatch) -> Result<()> {
         let keys = columns_of(tuples, &self.group_columns);
         if keys.iter().any(|key| key.null_count() > 0) {
             let reason = "NULL in a group column; filter such tuples out, or map NULL to a value".to_owned();
@@ -338,7 +364,7 @@ impl WindowState {
             return Err(entresol_transactions::Error::Memory(limit.into()).into());
         }
         let mut numbers = std::mem::take(&mut self.numbers);
-        let added = self.add_numbered(tx, start, tuples, &keys, &mut numbers);
+        let added = self.add_numbered(epoch, start, tuples, &keys, &mut numbers);
         self.numbers = numbers;
         added?;
         self.count(start);
@@ -346,16 +372,16 @@ impl WindowState {
     }
 
     /// Writes the oldest windows out until the others fit.
-    fn spill_to_fit(&mut self, tx: &Transaction) -> Result<()> {
+    fn spill_to_fit(&mut self, epoch: &EpochTransaction) -> Result<()> {
         while self.groups > self.groups_max || self.try_reserve(0).is_err() {
-            self.spill(tx)?;
+            self.spill(epoch)?;
         }
         Ok(())
     }
 
     fn add_numbered(
         &mut self,
-        tx: &Transaction,
+        epoch: &EpochTransaction,
         start: EventTime,
         tuples: &RecordBatch,
         keys: &[ArrayRef],
@@ -374,7 +400,7 @@ impl WindowState {
         }
         numbered.map_err(|error| self.failed(&error))?;
         if is_missing {
-            self.look_up(tx, start, before)?;
+            self.look_up(epoch, start, before)?;
         }
         let Some(window) = self.windows.get_mut(&start) else { return Ok(()) };
         for (aggregate, accumulators) in self.aggregates.iter().zip(&mut window.accumulators) {
@@ -386,7 +412,7 @@ impl WindowState {
     }
 
     /// Reads the rows of the groups of a window from a number on, as far as there are some.
-    fn look_up(&mut self, tx: &Transaction, start: EventTime, first: usize) -> Result<()> {
+    fn look_up(&mut self, epoch: &EpochTransaction, start: EventTime, first: usize) -> Result<()> {
         let Some(window) = self.windows.get(&start) else { return Ok(()) };
         let groups: Vec<u32> = (first as u32..window.index.len() as u32).collect();
         let keys = self.key_rows(start, &window.index, &groups)?;
@@ -401,7 +427,7 @@ impl WindowState {
             groups.len(),
         );
         let mut found = Vec::new();
-        self.table.get_many_with(tx, &keys, |at, row| {
+        self.table.get_many_with(epoch.get()?, &keys, |at, row| {
             found.push(groups[at]);
             rows.push_view(&row);
         })?;
@@ -459,10 +485,10 @@ impl WindowState {
     }
 
     /// Writes the oldest window that has groups in DRAM to the transaction and drops its groups.
-    fn spill(&mut self, tx: &Transaction) -> Result<()> {
+    fn spill(&mut self, epoch: &EpochTransaction) -> Result<()> {
         let oldest = self.windows.iter().find(|(_, window)| window.index.len() > 0).map(|(start, _)| *start);
         let Some(start) = oldest else { return Ok(()) };
-        self.write_window(tx, start)?;
+        self.write_window(epoch, start)?;
         if let Some(window) = self.windows.remove(&start) {
             self.release(window.counted);
         }
@@ -471,16 +497,32 @@ impl WindowState {
     }
 
     /// Writes the touched groups of all windows.
-    pub(crate) fn write_touched(&mut self, tx: &Transaction) -> Result<()> {
+    pub(crate) fn write_touched(&mut self, epoch: &EpochTransaction) -> Result<()> {
         let starts = std::mem::take(&mut self.touched);
-        starts.into_iter().try_for_each(|start| self.write_window(tx, start))
+        starts.into_iter().try_for_each(|start| self.write_window(epoch, start))
     }
 
-    fn write_window(&mut self, tx: &Transaction, start: EventTime) -> Result<()> {
-        let Some(window) = self.windows.get_mut(&start) else { return Ok(()) };
+    /// Encodes the touched groups of all windows, to be written.
+    pub(crate) fn encode_touched(&mut self) -> Result<Vec<PartRows>> {
+        let mut encoded = Vec::new();
+        for start in std::mem::take(&mut self.touched) {
+            if let Some(rows) = self.touched_rows(start)? {
+                encoded.push(PartRows::new(&self.table, rows)?);
+            }
+        }
+        Ok(encoded)
+    }
+
+    fn write_window(&mut self, epoch: &EpochTransaction, start: EventTime) -> Result<()> {
+        self.touched_rows(start)?.map_or(Ok(()), |rows| epoch.upsert(&self.table, &rows))
+    }
+
+    /// Rows of the touched groups of a window, which count as stored.
+    fn touched_rows(&mut self, start: EventTime) -> Result<Option<RecordBatch>> {
+        let Some(window) = self.windows.get_mut(&start) else { return Ok(None) };
         let groups = window.take_touched();
         if groups.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let keys = window.index.keys(&groups);
         let stores = self.aggregates.iter().zip(&mut window.accumulators);
@@ -491,7 +533,7 @@ impl WindowState {
         columns.push(self.starts(start, groups.len()));
         columns.extend(stores);
         let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns);
-        Ok(self.table.upsert_batch(tx, &rows.map_err(|error| self.failed(&error))?)?)
+        rows.map(Some).map_err(|error| self.failed(&error))
     }
 
     /// Returns the start of the first window that starts before `end`.
@@ -510,21 +552,25 @@ impl WindowState {
     }
 
     /// Reads the groups of a window that are not in DRAM.
-    fn complete(&mut self, tx: &Transaction, start: EventTime) -> Result<()> {
+    fn complete(&mut self, epoch: &EpochTransaction, start: EventTime) -> Result<()> {
         if self.windows.get(&start).is_none_or(|window| window.complete) {
             return Ok(());
         }
         self.changed.push(start);
-        self.write_window(tx, start)?;
+        self.write_window(epoch, start)?;
         if let Some(window) = self.windows.remove(&start) {
             self.release(window.counted);
         }
-        self.read(tx, self.table.scan(prefix(start)), |state, start, rows| state.load_rows(start, rows))
+        self.read(epoch, self.table.scan(prefix(start)), |state, start, rows| state.load_rows(start, rows))
     }
 
     /// Returns all groups of a window, which stays as it is.
-    pub(crate) fn results(&mut self, tx: &Transaction, start: EventTime) -> Result<Option<ClosedGroups>> {
-        self.complete(tx, start)?;
+    pub(crate) fn results(
+        &mut self,
+        epoch: &EpochTransaction,
+        start: EventTime,
+    ) -> Result<Option<ClosedGroups>> {
+        self.complete(epoch, start)?;
         let Some(window) = self.windows.get_mut(&start) else { return Ok(None) };
         window.sort();
         let order = window.sorted.clone();
@@ -544,16 +590,16 @@ impl WindowState {
     }
 
     /// Removes a window from DRAM and from the table.
-    pub(crate) fn remove(&mut self, tx: &Transaction, start: EventTime) -> Result<()> {
+    pub(crate) fn remove(&mut self, epoch: &EpochTransaction, start: EventTime) -> Result<()> {
         self.changed.push(start);
-        self.complete(tx, start)?;
+        self.complete(epoch, start)?;
         let Some(mut window) = self.windows.remove(&start) else { return Ok(()) };
         self.release(window.counted);
         window.sort();
         let is_stored = |number: &u32| window.flags[*number as usize].stored;
         let stored: Vec<u32> = window.sorted.iter().copied().filter(is_stored).collect();
         if !stored.is_empty() {
-            self.table.delete_batch(tx, &self.key_rows(start, &window.index, &stored)?)?;
+            self.table.delete_batch(epoch.get()?, &self.key_rows(start, &window.index, &stored)?)?;
         }
         self.groups_expected = window.sorted.len();
         Ok(())

@@ -15,6 +15,7 @@
 //! - Memory: O(batch) per call.
 
 pub(crate) mod cursor;
+pub(crate) mod detached;
 mod load;
 pub(crate) mod merge_cursor;
 pub(crate) mod range;

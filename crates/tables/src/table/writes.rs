@@ -22,7 +22,7 @@ use std::sync::Arc;
 const ROW_GROUP_ROWS_MIN: usize = 4096;
 
 /// Maximum number of rows of a batch that are encoded together.
-const BATCH_ROWS_MAX: usize = 8192;
+pub(crate) const BATCH_ROWS_MAX: usize = 8192;
 
 impl Table {
     /// Inserts a row; [`Error::DuplicateKey`] if its key exists.

@@ -15,6 +15,7 @@
 //! values of up to 256 bytes.
 
 pub(crate) mod cancellation;
+pub(crate) mod detached;
 pub(crate) mod maintenance;
 pub(crate) mod reads;
 pub(crate) mod scan;

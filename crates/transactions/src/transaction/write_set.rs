@@ -166,6 +166,22 @@ impl WriteSet {
         Ok(())
     }
 
+    /// Adds the writes of another one, each behind the own one of its key. After an error some of them are added.
+    pub(crate) fn take_over(&mut self, memory: Option<&Arc<MemoryBudget>>, other: WriteSet) -> Result<()> {
+        debug_assert!(other.undo.is_none(), "writes without a transaction have no savepoints");
+        if self.states.is_empty() && self.undo.is_none() && self.bytes == 0 {
+            let WriteSet { states, bytes, memory, .. } = other;
+            (self.states, self.bytes, self.memory) = (states, bytes, memory);
+            return Ok(());
+        }
+        for written in other.states.values() {
+            for (key, value) in written.keys.iter() {
+                self.put(memory, &written.state, key.clone(), value)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Notes the value beneath a key of an overlay. Fails, with everything as it was, if it does not fit the limit or
     /// the memory budget.
     pub(crate) fn note_beneath(

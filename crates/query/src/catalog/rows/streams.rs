@@ -45,7 +45,8 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
         let committed = |status: &TopologyStatus| status.commit_latencies.filter(|found| found.samples > 0);
         Arc::new(all.iter().map(|status| committed(status).as_ref().map(of)).collect::<Float64Array>())
     };
-    let columns: [(&str, ArrayRef); 15] = [
+    let threads = all.iter().map(|status| status.parallelism.and_then(|threads| i64::try_from(threads).ok()));
+    let columns: [(&str, ArrayRef); 16] = [
         ("name", text(&|status| Some(status.name.clone()))),
         ("state", text(&|status| Some(status.state.to_owned()))),
         ("tuples", number(&|progress| Some(progress.tuples))),
@@ -61,6 +62,7 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
         ("commit_p50_us", latency(&|latencies| latencies.p50_us)),
         ("commit_p99_us", latency(&|latencies| latencies.p99_us)),
         ("error", text(&|status| status.error.clone())),
+        ("parallelism", Arc::new(threads.collect::<Int64Array>())),
     ];
     let nullable =
         |(name, column): (&'static str, ArrayRef)| (name, column, !matches!(name, "name" | "state"));
@@ -94,12 +96,13 @@ pub(super) fn operators(topologies: &Topologies) -> EngineResult<RecordBatch> {
     let number = |of: &dyn Fn(&OperatorProgress) -> u64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(rows.iter().map(|(.., operator)| of(operator).cast_signed())))
     };
-    let columns: [(&str, ArrayRef); 5] = [
+    let columns: [(&str, ArrayRef); 6] = [
         ("topology", Arc::new(StringArray::from_iter_values(rows.iter().map(|(topology, ..)| *topology)))),
         ("number", Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, number, _)| *number as i64)))),
         ("operator", Arc::new(StringArray::from_iter_values(rows.iter().map(|(.., row)| row.name.as_str())))),
         ("tuples_in", number(&|operator| operator.tuples_in)),
         ("tuples_out", number(&|operator| operator.tuples_out)),
+        ("parts", number(&|operator| operator.parts as u64)),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

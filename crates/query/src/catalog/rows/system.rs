@@ -11,10 +11,10 @@
 //! | `entresol.loads` | `session`, `user`, `table`, `rows`, `seconds`, `way`; one per COPY, INSERT ... SELECT and CREATE TABLE AS that runs |
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
-//! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`; one per operator and source of a topology that has run |
+//! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`, `parts`; one per operator and source of a topology that has run |
 //! | `entresol.sources` | `name`, `connector`, `topology`, `state`, `tuples`, `rejected`, `watermark_lag_ms`, `error`, `definition`; one per source and topology that reads it |
 //! | `entresol.sinks` | `name`, `state`, `target`, `tuples`, `commits`, `bytes_written`, `rows_written`, `error`; one per sink; bytes and rows of files |
-//! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `tuples_per_second`, `watermark`, `watermark_lag_ms`, `last_commit`, `commit_p50_us`, `commit_p99_us`, `error`; one per topology |
+//! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `tuples_per_second`, `watermark`, `watermark_lag_ms`, `last_commit`, `commit_p50_us`, `commit_p99_us`, `error`, `parallelism`; one per topology |
 //! | `entresol.workload` | `table`, `kind`, `conditions`, `columns`, `runs`, `rows`, `bytes`, `selectivity`, `selectivity_class`, `elapsed_ms`; one per query class, kind of operation by key, and index |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it, policy and maximum of the cache of column pages |
 

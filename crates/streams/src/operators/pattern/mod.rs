@@ -116,10 +116,10 @@ impl PatternOperator {
 
     /// Loads the state that is not in DRAM, and returns the watermark.
     fn load(&mut self, context: &Context<'_>) -> Result<EventTime> {
-        let watermark = self.watermark.load(context.transaction)?;
+        let watermark = self.watermark.load(context)?;
         if !self.buffer.loaded {
             self.matching = Matching::default();
-            self.buffer.load(context.transaction)?;
+            self.buffer.load(context.transaction()?)?;
             self.take_until(watermark)?;
         }
         for key in std::mem::take(&mut self.matching.interrupted) {
@@ -438,9 +438,14 @@ impl Operator for PatternOperator {
 
     fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
         self.load(context)?;
-        self.buffer.write(context.transaction)?;
-        self.watermark.write(context.transaction)?;
+        self.buffer.write(context.transaction()?)?;
+        self.watermark.write(context)?;
         self.late.as_mut().map_or(Ok(()), |late| late.write.commit(context, output))
+    }
+
+    fn sealed(&mut self) {
+        self.watermark.sealed();
+        self.progress.sealed();
     }
 
     fn committed(&mut self) -> Result<()> {
