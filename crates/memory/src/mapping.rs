@@ -254,6 +254,12 @@ impl Mapping {
         }
     }
 
+    /// Returns true if accesses are billed.
+    #[inline]
+    pub(crate) fn is_billed(&self) -> bool {
+        self.bill.is_some()
+    }
+
     /// As [`Mapping::words`], but without billing: the caller reports its accesses by [`Mapping::touch`].
     #[inline]
     pub(crate) fn view(&self, offset: u64, count: usize) -> &[AtomicU64] {

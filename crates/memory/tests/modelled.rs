@@ -306,3 +306,24 @@ fn threads_share_one_modelled_core() {
     });
     assert_eq!((cost.lines_written, cost.flushes, cost.fences), (4000, 4000, 4));
 }
+
+#[test]
+fn dram_beside_the_pool_shares_its_caches_and_has_its_own_latency() {
+    let profiles = ["optane-dcpmm", "dram"].map(|name| Profile::embedded(name).unwrap());
+    let pool = Pool::modelled_beside(&PoolOptions::default(), &profiles[0], &profiles[1]).unwrap();
+    let at = object(&pool, 15 << 20);
+    let cold = billed(&pool, || pool.touch_beside(&[(4096, 8)]));
+    assert_eq!((cold.lines_read, cold.lines_read_beside), (0, 1));
+    assert_ns(cold, 88.0);
+    assert_ns(billed(&pool, || pool.touch_beside(&[(4096, 64)])), 1.2);
+    let together = billed(&pool, || pool.touch_beside(&[(1 << 20, 8), (2 << 20, 8)]));
+    assert_eq!(together.lines_read_beside, 2);
+    assert!(together.ns() < 100.0, "both are in flight at once: {}", together.ns());
+    // More lines of the pool than the caches have displace it.
+    for line in 0..(15 << 20) / 64 {
+        read(&pool, at + 64 * line);
+    }
+    assert_eq!(billed(&pool, || pool.touch_beside(&[(4096, 8)])).lines_read_beside, 1);
+    let alone = optane_pool();
+    assert_ns(billed(&alone, || alone.touch_beside(&[(4096, 8)])), 0.0);
+}

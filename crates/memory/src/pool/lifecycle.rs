@@ -184,9 +184,21 @@ impl Pool {
     /// Pool in DRAM billed like the device of a profile; see [`ModelledCost`](crate::ModelledCost).
     #[cfg(feature = "testkit")]
     pub fn modelled(options: &PoolOptions, profile: &Profile) -> Result<Arc<Pool>> {
+        Pool::modelled_as(options, profile, None)
+    }
+
+    /// As [`Pool::modelled`], with DRAM beside the device and behind the same caches, whose accesses
+    /// [`Pool::touch_beside`] reports.
+    #[cfg(feature = "testkit")]
+    pub fn modelled_beside(options: &PoolOptions, profile: &Profile, dram: &Profile) -> Result<Arc<Pool>> {
+        Pool::modelled_as(options, profile, Some(dram))
+    }
+
+    #[cfg(feature = "testkit")]
+    fn modelled_as(options: &PoolOptions, profile: &Profile, beside: Option<&Profile>) -> Result<Arc<Pool>> {
         options.validate()?;
         let mut mapping = Pool::fresh_memory(options)?;
-        let domain = Domain::Modelled(Modelled::attach(profile, &mut mapping));
+        let domain = Domain::Modelled(Modelled::attach(profile, beside, &mut mapping));
         Pool::assemble(options, Arc::new(mapping), domain, None, Path::new("memory"))
     }
 

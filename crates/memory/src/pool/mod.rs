@@ -212,6 +212,21 @@ impl Pool {
         self.mapping.touch(offset.bytes(), bytes);
     }
 
+    /// Returns true if accesses are billed: on `modelled`.
+    #[inline]
+    pub fn is_billed(&self) -> bool {
+        self.mapping.is_billed()
+    }
+
+    /// Reports that bytes of the memory beside a `modelled` pool are read or about to be written, as pairs of an address,
+    /// of any origin, and a length; their lines are in flight together. Nothing happens on other domains.
+    #[cfg(feature = "testkit")]
+    pub fn touch_beside(&self, ranges: &[(u64, u64)]) {
+        if let Domain::Modelled(modelled) = &self.domain {
+            modelled.touched_beside(&self.mapping, ranges);
+        }
+    }
+
     /// Modelled cost of a `modelled` pool so far; none on other domains.
     #[cfg(feature = "testkit")]
     pub fn modelled_cost(&self) -> Option<ModelledCost> {

@@ -20,20 +20,20 @@ struct ElfWalk<'e> {
 impl Elf {
     /// Checks the invariants of the [module](super).
     pub(super) fn check(&self) -> Result<()> {
-        if self.tuples > ELF_CODE_MAX {
+        if self.shape.tuples > ELF_CODE_MAX {
             return Err(damaged(
                 2,
-                format!("it has {} tuples, at most {ELF_CODE_MAX} are possible", self.tuples),
+                format!("it has {} tuples, at most {ELF_CODE_MAX} are possible", self.shape.tuples),
             ));
         }
         // Each tuple id takes a word.
         if self.tuples() > self.words.len() {
-            return Err(damaged(2, format!("{} tuples in {} words", self.tuples, self.words.len())));
+            return Err(damaged(2, format!("{} tuples in {} words", self.tuples(), self.words.len())));
         }
         let met = vec![0; self.tuples().div_ceil(64)];
         let levels = vec![ElfLevel::default(); self.dimensions()];
         let mut walk = ElfWalk { elf: self, next: self.root(), levels, met, tuples: 0 };
-        if self.tuples > 0 {
+        if self.tuples() > 0 {
             walk.root()?;
         }
         walk.end()
@@ -50,7 +50,7 @@ impl<'e> ElfWalk<'e> {
     }
 
     fn root(&mut self) -> Result<()> {
-        let slots = self.elf.slots as usize;
+        let slots = self.elf.shape.slots as usize;
         if slots == 0 {
             return self.list(0);
         }
@@ -116,8 +116,8 @@ impl<'e> ElfWalk<'e> {
 
     fn tuple(&mut self, id: u32) -> Result<()> {
         let (word, bit) = (id as usize / 64, 1 << (id % 64));
-        if id >= self.elf.tuples || self.met[word] & bit != 0 {
-            let of = self.elf.tuples;
+        if id >= self.elf.shape.tuples || self.met[word] & bit != 0 {
+            let of = self.elf.shape.tuples;
             return Err(damaged(self.next - 1, format!("tuple {id} of {of} is beyond them, or there twice")));
         }
         self.met[word] |= bit;
@@ -131,9 +131,9 @@ impl<'e> ElfWalk<'e> {
             return Err(damaged(self.next, format!("{} words belong to no list", words - self.next)));
         }
         if self.tuples != self.elf.tuples() {
-            return Err(damaged(2, format!("{} tuples of {} are there", self.tuples, self.elf.tuples)));
+            return Err(damaged(2, format!("{} tuples of {} are there", self.tuples, self.elf.tuples())));
         }
-        if self.levels != self.elf.levels {
+        if self.levels != self.elf.shape.levels {
             return Err(damaged(5, "the counts of dimensions are not those of the lists".to_owned()));
         }
         Ok(())

@@ -41,20 +41,34 @@
 //! - Codes of a list ascend. Each child begins where the words of the one before end.
 //! - An Elf is not changed after it was built; one of other tuples is built anew.
 //!
-//! [`Elf::open`] checks all of that, in one pass over the words, so that a search of a damaged array is neither
-//! a panic nor an endless loop. Nothing here is persistent: the caller stores the words, and a checksum.
+//! [`Elf::open`] checks all of that, in one pass over the words. [`ElfInPlace`] searches words where they are stored, and
+//! checks what it reads as it reads it; in front of it a [`ListCache`] has copies of some lists in DRAM ([`cache`]).
+//! A search of damaged words is neither a panic nor an endless loop. Nothing here is persistent: the caller stores
+//! the words, and a checksum.
 //!
-//! Memory: building takes 16 bytes a tuple and the words of the result.
+//! Memory: building takes 16 bytes a tuple and the words of the result; a cache of lists its bytes.
 
 mod build;
+pub mod cache;
 mod check;
+mod condition;
+mod in_place;
+mod lists;
 mod search;
+mod storage;
 #[cfg(test)]
 mod tests;
 
-pub use search::{CodeCondition, CodeSet};
+pub use cache::{
+    CopyMeter, FixedLists, ListCache, ListCacheOptions, ListCacheStats, ListPolicy, ListReplacement,
+    ParseListPolicyError,
+};
+pub use condition::{CodeCondition, CodeSet};
+pub use in_place::{ElfInPlace, PARALLEL_WORDS_MIN};
+pub use storage::{ElfPiece, ElfPieces, ElfStorage};
 
 use crate::error::{Error, Result};
+use std::ops::ControlFlow;
 
 /// Maximum number of dimensions.
 pub const ELF_DIMENSIONS_MAX: usize = 64;
@@ -81,13 +95,61 @@ pub struct ElfLevel {
     pub monos: u32,
 }
 
+/// Header of an array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ElfShape {
+    levels: Vec<ElfLevel>,
+    tuples: u32,
+    slots: u32,
+}
+
+impl ElfShape {
+    /// Reads the header.
+    fn read<S: ElfStorage + ?Sized>(storage: &S) -> Result<ElfShape> {
+        let found = storage.len();
+        if found < HEADER_WORDS {
+            return Err(damaged(0, format!("it has {found} words, fewer than a header")));
+        }
+        storage.touch(0, HEADER_WORDS);
+        let [format, dimensions, tuples, length, slots] = std::array::from_fn(|at| storage.word(at));
+        if format != FORMAT {
+            return Err(damaged(0, format!("its format is {format}, known is {FORMAT}")));
+        }
+        if dimensions == 0 || dimensions as usize > ELF_DIMENSIONS_MAX {
+            return Err(damaged(1, format!("it has {dimensions} dimensions, not 1 to {ELF_DIMENSIONS_MAX}")));
+        }
+        if length as usize != found {
+            return Err(damaged(3, format!("it has {found} words, its header says {length}")));
+        }
+        let counts = dimensions as usize * LEVEL_WORDS;
+        if HEADER_WORDS + counts > found {
+            return Err(damaged(HEADER_WORDS, "counts of dimensions are missing".to_owned()));
+        }
+        storage.touch(HEADER_WORDS, counts);
+        let level = |at: usize| {
+            let [lists, entries, monos] = std::array::from_fn(|count| storage.word(at + count));
+            ElfLevel { lists, entries, monos }
+        };
+        let levels = (HEADER_WORDS..HEADER_WORDS + counts).step_by(LEVEL_WORDS).map(level).collect();
+        Ok(ElfShape { levels, tuples, slots })
+    }
+
+    /// Number of dimensions.
+    fn dimensions(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// Position of the first word behind the header.
+    fn root(&self) -> usize {
+        HEADER_WORDS + LEVEL_WORDS * self.dimensions()
+    }
+}
+
 /// Multi-dimensional index; see the [module](self).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elf {
     words: Box<[u32]>,
-    levels: Vec<ElfLevel>,
-    tuples: u32,
-    slots: u32,
+    shape: ElfShape,
 }
 
 impl Elf {
@@ -105,41 +167,53 @@ impl Elf {
         Ok(elf)
     }
 
-    /// Reads the header.
     fn described(words: Vec<u32>) -> Result<Elf> {
-        let Some(&[format, dimensions, tuples, length, slots]) = words.first_chunk::<HEADER_WORDS>() else {
-            return Err(damaged(0, format!("it has {} words, fewer than a header", words.len())));
-        };
-        if format != FORMAT {
-            return Err(damaged(0, format!("its format is {format}, known is {FORMAT}")));
-        }
-        if dimensions == 0 || dimensions as usize > ELF_DIMENSIONS_MAX {
-            return Err(damaged(1, format!("it has {dimensions} dimensions, not 1 to {ELF_DIMENSIONS_MAX}")));
-        }
-        if length as usize != words.len() {
-            return Err(damaged(3, format!("it has {} words, its header says {length}", words.len())));
-        }
-        let Some(counts) = words[HEADER_WORDS..].get(..dimensions as usize * LEVEL_WORDS) else {
-            return Err(damaged(HEADER_WORDS, "counts of dimensions are missing".to_owned()));
-        };
-        let level = |of: &[u32; LEVEL_WORDS]| ElfLevel { lists: of[0], entries: of[1], monos: of[2] };
-        let levels = counts.as_chunks().0.iter().map(level).collect();
-        Ok(Elf { levels, tuples, slots, words: words.into_boxed_slice() })
+        Ok(Elf { shape: ElfShape::read(&words[..])?, words: words.into_boxed_slice() })
+    }
+
+    /// Calls `found` with the id of each tuple that meets the conditions, one per dimension, until it breaks;
+    /// dimensions without one have none. Ids come in the order of the codes.
+    pub fn search<F: FnMut(u32) -> ControlFlow<()>>(
+        &self,
+        conditions: &[CodeCondition],
+        found: F,
+    ) -> ControlFlow<()> {
+        let ended = search::ended(search::search(&self.words[..], &self.shape, conditions, found));
+        debug_assert!(ended.is_ok(), "it was checked when it was made: {ended:?}");
+        ended.unwrap_or(ControlFlow::Continue(()))
+    }
+
+    /// Appends the ids of the tuples that meet the conditions.
+    pub fn collect(&self, conditions: &[CodeCondition], ids: &mut Vec<u32>) {
+        let _ = self.search(conditions, |id| {
+            ids.push(id);
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Number of tuples that meet the conditions.
+    pub fn count(&self, conditions: &[CodeCondition]) -> usize {
+        let mut count = 0;
+        let _ = self.search(conditions, |_| {
+            count += 1;
+            ControlFlow::Continue(())
+        });
+        count
     }
 
     /// Number of dimensions.
     pub fn dimensions(&self) -> usize {
-        self.levels.len()
+        self.shape.dimensions()
     }
 
     /// Number of tuples.
     pub fn tuples(&self) -> usize {
-        self.tuples as usize
+        self.shape.tuples as usize
     }
 
     /// Counts of each dimension.
     pub fn levels(&self) -> &[ElfLevel] {
-        &self.levels
+        &self.shape.levels
     }
 
     /// Words to store.
@@ -149,12 +223,12 @@ impl Elf {
 
     /// Bytes that it takes in memory.
     pub fn memory_bytes(&self) -> usize {
-        size_of_val(&self.words[..]) + size_of_val(&self.levels[..])
+        size_of_val(&self.words[..]) + size_of_val(&self.shape.levels[..])
     }
 
     /// Position of the first word behind the header.
     fn root(&self) -> usize {
-        HEADER_WORDS + LEVEL_WORDS * self.dimensions()
+        self.shape.root()
     }
 }
 

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use std::ops::ControlFlow;
 
 /// Repeatable random numbers.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
@@ -16,7 +16,7 @@ impl Random {
 
 /// Kind of the codes of a dimension.
 #[derive(Debug, Clone, Copy)]
-enum Codes {
+pub(super) enum Codes {
     One,
     Few(u32),
     Skewed(u32),
@@ -24,7 +24,7 @@ enum Codes {
     Wide,
 }
 
-fn codes_of(kind: Codes, tuples: usize, random: &mut Random) -> Vec<u32> {
+pub(super) fn codes_of(kind: Codes, tuples: usize, random: &mut Random) -> Vec<u32> {
     (0..tuples)
         .map(|tuple| match kind {
             Codes::One => 7,
@@ -36,7 +36,7 @@ fn codes_of(kind: Codes, tuples: usize, random: &mut Random) -> Vec<u32> {
         .collect()
 }
 
-fn kinds() -> impl Strategy<Value = Codes> {
+pub(super) fn kinds() -> impl Strategy<Value = Codes> {
     prop_oneof![
         1 => Just(Codes::One),
         4 => (1_u32..20).prop_map(Codes::Few),
@@ -47,7 +47,7 @@ fn kinds() -> impl Strategy<Value = Codes> {
 }
 
 /// Condition that some of the codes meet, on the whole.
-fn condition(codes: &[u32], random: &mut Random) -> CodeCondition {
+pub(super) fn condition(codes: &[u32], random: &mut Random) -> CodeCondition {
     let any = |random: &mut Random| match codes.len() {
         0 => 3,
         tuples => codes[random.below(tuples as u64) as usize],
@@ -92,7 +92,7 @@ fn compare(elf: &Elf, codes: &[Vec<u32>], random: &mut Random) {
     }
 }
 
-fn build(codes: &[Vec<u32>]) -> Elf {
+pub(super) fn build(codes: &[Vec<u32>]) -> Elf {
     Elf::build(&codes.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap()
 }
 

@@ -13,6 +13,8 @@ pub struct ModelledCost {
     pub cache_hits: u64,
     /// Lines read from the device.
     pub lines_read: u64,
+    /// Lines read from the DRAM beside the pool, if it is modelled.
+    pub lines_read_beside: u64,
     /// Blocks that the device read internally, also to complete partial writes.
     pub blocks_read: u64,
     /// Changed lines sent to the device, flushed or evicted.
@@ -61,6 +63,7 @@ impl Sub for ModelledCost {
             picoseconds: self.picoseconds - earlier.picoseconds,
             cache_hits: self.cache_hits - earlier.cache_hits,
             lines_read: self.lines_read - earlier.lines_read,
+            lines_read_beside: self.lines_read_beside - earlier.lines_read_beside,
             blocks_read: self.blocks_read - earlier.blocks_read,
             lines_written: self.lines_written - earlier.lines_written,
             blocks_written: self.blocks_written - earlier.blocks_written,

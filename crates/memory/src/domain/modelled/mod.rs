@@ -13,6 +13,10 @@
 //! - writes: the domain keeps the content of the medium; a line is dirty if it differs. A dirty line goes to
 //!   the device when it is flushed or evicted. A fence waits until the device has accepted the flushed lines.
 //!
+//! DRAM beside the pool ([`crate::Pool::modelled_beside`]) has a device of its own behind the same caches: a
+//! structure that has copies of a part of the pool there reports what it reads of them
+//! ([`crate::Pool::touch_beside`]). What is written to it is not billed beyond having the line.
+//!
 //! Not billed are the processor's own work, pages and TLBs. There is one modelled core: threads that really
 //! run at the same time are billed one after the other, in order of arrival. More threads are given as a
 //! [`Load`], which keeps the numbers the same from run to run.
@@ -47,6 +51,8 @@ pub(crate) struct Modelled {
 struct Model {
     caches: Caches,
     device: Device,
+    /// DRAM beside the pool, if it is modelled.
+    beside: Option<Device>,
     hit: Vec<u64>,
     flush: u64,
     line_bytes: u64,
@@ -62,15 +68,24 @@ struct Model {
     cost: ModelledCost,
 }
 
+/// First line of the memory beside the pool; no pool is as large.
+const BESIDE: u64 = 1 << 48;
+
 impl Modelled {
-    /// Bills a mapping from now on; its present content is on the medium.
-    pub(crate) fn attach(profile: &Profile, mapping: &mut Mapping) -> Arc<Modelled> {
+    /// Bills a mapping from now on; its present content is on the medium. `beside` is the profile of memory beside it,
+    /// which has as large lines.
+    pub(crate) fn attach(
+        profile: &Profile,
+        beside: Option<&Profile>,
+        mapping: &mut Mapping,
+    ) -> Arc<Modelled> {
         let words = mapping.view(0, (mapping.mapped_bytes() / 8) as usize);
         let medium = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
         let picoseconds = |ns: f64| (ns * 1000.0 + 0.5) as u64;
         let model = Model {
             caches: Caches::new(profile),
             device: Device::new(profile),
+            beside: beside.map(Device::new),
             hit: profile.caches.iter().map(|cache| picoseconds(cache.hit_ns)).collect(),
             flush: picoseconds(profile.write.flush_ns),
             line_bytes: profile.medium.transfer_bytes,
@@ -101,6 +116,21 @@ impl Modelled {
 
     pub(crate) fn cost(&self) -> ModelledCost {
         self.model.lock().cost
+    }
+
+    /// Bills bytes of the memory beside the pool, which all are in flight together.
+    pub(crate) fn touched_beside(&self, mapping: &Mapping, ranges: &[(u64, u64)]) {
+        let mut model = self.model.lock();
+        if model.beside.is_none() {
+            return;
+        }
+        let mut done = 0;
+        for &(address, bytes) in ranges.iter().filter(|(_, bytes)| *bytes > 0) {
+            for line in model.lines(address, bytes) {
+                done = done.max(model.load(mapping, BESIDE + line));
+            }
+        }
+        model.cost.picoseconds = model.cost.picoseconds.max(done);
     }
 
     pub(crate) fn set_load(&self, load: Load) {
@@ -177,7 +207,13 @@ impl Model {
             self.cost.picoseconds = first;
             self.in_flight.retain(|(_, ready)| *ready > first);
         }
-        let ready = self.device.read(line, self.cost.picoseconds, &mut self.cost);
+        let ready = match &mut self.beside {
+            Some(beside) if line >= BESIDE => {
+                self.cost.lines_read_beside += 1;
+                beside.read(line - BESIDE, self.cost.picoseconds, &mut ModelledCost::default())
+            }
+            _ => self.device.read(line, self.cost.picoseconds, &mut self.cost),
+        };
         self.in_flight.push((line, ready));
         if let Some(evicted) = self.caches.insert(line) {
             // No access waits for an eviction.
@@ -199,6 +235,9 @@ impl Model {
 
     /// Sends the line to the device if it is dirty; returns the time at which it is safe.
     fn write_back(&mut self, mapping: &Mapping, line: u64) -> Option<u64> {
+        if line >= BESIDE {
+            return None;
+        }
         let words = (self.line_bytes / 8) as usize;
         let start = line as usize * words;
         let mapped = (mapping.mapped_bytes() / 8) as usize;
