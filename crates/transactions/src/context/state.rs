@@ -429,6 +429,16 @@ impl State {
         }
     }
 
+    /// Pool offset and bytes of the value that the snapshot sees in the object at `offset`; none if it has none, or is
+    /// damaged. The caller holds a guard since before it took the offset from the index.
+    pub(crate) fn place_visible(&self, offset: PoolOffset, snapshot: Snapshot) -> Option<(PoolOffset, usize)> {
+        if self.is_chained() || !snapshot.sees(self.loaded_at()) {
+            return None;
+        }
+        let object = VersionedObject::try_open(&self.pool, offset)?;
+        object.place(object.visible(snapshot, &self.group.invalid)?)
+    }
+
     fn copy_from_chain(
         &self,
         offset: PoolOffset,

@@ -40,7 +40,7 @@ use crate::transaction::write_set::{Mark, WriteSet};
 use crate::visibility::snapshot::{Class, Snapshot, is_idle};
 use crate::{Error, Interrupt, Protocol, Result, StateId, Timestamp, interleave};
 use entresol_memory::budget::MemoryBudget;
-use entresol_memory::{Durability, PoolOffset};
+use entresol_memory::{Durability, Pool, PoolOffset};
 use entresol_structures::KeyBytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -74,6 +74,15 @@ impl Pending {
     fn check_running(&self) -> Result<()> {
         self.cancellation.as_ref().map_or(Ok(()), |statement| statement.check())
     }
+}
+
+/// Value where it is in a pool; see [`Transaction::read_in_place`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlacedValue {
+    /// Place of its first word.
+    pub offset: PoolOffset,
+    /// Length.
+    pub bytes: usize,
 }
 
 /// A transaction; see the [module](self). Dropping it aborts it.
@@ -469,6 +478,40 @@ impl Transaction {
             return Err(state.damaged(&state.normalise(key)?, "a damaged MVCC object"));
         }
         Ok((found == LookupOutcome::Value).then(|| f(&value)))
+    }
+
+    /// Calls `f` with the pool of the state and the places of the values of some keys in it, as the snapshot sees them. They
+    /// stay where they are, and as they are, until `f` returns. None, without a call, if a value is not there, or not
+    /// only there: the transaction has written keys itself or reads in the past, or the state has an older version
+    /// in DRAM; then [`Transaction::read`] tells.
+    pub fn read_in_place<K: AsRef<[u8]>, R>(
+        &self,
+        state: &Arc<State>,
+        keys: &[K],
+        f: impl FnOnce(&Pool, &[PlacedValue]) -> R,
+    ) -> Result<Option<R>> {
+        self.check_open()?;
+        let is_elsewhere = self.past.is_some() || self.has_writes.load(Ordering::Acquire);
+        if is_elsewhere || !state.protocol().reads_snapshots() {
+            return Ok(None);
+        }
+        let read = {
+            let _guard = state.pool().pin();
+            self.check_readable(state)?;
+            let mut places = Vec::with_capacity(keys.len());
+            for key in keys {
+                state.check_key(key.as_ref())?;
+                self.note_key(state, key.as_ref())?;
+                let Some(object) = state.index.get(key.as_ref())? else { return Ok(None) };
+                let Some((offset, bytes)) = state.place_visible(PoolOffset::from_word(object), self.snapshot) else {
+                    return Ok(None);
+                };
+                places.push(PlacedValue { offset, bytes });
+            }
+            f(state.pool(), &places)
+        };
+        self.check_still_open()?;
+        Ok(Some(read))
     }
 
     /// Calls `f` with the position and the value of each key, in the order of `keys`. The accesses overlap.

@@ -305,6 +305,13 @@ impl<'p> VersionedObject<'p> {
         true
     }
 
+    /// Pool offset and bytes of the value of a slot; none for a length that does not fit, as [`Self::copy_value`] says.
+    pub(crate) fn place(&self, slot: usize) -> Option<(u64, usize)> {
+        let at = self.value_at(slot);
+        let bytes = self.words[at].load(Ordering::Relaxed) as usize;
+        (bytes <= self.layout.capacity).then(|| (self.word_offset(at + 1), bytes))
+    }
+
     /// Tells whether the version in a slot, found with this CTS, has been there until now. For readers
     /// without a registered snapshot, after they have copied its value.
     pub(crate) fn is_still(&self, slot: usize, cts: Timestamp) -> bool {
