@@ -186,18 +186,28 @@ pub const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "elf-exact",
-        about: "Elf: exact matches, beside a scan of the columns",
+        about: "Elf: exact matches, beside a scan; on modelled Optane with selective caching",
         run: elf::run_exact,
     },
     Experiment {
         name: "elf-range",
-        about: "Elf: ranges on all dimensions, beside a scan of the columns",
+        about: "Elf: ranges on all dimensions, beside a scan; on modelled Optane with selective caching",
         run: elf::run_range,
     },
     Experiment {
         name: "elf-partial",
-        about: "Elf: ranges on some dimensions, beside a scan of the columns",
+        about: "Elf: ranges on some dimensions, beside a scan; on modelled Optane with selective caching",
         run: elf::run_partial,
+    },
+    Experiment {
+        name: "elf-policies",
+        about: "selective caching of an Elf on modelled Optane: policies over bytes, copying all",
+        run: elf::run_policies,
+    },
+    Experiment {
+        name: "elf-parallel",
+        about: "Elf: ranges and partial matches by one thread, by two, and by estimate",
+        run: elf::run_parallel,
     },
     #[cfg(feature = "database")]
     Experiment {

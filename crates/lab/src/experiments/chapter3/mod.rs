@@ -28,7 +28,7 @@
 //! bytes here, 16 there: 60 entries instead of 40 in a node of 1 KiB.
 
 mod bench;
-mod claims;
+pub(super) mod claims;
 mod e01_search;
 mod e02_traverse;
 mod e03_iterate;

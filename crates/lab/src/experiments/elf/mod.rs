@@ -2,23 +2,32 @@
 //! matches on uniform tuples of ten dimensions; and scans in SQL with and without one.
 //!
 //! The papers have 100 million tuples on Optane and DRAM; here are 5 million in DRAM, 0.4 GB with the codes. Queries
-//! are drawn from the tuples with Zipf's distribution, as in the papers.
+//! are drawn from the tuples with Zipf's distribution, as in the papers. The same queries run on modelled Optane, with
+//! selective caching under each policy and without ([`cached`], [`policies`]).
 
+mod cached;
+mod machine;
+mod parallel;
+mod policies;
 #[cfg(feature = "database")]
 mod sql;
 mod tuples;
 
+use super::chapter3::claims::{differs, holds};
 use crate::asked::Asked;
 use crate::measure::{Random, median};
 use crate::report::Report;
 use crate::workload::Zipf;
 use crate::{Error, RunOptions};
+use cached::Figures;
 use entresol_structures::elf::{CodeCondition, Elf};
+pub(super) use parallel::run as run_parallel;
+pub(super) use policies::run as run_policies;
 use serde_json::json;
 #[cfg(feature = "database")]
 pub(super) use sql::run as sql;
 use std::time::Instant;
-use tuples::{CODES, DIMENSIONS, Tuples};
+use tuples::{DIMENSIONS, Tuples};
 
 /// Skew of the queries.
 const THETA: f64 = 0.5;
@@ -37,6 +46,22 @@ struct Query {
     /// Asked of it beside a scan of the columns: times as fast.
     asked: Option<f64>,
 }
+
+/// Kind of a query on modelled memory.
+struct Kind {
+    name: &'static str,
+    dimensions: &'static [usize],
+    /// Codes that a condition spans.
+    width: u32,
+    /// Queries before those that are measured, and these.
+    warm: usize,
+    modelled: usize,
+}
+
+const EXACT: Kind = Kind { name: "exact match", dimensions: ALL, width: 1, warm: 300_000, modelled: 50_000 };
+const RANGE: Kind = Kind { name: "range 2%", dimensions: ALL, width: 2, warm: 50_000, modelled: 10_000 };
+const PARTIAL_MATCH: Kind =
+    Kind { name: "partial match 2%", dimensions: &PARTIAL, width: 2, warm: 40, modelled: 20 };
 
 const ALL: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 
@@ -93,7 +118,21 @@ pub(super) fn run_build(options: &RunOptions, report: &mut Report) -> Result<(),
 pub(super) fn run_exact(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     let exact =
         Query { name: "exact match", dimensions: ALL, width: 0, queries: 200_000, asked: Some(100.0) };
-    run_queries(&[exact], options, report)
+    run_queries(&[exact], options, report)?;
+    let variants = cached::run(&EXACT, options, report)?;
+    cached::judge(&EXACT, &Figures { without: 223.0, with: 150.0, asked: 50.0 }, &variants, report);
+    if options.quick {
+        return Ok(());
+    }
+    let time = |name: &str| variants.of(name).ns();
+    let fewer = time("levels:3") / time("none");
+    holds(report, "fixed copies of the upper levels take at least a quarter off the time", fewer < 0.8);
+    holds(
+        report,
+        "copies of the first level alone hardly change the time, since the processor's caches have it",
+        time("levels:1") / time("none") > 0.9,
+    );
+    Ok(())
 }
 
 /// Ranges on all dimensions.
@@ -104,7 +143,10 @@ pub(super) fn run_range(options: &RunOptions, report: &mut Report) -> Result<(),
         range("range, 20 of 100 codes", 20, 200, Some(5.0)),
         range("range, 100 of 100 codes", 100, 20, None),
     ];
-    run_queries(&queries, options, report)
+    run_queries(&queries, options, report)?;
+    let variants = cached::run(&RANGE, options, report)?;
+    cached::judge(&RANGE, &Figures { without: 210.0, with: 110.0, asked: 60.0 }, &variants, report);
+    Ok(())
 }
 
 /// Ranges on some dimensions.
@@ -122,7 +164,11 @@ pub(super) fn run_partial(options: &RunOptions, report: &mut Report) -> Result<(
             asked: Some(3.0),
         },
     ];
-    run_queries(&queries, options, report)
+    run_queries(&queries, options, report)?;
+    let variants = cached::run(&PARTIAL_MATCH, options, report)?;
+    let figures = Figures { without: 236.0, with: 140.0, asked: 80.0 };
+    cached::judge(&PARTIAL_MATCH, &figures, &variants, report);
+    Ok(())
 }
 
 fn run_queries(queries: &[Query], options: &RunOptions, report: &mut Report) -> Result<(), Error> {
@@ -132,8 +178,9 @@ fn run_queries(queries: &[Query], options: &RunOptions, report: &mut Report) -> 
     let mut random = Random::new(options.seed + 1);
     for query in queries {
         let count = if options.quick { 5 } else { query.queries };
-        let drawn: Vec<Vec<CodeCondition>> =
-            (0..count).map(|_| conditions(query, &tuples, zipf.rank(&mut random) as usize)).collect();
+        let drawn: Vec<Vec<CodeCondition>> = (0..count)
+            .map(|_| conditions(query.dimensions, query.width, &tuples, zipf.rank(&mut random) as usize))
+            .collect();
         let begin = Instant::now();
         let found: usize = drawn.iter().map(|conditions| elf.count(conditions)).sum();
         let us = begin.elapsed().as_secs_f64() * 1e6 / count as f64;
@@ -152,14 +199,14 @@ fn run_queries(queries: &[Query], options: &RunOptions, report: &mut Report) -> 
     Ok(())
 }
 
-/// Conditions around a tuple.
-fn conditions(query: &Query, tuples: &Tuples, tuple: usize) -> Vec<CodeCondition> {
+/// Conditions around a tuple, on so many codes of some dimensions.
+fn conditions(dimensions: &[usize], width: u32, tuples: &Tuples, tuple: usize) -> Vec<CodeCondition> {
     let of = |dimension: usize| {
-        if !query.dimensions.contains(&dimension) {
+        if !dimensions.contains(&dimension) {
             return CodeCondition::Any;
         }
-        let least = if query.width >= CODES { 0 } else { tuples.code(dimension, tuple) };
-        CodeCondition::Between { least, greatest: least + query.width.max(1) - 1 }
+        let least = if width >= tuples.codes() { 0 } else { tuples.code(dimension, tuple) };
+        CodeCondition::Between { least, greatest: least + width.max(1) - 1 }
     };
     (0..DIMENSIONS).map(of).collect()
 }

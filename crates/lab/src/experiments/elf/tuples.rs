@@ -6,19 +6,29 @@ use entresol_structures::elf::CodeCondition;
 /// Number of dimensions.
 pub(super) const DIMENSIONS: usize = 10;
 /// Number of codes of a dimension.
-pub(super) const CODES: u32 = 100;
+const CODES: u32 = 100;
 /// Tuples of which a scan has a selection at a time.
 const BLOCK: usize = 8192;
 
-/// Tuples of codes.
-pub(super) struct Tuples(Vec<Vec<u32>>);
+/// Tuples of codes, and the number of codes.
+pub(super) struct Tuples(Vec<Vec<u32>>, u32);
 
 impl Tuples {
     /// Tuples with uniform codes.
     pub(super) fn uniform(tuples: usize, seed: u64) -> Tuples {
+        Tuples::with_codes(tuples, CODES, seed)
+    }
+
+    /// Tuples with so many uniform codes in each dimension.
+    pub(super) fn with_codes(tuples: usize, codes: u32, seed: u64) -> Tuples {
         let mut random = Random::new(seed);
-        let mut column = || (0..tuples).map(|_| random.below(CODES.into()) as u32).collect();
-        Tuples((0..DIMENSIONS).map(|_| column()).collect())
+        let mut column = || (0..tuples).map(|_| random.below(codes.into()) as u32).collect();
+        Tuples((0..DIMENSIONS).map(|_| column()).collect(), codes)
+    }
+
+    /// Number of codes of a dimension.
+    pub(super) fn codes(&self) -> u32 {
+        self.1
     }
 
     /// Codes of each dimension.
@@ -39,7 +49,7 @@ impl Tuples {
         let half = self.len() / 2;
         let first = self.0.iter().map(|codes| codes[..half].to_vec()).collect();
         let second = self.0.iter().map(|codes| codes[half..].to_vec()).collect();
-        [Tuples(first), Tuples(second)]
+        [Tuples(first, self.1), Tuples(second, self.1)]
     }
 
     /// Number of tuples that meet conditions, by a scan: a block at a time, one condition after another, each on the
