@@ -321,7 +321,7 @@ fn dram_beside_the_pool_shares_its_caches_and_has_its_own_latency() {
     assert!(together.ns() < 100.0, "both are in flight at once: {}", together.ns());
     // More lines of the pool than the caches have displace it.
     for line in 0..(15 << 20) / 64 {
-        read(&pool, at + 64 * line);
+        read(&pool, at.plus(64 * line));
     }
     assert_eq!(billed(&pool, || pool.touch_beside(&[(4096, 8)])).lines_read_beside, 1);
     let alone = optane_pool();

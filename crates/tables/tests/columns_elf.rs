@@ -6,8 +6,8 @@ use arrow_array::RecordBatch;
 use entresol_memory::budget::MemoryBudget;
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
-    BatchBuilder, Catalog, Column, ColumnCondition, ColumnFilter, DataType, DimensionOrder, Error,
-    IntegerSet, Retention, Row, Schema, Table, TableDefinition, TableLayout, TableOptions, Value,
+    BatchBuilder, Catalog, Column, ColumnCondition, ColumnFilter, DataType, DimensionOrder, ElfCaching,
+    Error, IntegerSet, Retention, Row, Schema, Table, TableDefinition, TableLayout, TableOptions, Value,
     arrow_schema, batch_to_rows, check,
 };
 use entresol_transactions::{Cancellation, Interrupt, KeyRange, StateContext, Transaction};
@@ -179,7 +179,16 @@ fn compare(
 
 /// Creates an Elf of some columns.
 fn create(catalog: &Catalog, name: &str, columns: &[usize], order: DimensionOrder) {
-    catalog.create_elf(&Cancellation::default(), "t", name, (columns.to_vec(), order)).unwrap();
+    create_as(catalog, name, columns, order, ElfCaching::Whole);
+}
+
+fn create_as(catalog: &Catalog, name: &str, columns: &[usize], order: DimensionOrder, caching: ElfCaching) {
+    catalog.create_elf(&Cancellation::default(), "t", name, (columns.to_vec(), order, caching)).unwrap();
+}
+
+/// Caching of lists under a policy.
+fn lists(policy: &str, percent: u8) -> ElfCaching {
+    ElfCaching::Lists { policy: policy.parse().unwrap(), percent, mono_lists: percent % 2 == 1 }
 }
 
 /// Changes some rows, and the model alike.
@@ -243,7 +252,14 @@ fn run_model(seed: u64) -> u64 {
                 chosen.push(0);
                 let by = random.below(chosen.len() as u64) as usize;
                 chosen.rotate_left(by);
-                create(&catalog, &name, &chosen, order);
+                let policies = ["lru", "probability", "levels:2+lla", "2q", "naive"];
+                let policy = policies[random.below(5) as usize];
+                let caching = if random.below(2) == 0 {
+                    ElfCaching::Whole
+                } else {
+                    lists(policy, 1 + random.below(20) as u8)
+                };
+                create_as(&catalog, &name, &chosen, order, caching);
             } else if random.below(3) == 0 {
                 catalog.drop_index(&name).unwrap();
             }
@@ -319,6 +335,39 @@ fn an_index_is_read_once_scans_without_it_have_cost_as_much() {
     create(&catalog, "e", &[1, 2], DimensionOrder::Written);
     let (table, tx) = (catalog.table("t").unwrap(), catalog.begin().unwrap());
     assert_eq!(selected(&table, &tx, 5, 35), (50, 0), "without a cache it is read never");
+}
+
+#[test]
+fn lists_are_cached_in_front_of_an_index_that_stays_where_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool.entresol");
+    for run in 0..2 {
+        let pool = Pool::open_or_create(&path, &options()).unwrap();
+        let catalog = open(&pool);
+        if run == 0 {
+            numbers(&catalog, 50_000);
+            create_as(&catalog, "e", &[1, 2], DimensionOrder::Written, lists("levels:1+lla", 5));
+        }
+        let (table, tx) = (catalog.table("t").unwrap(), catalog.begin().unwrap());
+        let of_index = || catalog.cached_columns().into_iter().find(|of| of.column == "e");
+        assert_eq!(selected(&table, &tx, 5, 35), (50, 1), "run {run}");
+        let cached = of_index().unwrap();
+        let body = 4 * 2 * 50_000;
+        assert!(cached.counts.bytes <= body / 20 && cached.counts.hits > 0, "{cached:?}");
+        let dimensions = cached.lists.unwrap();
+        assert_eq!((dimensions.len(), dimensions[0]), (2, 1), "the first dimension is one list");
+        // A transaction that has written reads its rows, and does not ask the index.
+        insert(&table, &tx, 60_005..60_006);
+        let (rows, searches) = scanned(&table, &tx, vec![equal(1, 5), equal(2, 35)]);
+        assert_eq!((rows.len(), searches), (51, 0));
+        // Room for no lists: the index is searched without.
+        catalog.limit_cache(8 << 10);
+        let tx = catalog.begin().unwrap();
+        assert_eq!(selected(&table, &tx, 5, 35).0, 50);
+        catalog.limit_cache(u64::MAX);
+        assert_eq!(selected(&table, &tx, 7, 49), (50, 1));
+        assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+    }
 }
 
 #[test]
@@ -457,12 +506,12 @@ fn a_cancelled_or_refused_index_leaves_nothing() {
     let before = keys();
     let cancelled = Cancellation::default();
     cancelled.interrupt(Interrupt::Requested);
-    let of = || (vec![1, 2], DimensionOrder::Written);
+    let of = || (vec![1, 2], DimensionOrder::Written, ElfCaching::Whole);
     catalog.create_elf(&cancelled, "t", "e", of()).unwrap_err();
     assert!(catalog.table("t").unwrap().elf("e").is_none());
     assert_eq!(keys(), before);
     let refused = |columns: Vec<usize>| {
-        let of = (columns, DimensionOrder::Written);
+        let of = (columns, DimensionOrder::Written, ElfCaching::Whole);
         catalog.create_elf(&Cancellation::default(), "t", "e", of).unwrap_err().to_string()
     };
     assert!(refused(vec![]).contains("1 to 64 columns, not 0"));
@@ -476,7 +525,8 @@ fn a_cancelled_or_refused_index_leaves_nothing() {
     assert_eq!(selected(&catalog.table("t").unwrap(), &tx, 5, 35), (20, 0));
     let plain = TableDefinition::plain(Schema::new(vec![Column::new("a", DataType::Int)], &["a"]).unwrap());
     catalog.create_table_as("by_rows", plain, TableOptions::default()).unwrap();
-    let error = catalog.create_elf(&Cancellation::default(), "by_rows", "f", (vec![0], DimensionOrder::Auto));
+    let of = (vec![0], DimensionOrder::Auto, ElfCaching::Whole);
+    let error = catalog.create_elf(&Cancellation::default(), "by_rows", "f", of);
     assert!(matches!(error, Err(Error::ElfOfRows { .. })), "{error:?}");
 }
 

@@ -5,8 +5,8 @@
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};
 use entresol_memory::{Durability, Pool};
 use entresol_tables::{
-    BatchBuilder, Catalog, Column, DataType, DimensionOrder, Row, ScanRange, Schema, Table, TableDefinition,
-    TableLayout, TableOptions, Value, arrow_schema, batch_to_rows, check,
+    BatchBuilder, Catalog, Column, DataType, DimensionOrder, ElfCaching, Row, ScanRange, Schema, Table,
+    TableDefinition, TableLayout, TableOptions, Value, arrow_schema, batch_to_rows, check,
 };
 use entresol_transactions::{Cancellation, StateContext};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn history_with_elf(pool: &Arc<Pool>) {
 }
 
 fn create_elf(catalog: &Catalog) -> Result<(), String> {
-    let of = (vec![1, 0], DimensionOrder::Auto);
+    let of = (vec![1, 0], DimensionOrder::Auto, ElfCaching::Whole);
     catalog.create_elf(&Cancellation::default(), "t", "e", of).map_err(text)
 }
 

@@ -5,8 +5,8 @@
 use entresol_memory::budget::MemoryBudget;
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
-    BatchBuilder, Catalog, Column, DataType, DimensionOrder, Error, MergeStats, Retention, Row, ScanRange,
-    Schema, Table, TableDefinition, TableLayout, TableOptions, Value, check,
+    BatchBuilder, Catalog, Column, DataType, DimensionOrder, ElfCaching, Error, MergeStats, Retention, Row,
+    ScanRange, Schema, Table, TableDefinition, TableLayout, TableOptions, Value, check,
 };
 use entresol_transactions::{Cancellation, Interrupt, StateContext, Transaction};
 use std::collections::BTreeMap;
@@ -321,7 +321,7 @@ fn what_cannot_change_is_refused_by_name() {
     let catalog = open(&pool);
     let table = create(&catalog, &[], TableLayout::Columns);
     load(&catalog, &table, 0..5000);
-    let of = (vec![1, 0], DimensionOrder::Auto);
+    let of = (vec![1, 0], DimensionOrder::Auto, ElfCaching::Whole);
     catalog.create_elf(&Cancellation::default(), "t", "by_name", of).unwrap();
     let error = set(&catalog, TableLayout::Rows).unwrap_err().to_string();
     assert!(error.contains("by_name"), "{error}");

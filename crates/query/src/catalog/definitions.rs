@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use entresol_structures::IndexStructure;
-use entresol_tables::{DimensionOrder, Table};
+use entresol_tables::{DimensionOrder, ElfCaching, Table};
 
 /// CREATE INDEX statement of an index.
 pub(crate) fn index(index: &IndexView<'_>) -> String {
@@ -17,16 +17,24 @@ pub(crate) fn index(index: &IndexView<'_>) -> String {
         structure if structure == IndexStructure::default() => "btree",
         structure => structure.name(),
     };
-    let parameters = match index.elf {
-        Some(DimensionOrder::Auto) => " WITH (dimension_order='auto')",
-        _ => "",
-    };
+    let parameters = index.elf.map_or_else(String::new, elf_parameters);
     format!(
         "CREATE {unique}INDEX {} ON {SCHEMA}.{} USING {method} ({}){parameters}",
         quoted(&index.name),
         quoted(index.table.name()),
         columns(index.table, &index.columns)
     )
+}
+
+/// Parameters of an Elf, but for those with their defaults.
+fn elf_parameters((order, caching): (DimensionOrder, ElfCaching)) -> String {
+    let mut parameters = caching.parameters();
+    if order == DimensionOrder::Auto {
+        parameters.insert(0, ("dimension_order", order.name().to_owned()));
+    }
+    let parameters: Vec<String> =
+        parameters.iter().map(|(name, value)| format!("{name}='{value}'")).collect();
+    if parameters.is_empty() { String::new() } else { format!(" WITH ({})", parameters.join(", ")) }
 }
 
 /// Text behind ADD CONSTRAINT name; a condition has parentheses of its own besides, unless it is `pretty`.

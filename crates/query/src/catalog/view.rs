@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
 use datafusion::common::Result as EngineResult;
 use entresol_structures::IndexStructure;
-use entresol_tables::{Catalog, Column, DimensionOrder, ElfDefinition, Index, Table};
+use entresol_tables::{Catalog, Column, DimensionOrder, ElfCaching, ElfDefinition, Index, Table};
 use entresol_transactions::{INFINITY, StateId, Transaction};
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
@@ -76,8 +76,8 @@ pub(crate) struct IndexView<'v> {
     /// Number of the constraint that the index enforces.
     pub(crate) constraint: Option<i64>,
     pub(crate) valid: bool,
-    /// Order of the dimensions of an Elf; none of other indexes.
-    pub(crate) elf: Option<DimensionOrder>,
+    /// Order of the dimensions of an Elf, and what of it is cached; none of other indexes.
+    pub(crate) elf: Option<(DimensionOrder, ElfCaching)>,
     /// Structure of its state.
     pub(crate) structure: IndexStructure,
 }
@@ -144,7 +144,7 @@ fn of_row_groups<'v>(table: &'v Table, row_groups: StateId, elf: &ElfDefinition)
         primary: false,
         constraint: None,
         valid: true,
-        elf: Some(elf.order),
+        elf: Some((elf.order, elf.caching)),
         structure: IndexStructure::default(),
     }
 }

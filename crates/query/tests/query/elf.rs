@@ -145,6 +145,35 @@ async fn selections_with_an_elf_agree_with_those_of_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_in_the_cache_find_the_rows_and_show_what_they_are() {
+    let catalog = catalog();
+    let (mut session, mut random) = (session(&catalog), Random(12));
+    fill(&mut session).await;
+    run(
+        &mut session,
+        "CREATE INDEX e ON t USING elf (day, part, mode) WITH (cache = 'lists', cache_policy = 'levels:1+lru')",
+    )
+    .await;
+    let few = "SELECT id FROM t WHERE day = '2026-01-05' AND part = 7 AND mode = 'mode 3'";
+    let before = read(&mut session, few).await;
+    for _ in 0..WARM {
+        assert_eq!(read(&mut session, few).await, before);
+    }
+    assert_eq!(counter(&mut session, few, "elf_searches").await, 1);
+    let plan = read(&mut session, &format!("EXPLAIN {few}")).await.join("\n");
+    assert!(plan.contains("elf=e (lists by levels:1+lru)"), "{plan}");
+    compare(&mut session, &mut random, 30).await;
+    let shown = "SELECT pages, bytes > 0, hits > 0, lists > 1, levels LIKE '1, %' FROM entresol.cache WHERE \"column\" = 'e'";
+    let shown = read(&mut session, shown).await;
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    assert!(!shown[0].contains("false") && !shown[0].contains("|f"), "{shown:?}");
+    run(&mut session, "DELETE FROM t WHERE part = 7").await;
+    run(&mut session, "DELETE FROM by_rows WHERE part = 7").await;
+    run(&mut session, "VACUUM t").await;
+    compare(&mut session, &mut random, 15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doubles_that_are_equal_or_unordered_are_found() {
     let catalog = catalog();
     let mut session = session(&catalog);

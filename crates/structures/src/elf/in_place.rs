@@ -141,7 +141,7 @@ impl<S: ElfStorage> ElfInPlace<S> {
             Ok(ids)
         };
         std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(&work)).collect();
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
             let mut all = work()?;
             for other in others {
                 match other.join() {

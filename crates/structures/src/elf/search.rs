@@ -238,6 +238,9 @@ where
         }
         for at in at + codes..storage.len() {
             let word = storage.mono_word(at);
+            if word & !MARK >= self.shape.tuples {
+                return ControlFlow::Break(Stop::Damaged(at));
+            }
             if (self.found)(word & !MARK).is_break() {
                 return ControlFlow::Break(Stop::Enough);
             }

@@ -3,7 +3,7 @@
 //! A reader says which words it uses ([`ElfStorage::touch`]) and which it will use soon
 //! ([`ElfStorage::prefetch`]); only a modelled pool bills the first, only a pool does the second.
 
-use entresol_memory::Pool;
+use entresol_memory::{Pool, PoolOffset};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words of a cache line.
@@ -106,8 +106,8 @@ impl<S: ElfStorage + ?Sized> ElfStorage for &S {
 /// Object of a pool with some words of an Elf, from a byte of it on.
 #[derive(Debug, Clone, Copy)]
 pub struct ElfPiece {
-    /// Pool offset of the object's words, a multiple of 8.
-    pub offset: u64,
+    /// Place of the object's words, a multiple of 8.
+    pub offset: PoolOffset,
     /// First 32-bit word of the object that is one of the Elf.
     pub skipped: usize,
 }
@@ -169,14 +169,14 @@ impl<'p> ElfPieces<'p> {
 
     /// Calls `each` with the pool offset and the bytes of each part of some words.
     #[inline]
-    fn parts(&self, at: usize, words: usize, mut each: impl FnMut(u64, usize)) {
+    fn parts(&self, at: usize, words: usize, mut each: impl FnMut(PoolOffset, usize)) {
         let end = (at + words).min(self.words);
         let mut from = at;
         while from < end {
             let next = ((from >> self.shift) + 1) << self.shift;
             let to = next.min(end);
             if let Some((piece, place)) = self.place(from) {
-                each(piece.0.offset + 4 * place as u64, 4 * (to - from));
+                each(piece.0.offset.plus(4 * place as u64), 4 * (to - from));
             }
             from = to;
         }
@@ -213,11 +213,11 @@ impl ElfStorage for ElfPieces<'_> {
     #[inline]
     fn prefetch(&self, at: usize, words: usize) {
         self.parts(at, words, |offset, bytes| {
-            let end = offset + bytes as u64;
-            let mut line = offset & !(4 * LINE_WORDS as u64 - 1);
+            let end = offset.plus(bytes as u64);
+            let mut line = offset.aligned_down(4 * LINE_WORDS as u64);
             while line < end {
                 self.pool.prefetch(line);
-                line += 4 * LINE_WORDS as u64;
+                line = line.plus(4 * LINE_WORDS as u64);
             }
         });
     }

@@ -10,7 +10,7 @@
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::schema::elf::{DimensionOrder, ElfDefinition};
+use crate::schema::elf::{DimensionOrder, ElfCaching, ElfDefinition};
 use crate::table::Table;
 use entresol_transactions::Cancellation;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Catalog {
         statement: &Cancellation,
         table: &str,
         name: &str,
-        (columns, order): (Vec<usize>, DimensionOrder),
+        (columns, order, caching): (Vec<usize>, DimensionOrder, ElfCaching),
     ) -> Result<()> {
         let _changing = self.changing.lock();
         let old = self.table(table)?;
@@ -37,7 +37,7 @@ impl Catalog {
         };
         let mut with_elf = old.definition().clone();
         let number = store.next_elf()?;
-        with_elf.elves.push(ElfDefinition { name: name.to_owned(), columns, order, number });
+        with_elf.elves.push(ElfDefinition { name: name.to_owned(), columns, order, caching, number });
         with_elf.check(table)?;
         let building = old.redefined(table, with_elf, old.indexes().to_vec());
         let built = self.replace(&old, &building).and_then(|()| {

@@ -448,12 +448,19 @@ impl Catalog {
         let cached = self.pages.columns();
         let mut columns = Vec::new();
         for table in self.tables() {
-            let Some(store) = table.own_columns().map(|columns| columns.number()) else { continue };
+            let Some(row_groups) = table.own_columns() else { continue };
+            let store = row_groups.number();
             for (at, column) in table.schema().columns().iter().enumerate() {
                 let id = columns::store::column_id(table.schema(), at);
                 if let Some((counts, share)) = cached.get(&ColumnKey { store, column: id }).copied() {
                     let (table, column) = (table.name().to_owned(), column.name.clone());
-                    columns.push(CachedColumn { table, column, counts, share });
+                    columns.push(CachedColumn { table, column, counts, share, lists: None });
+                }
+            }
+            for elf in &table.definition().elves {
+                if let Some((counts, lists)) = row_groups.cached_elf_use(elf, &cached) {
+                    let (table, column) = (table.name().to_owned(), elf.name.clone());
+                    columns.push(CachedColumn { table, column, counts, share: None, lists });
                 }
             }
         }

@@ -652,7 +652,7 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
 mod tests {
     use super::*;
     use crate::schema::Column;
-    use crate::schema::elf::DimensionOrder;
+    use crate::schema::elf::{DimensionOrder, ElfCaching};
     use crate::value::{DataType, Value};
 
     fn definition() -> TableDefinition {
@@ -719,17 +719,22 @@ mod tests {
 
     /// Definition of the other layout, with Elf indexes.
     fn by_columns() -> (TableDefinition, StatesBeside) {
-        let elf = |name: &str, columns: &[usize], order, number| ElfDefinition {
+        let elf = |name: &str, columns: &[usize], order, caching, number| ElfDefinition {
             name: name.into(),
             columns: columns.to_vec(),
             order,
+            caching,
             number,
         };
         let mut definition = definition();
         (definition.indexes, definition.changes) = (Vec::new(), None);
         (definition.layout, definition.auto_layout) = (TableLayout::Columns, true);
-        definition.elves =
-            vec![elf("e", &[2, 0], DimensionOrder::Auto, 7), elf("f", &[1], DimensionOrder::Written, 300)];
+        let policy = "levels:2+lla".parse().unwrap();
+        let lists = ElfCaching::Lists { policy, percent: 3, mono_lists: true };
+        definition.elves = vec![
+            elf("e", &[2, 0], DimensionOrder::Auto, ElfCaching::Whole, 7),
+            elf("f", &[1], DimensionOrder::Written, lists, 300),
+        ];
         (definition, StatesBeside { columns: Some(4), ..StatesBeside::default() })
     }
 

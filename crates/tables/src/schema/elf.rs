@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::schema::definition::{Reader, put_text};
 use crate::schema::{Schema, invalid};
-use entresol_structures::elf::ELF_DIMENSIONS_MAX;
+use entresol_structures::elf::{ELF_DIMENSIONS_MAX, ListPolicy};
 
 /// Maximum number of columns of an Elf index.
 pub const ELF_COLUMNS_MAX: usize = ELF_DIMENSIONS_MAX;
@@ -12,6 +12,10 @@ pub const ELF_INDEXES_MAX: usize = 8;
 
 const ORDER_WRITTEN: u8 = 0;
 const ORDER_AUTO: u8 = 1;
+/// Mark on the order of an Elf of which lists are cached.
+const CACHES_LISTS: u8 = 0x10;
+/// Mark on the percentage of an Elf of which MonoLists are cached, too.
+const CACHES_MONO_LISTS: u8 = 0x80;
 
 /// Order of the dimensions of an Elf.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,6 +40,48 @@ impl DimensionOrder {
     }
 }
 
+/// Part of an Elf that is cached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ElfCaching {
+    /// All of it, if the cache of column pages has room.
+    #[default]
+    Whole,
+    /// Some of its lists; the others are read where they are stored.
+    Lists {
+        /// Policy that chooses them.
+        policy: ListPolicy,
+        /// Bytes of those of a row group, in percent of its Elf, 1 to 100.
+        percent: u8,
+        /// True if MonoLists are among them.
+        mono_lists: bool,
+    },
+}
+
+impl ElfCaching {
+    /// Parameter of an index for what is cached: `whole` or `lists`.
+    pub const CACHE: &str = "cache";
+    /// Parameter for the policy of lists.
+    pub const POLICY: &str = "cache_policy";
+    /// Parameter for their bytes.
+    pub const PERCENT: &str = "cache_percent";
+    /// Parameter for MonoLists.
+    pub const MONO_LISTS: &str = "cache_monolists";
+
+    /// Parameters and their values; none for what is the default.
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        let ElfCaching::Lists { policy, percent, mono_lists } = self else { return Vec::new() };
+        let mut parameters = vec![
+            (ElfCaching::CACHE, "lists".to_owned()),
+            (ElfCaching::POLICY, policy.to_string()),
+            (ElfCaching::PERCENT, percent.to_string()),
+        ];
+        if *mono_lists {
+            parameters.push((ElfCaching::MONO_LISTS, "true".to_owned()));
+        }
+        parameters
+    }
+}
+
 /// Definition of an Elf index of a table with the layout `columns`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElfDefinition {
@@ -45,6 +91,8 @@ pub struct ElfDefinition {
     pub columns: Vec<usize>,
     /// Order of the columns as dimensions.
     pub order: DimensionOrder,
+    /// Part that is cached.
+    pub caching: ElfCaching,
     /// Number, which no other Elf index of the table has had while the database was open.
     pub number: u16,
 }
@@ -88,15 +136,21 @@ pub(crate) fn check(table: &str, elves: &[ElfDefinition], schema: &Schema) -> Re
     elves.iter().try_for_each(|elf| elf.check(schema))
 }
 
-/// Encodes the Elf indexes of a table, each: name, number (2), order (1), number of columns (1), columns (2 each).
+/// Encodes the Elf indexes of a table, each: name, number (2), order (1), number of columns (1), columns (2 each); where
+/// lists are cached, the percentage (1) and the name of the policy.
 pub(crate) fn to_bytes(elves: &[ElfDefinition]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for elf in elves {
         put_text(&mut bytes, &elf.name);
         bytes.extend_from_slice(&elf.number.to_le_bytes());
-        bytes.push(if elf.order == DimensionOrder::Auto { ORDER_AUTO } else { ORDER_WRITTEN });
+        let order = if elf.order == DimensionOrder::Auto { ORDER_AUTO } else { ORDER_WRITTEN };
+        bytes.push(order | if elf.caching == ElfCaching::Whole { 0 } else { CACHES_LISTS });
         bytes.push(elf.columns.len() as u8);
         elf.columns.iter().for_each(|column| bytes.extend_from_slice(&(*column as u16).to_le_bytes()));
+        if let ElfCaching::Lists { policy, percent, mono_lists } = elf.caching {
+            bytes.push(percent | if mono_lists { CACHES_MONO_LISTS } else { 0 });
+            put_text(&mut bytes, &policy.to_string());
+        }
     }
     bytes
 }
@@ -106,14 +160,23 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Vec<ElfDefinition>> {
     let (mut reader, mut elves) = (Reader(bytes), Vec::new());
     while !reader.0.is_empty() {
         let (name, number) = (reader.text()?, reader.short()? as u16);
-        let order = match reader.byte()? {
+        let first = reader.byte()?;
+        let order = match first & !CACHES_LISTS {
             ORDER_WRITTEN => DimensionOrder::Written,
             ORDER_AUTO => DimensionOrder::Auto,
             _ => return None,
         };
         let count = usize::from(reader.byte()?);
         let columns = (0..count).map(|_| reader.short()).collect::<Option<_>>()?;
-        elves.push(ElfDefinition { name, columns, order, number });
+        let caching = if first & CACHES_LISTS != 0 { lists(&mut reader)? } else { ElfCaching::Whole };
+        elves.push(ElfDefinition { name, columns, order, caching, number });
     }
     Some(elves)
+}
+
+fn lists(reader: &mut Reader<'_>) -> Option<ElfCaching> {
+    let byte = reader.byte()?;
+    let (percent, mono_lists) = (byte & !CACHES_MONO_LISTS, byte & CACHES_MONO_LISTS != 0);
+    let policy = reader.text()?.parse().ok()?;
+    (1..=100).contains(&percent).then_some(ElfCaching::Lists { policy, percent, mono_lists })
 }

@@ -6,8 +6,8 @@ use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::cost::AccessPath;
 use entresol_tables::{
     BatchBuilder, Catalog, ClusteringDefinition, Column, ColumnCondition, ColumnFilter, DataType, Dimension,
-    DimensionOrder, IndexDefinition, Row, ScanRange, Schema, StoredRows, Table, TableDefinition, TableLayout,
-    TableOptions, Value, arrow_schema,
+    DimensionOrder, ElfCaching, IndexDefinition, Row, ScanRange, Schema, StoredRows, Table, TableDefinition,
+    TableLayout, TableOptions, Value, arrow_schema,
 };
 use entresol_transactions::{Cancellation, StateContext, Transaction};
 use std::ops::Bound;
@@ -83,7 +83,7 @@ impl Filled {
         filled.table = filled.catalog.table("sales")?;
         filled.fill(seed)?;
         if is_indexed && layout == TableLayout::Columns {
-            let columns = (vec![SHOP, KIND], DimensionOrder::Written);
+            let columns = (vec![SHOP, KIND], DimensionOrder::Written, ElfCaching::Whole);
             filled.catalog.create_elf(&Cancellation::default(), "sales", INDEX, columns)?;
         }
         filled.table = filled.catalog.table("sales")?;

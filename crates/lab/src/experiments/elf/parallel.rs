@@ -28,7 +28,7 @@ pub(crate) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         let placed = ElfInPlace::open(elf.words())?;
         let policy: ListPolicy = "levels:3".parse().map_err(|error| Error::Invalid(format!("{error}")))?;
         let cache = ListCache::new(&placed, ListCacheOptions::new(4 * elf.words().len(), policy));
-        for (name, dimensions) in [("range", &super::ALL[..]), ("partial match", &PARTIAL[..])] {
+        for (name, dimensions) in [("range", super::ALL), ("partial match", &PARTIAL[..])] {
             for percent in RANGES {
                 let queries = queries(&tuples, dimensions, codes * percent / 100, options);
                 for (caching, cache) in [("none", None), ("levels:3", Some(&cache))] {

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`, `structure`, `protocol`, `hot_bytes`; one per table |
 //! | `entresol.advice` | `table`, `rank`, `statement`, `gain`, `before_ms`, `after_ms`, `why`; one per proposal, and per decision about a layout `auto` |
-//! | `entresol.cache` | `table`, `column`, `pages`, `bytes`, `target_share`, `hits`, `misses`, `expected_gain_ms`: pages of tables with row groups that are in DRAM; one per column that was read |
+//! | `entresol.cache` | `table`, `column`, `pages`, `bytes`, `target_share`, `hits`, `misses`, `expected_gain_ms`, `lists`, `levels`: pages of tables with row groups that are in DRAM; one per column that was read, and per Elf index that was searched, with the lists of each dimension where lists are cached |
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
 //! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
 //! | `entresol.placement` | `pool`, `domain`, `device_node`, `processors`, `piece_bytes`, `writes_at_once`, `calibrated`; one per pool |
@@ -111,7 +111,12 @@ fn cache(catalog: &Catalog) -> EngineResult<RecordBatch> {
         let values = cached.iter().map(|column| column.share.as_ref().map(of));
         Arc::new(Float64Array::from_iter(values))
     };
-    let columns: [(&str, ArrayRef); 8] = [
+    let lists = |column: &CachedColumn| Some(column.lists.as_ref()?.iter().sum::<u64>().cast_signed());
+    let levels = |column: &CachedColumn| {
+        let lists: Vec<String> = column.lists.as_ref()?.iter().map(u64::to_string).collect();
+        Some(lists.join(", "))
+    };
+    let columns: [(&str, ArrayRef); 10] = [
         ("table", text(&|column| column.table.clone())),
         ("column", text(&|column| column.column.clone())),
         ("pages", number(&|column| column.counts.pages)),
@@ -120,6 +125,8 @@ fn cache(catalog: &Catalog) -> EngineResult<RecordBatch> {
         ("hits", number(&|column| column.counts.hits)),
         ("misses", number(&|column| column.counts.misses)),
         ("expected_gain_ms", of_share(&|share| share.gain_seconds * 1e3)),
+        ("lists", Arc::new(Int64Array::from_iter(cached.iter().map(lists)))),
+        ("levels", Arc::new(StringArray::from_iter(cached.iter().map(levels)))),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

@@ -37,7 +37,8 @@ use datafusion::physical_plan::{
 };
 use entresol_tables::workload::RecordedScan;
 use entresol_tables::{
-    BlockReader, ColumnEstimates, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, IteratorChoice, Table,
+    BlockReader, ColumnEstimates, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, ElfCaching,
+    ElfDefinition, IteratorChoice, Table,
 };
 use entresol_transactions::Transaction;
 use std::fmt;
@@ -199,7 +200,11 @@ impl EntresolColumnScan {
     /// Names of the Elf indexes that the scan may search; none if there are none.
     fn elves(&self) -> Option<String> {
         let elves = self.table.elves_for(&self.transaction, &self.filters);
-        let names: Vec<&str> = elves.iter().map(|elf| elf.name.as_str()).collect();
+        let shown = |elf: &&ElfDefinition| match elf.caching {
+            ElfCaching::Whole => elf.name.clone(),
+            ElfCaching::Lists { policy, .. } => format!("{} (lists by {policy})", elf.name),
+        };
+        let names: Vec<String> = elves.iter().map(shown).collect();
         (!names.is_empty()).then(|| names.join(" or "))
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn copy_list<S: ElfStorage + ?Sized>(
         return true;
     }
     // From code 0 on, if that takes no more than codes would: a search for one code knows the place then.
-    let least = if greatest as usize + 1 <= SLOTS_PER_CODE * count { 0 } else { least };
+    let least = if (greatest as usize) < SLOTS_PER_CODE * count { 0 } else { least };
     let slots = (greatest - least) as usize + 1;
     copy.resize(HEADER + slots, 0);
     for entry in 0..count {

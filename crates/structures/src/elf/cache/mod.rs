@@ -16,8 +16,8 @@
 //!   bytes, and one access in place of a search.
 //! - What is copied, and what makes room, is the policy's ([`policy`]). MonoLists may be copied as all others.
 //! - Each partition has the copies below some entries of the first dimension, and its share of the bytes. Searches
-//!   share its lock for as long as they are below one entry; what they missed is copied afterwards, by whoever has
-//!   the lock alone at once, else not.
+//!   share its lock for as long as they are below one entry; what they missed is copied afterwards, if
+//!   the lock is free at once, else not.
 //! - A cache is only of time: without it, and whatever it has, searches find the same tuples.
 //!
 //! Memory: [`ListCacheOptions::bytes_max`], the descriptions of copies included; while it is made, as much again.

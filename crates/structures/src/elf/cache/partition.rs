@@ -1,6 +1,6 @@
 //! Copies that are replaced, below some of the entries of the first dimension.
 //!
-//! Searches read them under a lock that they share; whoever changes them has it alone. A copy's place is in the list
+//! Searches read them under a lock that they share; a change has it alone. A copy's place is in the list
 //! above it and nowhere else, so when a copy goes, its place there becomes the child of the array again, and the copies
 //! below it, which no search would find, go first.
 

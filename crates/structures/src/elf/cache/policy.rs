@@ -1,4 +1,4 @@
-//! Which lists are copied: names of the policies, and the trait of those that replace.
+//! Policies of what is copied: their names, and the trait of those that replace.
 //!
 //! | name | copies | replaces |
 //! | --- | --- | --- |
@@ -25,9 +25,9 @@ const MILLION: f64 = 1e6;
 /// Lists that are copied when the cache is made, and stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FixedLists {
-    /// Those of so many first dimensions.
+    /// Lists of so many first dimensions.
     Levels(u8),
-    /// Those that at least so many millionths of the tuples are below, the most likely first.
+    /// Lists with at least so many millionths of the tuples below, the most likely first.
     Probability {
         /// Millionths.
         millionths: u32,

@@ -104,7 +104,7 @@ impl Sampled {
         let count = self.numbers.len();
         let looked = (0..SAMPLE.min(count)).map(|_| {
             self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            self.numbers[(u64::from(self.random) * count as u64 >> 32) as usize]
+            self.numbers[((u64::from(self.random) * count as u64) >> 32) as usize]
         });
         looked.min_by_key(|number| value(*number))
     }
@@ -155,7 +155,7 @@ impl ReplaceLists for LeastFrequent {
     }
 }
 
-/// 2Q, as in the paper: a queue of lists that were met once, of which only the places are kept, in front of the copies.
+/// 2Q, as in the paper: a queue of lists that were met once, with their places alone, in front of the copies.
 #[derive(Debug)]
 pub(super) struct TwoQueues {
     copies: LeastRecent,

@@ -152,6 +152,11 @@ impl<V: Clone> Frames<V> {
         self.pages.values().map(|(value, _)| value)
     }
 
+    /// Objects of a column, in no order.
+    pub(crate) fn of_column(&self, column: &ColumnKey) -> impl Iterator<Item = &V> {
+        self.pages.iter().filter(|(page, _)| page.column == *column).map(|(_, (value, _))| value)
+    }
+
     /// Bytes of all objects.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -84,7 +84,7 @@ impl LoadMeter {
         let began = Instant::now();
         let bytes = sample.iter().map(|cached| match cached {
             Cached::Page(page) => page.read_through(),
-            Cached::Summary(_) | Cached::ElfHead(_) | Cached::Elf(_) => 0,
+            Cached::Summary(_) | Cached::ElfHead(_) | Cached::Elf(_) | Cached::ElfLists(_) => 0,
         });
         let (bytes, seconds) = (bytes.sum::<usize>(), began.elapsed().as_secs_f64());
         let memory = if bytes > 0 && seconds > 0.0 { bytes as f64 / seconds } else { storage };

@@ -28,6 +28,7 @@ mod tuner;
 mod two_queues;
 
 use crate::columns::elf::ElfHead;
+use crate::columns::elf::lists::ElfLists;
 use crate::columns::group::GroupSummary;
 use crate::columns::page::ColumnPage;
 use advisor::ShareAdvisor;
@@ -55,6 +56,7 @@ pub(crate) enum Cached {
     Summary(Arc<GroupSummary>),
     ElfHead(Arc<ElfHead>),
     Elf(Arc<Elf>),
+    ElfLists(Arc<ElfLists>),
 }
 
 impl Cached {
@@ -64,6 +66,7 @@ impl Cached {
             Cached::Summary(summary) => summary.memory_bytes(),
             Cached::ElfHead(head) => head.memory_bytes(),
             Cached::Elf(elf) => elf.memory_bytes(),
+            Cached::ElfLists(lists) => lists.memory_bytes(),
         };
         (bytes + ENTRY_BYTES) as u64
     }
@@ -72,17 +75,19 @@ impl Cached {
 /// Bytes of an entry beside its object, those of the policy included.
 const ENTRY_BYTES: usize = 256;
 
-/// Use of the cache by a column of a table.
+/// Use of the cache by a column of a table, or by an Elf index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CachedColumn {
     /// Name of the table.
     pub table: String,
-    /// Name of the column.
+    /// Name of the column, or of the index.
     pub column: String,
-    /// Pages, bytes, hits and misses.
+    /// Pages, bytes, hits and misses; of an Elf of which lists are cached, of the lists.
     pub counts: ColumnUse,
     /// Share that proportional caching gives the column, once it is known.
     pub share: Option<Share>,
+    /// Number of lists of each dimension, of an Elf of which lists are cached.
+    pub lists: Option<Vec<u64>>,
 }
 
 /// Statistics of a [`PageCache`].
@@ -204,6 +209,16 @@ impl PageCache {
     /// Returns true if there is an object with this key. It does not count as a use.
     pub(crate) fn contains(&self, key: &PageKey) -> bool {
         self.pages.lock().frames.contains(key)
+    }
+
+    /// Returns true if an object of so many bytes could be added, if others made room.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        bytes + ENTRY_BYTES as u64 <= self.max_bytes()
+    }
+
+    /// Objects of a column, in no order. It does not count as a use.
+    pub(crate) fn of_column(&self, column: &ColumnKey) -> Vec<Cached> {
+        self.pages.lock().frames.of_column(column).cloned().collect()
     }
 
     /// Object with this key.

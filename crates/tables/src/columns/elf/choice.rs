@@ -13,6 +13,7 @@ use crate::columns::group::{GroupSummary, RowGroup};
 use crate::columns::page::BLOCK_ROWS;
 use crate::columns::store::ColumnStore;
 use crate::error::Result;
+use crate::schema::elf::ElfCaching;
 use entresol_structures::elf::{CodeCondition, CodeSet, Elf, ElfLevel};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
@@ -85,8 +86,28 @@ impl ColumnStore {
             }
         }
         let Some(plan) = best else { return Ok(None) };
-        let body = self.body(tx, group.number, &plan)?;
-        Ok(body.map(|body| plan.search(&body)))
+        let mut rows = Vec::new();
+        let is_found = match plan.elf.caching {
+            ElfCaching::Whole => match self.body(tx, group.number, &plan)? {
+                Some(body) => {
+                    body.collect(&plan.conditions, &mut rows);
+                    true
+                }
+                None => false,
+            },
+            ElfCaching::Lists { .. } => {
+                let is_due = plan.head.is_checked.load(Ordering::Relaxed) || plan.is_due();
+                is_due
+                    && self.search_lists(
+                        tx,
+                        group.number,
+                        (plan.elf, &plan.head),
+                        &plan.conditions,
+                        &mut rows,
+                    )?
+            }
+        };
+        Ok(is_found.then(|| plan.candidates(rows)))
     }
 
     /// Body of an Elf, if it is in the cache or has to be read now.
@@ -94,12 +115,9 @@ impl ColumnStore {
         if let Some(body) = self.cached_elf(tx, group, plan.elf) {
             return Ok(Some(body));
         }
-        let more = (plan.scan_cost - plan.cost) as u64;
-        let spent = plan.head.spent.fetch_add(more, Ordering::Relaxed) + more;
-        if (spent as f64) < READ_COST * f64::from(plan.head.words) {
+        if !plan.is_due() {
             return Ok(None);
         }
-        plan.head.spent.store(0, Ordering::Relaxed);
         self.read_elf(tx, group, plan.elf, &plan.head).map(Some)
     }
 }
@@ -129,11 +147,21 @@ impl<'s> ElfPlan<'s> {
         ElfPlan { elf, head, conditions: coded, is_met, cost, scan_cost }
     }
 
-    fn search(self, body: &Elf) -> Candidates {
-        let mut rows = Vec::new();
-        body.collect(&self.conditions, &mut rows);
+    /// Notes that a scan goes without a body that was not read yet; returns true if it has to be read now.
+    fn is_due(&self) -> bool {
+        let more = (self.scan_cost - self.cost) as u64;
+        let spent = self.head.spent.fetch_add(more, Ordering::Relaxed) + more;
+        let is_due = spent as f64 >= READ_COST * f64::from(self.head.words);
+        if is_due {
+            self.head.spent.store(0, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Rows that were found, in order.
+    fn candidates(self, mut rows: Vec<u32>) -> Candidates {
         if rows.len() > LIST_ROWS_MAX {
-            rows = sorted_by_bits(&rows, body.tuples());
+            rows = sorted_by_bits(&rows, self.head.rows as usize);
         } else {
             rows.sort_unstable();
         }

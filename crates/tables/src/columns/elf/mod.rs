@@ -13,6 +13,7 @@
 //!   snapshot does not have is only not used ([`storage`]).
 //! - A row group is never changed, so an Elf is right as long as its row group is there. Rows that were deleted or
 //!   that the delta store overrides are left out behind it, as in any scan.
+//! - It is read into the cache whole, or searched where it is stored with the cache of some of its lists ([`lists`]).
 //! - Scans ask it for the rows that meet conditions if that costs less than checking the columns ([`choice`]).
 //! - Columns that are younger than a row group are no dimensions of its Elf: all its rows have the same value.
 //!
@@ -20,6 +21,7 @@
 
 pub(crate) mod choice;
 pub(crate) mod codes;
+pub(crate) mod lists;
 pub(crate) mod storage;
 
 use crate::columns::elf::codes::DimensionCodes;
@@ -28,9 +30,9 @@ use crate::columns::page::ColumnPage;
 use crate::columns::store::column_id;
 use crate::error::Result;
 use crate::schema::Schema;
-use crate::schema::elf::{DimensionOrder, ElfDefinition};
+use crate::schema::elf::{DimensionOrder, ElfCaching, ElfDefinition};
 use entresol_structures::elf::{ELF_DIMENSIONS_MAX, Elf, ElfLevel};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 const FORMAT: u32 = 1;
 /// Words of a head before those of its dimensions.
@@ -49,14 +51,15 @@ pub(crate) struct StoredElf {
     /// Ids of its columns.
     pub(crate) columns: Vec<u16>,
     pub(crate) order: DimensionOrder,
+    pub(crate) caching: ElfCaching,
 }
 
 impl StoredElf {
     /// Elf index of a definition of a table.
     pub(crate) fn of(schema: &Schema, definition: &ElfDefinition) -> StoredElf {
-        let ElfDefinition { name, number, order, .. } = definition;
+        let ElfDefinition { name, number, order, caching, .. } = definition;
         let columns = definition.columns.iter().map(|column| column_id(schema, *column)).collect();
-        StoredElf { name: name.clone(), number: *number, columns, order: *order }
+        StoredElf { name: name.clone(), number: *number, columns, order: *order, caching: *caching }
     }
 
     /// Tells whether an Elf with these dimensions is one of this index, of a row group that has the columns for
@@ -90,6 +93,8 @@ pub(crate) struct ElfHead {
     pub(crate) words: u32,
     /// Cost of scans that went without the body, in words that a search reads, since it was last read.
     pub(crate) spent: AtomicU64,
+    /// True once the checksums of the body have been compared where it is stored.
+    pub(crate) is_checked: AtomicBool,
 }
 
 /// Builds the Elf of a row group over the pages of some columns, given with their ids.
@@ -108,7 +113,13 @@ pub(crate) fn build(order: DimensionOrder, pages: &[(u16, &ColumnPage)]) -> Resu
     let dimensions =
         dimensions.map(|((column, codes, _), level)| ElfDimension { column, codes, level: *level });
     let (rows, words) = (elf.tuples() as u32, elf.words().len() as u32);
-    let head = ElfHead { dimensions: dimensions.collect(), rows, words, spent: AtomicU64::new(0) };
+    let head = ElfHead {
+        dimensions: dimensions.collect(),
+        rows,
+        words,
+        spent: AtomicU64::new(0),
+        is_checked: AtomicBool::new(false),
+    };
     Ok((head, elf))
 }
 
@@ -158,7 +169,13 @@ impl ElfHead {
             dimensions.push(ElfDimension { column, codes: codes.0, level });
         }
         let sound = rest.is_empty() && !dimensions.is_empty() && of_body as usize <= BODY_WORDS_MAX;
-        sound.then_some(ElfHead { dimensions, rows, words: of_body, spent: AtomicU64::new(0) })
+        sound.then_some(ElfHead {
+            dimensions,
+            rows,
+            words: of_body,
+            spent: AtomicU64::new(0),
+            is_checked: AtomicBool::new(false),
+        })
     }
 }
 

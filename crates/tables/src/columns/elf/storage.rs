@@ -23,7 +23,9 @@ use std::sync::atomic::Ordering;
 
 /// Bytes of a piece of a body.
 const PIECE_BYTES: usize = 1 << 20;
-const WORDS_PER_PIECE: usize = PIECE_BYTES / 4;
+pub(super) const WORDS_PER_PIECE: usize = PIECE_BYTES / 4;
+/// Bytes of the checksum in front of the content of a piece.
+pub(super) const CHECKSUM_BYTES: usize = 4;
 
 /// Bytes with their checksum.
 fn sealed(content: &[u8]) -> Vec<u8> {
@@ -34,12 +36,12 @@ fn sealed(content: &[u8]) -> Vec<u8> {
 
 /// Content of sealed bytes; none if they are damaged.
 fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
-    let (checksum, content) = bytes.split_first_chunk::<4>()?;
+    let (checksum, content) = bytes.split_first_chunk::<CHECKSUM_BYTES>()?;
     (crc32c::crc32c(content) == u32::from_le_bytes(*checksum)).then_some(content)
 }
 
 /// Error of an Elf that is damaged.
-fn damaged(store: &ColumnStore, group: u32, elf: &StoredElf, what: &str) -> Error {
+pub(super) fn damaged(store: &ColumnStore, group: u32, elf: &StoredElf, what: &str) -> Error {
     Error::corrupt(
         format!("index {} of row group {group} of {}", elf.name, store.state().id()),
         format!("{what} (or drop the index and create it again)"),

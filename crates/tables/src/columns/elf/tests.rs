@@ -115,8 +115,13 @@ fn a_head_is_read_as_it_was_written_and_damage_is_seen() {
             head.dimensions.iter().for_each(|of| drop(of.codes.coded(&condition)));
         }
     }
-    let stored =
-        StoredElf { name: "e".into(), number: 0, columns: (0..8).collect(), order: DimensionOrder::Auto };
+    let stored = StoredElf {
+        name: "e".into(),
+        number: 0,
+        columns: (0..8).collect(),
+        order: DimensionOrder::Auto,
+        caching: ElfCaching::Whole,
+    };
     assert!(stored.is_made_of(&head.dimensions, |_| true));
     assert!(!stored.is_made_of(&head.dimensions, |column| column != 3));
     let written = StoredElf { order: DimensionOrder::Written, ..stored };

@@ -306,7 +306,7 @@ impl<'p> VersionedObject<'p> {
     }
 
     /// Pool offset and bytes of the value of a slot; none for a length that does not fit, as [`Self::copy_value`] says.
-    pub(crate) fn place(&self, slot: usize) -> Option<(u64, usize)> {
+    pub(crate) fn place(&self, slot: usize) -> Option<(PoolOffset, usize)> {
         let at = self.value_at(slot);
         let bytes = self.words[at].load(Ordering::Relaxed) as usize;
         (bytes <= self.layout.capacity).then(|| (self.word_offset(at + 1), bytes))

@@ -12,6 +12,9 @@ use memchr::memmem::Finder;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Condition on a text.
+type TextCondition = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
 /// Pattern whose only special character is `%`.
 #[derive(Debug)]
 struct Pattern {
@@ -64,7 +67,7 @@ pub(super) fn text_condition(by: &By<'_>, filter: &Expr) -> Option<ColumnFilter>
         let (column, data_type) = by.column(expr)?;
         (data_type == DataType::Varchar).then_some(column)
     };
-    let (column, condition): (usize, Arc<dyn Fn(&str) -> bool + Send + Sync>) = match filter {
+    let (column, condition): (usize, TextCondition) = match filter {
         Expr::Like(Like { negated, expr, pattern, escape_char: None, case_insensitive: false }) => {
             let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = &**pattern else { return None };
             let (pattern, negated) = (Pattern::of(text)?, *negated);
