@@ -4,7 +4,7 @@
 //!   others together, or if it is large and has as many as they.
 //! - From the fact on, edges lead to one input after the other until all are reached. Where several edges lead to an
 //!   input, that with the most different keys for its rows is taken, so that few rows join; the others are conditions
-//!   on joined rows.
+//!   on joined rows. Of a large input, as the layout `rows` has them, nothing is known: then it is no star.
 //! - An input that the fact has no edge with is reached from another one: that and what lies behind it is one
 //!   dimension, the arm of a snowflake, joined by a star join of its own.
 //! - Semijoins with dimensions are edges like others. One that looks into the fact makes it no star.
@@ -30,6 +30,8 @@ const FACT_SHARE_MIN: usize = 8;
 const LARGE_FACT_ROWS: usize = 1 << 16;
 /// Different keys for each row, where nothing is known of them.
 const UNIQUENESS_UNKNOWN: f64 = 0.5;
+/// Rows of an input, at most, of whose keys nothing needs to be known where equalities are left.
+const UNKNOWN_ROWS_MAX: usize = 8192;
 
 /// Star of a tree, if it is one.
 pub(super) fn star_of(tree: &JoinTree, config: &ConfigOptions) -> EngineResult<Option<Star>> {
@@ -132,7 +134,12 @@ impl Spanning {
         }
         let mut conditions: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
         for (edge, _) in tree.edges.iter().zip(is_taken).filter(|(_, is_taken)| !is_taken) {
-            if edge.exists.is_some() {
+            // The edge that was taken may be the one by which far more rows join.
+            let is_unknown = |&column: &usize| {
+                let rows = sizes.rows[origins[column].0];
+                sizes.uniqueness[column] == UNIQUENESS_UNKNOWN && rows > UNKNOWN_ROWS_MAX
+            };
+            if edge.exists.is_some() || edge.columns.iter().any(is_unknown) {
                 return None;
             }
             let [one, other] = edge.sides.each_ref().map(Arc::clone);
