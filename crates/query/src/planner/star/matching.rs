@@ -27,19 +27,23 @@ use std::sync::Arc;
 /// Rows of the fact for each row of the dimensions, at least.
 const FACT_SHARE_MIN: usize = 8;
 /// Rows of a large fact.
-const LARGE_FACT_ROWS: usize = 1 << 16;
+pub(super) const LARGE_FACT_ROWS: usize = 1 << 16;
 /// Different keys for each row, where nothing is known of them.
 const UNIQUENESS_UNKNOWN: f64 = 0.5;
 /// Rows of an input, at most, of whose keys nothing needs to be known where equalities are left.
 const UNKNOWN_ROWS_MAX: usize = 8192;
 
-/// Star of a tree, if it is one.
-pub(super) fn star_of(tree: &JoinTree, config: &ConfigOptions) -> EngineResult<Option<Star>> {
+/// Star of a tree, if it is one whose fact has so many rows.
+pub(super) fn star_of(
+    tree: &JoinTree,
+    fact_rows_min: usize,
+    config: &ConfigOptions,
+) -> EngineResult<Option<Star>> {
     if tree.edges.is_empty() || tree.inputs.iter().any(|input| input.boundedness().is_unbounded()) {
         return Ok(None);
     }
     let Some(sizes) = Sizes::of(tree)? else { return Ok(None) };
-    let Some(fact) = sizes.fact() else { return Ok(None) };
+    let Some(fact) = sizes.fact().filter(|&fact| sizes.rows[fact] >= fact_rows_min) else { return Ok(None) };
     let origins = tree.origins();
     let Some(spanning) = Spanning::of(tree, &origins, &sizes, fact) else { return Ok(None) };
     let matching = Matching { tree, origins: &origins, spanning: &spanning, config };

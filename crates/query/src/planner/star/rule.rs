@@ -7,7 +7,7 @@
 use crate::planner::rules::barriers;
 use crate::planner::star::aggregate::{AggregatePlan, Arguments, GroupKey};
 use crate::planner::star::gather::{JoinedColumns, Origin};
-use crate::planner::star::matching::star_of;
+use crate::planner::star::matching::{LARGE_FACT_ROWS, star_of};
 use crate::planner::star::planned::{Needed, Star};
 use crate::planner::star::tree::{JoinTree, column, columns_of, replaced};
 use crate::postgres::overflow::checked_aggregate;
@@ -74,7 +74,7 @@ fn star_join(
         return Ok(None);
     }
     let tree = JoinTree::of(aggregate.input())?;
-    let Some(star) = star_of(&tree, config)? else { return Ok(None) };
+    let Some(star) = star_of(&tree, 0, config)? else { return Ok(None) };
     let (fields, schema) = (tree.fields(), aggregate.input().schema());
     let mut needed = star.no_needs();
     let aggregated = aggregate_plan(aggregate, &tree, &star, &mut needed)?;
@@ -86,7 +86,8 @@ fn star_join(
     Ok(Some(over?))
 }
 
-/// Plan of a join that is not aggregated at once, if it is a star. One whose rows come in an order keeps it.
+/// Plan of a join that is not aggregated at once, if it is a star. One whose rows come in an order keeps it, and
+/// one of few rows is left to look-ups and generic plans.
 fn star_of_join(
     join: &Arc<dyn ExecutionPlan>,
     config: &ConfigOptions,
@@ -95,7 +96,7 @@ fn star_of_join(
         return Ok(None);
     }
     let tree = JoinTree::of(join)?;
-    let Some(star) = star_of(&tree, config)? else { return Ok(None) };
+    let Some(star) = star_of(&tree, LARGE_FACT_ROWS, config)? else { return Ok(None) };
     star.joined(&tree.fields(), &tree.outputs, join.schema(), config).map(Some)
 }
 
