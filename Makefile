@@ -141,19 +141,28 @@ drivers: ## Install the drivers of PostgreSQL's that tests use; those tests are 
 		echo "$$wanted" >"$(DRIVERS)/installed"; \
 	fi
 
-# The databases beside ours are pinned in tests/race; files and databases stay in RACE for the next run.
+# What runs beside ours is pinned in RACE_NEEDS; files and databases stay in RACE for the next run.
 SF ?= 1
 RACE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/entresol/race
 RACE_SSB_ARGS ?=
 RACE_TPCH_ARGS ?=
-.PHONY: race-ssb race-tpch
+RACE_STREAMS_ARGS ?=
+RACE_NEEDS = tests/race/requirements.txt
+RACE_VENV = $(RACE)/venv
+.PHONY: race-ssb race-tpch race-streams
 race-ssb: race-setup ## Run the Star Schema Benchmark beside DuckDB and DataFusion; SF=10 for another scale factor.
-	"$(RACE)/venv/bin/python" tests/race-ssb/race.py --dir "$(RACE)/ssb-$(SF)" --sf $(SF) \
+	"$(RACE_VENV)/bin/python" tests/race-ssb/race.py --dir "$(RACE)/ssb-$(SF)" --sf $(SF) \
 		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_SSB_ARGS)
 
 race-tpch: race-setup ## Run the 22 queries of TPC-H on columns and rows beside DuckDB and DataFusion; SF=0.1 for less.
-	"$(RACE)/venv/bin/python" tests/race-tpch/race.py --dir "$(RACE)/tpch-$(SF)" --sf $(SF) \
+	"$(RACE_VENV)/bin/python" tests/race-tpch/race.py --dir "$(RACE)/tpch-$(SF)" --sf $(SF) \
 		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_TPCH_ARGS)
+
+race-streams: RACE_NEEDS = tests/race-streams/requirements.txt
+race-streams: RACE_VENV = $(RACE)/venv-streams
+race-streams: race-setup ## Run questions of NEXMark beside bytewax and pathway; RACE_STREAMS_ARGS='--queries q1,q7'.
+	"$(RACE_VENV)/bin/python" tests/race-streams/race.py --dir "$(RACE)/streams" \
+		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_STREAMS_ARGS)
 
 .PHONY: race-setup
 race-setup: setup
@@ -163,12 +172,12 @@ race-setup: setup
 		$$as_root apt-get update -qq; \
 		DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends python3-venv; \
 	}
-	@wanted=$$(cat tests/race/requirements.txt); \
-	if [ "$$(cat "$(RACE)/installed" 2>/dev/null)" != "$$wanted" ]; then \
-		rm -rf "$(RACE)/venv"; mkdir -p "$(RACE)"; \
-		python3 -m venv "$(RACE)/venv"; \
-		"$(RACE)/venv/bin/pip" install -q --disable-pip-version-check -r tests/race/requirements.txt; \
-		echo "$$wanted" >"$(RACE)/installed"; \
+	@wanted=$$(cat $(RACE_NEEDS)); \
+	if [ "$$(cat "$(RACE_VENV)/installed" 2>/dev/null)" != "$$wanted" ]; then \
+		rm -rf "$(RACE_VENV)"; mkdir -p "$(RACE)"; \
+		python3 -m venv "$(RACE_VENV)"; \
+		"$(RACE_VENV)/bin/pip" install -q --disable-pip-version-check -r $(RACE_NEEDS); \
+		echo "$$wanted" >"$(RACE_VENV)/installed"; \
 	fi
 	$(CARGO) build --profile demo -p entresol-cli --bin entresol
 

@@ -5,6 +5,7 @@
 use super::tests::{OBJECT_BYTES, make_objects, options};
 use crate::budget::MemoryBudget;
 use crate::env::{CallFailure, Env, FailingFiles, Files, RealFiles};
+use crate::offset::PoolOffset;
 use crate::{Pool, PoolOptions};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -201,8 +202,11 @@ fn a_page_that_cannot_be_read_back_ends_the_process() {
     std::fs::rename(db.join("before"), db.join("pool.entresol")).unwrap();
     let pool = open().unwrap();
     let objects = out.lines().find_map(|line| line.strip_prefix("objects [")).unwrap();
-    let objects: Vec<PoolOffset> =
-        objects.trim_end_matches(']').split(", ").map(|object| object.parse().unwrap()).collect();
+    let objects: Vec<PoolOffset> = objects
+        .trim_end_matches(']')
+        .split(", ")
+        .map(|object| PoolOffset::new(object.parse().unwrap()))
+        .collect();
     assert_eq!(objects.len() as u64, OBJECTS);
     for object in objects {
         assert_eq!(pool.word(object).load(Ordering::Relaxed), 17);

@@ -319,7 +319,7 @@ fn a_pool_larger_than_its_budget_comes_down_to_it_and_keeps_its_content() {
 /// True if the file's cache has the page at an offset.
 #[cfg(not(feature = "mutants"))]
 fn is_cached(pool: &Pool, offset: PoolOffset) -> bool {
-    let address = pool.word(offset / 4096 * 4096) as *const AtomicU64;
+    let address = pool.word(offset.aligned_down(4096)) as *const AtomicU64;
     let mut state = 0_u8;
     // SAFETY: asks for the state of one mapped page.
     let asked = unsafe { libc::mincore(address.cast_mut().cast(), 4096, &raw mut state) };
@@ -353,7 +353,7 @@ fn read_ahead_loads_the_named_pages_and_no_others() {
     while !is_cached(&pool, named) {
         assert!(began.elapsed() < Duration::from_secs(60), "the named page does not come");
         // Offsets behind the end of the pool have no pages.
-        pool.read_ahead([named, named + 8, pool.bytes() + (1 << 30)].into_iter());
+        pool.read_ahead([named, named.plus(8), PoolOffset::new(pool.bytes() + (1 << 30))].into_iter());
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(!is_cached(&pool, other), "a page that nobody named was loaded");

@@ -1,0 +1,260 @@
+"""Questions of the benchmark NEXMark on Entresol and on other stream processors: the same files, the same results.
+
+    race.py --entresol BIN --dir DIR [--events 1000000] [--rounds 3] [--queries LIST] [--peers LIST]
+
+Events are made once, by Entresol's generator, and written to CSV files, which each of them reads: bids, auctions and
+people. Each query runs on one after another, in as many rounds, each time as a new process with no state. It runs over a
+twentieth of the events and over all; the rate is of the rows between the two, so that what starting costs is not in it.
+State is durable where it can be: Entresol commits each 10,000 rows, with a sync at least each 10 ms, into a table;
+bytewax and pathway keep a snapshot each second and append to a file. All run on one thread of their own choice, Entresol
+with its background threads: `processor` is the processor time of all of them for a million rows.
+
+Results are compared as sets of rows; the exit status is 1 if they differ. DIR/race.json and race.md have the rates.
+"""
+
+import argparse
+import csv
+import json
+import pathlib
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+QUERIES = {path.stem: path.read_text() for path in sorted((HERE / "queries").glob("q*.sql"), key=lambda path: int(path.stem[1:]))}
+SOURCES = {"q8": ["auction", "person"]}
+OURS = "entresol"
+PEERS = {"bytewax": HERE / "with_bytewax.py", "pathway": HERE / "with_pathway.py"}
+SMALL_PART = 20
+PATIENCE_S = 1800
+
+
+class Shell:
+    """Shell of Entresol, which runs statements one by one."""
+
+    def __init__(self, program, directory):
+        self.errors = open(directory.with_suffix(".errors"), "w+")
+        self.process = subprocess.Popen(
+            [program, "shell", "--no-history", "--format", "csv", directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self.errors, text=True,
+        )
+
+    def execute(self, sql):
+        self.process.stdin.write(sql if sql.endswith("\n") else sql + "\n")
+        self.process.stdin.flush()
+
+    def value(self, sql):
+        """Value of a query of one row and column."""
+        self.execute(f"SELECT ({sql}) AS value_of_race;")
+        while True:
+            line = self.process.stdout.readline()
+            if not line:
+                self.errors.seek(0)
+                sys.exit(f"the shell ended at {sql}:\n{self.errors.read()}")
+            if line.strip() == "value_of_race":
+                return self.process.stdout.readline().strip()
+
+    def wait_for_topologies(self):
+        """Waits until no topology runs; one that failed ends the race with its reason."""
+        begin = time.monotonic()
+        while self.value("SELECT count(*) FROM entresol.topologies WHERE state = 'running'") != "0":
+            if time.monotonic() - begin > PATIENCE_S:
+                sys.exit(f"a topology has not ended after {PATIENCE_S} s")
+            time.sleep(0.005)
+        failed = self.value("SELECT coalesce(min(name || ': ' || error), '') FROM entresol.topologies WHERE state = 'failed'")
+        if failed.strip('"'):
+            sys.exit(failed)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.read()
+        status = self.process.wait()
+        self.errors.close()
+        if status != 0:
+            sys.exit(f"the shell ended with status {status}")
+
+
+def make_input(arguments, directory, events):
+    """Writes the files of so many events; returns the rows of each."""
+    if not (directory / "made").exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        shell = Shell(arguments.entresol, directory / "db")
+        script = (HERE / "queries" / "make_input.sql").read_text()
+        shell.execute(script.replace("{events}", str(events)).replace("{input}", str(directory)))
+        shell.wait_for_topologies()
+        shell.close()
+        shutil.rmtree(directory / "db")
+        (directory / "made").touch()
+    counts = {}
+    for path in directory.glob("*.csv"):
+        with open(path) as file:
+            counts[path.stem] = sum(1 for _ in file) - 1
+    return counts
+
+
+def ours_once(arguments, query, directory, work):
+    """Seconds of a query on Entresol, from CREATE TOPOLOGY to its end, and its rows."""
+    shell = Shell(arguments.entresol, work / "db")
+    shell.execute((HERE / "queries" / "sources.sql").read_text().replace("{input}", str(directory)))
+    tables, _, topology = QUERIES[query].partition("CREATE TOPOLOGY")
+    shell.execute(tables)
+    shell.value("SELECT 1")
+    begin = time.perf_counter()
+    shell.execute("CREATE TOPOLOGY" + topology)
+    shell.wait_for_topologies()
+    seconds = time.perf_counter() - begin
+    shell.close()
+    result = subprocess.run(
+        [arguments.entresol, "shell", "--no-topologies", "--format", "csv", work / "db", "-c", "SELECT * FROM result"],
+        capture_output=True, text=True, check=True,
+    )
+    names, *rows = csv.reader(result.stdout.splitlines())
+    return seconds, sorted(tuple(map(int, row)) for row in rows)
+
+
+def peer_once(query, peer, directory, work):
+    """Seconds of a query on a peer, of its whole process, and its rows."""
+    output = work / "result.csv"
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, PEERS[peer], query, directory, output, work / "state"], capture_output=True, text=True
+    )
+    seconds = time.perf_counter() - begin
+    if done.returncode != 0:
+        sys.exit(f"{peer}, {query}, failed with status {done.returncode}:\n{done.stdout}{done.stderr}")
+    # A result of no rows may have no file.
+    rows = []
+    if output.exists():
+        with open(output, newline="") as file:
+            rows = list(csv.reader(file))
+    if peer == "pathway":
+        rows = net_rows(rows)
+    return seconds, sorted(tuple(map(int, row)) for row in rows)
+
+
+def net_rows(rows):
+    """Rows that are left of a file of changes, whose last columns are a time and 1 or -1."""
+    counts = {}
+    for *row, _, change in rows[1:]:
+        counts[tuple(row)] = counts.get(tuple(row), 0) + int(change)
+    return [row for row, count in counts.items() for _ in range(count)]
+
+
+def processor_seconds():
+    """Processor time of the processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def once(arguments, engine, query, directory):
+    """Seconds, processor seconds and rows of one run."""
+    work = arguments.dir / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    before = processor_seconds()
+    if engine == OURS:
+        seconds, rows = ours_once(arguments, query, directory, work)
+    else:
+        seconds, rows = peer_once(query, engine, directory, work)
+    return seconds, processor_seconds() - before, rows
+
+
+def difference(query, peer, ours, theirs):
+    """Describes how the rows of a peer differ from ours; none if they do not."""
+    only_ours, only_theirs = set(ours) - set(theirs), set(theirs) - set(ours)
+    if len(ours) == len(theirs) and not only_ours and not only_theirs:
+        return None
+    examples = f"as {sorted(only_ours)[:3]} and {sorted(only_theirs)[:3]}"
+    return f"{query}: {len(ours)} rows of {OURS}, {len(theirs)} of {peer}; {len(only_ours)} and {len(only_theirs)} of one only, {examples}"
+
+
+def race(arguments, inputs):
+    """Runs all; returns rates in million rows a second and processor seconds of a million rows, by query and engine, and
+    the differences of results."""
+    found, differences = {}, []
+    (small, small_counts), (whole, whole_counts) = inputs
+    for query in arguments.queries:
+        names = SOURCES.get(query, ["bid"])
+        between = sum(whole_counts[name] - small_counts[name] for name in names) / 1e6
+        of_query = {engine: {"rates": [], "processor_s": []} for engine in [OURS, *arguments.peers]}
+        for _ in range(arguments.rounds):
+            ours = None
+            for engine, of in of_query.items():
+                small_s, small_processor_s, _ = once(arguments, engine, query, small)
+                whole_s, whole_processor_s, rows = once(arguments, engine, query, whole)
+                of["rates"].append(between / max(whole_s - small_s, 1e-9))
+                of["processor_s"].append((whole_processor_s - small_processor_s) / between)
+                ours = rows if ours is None else ours
+                different = difference(query, engine, ours, rows)
+                if different and different not in differences:
+                    differences.append(different)
+        found[query] = of_query
+        print(f"{query} done", file=sys.stderr)
+    return found, differences
+
+
+def table(found):
+    """Markdown table of the medians."""
+    engines = list(next(iter(found.values())))
+    header = [f"{engine} M rows/s" for engine in engines] + [f"{engine} processor" for engine in engines]
+    best = ["times the best"] if len(engines) > 1 else []
+    lines = ["| query | " + " | ".join(header + best) + " |", "| --- |" + " ---: |" * len(header + best)]
+    for query, of in found.items():
+        rates = {engine: statistics.median(of[engine]["rates"]) for engine in engines}
+        cells = [f"{rates[engine]:.3f}" for engine in engines]
+        cells += [f"{statistics.median(of[engine]['processor_s']):.2f} s" for engine in engines]
+        if best:
+            cells.append(f"{rates[OURS] / max(rates[engine] for engine in engines[1:]):.1f}")
+        lines.append(f"| {query} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def arguments_of(command_line):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--entresol", type=pathlib.Path, required=True, help="program of Entresol")
+    parser.add_argument("--dir", type=pathlib.Path, required=True, help="directory of files and rates")
+    parser.add_argument("--events", type=int, default=1_000_000, help="events of NEXMark; 46 of 50 are bids")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--queries", default=",".join(QUERIES), help="queries, with commas between")
+    parser.add_argument("--peers", default=",".join(PEERS), help="processors to race against, with commas between")
+    arguments = parser.parse_args(command_line)
+    for name, known in [("queries", QUERIES), ("peers", PEERS)]:
+        chosen = [one for one in getattr(arguments, name).split(",") if one]
+        unknown = [one for one in chosen if one not in known]
+        if unknown:
+            parser.error(f"no {name} {', '.join(unknown)}: there are {', '.join(known)}")
+        setattr(arguments, name, chosen)
+    if arguments.rounds < 1 or arguments.events < 1000 * SMALL_PART or not arguments.queries:
+        parser.error(f"--rounds is at least 1, --events at least {1000 * SMALL_PART}, and --queries names one")
+    arguments.dir = arguments.dir.resolve()
+    arguments.entresol = arguments.entresol.resolve()
+    return arguments
+
+
+def main(command_line):
+    arguments = arguments_of(command_line)
+    arguments.dir.mkdir(parents=True, exist_ok=True)
+    inputs = []
+    for events in [arguments.events // SMALL_PART, arguments.events]:
+        directory = arguments.dir / f"events-{events}"
+        inputs.append((directory, make_input(arguments, directory, events)))
+    found, differences = race(arguments, inputs)
+    shutil.rmtree(arguments.dir / "work", ignore_errors=True)
+    text = table(found)
+    (arguments.dir / "race.md").write_text(text)
+    report = {"events": arguments.events, "found": found, "differences": differences}
+    (arguments.dir / "race.json").write_text(json.dumps(report, indent=1))
+    print(text, end="")
+    for different in differences:
+        print(f"DIFFERENT: {different}")
+    if differences:
+        sys.exit(1)
+    print(f"all results are equal; rates are in {arguments.dir}/race.md and race.json")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
