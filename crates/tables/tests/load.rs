@@ -251,4 +251,13 @@ fn a_batch_that_violates_the_schema_leaves_the_load_as_it_was() {
     assert!(matches!(table.load(&tx, &batch(&table, &bad)), Err(Error::NotNull { .. })));
     tx.commit(Durability::Sync).unwrap();
     assert_eq!(rows(&catalog, &table), good);
+    // A batch of several parts, of which the first was loaded already.
+    let table = create(&catalog, "u", &[DataType::Int]);
+    let long = (0..20_000).map(|id| if id < 19_000 { Value::Int(id) } else { Value::Null });
+    let long: Vec<Row> = long.map(|id| vec![id, Value::Null, Value::Null]).collect();
+    let tx = catalog.begin().unwrap();
+    assert!(table.begin_load(&tx).unwrap());
+    assert!(matches!(table.load(&tx, &batch(&table, &long)), Err(Error::NotNull { .. })));
+    assert!(!tx.is_open(), "nothing can take the first part back");
+    assert!(rows(&catalog, &table).is_empty());
 }

@@ -116,11 +116,16 @@ fn writers_that_have_not_seen_a_load_get_a_conflict() {
 fn a_load_fails_if_another_transaction_has_written_the_state() {
     let (context, state, _) = two_states(KeyWidth::Eight);
     let before = allocated(&context);
-    let (first, second) = (begun(&context, &state), begun(&context, &state));
+    let first = begun(&context, &state);
     load(&first, &state, &[1, 2, 3]).unwrap();
-    load(&second, &state, &[7, 8]).unwrap();
+    let second = context.begin().unwrap();
+    assert!(!second.begin_load(std::slice::from_ref(&state)).unwrap(), "one load at a time");
+    for number in [7, 8] {
+        second.write(&state, &key(number), Some(&value(number))).unwrap();
+    }
     commit(&second).unwrap();
-    assert!(matches!(commit(&first), Err(Error::Conflict { .. })));
+    assert!(matches!(load(&first, &state, &[4]), Err(Error::Conflict { .. })), "the next batch finds out");
+    assert!(!first.is_open());
     assert_eq!(rows(&context.begin().unwrap(), &state), model([7, 8].into_iter()));
     assert!(!context.begin().unwrap().begin_load(std::slice::from_ref(&state)).unwrap(), "it has rows");
     for number in [7, 8] {

@@ -40,9 +40,10 @@ use entresol_transactions::Transaction;
 use futures::StreamExt;
 use std::sync::Arc;
 
-/// Least number of rows of a first batch with which an empty table is loaded: fewer do not pay for an index of
-/// their own.
+/// Least number of rows of a first batch, or of bytes, with which an empty table is loaded: fewer do not pay for an
+/// index of their own.
 const LOADED_ROWS_MIN: usize = 4096;
+const LOADED_BYTES_MIN: usize = 1 << 20;
 
 /// Writer of new rows into a table; see the [module](self).
 pub(crate) struct TableWriter {
@@ -118,7 +119,9 @@ impl TableWriter {
 
     /// Writes a complete batch: into the write set, or into the load of an empty table.
     fn put(&self, tx: &Transaction, batch: &RecordBatch) -> Result<()> {
-        let may_begin = self.alone && batch.num_rows() >= LOADED_ROWS_MIN && !tx.is_loading();
+        let is_large =
+            batch.num_rows() >= LOADED_ROWS_MIN || batch.get_array_memory_size() >= LOADED_BYTES_MIN;
+        let may_begin = self.alone && is_large && !tx.is_loading();
         let loads = tx.is_loading() || (may_begin && self.table.begin_load(tx)?);
         if loads {
             self.table.load(tx, batch)?;

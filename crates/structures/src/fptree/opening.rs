@@ -241,9 +241,13 @@ impl<K: TreeKey> FpTree<K> {
         read: Result<Leaves<K>>,
     ) -> Result<()> {
         let mut structure = self.structure.lock();
-        let Some((_, path)) = self.find_segment(&structure, Some(bounds.number), choose) else {
+        let Some((found, path)) = self.find_segment(&structure, Some(bounds.number), choose) else {
             return Ok(());
         };
+        if found.segment.leaf != bounds.segment.leaf {
+            // A content that was exchanged numbers its segments anew.
+            return Ok(());
+        }
         let rest = self.install(&mut structure, &path, bounds, read?);
         if purpose == OpenPurpose::Build {
             // A long segment becomes several nodes: from the next open on they are segments of their own.

@@ -12,6 +12,7 @@ use crate::workload::RowOperation;
 use arrow_array::RecordBatch;
 use entresol_structures::KeyBytes;
 use entresol_transactions::{Error as TransactionError, State, Transaction};
+use std::cell::Cell;
 use std::sync::Arc;
 
 impl Table {
@@ -31,11 +32,13 @@ impl Table {
 
     /// Adds the rows of a batch to the load that the transaction [has begun](Table::begin_load), as
     /// [`Table::append`] takes them. Rows may have their keys in any order; one that is there twice, or a unique
-    /// value, is an error of this call, of a later one, of [`Table::finish_load`] or of the commit. An error other
-    /// than of the batch's values aborts the transaction.
+    /// value, is an error of this call, of a later one, of [`Table::finish_load`] or of the commit. An error aborts the
+    /// transaction, but one of the batch's values of which nothing was loaded yet.
     pub fn load(&self, tx: &Transaction, batch: &RecordBatch) -> Result<()> {
-        self.in_parts(tx, batch, |part| {
+        let is_begun = Cell::new(false);
+        let loaded = self.in_parts(tx, batch, |part| {
             let rows = self.encode_batch(part)?;
+            is_begun.set(true);
             self.workload().note_rows(RowOperation::Insert, rows.keys.len() as u64);
             for (at, index) in self.indexes().iter().enumerate() {
                 let keys: Vec<KeyBytes> =
@@ -46,7 +49,12 @@ impl Table {
             }
             tx.load_many(self.state().id(), rows.keys, |row| rows.values.get(row))
                 .map_err(|error| self.of_load(error))
-        })
+        });
+        if loaded.is_err() && is_begun.get() {
+            // The write set would take back the parts before; a load can't.
+            tx.abort();
+        }
+        loaded
     }
 
     /// Writes the rows that the load has collected, and finds keys and unique values that it has twice: what the

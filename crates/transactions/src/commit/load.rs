@@ -43,11 +43,14 @@ pub(crate) fn commit_load(
     });
     let cts = stamp.cts();
     interleave::point();
-    entry.end(move |last| {
+    let mut is_published = false;
+    entry.end(|last| {
+        is_published = true;
         let last = last.iter().flatten().map(|&last| (group.id, last)).collect::<Vec<_>>();
         context.directory.add_last_cts(&last, &mut publication);
         Ok(publication.publish()?)
     })?;
+    assert!(is_published, "no other commit into a group that is held moves its LastCTS");
     for (state, content) in load.states.iter().map(StateLoad::state).zip(contents) {
         // Before readers find the first row.
         state.set_loaded(cts);

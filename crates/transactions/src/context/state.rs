@@ -56,6 +56,8 @@ pub struct State {
     /// Commit of the bulk load that filled the state in this run: snapshots before it find nothing in it. The
     /// versions of a load begin at the start of time.
     loaded_at: AtomicTimestamp,
+    /// True while a bulk load collects rows for the state.
+    is_loading: AtomicBool,
     /// Holder of the state, such as a table, for errors.
     holder: OnceLock<String>,
     /// Version history of its keys, if one is kept. Changed with the group held.
@@ -124,6 +126,7 @@ impl State {
             dropped_at: AtomicTimestamp::new(INFINITY),
             writers_from: AtomicTimestamp::new(Timestamp::START),
             loaded_at: AtomicTimestamp::new(Timestamp::START),
+            is_loading: AtomicBool::new(false),
             holder: OnceLock::new(),
             history: RwLock::new(None),
             keeps_history: AtomicBool::new(false),
@@ -328,6 +331,16 @@ impl State {
         self.writers_from.store(from, Ordering::SeqCst);
     }
 
+    /// Notes that a bulk load of the state begins; false if there is one already.
+    pub(crate) fn begin_load(&self) -> bool {
+        !self.is_loading.swap(true, Ordering::AcqRel)
+    }
+
+    /// Notes that the bulk load has ended.
+    pub(crate) fn end_load(&self) {
+        self.is_loading.store(false, Ordering::Release);
+    }
+
     /// Notes the commit of a bulk load, before readers can find its rows. The caller holds the group.
     pub(crate) fn set_loaded(&self, at: Timestamp) {
         self.loaded_at.store(at, Ordering::SeqCst);
@@ -431,7 +444,11 @@ impl State {
 
     /// Pool offset and bytes of the value that the snapshot sees in the object at `offset`; none if it has none, or is
     /// damaged. The caller holds a guard since before it took the offset from the index.
-    pub(crate) fn place_visible(&self, offset: PoolOffset, snapshot: Snapshot) -> Option<(PoolOffset, usize)> {
+    pub(crate) fn place_visible(
+        &self,
+        offset: PoolOffset,
+        snapshot: Snapshot,
+    ) -> Option<(PoolOffset, usize)> {
         if self.is_chained() || !snapshot.sees(self.loaded_at()) {
             return None;
         }

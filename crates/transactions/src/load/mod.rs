@@ -34,7 +34,7 @@ use crate::context::placement::PoolRole;
 use crate::context::state::State;
 use crate::transaction::Transaction;
 use crate::visibility::snapshot::Snapshot;
-use crate::{Error, Protocol, Result, StateId, Timestamp};
+use crate::{Error, GroupId, Protocol, Result, StateId, Timestamp};
 use entresol_memory::PoolOffset;
 use entresol_structures::KeyBytes;
 use std::sync::Arc;
@@ -55,6 +55,11 @@ impl Load {
     /// Number of keys in all states.
     pub(crate) fn keys(&self) -> usize {
         self.states.iter().map(StateLoad::keys).sum()
+    }
+
+    /// Group of the states.
+    fn group(&self) -> GroupId {
+        self.states.first().expect("a load has a state").state().group()
     }
 
     /// Writes what has been collected.
@@ -100,7 +105,7 @@ impl State {
 
 impl Transaction {
     /// Begins a load of states of one group; false, with nothing changed, if one of them cannot be loaded or
-    /// has a key, or if the transaction does something else. From then on it writes nothing but by
+    /// has a key or is being loaded, or if the transaction does something else. From then on it writes nothing but by
     /// [`Transaction::load_many`], and does not read what it loads.
     pub fn begin_load(&self, states: &[Arc<State>]) -> Result<bool> {
         self.check_open()?;
@@ -119,13 +124,14 @@ impl Transaction {
             }
         }
         let begun = states.iter().map(|state| StateLoad::begin(self.context(), state));
-        let load = Load { states: begun.collect::<Result<Vec<_>>>()? };
-        self.put_load(load);
+        let Some(states) = begun.collect::<Result<Option<Vec<_>>>>()? else { return Ok(false) };
+        self.put_load(Load { states });
         Ok(true)
     }
 
     /// Adds rows of a state to the load: keys, in any order, and their values. [`Error::LoadedTwice`] for a key
-    /// that it has already, perhaps with a later call or the commit. After an error the transaction is aborted.
+    /// that it has already, perhaps with a later call or the commit; [`Error::Conflict`] if another has written the state
+    /// meanwhile. After an error the transaction is aborted.
     pub fn load_many<'v>(
         &self,
         state: StateId,
@@ -133,6 +139,8 @@ impl Transaction {
         value: impl Fn(usize) -> &'v [u8],
     ) -> Result<()> {
         self.with_load(|load, check_running| {
+            // Not only the commit finds out.
+            load.check(self.seen(), self.context().directory.last_cts(load.group()))?;
             let of_state = load.states.iter_mut().find(|load| load.state().id == state);
             of_state.ok_or(Error::NoSuchState(state))?.push(keys, value, check_running)
         })

@@ -34,11 +34,22 @@ impl Drop for StateLoad {
     fn drop(&mut self) {
         let (pool, at) = (self.state.pool(), Timestamp::START);
         self.context.dropping.lock().push(Dropping::new(pool, self.beside, self.root, at, false));
+        self.state.end_load();
+        // A load that failed may have filled the pool.
+        self.context.reclaim.wake();
     }
 }
 
 impl StateLoad {
-    pub(super) fn begin(context: &Arc<StateContext>, state: &Arc<State>) -> Result<StateLoad> {
+    /// Begins a load; none if the state has one already.
+    pub(super) fn begin(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Option<StateLoad>> {
+        if !state.begin_load() {
+            return Ok(None);
+        }
+        StateLoad::begin_only(context, state).inspect_err(|_| state.end_load()).map(Some)
+    }
+
+    fn begin_only(context: &Arc<StateContext>, state: &Arc<State>) -> Result<StateLoad> {
         let (beside, root) = context.create_beside(state)?;
         // An index that was just created can be opened, unless the medium fails.
         let index = OrderedIndex::open(state.pool(), root).inspect_err(|_| {

@@ -503,7 +503,8 @@ impl Transaction {
                 state.check_key(key.as_ref())?;
                 self.note_key(state, key.as_ref())?;
                 let Some(object) = state.index.get(key.as_ref())? else { return Ok(None) };
-                let Some((offset, bytes)) = state.place_visible(PoolOffset::from_word(object), self.snapshot) else {
+                let Some((offset, bytes)) = state.place_visible(PoolOffset::from_word(object), self.snapshot)
+                else {
                     return Ok(None);
                 };
                 places.push(PlacedValue { offset, bytes });
@@ -683,7 +684,8 @@ impl Transaction {
         self.pending.write().writes.mark()
     }
 
-    /// Takes back the writes after the savepoint. Savepoints set after it are void.
+    /// Takes back the writes after the savepoint. Savepoints set after it are void. What a transaction [loads](Self::begin_load)
+    /// can't be taken back: if it has loaded rows, it is to be aborted.
     pub fn rollback_to(&self, mark: Mark) {
         if self.is_open() {
             self.pending.write().writes.rollback_to(mark);
