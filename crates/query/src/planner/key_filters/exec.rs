@@ -155,7 +155,12 @@ impl Partition {
     async fn end(&mut self) -> EngineResult<()> {
         self.has_ended = true;
         let mut is_over = self.seen.is_over.subscribe();
-        self.seen.end(&self.filters, &self.context)?;
+        let ended = self.seen.end(&self.filters, &self.context);
+        if ended.is_err() {
+            let _ = forget(&self.filters);
+            self.seen.is_over.send_replace(true);
+        }
+        ended?;
         // The sender is behind `seen`, which is here.
         let _ = is_over.wait_for(|is_over| *is_over).await;
         Ok(())
@@ -256,6 +261,8 @@ impl ExecutionPlan for KeyFilterExec {
                         Ok(Some((batch, (rows, partition))))
                     }
                     None => {
+                        // Before it waits: an input that was never asked may be what another partition waits for.
+                        drop(rows);
                         partition.end().await?;
                         Ok(None)
                     }

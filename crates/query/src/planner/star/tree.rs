@@ -169,7 +169,8 @@ fn joined(join: &HashJoinExec) -> EngineResult<Option<JoinTree>> {
         _ => return Ok(None),
     };
     let is_more_than_equality = join.on().len() > 1 || join.filter().is_some();
-    let is_volatile = join.filter().is_some_and(|filter| is_volatile(filter.expression()));
+    let is_volatile = join.filter().is_some_and(|filter| is_volatile(filter.expression()))
+        || join.on().iter().any(|(left, right)| is_volatile(left) || is_volatile(right));
     if exists.is_some() && is_more_than_equality
         || is_volatile
         || join.null_equality() != NullEquality::NullEqualsNothing
