@@ -48,6 +48,15 @@ struct Collected {
     votes: Vec<Arc<Table>>,
 }
 
+impl Collected {
+    /// Gives the writes and votes to a transaction.
+    fn give(self, transaction: &Transaction) -> Result<()> {
+        self.tables.iter().try_for_each(|table| table.check_detached(transaction))?;
+        transaction.take_over(self.writes)?;
+        Ok(self.votes.iter().try_for_each(|table| table.vote_commit(transaction).map(drop))?)
+    }
+}
+
 impl EpochTransaction {
     /// Transaction that begins when it is needed, behind a commit.
     pub(crate) fn behind(catalog: &Arc<Catalog>, before: Option<Arc<PendingCommit>>) -> EpochTransaction {
@@ -87,12 +96,13 @@ impl EpochTransaction {
             return Err(Error::EpochBefore);
         }
         let transaction = self.catalog.begin()?;
-        if let Some(Collected { writes, tables, votes }) = collected.take() {
-            tables.iter().try_for_each(|table| table.check_detached(&transaction))?;
-            transaction.take_over(writes)?;
-            votes.iter().try_for_each(|table| table.vote_commit(&transaction).map(drop))?;
+        let taken = collected.take().map_or(Ok(()), |collected| collected.give(&transaction));
+        if taken.is_err() {
+            // Nobody goes on without what was collected.
+            transaction.abort();
         }
-        Ok(self.begun.get_or_init(|| transaction))
+        let begun = self.begun.get_or_init(|| transaction);
+        taken.map(|()| begun)
     }
 
     /// Collects writes, if the transaction has not begun and they read nothing.

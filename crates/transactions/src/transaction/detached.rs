@@ -63,6 +63,7 @@ impl Transaction {
         if let Some(past) = &self.past {
             return Err(Error::ReadOnlyAsOf { at: utc(past.at()) });
         }
+        self.check_not_loading()?;
         let writes = detached.writes;
         for written in writes.states.values() {
             self.context.check_owns(&written.state)?;
