@@ -158,14 +158,15 @@ race-tpch: race-setup ## Run the 22 queries of TPC-H on columns and rows beside 
 	"$(RACE_VENV)/bin/python" tests/race-tpch/race.py --dir "$(RACE)/tpch-$(SF)" --sf $(SF) \
 		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_TPCH_ARGS)
 
-race-streams: RACE_NEEDS = tests/race-streams/requirements.txt
 race-streams: RACE_VENV = $(RACE)/venv-streams
-race-streams: race-setup ## Run questions of NEXMark beside bytewax and pathway; RACE_STREAMS_ARGS='--queries q1,q7'.
+race-streams: race-streams-setup ## Run questions of NEXMark beside bytewax and pathway; RACE_STREAMS_ARGS='--queries q1,q7'.
 	"$(RACE_VENV)/bin/python" tests/race-streams/race.py --dir "$(RACE)/streams" \
 		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_STREAMS_ARGS)
 
-.PHONY: race-setup
-race-setup: setup
+race-streams-setup: RACE_NEEDS = tests/race-streams/requirements.txt
+race-streams-setup: RACE_VENV = $(RACE)/venv-streams
+.PHONY: race-setup race-streams-setup
+race-setup race-streams-setup: setup
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "installing python3-venv"; \
 		as_root=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \

@@ -82,7 +82,11 @@ class Served:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             preexec_fn=lambda: os.sched_setaffinity(0, processors),
         )
-        self.connection = psycopg.connect(f"postgresql://{self.address()}", autocommit=True)
+        try:
+            self.connection = psycopg.connect(f"postgresql://{self.address()}", autocommit=True)
+        except BaseException:
+            self.server.kill()
+            raise
 
     def address(self):
         """Address on which the server listens, as it says."""

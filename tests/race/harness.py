@@ -69,12 +69,14 @@ def within(race):
     make = {**race.ours, **race.peers}[arguments.database]
     database = make(race, arguments.dir / arguments.database, arguments.threads)
     begin = time.perf_counter()
-    if arguments.load:
-        database.load(arguments.files)
-        said = {"seconds": time.perf_counter() - begin, "bytes": database.bytes()}
-    else:
-        said = {name: run_query(database, sql, arguments.repeat) for name, sql in race.queries().items()}
-    database.close()
+    try:
+        if arguments.load:
+            database.load(arguments.files)
+            said = {"seconds": time.perf_counter() - begin, "bytes": database.bytes()}
+        else:
+            said = {name: run_query(database, sql, arguments.repeat) for name, sql in race.queries().items()}
+    finally:
+        database.close()
     print(json.dumps(said))
 
 
