@@ -9,7 +9,7 @@ fn the_examples_of_the_reference_run() {
     let text = include_str!("../../../docs/sql.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 6);
+    assert_eq!(examples.len(), 7);
     let directory = tempfile::tempdir().unwrap();
     let database = Database::open(directory.path().join("database"), Options::default()).unwrap();
     let mut session = database.session().unwrap();

@@ -52,7 +52,7 @@ fn index(name: &str, columns: &[usize], unique: bool) -> IndexDefinition {
 /// Table with these key columns, a unique number, a text, and indexes on both.
 fn create(catalog: &Catalog, name: &str, key: &[DataType]) -> Arc<Table> {
     let mut columns: Vec<Column> =
-        key.iter().enumerate().map(|(at, of)| Column::new(&format!("k{at}"), *of)).collect();
+        key.iter().enumerate().map(|(at, of)| Column::new(format!("k{at}"), *of)).collect();
     let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     columns.extend([Column::new("number", DataType::BigInt), Column::new("text", DataType::Varchar)]);

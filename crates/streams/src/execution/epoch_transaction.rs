@@ -98,7 +98,7 @@ impl EpochTransaction {
         let transaction = self.catalog.begin()?;
         let taken = collected.take().map_or(Ok(()), |collected| collected.give(&transaction));
         if taken.is_err() {
-            // Nobody goes on without what was collected.
+            // Without what was collected, no caller may go on.
             transaction.abort();
         }
         let begun = self.begun.get_or_init(|| transaction);

@@ -482,7 +482,7 @@ impl Transaction {
 
     /// Calls `f` with the pool of the state and the places of the values of some keys in it, as the snapshot sees them. They
     /// stay where they are, and as they are, until `f` returns. None, without a call, if a value is not there, or not
-    /// only there: the transaction has written keys itself or reads in the past, or the state has an older version
+    /// only there: the transaction has written keys itself or reads as of an earlier time, or the state has an older version
     /// in DRAM; then [`Transaction::read`] tells.
     pub fn read_in_place<K: AsRef<[u8]>, R>(
         &self,

@@ -170,7 +170,7 @@ impl Partition {
 impl Drop for Partition {
     fn drop(&mut self) {
         if !self.has_ended {
-            // What fails here leaves the plan, whose rows nobody asks for any more.
+            // What fails here leaves the plan, whose rows are not asked for any more.
             let _ = forget(&self.filters);
             self.seen.is_over.send_replace(true);
         }
