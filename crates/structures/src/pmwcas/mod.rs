@@ -53,10 +53,10 @@
 //! publication.set_root("descriptors", root)?;
 //! publication.publish()?;
 //! let words = PmwCas::open(&pool, root)?;
-//! let transfer = [Swap { at: accounts, old: 100, new: 70 }, Swap { at: accounts + 8, old: 0, new: 30 }];
+//! let transfer = [Swap { at: accounts, old: 100, new: 70 }, Swap { at: accounts.plus(8), old: 0, new: 30 }];
 //! assert!(words.compare_and_swap(&transfer)?);
 //! assert!(!words.compare_and_swap(&transfer)?, "the first word is 70 now");
-//! assert_eq!((words.read(accounts)?, words.read(accounts + 8)?), (70, 30));
+//! assert_eq!((words.read(accounts)?, words.read(accounts.plus(8))?), (70, 30));
 //! # Ok::<(), entresol_structures::Error>(())
 //! ```
 
