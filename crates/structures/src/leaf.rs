@@ -317,13 +317,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
             self.write_entry(to, from.key(slot), from.value(slot), fingerprint);
             bitmap |= 1 << to;
         }
-        assert!(
-            bitmap != 0 && bitmap & !Self::FULL == 0,
-            "a new leaf has entries, in slots that it has: {bitmap:#x}"
-        );
-        K::store(&self.words[LOW..LOW + K::WORDS], low);
-        self.words[NEXT_WORD as usize].store(next.to_word(), Relaxed);
-        self.words[BITMAP_WORD as usize].store(bitmap, Relaxed);
+        self.complete_fresh(bitmap, low, next);
     }
 
     /// Number of valid entries. Reports no access.

@@ -38,7 +38,7 @@ const BUSY_WAIT_MS: u64 = 1;
 pub(super) enum Settled {
     /// There was none, or it is committed; the open epoch is as it was.
     Before,
-    /// It had failed and was retried, and the open epoch was computed again.
+    /// Commit that had failed and was retried; the open epoch was computed again.
     Again,
 }
 

@@ -3,7 +3,7 @@
 //! The rows of an epoch are computed while the commit of the one before runs. Its transaction must see that commit, so
 //! whatever reads a table waits for it. Blind upserts do not: their rows are encoded and collected
 //! ([`DetachedWrites`]), and the transaction takes them over when it begins. From then on all goes to the transaction.
-//! So a transaction is the same whenever it began: reads see the commit before, and writes come in their order.
+//! A transaction is the same whenever it began: reads see the commit before, and writes come in their order.
 
 use crate::error::{Error, Result};
 use crate::execution::committer::PendingCommit;

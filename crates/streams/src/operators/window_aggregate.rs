@@ -19,7 +19,7 @@
 //!   order of time, groups in order of their keys.
 //! - At the end of the stream all windows are closed.
 //!
-//! Which window a tuple is of, whether it is late, and the watermark are found in the topology's thread; the groups may be
+//! The window of a tuple, its lateness and the watermark are found in the topology's thread; the groups may be
 //! divided among threads ([`super::divided_state`]).
 //!
 //! State: open windows in the state table, the watermark in `streams_watermarks`, both written in the

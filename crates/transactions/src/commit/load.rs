@@ -1,6 +1,6 @@
 //! The commit of a bulk load ([`crate::load`]): one publication.
 //!
-//! It holds the group, so no other commit into it is in flight. The timestamp is announced as that of any
+//! The caller of the commit holds the group, so no other commit into it is in flight. The timestamp is announced as that of any
 //! commit. The publication has the exchange of all indexes and `LastCTS`: a crash leaves the states empty, or
 //! loaded. Only then are readers led to the new content, which counts from the timestamp on.
 

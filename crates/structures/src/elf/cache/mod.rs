@@ -68,7 +68,7 @@ impl ListCacheOptions {
     }
 }
 
-/// What a [`ListCache`] has, and how it was used.
+/// Content and use of a [`ListCache`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListCacheStats {
     /// Bytes that it takes.
