@@ -335,3 +335,34 @@ fn a_load_survives_a_restart_with_all_that_is_written_behind_it() {
     assert_eq!(rows(&context.begin().unwrap(), &state), expected);
     entresol_transactions::crash_histories::check_sound(&context).unwrap();
 }
+
+/// Objects of a load have one slot: one that moves when it is rewritten gets room for the version that it ends.
+#[test]
+fn loaded_rows_that_stay_after_a_burst_are_brought_together_by_updates() {
+    let (context, state, _) = two_states(KeyWidth::Eight);
+    let staying = || (0..80_000).filter(|number| number % 8 == 0);
+    let tx = begun(&context, &state);
+    let keys = (0..80_000).map(|number| KeyBytes::from_slice(&key(number))).collect();
+    tx.load_many(state.id(), keys, |_| b"sixteen bytes it").unwrap();
+    commit(&tx).unwrap();
+    let tx = context.begin().unwrap();
+    for number in (0..80_000).filter(|number| number % 8 != 0) {
+        tx.write(&state, &key(number), None).unwrap();
+    }
+    commit(&tx).unwrap();
+    context.vacuum().unwrap();
+    let pool = context.pool();
+    let slabs = || pool.space().classes.iter().map(|class| class.slabs).sum::<u64>();
+    pool.return_space().unwrap();
+    let spread = slabs();
+    for round in 0..4 {
+        pool.pack();
+        for number in staying() {
+            put(&context, &state, number, format!("updated, round {round}").as_bytes());
+        }
+        pool.return_space().unwrap();
+    }
+    assert!(slabs() < spread, "{} slabs, {spread} before", slabs());
+    let reader = context.begin().unwrap();
+    assert!(staying().all(|number| get(&reader, &state, number).unwrap() == b"updated, round 3"));
+}

@@ -172,6 +172,29 @@ fn a_write_makes_an_object_small_again_that_grew_for_readers() {
     }
 }
 
+/// Large values have one slot, also those that come into an object that grew for readers.
+#[test]
+fn a_large_value_is_written_again_after_its_object_grew_for_readers() {
+    let (context, state, _) = two_states(KeyWidth::Eight);
+    let _reclaimer = Reclaimer::start(&context);
+    let large = |round: u8| vec![round; 40_000];
+    let readers: Vec<_> = (0..5)
+        .map(|round| {
+            put(&context, &state, 1, &large(round));
+            context.begin().unwrap()
+        })
+        .collect();
+    drop(readers);
+    // Until then a key counts as written all the time.
+    std::thread::sleep(Duration::from_millis(1500));
+    for round in 5..8 {
+        let reader = context.begin().unwrap();
+        put(&context, &state, 1, &large(round));
+        assert_eq!(get(&reader, &state, 1).unwrap(), large(round - 1));
+        assert_eq!(get(&context.begin().unwrap(), &state, 1).unwrap(), large(round));
+    }
+}
+
 /// Objects that stay after a burst are spread over many slabs; rewriting them brings them together, and frees
 /// slabs.
 #[test]

@@ -268,8 +268,10 @@ impl Planner<'_> {
         {
             return self.build(state, key, value, (layout, Some(Box::new((object, census)))), steps);
         }
+        // With room for the version that this one ends.
         if object.holds(value.len())
             && census.needed.count_ones() <= 1
+            && object.layout().slots() > census.needed.count_ones() as usize
             && let Some(reservation) = state.pool().reserve_before(offset, object.layout().bytes())?
         {
             let layout = object.layout().filling(reservation.bytes());
@@ -325,7 +327,8 @@ impl Planner<'_> {
         }
         let kept_bytes =
             (census.needed != 0).then(|| object.value_bytes(census.needed.trailing_zeros() as usize));
-        Some(ObjectLayout::for_new(value_bytes.max(kept_bytes.unwrap_or(0)), slots))
+        let layout = ObjectLayout::for_new(value_bytes.max(kept_bytes.unwrap_or(0)), slots);
+        Some(layout.with_slots(census.needed.count_ones() as usize + 1))
     }
 
     /// Checks for conflicts at a snapshot; elsewhere locks or validation ensure that the last one to commit
@@ -374,6 +377,10 @@ impl Planner<'_> {
         (layout, replaced): (ObjectLayout, Option<ReplacedObject<'a>>),
         steps: &mut Vec<Step<'a, 'a>>,
     ) -> Result<PlanOutcome> {
+        debug_assert!(
+            replaced.as_ref().is_none_or(|replaced| layout.slots() > replaced.1.needed.count_ones() as usize),
+            "an object has room for the versions that are needed and the new one: {layout:?}"
+        );
         let reservation = state.pool().reserve(layout.bytes())?;
         let layout = layout.filling(reservation.bytes());
         steps.push(Step::Build { state, key, value, reservation, layout, replaced });

@@ -86,6 +86,11 @@ impl ObjectLayout {
         ObjectLayout { slots: 1, capacity: value_bytes.next_multiple_of(8) }
     }
 
+    /// The same, with at least so many slots.
+    pub(crate) fn with_slots(self, slots: usize) -> ObjectLayout {
+        ObjectLayout { slots: slots.max(self.slots), ..self }
+    }
+
     /// A layout for `versions` versions and a value of this length, at least as roomy as now if possible;
     /// None if there are more than `slots_max` versions, or more than fit an object.
     pub(crate) fn grown(self, versions: usize, value_bytes: usize, slots_max: usize) -> Option<ObjectLayout> {
@@ -584,6 +589,8 @@ impl<'p> VersionedObject<'p> {
         new: Option<(Timestamp, &[u8])>,
     ) {
         debug_assert_eq!(self.bitmap(), 0, "a fresh object has no versions: {:#x}", self.offset);
+        let versions = old.map_or(0, |(_, census)| census.needed.count_ones()) + u32::from(new.is_some());
+        assert!(versions as usize <= self.layout.slots, "{versions} versions do not fit {:?}", self.layout);
         let mut next = 0;
         let mut value = ValueBuffer::new();
         if let Some((old, census)) = old {
@@ -607,7 +614,6 @@ impl<'p> VersionedObject<'p> {
             self.fill(next, cts, INFINITY, value);
             next += 1;
         }
-        assert!(next <= self.layout.slots, "{next} versions do not fit {:?}", self.layout);
         let used = if next == 64 { u64::MAX } else { (1 << next) - 1 };
         self.words[BITMAP].store(used, Ordering::Release);
         let bytes = |slot| self.words[self.value_at(slot)].load(Ordering::Relaxed) as usize;
