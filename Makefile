@@ -69,8 +69,8 @@ bench: setup ## Measure the floors at full sizes; fails where a figure misses wh
 # `-march=native` is how RocksDB's own makefile builds it. Its binding is generated from headers, by libclang.
 .PHONY: race race-tsp
 race race-tsp: setup ## Race our structures, or two states under transactions, against RocksDB, LMDB, redb, fjall, SQLite.
-	@if [ -z "$${LIBCLANG_PATH:-}" ] && ! compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null \
-			&& ! compgen -G '/usr/lib/*/libclang*.so*' >/dev/null; then \
+	@libclang() { ls /usr/lib/llvm-*/lib/ /usr/lib/*/ 2>/dev/null | grep -qE '^libclang(-[0-9.]+)?\.so'; }; \
+	if [ -z "$${LIBCLANG_PATH:-}" ] && ! libclang; then \
 		echo "installing libclang-dev"; \
 		as_root=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
 		$$as_root apt-get update -qq; \
