@@ -81,12 +81,20 @@ fn the_shell_takes_the_script() {
 
 #[test]
 fn the_server_takes_the_script() {
-    if Command::new("psql").arg("--version").output().is_err() {
-        eprintln!("skipped: psql is not installed (package postgresql-client)");
-        return;
-    }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
+    // `-c` sends all of it in one message; the server splits it.
+    if psql(&path, &["-c", SCRIPT]) {
+        assert_eq!(rows_in(&path), EXPECTED);
+    }
+}
+
+/// Runs psql on a database that is served meanwhile; returns false where there is no psql.
+fn psql(path: &Path, arguments: &[&str]) -> bool {
+    if Command::new("psql").arg("--version").output().is_err() {
+        eprintln!("skipped: psql is not installed (package postgresql-client)");
+        return false;
+    }
     let mut server = Command::new(env!("CARGO_BIN_EXE_entresol"))
         .args(["serve", path.to_str().unwrap(), "--listen", "127.0.0.1:0"])
         .stdout(Stdio::piped())
@@ -97,27 +105,74 @@ fn the_server_takes_the_script() {
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.strip_prefix("listening on ").unwrap().split(' ').next().unwrap();
     let (host, port) = address.rsplit_once(':').unwrap();
-    // `-c` sends all of it in one message; the server splits it.
     let sent = Command::new("psql")
-        .args([
-            "-X",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-h",
-            host,
-            "-p",
-            port,
-            "-U",
-            "test",
-            "-d",
-            "entresol",
-            "-c",
-            SCRIPT,
-        ])
+        .args(["-X", "-v", "ON_ERROR_STOP=1", "-h", host, "-p", port, "-U", "test", "-d", "entresol"])
+        .args(arguments)
         .output();
     let _ = Command::new("kill").arg(server.id().to_string()).status();
     server.wait().unwrap();
     let sent = sent.unwrap();
     assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
-    assert_eq!(rows_in(&path), EXPECTED);
+    true
+}
+
+const DUMP: &str = r#"CREATE TABLE copied (id INT PRIMARY KEY, v VARCHAR);
+COPY copied (id, v) FROM STDIN;
+1	semi;colon
+2	$$ 'quote'
+3	\N
+\.
+COPY copied FROM STDIN WITH (FORMAT csv); -- rows begin on the next line
+4,"two
+lines"
+\.
+
+INSERT INTO copied VALUES (5, 'behind');
+"#;
+
+const DUMPED: [&str; 5] = ["1|semi;colon", "2|$$ 'quote'", "3|", "4|two\nlines", "5|behind"];
+
+fn copied_rows(directory: &Path) -> Vec<String> {
+    let database = Database::open(directory, Options::default()).unwrap();
+    let sql = "SELECT id || '|' || coalesce(v, '') AS line FROM copied ORDER BY id";
+    let batches = database.session().unwrap().query(sql).unwrap();
+    let lines = batches.iter().flat_map(|batch| {
+        let column = cast(batch.column(0), &DataType::Utf8).unwrap();
+        column.as_string::<i32>().iter().map(|line| line.unwrap().to_owned()).collect::<Vec<_>>()
+    });
+    lines.collect()
+}
+
+/// Rows in a script, as pg_dump writes them: psql sends them to the server, the shell reads them itself.
+#[test]
+fn rows_of_a_copy_follow_it_in_a_script() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, script) = (directory.path().join("shell"), directory.path().join("dump.sql"));
+    std::fs::write(&script, DUMP).unwrap();
+    let file = format!("--file={}", script.display());
+    support::succeed(&["shell", path.to_str().unwrap(), &file]);
+    assert_eq!(copied_rows(&path), DUMPED);
+    let path = directory.path().join("server");
+    if psql(&path, &["-f", script.to_str().unwrap()]) {
+        assert_eq!(copied_rows(&path), DUMPED);
+    }
+}
+
+/// An error in the rows tells the line of the COPY, and a script that ends in the middle of them ends them.
+#[test]
+fn wrong_rows_of_a_copy_in_a_script_are_an_error_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, script) = (directory.path().join("db"), directory.path().join("dump.sql"));
+    std::fs::write(
+        &script,
+        "CREATE TABLE copied (id INT PRIMARY KEY, v VARCHAR);\n\nCOPY copied FROM STDIN;\nx\ty\n\\.\n",
+    )
+    .unwrap();
+    let file = format!("--file={}", script.display());
+    let failed = support::entresol(&["shell", path.to_str().unwrap(), &file]);
+    let message = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(!failed.status.success() && message.contains("line 3") && message.contains("\"x\""), "{message}");
+    std::fs::write(&script, "COPY copied FROM STDIN;\n7\tno end\n").unwrap();
+    support::succeed(&["shell", path.to_str().unwrap(), &file]);
+    assert_eq!(copied_rows(&path), ["7|no end"]);
 }

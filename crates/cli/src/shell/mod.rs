@@ -4,16 +4,19 @@
 //!   the interactive shell, with exit status 1 and the message (and the line, where there is one) on standard
 //!   error.
 //! - `\` commands stand alone on a line, outside of a statement.
+//! - The rows of a `COPY ... FROM STDIN` in a script follow it, up to a line `\.`, as `pg_dump` writes them.
 //! - Memory: one statement's result at a time, as the session returns it.
 
+mod inline_rows;
 pub mod interactive;
 pub mod meta;
 pub mod output;
 
 use crate::arguments::ShellArguments;
 use crate::error::{Error, Result};
-use entresol::query::Splitter;
+use entresol::query::{CopyStatement, Splitter, StatementKind, StatementText};
 use entresol::{Database, Options, Session};
+use inline_rows::InlineRows;
 use output::Format;
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -102,6 +105,30 @@ impl Shell {
         Ok(out.flush()?)
     }
 
+    /// Runs a statement of a script; the rows of a COPY FROM STDIN follow it there.
+    fn run_in_script(
+        &mut self,
+        statement: &StatementText<'_>,
+        rows: &mut InlineRows<'_>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        let copy = match statement.kind {
+            StatementKind::Copy => CopyStatement::parse(statement.sql).map_err(entresol::Error::from)?,
+            _ => None,
+        };
+        match copy {
+            Some(copy) if copy.reads_stdin() => {
+                let copied = self.session.copy_in(statement.sql, rows)?;
+                writeln!(out, "COPY {copied}")?;
+            }
+            Some(copy) if copy.writes_stdout() => {
+                self.session.copy_out(statement.sql, out)?;
+            }
+            _ => return self.run_statement(statement.sql, out),
+        }
+        Ok(out.flush()?)
+    }
+
     /// Runs all statements and `\` commands of a script; `name` and the line precede an error.
     pub fn run_text(&mut self, text: &str, name: Option<&str>, out: &mut dyn Write) -> Result<()> {
         let mut lines = io::Cursor::new(text.as_bytes());
@@ -150,7 +177,10 @@ impl Shell {
             while let Some(statement) = splitter.next_statement(&pending) {
                 first_line += lines_in(&pending[counted..statement.start]);
                 counted = statement.start;
-                self.run_statement(statement.sql, out).map_err(|error| at_line(first_line, error))?;
+                let mut rows = InlineRows::new(input);
+                self.run_in_script(&statement, &mut rows, out).map_err(|error| at_line(first_line, error))?;
+                lines += rows.lines();
+                first_line += rows.lines();
             }
             first_line += lines_in(&pending[counted..splitter.consumed()]);
             pending.drain(..splitter.consumed());

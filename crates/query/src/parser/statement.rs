@@ -82,6 +82,16 @@ impl CopyStatement {
             _ => Err(Error::unsupported("COPY together with other statements in one query text")),
         }
     }
+
+    /// Returns true for COPY FROM STDIN, whose rows the caller provides.
+    pub fn reads_stdin(&self) -> bool {
+        self.from
+    }
+
+    /// Returns true for COPY TO STDOUT, whose rows the caller takes.
+    pub fn writes_stdout(&self) -> bool {
+        !self.from
+    }
 }
 
 /// Parses statements, separated by semicolons.
