@@ -97,7 +97,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_ARGS ?=
 FUZZ_TARGET = $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR)/fuzz,$(CURDIR)/fuzz/target)
 .PHONY: fuzz
-fuzz: setup ## Look for bytes of strangers that break something; FUZZ='wire values' FUZZ_SECONDS=600 for more of less.
+fuzz: setup ## Fuzz the parsers of untrusted input; FUZZ='wire values' FUZZ_SECONDS=600 for more of less.
 	@command -v c++ >/dev/null || { \
 		echo "installing g++"; \
 		as_root=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
