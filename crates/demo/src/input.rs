@@ -151,11 +151,11 @@ fn number(value: Option<f64>, line: &mut String) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::{Limited, simulator};
+    use crate::feed::{LimitedFeed, simulator};
 
     fn feeds() -> Feeds {
         Feeds {
-            household: Box::new(Limited::new(simulator::Households::new(1, 2), 3000)),
+            household: Box::new(LimitedFeed::new(simulator::Households::new(1, 2), 3000)),
             infrastructure: Box::new(simulator::Infrastructure::new(1, 2)),
             specification: Box::new(simulator::Specification::new(1, 2)),
             failures: Vec::new(),

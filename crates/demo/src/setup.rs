@@ -2,7 +2,7 @@
 
 use super::feed::files::Files;
 use super::feed::rejects::Rejects;
-use super::feed::{Feeds, Limited, Shares, simulator};
+use super::feed::{Feeds, LimitedFeed, Shares, simulator};
 use crate::SmartMeteringArguments;
 use crate::error::{Error, Result};
 use crate::sql::rows;
@@ -57,12 +57,12 @@ fn simulated(arguments: &SmartMeteringArguments, readings: Option<u64>) -> Input
     let revisions = end_us.map_or(u64::MAX, simulator::Specification::count_until);
     Input {
         feeds: Feeds {
-            household: Box::new(Limited::new(simulator::Households::new(seed, meters), shares.household)),
-            infrastructure: Box::new(Limited::new(
+            household: Box::new(LimitedFeed::new(simulator::Households::new(seed, meters), shares.household)),
+            infrastructure: Box::new(LimitedFeed::new(
                 simulator::Infrastructure::new(seed, meters),
                 shares.infrastructure,
             )),
-            specification: Box::new(Limited::new(simulator::Specification::new(seed, meters), revisions)),
+            specification: Box::new(LimitedFeed::new(simulator::Specification::new(seed, meters), revisions)),
             failures: end_us.map_or_else(Vec::new, |end_us| simulator::failures(seed, end_us)),
             judged: simulator::channels(),
             rejected_rows: 0,
@@ -86,8 +86,8 @@ fn from_files(dir: &Path, arguments: &SmartMeteringArguments) -> Result<Input> {
     let (household, infrastructure, specification) = files.into_feeds(arguments.meters);
     Ok(Input {
         feeds: Feeds {
-            household: Box::new(Limited::new(household, shares.household)),
-            infrastructure: Box::new(Limited::new(infrastructure, shares.infrastructure)),
+            household: Box::new(LimitedFeed::new(household, shares.household)),
+            infrastructure: Box::new(LimitedFeed::new(infrastructure, shares.infrastructure)),
             specification,
             failures,
             judged,

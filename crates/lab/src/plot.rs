@@ -85,7 +85,7 @@ pub struct Picture {
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+type DrawResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 const PANEL_WIDTH: u32 = 540;
 const PANEL_HEIGHT: u32 = 300;
@@ -112,7 +112,7 @@ pub const COLOURS: [RGBColor; 7] = [
 const THEIRS: RGBColor = RGBColor(0xcc, 0x33, 0x11);
 
 /// Draws on a white area of a size; returns the SVG.
-pub fn draw(size: (u32, u32), drawing: impl FnOnce(&Area<'_>) -> Drawn) -> String {
+pub fn draw(size: (u32, u32), drawing: impl FnOnce(&Area<'_>) -> DrawResult) -> String {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -158,7 +158,7 @@ impl Picture {
 }
 
 /// Curves with axes to the left, their legend to the right.
-fn panel(area: &Area<'_>, figure: &Figure) -> Drawn {
+fn panel(area: &Area<'_>, figure: &Figure) -> DrawResult {
     let (plot, legend) = area.split_horizontally(PANEL_WIDTH as i32 - LEGEND_WIDTH);
     let labels: Vec<&str> = figure
         .series
@@ -213,7 +213,7 @@ fn panel(area: &Area<'_>, figure: &Figure) -> Drawn {
 }
 
 /// Rows on a logarithmic axis: our value as a dot, the range that it is compared with as a bar.
-fn compare(area: &Area<'_>, title: &str, rows: &[Row]) -> Drawn {
+fn compare(area: &Area<'_>, title: &str, rows: &[Row]) -> DrawResult {
     area.draw(&text(title, (12, 10), TITLE))?;
     let (_, below) = area.split_vertically(HEADING_HEIGHT);
     let (names, plot) = below.split_horizontally(ROW_NAME_WIDTH);

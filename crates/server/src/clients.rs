@@ -61,7 +61,7 @@ pub(crate) struct Clients {
 
 /// Takes the client off the list when its connection ends.
 #[derive(Debug)]
-pub(crate) struct Registered {
+pub(crate) struct ClientRegistration {
     pub(crate) client: Arc<Client>,
     clients: Arc<Clients>,
 }
@@ -77,7 +77,7 @@ impl Clients {
     }
 
     /// Registers a client under a number that no other has; `None` if the system provides no random numbers.
-    pub(crate) fn register(self: &Arc<Self>) -> Option<Registered> {
+    pub(crate) fn register(self: &Arc<Self>) -> Option<ClientRegistration> {
         let key = random::<KEY_BYTES>()?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let pid = loop {
@@ -95,7 +95,7 @@ impl Clients {
             transaction_since: AtomicU64::new(0),
         });
         open.insert(pid, Arc::clone(&client));
-        Some(Registered { client, clients: Arc::clone(self) })
+        Some(ClientRegistration { client, clients: Arc::clone(self) })
     }
 
     /// Cancels the running statement of a client, if the key is the client's.
@@ -132,7 +132,7 @@ impl Clients {
     }
 }
 
-impl Registered {
+impl ClientRegistration {
     /// Notes whether a block is open; the age counts from the first call with true.
     pub(crate) fn in_transaction(&self, open: bool) {
         let since = &self.client.transaction_since;
@@ -151,7 +151,7 @@ impl Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for ClientRegistration {
     fn drop(&mut self) {
         self.in_transaction(false);
         self.clients.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.client.pid);

@@ -4,7 +4,7 @@
 //!
 //! [`Limits::startup`]: crate::Limits::startup
 
-use crate::clients::Registered;
+use crate::clients::ClientRegistration;
 use crate::error::{Outcome, Report};
 use crate::metrics::add;
 use crate::security::roles::{self, Role};
@@ -34,7 +34,7 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// An authenticated client.
 pub(crate) struct StartedConnection {
     pub(crate) socket: Socket,
-    pub(crate) registered: Registered,
+    pub(crate) registered: ClientRegistration,
     pub(crate) role: Role,
     pub(crate) settings: Settings,
     pub(crate) session: entresol::query::Session,
@@ -48,7 +48,7 @@ pub(crate) async fn start(io: TcpStream, shared: &Arc<Shared>, has_place: bool) 
     let (mut io, encrypted, first) = match encryption(io, &mut input, shared).await {
         Ok(opened) => opened,
         Err(None) => return None,
-        Err(Some(Refused { mut io, reason })) => {
+        Err(Some(RefusedConnection { mut io, reason })) => {
             refuse(&mut io, Report::fatal("08P01", reason)).await;
             return None;
         }
@@ -110,7 +110,7 @@ fn refusal(shared: &Shared, has_place: bool, encrypted: bool) -> Option<Report> 
 }
 
 /// A connection that ends before it has a [`Socket`].
-struct Refused {
+struct RefusedConnection {
     io: MaybeTls,
     reason: String,
 }
@@ -139,14 +139,14 @@ async fn next_first(
 }
 
 /// A socket, its encryption state, and the first packet if it has been read already.
-type Opened = (MaybeTls, bool, Option<First>);
+type OpenedSocket = (MaybeTls, bool, Option<First>);
 
 /// Encrypts if the client asks for it and the server can.
 async fn encryption(
     mut io: TcpStream,
     input: &mut BytesMut,
     shared: &Shared,
-) -> Result<Opened, Option<Refused>> {
+) -> Result<OpenedSocket, Option<RefusedConnection>> {
     let mut first = [0];
     if io.peek(&mut first).await.map_err(|_| None)? == 0 {
         return Err(None);
@@ -165,7 +165,7 @@ async fn encryption(
         let next = match next_first(&mut io, input).await {
             Ok(Some(next)) => next,
             Ok(None) => return Err(None),
-            Err(reason) => return Err(Some(Refused { io: MaybeTls::Plain(io), reason })),
+            Err(reason) => return Err(Some(RefusedConnection { io: MaybeTls::Plain(io), reason })),
         };
         if !matches!(next, First::Ssl | First::GssEncryption) {
             return Ok((MaybeTls::Plain(io), false, Some(next)));
@@ -179,7 +179,7 @@ async fn encryption(
                 // Sent in clear before the encryption, perhaps by an attacker in between: it must not be
                 // trusted.
                 let reason = "received unencrypted data after SSL request".to_owned();
-                return Err(Some(Refused { io: MaybeTls::Plain(io), reason }));
+                return Err(Some(RefusedConnection { io: MaybeTls::Plain(io), reason }));
             }
             let stream = acceptor.accept(io).await.map_err(|_| None)?;
             return Ok((MaybeTls::Tls(Box::new(stream)), true, None));
@@ -188,7 +188,7 @@ async fn encryption(
     Ok((MaybeTls::Plain(io), false, None))
 }
 
-type Authenticated = (Registered, Role, Settings, entresol::query::Session, MemoryReservation);
+type AuthenticatedClient = (ClientRegistration, Role, Settings, entresol::query::Session, MemoryReservation);
 
 /// Authenticates the client and sends it the session's parameters.
 async fn authenticated(
@@ -196,7 +196,7 @@ async fn authenticated(
     shared: &Arc<Shared>,
     minor: u16,
     parameters: Vec<(String, String)>,
-) -> Result<Authenticated, End> {
+) -> Result<AuthenticatedClient, End> {
     let fatal = |code, message: String| End::Fatal(Report::fatal(code, message));
     let (extensions, parameters): (Vec<_>, Vec<_>) =
         parameters.into_iter().partition(|(name, _)| name.starts_with("_pq_."));

@@ -111,19 +111,19 @@ pub trait Feed: Send {
 }
 
 /// A feed that gives at most `limit` items.
-pub struct Limited<F> {
+pub struct LimitedFeed<F> {
     feed: F,
     limit: u64,
 }
 
-impl<F> Limited<F> {
+impl<F> LimitedFeed<F> {
     /// The first `limit` items of a feed.
-    pub fn new(feed: F, limit: u64) -> Limited<F> {
-        Limited { feed, limit }
+    pub fn new(feed: F, limit: u64) -> LimitedFeed<F> {
+        LimitedFeed { feed, limit }
     }
 }
 
-impl<F: Feed> Feed for Limited<F> {
+impl<F: Feed> Feed for LimitedFeed<F> {
     type Item = F::Item;
     fn at(&mut self, index: u64) -> Option<F::Item> {
         if index < self.limit { self.feed.at(index) } else { None }

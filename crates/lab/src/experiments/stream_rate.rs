@@ -28,7 +28,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// Work of a topology.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Work {
+enum TopologyCase {
     /// Of a thousand tuples one is written.
     FilterAndMap,
     /// Count, sum and mean of so many groups, into a table.
@@ -39,7 +39,7 @@ enum Work {
 
 struct Case {
     name: &'static str,
-    work: Work,
+    work: TopologyCase,
     /// Tuples of a transaction.
     every: usize,
     /// Tuples, at full size.
@@ -52,29 +52,41 @@ struct Case {
 const TWO_THREADS_ASKED: f64 = 1.8;
 
 const CASES: [Case; 5] = [
-    Case { name: "filter and map", work: Work::FilterAndMap, every: 1000, tuples: 4_000_000, asked: 100.0 },
+    Case {
+        name: "filter and map",
+        work: TopologyCase::FilterAndMap,
+        every: 1000,
+        tuples: 4_000_000,
+        asked: 100.0,
+    },
     Case {
         name: "A: tumbling aggregate, 1,000 groups",
-        work: Work::Aggregate { groups: 1000, text_key: false },
+        work: TopologyCase::Aggregate { groups: 1000, text_key: false },
         every: 1000,
         tuples: 2_000_000,
         asked: 8.0,
     },
     Case {
         name: "B: the same, VARCHAR key",
-        work: Work::Aggregate { groups: 1000, text_key: true },
+        work: TopologyCase::Aggregate { groups: 1000, text_key: true },
         every: 1000,
         tuples: 2_000_000,
         asked: 6.0,
     },
     Case {
         name: "C: 100,000 groups",
-        work: Work::Aggregate { groups: 100_000, text_key: false },
+        work: TopologyCase::Aggregate { groups: 100_000, text_key: false },
         every: 1000,
         tuples: 500_000,
         asked: 3.0,
     },
-    Case { name: "transactions of one tuple", work: Work::Write, every: 1, tuples: 200_000, asked: 0.5 },
+    Case {
+        name: "transactions of one tuple",
+        work: TopologyCase::Write,
+        every: 1,
+        tuples: 200_000,
+        asked: 0.5,
+    },
 ];
 
 /// Runs the experiment.
@@ -84,7 +96,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         let (mut rates, mut on_two) = (Vec::new(), Vec::new());
         for _ in 0..if options.quick { 1 } else { 3 } {
             rates.push(measure(case, tuples, 1, options, report)?);
-            if let Work::Aggregate { .. } = case.work {
+            if let TopologyCase::Aggregate { .. } = case.work {
                 on_two.push(measure(case, tuples, 2, options, report)?);
             }
         }
@@ -153,8 +165,8 @@ fn measure(
         .parallelism(threads)
         .durability(Durability::None);
     let (groups, text_key) = match case.work {
-        Work::Aggregate { groups, text_key } => (groups, text_key),
-        Work::FilterAndMap | Work::Write => (1000, false),
+        TopologyCase::Aggregate { groups, text_key } => (groups, text_key),
+        TopologyCase::FilterAndMap | TopologyCase::Write => (1000, false),
     };
     let source = GeneratorSource::batches(columns(text_key).to_vec(), batches(tuples, groups, text_key));
     let stream = topology.source("readings", source);
@@ -173,9 +185,9 @@ fn measure(
 }
 
 /// Adds the work behind a stream; returns what its table must hold.
-fn into_table(stream: &Stream, work: Work) -> fn(&[Vec<Value>], u64) -> bool {
+fn into_table(stream: &Stream, work: TopologyCase) -> fn(&[Vec<Value>], u64) -> bool {
     match work {
-        Work::FilterAndMap => {
+        TopologyCase::FilterAndMap => {
             let few = stream.filter_by(|rows: &RecordBatch| -> Result<ArrayRef, String> {
                 let is_first = |meter| meter == 0;
                 Ok(Arc::new(BooleanArray::from_unary(rows.column(0).as_primitive::<Int32Type>(), is_first)))
@@ -193,7 +205,7 @@ fn into_table(stream: &Stream, work: Work) -> fn(&[Vec<Value>], u64) -> bool {
             doubled.to_table(ToTable::upsert("written").key(&["meter", "at"]));
             |rows, tuples| rows.len() as u64 == tuples.div_ceil(1000)
         }
-        Work::Aggregate { .. } => {
+        TopologyCase::Aggregate { .. } => {
             let aggregates = [Aggregate::count(), Aggregate::sum("power"), Aggregate::avg("power")];
             let measured = stream.filter_by(|rows: &RecordBatch| -> Result<ArrayRef, String> {
                 let power = rows.column(2).as_primitive::<Float64Type>();
@@ -206,7 +218,7 @@ fn into_table(stream: &Stream, work: Work) -> fn(&[Vec<Value>], u64) -> bool {
                 counts.sum::<i64>() as u64 == tuples
             }
         }
-        Work::Write => {
+        TopologyCase::Write => {
             stream.to_table(ToTable::upsert("written").key(&["meter"]));
             |rows, tuples| rows.len() as u64 == tuples.min(1000)
         }

@@ -2,7 +2,7 @@
 
 use super::Medium;
 use super::memory::{Positions, workers};
-use super::run::{self, Rounds, Work};
+use super::run::{self, Rounds, ThreadWork};
 use crate::measure::{Random, median};
 use crate::{Error, RunOptions};
 use entresol_memory::Env;
@@ -79,7 +79,7 @@ impl DirectFile {
         })
     }
 
-    fn worker<'w>(&'w self, direction: Direction, mut positions: Positions) -> Work<'w> {
+    fn worker<'w>(&'w self, direction: Direction, mut positions: Positions) -> ThreadWork<'w> {
         let access_bytes = positions.access_bytes;
         let mut buffer = Aligned::new(access_bytes as usize, 0xA5);
         Box::new(move || {

@@ -3,7 +3,7 @@
 
 use super::Medium;
 use super::memory::{Positions, workers};
-use super::run::{self, Rounds, Work};
+use super::run::{self, Rounds, ThreadWork};
 use crate::{Error, RunOptions};
 use entresol_memory::placement::Policy;
 use entresol_memory::profile::{Direction, Place, Workload};
@@ -57,7 +57,7 @@ impl JournalPool {
         })
     }
 
-    fn worker<'w>(&'w self, direction: Direction, mut positions: Positions) -> Work<'w> {
+    fn worker<'w>(&'w self, direction: Direction, mut positions: Positions) -> ThreadWork<'w> {
         let bytes = positions.access_bytes;
         Box::new(move || {
             let mut moved = 0;

@@ -5,7 +5,7 @@
 //! wrote, and the memory moves twice as much.
 
 use super::Medium;
-use super::run::{self, Rounds, Work};
+use super::run::{self, Rounds, ThreadWork};
 use crate::Error;
 use crate::measure::{Random, median};
 use entresol_memory::placement::{Policy, pin_thread};
@@ -87,7 +87,7 @@ impl Memory {
         self.pool.words(object.plus(at % OBJECT_BYTES), (bytes / 8) as usize)
     }
 
-    fn worker<'w>(&'w self, direction: Direction, mut positions: Positions) -> Work<'w> {
+    fn worker<'w>(&'w self, direction: Direction, mut positions: Positions) -> ThreadWork<'w> {
         let pieces = (BATCH_BYTES / positions.access_bytes).max(1);
         Box::new(move || {
             let mut sum = 0;

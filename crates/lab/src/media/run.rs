@@ -17,7 +17,7 @@ pub struct Rounds {
 }
 
 /// A thread's work: called again and again, returns the bytes that it has moved. It should take microseconds.
-pub(super) type Work<'w> = Box<dyn FnMut() -> Result<u64, Error> + Send + 'w>;
+pub(super) type ThreadWork<'w> = Box<dyn FnMut() -> Result<u64, Error> + Send + 'w>;
 
 /// GB/s of the first `measured` workers; the others only disturb them. `cpus`: where each one runs; none:
 /// anywhere.
@@ -25,7 +25,7 @@ pub(super) fn gb_per_s<'w>(
     rounds: Rounds,
     measured: usize,
     cpus: Option<&[usize]>,
-    make: impl Fn(usize) -> Result<Vec<Work<'w>>, Error>,
+    make: impl Fn(usize) -> Result<Vec<ThreadWork<'w>>, Error>,
 ) -> Result<f64, Error> {
     let mut samples = Vec::new();
     for round in 0..rounds.count {
@@ -38,7 +38,7 @@ fn one_round(
     window: Duration,
     measured: usize,
     cpus: Option<&[usize]>,
-    workers: Vec<Work<'_>>,
+    workers: Vec<ThreadWork<'_>>,
 ) -> Result<f64, Error> {
     let barrier = Barrier::new(workers.len() + 1);
     let over = AtomicBool::new(false);
@@ -78,7 +78,7 @@ fn one_thread(
     barrier: &Barrier,
     over: &AtomicBool,
     cpu: Option<usize>,
-    mut work: Work<'_>,
+    mut work: ThreadWork<'_>,
 ) -> Result<Ran, Error> {
     let pinned = cpu.map_or(Ok(()), |cpu| pin_thread(&[cpu]));
     let arrived = Instant::now();

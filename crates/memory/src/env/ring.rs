@@ -26,7 +26,7 @@ pub(super) struct FileRing {
 }
 
 /// Read or write at an offset of the file.
-struct Pending<'b> {
+struct PendingRequest<'b> {
     offset: u64,
     bytes: Bytes<'b>,
 }
@@ -71,10 +71,11 @@ impl FileRing {
         writes: &[(u64, &[u8])],
         how: Writing,
     ) -> io::Result<()> {
-        let mut waiting: VecDeque<Pending<'_>> = VecDeque::with_capacity(writes.len());
+        let mut waiting: VecDeque<PendingRequest<'_>> = VecDeque::with_capacity(writes.len());
         for (offset, bytes) in writes {
             let parts = bytes.chunks(how.piece_bytes).zip((*offset..).step_by(how.piece_bytes));
-            waiting.extend(parts.map(|(bytes, offset)| Pending { offset, bytes: Bytes::Written(bytes) }));
+            waiting
+                .extend(parts.map(|(bytes, offset)| PendingRequest { offset, bytes: Bytes::Written(bytes) }));
         }
         self.do_all(file, waiting, how.at_once)
     }
@@ -86,10 +87,10 @@ impl FileRing {
         file: BorrowedFd<'_>,
         reads: &mut [(u64, &mut [u8])],
     ) -> io::Result<()> {
-        let mut waiting: VecDeque<Pending<'_>> = VecDeque::with_capacity(reads.len());
+        let mut waiting: VecDeque<PendingRequest<'_>> = VecDeque::with_capacity(reads.len());
         for (offset, bytes) in reads {
             let parts = bytes.chunks_mut(BYTES_MAX).zip((*offset..).step_by(BYTES_MAX));
-            waiting.extend(parts.map(|(bytes, offset)| Pending { offset, bytes: Bytes::Read(bytes) }));
+            waiting.extend(parts.map(|(bytes, offset)| PendingRequest { offset, bytes: Bytes::Read(bytes) }));
         }
         self.do_all(file, waiting, IN_FLIGHT_MAX)
     }
@@ -97,13 +98,13 @@ impl FileRing {
     fn do_all(
         &mut self,
         file: BorrowedFd<'_>,
-        mut waiting: VecDeque<Pending<'_>>,
+        mut waiting: VecDeque<PendingRequest<'_>>,
         at_once: usize,
     ) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("the ring has failed before"));
         }
-        let mut slots: [Option<Pending<'_>>; IN_FLIGHT_MAX] = [const { None }; IN_FLIGHT_MAX];
+        let mut slots: [Option<PendingRequest<'_>>; IN_FLIGHT_MAX] = [const { None }; IN_FLIGHT_MAX];
         let in_flight = &mut slots[..at_once];
         let mut failure: Option<io::Error> = None;
         loop {
@@ -129,8 +130,8 @@ impl FileRing {
     fn push<'b>(
         &mut self,
         file: BorrowedFd<'_>,
-        waiting: &mut VecDeque<Pending<'b>>,
-        in_flight: &mut [Option<Pending<'b>>],
+        waiting: &mut VecDeque<PendingRequest<'b>>,
+        in_flight: &mut [Option<PendingRequest<'b>>],
     ) {
         for (index, slot) in in_flight.iter_mut().enumerate().filter(|(_, slot)| slot.is_none()) {
             let Some(mut next) = waiting.pop_front() else { return };
@@ -170,7 +171,11 @@ impl FileRing {
 }
 
 /// Handles a completion: the rest of a short one is queued again.
-fn note<'b>(result: i32, done: Pending<'b>, waiting: &mut VecDeque<Pending<'b>>) -> io::Result<()> {
+fn note<'b>(
+    result: i32,
+    done: PendingRequest<'b>,
+    waiting: &mut VecDeque<PendingRequest<'b>>,
+) -> io::Result<()> {
     match result {
         code if code == -libc::EAGAIN || code == -libc::EINTR => waiting.push_front(done),
         code if code < 0 => return Err(io::Error::from_raw_os_error(-code)),
@@ -183,7 +188,7 @@ fn note<'b>(result: i32, done: Pending<'b>, waiting: &mut VecDeque<Pending<'b>>)
         }
         count if (count as usize) < done.bytes.len() => {
             let count = count as usize;
-            let rest = Pending { offset: done.offset + count as u64, bytes: done.bytes.after(count) };
+            let rest = PendingRequest { offset: done.offset + count as u64, bytes: done.bytes.after(count) };
             waiting.push_front(rest);
         }
         _ => {}

@@ -63,7 +63,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
     definition.changes = declared.changes.flatten();
     session.begin_definite()?;
     make_table(session, &name, definition, Vec::new(), options_of(&declared)).await?;
-    let unfilled = Unfilled { catalog: &session.catalog, name: &name, kept: false };
+    let unfilled = UnfinishedTable { catalog: &session.catalog, name: &name, kept: false };
     // There is nothing yet that would have to stay.
     session.end_definite();
     let rows = fill(session, &name, frame).await?;
@@ -72,20 +72,20 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
 }
 
 /// Drops the new table of a statement that does not come to its end: it fails, or its future is dropped.
-struct Unfilled<'s> {
+struct UnfinishedTable<'s> {
     catalog: &'s Catalog,
     name: &'s str,
     kept: bool,
 }
 
-impl Unfilled<'_> {
+impl UnfinishedTable<'_> {
     /// The table has its rows.
     fn keep(mut self) {
         self.kept = true;
     }
 }
 
-impl Drop for Unfilled<'_> {
+impl Drop for UnfinishedTable<'_> {
     fn drop(&mut self) {
         if self.kept {
             return;

@@ -43,7 +43,7 @@ pub(crate) fn rows(table: &Table, targets: &[usize], batch: &RecordBatch, zone: 
     let width = targets.iter().map(|target| target + 1).max().unwrap_or(0).max(visible);
     let mut rows = vec![vec![Value::Null; width]; batch.num_rows()];
     for (array, &target) in batch.columns().iter().zip(targets) {
-        let place = Place { table: table.name(), column: &table.schema().columns()[target] };
+        let place = AssignmentTarget { table: table.name(), column: &table.schema().columns()[target] };
         place.fill(array, zone, |row, value| rows[row][target] = value)?;
     }
     Ok(rows)
@@ -60,7 +60,7 @@ pub(crate) fn array(table: &str, column: &Column, array: &ArrayRef, zone: &Zone)
         return Ok(cast(array, &arrow)?);
     }
     let mut values = vec![Value::Null; array.len()];
-    Place { table, column }.fill(array, zone, |row, value| values[row] = value)?;
+    AssignmentTarget { table, column }.fill(array, zone, |row, value| values[row] = value)?;
     let mut builder = ColumnBuilder::new(column.data_type, &arrow, values.len());
     values.iter().for_each(|value| builder.push(value));
     Ok(builder.finish())
@@ -74,7 +74,7 @@ pub(crate) fn fill(
     zone: &Zone,
     put: impl FnMut(usize, Value),
 ) -> Result<()> {
-    Place { table, column }.fill(array, zone, put)
+    AssignmentTarget { table, column }.fill(array, zone, put)
 }
 
 /// Checks that values of `source` can be assigned to `column` at all, before anything is computed.
@@ -169,12 +169,12 @@ impl Source {
 
 /// Assignment target, for error messages.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct AssignmentTarget<'a> {
     table: &'a str,
     column: &'a Column,
 }
 
-impl Place<'_> {
+impl AssignmentTarget<'_> {
     fn misfit(&self, value: impl Into<String>) -> Error {
         Error::Assignment {
             sqlstate: "22003",

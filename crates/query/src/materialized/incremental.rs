@@ -60,7 +60,7 @@ enum Step {
 }
 
 /// Rows that came through steps, with their numbers among those that went in.
-struct Passed {
+struct PassedRows {
     batch: RecordBatch,
     numbers: Vec<u32>,
 }
@@ -285,7 +285,7 @@ impl Changes<'_> {
         let rows: Vec<Row> =
             rows.iter().map(|row| places.iter().map(|&place| row[place].clone()).collect()).collect();
         let batch = rows_to_batch(&self.view.read, &self.view.columns, &rows)?;
-        let Passed { batch, .. } = pass(&self.view.below, batch)?;
+        let PassedRows { batch, .. } = pass(&self.view.below, batch)?;
         if batch.num_rows() == 0 {
             return Ok(());
         }
@@ -451,7 +451,7 @@ impl Changes<'_> {
     }
 
     /// Rows of the view for the groups.
-    fn rows(&self) -> Result<Passed> {
+    fn rows(&self) -> Result<PassedRows> {
         let mut columns = Vec::with_capacity(self.view.aggregated.fields().len());
         for column in 0..self.view.groups.len() {
             let arrays: Vec<&dyn Array> = self.batches.iter().map(|batch| batch[column].as_ref()).collect();
@@ -663,8 +663,8 @@ fn evaluated(exprs: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> Result<Vec
 }
 
 /// Rows of a batch that come through steps.
-fn pass(steps: &[Step], batch: RecordBatch) -> Result<Passed> {
-    let mut passed = Passed { numbers: (0..batch.num_rows() as u32).collect(), batch };
+fn pass(steps: &[Step], batch: RecordBatch) -> Result<PassedRows> {
+    let mut passed = PassedRows { numbers: (0..batch.num_rows() as u32).collect(), batch };
     for step in steps {
         match step {
             Step::Filter(predicate) => {

@@ -58,7 +58,7 @@ pub(crate) struct PlannedView {
 type KeyValues = Vec<(usize, Vec<Value>)>;
 
 /// Rows of a view that may change.
-enum Affected {
+enum AffectedRows {
     All,
     /// Rows with one of the values in each of these columns.
     Keys(KeyValues),
@@ -234,7 +234,7 @@ async fn maintain(session: &SessionCore, transaction: &Arc<Transaction>, first: 
             incremental.maintain(transaction)?;
             continue;
         }
-        let mut affected: Option<Affected> = None;
+        let mut affected: Option<AffectedRows> = None;
         let has_guards = has_guards(view);
         for (name, columns) in &view.tables {
             let table = session.catalog.table(name)?;
@@ -244,7 +244,7 @@ async fn maintain(session: &SessionCore, transaction: &Arc<Transaction>, first: 
             }
             affected = Some(match affected {
                 // Rows of several tables: what depends on the one may not depend on the other.
-                Some(_) => Affected::All,
+                Some(_) => AffectedRows::All,
                 None => affected_by(&table, columns, &changed)?,
             });
             guard(session, transaction, view, has_guards.then_some((&*table, columns)), &changed)?;
@@ -266,7 +266,7 @@ fn affected_by(
     table: &Table,
     columns: &[(usize, String)],
     changed: &[(Option<Row>, Option<Row>)],
-) -> Result<Affected> {
+) -> Result<AffectedRows> {
     let mut keys = Vec::new();
     for (place, column) in columns {
         let at = column_of(table, column)?;
@@ -282,7 +282,7 @@ fn affected_by(
             keys.push((*place, values.into_values().collect()));
         }
     }
-    Ok(if keys.is_empty() { Affected::All } else { Affected::Keys(keys) })
+    Ok(if keys.is_empty() { AffectedRows::All } else { AffectedRows::Keys(keys) })
 }
 
 fn column_of(table: &Table, column: &str) -> Result<usize> {
@@ -344,7 +344,7 @@ async fn fill(session: &SessionCore, name: &str) -> Result<()> {
             let view = session.options.materialized.all().iter().find(|view| view.name == name).cloned();
             match view.and_then(|view| view.incremental) {
                 Some(incremental) => incremental.fill(&transaction),
-                None => replace(session, &transaction, name, Affected::All).await.map(drop),
+                None => replace(session, &transaction, name, AffectedRows::All).await.map(drop),
             }
         };
         // Views over it are maintained here, too: its commit must not wait for this thread.
@@ -425,25 +425,25 @@ fn affected_since(
     transaction: &Transaction,
     view: &MaintainedView,
     as_of: Timestamp,
-) -> Result<Option<Affected>> {
+) -> Result<Option<AffectedRows>> {
     if as_of == Timestamp::START {
-        return Ok(Some(Affected::All));
+        return Ok(Some(AffectedRows::All));
     }
     let mut any = Vec::new();
     for (name, columns) in &view.tables {
         let table = session.catalog.table(name)?;
         let Some(changed) = deferred::changed_since(&table, transaction, as_of)? else {
-            return Ok(Some(Affected::All));
+            return Ok(Some(AffectedRows::All));
         };
         if changed.is_empty() {
             continue;
         }
         match affected_by(&table, columns, &changed)? {
-            Affected::Keys(keys) => any.push(keys),
+            AffectedRows::Keys(keys) => any.push(keys),
             others => return Ok(Some(others)),
         }
     }
-    Ok((!any.is_empty()).then_some(Affected::Any(any)))
+    Ok((!any.is_empty()).then_some(AffectedRows::Any(any)))
 }
 
 /// Replaces the affected rows of a view by those that its query gives. Returns the number of rows that were
@@ -452,7 +452,7 @@ async fn replace(
     session: &SessionCore,
     transaction: &Arc<Transaction>,
     name: &str,
-    affected: Affected,
+    affected: AffectedRows,
 ) -> Result<u64> {
     let table = session.catalog.table(name)?;
     let keyed = TableReference::full(CATALOG, KEYED_SCHEMA, name);
@@ -493,11 +493,11 @@ async fn replace(
 }
 
 /// Condition on the columns of a view that the affected rows meet; none if all rows do.
-fn condition(session: &SessionCore, table: &Table, affected: &Affected) -> Result<Option<Expr>> {
+fn condition(session: &SessionCore, table: &Table, affected: &AffectedRows) -> Result<Option<Expr>> {
     let any = match affected {
-        Affected::All => return Ok(None),
-        Affected::Keys(keys) => std::slice::from_ref(keys),
-        Affected::Any(any) => any.as_slice(),
+        AffectedRows::All => return Ok(None),
+        AffectedRows::Keys(keys) => std::slice::from_ref(keys),
+        AffectedRows::Any(any) => any.as_slice(),
     };
     let conditions = any.iter().map(|keys| key_condition(session, table, keys));
     let conditions: Option<Vec<Expr>> = conditions.collect::<Result<_>>()?;

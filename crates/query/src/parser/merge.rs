@@ -228,7 +228,7 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
     let begins = |pair: &[TokenWithSpan]| is_word(&pair[0].token, "merge") && is_word(&pair[1].token, "into");
     let Some(merge) = tokens.windows(2).position(begins) else { return };
     let rest = tokens.split_off(merge + 2);
-    let mut rewriting = Rewriting::default();
+    let mut rewriting = MergeRewriter::default();
     let mut at = 0;
     while at < rest.len() && rewriting.depth >= 0 {
         at += rewriting.next(&rest[at..], tokens);
@@ -238,7 +238,7 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
 
 /// State of a pass over the tokens behind MERGE INTO.
 #[derive(Default)]
-struct Rewriting {
+struct MergeRewriter {
     /// Open parentheses, and CASEs outside of them.
     depth: isize,
     cases: usize,
@@ -250,7 +250,7 @@ struct Rewriting {
     overriding: Option<&'static str>,
 }
 
-impl Rewriting {
+impl MergeRewriter {
     /// Appends what the first of the tokens become; returns their number.
     fn next(&mut self, rest: &[TokenWithSpan], out: &mut Vec<TokenWithSpan>) -> usize {
         let span = rest[0].span;

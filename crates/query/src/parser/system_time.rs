@@ -55,7 +55,7 @@ impl SystemTimes {
         if self.0.is_empty() {
             return Ok(());
         }
-        let mut putting = Putting(self);
+        let mut putting = SystemTimeInserter(self);
         let visited: ControlFlow<()> = walk_mut(tree, &mut putting);
         debug_assert!(visited.is_continue());
         match putting.0.0.first() {
@@ -68,9 +68,9 @@ impl SystemTimes {
     }
 }
 
-struct Putting(SystemTimes);
+struct SystemTimeInserter(SystemTimes);
 
-impl VisitorMut for Putting {
+impl VisitorMut for SystemTimeInserter {
     type Break = ();
 
     // Before its parts: the time may have a table with a time of its own.

@@ -13,14 +13,14 @@ use std::ops::ControlFlow;
 
 /// Visits a tree; returns the visitor's break value.
 pub(crate) fn walk<V: Visitor>(tree: &impl Visit, visitor: &mut V) -> ControlFlow<V::Break> {
-    let mut stopping = Stopping { visitor, broke: None };
+    let mut stopping = StoppingVisitor { visitor, broke: None };
     let _ = tree.visit(&mut Dynamic(&mut stopping));
     stopping.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
 /// Visits a tree as [`walk`] does, with a visitor that changes it.
 pub(crate) fn walk_mut<V: VisitorMut>(tree: &mut impl VisitMut, visitor: &mut V) -> ControlFlow<V::Break> {
-    let mut stopping = Stopping { visitor, broke: None };
+    let mut stopping = StoppingVisitor { visitor, broke: None };
     let _ = tree.visit(&mut DynamicMut(&mut stopping));
     stopping.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
@@ -60,12 +60,12 @@ impl<B, F: FnMut(&mut Expr) -> ControlFlow<B>> VisitorMut for OnExpression<F> {
 }
 
 /// Visitor that stores its break value, so that all visitors have one type.
-struct Stopping<'v, V, B> {
+struct StoppingVisitor<'v, V, B> {
     visitor: &'v mut V,
     broke: Option<B>,
 }
 
-impl<V, B> Stopping<'_, V, B> {
+impl<V, B> StoppingVisitor<'_, V, B> {
     fn note(&mut self, flow: ControlFlow<B>) -> ControlFlow<()> {
         flow.map_break(|broke| self.broke = Some(broke))
     }
@@ -78,7 +78,7 @@ struct DynamicMut<'v>(&'v mut dyn VisitorMut<Break = ()>);
 /// Forwards every method of a visitor.
 macro_rules! forward {
     ($($method:ident: $node:ty),* $(,)?) => {
-        impl<V: Visitor> Visitor for Stopping<'_, V, V::Break> {
+        impl<V: Visitor> Visitor for StoppingVisitor<'_, V, V::Break> {
             type Break = ();
             $(fn $method(&mut self, node: &$node) -> ControlFlow<()> {
                 let flow = self.visitor.$method(node);
@@ -86,7 +86,7 @@ macro_rules! forward {
             })*
         }
 
-        impl<V: VisitorMut> VisitorMut for Stopping<'_, V, V::Break> {
+        impl<V: VisitorMut> VisitorMut for StoppingVisitor<'_, V, V::Break> {
             type Break = ();
             $(fn $method(&mut self, node: &mut $node) -> ControlFlow<()> {
                 let flow = self.visitor.$method(node);

@@ -59,35 +59,35 @@ pub(crate) fn register(context: &SessionContext, running: &Arc<Running>) {
     for (name, size) in FUNCTIONS {
         if let Ok(inner) = context.udf(name) {
             let running = Arc::clone(running);
-            context.register_udf(ScalarUDF::from(Bounded { inner, size, bytes_max, running }));
+            context.register_udf(ScalarUDF::from(BoundedFunction { inner, size, bytes_max, running }));
         }
     }
 }
 
 /// A function with a bounded result.
 #[derive(Debug)]
-struct Bounded {
+struct BoundedFunction {
     inner: Arc<ScalarUDF>,
     size: Size,
     bytes_max: usize,
     running: Arc<Running>,
 }
 
-impl PartialEq for Bounded {
-    fn eq(&self, other: &Bounded) -> bool {
+impl PartialEq for BoundedFunction {
+    fn eq(&self, other: &BoundedFunction) -> bool {
         self.inner == other.inner && self.bytes_max == other.bytes_max
     }
 }
 
-impl Eq for Bounded {}
+impl Eq for BoundedFunction {}
 
-impl Hash for Bounded {
+impl Hash for BoundedFunction {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.inner.hash(state);
     }
 }
 
-impl Bounded {
+impl BoundedFunction {
     /// Returns an error if the result would be too large.
     fn check(&self, arguments: &ScalarFunctionArgs) -> Result<(), Error> {
         self.running.check()?;
@@ -118,7 +118,7 @@ impl Bounded {
     }
 }
 
-impl ScalarUDFImpl for Bounded {
+impl ScalarUDFImpl for BoundedFunction {
     fn name(&self) -> &str {
         self.inner.name()
     }

@@ -46,12 +46,12 @@ pub(crate) fn mark(select: &mut Select) {
     mark_own(select);
     let firsts = firsts(&select.from);
     if !firsts.is_empty() {
-        let _ = walk_mut(select, &mut Qualifying { firsts: &firsts, depth: 0 });
+        let _ = walk_mut(select, &mut ColumnQualifier { firsts: &firsts, depth: 0 });
     }
 }
 
 fn mark_own(select: &mut Select) {
-    let Some(merging) = Merging::of(&select.from) else { return };
+    let Some(merging) = MergedColumns::of(&select.from) else { return };
     for item in &mut select.projection {
         // It keeps its name.
         if let SelectItem::UnnamedExpr(expr) = item
@@ -70,7 +70,7 @@ pub(crate) fn mark_order(query: &mut Query) {
     let Some(OrderByKind::Expressions(order)) = query.order_by.as_mut().map(|order| &mut order.kind) else {
         return;
     };
-    let (merging, firsts) = (Merging::of(&select.from), firsts(&select.from));
+    let (merging, firsts) = (MergedColumns::of(&select.from), firsts(&select.from));
     for by in order {
         if let Some(merging) = &merging {
             let _: ControlFlow<()> = visit_expressions_mut(&mut by.expr, |expr| merging.mark(expr));
@@ -79,7 +79,7 @@ pub(crate) fn mark_order(query: &mut Query) {
         let is_item = matches!(&by.expr, SqlExpr::Identifier(name)
             if select.projection.iter().any(|item| item_name(item) == Some(identifier(name))));
         if !is_item {
-            let _ = walk_mut(&mut by.expr, &mut Qualifying { firsts: &firsts, depth: 0 });
+            let _ = walk_mut(&mut by.expr, &mut ColumnQualifier { firsts: &firsts, depth: 0 });
         }
     }
 }
@@ -125,12 +125,12 @@ fn firsts(from: &[TableWithJoins]) -> HashMap<String, Ident> {
 }
 
 /// Visitor that qualifies columns with their relation, but not in subqueries.
-struct Qualifying<'f> {
+struct ColumnQualifier<'f> {
     firsts: &'f HashMap<String, Ident>,
     depth: usize,
 }
 
-impl VisitorMut for Qualifying<'_> {
+impl VisitorMut for ColumnQualifier<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
@@ -155,13 +155,13 @@ impl VisitorMut for Qualifying<'_> {
 }
 
 /// Columns that the joins of a FROM merge.
-struct Merging {
+struct MergedColumns {
     /// Merged columns; `None` for a NATURAL JOIN, which may merge any.
     columns: Option<Vec<String>>,
 }
 
-impl Merging {
-    fn of(from: &[TableWithJoins]) -> Option<Merging> {
+impl MergedColumns {
+    fn of(from: &[TableWithJoins]) -> Option<MergedColumns> {
         let mut found = None;
         from.iter().for_each(|tables| tables_of(tables, &mut found));
         found
@@ -181,7 +181,7 @@ impl Merging {
     }
 }
 
-fn tables_of(tables: &TableWithJoins, found: &mut Option<Merging>) {
+fn tables_of(tables: &TableWithJoins, found: &mut Option<MergedColumns>) {
     let mut nested = |factor: &TableFactor| {
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
             tables_of(table_with_joins, found);
@@ -196,7 +196,7 @@ fn tables_of(tables: &TableWithJoins, found: &mut Option<Merging>) {
         else {
             continue;
         };
-        let merging = found.get_or_insert_with(|| Merging { columns: Some(Vec::new()) });
+        let merging = found.get_or_insert_with(|| MergedColumns { columns: Some(Vec::new()) });
         match constraint {
             SqlConstraint::Using(names) => {
                 let names = names.iter().filter_map(|name| Some(identifier(name.0.last()?.as_ident()?)));

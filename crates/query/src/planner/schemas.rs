@@ -88,9 +88,9 @@ impl CatalogProvider for SessionCatalog {
             SYSTEM_SCHEMA => Some(Arc::clone(&self.system) as _),
             CHANGES_SCHEMA => Some(Arc::new(Changes { source: self.source.clone() })),
             SUBSCRIPTIONS_SCHEMA => Some(Arc::new(Subscriptions { source: self.source.clone() })),
-            PG_CATALOG => Some(Arc::new(Described { source: self.source.clone(), schema: PG_CATALOG })),
+            PG_CATALOG => Some(Arc::new(ComputedSchema { source: self.source.clone(), schema: PG_CATALOG })),
             INFORMATION_INNER => {
-                Some(Arc::new(Described { source: self.source.clone(), schema: INFORMATION_INNER }))
+                Some(Arc::new(ComputedSchema { source: self.source.clone(), schema: INFORMATION_INNER }))
             }
             name => {
                 let as_of = name.strip_prefix(PAST_SCHEMA)?.parse().ok()?;
@@ -227,13 +227,13 @@ impl SchemaProvider for Tables {
 
 /// Schema with computed relations.
 #[derive(Debug)]
-struct Described {
+struct ComputedSchema {
     source: Source,
     schema: &'static str,
 }
 
 #[async_trait]
-impl SchemaProvider for Described {
+impl SchemaProvider for ComputedSchema {
     fn table_names(&self) -> Vec<String> {
         REGISTRY.of_schema(self.schema).iter().map(|relation| relation.name.to_owned()).collect()
     }

@@ -102,7 +102,7 @@ pub(crate) struct Interruptible {
 
 /// Makes the rows of a plan those of the query: once they are dropped, it stops.
 pub(crate) fn rows_of(query: &Arc<RunningQuery>, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    Watched::over(plan, query, true)
+    WatchedExec::over(plan, query, true)
 }
 
 /// Node of a query that checks for cancellation and yields.
@@ -110,7 +110,7 @@ pub(crate) fn interruptible(
     node: Arc<dyn ExecutionPlan>,
     query: &Arc<RunningQuery>,
 ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-    Ok(Watched::over(with_checked_condition(node, query)?, query, false))
+    Ok(WatchedExec::over(with_checked_condition(node, query)?, query, false))
 }
 
 impl Interruptible {
@@ -177,34 +177,34 @@ fn with_checked_condition(
 
 /// Node that checks for cancellation and yields.
 #[derive(Debug)]
-struct Watched {
+struct WatchedExec {
     inner: Arc<dyn ExecutionPlan>,
     query: Arc<RunningQuery>,
     /// True for the node that returns the rows of the query.
     is_root: bool,
 }
 
-impl Watched {
+impl WatchedExec {
     fn over(
         inner: Arc<dyn ExecutionPlan>,
         query: &Arc<RunningQuery>,
         is_root: bool,
     ) -> Arc<dyn ExecutionPlan> {
-        Arc::new(Watched { inner, query: Arc::clone(query), is_root })
+        Arc::new(WatchedExec { inner, query: Arc::clone(query), is_root })
     }
 
     fn again(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        Watched::over(inner, &self.query, self.is_root)
+        WatchedExec::over(inner, &self.query, self.is_root)
     }
 }
 
-impl DisplayAs for Watched {
+impl DisplayAs for WatchedExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt_as(t, f)
     }
 }
 
-impl ExecutionPlan for Watched {
+impl ExecutionPlan for WatchedExec {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -303,7 +303,7 @@ impl ExecutionPlan for Watched {
     }
 }
 
-/// The rows of a [`Watched`] node.
+/// The rows of a [`WatchedExec`] node.
 struct WatchedRows {
     rows: SendableRecordBatchStream,
     query: Arc<RunningQuery>,

@@ -50,7 +50,7 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         Expr::Cast(Cast { expr: inner, field }) if is_text(field.data_type()) && is_char(inner, schema) => {
             let args = vec![std::mem::take(inner.as_mut())];
             **inner = Expr::ScalarFunction(ScalarFunction {
-                func: Arc::new(ScalarUDF::from(Unpadded::new())),
+                func: Arc::new(ScalarUDF::from(UnpadFunction::new())),
                 args,
             });
             return Transformed::yes(expr);
@@ -121,24 +121,24 @@ fn matches_pattern(op: Operator) -> bool {
 /// Pads a CHAR expression with its blanks.
 fn pad(expr: &mut Expr, schema: &DFSchema) -> bool {
     let Some(length) = char_length(expr, schema) else { return false };
-    let text = ScalarUDF::from(Unpadded::new()).call(vec![std::mem::take(expr)]);
+    let text = ScalarUDF::from(UnpadFunction::new()).call(vec![std::mem::take(expr)]);
     *expr = rpad(vec![text, lit(i64::from(length))]);
     true
 }
 
 /// Function that turns a CHAR into a string which is not padded any more.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Unpadded {
+struct UnpadFunction {
     signature: Signature,
 }
 
-impl Unpadded {
-    fn new() -> Unpadded {
-        Unpadded { signature: Signature::any(1, Volatility::Immutable) }
+impl UnpadFunction {
+    fn new() -> UnpadFunction {
+        UnpadFunction { signature: Signature::any(1, Volatility::Immutable) }
     }
 }
 
-impl ScalarUDFImpl for Unpadded {
+impl ScalarUDFImpl for UnpadFunction {
     fn name(&self) -> &str {
         "unpadded"
     }

@@ -39,7 +39,7 @@ pub(crate) const BYTEA_IN: &str = "byteain";
 const LINE_CHARS: usize = 76;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum FunctionName {
     Md5,
     Encode,
     Decode,
@@ -51,7 +51,7 @@ enum Kind {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Function {
-    kind: Kind,
+    kind: FunctionName,
     signature: Signature,
 }
 
@@ -60,26 +60,26 @@ pub(crate) fn functions() -> Vec<ScalarUDF> {
     let of = |kind, signature| ScalarUDF::from(Function { kind, signature });
     let immutable = || Signature::user_defined(Volatility::Immutable);
     vec![
-        of(Kind::Md5, immutable()),
-        of(Kind::Encode, immutable()),
-        of(Kind::Decode, immutable()),
-        of(Kind::Bytea, immutable()),
-        of(Kind::TypeOf, Signature::any(1, Volatility::Immutable)),
-        of(Kind::Age, immutable()),
-        of(Kind::Clock, Signature::nullary(Volatility::Volatile)),
+        of(FunctionName::Md5, immutable()),
+        of(FunctionName::Encode, immutable()),
+        of(FunctionName::Decode, immutable()),
+        of(FunctionName::Bytea, immutable()),
+        of(FunctionName::TypeOf, Signature::any(1, Volatility::Immutable)),
+        of(FunctionName::Age, immutable()),
+        of(FunctionName::Clock, Signature::nullary(Volatility::Volatile)),
     ]
 }
 
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
         match self.kind {
-            Kind::Md5 => "md5",
-            Kind::Encode => "encode",
-            Kind::Decode => "decode",
-            Kind::Bytea => BYTEA_IN,
-            Kind::TypeOf => "pg_typeof",
-            Kind::Age => "age",
-            Kind::Clock => CLOCK,
+            FunctionName::Md5 => "md5",
+            FunctionName::Encode => "encode",
+            FunctionName::Decode => "decode",
+            FunctionName::Bytea => BYTEA_IN,
+            FunctionName::TypeOf => "pg_typeof",
+            FunctionName::Age => "age",
+            FunctionName::Clock => CLOCK,
         }
     }
 
@@ -106,10 +106,12 @@ impl ScalarUDFImpl for Function {
             _ => None,
         };
         let found = match (self.kind, arguments) {
-            (Kind::Md5 | Kind::Bytea, [of]) => bytes(of).map(|of| vec![of]),
-            (Kind::Encode, [of, _]) => bytes(of).map(|of| vec![of, DataType::Utf8]),
-            (Kind::Decode, [_, _]) => Some(vec![DataType::Utf8, DataType::Utf8]),
-            (Kind::Age, [later, earlier]) => moment(later).zip(moment(earlier)).map(|(a, b)| vec![a, b]),
+            (FunctionName::Md5 | FunctionName::Bytea, [of]) => bytes(of).map(|of| vec![of]),
+            (FunctionName::Encode, [of, _]) => bytes(of).map(|of| vec![of, DataType::Utf8]),
+            (FunctionName::Decode, [_, _]) => Some(vec![DataType::Utf8, DataType::Utf8]),
+            (FunctionName::Age, [later, earlier]) => {
+                moment(later).zip(moment(earlier)).map(|(a, b)| vec![a, b])
+            }
             _ => None,
         };
         found.ok_or_else(|| {
@@ -121,18 +123,18 @@ impl ScalarUDFImpl for Function {
 
     fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
         Ok(match self.kind {
-            Kind::Md5 | Kind::Encode | Kind::TypeOf => DataType::Utf8,
-            Kind::Decode | Kind::Bytea => DataType::Binary,
-            Kind::Age => DataType::Interval(IntervalUnit::MonthDayNano),
-            Kind::Clock => DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
+            FunctionName::Md5 | FunctionName::Encode | FunctionName::TypeOf => DataType::Utf8,
+            FunctionName::Decode | FunctionName::Bytea => DataType::Binary,
+            FunctionName::Age => DataType::Interval(IntervalUnit::MonthDayNano),
+            FunctionName::Clock => DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
         })
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
         let rows = arguments.number_rows;
         match self.kind {
-            Kind::Clock => return Ok(clock(rows)),
-            Kind::TypeOf => {
+            FunctionName::Clock => return Ok(clock(rows)),
+            FunctionName::TypeOf => {
                 let name = arguments.arg_fields.first().map(|field| type_name(field));
                 return Ok(ColumnarValue::Scalar(name.into()));
             }
@@ -147,11 +149,11 @@ impl ScalarUDFImpl for Function {
         let bytes = |row: usize| bytes_of(first.as_ref(), row);
         let format = |row: usize| second.map_or("", |second| second.as_string::<i32>().value(row));
         let array: Arc<dyn Array> = match (self.kind, second) {
-            (Kind::Md5, _) => {
+            (FunctionName::Md5, _) => {
                 let digest = |row| (!is_null(row)).then(|| format!("{:x}", md5::compute(bytes(row))));
                 Arc::new((0..rows).map(digest).collect::<StringArray>())
             }
-            (Kind::Encode, _) => {
+            (FunctionName::Encode, _) => {
                 let encoded = (0..rows)
                     .map(|row| {
                         let encoded = || encode(&bytea(first.as_ref(), row)?, format(row));
@@ -160,20 +162,20 @@ impl ScalarUDFImpl for Function {
                     .collect::<EngineResult<StringArray>>();
                 Arc::new(encoded?)
             }
-            (Kind::Bytea, _) => {
+            (FunctionName::Bytea, _) => {
                 let parsed: EngineResult<Vec<Option<Cow<[u8]>>>> = (0..rows)
                     .map(|row| (!is_null(row)).then(|| bytea(first.as_ref(), row)).transpose())
                     .collect();
                 Arc::new(BinaryArray::from_iter(parsed?))
             }
-            (Kind::Decode, _) => {
+            (FunctionName::Decode, _) => {
                 let texts = first.as_string::<i32>();
                 let decoded: EngineResult<Vec<Option<Vec<u8>>>> = (0..rows)
                     .map(|row| (!is_null(row)).then(|| decode(texts.value(row), format(row))).transpose())
                     .collect();
                 Arc::new(BinaryArray::from_iter(decoded?))
             }
-            (Kind::Age, Some(second)) => {
+            (FunctionName::Age, Some(second)) => {
                 let ages = (0..rows)
                     .map(|row| {
                         let of = |array: &dyn Array| wall(array, row);

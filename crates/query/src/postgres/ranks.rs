@@ -19,15 +19,15 @@ use std::sync::Arc;
 pub(crate) fn functions() -> [WindowUDF; 4] {
     let known =
         [row_number::row_number_udwf(), rank::rank_udwf(), rank::dense_rank_udwf(), ntile::ntile_udwf()];
-    known.map(|inner| WindowUDF::from(Counting { inner }))
+    known.map(|inner| WindowUDF::from(RankFunction { inner }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Counting {
+struct RankFunction {
     inner: Arc<WindowUDF>,
 }
 
-impl WindowUDFImpl for Counting {
+impl WindowUDFImpl for RankFunction {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -44,7 +44,7 @@ impl WindowUDFImpl for Counting {
         &self,
         arguments: PartitionEvaluatorArgs,
     ) -> EngineResult<Box<dyn PartitionEvaluator>> {
-        Ok(Box::new(Signed(self.inner.inner().partition_evaluator(arguments)?)))
+        Ok(Box::new(SignedEvaluator(self.inner.inner().partition_evaluator(arguments)?)))
     }
 
     fn field(&self, arguments: WindowUDFFieldArgs) -> EngineResult<FieldRef> {
@@ -71,9 +71,9 @@ impl WindowUDFImpl for Counting {
 
 /// Evaluator that converts the numbers to signed ones.
 #[derive(Debug)]
-struct Signed(Box<dyn PartitionEvaluator>);
+struct SignedEvaluator(Box<dyn PartitionEvaluator>);
 
-impl PartitionEvaluator for Signed {
+impl PartitionEvaluator for SignedEvaluator {
     fn memoize(&mut self, state: &mut WindowAggState) -> EngineResult<()> {
         self.0.memoize(state)
     }

@@ -18,7 +18,7 @@ pub(crate) const VALUE_BYTES_MAX: usize = 1024;
 
 /// Values that a setting accepts.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum SettingType {
     /// Any string.
     Text,
     /// on or off.
@@ -45,12 +45,17 @@ enum Kind {
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
-    kind: Kind,
+    kind: SettingType,
     default: &'static str,
     pub(crate) help: &'static str,
 }
 
-const fn setting(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Setting {
+const fn setting(
+    name: &'static str,
+    kind: SettingType,
+    default: &'static str,
+    help: &'static str,
+) -> Setting {
     Setting { name, kind, default, help }
 }
 
@@ -63,84 +68,119 @@ pub const SERVER_VERSION: &str = concat!("16.0 (Entresol ", env!("CARGO_PKG_VERS
 
 /// All settings, by name.
 pub(crate) const SETTINGS: &[Setting] = &[
-    setting("application_name", Kind::Text, "", "Name of the program that uses the session."),
-    setting("bytea_output", Kind::Always(&["hex"]), "hex", "Output format of bytea."),
-    setting("check_function_bodies", Kind::Boolean, "on", "No effect: there are no functions to create."),
+    setting("application_name", SettingType::Text, "", "Name of the program that uses the session."),
+    setting("bytea_output", SettingType::Always(&["hex"]), "hex", "Output format of bytea."),
+    setting(
+        "check_function_bodies",
+        SettingType::Boolean,
+        "on",
+        "No effect: there are no functions to create.",
+    ),
     setting(
         "client_encoding",
-        Kind::Always(UTF8),
+        SettingType::Always(UTF8),
         "UTF8",
         "Encoding of strings sent to and from the client.",
     ),
     setting(
         "client_min_messages",
-        Kind::OneOf(MESSAGE_LEVELS),
+        SettingType::OneOf(MESSAGE_LEVELS),
         "notice",
         "Lowest level of messages sent to the client.",
     ),
     setting(
         "DateStyle",
-        Kind::Always(&["ISO, MDY", "ISO", "ISO,MDY", "ISO, DMY", "ISO, YMD", "ISO,DMY", "ISO,YMD"]),
+        SettingType::Always(&["ISO, MDY", "ISO", "ISO,MDY", "ISO, DMY", "ISO, YMD", "ISO,DMY", "ISO,YMD"]),
         "ISO, MDY",
         "Format of dates: 2024-12-31.",
     ),
     setting(
         "default_transaction_isolation",
-        Kind::Isolation,
+        SettingType::Isolation,
         "repeatable read",
         "Default isolation level of transactions.",
     ),
-    setting("default_transaction_read_only", Kind::Boolean, "off", "Default read-only mode of transactions."),
-    setting("durability", Kind::Durability, "sync", "Durability of commits: sync, group:TIME or none."),
-    setting("extra_float_digits", Kind::Integer(-15, 3), "1", "No effect: doubles are shown exactly."),
+    setting(
+        "default_transaction_read_only",
+        SettingType::Boolean,
+        "off",
+        "Default read-only mode of transactions.",
+    ),
+    setting(
+        "durability",
+        SettingType::Durability,
+        "sync",
+        "Durability of commits: sync, group:TIME or none.",
+    ),
+    setting("extra_float_digits", SettingType::Integer(-15, 3), "1", "No effect: doubles are shown exactly."),
     setting(
         "idle_in_transaction_session_timeout",
-        Kind::Milliseconds,
+        SettingType::Milliseconds,
         "0",
         "Maximum idle time inside of a transaction block; 0: no limit.",
     ),
     setting(
         "idle_session_timeout",
-        Kind::Milliseconds,
+        SettingType::Milliseconds,
         "0",
         "Maximum idle time outside of a transaction block; 0: no limit.",
     ),
-    setting("in_hot_standby", Kind::ReadOnly, "off", "There is no standby."),
-    setting("integer_datetimes", Kind::ReadOnly, "on", "Timestamps are integers."),
-    setting("IntervalStyle", Kind::Always(&["postgres"]), "postgres", "Output format of intervals."),
-    setting("is_superuser", Kind::ReadOnly, "on", "True if the user has all privileges."),
-    setting("jit", Kind::Boolean, "off", "No effect: nothing is compiled."),
-    setting("lock_timeout", Kind::Milliseconds, "0", "No effect: statements never wait for locks."),
-    setting("max_identifier_length", Kind::ReadOnly, "63", "Maximum length of a column name, in bytes."),
-    setting("max_index_keys", Kind::ReadOnly, "16", "Maximum number of columns of an index."),
-    setting("row_security", Kind::Boolean, "on", "No effect: there are no policies."),
-    setting("search_path", Kind::Text, "\"$user\", public", "No effect: tables are in schema public."),
-    setting("server_encoding", Kind::ReadOnly, "UTF8", "Encoding of stored strings."),
-    setting("server_version", Kind::ReadOnly, SERVER_VERSION, "PostgreSQL version reported to clients."),
+    setting("in_hot_standby", SettingType::ReadOnly, "off", "There is no standby."),
+    setting("integer_datetimes", SettingType::ReadOnly, "on", "Timestamps are integers."),
+    setting("IntervalStyle", SettingType::Always(&["postgres"]), "postgres", "Output format of intervals."),
+    setting("is_superuser", SettingType::ReadOnly, "on", "True if the user has all privileges."),
+    setting("jit", SettingType::Boolean, "off", "No effect: nothing is compiled."),
+    setting("lock_timeout", SettingType::Milliseconds, "0", "No effect: statements never wait for locks."),
+    setting(
+        "max_identifier_length",
+        SettingType::ReadOnly,
+        "63",
+        "Maximum length of a column name, in bytes.",
+    ),
+    setting("max_index_keys", SettingType::ReadOnly, "16", "Maximum number of columns of an index."),
+    setting("row_security", SettingType::Boolean, "on", "No effect: there are no policies."),
+    setting("search_path", SettingType::Text, "\"$user\", public", "No effect: tables are in schema public."),
+    setting("server_encoding", SettingType::ReadOnly, "UTF8", "Encoding of stored strings."),
+    setting(
+        "server_version",
+        SettingType::ReadOnly,
+        SERVER_VERSION,
+        "PostgreSQL version reported to clients.",
+    ),
     setting(
         "server_version_num",
-        Kind::ReadOnly,
+        SettingType::ReadOnly,
         "160000",
         "PostgreSQL version reported to clients, as a number.",
     ),
-    setting("session_authorization", Kind::ReadOnly, "", "User of the session."),
+    setting("session_authorization", SettingType::ReadOnly, "", "User of the session."),
     setting(
         "standard_conforming_strings",
-        Kind::Always(&["on", "true", "yes", "1"]),
+        SettingType::Always(&["on", "true", "yes", "1"]),
         "on",
         "Backslashes have no special meaning in '…'.",
     ),
-    setting("statement_timeout", Kind::Milliseconds, "0", "Maximum time of a statement; 0: no limit."),
-    setting("synchronize_seqscans", Kind::Boolean, "on", "No effect: scans begin at the first row."),
-    setting("TimeZone", Kind::Zone, time_zones::UTC, "The zone of timestamps with one."),
+    setting("statement_timeout", SettingType::Milliseconds, "0", "Maximum time of a statement; 0: no limit."),
+    setting("synchronize_seqscans", SettingType::Boolean, "on", "No effect: scans begin at the first row."),
+    setting("TimeZone", SettingType::Zone, time_zones::UTC, "The zone of timestamps with one."),
     setting(
         "transaction_isolation",
-        Kind::Isolation,
+        SettingType::Isolation,
         "repeatable read",
         "Isolation level of the open transaction block.",
     ),
-    setting("transaction_read_only", Kind::Boolean, "off", "Read-only mode of the open transaction block."),
-    setting("xmloption", Kind::OneOf(&["content", "document"]), "content", "No effect: there is no XML."),
+    setting(
+        "transaction_read_only",
+        SettingType::Boolean,
+        "off",
+        "Read-only mode of the open transaction block.",
+    ),
+    setting(
+        "xmloption",
+        SettingType::OneOf(&["content", "document"]),
+        "content",
+        "No effect: there is no XML.",
+    ),
 ];
 
 /// Settings reported to clients on the wire.
@@ -169,16 +209,16 @@ pub(crate) fn find(name: &str) -> Result<&'static Setting> {
 impl Setting {
     /// Value as stored and shown, if it is valid.
     pub(crate) fn check(&self, value: &str) -> Result<String> {
-        if matches!(self.kind, Kind::ReadOnly) {
+        if matches!(self.kind, SettingType::ReadOnly) {
             return Err(Error::coded("55P02", format!("parameter \"{}\" cannot be changed", self.name)));
         }
         self.checked(value.trim()).ok_or_else(|| {
             let name = self.name;
             let choices = match self.kind {
-                Kind::OneOf(choices) => format!(": it is one of {}", choices.join(", ")),
-                Kind::Always(choices) => format!(": only {} is supported", choices[0]),
-                Kind::Integer(least, most) => format!(": it is between {least} and {most}"),
-                Kind::Durability => match value.parse::<entresol_memory::Durability>() {
+                SettingType::OneOf(choices) => format!(": it is one of {}", choices.join(", ")),
+                SettingType::Always(choices) => format!(": only {} is supported", choices[0]),
+                SettingType::Integer(least, most) => format!(": it is between {least} and {most}"),
+                SettingType::Durability => match value.parse::<entresol_memory::Durability>() {
                     Err(error) => format!(": {error}"),
                     Ok(_) => String::new(),
                 },
@@ -196,30 +236,32 @@ impl Setting {
     fn checked(&self, value: &str) -> Option<String> {
         let is = |choice: &&&str| choice.eq_ignore_ascii_case(value);
         match self.kind {
-            Kind::Text => (value.len() <= VALUE_BYTES_MAX && !value.contains('\0')).then(|| value.to_owned()),
-            Kind::Boolean => boolean(value).map(|on| if on { "on" } else { "off" }.to_owned()),
-            Kind::OneOf(choices) => choices.iter().find(is).map(|&choice| choice.to_owned()),
+            SettingType::Text => {
+                (value.len() <= VALUE_BYTES_MAX && !value.contains('\0')).then(|| value.to_owned())
+            }
+            SettingType::Boolean => boolean(value).map(|on| if on { "on" } else { "off" }.to_owned()),
+            SettingType::OneOf(choices) => choices.iter().find(is).map(|&choice| choice.to_owned()),
             // Clients spell it in many ways, even quoted: only letters and digits count, as in PostgreSQL.
-            Kind::Always(UTF8) => {
+            SettingType::Always(UTF8) => {
                 let plain: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
                 ["utf8", "unicode"].contains(&plain.to_ascii_lowercase().as_str()).then(|| UTF8[0].to_owned())
             }
-            Kind::Always(choices) => choices.iter().find(is).map(|_| choices[0].to_owned()),
-            Kind::Integer(least, most) => {
+            SettingType::Always(choices) => choices.iter().find(is).map(|_| choices[0].to_owned()),
+            SettingType::Integer(least, most) => {
                 let number: i64 = value.parse().ok()?;
                 (least..=most).contains(&number).then(|| number.to_string())
             }
-            Kind::Milliseconds => milliseconds(value).map(shown_time),
-            Kind::Durability => {
+            SettingType::Milliseconds => milliseconds(value).map(shown_time),
+            SettingType::Durability => {
                 value.parse::<entresol_memory::Durability>().ok().map(|durability| durability.to_string())
             }
-            Kind::Isolation => {
+            SettingType::Isolation => {
                 let level = value.to_ascii_lowercase().split_ascii_whitespace().collect::<Vec<_>>().join(" ");
                 let levels = ["read uncommitted", "read committed", "repeatable read", "serializable"];
                 levels.contains(&level.as_str()).then_some(level)
             }
-            Kind::Zone => time_zones::named(value),
-            Kind::ReadOnly => None,
+            SettingType::Zone => time_zones::named(value),
+            SettingType::ReadOnly => None,
         }
     }
 }
@@ -325,7 +367,7 @@ mod tests {
     #[test]
     fn every_default_is_a_value_and_names_are_sorted() {
         for setting in SETTINGS {
-            if !matches!(setting.kind, Kind::ReadOnly) {
+            if !matches!(setting.kind, SettingType::ReadOnly) {
                 assert_eq!(setting.check(setting.default).unwrap(), setting.default, "{}", setting.name);
             }
             assert!(!setting.help.is_empty());

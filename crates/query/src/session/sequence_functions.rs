@@ -44,24 +44,26 @@ impl SequenceValues {
 
 /// Registers the functions with DataFusion.
 pub(crate) fn register(context: &SessionContext, catalog: &Arc<Catalog>, variables: &Arc<SessionVariables>) {
-    for kind in [Kind::Next, Kind::Current, Kind::Last, Kind::Set] {
+    for kind in
+        [SequenceFunction::Next, SequenceFunction::Current, SequenceFunction::Last, SequenceFunction::Set]
+    {
         context.register_udf(ScalarUDF::from(Function::new(kind, catalog, variables)));
     }
 }
 
-impl Kind {
+impl SequenceFunction {
     fn name(self) -> &'static str {
         match self {
-            Kind::Next => "nextval",
-            Kind::Current => "currval",
-            Kind::Last => "lastval",
-            Kind::Set => "setval",
+            SequenceFunction::Next => "nextval",
+            SequenceFunction::Current => "currval",
+            SequenceFunction::Last => "lastval",
+            SequenceFunction::Set => "setval",
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum SequenceFunction {
     /// `nextval(sequence)`
     Next,
     /// `currval(sequence)`
@@ -75,7 +77,7 @@ enum Kind {
 /// Sequence function of a session.
 #[derive(Debug)]
 struct Function {
-    kind: Kind,
+    kind: SequenceFunction,
     signature: Signature,
     aliases: Vec<String>,
     catalog: Arc<Catalog>,
@@ -83,12 +85,12 @@ struct Function {
 }
 
 impl Function {
-    fn new(kind: Kind, catalog: &Arc<Catalog>, variables: &Arc<SessionVariables>) -> Function {
+    fn new(kind: SequenceFunction, catalog: &Arc<Catalog>, variables: &Arc<SessionVariables>) -> Function {
         let (text, number) = (ArrowType::Utf8, ArrowType::Int64);
         let signature = match kind {
-            Kind::Next | Kind::Current => TypeSignature::Exact(vec![text]),
-            Kind::Last => TypeSignature::Nullary,
-            Kind::Set => TypeSignature::OneOf(vec![
+            SequenceFunction::Next | SequenceFunction::Current => TypeSignature::Exact(vec![text]),
+            SequenceFunction::Last => TypeSignature::Nullary,
+            SequenceFunction::Set => TypeSignature::OneOf(vec![
                 TypeSignature::Exact(vec![text.clone(), number.clone()]),
                 TypeSignature::Exact(vec![text, number, ArrowType::Boolean]),
             ]),
@@ -155,7 +157,7 @@ impl Function {
 
 /// Function `nextval` of a session's planner.
 pub(crate) fn nextval(state: &SessionState) -> Option<Arc<ScalarUDF>> {
-    state.scalar_functions().get(Kind::Next.name()).cloned()
+    state.scalar_functions().get(SequenceFunction::Next.name()).cloned()
 }
 
 /// Takes `count` values of `nextval(name)`.
@@ -216,7 +218,7 @@ impl ScalarUDFImpl for Function {
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
         let rows = arguments.number_rows;
-        if let (Kind::Next, [ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))]) =
+        if let (SequenceFunction::Next, [ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))]) =
             (self.kind, &arguments.args[..])
         {
             let values = self.next(name, rows as u64).map_err(external)?;
@@ -230,10 +232,10 @@ impl ScalarUDFImpl for Function {
             }
             let name = || arrays[0].as_string::<i32>().value(row);
             Ok(Some(match self.kind {
-                Kind::Next => self.next(name(), 1)?[0],
-                Kind::Current => self.current(name())?,
-                Kind::Last => self.last()?,
-                Kind::Set => {
+                SequenceFunction::Next => self.next(name(), 1)?[0],
+                SequenceFunction::Current => self.current(name())?,
+                SequenceFunction::Last => self.last()?,
+                SequenceFunction::Set => {
                     let called = arrays.get(2).is_none_or(|called| called.as_boolean().value(row));
                     self.set(name(), arrays[1].as_primitive::<Int64Type>().value(row), called)?
                 }

@@ -139,7 +139,7 @@ pub(crate) fn register(context: &SessionContext, variables: &Arc<SessionVariable
     let no = || ScalarValue::Boolean(Some(false));
     let recovery = nullary("pg_is_in_recovery", "pg_catalog.pg_is_in_recovery", DataType::Boolean, no);
     context.register_udf(recovery);
-    for kind in [Kind::Current, Kind::Set] {
+    for kind in [SettingCall::Current, SettingCall::Set] {
         context.register_udf(ScalarUDF::from(SettingFunction::new(kind, variables)));
     }
 }
@@ -156,7 +156,7 @@ fn nullary(
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum SettingCall {
     /// `current_setting(name [, missing_ok])`
     Current,
     /// `set_config(name, value, is_local)`
@@ -166,22 +166,22 @@ enum Kind {
 /// Function on settings.
 #[derive(Debug)]
 struct SettingFunction {
-    kind: Kind,
+    kind: SettingCall,
     signature: Signature,
     aliases: Vec<String>,
     variables: Arc<SessionVariables>,
 }
 
 impl SettingFunction {
-    fn new(kind: Kind, variables: &Arc<SessionVariables>) -> SettingFunction {
+    fn new(kind: SettingCall, variables: &Arc<SessionVariables>) -> SettingFunction {
         let text = DataType::Utf8;
         let (signature, alias) = match kind {
-            Kind::Current => {
+            SettingCall::Current => {
                 let one = TypeSignature::Exact(vec![text.clone()]);
                 let two = TypeSignature::Exact(vec![text, DataType::Boolean]);
                 (Signature::one_of(vec![one, two], Volatility::Stable), "pg_catalog.current_setting")
             }
-            Kind::Set => {
+            SettingCall::Set => {
                 let types = vec![text.clone(), text, DataType::Boolean];
                 (Signature::exact(types, Volatility::Volatile), "pg_catalog.set_config")
             }
@@ -227,8 +227,8 @@ impl Hash for SettingFunction {
 impl ScalarUDFImpl for SettingFunction {
     fn name(&self) -> &str {
         match self.kind {
-            Kind::Current => "current_setting",
-            Kind::Set => "set_config",
+            SettingCall::Current => "current_setting",
+            SettingCall::Set => "set_config",
         }
     }
 
@@ -257,8 +257,8 @@ impl ScalarUDFImpl for SettingFunction {
         };
         let answers = (0..rows).map(|row| match (self.kind, text(0, row)) {
             (_, None) => Ok(None),
-            (Kind::Current, Some(name)) => self.current(name, flag(1, row)),
-            (Kind::Set, Some(name)) => self.set(name, text(1, row).unwrap_or_default(), flag(2, row)),
+            (SettingCall::Current, Some(name)) => self.current(name, flag(1, row)),
+            (SettingCall::Set, Some(name)) => self.set(name, text(1, row).unwrap_or_default(), flag(2, row)),
         });
         let answers: StringArray = answers.collect::<EngineResult<Vec<Option<String>>>>()?.into();
         Ok(ColumnarValue::Array(Arc::new(answers)))

@@ -18,9 +18,9 @@ mod portals;
 mod roles;
 mod run;
 pub(crate) mod settings;
-mod texts;
+mod statement_cache;
 
-use crate::clients::Registered;
+use crate::clients::ClientRegistration;
 use crate::error::Report;
 use crate::metrics::add;
 use crate::security::roles::Role;
@@ -34,10 +34,10 @@ use entresol::query::Session;
 use extended::Statement;
 use portals::Portal;
 use settings::{Settings, shorter};
+use statement_cache::StatementCache;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
-use texts::Texts;
 use tokio::sync::watch;
 
 /// A connection that is served.
@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     statements: HashMap<String, Arc<Statement>>,
     portals: HashMap<String, Portal>,
     settings: Settings,
-    texts: Texts,
+    statement_cache: StatementCache,
     role: Role,
     /// Version of the roles at which the role was looked up last; none before the first statement.
     roles_version: Option<u64>,
@@ -60,7 +60,7 @@ pub(crate) struct Connection {
     /// The open block was begun by the server.
     implicit: bool,
     phase: watch::Receiver<Phase>,
-    registered: Registered,
+    registered: ClientRegistration,
     shared: Arc<Shared>,
 }
 
@@ -121,7 +121,7 @@ pub(crate) async fn serve(started: StartedConnection, shared: Arc<Shared>) {
         statements: HashMap::new(),
         portals: HashMap::new(),
         settings,
-        texts: Texts::default(),
+        statement_cache: StatementCache::default(),
         role,
         roles_version: None,
         trusted: false,

@@ -59,6 +59,6 @@ impl Connection {
         }
         self.roles_version = Some(version);
         self.session.set_role(self.role.clone());
-        self.texts.clear();
+        self.statement_cache.clear();
     }
 }

@@ -95,7 +95,7 @@ impl Connection {
             return Ok(());
         }
         if matches!(kind, StatementKind::Read | StatementKind::Write)
-            && let Some((prepared, values)) = self.texts.find(&mut self.session, sql)
+            && let Some((prepared, values)) = self.statement_cache.find(&mut self.session, sql)
         {
             return self.answer(&prepared, kind, &values).await;
         }

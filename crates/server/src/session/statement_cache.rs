@@ -11,7 +11,7 @@
 //!   others are parsed as usual.
 //! - A fingerprint that was parsed at another version of the catalog is parsed again.
 //!
-//! Memory: [`SHAPES_MAX`] fingerprints of at most [`SHAPE_BYTES_MAX`] bytes; the least recently used one is
+//! Memory: [`STATEMENTS_MAX`] fingerprints of at most [`STATEMENT_BYTES_MAX`] bytes; the least recently used one is
 //! evicted.
 
 use entresol::query::datafusion::common::ScalarValue;
@@ -19,14 +19,14 @@ use entresol::query::{Literal, Prepared, Session, fingerprint};
 use std::collections::HashMap;
 
 /// Maximum number of fingerprints of a connection.
-const SHAPES_MAX: usize = 128;
+const STATEMENTS_MAX: usize = 128;
 /// Maximum bytes of a statement that is fingerprinted.
-const SHAPE_BYTES_MAX: usize = 1024;
+const STATEMENT_BYTES_MAX: usize = 1024;
 
 /// The fingerprints of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Texts {
-    shapes: HashMap<String, Shape>,
+pub(super) struct StatementCache {
+    statements: HashMap<String, CachedStatement>,
     /// Counts statements.
     clock: u64,
     /// The fingerprint of the last statement, and its literals.
@@ -35,7 +35,7 @@ pub(super) struct Texts {
 }
 
 #[derive(Debug)]
-struct Shape {
+struct CachedStatement {
     /// `None`: it is not of the fast path.
     prepared: Option<Prepared>,
     /// The version of the catalog.
@@ -43,21 +43,21 @@ struct Shape {
     used: u64,
 }
 
-impl Texts {
+impl StatementCache {
     /// Forgets all fingerprints, for a role that may do something else now.
     pub(super) fn clear(&mut self) {
-        self.shapes.clear();
+        self.statements.clear();
     }
 
     /// The prepared statement for a query text, with its values; `None` if there is none.
     pub(super) fn find(&mut self, session: &mut Session, sql: &str) -> Option<(Prepared, Vec<ScalarValue>)> {
         self.literals.clear();
-        if sql.len() > SHAPE_BYTES_MAX || !fingerprint(sql, &mut self.text, &mut self.literals) {
+        if sql.len() > STATEMENT_BYTES_MAX || !fingerprint(sql, &mut self.text, &mut self.literals) {
             return None;
         }
         self.clock += 1;
         let version = session.catalog().version();
-        let known = self.shapes.get_mut(&self.text).filter(|known| known.version == version);
+        let known = self.statements.get_mut(&self.text).filter(|known| known.version == version);
         let prepared = match known {
             Some(known) => {
                 known.used = self.clock;
@@ -65,7 +65,7 @@ impl Texts {
             }
             None => {
                 let prepared = session.prepare_short(&self.text);
-                self.keep(Shape { prepared: prepared.clone(), version, used: self.clock });
+                self.keep(CachedStatement { prepared: prepared.clone(), version, used: self.clock });
                 prepared?
             }
         };
@@ -78,13 +78,13 @@ impl Texts {
         Some((prepared, values))
     }
 
-    fn keep(&mut self, shape: Shape) {
-        if self.shapes.len() >= SHAPES_MAX && !self.shapes.contains_key(&self.text) {
-            let oldest = self.shapes.iter().min_by_key(|(_, shape)| shape.used);
+    fn keep(&mut self, shape: CachedStatement) {
+        if self.statements.len() >= STATEMENTS_MAX && !self.statements.contains_key(&self.text) {
+            let oldest = self.statements.iter().min_by_key(|(_, shape)| shape.used);
             if let Some(oldest) = oldest.map(|(text, _)| text.clone()) {
-                self.shapes.remove(&oldest);
+                self.statements.remove(&oldest);
             }
         }
-        self.shapes.insert(self.text.clone(), shape);
+        self.statements.insert(self.text.clone(), shape);
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct FeedSource {
     progress: SourceProgress,
     /// Positions in its splits, and those that an earlier run stored; none if it has no splits.
     splits: Option<(StoredSplits, Vec<SplitPosition>)>,
-    pending: Option<Pending>,
+    pending: Option<PendingBatch>,
     /// Arrow types of its columns.
     schema: SchemaRef,
     /// Maximum of tuples per call of it.
@@ -63,7 +63,7 @@ struct SourceEpoch {
     splits: ChangedSplits,
 }
 
-struct Pending {
+struct PendingBatch {
     batch: Batch,
     positions: Positions,
     rejects: std::iter::Peekable<std::vec::IntoIter<Reject>>,
@@ -158,7 +158,7 @@ impl FeedSource {
                 self.moved(batch.split.as_ref(), batch.end);
                 return Ok(Some(self.invalid(number, reason)));
             }
-            let mut pending = Pending {
+            let mut pending = PendingBatch {
                 batch: batch.tuples.into(),
                 positions: batch.positions,
                 rejects: batch.rejects.into_iter().peekable(),
@@ -211,7 +211,7 @@ impl FeedSource {
     }
 
     /// Counts the bad records before the next tuple (all of them at the end of the batch).
-    fn skip_rejects(&mut self, pending: &mut Pending) {
+    fn skip_rejects(&mut self, pending: &mut PendingBatch) {
         let all = pending.consumed == pending.batch.len();
         while let Some(reject) =
             pending.rejects.next_if(|reject| all || reject.tuples_before < pending.consumed)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Result of a walk over a sound tree.
-struct Found<K> {
+struct TreeWalk<K> {
     stats: BTreeStats,
     /// The leaves in the order of the tree, with their low keys.
     leaves: Vec<(Option<K>, PoolOffset)>,
@@ -149,7 +149,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(())
     }
 
-    fn walk<F>(&self, mut claim: F) -> Result<Found<K>>
+    fn walk<F>(&self, mut claim: F) -> Result<TreeWalk<K>>
     where
         F: FnMut(PoolOffset, u64) -> std::result::Result<(), String>,
     {
@@ -175,7 +175,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             stats.pool_bytes += stats.inner_nodes * I::BYTES as u64;
         }
         stats.dram_bytes = self.placement.bytes() as u64;
-        Ok(Found { stats, leaves: walk.leaves })
+        Ok(TreeWalk { stats, leaves: walk.leaves })
     }
 
     fn walk_node<F: FnMut(PoolOffset, u64) -> std::result::Result<(), String>>(

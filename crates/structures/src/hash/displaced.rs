@@ -9,7 +9,7 @@ pub(super) const DISTANCE_MAX: usize = 15;
 
 /// The word with the distances of a home's displaced entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Displaced(pub(super) u64);
+pub(super) struct DisplacedDistances(pub(super) u64);
 
 #[inline]
 fn byte_of(distance: usize, tag: u8) -> u8 {
@@ -17,7 +17,7 @@ fn byte_of(distance: usize, tag: u8) -> u8 {
     tag << 4 | distance as u8
 }
 
-impl Displaced {
+impl DisplacedDistances {
     #[inline]
     pub(super) fn is_empty(self) -> bool {
         self.0 == 0
@@ -30,20 +30,20 @@ impl Displaced {
     }
 
     /// Adds an entry, if there is a free byte.
-    pub(super) fn with(self, distance: usize, tag: u8) -> Option<Displaced> {
+    pub(super) fn with(self, distance: usize, tag: u8) -> Option<DisplacedDistances> {
         let mut bytes = self.0.to_le_bytes();
         let free = bytes.iter_mut().find(|byte| **byte & 0xF == 0)?;
         *free = byte_of(distance, tag);
-        Some(Displaced(u64::from_le_bytes(bytes)))
+        Some(DisplacedDistances(u64::from_le_bytes(bytes)))
     }
 
     /// Removes one of the entries at that distance with that tag, if there is one.
-    pub(super) fn without(self, distance: usize, tag: u8) -> Displaced {
+    pub(super) fn without(self, distance: usize, tag: u8) -> DisplacedDistances {
         let mut bytes = self.0.to_le_bytes();
         if let Some(byte) = bytes.iter_mut().find(|byte| **byte == byte_of(distance, tag)) {
             *byte = 0;
         }
-        Displaced(u64::from_le_bytes(bytes))
+        DisplacedDistances(u64::from_le_bytes(bytes))
     }
 
     /// Returns every distance at which there may be an entry, each once.
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn eight_places_are_kept_and_taken_out_one_by_one() {
-        let mut displaced = Displaced::default();
+        let mut displaced = DisplacedDistances::default();
         for distance in [3, 15, 3, 1, 7, 7, 2, 9] {
             displaced = displaced.with(distance, 5).unwrap();
         }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_place_with_tag_zero_is_not_an_empty_byte() {
-        let displaced = Displaced::default().with(1, 0).unwrap();
+        let displaced = DisplacedDistances::default().with(1, 0).unwrap();
         assert!(!displaced.is_empty());
         assert!(displaced.distances(0).eq([1]));
         assert!(displaced.without(1, 0).is_empty());

@@ -414,7 +414,7 @@ enum DisplacedSlot<'t, K: HashKey> {
     At {
         bucket: Bucket<'t, K>,
         slot: usize,
-        place: displaced::Displaced,
+        place: displaced::DisplacedDistances,
         held: HeldLatch<'t>,
     },
     /// None without concurrent writers.

@@ -24,7 +24,7 @@
 //! the distance in its home's word 7 if it is displaced, are flushed before. So a crash leaves an entry
 //! complete or none, and at worst a distance without an entry.
 
-use super::displaced::Displaced;
+use super::displaced::DisplacedDistances;
 use super::key::{Hash, HashKey};
 use crate::leaf::bits;
 use crate::points::{BUCKET_META, SLOT_AFTER_ITS_ENTRY};
@@ -249,8 +249,8 @@ impl<'p, K: HashKey> Bucket<'p, K> {
     }
 
     #[inline]
-    pub(super) fn displaced(&self) -> Displaced {
-        Displaced(self.words[DISPLACED].load(Acquire))
+    pub(super) fn displaced(&self) -> DisplacedDistances {
+        DisplacedDistances(self.words[DISPLACED].load(Acquire))
     }
 
     #[inline]
@@ -322,12 +322,12 @@ impl<'p, K: HashKey> Bucket<'p, K> {
     }
 
     /// Stores a word that the publication's changes rely on.
-    pub(super) fn write_displaced(&self, displaced: Displaced, with: &mut Publication<'_>) {
+    pub(super) fn write_displaced(&self, displaced: DisplacedDistances, with: &mut Publication<'_>) {
         with.write(self.offset.word(DISPLACED), displaced.0);
     }
 
     /// Removes the distance of an entry that is removed already.
-    pub(super) fn forget_displaced(&self, displaced: Displaced, pool: &Pool) {
+    pub(super) fn forget_displaced(&self, displaced: DisplacedDistances, pool: &Pool) {
         self.words[DISPLACED].store(displaced.0, Relaxed);
         pool.flush(self.offset.word(DISPLACED), 8);
     }
@@ -348,7 +348,7 @@ impl<'p, K: HashKey> Bucket<'p, K> {
     }
 
     /// Stores the distances of displaced entries; returns the range to flush.
-    pub(super) fn put_displaced(&self, displaced: Displaced) -> (PoolOffset, usize) {
+    pub(super) fn put_displaced(&self, displaced: DisplacedDistances) -> (PoolOffset, usize) {
         self.words[DISPLACED].store(displaced.0, Relaxed);
         (self.offset.word(DISPLACED), 8)
     }

@@ -10,7 +10,7 @@
 //! 4. The old one's slots and distances are cleared; *divided* is cleared by the publication that follows
 //!    those stores. After a crash before that, [`clean_up`] does it at open.
 
-use super::displaced::Displaced;
+use super::displaced::DisplacedDistances;
 use super::key::{Hash, HashKey};
 use super::segment::{BUCKETS, Bucket, Ranges, SEGMENT_BYTES, Segment, SegmentState};
 use super::{DISTANCE_MAX, HashTable};
@@ -190,7 +190,7 @@ pub(super) fn clean_up<K: HashKey>(
 
 /// Clears the slots of the moved entries, and the distances that are not needed any more.
 fn clear<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, partition: &SegmentPartition) {
-    let mut places = [Displaced::default(); BUCKETS];
+    let mut places = [DisplacedDistances::default(); BUCKETS];
     for &(index, _, hash) in
         partition.displaced.iter().filter(|(index, slot, _)| !partition.moves(*index, *slot))
     {

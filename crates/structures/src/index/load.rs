@@ -7,9 +7,9 @@ use crate::key::{ByteKey, PairKey, TreeKey, WordKey};
 use entresol_memory::Publication;
 
 /// Content of another index that is about to become that of an index.
-pub struct IndexContent(Kind);
+pub struct IndexContent(ContentByWidth);
 
-enum Kind {
+enum ContentByWidth {
     Eight(TakenContent<WordKey>),
     Sixteen(TakenContent<PairKey>),
     Variable(TakenContent<ByteKey>),
@@ -49,9 +49,13 @@ impl OrderedIndex {
     /// [`FpTree::take_content`].
     pub fn take_content(&self, from: &OrderedIndex, with: &mut Publication<'_>) -> Result<IndexContent> {
         let kind = match (&self.tree, &from.tree) {
-            (Tree::Eight(own), Tree::Eight(from)) => Kind::Eight(own.take_content(from, with)?),
-            (Tree::Sixteen(own), Tree::Sixteen(from)) => Kind::Sixteen(own.take_content(from, with)?),
-            (Tree::Variable(own), Tree::Variable(from)) => Kind::Variable(own.take_content(from, with)?),
+            (Tree::Eight(own), Tree::Eight(from)) => ContentByWidth::Eight(own.take_content(from, with)?),
+            (Tree::Sixteen(own), Tree::Sixteen(from)) => {
+                ContentByWidth::Sixteen(own.take_content(from, with)?)
+            }
+            (Tree::Variable(own), Tree::Variable(from)) => {
+                ContentByWidth::Variable(own.take_content(from, with)?)
+            }
             _ => return Err(takes_none()),
         };
         Ok(IndexContent(kind))
@@ -60,9 +64,9 @@ impl OrderedIndex {
     /// Leads readers to content that was taken by a publication.
     pub fn use_content(&self, content: IndexContent) {
         match (&self.tree, content.0) {
-            (Tree::Eight(tree), Kind::Eight(content)) => tree.use_content(content),
-            (Tree::Sixteen(tree), Kind::Sixteen(content)) => tree.use_content(content),
-            (Tree::Variable(tree), Kind::Variable(content)) => tree.use_content(content),
+            (Tree::Eight(tree), ContentByWidth::Eight(content)) => tree.use_content(content),
+            (Tree::Sixteen(tree), ContentByWidth::Sixteen(content)) => tree.use_content(content),
+            (Tree::Variable(tree), ContentByWidth::Variable(content)) => tree.use_content(content),
             _ => unreachable!("content is used by the index that took it"),
         }
     }

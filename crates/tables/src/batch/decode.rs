@@ -40,7 +40,7 @@ pub struct StoredRows {
     arrow: SchemaRef,
     /// Keys and values, as far as they are needed.
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<RowPlace>,
     /// First byte of the values; none for an empty batch.
     version: Option<u8>,
     /// True if not all values begin with it.
@@ -51,7 +51,7 @@ pub struct StoredRows {
 
 /// Place of a row among the bytes: its value follows its key.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct RowPlace {
     key: u32,
     value: u32,
     end: u32,
@@ -116,7 +116,7 @@ impl StoredRows {
             let version = value.first().copied().unwrap_or(0);
             self.is_mixed |= *self.version.get_or_insert(version) != version;
         }
-        self.places.push(Place { key: start, value: middle, end: self.bytes.len() as u32 });
+        self.places.push(RowPlace { key: start, value: middle, end: self.bytes.len() as u32 });
     }
 
     /// Adds a row that is looked at already.
@@ -184,12 +184,12 @@ impl StoredRows {
         match layout.slot(column) {
             ColumnSlot::Fixed { null_bit, offset } => {
                 let nulls = self.nulls(column, null_bit);
-                let bytes = |place: &Place| &self.bytes[place.value as usize + offset..];
+                let bytes = |place: &RowPlace| &self.bytes[place.value as usize + offset..];
                 self.fixed::<false>(data_type, arrow, nulls, bytes)
             }
             ColumnSlot::KeyFixed { ordinal } if self.schema.key_is_fixed() => {
                 let offset = usize::from(self.schema.key_offsets()[ordinal]);
-                let bytes = |place: &Place| &self.bytes[place.key as usize + offset..];
+                let bytes = |place: &RowPlace| &self.bytes[place.key as usize + offset..];
                 self.fixed::<true>(data_type, arrow, None, bytes)
             }
             ColumnSlot::Varchar { null_bit, variable } => {
@@ -210,7 +210,7 @@ impl StoredRows {
             return None;
         }
         let (byte, bit) = (1 + null_bit / 8, 1 << (null_bit % 8));
-        let is_null = |place: &Place| self.bytes[place.value as usize + byte] & bit != 0;
+        let is_null = |place: &RowPlace| self.bytes[place.value as usize + byte] & bit != 0;
         if !self.places.iter().fold(false, |any, place| any | is_null(place)) {
             return None;
         }
@@ -224,7 +224,7 @@ impl StoredRows {
         data_type: DataType,
         arrow: &ArrowType,
         nulls: Option<NullBuffer>,
-        bytes: impl Fn(&Place) -> &'b [u8],
+        bytes: impl Fn(&RowPlace) -> &'b [u8],
     ) -> Result<ArrayRef> {
         let i32_of =
             |bytes: &[u8]| if KEY { key::decode_i32(bytes) } else { i32::from_le_bytes(head(bytes)) };

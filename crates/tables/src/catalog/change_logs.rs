@@ -8,7 +8,7 @@
 //! them ([`crate::table::replaced`]); merges log nothing.
 
 use crate::catalog::Catalog;
-use crate::columns::lifetime::Draining;
+use crate::columns::lifetime::DrainGuard;
 use crate::error::{Error, Result};
 use crate::schema::definition::{Retention, TableDefinition};
 use crate::table::Table;
@@ -48,7 +48,7 @@ impl Catalog {
         let store = table.own_columns();
         // Writers of row groups go row by row from now on, and all note the rows that they replace; those that do not
         // are cut off before the log begins.
-        let _draining = store.map(|store| Draining::begin(store));
+        let _draining = store.map(|store| DrainGuard::begin(store));
         if let Some(store) = store {
             self.context.cut_off_writers(table.state().id(), |_| ())?;
             self.context.cut_off_writers(store.state().id(), |_| ())?;

@@ -19,7 +19,7 @@
 use crate::catalog::change::check_writable;
 use crate::catalog::{Catalog, check_state};
 use crate::columns;
-use crate::columns::lifetime::Draining;
+use crate::columns::lifetime::DrainGuard;
 use crate::columns::merge::MergeStats;
 use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
@@ -168,7 +168,7 @@ impl Catalog {
         let Some(store) = old.own_columns().cloned() else { return Ok(true) };
         let definition = with_layout(&old, TableLayout::Rows)?;
         let (state, groups) = (old.state().id(), store.state().id());
-        let _draining = Draining::begin(&store);
+        let _draining = DrainGuard::begin(&store);
         // No load of row groups is in flight behind this.
         self.context.cut_off_writers(groups, |_| ())?;
         old.drain(&store, statement, progress)?;

@@ -123,18 +123,18 @@ impl Lifetime {
 
 /// Time in which a store gets no new row groups, neither by merges nor by loads; and writers note the rows that they
 /// replace in it.
-pub(crate) struct Draining<'s>(&'s ColumnStore);
+pub(crate) struct DrainGuard<'s>(&'s ColumnStore);
 
-impl<'s> Draining<'s> {
+impl<'s> DrainGuard<'s> {
     /// Begins it behind a merge that is at work. Loads that are in flight have to be cut off.
-    pub(crate) fn begin(store: &'s ColumnStore) -> Draining<'s> {
+    pub(crate) fn begin(store: &'s ColumnStore) -> DrainGuard<'s> {
         let _no_merge = store.merging.lock();
         store.lifetime.draining.fetch_add(1, Ordering::AcqRel);
-        Draining(store)
+        DrainGuard(store)
     }
 }
 
-impl Drop for Draining<'_> {
+impl Drop for DrainGuard<'_> {
     fn drop(&mut self) {
         let before = self.0.lifetime.draining.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "what ends has begun");

@@ -37,7 +37,7 @@ enum Fault {
 }
 
 /// A number of each class.
-type Seen = [u8; CLASSES];
+type ClassCounters = [u8; CLASSES];
 
 /// Next step of the reader; with a number: on the word of that class.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,40 +61,40 @@ enum Scan {
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct World {
-    visible: Seen,
+    visible: ClassCounters,
     /// The visible numbers when the number of a class became so much: what that commit may have built on.
-    built_on: [[Seen; COMMITS as usize + 1]; CLASSES],
+    built_on: [[ClassCounters; COMMITS as usize + 1]; CLASSES],
     is_claimed: bool,
-    slot: Seen,
+    slot: ClassCounters,
     /// Versions freed by the scan, as bits, of each class; from then on their slots hold other versions.
     taken: [u8; CLASSES],
     reader: Reader,
     reads: u8,
-    snapshot: Seen,
-    again: Seen,
+    snapshot: ClassCounters,
+    again: ClassCounters,
     scan: Scan,
     scans: u8,
-    horizon: Seen,
-    horizon_again: Seen,
-    seen: Option<Seen>,
+    horizon: ClassCounters,
+    horizon_again: ClassCounters,
+    seen: Option<ClassCounters>,
 }
 
 impl World {
     fn new(fault: Fault) -> World {
         World {
-            visible: Seen::default(),
+            visible: ClassCounters::default(),
             built_on: Default::default(),
             is_claimed: false,
-            slot: Seen::default(),
+            slot: ClassCounters::default(),
             taken: [0; CLASSES],
             reader: Reader::LoadsHorizon(0),
             reads: 0,
-            snapshot: Seen::default(),
-            again: Seen::default(),
+            snapshot: ClassCounters::default(),
+            again: ClassCounters::default(),
             scan: World::first_of_scan(fault),
             scans: 0,
-            horizon: Seen::default(),
-            horizon_again: Seen::default(),
+            horizon: ClassCounters::default(),
+            horizon_again: ClassCounters::default(),
             seen: None,
         }
     }
@@ -153,7 +153,7 @@ impl World {
         if !is_same {
             self.snapshot = self.again;
         }
-        self.again = Seen::default();
+        self.again = ClassCounters::default();
         if is_same || fault == Fault::NotStoredAgain { Reader::Reads } else { Reader::Stores(0) }
     }
 

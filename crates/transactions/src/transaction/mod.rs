@@ -62,14 +62,14 @@ pub enum Vote {
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingWrites {
     writes: WriteSet,
     votes: BTreeMap<StateId, Vote>,
     /// Cancellation of the statement that runs.
     cancellation: Option<Arc<Cancellation>>,
 }
 
-impl Pending {
+impl PendingWrites {
     /// Returns an error if the statement that runs is stopped.
     fn check_running(&self) -> Result<()> {
         self.cancellation.as_ref().map_or(Ok(()), |statement| statement.check())
@@ -90,7 +90,7 @@ pub struct Transaction {
     isolation: Isolation,
     /// Set once its next statement has its writes and its locks.
     superseded: AtomicBool,
-    pending: RwLock<Pending>,
+    pending: RwLock<PendingWrites>,
     /// Reads at the snapshot; recorded by a serializable transaction.
     reads: Option<Mutex<ReadSet>>,
     /// Reads of groups that validate backwards.
@@ -134,7 +134,7 @@ impl Transaction {
             has_writes: AtomicBool::new(false),
             isolation,
             superseded: AtomicBool::new(false),
-            pending: RwLock::new(Pending::default()),
+            pending: RwLock::new(PendingWrites::default()),
             reads: (isolation == Isolation::Serializable).then(Mutex::default),
             validated: Mutex::default(),
             has_validated: AtomicBool::new(false),

@@ -62,7 +62,7 @@ struct RunEntry {
 }
 
 enum RunValue {
-    InArena(Place),
+    InArena(ArenaRange),
     /// Replacement of a shorter one.
     Own(Box<[u8]>),
     Deleted,
@@ -70,7 +70,7 @@ enum RunValue {
 
 /// Bytes in an arena.
 #[derive(Clone, Copy)]
-struct Place {
+struct ArenaRange {
     chunk: u32,
     start: u32,
     bytes: u32,
@@ -81,7 +81,7 @@ struct Place {
 struct Arena(Vec<Vec<u8>>);
 
 impl Arena {
-    fn push(&mut self, value: &[u8]) -> Place {
+    fn push(&mut self, value: &[u8]) -> ArenaRange {
         let has_room = |chunk: &Vec<u8>| chunk.capacity() - chunk.len() >= value.len();
         if !self.0.last().is_some_and(has_room) {
             let usual = CHUNK_BYTES_MIN << self.0.len().min(16);
@@ -92,19 +92,19 @@ impl Arena {
         let start = bytes.len();
         bytes.extend_from_slice(value);
         // A write set has at most a gigabyte, and a chunk the length of a value.
-        Place { chunk: chunk as u32, start: start as u32, bytes: value.len() as u32 }
+        ArenaRange { chunk: chunk as u32, start: start as u32, bytes: value.len() as u32 }
     }
 
-    fn get(&self, Place { chunk, start, bytes }: Place) -> &[u8] {
+    fn get(&self, ArenaRange { chunk, start, bytes }: ArenaRange) -> &[u8] {
         &self.0[chunk as usize][start as usize..][..bytes as usize]
     }
 
-    fn get_mut(&mut self, Place { chunk, start, bytes }: Place) -> &mut [u8] {
+    fn get_mut(&mut self, ArenaRange { chunk, start, bytes }: ArenaRange) -> &mut [u8] {
         &mut self.0[chunk as usize][start as usize..][..bytes as usize]
     }
 
     /// Releases the room of a value and of all that were pushed after it.
-    fn truncate(&mut self, Place { chunk, start, .. }: Place) {
+    fn truncate(&mut self, ArenaRange { chunk, start, .. }: ArenaRange) {
         self.0.truncate(chunk as usize + 1);
         self.0[chunk as usize].truncate(start as usize);
     }
@@ -137,7 +137,7 @@ impl Run {
         entry.value = match (value, &entry.value) {
             (None, _) => RunValue::Deleted,
             (Some(value), RunValue::InArena(place)) if value.len() <= place.bytes as usize => {
-                let place = Place { bytes: value.len() as u32, ..*place };
+                let place = ArenaRange { bytes: value.len() as u32, ..*place };
                 self.arena.get_mut(place).copy_from_slice(value);
                 RunValue::InArena(place)
             }

@@ -61,17 +61,17 @@ pub(crate) struct WriteSet {
     /// Part of `bytes` that undo entries take, with the values that they hold.
     undo_bytes: usize,
     /// Share of the memory budget; from [`UNCOUNTED_BYTES_MAX`] on.
-    memory: Option<Reserved>,
+    memory: Option<WriteReservation>,
     /// Statements about overlays.
     pub(crate) overlaid: Overlaid,
 }
 
-struct Reserved {
+struct WriteReservation {
     writes: MemoryReservation,
     undo: MemoryReservation,
 }
 
-impl Reserved {
+impl WriteReservation {
     /// Brings a part to so many bytes, or a little more.
     fn resize(part: &mut MemoryReservation, bytes: usize) -> Result<()> {
         let wanted = bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
@@ -209,12 +209,12 @@ impl WriteSet {
     /// Reserves memory for the present content and so many bytes more.
     #[cold]
     fn reserve(&mut self, memory: &Arc<MemoryBudget>, added: usize, undo_added: usize) -> Result<()> {
-        let Reserved { writes, undo } = self.memory.get_or_insert_with(|| Reserved {
+        let WriteReservation { writes, undo } = self.memory.get_or_insert_with(|| WriteReservation {
             writes: memory.empty(MemoryConsumer::WriteSets),
             undo: memory.empty(MemoryConsumer::Undo),
         });
-        Reserved::resize(writes, self.bytes - self.undo_bytes + added)?;
-        Reserved::resize(undo, self.undo_bytes + undo_added)
+        WriteReservation::resize(writes, self.bytes - self.undo_bytes + added)?;
+        WriteReservation::resize(undo, self.undo_bytes + undo_added)
     }
 
     pub(crate) fn mark(&mut self) -> Mark {

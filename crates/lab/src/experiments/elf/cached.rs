@@ -2,7 +2,7 @@
 //! without, beside the same Elf in DRAM (Jibril et al. 2021, figures 3 and 5 to 7).
 
 use super::machine::{Machine, work_ns};
-use super::{Kind, THETA, build, conditions, size};
+use super::{ModelledQuery, THETA, build, conditions, size};
 use crate::asked::Asked;
 use crate::experiments::elf::tuples::Tuples;
 use crate::measure::Random;
@@ -29,7 +29,7 @@ pub(super) struct Load {
 
 impl Load {
     /// Queries of a kind around tuples drawn with Zipf's distribution.
-    pub(super) fn new(kind: &Kind, tuples: &Tuples, seed: u64, quick: bool) -> Load {
+    pub(super) fn new(kind: &ModelledQuery, tuples: &Tuples, seed: u64, quick: bool) -> Load {
         let zipf = Zipf::new(tuples.len() as u64, THETA);
         let mut random = Random::new(seed);
         let mut draw = |count: usize| {
@@ -170,7 +170,11 @@ pub(super) const AT_PERCENT: [&str; 8] =
 const LEVELS: [&str; 4] = ["levels:1", "levels:2", "levels:3", "levels:4"];
 
 /// Measures a kind of query under all variants, and draws throughput over time.
-pub(super) fn run(kind: &Kind, options_of: &RunOptions, report: &mut Report) -> Result<Variants, Error> {
+pub(super) fn run(
+    kind: &ModelledQuery,
+    options_of: &RunOptions,
+    report: &mut Report,
+) -> Result<Variants, Error> {
     let quick = options_of.quick;
     let tuples = Tuples::uniform(size(options_of), options_of.seed);
     let elf = build(&tuples)?;
@@ -213,7 +217,7 @@ pub(super) fn run(kind: &Kind, options_of: &RunOptions, report: &mut Report) -> 
 }
 
 fn draw(
-    kind: &Kind,
+    kind: &ModelledQuery,
     (machine, placed, elf): (&Machine, &ElfInPlace<impl ElfStorage>, &Elf),
     variants: &Variants,
     load: &Load,
@@ -243,7 +247,7 @@ pub(super) struct Figures {
 }
 
 /// Says what the paper measured and what is asked of a cache of [`PERCENT`].
-pub(super) fn judge(kind: &Kind, figures: &Figures, variants: &Variants, report: &mut Report) {
+pub(super) fn judge(kind: &ModelledQuery, figures: &Figures, variants: &Variants, report: &mut Report) {
     let (dram, none) = (&variants.dram, variants.of("none"));
     let best = variants.fastest(&AT_PERCENT);
     let overhead = variants.of(best).overhead(dram);

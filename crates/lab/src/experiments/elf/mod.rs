@@ -48,7 +48,7 @@ struct Query {
 }
 
 /// Kind of a query on modelled memory.
-struct Kind {
+struct ModelledQuery {
     name: &'static str,
     dimensions: &'static [usize],
     /// Codes that a condition spans.
@@ -58,10 +58,12 @@ struct Kind {
     modelled: usize,
 }
 
-const EXACT: Kind = Kind { name: "exact match", dimensions: ALL, width: 1, warm: 300_000, modelled: 50_000 };
-const RANGE: Kind = Kind { name: "range 2%", dimensions: ALL, width: 2, warm: 50_000, modelled: 10_000 };
-const PARTIAL_MATCH: Kind =
-    Kind { name: "partial match 2%", dimensions: &PARTIAL, width: 2, warm: 40, modelled: 20 };
+const EXACT: ModelledQuery =
+    ModelledQuery { name: "exact match", dimensions: ALL, width: 1, warm: 300_000, modelled: 50_000 };
+const RANGE: ModelledQuery =
+    ModelledQuery { name: "range 2%", dimensions: ALL, width: 2, warm: 50_000, modelled: 10_000 };
+const PARTIAL_MATCH: ModelledQuery =
+    ModelledQuery { name: "partial match 2%", dimensions: &PARTIAL, width: 2, warm: 40, modelled: 20 };
 
 const ALL: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 

@@ -2,7 +2,7 @@
 
 use super::cached::{Load, Measured, measure, options};
 use super::machine::Machine;
-use super::{EXACT, Kind, RANGE, build, size};
+use super::{EXACT, ModelledQuery, RANGE, build, size};
 use crate::asked::Asked;
 use crate::experiments::elf::tuples::Tuples;
 use crate::plot::{Figure, Series};
@@ -48,7 +48,7 @@ pub(crate) fn run(options_of: &RunOptions, report: &mut Report) -> Result<(), Er
 }
 
 fn measure_grid(
-    kind: &Kind,
+    kind: &ModelledQuery,
     tuples: &Tuples,
     elf: &Elf,
     options_of: &RunOptions,
@@ -85,7 +85,7 @@ fn measure_grid(
     Ok(grid)
 }
 
-fn draw(kind: &Kind, grid: &Grid, report: &mut Report) {
+fn draw(kind: &ModelledQuery, grid: &Grid, report: &mut Report) {
     let per_second = |measured: &Measured| 1e9 / measured.ns();
     let label = |percent: f64| format!("{percent}%");
     let level = |name: &str, measured: &Measured| Series {
@@ -106,7 +106,7 @@ fn draw(kind: &Kind, grid: &Grid, report: &mut Report) {
 }
 
 /// Says of each policy that it is not slower than no cache.
-fn judge(kind: &Kind, grid: &Grid, report: &mut Report) {
+fn judge(kind: &ModelledQuery, grid: &Grid, report: &mut Report) {
     for (policy, of_policy) in &grid.by_policy {
         let slowest = of_policy.iter().map(Measured::ns).fold(0.0, f64::max);
         report.asked(Asked::at_most(

@@ -1,6 +1,6 @@
 //! Keys of the lookups, and kinds of changes.
 
-use super::meter::{Meter, Work};
+use super::meter::{Meter, ProcessorCost};
 use crate::Error;
 use crate::measure::Random;
 use entresol_memory::Pool;
@@ -75,7 +75,7 @@ impl Change {
     }
 
     /// Processor time of each, in the order of their names.
-    pub(super) fn work_ns(self, work: &Work) -> Vec<f64> {
+    pub(super) fn work_ns(self, work: &ProcessorCost) -> Vec<f64> {
         match self {
             Change::Update => vec![work.update],
             Change::DeleteAndInsert => vec![work.delete, work.insert],

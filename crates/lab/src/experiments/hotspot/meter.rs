@@ -18,7 +18,7 @@ pub(super) enum Meter {
 
 /// Processor time of an index' operations, in ns.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Work {
+pub(super) struct ProcessorCost {
     pub(super) get: f64,
     pub(super) update: f64,
     pub(super) delete: f64,
@@ -118,12 +118,12 @@ const ROUNDS: u64 = 15;
 /// Keys of an index that fits the processor's caches.
 const SMALL: u64 = 4096;
 
-impl Work {
+impl ProcessorCost {
     /// Of an empty index on DRAM.
     pub(super) fn of_index(
         index: &impl PointIndex<Key = u64>,
         pool: &Pool,
-    ) -> std::result::Result<Work, Error> {
+    ) -> std::result::Result<ProcessorCost, Error> {
         for number in 0..SMALL {
             index.insert(key(number), number, pool.publication())?;
         }
@@ -131,7 +131,7 @@ impl Work {
         let update = best_ns(SMALL, |number| {
             assert!(matches!(index.replace(key(number), number, pool.publication()), Ok(Some(_))));
         });
-        let mut work = Work { get, update, delete: f64::INFINITY, insert: f64::INFINITY };
+        let mut work = ProcessorCost { get, update, delete: f64::INFINITY, insert: f64::INFINITY };
         for _ in 0..ROUNDS {
             let start = std::time::Instant::now();
             for number in 0..SMALL {
@@ -163,7 +163,7 @@ impl OwnWork {
             };
             HotspotIndex::new(behind, options).expect("a budget that suffices")
         };
-        let (hitting, missing) = (index(Nothing { has_keys: true }), index(Nothing { has_keys: false }));
+        let (hitting, missing) = (index(FreeIndex { has_keys: true }), index(FreeIndex { has_keys: false }));
         let hit = best(&mut |key| assert!(matches!(hitting.get(key), Ok(Some(_)))));
         // Only keys that are there are brought in.
         let miss = best(&mut |key| assert!(matches!(missing.get(key), Ok(None))));
@@ -172,7 +172,7 @@ impl OwnWork {
         });
         let nothing = best(&mut |key| {
             assert!(matches!(
-                std::hint::black_box(Nothing { has_keys: true }).replace(key, key, pool.publication()),
+                std::hint::black_box(FreeIndex { has_keys: true }).replace(key, key, pool.publication()),
                 Ok(Some(_))
             ));
         });
@@ -181,11 +181,11 @@ impl OwnWork {
 }
 
 /// An index that takes no time: every key is there, or none.
-struct Nothing {
+struct FreeIndex {
     has_keys: bool,
 }
 
-impl PointIndex for Nothing {
+impl PointIndex for FreeIndex {
     type Key = u64;
     const KEY_WORDS: usize = 1;
 

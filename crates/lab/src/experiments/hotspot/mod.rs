@@ -29,7 +29,7 @@ use entresol_memory::{DomainChoice, Pool, PoolOptions};
 use entresol_structures::btree::instances::{FastFairTree, FpLikeTree, WbTree};
 use entresol_structures::{FpTree, HotspotIndex, HotspotOptions, PointIndex, WordKey};
 use load::{Change, Skew, key};
-use meter::{Behind, Meter, Work};
+use meter::{Behind, Meter, ProcessorCost};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -142,7 +142,8 @@ fn one_tree(
     report: &mut Report,
 ) -> Result<(), Error> {
     let seed = options.seed;
-    let bench = Bench { number, name: TREES[number], pool, meter, sizes, seed, work: Work::default() };
+    let bench =
+        Bench { number, name: TREES[number], pool, meter, sizes, seed, work: ProcessorCost::default() };
     let small = Pool::volatile(&PoolOptions::default())?;
     macro_rules! run {
         ($create:expr, $open:expr) => {{
@@ -152,8 +153,11 @@ fn one_tree(
                 publication.publish()?;
                 $open(pool, root)
             };
-            let work =
-                if meter.is_modelled() { Work::of_index(&made(&small)?, &small)? } else { Work::default() };
+            let work = if meter.is_modelled() {
+                ProcessorCost::of_index(&made(&small)?, &small)?
+            } else {
+                ProcessorCost::default()
+            };
             Bench { work, ..bench }.run(&made(pool)?, curves, report)
         }};
     }
@@ -192,7 +196,7 @@ struct Bench<'b> {
     sizes: &'b Sizes,
     seed: u64,
     /// The processor's, of the index' own operations.
-    work: Work,
+    work: ProcessorCost,
 }
 
 type Hot<'i, I> = HotspotIndex<Behind<'i, I>>;

@@ -7,25 +7,25 @@ use std::net::{SocketAddr, TcpStream};
 
 /// Kind of statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum StatementKind {
     /// `SELECT v FROM t WHERE id = …`
     Read,
     /// `UPDATE t SET v = v + 1 WHERE id = …`
     Update,
 }
 
-impl Work {
+impl StatementKind {
     pub(super) fn verb(self) -> &'static str {
         match self {
-            Work::Read => "SELECT",
-            Work::Update => "UPDATE",
+            StatementKind::Read => "SELECT",
+            StatementKind::Update => "UPDATE",
         }
     }
 
     fn sql(self, key: &str) -> String {
         match self {
-            Work::Read => format!("SELECT v FROM t WHERE id = {key}"),
-            Work::Update => format!("UPDATE t SET v = v + 1 WHERE id = {key}"),
+            StatementKind::Read => format!("SELECT v FROM t WHERE id = {key}"),
+            StatementKind::Update => format!("UPDATE t SET v = v + 1 WHERE id = {key}"),
         }
     }
 }
@@ -62,7 +62,7 @@ pub(super) struct Client {
     socket: TcpStream,
     random: Random,
     rows: u64,
-    work: Work,
+    work: StatementKind,
     protocol: Protocol,
     output: Vec<u8>,
     input: Vec<u8>,
@@ -85,7 +85,7 @@ impl Client {
         address: SocketAddr,
         rows: u64,
         seed: u64,
-        (work, protocol): (Work, Protocol),
+        (work, protocol): (StatementKind, Protocol),
     ) -> io::Result<Client> {
         let socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;

@@ -14,7 +14,7 @@ use crate::asked::Asked;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use client::{Client, Protocol, Work};
+use client::{Client, Protocol, StatementKind};
 use entresol::{Database, Durability, Options};
 use entresol_server::{Server, ServerOptions};
 use serde_json::json;
@@ -79,13 +79,13 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     session.execute(&format!("INSERT INTO t SELECT value, value * 3 FROM generate_series(0, {last})"))?;
     let served = Served::start(database)?;
     let mut updates = 0;
-    for work in [Work::Read, Work::Update] {
+    for work in [StatementKind::Read, StatementKind::Update] {
         let mut series = Vec::new();
         for protocol in [Protocol::Simple, Protocol::Prepared, Protocol::Pipelined] {
             let mut points = Vec::new();
             for connections in CONNECTIONS {
                 let measured = phase(&served, &sizes, options.seed, (work, protocol), connections)?;
-                if work == Work::Update {
+                if work == StatementKind::Update {
                     // Each client has tried one before.
                     updates += measured.statements + connections as u64;
                 }
@@ -111,7 +111,12 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     served.stop()
 }
 
-fn row(report: &mut Report, (work, protocol): (Work, Protocol), connections: usize, measured: &Measured) {
+fn row(
+    report: &mut Report,
+    (work, protocol): (StatementKind, Protocol),
+    connections: usize,
+    measured: &Measured,
+) {
     let statements = measured.statements.max(1) as f64;
     let server_us = measured.server.processor.as_secs_f64() * 1e6 / statements;
     report.row(json!({
@@ -143,7 +148,7 @@ fn phase(
     served: &Served,
     sizes: &Sizes,
     seed: u64,
-    (work, protocol): (Work, Protocol),
+    (work, protocol): (StatementKind, Protocol),
     connections: usize,
 ) -> Result<Measured, Error> {
     let begin = Arc::new(Barrier::new(connections + 1));

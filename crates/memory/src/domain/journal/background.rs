@@ -230,8 +230,8 @@ impl Background {
 /// Starts the threads, or prepares their start. If one cannot be started, those that run are stopped.
 pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<()> {
     let background = &shared.background;
-    type Work = fn(&Shared);
-    let workers: [(&Worker, &'static str, Work); 4] = [
+    type ThreadBody = fn(&Shared);
+    let workers: [(&Worker, &'static str, ThreadBody); 4] = [
         (&background.flusher, "entresol-flush", flusher),
         (&background.checkpointer, "entresol-checkpoint", checkpointer),
         (&background.supplier, "entresol-slots", supplier),

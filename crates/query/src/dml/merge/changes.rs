@@ -54,7 +54,7 @@ pub(crate) struct Changes {
 }
 
 /// Rows of a batch that one clause changed.
-struct Changed {
+struct ChangedRows {
     /// Places of the rows in the batch of the join.
     places: UInt32Array,
     /// New rows, or the old ones of DELETE.
@@ -115,7 +115,7 @@ impl Changes {
                 if rows.num_rows() > 0
                     && let Some(rows) = self.apply(session, joined, when, &rows).await?
                 {
-                    changed.push(Changed { places: chosen, rows, action: when.action.name() });
+                    changed.push(ChangedRows { places: chosen, rows, action: when.action.name() });
                 }
             }
         }
@@ -186,7 +186,7 @@ impl Changes {
         session: &SessionCore,
         joined: &Joined,
         batch: &RecordBatch,
-        changed: &[Changed],
+        changed: &[ChangedRows],
     ) -> Result<()> {
         let Some(returning) = &mut self.returning else { return Ok(()) };
         if changed.is_empty() {

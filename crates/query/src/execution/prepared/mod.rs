@@ -153,7 +153,7 @@ struct Ready {
 }
 
 /// Parts of an INSERT that are known without planning.
-struct Inserting {
+struct PreparedInsert {
     table: Arc<Table>,
     /// Alias of the table in the statement.
     name: String,
@@ -374,7 +374,8 @@ impl Session {
                 (work, Some(columns))
             }
             Command::Insert(insert) => {
-                let Inserting { table, name, spelled, short } = self.inserting(insert, &mut types, count)?;
+                let PreparedInsert { table, name, spelled, short } =
+                    self.inserting(insert, &mut types, count)?;
                 let returning = insert.returning.as_deref();
                 let returned = self.returned(&table, &name, returning, &mut types, count).await?;
                 if let (Some(query), None) = (spelled, &short) {
@@ -447,17 +448,17 @@ impl Session {
 
     /// Parts of an INSERT that are known without planning; adds the types of parameters that are assigned to
     /// columns.
-    fn inserting(&self, insert: &Insert, types: &mut Types, count: usize) -> Result<Inserting> {
+    fn inserting(&self, insert: &Insert, types: &mut Types, count: usize) -> Result<PreparedInsert> {
         let source = source::insert(&self.core.catalog, insert)?;
         let (table, name) = (Arc::clone(&source.table), source.name.clone());
         let Some(mut query) = source.query.clone() else {
-            return Ok(Inserting { table, name, spelled: None, short: None });
+            return Ok(PreparedInsert { table, name, spelled: None, short: None });
         };
         defaults::spell_out(&mut query, &table, &source.targets)?;
         let values = parameters::assigned_values(&query, &source.targets, table.schema().columns());
         types.of_assigned(values.into_iter(), &self.core.zone);
         let short = ShortInsert::new(source, insert, types, count, &self.core.zone)?;
-        Ok(Inserting { table, name, spelled: Some(query), short })
+        Ok(PreparedInsert { table, name, spelled: Some(query), short })
     }
 
     /// Prepares a statement if that needs no planning and its runs will need none: rows named by their keys,

@@ -46,7 +46,7 @@ pub(crate) struct Token {
 
 /// End of a token that has a closing mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Closing {
+enum ClosingMark {
     /// A quote that is not doubled; behind a backslash it does not count if `escapes`.
     Quote { quote: u8, escapes: bool },
     /// The tag, which is that many bytes long.
@@ -57,17 +57,17 @@ enum Closing {
 
 /// Token whose end was not in the text yet.
 #[derive(Debug, Clone, Copy)]
-struct Unclosed {
+struct OpenToken {
     kind: TokenKind,
     start: usize,
-    closing: Closing,
+    closing: ClosingMark,
 }
 
 /// Position in a text; the text is given to each call, and may have grown since the last.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lexer {
     at: usize,
-    unclosed: Option<Unclosed>,
+    unclosed: Option<OpenToken>,
 }
 
 impl Lexer {
@@ -89,11 +89,11 @@ impl Lexer {
                 }
                 Start::Open(kind, closing, from) => {
                     let start = std::mem::replace(&mut self.at, from);
-                    Unclosed { kind, start, closing }
+                    OpenToken { kind, start, closing }
                 }
             },
         };
-        let Unclosed { kind, start, mut closing } = open;
+        let OpenToken { kind, start, mut closing } = open;
         match close(bytes, start, self.at, &mut closing) {
             Some(end) => {
                 self.at = end;
@@ -101,7 +101,7 @@ impl Lexer {
             }
             None => {
                 self.at = bytes.len();
-                self.unclosed = Some(Unclosed { kind, start, closing });
+                self.unclosed = Some(OpenToken { kind, start, closing });
                 Some(Token { kind, start, end: bytes.len(), closed: false })
             }
         }
@@ -121,13 +121,13 @@ enum Start {
     /// Kind and end of a token without a closing mark.
     Whole(TokenKind, usize),
     /// Kind, closing mark, and where to begin to look for the mark.
-    Open(TokenKind, Closing, usize),
+    Open(TokenKind, ClosingMark, usize),
 }
 
 fn start(text: &str, at: usize) -> Start {
     let bytes = text.as_bytes();
     let next = bytes.get(at + 1).copied();
-    let quote = |quote, escapes| Closing::Quote { quote, escapes };
+    let quote = |quote, escapes| ClosingMark::Quote { quote, escapes };
     match bytes[at] {
         b'\'' => Start::Open(TokenKind::String, quote(b'\'', false), at + 1),
         b'"' => Start::Open(TokenKind::QuotedName, quote(b'"', false), at + 1),
@@ -143,7 +143,7 @@ fn start(text: &str, at: usize) -> Start {
             let end = bytes[at..].iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             Start::Whole(TokenKind::Comment, end.map_or(bytes.len(), |length| at + length))
         }
-        b'/' if next == Some(b'*') => Start::Open(TokenKind::Comment, Closing::Comment(1), at + 2),
+        b'/' if next == Some(b'*') => Start::Open(TokenKind::Comment, ClosingMark::Comment(1), at + 2),
         b'.' if next.is_some_and(|next| next.is_ascii_digit()) => number(bytes, at),
         byte if byte.is_ascii_digit() => number(bytes, at),
         byte if byte.is_ascii_whitespace() || byte == 0x0B => {
@@ -187,15 +187,15 @@ fn dollar(bytes: &[u8], at: usize) -> Start {
         return Start::Whole(TokenKind::Parameter, run(bytes, at + 1, |byte| byte.is_ascii_digit()));
     }
     if bytes.get(tag) == Some(&b'$') {
-        return Start::Open(TokenKind::DollarString, Closing::Tag(tag + 1 - at), tag + 1);
+        return Start::Open(TokenKind::DollarString, ClosingMark::Tag(tag + 1 - at), tag + 1);
     }
     Start::Whole(TokenKind::Symbol(b'$'), at + 1)
 }
 
 /// The end of a token whose closing mark is looked for from `from`; `None` if it has not come.
-fn close(bytes: &[u8], start: usize, from: usize, closing: &mut Closing) -> Option<usize> {
+fn close(bytes: &[u8], start: usize, from: usize, closing: &mut ClosingMark) -> Option<usize> {
     match closing {
-        Closing::Quote { quote, escapes } => {
+        ClosingMark::Quote { quote, escapes } => {
             let mut at = from;
             while at < bytes.len() {
                 let byte = bytes[at];
@@ -211,14 +211,14 @@ fn close(bytes: &[u8], start: usize, from: usize, closing: &mut Closing) -> Opti
             }
             None
         }
-        Closing::Tag(length) => {
+        ClosingMark::Tag(length) => {
             let tag = &bytes[start..start + *length];
             // Its first bytes may have come before.
             let from = from.saturating_sub(tag.len() - 1).max(start + tag.len());
             let found = bytes[from..].windows(tag.len()).position(|part| part == tag)?;
             Some(from + found + tag.len())
         }
-        Closing::Comment(depth) => {
+        ClosingMark::Comment(depth) => {
             let mut at = from;
             while at < bytes.len() {
                 if bytes[at..].starts_with(b"/*") {

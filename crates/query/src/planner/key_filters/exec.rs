@@ -48,12 +48,12 @@ pub(crate) struct KeyFilterExec {
     input: Arc<dyn ExecutionPlan>,
     filters: Vec<Arc<KeyFilter>>,
     metrics: ExecutionPlanMetricsSet,
-    seen: Arc<Seen>,
+    seen: Arc<KeyUnion>,
 }
 
 /// Keys that the partitions of one execution have seen.
 #[derive(Debug)]
-struct Seen {
+struct KeyUnion {
     keys: Mutex<Keys>,
     /// True once all partitions have ended, or one was dropped.
     is_over: watch::Sender<bool>,
@@ -70,11 +70,11 @@ struct Keys {
     reservation: Option<MemoryReservation>,
 }
 
-impl Seen {
-    fn new(partitions: usize, filters: usize) -> Arc<Seen> {
+impl KeyUnion {
+    fn new(partitions: usize, filters: usize) -> Arc<KeyUnion> {
         let arrays = Some(vec![Vec::new(); filters]);
         let keys = Mutex::new(Keys { partitions, arrays, rows: 0, reservation: None });
-        Arc::new(Seen { keys, is_over: watch::channel(false).0 })
+        Arc::new(KeyUnion { keys, is_over: watch::channel(false).0 })
     }
 
     fn add(&self, filters: &[Arc<KeyFilter>], batch: &RecordBatch) -> EngineResult<()> {
@@ -144,7 +144,7 @@ fn forget(filters: &[Arc<KeyFilter>]) -> EngineResult<()> {
 
 /// Partition that has begun.
 struct Partition {
-    seen: Arc<Seen>,
+    seen: Arc<KeyUnion>,
     filters: Vec<Arc<KeyFilter>>,
     context: Arc<TaskContext>,
     has_ended: bool,
@@ -180,7 +180,7 @@ impl Drop for Partition {
 impl KeyFilterExec {
     /// Node over the left side of a join.
     pub(super) fn new(input: Arc<dyn ExecutionPlan>, filters: Vec<Arc<KeyFilter>>) -> KeyFilterExec {
-        let seen = Seen::new(input.output_partitioning().partition_count(), filters.len());
+        let seen = KeyUnion::new(input.output_partitioning().partition_count(), filters.len());
         KeyFilterExec { input, filters, metrics: ExecutionPlanMetricsSet::new(), seen }
     }
 }

@@ -99,7 +99,7 @@ impl LookupJoinExec {
             Some(scan) => with_scan(Arc::clone(right), |old| self.in_order(scan.clone(), old))?,
             None => Arc::clone(right),
         };
-        let left: Arc<dyn ExecutionPlan> = Arc::new(Replayed {
+        let left: Arc<dyn ExecutionPlan> = Arc::new(ReplayStream {
             properties: Arc::clone(left.properties()),
             rows: Mutex::new(Some((batches, rest))),
         });
@@ -210,24 +210,24 @@ impl ExecutionPlan for LookupJoinExec {
 }
 
 /// Rows of the smaller side again: those that were read, and the rest.
-struct Replayed {
+struct ReplayStream {
     properties: Arc<PlanProperties>,
     rows: Mutex<Option<(Vec<RecordBatch>, SendableRecordBatchStream)>>,
 }
 
-impl fmt::Debug for Replayed {
+impl fmt::Debug for ReplayStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Replayed").finish_non_exhaustive()
     }
 }
 
-impl DisplayAs for Replayed {
+impl DisplayAs for ReplayStream {
     fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Replayed")
     }
 }
 
-impl ExecutionPlan for Replayed {
+impl ExecutionPlan for ReplayStream {
     fn name(&self) -> &str {
         "Replayed"
     }

@@ -85,14 +85,14 @@ impl CorrelatedSubqueries {
             Expr::ScalarSubquery(subquery)
                 if is_correlated(subquery) && !joinable_value(&subquery.subquery) =>
             {
-                (Kind::Value, subquery, None)
+                (SubqueryResult::Value, subquery, None)
             }
             Expr::Exists(Exists { subquery, negated }) if !node.joins(subquery) => {
-                (Kind::Exists { negated: *negated }, subquery, None)
+                (SubqueryResult::Exists { negated: *negated }, subquery, None)
             }
             // DataFusion would treat unknown as false.
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
-                (Kind::In { negated: *negated }, subquery, Some((**expr).clone()))
+                (SubqueryResult::In { negated: *negated }, subquery, Some((**expr).clone()))
             }
             _ => return Ok(Transformed::no(expr)),
         };
@@ -109,7 +109,7 @@ impl CorrelatedSubqueries {
             arguments.push(if own { Expr::Column(column.clone()) } else { outer.clone() });
         }
         let guard = match kind {
-            Kind::Value => both(guard.cloned(), ruled_out(&subquery.subquery, node)),
+            SubqueryResult::Value => both(guard.cloned(), ruled_out(&subquery.subquery, node)),
             _ => guard.cloned(),
         };
         let guarded = guard.is_some();
@@ -121,7 +121,7 @@ impl CorrelatedSubqueries {
         arguments.extend(again);
         arguments.extend(guard);
         let returns = match kind {
-            Kind::Value => subquery.subquery.schema().field(0).data_type().clone(),
+            SubqueryResult::Value => subquery.subquery.schema().field(0).data_type().clone(),
             _ => DataType::Boolean,
         };
         let function = PerRow {
@@ -194,7 +194,7 @@ impl CorrelatedSubqueries {
         }
         let mut input = Arc::unwrap_or_clone(input);
         if nested {
-            let mut computed = Computed::default();
+            let mut computed = ComputedCalls::default();
             for expr in &mut exprs {
                 *expr = computed.below(std::mem::take(expr), &mut input)?;
             }
@@ -214,7 +214,7 @@ impl CorrelatedSubqueries {
         let node = Node::over(&filter.input, true);
         let mut input = Arc::unwrap_or_clone(filter.input);
         let mut conditions = Vec::new();
-        let mut computed = Computed::default();
+        let mut computed = ComputedCalls::default();
         for condition in split_conjunction_owned(filter.predicate) {
             let replaced = match condition {
                 Expr::InSubquery(InSubquery { expr, subquery, negated })
@@ -239,9 +239,9 @@ impl CorrelatedSubqueries {
 /// Calls run row by row, computed in projections below; a call among the arguments of another in one further
 /// below.
 #[derive(Default)]
-struct Computed(HashMap<Expr, Column>);
+struct ComputedCalls(HashMap<Expr, Column>);
 
-impl Computed {
+impl ComputedCalls {
     /// Replaces such calls in an expression by columns of the input.
     fn below(&mut self, expr: Expr, input: &mut LogicalPlan) -> EngineResult<Expr> {
         let computed = expr.transform_up(|expr| {
@@ -409,7 +409,7 @@ fn is_equality(condition: &Expr) -> bool {
 
 /// Result expected of a subquery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SubqueryResult {
     Value,
     Exists { negated: bool },
     In { negated: bool },
@@ -421,7 +421,7 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 /// Subquery as a function of the outer columns.
 struct PerRow {
     number: u64,
-    kind: Kind,
+    kind: SubqueryResult,
     plan: Arc<LogicalPlan>,
     /// Outer columns of the arguments, behind the tested value of IN.
     columns: Vec<Column>,
@@ -523,7 +523,7 @@ impl PerRow {
     /// Result of the subquery for these values.
     async fn answer(&self, state: &SessionState, values: &[ScalarValue]) -> EngineResult<ScalarValue> {
         let (tested, outer) = match self.kind {
-            Kind::In { .. } => (values.first(), &values[1..]),
+            SubqueryResult::In { .. } => (values.first(), &values[1..]),
             _ => (None, values),
         };
         let plan = substituted((*self.plan).clone(), &self.columns, outer)?;
@@ -532,20 +532,20 @@ impl PerRow {
         let batches = collect(physical, state.task_ctx()).await?;
         let found: usize = batches.iter().map(|batch| batch.num_rows()).sum();
         match self.kind {
-            Kind::Exists { negated } => Ok(ScalarValue::Boolean(Some((found > 0) != negated))),
-            Kind::Value if found == 0 => ScalarValue::try_from(&self.returns),
-            Kind::Value if found > 1 => {
+            SubqueryResult::Exists { negated } => Ok(ScalarValue::Boolean(Some((found > 0) != negated))),
+            SubqueryResult::Value if found == 0 => ScalarValue::try_from(&self.returns),
+            SubqueryResult::Value if found > 1 => {
                 let message = "more than one row returned by a subquery used as an expression";
                 Err(external(Error::coded("21000", message)))
             }
-            Kind::Value => {
+            SubqueryResult::Value => {
                 let batch = batches.iter().find(|batch| batch.num_rows() == 1);
                 let column = batch.map(|batch| batch.column(0));
                 let column =
                     column.ok_or_else(|| DataFusionError::Internal("an outer row is missing".into()))?;
                 ScalarValue::try_from_array(column, 0)?.cast_to(&self.returns)
             }
-            Kind::In { negated } => {
+            SubqueryResult::In { negated } => {
                 let tested =
                     tested.ok_or_else(|| DataFusionError::Internal("IN without a tested value".into()))?;
                 let within = is_in(tested, batches.iter().map(|batch| batch.column(0)))?;

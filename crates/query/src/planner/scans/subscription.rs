@@ -109,7 +109,7 @@ impl PartitionStream for SubscribedChanges {
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         // It begins now, not when its first row is read.
-        let feed = Feed::begin(self.clone());
+        let feed = SubscriptionFeed::begin(self.clone());
         let batches = futures::stream::try_unfold(feed, |feed| async move {
             let mut feed = feed.map_err(external)?;
             let batch = feed.next().await.map_err(external)?;
@@ -144,7 +144,7 @@ struct SnapshotRows {
     undone: Vec<BTreeMap<Vec<u8>, Option<RecordBatch>>>,
 }
 
-struct Feed {
+struct SubscriptionFeed {
     source: SubscribedChanges,
     relations: Vec<Relation>,
     phase: Phase,
@@ -158,9 +158,9 @@ struct Feed {
     is_behind: bool,
 }
 
-impl Feed {
+impl SubscriptionFeed {
     /// Takes the snapshot, or begins where the statement says.
-    fn begin(source: SubscribedChanges) -> Result<Feed> {
+    fn begin(source: SubscribedChanges) -> Result<SubscriptionFeed> {
         let start = LogPosition::after(source.subscription.after.unwrap_or_default());
         let relations = source.tables.iter().map(|table| Relation {
             table: Arc::clone(table),
@@ -168,7 +168,7 @@ impl Feed {
             batch: None,
             sent: 0,
         });
-        let mut feed = Feed {
+        let mut feed = SubscriptionFeed {
             relations: relations.collect(),
             source,
             phase: Phase::Changes,

@@ -45,7 +45,7 @@ pub(super) fn star_of(
     let Some(sizes) = Sizes::of(tree)? else { return Ok(None) };
     let Some(fact) = sizes.fact().filter(|&fact| sizes.rows[fact] >= fact_rows_min) else { return Ok(None) };
     let origins = tree.origins();
-    let Some(spanning) = Spanning::of(tree, &origins, &sizes, fact) else { return Ok(None) };
+    let Some(spanning) = SpanningTree::of(tree, &origins, &sizes, fact) else { return Ok(None) };
     let matching = Matching { tree, origins: &origins, spanning: &spanning, config };
     let mut star = matching.rooted(fact)?;
     star.conditions = spanning.conditions.iter().chain(&tree.conditions).map(Arc::clone).collect();
@@ -99,16 +99,16 @@ struct Step {
 }
 
 /// Edges by which all inputs are reached from the fact.
-struct Spanning {
+struct SpanningTree {
     /// Steps from each input.
     steps: Vec<Vec<Step>>,
     /// Equalities that no step takes, as conditions on joined rows.
     conditions: Vec<Arc<dyn PhysicalExpr>>,
 }
 
-impl Spanning {
+impl SpanningTree {
     /// Steps from the fact; none if they do not reach all inputs, or a semijoin looks into an input that is reached.
-    fn of(tree: &JoinTree, origins: &[(usize, usize)], sizes: &Sizes, fact: usize) -> Option<Spanning> {
+    fn of(tree: &JoinTree, origins: &[(usize, usize)], sizes: &Sizes, fact: usize) -> Option<SpanningTree> {
         let inputs = tree.inputs.len();
         let (mut is_reached, mut is_taken) = (vec![false; inputs], vec![false; tree.edges.len()]);
         is_reached[fact] = true;
@@ -149,7 +149,7 @@ impl Spanning {
             let [one, other] = edge.sides.each_ref().map(Arc::clone);
             conditions.push(Arc::new(BinaryExpr::new(one, Operator::Eq, other)));
         }
-        Some(Spanning { steps, conditions })
+        Some(SpanningTree { steps, conditions })
     }
 }
 
@@ -158,12 +158,12 @@ struct Matching<'t> {
     tree: &'t JoinTree,
     /// Input of each wide column, and position there.
     origins: &'t [(usize, usize)],
-    spanning: &'t Spanning,
+    spanning: &'t SpanningTree,
     config: &'t ConfigOptions,
 }
 
 /// An input with what lies behind it, joined.
-struct Joined {
+struct JoinedInput {
     plan: Arc<dyn ExecutionPlan>,
     /// Wide columns that its columns are.
     columns: Vec<usize>,
@@ -181,7 +181,7 @@ impl Matching<'_> {
         }
         let mut arms: Vec<Arm> = Vec::new();
         for step in &self.spanning.steps[root] {
-            let Joined { plan, columns, name: table } = self.joined(step.to)?;
+            let JoinedInput { plan, columns, name: table } = self.joined(step.to)?;
             let edge = &self.tree.edges[step.edge];
             let (ours, theirs) = (edge.columns[1 - step.side], edge.columns[step.side]);
             let key = columns.iter().position(|&wide| wide == theirs);
@@ -202,12 +202,12 @@ impl Matching<'_> {
     }
 
     /// Input with what lies behind it.
-    fn joined(&self, input: usize) -> EngineResult<Joined> {
+    fn joined(&self, input: usize) -> EngineResult<JoinedInput> {
         let own = (0..self.origins.len()).filter(|&column| self.origins[column].0 == input);
         let mut columns: Vec<usize> = own.collect();
         if self.spanning.steps[input].is_empty() {
             let plan = Arc::clone(&self.tree.inputs[input]);
-            return Ok(Joined { name: name(&plan), plan, columns });
+            return Ok(JoinedInput { name: name(&plan), plan, columns });
         }
         let star = self.rooted(input)?;
         let seen = star.arms.iter().filter(|arm| !arm.exists);
@@ -222,7 +222,7 @@ impl Matching<'_> {
         let outputs: Vec<_> = columns.iter().map(|&wide| column(fields[wide].name(), wide)).collect();
         let schema: Vec<Arc<Field>> = columns.iter().map(|&wide| Arc::clone(&fields[wide])).collect();
         let plan = star.joined(&fields, &outputs, Arc::new(Schema::new(schema)), self.config)?;
-        Ok(Joined { plan, columns, name })
+        Ok(JoinedInput { plan, columns, name })
     }
 }
 

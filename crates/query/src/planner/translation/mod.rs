@@ -77,7 +77,7 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
             if let Statement::Query(query) = statement.as_mut() {
                 shown(&mut query.body);
             }
-            let visited = walk_mut(statement, &mut Spelling::default());
+            let visited = walk_mut(statement, &mut SpellingVisitor::default());
             debug_assert!(visited.is_continue());
         }
         EngineStatement::Explain(explain) => translate(&mut explain.statement),
@@ -87,7 +87,7 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
 
 /// Rewrites an expression.
 pub(crate) fn translate_expr(expr: &mut Expr) {
-    let visited = walk_mut(expr, &mut Spelling::default());
+    let visited = walk_mut(expr, &mut SpellingVisitor::default());
     debug_assert!(visited.is_continue());
 }
 
@@ -128,12 +128,12 @@ fn shown_item(item: &mut SelectItem) {
 }
 
 #[derive(Default)]
-struct Spelling {
+struct SpellingVisitor {
     /// Number of queries around.
     depth: usize,
 }
 
-impl VisitorMut for Spelling {
+impl VisitorMut for SpellingVisitor {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {

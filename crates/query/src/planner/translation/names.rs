@@ -28,21 +28,21 @@ pub(crate) fn shown_name(name: &str) -> String {
     name.replace('\0', "")
 }
 
-struct Figured {
+struct ColumnName {
     name: String,
     /// True if a cast does not replace it.
     is_strong: bool,
 }
 
-fn strong(name: impl Into<String>) -> Option<Figured> {
-    Some(Figured { name: name.into(), is_strong: true })
+fn strong(name: impl Into<String>) -> Option<ColumnName> {
+    Some(ColumnName { name: name.into(), is_strong: true })
 }
 
-fn weak(name: impl Into<String>) -> Option<Figured> {
-    Some(Figured { name: name.into(), is_strong: false })
+fn weak(name: impl Into<String>) -> Option<ColumnName> {
+    Some(ColumnName { name: name.into(), is_strong: false })
 }
 
-fn figured(expr: &Expr) -> Option<Figured> {
+fn figured(expr: &Expr) -> Option<ColumnName> {
     match expr {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) => strong(column_of(expr).map(identifier)?),
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => figured(inner),

@@ -22,7 +22,7 @@ const EXTENT: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 const DURATION: DataType = DataType::Duration(TimeUnit::Microsecond);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum IntervalFunction {
     Times,
     DividedBy,
     Extent,
@@ -35,50 +35,53 @@ enum Kind {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Function {
-    kind: Kind,
+    kind: IntervalFunction,
     signature: Signature,
 }
 
-fn function(kind: Kind) -> ScalarUDF {
+fn function(kind: IntervalFunction) -> ScalarUDF {
     ScalarUDF::from(Function { kind, signature: Signature::user_defined(Volatility::Immutable) })
 }
 
 /// Functions that SQL can name.
 pub(super) fn named() -> impl Iterator<Item = ScalarUDF> {
-    [Kind::JustifyHours, Kind::JustifyDays, Kind::JustifyInterval].into_iter().map(function)
+    [IntervalFunction::JustifyHours, IntervalFunction::JustifyDays, IntervalFunction::JustifyInterval]
+        .into_iter()
+        .map(function)
 }
 
 /// Product of an interval and a number, or their quotient.
 pub(super) fn scaled(interval: Expr, number: Expr, divided: bool) -> Expr {
-    function(if divided { Kind::DividedBy } else { Kind::Times }).call(vec![interval, number])
+    function(if divided { IntervalFunction::DividedBy } else { IntervalFunction::Times })
+        .call(vec![interval, number])
 }
 
 /// Number by which intervals are compared.
 pub(super) fn extent(interval: Expr) -> Expr {
-    function(Kind::Extent).call(vec![interval])
+    function(IntervalFunction::Extent).call(vec![interval])
 }
 
 /// Interval formatted as by PostgreSQL.
 pub(super) fn text(interval: Expr) -> Expr {
-    function(Kind::Text).call(vec![interval])
+    function(IntervalFunction::Text).call(vec![interval])
 }
 
 /// Interval from the difference of two timestamps.
 pub(super) fn of_duration(duration: Expr) -> Expr {
-    function(Kind::OfDuration).call(vec![duration])
+    function(IntervalFunction::OfDuration).call(vec![duration])
 }
 
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
         match self.kind {
-            Kind::Times => "interval_times",
-            Kind::DividedBy => "interval_divided_by",
-            Kind::Extent => "interval_extent",
-            Kind::Text => "interval_text",
-            Kind::OfDuration => "interval_of_duration",
-            Kind::JustifyHours => "justify_hours",
-            Kind::JustifyDays => "justify_days",
-            Kind::JustifyInterval => "justify_interval",
+            IntervalFunction::Times => "interval_times",
+            IntervalFunction::DividedBy => "interval_divided_by",
+            IntervalFunction::Extent => "interval_extent",
+            IntervalFunction::Text => "interval_text",
+            IntervalFunction::OfDuration => "interval_of_duration",
+            IntervalFunction::JustifyHours => "justify_hours",
+            IntervalFunction::JustifyDays => "justify_days",
+            IntervalFunction::JustifyInterval => "justify_interval",
         }
     }
 
@@ -88,8 +91,8 @@ impl ScalarUDFImpl for Function {
 
     fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
         match (self.kind, arguments) {
-            (Kind::OfDuration, [_]) => Ok(vec![DURATION]),
-            (Kind::Times | Kind::DividedBy, [span, _]) if is_span(span) => {
+            (IntervalFunction::OfDuration, [_]) => Ok(vec![DURATION]),
+            (IntervalFunction::Times | IntervalFunction::DividedBy, [span, _]) if is_span(span) => {
                 Ok(vec![INTERVAL, DataType::Float64])
             }
             (_, [span]) if is_span(span) || span.is_null() => Ok(vec![INTERVAL]),
@@ -99,8 +102,8 @@ impl ScalarUDFImpl for Function {
 
     fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
         Ok(match self.kind {
-            Kind::Extent => EXTENT,
-            Kind::Text => DataType::Utf8,
+            IntervalFunction::Extent => EXTENT,
+            IntervalFunction::Text => DataType::Utf8,
             _ => INTERVAL,
         })
     }
@@ -111,7 +114,7 @@ impl ScalarUDFImpl for Function {
             .iter()
             .map(|argument| argument.to_array(arguments.number_rows))
             .collect::<EngineResult<_>>()?;
-        if self.kind == Kind::OfDuration {
+        if self.kind == IntervalFunction::OfDuration {
             let micros = cast(&arrays[0], &DURATION)?;
             return of_micros(micros.as_primitive::<DurationMicrosecondType>());
         }
@@ -126,15 +129,17 @@ impl ScalarUDFImpl for Function {
             )))
         };
         match self.kind {
-            Kind::Times | Kind::DividedBy => times(intervals, &arrays[1], self.kind == Kind::DividedBy),
-            Kind::JustifyHours => justified(true, false),
-            Kind::JustifyDays => justified(false, true),
-            Kind::JustifyInterval => justified(true, true),
-            Kind::Text => {
+            IntervalFunction::Times | IntervalFunction::DividedBy => {
+                times(intervals, &arrays[1], self.kind == IntervalFunction::DividedBy)
+            }
+            IntervalFunction::JustifyHours => justified(true, false),
+            IntervalFunction::JustifyDays => justified(false, true),
+            IntervalFunction::JustifyInterval => justified(true, true),
+            IntervalFunction::Text => {
                 let texts = intervals.iter().map(|interval| interval.map(written));
                 Ok(ColumnarValue::Array(Arc::new(texts.collect::<StringArray>())))
             }
-            Kind::Extent | Kind::OfDuration => {
+            IntervalFunction::Extent | IntervalFunction::OfDuration => {
                 let extents = intervals.iter().map(|interval| interval.map(values::extent));
                 let extents = extents.collect::<Decimal128Array>().with_data_type(EXTENT);
                 Ok(ColumnarValue::Array(Arc::new(extents)))

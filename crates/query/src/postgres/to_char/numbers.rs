@@ -113,12 +113,12 @@ impl Template {
             }
         };
         let is_zero = unscaled == Some(0);
-        let shown = Shown { template: self, negative: negative && !is_zero, digits, is_zero };
+        let shown = FormattedNumber { template: self, negative: negative && !is_zero, digits, is_zero };
         shown.write()
     }
 }
 
-struct Shown<'t> {
+struct FormattedNumber<'t> {
     template: &'t Template,
     negative: bool,
     /// Digits before and behind the point; `None` if they are too many.
@@ -126,7 +126,7 @@ struct Shown<'t> {
     is_zero: bool,
 }
 
-impl Shown<'_> {
+impl FormattedNumber<'_> {
     fn write(&self) -> String {
         let Template { parts, fills, whole, .. } = self.template;
         let first_digit = parts.iter().position(|part| matches!(part, Part::Digit { .. } | Part::Point));

@@ -6,7 +6,7 @@
 use super::copies::{COPY, Missed, Parent, UNIT};
 use super::encode::{children, copy_list, copy_root};
 use super::partition::Partition;
-use super::policy::{FixedLists, Incoming};
+use super::policy::{Candidate, FixedLists};
 use super::{ListCache, PARTITION_BYTES_MIN, PARTITIONS};
 use crate::elf::storage::ElfStorage;
 use crate::elf::{ElfShape, MARK};
@@ -19,7 +19,7 @@ const COPY_BYTES_MIN: usize = 32;
 
 /// List that waits for room.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct WaitingList {
     missed: Missed,
     /// Words of it and what is below.
     words: u32,
@@ -29,14 +29,14 @@ struct Waiting {
 
 /// Lists that wait, the next one first, and how many may.
 struct Queue {
-    waiting: BTreeMap<(u32, u32), Waiting>,
+    waiting: BTreeMap<(u32, u32), WaitingList>,
     lists_max: usize,
     by_dimension: bool,
     mono_lists: bool,
 }
 
 impl Queue {
-    fn push(&mut self, list: Waiting) {
+    fn push(&mut self, list: WaitingList) {
         if list.missed.child & MARK != 0 && !self.mono_lists {
             return;
         }
@@ -60,22 +60,22 @@ impl Queue {
             let next = places.get(order + 1).map_or(end, |next| copy[*next] & !MARK);
             let (parent, dimension, entry) = list(*place);
             let missed = Missed { parent, slot: at + place, child, dimension };
-            self.push(Waiting { missed, words: next.saturating_sub(child & !MARK), entry });
+            self.push(WaitingList { missed, words: next.saturating_sub(child & !MARK), entry });
         }
     }
 
-    fn pop(&mut self) -> Option<Waiting> {
+    fn pop(&mut self) -> Option<WaitingList> {
         self.waiting.pop_first().map(|(_, list)| list)
     }
 }
 
 /// Fixed copies while they are made.
-struct Fixed {
+struct FixedCopies {
     words: Vec<u32>,
     bytes_max: usize,
 }
 
-impl Fixed {
+impl FixedCopies {
     /// Adds a copy; returns its first word, or none if there is no room.
     fn add(&mut self, copy: &[u32]) -> Option<usize> {
         let first = self.words.len();
@@ -98,7 +98,7 @@ impl ListCache {
             (_, Some(_)) => options.bytes_max / 2,
             (_, None) => options.bytes_max,
         };
-        let mut fixed = Fixed { words: Vec::new(), bytes_max: fixed_max };
+        let mut fixed = FixedCopies { words: Vec::new(), bytes_max: fixed_max };
         let mut copy = Vec::new();
         self.fixed_lists = vec![0; shape.dimensions()];
         if !copy_root(storage, shape, &mut copy) || fixed.add(&copy).is_none() {
@@ -131,10 +131,10 @@ impl ListCache {
     fn fill_fixed<S: ElfStorage + ?Sized>(
         &mut self,
         (storage, shape): (&S, &ElfShape),
-        fixed: &mut Fixed,
+        fixed: &mut FixedCopies,
         queue: &mut Queue,
         copy: &mut Vec<u32>,
-    ) -> Vec<Waiting> {
+    ) -> Vec<WaitingList> {
         let (mut later, mut is_full) = (Vec::new(), false);
         let least_words = match self.options.policy.fixed {
             Some(FixedLists::Probability { millionths }) => {
@@ -193,7 +193,7 @@ impl ListCache {
             if partition.is_full() {
                 continue;
             }
-            let incoming = Incoming { child: list.missed.child, words: list.words };
+            let incoming = Candidate { child: list.missed.child, words: list.words };
             let made = partition.admit((storage, shape), &self.fixed, (&list.missed, incoming), copy);
             let Some(header) = made else { continue };
             let parent = Parent::Copy { header, offset: list.missed.child };

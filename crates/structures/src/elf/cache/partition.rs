@@ -7,7 +7,7 @@
 use super::arena::Arena;
 use super::copies::{COPY, CopyRegion, ENTRY, Missed, OFFSET, PLACE_MAX, Parent, REPLACEABLE, UNIT};
 use super::encode::{children, copy_list, words_below};
-use super::policy::{Incoming, ListReplacement, Notes, ReplaceLists, Uses};
+use super::policy::{Candidate, ListReplacement, Notes, ReplaceLists, Uses};
 use crate::elf::storage::ElfStorage;
 use crate::elf::{ElfShape, MARK};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ const FULL_GATE: u32 = 8;
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct CopyEntry {
     header: u32,
     /// 0: the entry is free.
     words: u32,
@@ -39,7 +39,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Partition {
     pub(super) arena: Arena,
-    entries: Vec<Entry>,
+    entries: Vec<CopyEntry>,
     free: Vec<u32>,
     /// Uses by number.
     uses: Vec<AtomicU32>,
@@ -135,7 +135,7 @@ impl Partition {
         missed: &Missed,
         copy: &mut Vec<u32>,
     ) {
-        let list = Incoming { child: missed.child, words: words_below(elf.0, missed.child) };
+        let list = Candidate { child: missed.child, words: words_below(elf.0, missed.child) };
         if self.is_missed(fixed, missed) && self.policy.admits(list) {
             self.admit(elf, fixed, (missed, list), copy);
         }
@@ -146,7 +146,7 @@ impl Partition {
         &mut self,
         (storage, shape): (&S, &ElfShape),
         fixed: &[AtomicU32],
-        (missed, list): (&Missed, Incoming),
+        (missed, list): (&Missed, Candidate),
         copy: &mut Vec<u32>,
     ) -> Option<usize> {
         let list_of = (missed.child, missed.dimension);
@@ -165,7 +165,7 @@ impl Partition {
         let (words, dimension) = (copy.len() as u32, missed.dimension as u8);
         let slot = missed.slot as u32;
         self.entries[number as usize] =
-            Entry { header: header as u32, words, parent, slot, below: 0, dimension };
+            CopyEntry { header: header as u32, words, parent, slot, below: 0, dimension };
         let first_use = if self.notes == Notes::Recency { self.clock.load(Ordering::Relaxed) } else { 1 };
         self.uses[number as usize].store(first_use, Ordering::Relaxed);
         self.policy.insert(number, list);
@@ -191,7 +191,7 @@ impl Partition {
     fn room(
         &mut self,
         words: usize,
-        list: Incoming,
+        list: Candidate,
         fixed: &[AtomicU32],
         missed: &Missed,
     ) -> Option<(u32, usize)> {
@@ -233,7 +233,7 @@ impl Partition {
         if self.bytes() + ENTRY_BYTES > self.bytes_max {
             return None;
         }
-        self.entries.push(Entry { header: 0, words: 0, parent: NONE, slot: 0, below: 0, dimension: 0 });
+        self.entries.push(CopyEntry { header: 0, words: 0, parent: NONE, slot: 0, below: 0, dimension: 0 });
         self.uses.push(AtomicU32::new(0));
         Some(self.entries.len() as u32 - 1)
     }
@@ -264,7 +264,7 @@ impl Partition {
 
     /// Removes all copies.
     pub(super) fn clear(&mut self, fixed: &[AtomicU32]) {
-        let is_first = |entry: &Entry| entry.words > 0 && entry.parent == NONE;
+        let is_first = |entry: &CopyEntry| entry.words > 0 && entry.parent == NONE;
         let first = (0..self.entries.len()).filter(|number| is_first(&self.entries[*number]));
         let first: Vec<u32> = first.map(|number| number as u32).collect();
         first.into_iter().for_each(|number| self.remove(number, fixed));

@@ -61,7 +61,7 @@ pub(super) enum Notes {
 
 /// List that may become a copy.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Incoming {
+pub(super) struct Candidate {
     /// Child in the array.
     pub(super) child: u32,
     /// Words of it and what is below.
@@ -83,15 +83,15 @@ pub(super) trait ReplaceLists: Send + Sync + fmt::Debug {
     }
 
     /// Returns true if a list that was met should become a copy.
-    fn admits(&mut self, _list: Incoming) -> bool {
+    fn admits(&mut self, _list: Candidate) -> bool {
         true
     }
 
     /// Chooses a copy to make room for a list; none if the list should not become one.
-    fn victim(&mut self, list: Incoming, uses: &Uses<'_>) -> Option<u32>;
+    fn victim(&mut self, list: Candidate, uses: &Uses<'_>) -> Option<u32>;
 
     /// Notes a copy.
-    fn insert(&mut self, number: u32, list: Incoming);
+    fn insert(&mut self, number: u32, list: Candidate);
 
     /// Forgets a copy.
     fn remove(&mut self, number: u32);

@@ -3,7 +3,7 @@
 //! Searches only note uses, as numbers that they store without a lock. So the least recent and the least frequent copy
 //! are those of a few that are looked at, not of all (as in Redis). The other policies are exact.
 
-use super::policy::{Incoming, Notes, ReplaceLists, Uses};
+use super::policy::{Candidate, Notes, ReplaceLists, Uses};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 /// Copies that are compared to find one to replace.
@@ -16,11 +16,11 @@ const NOWHERE: u32 = u32::MAX;
 pub(super) struct Naive;
 
 impl ReplaceLists for Naive {
-    fn victim(&mut self, _list: Incoming, _uses: &Uses<'_>) -> Option<u32> {
+    fn victim(&mut self, _list: Candidate, _uses: &Uses<'_>) -> Option<u32> {
         None
     }
 
-    fn insert(&mut self, _number: u32, _list: Incoming) {}
+    fn insert(&mut self, _number: u32, _list: Candidate) {}
 
     fn remove(&mut self, _number: u32) {}
 }
@@ -35,7 +35,7 @@ pub(super) struct FirstIn {
 }
 
 impl ReplaceLists for FirstIn {
-    fn victim(&mut self, _list: Incoming, _uses: &Uses<'_>) -> Option<u32> {
+    fn victim(&mut self, _list: Candidate, _uses: &Uses<'_>) -> Option<u32> {
         while let Some((number, at)) = self.queue.front().copied() {
             if self.made.get(number as usize) == Some(&at) {
                 return Some(number);
@@ -45,7 +45,7 @@ impl ReplaceLists for FirstIn {
         None
     }
 
-    fn insert(&mut self, number: u32, _list: Incoming) {
+    fn insert(&mut self, number: u32, _list: Candidate) {
         self.now = self.now.wrapping_add(1) % NOWHERE;
         grown(&mut self.made, number, NOWHERE);
         self.made[number as usize] = self.now;
@@ -73,14 +73,14 @@ fn grown(of: &mut Vec<u32>, index: u32, with: u32) {
 
 /// Copies of which a few are looked at.
 #[derive(Debug, Default)]
-struct Sampled {
+struct SampledCopies {
     numbers: Vec<u32>,
     /// Position in `numbers` by number.
     positions: Vec<u32>,
     random: u32,
 }
 
-impl Sampled {
+impl SampledCopies {
     fn insert(&mut self, number: u32) {
         grown(&mut self.positions, number, NOWHERE);
         self.positions[number as usize] = self.numbers.len() as u32;
@@ -112,19 +112,19 @@ impl Sampled {
 
 /// Least recently used.
 #[derive(Debug, Default)]
-pub(super) struct LeastRecent(Sampled);
+pub(super) struct LeastRecent(SampledCopies);
 
 impl ReplaceLists for LeastRecent {
     fn notes(&self) -> Notes {
         Notes::Recency
     }
 
-    fn victim(&mut self, _list: Incoming, uses: &Uses<'_>) -> Option<u32> {
+    fn victim(&mut self, _list: Candidate, uses: &Uses<'_>) -> Option<u32> {
         // The time since the last use is right when times begin at 0 again.
         self.0.least(|number| u32::MAX - uses.now.wrapping_sub((uses.of)(number)))
     }
 
-    fn insert(&mut self, number: u32, _list: Incoming) {
+    fn insert(&mut self, number: u32, _list: Candidate) {
         self.0.insert(number);
     }
 
@@ -135,18 +135,18 @@ impl ReplaceLists for LeastRecent {
 
 /// Least frequently used.
 #[derive(Debug, Default)]
-pub(super) struct LeastFrequent(Sampled);
+pub(super) struct LeastFrequent(SampledCopies);
 
 impl ReplaceLists for LeastFrequent {
     fn notes(&self) -> Notes {
         Notes::Frequency
     }
 
-    fn victim(&mut self, _list: Incoming, uses: &Uses<'_>) -> Option<u32> {
+    fn victim(&mut self, _list: Candidate, uses: &Uses<'_>) -> Option<u32> {
         self.0.least(|number| (uses.of)(number))
     }
 
-    fn insert(&mut self, number: u32, _list: Incoming) {
+    fn insert(&mut self, number: u32, _list: Candidate) {
         self.0.insert(number);
     }
 
@@ -177,7 +177,7 @@ impl ReplaceLists for TwoQueues {
         Notes::Recency
     }
 
-    fn admits(&mut self, list: Incoming) -> bool {
+    fn admits(&mut self, list: Candidate) -> bool {
         if self.is_met.remove(&list.child) {
             return true;
         }
@@ -191,11 +191,11 @@ impl ReplaceLists for TwoQueues {
         false
     }
 
-    fn victim(&mut self, list: Incoming, uses: &Uses<'_>) -> Option<u32> {
+    fn victim(&mut self, list: Candidate, uses: &Uses<'_>) -> Option<u32> {
         self.copies.victim(list, uses)
     }
 
-    fn insert(&mut self, number: u32, list: Incoming) {
+    fn insert(&mut self, number: u32, list: Candidate) {
         self.copies.insert(number, list);
     }
 
@@ -212,12 +212,12 @@ pub(super) struct LeastLikely {
 }
 
 impl ReplaceLists for LeastLikely {
-    fn victim(&mut self, list: Incoming, _uses: &Uses<'_>) -> Option<u32> {
+    fn victim(&mut self, list: Candidate, _uses: &Uses<'_>) -> Option<u32> {
         let (words, number) = *self.by_words.first()?;
         (words < list.words).then_some(number)
     }
 
-    fn insert(&mut self, number: u32, list: Incoming) {
+    fn insert(&mut self, number: u32, list: Candidate) {
         grown(&mut self.words, number, 0);
         self.words[number as usize] = list.words;
         self.by_words.insert((list.words, number));

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 const MISSED_MAX: usize = 32;
 
 /// Copies below an entry of the first dimension, or the fixed ones only.
-struct Held<'c> {
+struct CopiesBelow<'c> {
     fixed: CopyRegion<'c>,
     partition: Option<(&'c Partition, CopyRegion<'c>)>,
     /// Time of the search.
@@ -26,7 +26,7 @@ struct Held<'c> {
     misses: u64,
 }
 
-impl<'c> Copies<'c> for Held<'c> {
+impl<'c> Copies<'c> for CopiesBelow<'c> {
     const HAS: bool = true;
 
     #[inline]
@@ -101,7 +101,7 @@ impl ListCache {
 
     fn claimed<'c, S, F, L>(
         &'c self,
-        search: &mut ElfSearch<'_, S, Held<'c>, F>,
+        search: &mut ElfSearch<'_, S, CopiesBelow<'c>, F>,
         list: L,
         at: usize,
         claims: &mut impl FnMut() -> bool,
@@ -121,7 +121,7 @@ impl ListCache {
     /// Searches below an entry of the first dimension, whose partition has copies; then copies what was missed.
     fn below<S, F, L>(
         &self,
-        search: &mut ElfSearch<'_, S, Held<'_>, F>,
+        search: &mut ElfSearch<'_, S, CopiesBelow<'_>, F>,
         list: L,
         at: usize,
         number: usize,
@@ -152,13 +152,13 @@ impl ListCache {
         flow
     }
 
-    fn held<'c>(&'c self, partition: Option<(usize, &'c Partition)>) -> Held<'c> {
+    fn held<'c>(&'c self, partition: Option<(usize, &'c Partition)>) -> CopiesBelow<'c> {
         let meter = self.meter.as_deref();
         let region = |(number, partition): (usize, &'c Partition)| {
             let words = &partition.arena.words[..];
             (partition, CopyRegion { words, number: number as u32 + 1, meter })
         };
-        Held {
+        CopiesBelow {
             fixed: CopyRegion { words: &self.fixed, number: 0, meter },
             now: partition.map_or(0, |(_, partition)| partition.tick()),
             gate: partition.map_or(0, |(_, partition)| partition.gate()),
@@ -170,7 +170,7 @@ impl ListCache {
         }
     }
 
-    fn note(&self, copies: &Held<'_>) {
+    fn note(&self, copies: &CopiesBelow<'_>) {
         self.hits.fetch_add(copies.hits, Ordering::Relaxed);
         self.misses.fetch_add(copies.misses, Ordering::Relaxed);
     }

@@ -22,7 +22,7 @@ const SILVER: u32 = 0x6A09_E667;
 
 /// Place of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PagePlace {
     /// Within the share of its column.
     Share,
     /// Of a column without a share.
@@ -50,20 +50,20 @@ fn is_within(page: &PageKey, proportion: f64) -> bool {
 }
 
 impl Proportional {
-    fn place(&self, page: &PageKey, bytes: u64) -> Place {
+    fn place(&self, page: &PageKey, bytes: u64) -> PagePlace {
         let Some(share) = self.shares.get(&page.column) else {
-            return if self.shares.is_empty() { Place::Share } else { Place::Unshared };
+            return if self.shares.is_empty() { PagePlace::Share } else { PagePlace::Unshared };
         };
         let cached = self.columns.get(&page.column).map_or(0, PageQueue::bytes);
         let fits = cached + bytes <= share.bytes || share.proportion >= 1.0;
-        if fits && is_within(page, share.proportion) { Place::Share } else { Place::Free }
+        if fits && is_within(page, share.proportion) { PagePlace::Share } else { PagePlace::Free }
     }
 
-    fn queue(&mut self, place: Place, column: ColumnKey) -> &mut PageQueue {
+    fn queue(&mut self, place: PagePlace, column: ColumnKey) -> &mut PageQueue {
         match place {
-            Place::Share => self.columns.entry(column).or_default(),
-            Place::Unshared => &mut self.unshared,
-            Place::Free => &mut self.free,
+            PagePlace::Share => self.columns.entry(column).or_default(),
+            PagePlace::Unshared => &mut self.unshared,
+            PagePlace::Free => &mut self.free,
         }
     }
 }
@@ -75,14 +75,14 @@ impl ReplacementPolicy for Proportional {
 
     fn victim(&mut self, incoming: &PageKey, bytes: u64) -> Option<PageKey> {
         let is_summary = incoming.column.is_of_summaries();
-        let place = if is_summary { Place::Share } else { self.place(incoming, bytes) };
-        if place == Place::Free {
+        let place = if is_summary { PagePlace::Share } else { self.place(incoming, bytes) };
+        if place == PagePlace::Free {
             return None;
         }
         if let Some((page, _)) = self.free.pop_first() {
             return Some(page);
         }
-        if place == Place::Share
+        if place == PagePlace::Share
             && let Some((page, _)) = self.unshared.pop_first()
         {
             return Some(page);

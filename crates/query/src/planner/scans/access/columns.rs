@@ -1,7 +1,7 @@
 //! Filters of a scan by columns: comparisons of a column with literals, and patterns, as conditions on its stored values.
 
 use crate::planner::scans::access::patterns::text_condition;
-use crate::planner::scans::access::{By, Constraint, Coverage};
+use crate::planner::scans::access::{AccessOrder, Constraint, Coverage};
 use datafusion::logical_expr::Expr;
 use entresol_tables::{ColumnCondition, ColumnFilter, DataType, IntegerSet, Schema, Value};
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub(crate) fn column_filters<'e>(
     filters: impl IntoIterator<Item = &'e Expr>,
 ) -> ColumnAnalysis {
     let columns: Vec<usize> = (0..schema.columns().len()).collect();
-    let by = By { schema, columns: &columns };
+    let by = AccessOrder { schema, columns: &columns };
     let mut analysis = ColumnAnalysis { filters: Vec::new(), coverage: Vec::new() };
     for filter in filters {
         let condition = null_test(&by, filter).or_else(|| text_condition(&by, filter)).or_else(|| {
@@ -45,7 +45,7 @@ pub(crate) fn column_filters<'e>(
 }
 
 /// Condition of IS NULL or IS NOT NULL of a column.
-fn null_test(by: &By<'_>, filter: &Expr) -> Option<ColumnFilter> {
+fn null_test(by: &AccessOrder<'_>, filter: &Expr) -> Option<ColumnFilter> {
     let (expr, condition) = match filter {
         Expr::IsNull(expr) => (expr, ColumnCondition::Null),
         Expr::IsNotNull(expr) => (expr, ColumnCondition::NotNull),

@@ -132,7 +132,7 @@ type Rank = (usize, bool);
 
 /// Returns the access by these columns, in their order.
 fn analyse_by(schema: &Schema, columns: &[usize], filters: &[&Expr]) -> (Analysis, Rank) {
-    let by = By { schema, columns };
+    let by = AccessOrder { schema, columns };
     let mut constraints: Vec<Option<Constraint>> = vec![None; columns.len()];
     let mut places = Vec::new();
     for filter in filters {
@@ -147,7 +147,7 @@ fn analyse_by(schema: &Schema, columns: &[usize], filters: &[&Expr]) -> (Analysi
         });
     }
     let equal = constraints.iter().take_while(|of| matches!(of, Some(Constraint::Values(_)))).count();
-    let Built { access, exact, spanned } = build_access(&constraints);
+    let AccessCandidate { access, exact, spanned } = build_access(&constraints);
     let coverage = places.into_iter().map(|place| {
         let Some((position, interval)) = place else { return Coverage::None };
         // A span over many values excludes the rows outside its intervals, but not those between the values
@@ -165,7 +165,7 @@ fn analyse_by(schema: &Schema, columns: &[usize], filters: &[&Expr]) -> (Analysi
     (Analysis { access, coverage: coverage.collect() }, (equal, exact > equal || spanned.is_some()))
 }
 
-struct Built {
+struct AccessCandidate {
     access: Access,
     /// Number of leading key columns that the access constrains exactly.
     exact: usize,
@@ -173,8 +173,8 @@ struct Built {
     spanned: Option<usize>,
 }
 
-fn build_access(constraints: &[Option<Constraint>]) -> Built {
-    let built = |access, exact| Built { access, exact, spanned: None };
+fn build_access(constraints: &[Option<Constraint>]) -> AccessCandidate {
+    let built = |access, exact| AccessCandidate { access, exact, spanned: None };
     let is_empty =
         |constraint: &Constraint| matches!(constraint, Constraint::Values(values) if values.is_empty());
     if constraints.iter().flatten().any(is_empty) {
@@ -209,7 +209,7 @@ fn build_access(constraints: &[Option<Constraint>]) -> Built {
                 value.map_or(Bound::Unbounded, |value| Bound::Included(value.clone()))
             };
             let access = ranges(&bound(values.first()), &bound(values.last()));
-            Built { access, exact: used, spanned: Some(used) }
+            AccessCandidate { access, exact: used, spanned: Some(used) }
         }
     }
 }
@@ -328,12 +328,12 @@ fn comparison(op: Operator, value: Value) -> Option<Constraint> {
 }
 
 /// Columns that order an access: of the key or of an index.
-struct By<'s> {
+struct AccessOrder<'s> {
     schema: &'s Schema,
     columns: &'s [usize],
 }
 
-impl By<'_> {
+impl AccessOrder<'_> {
     /// Column position and constraint of a filter, if the filter is a comparison of one column with literals.
     fn constraint_of(&self, filter: &Expr) -> Option<(usize, Constraint)> {
         match filter {

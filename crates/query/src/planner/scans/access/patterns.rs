@@ -3,7 +3,7 @@
 //! A scan by columns checks them once for each entry of a dictionary, and otherwise where the string lies, before
 //! anything else of the row is decoded. Patterns with `_` or an escape are left to the filter.
 
-use crate::planner::scans::access::{By, literal};
+use crate::planner::scans::access::{AccessOrder, literal};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{BinaryExpr, Expr, Like, Operator};
@@ -62,7 +62,7 @@ impl Pattern {
 }
 
 /// Condition of a filter on a column of strings, if it is one of these.
-pub(super) fn text_condition(by: &By<'_>, filter: &Expr) -> Option<ColumnFilter> {
+pub(super) fn text_condition(by: &AccessOrder<'_>, filter: &Expr) -> Option<ColumnFilter> {
     let text_column = |expr: &Expr| {
         let (column, data_type) = by.column(expr)?;
         (data_type == DataType::Varchar).then_some(column)
