@@ -14,7 +14,7 @@ DEMO_ARGS ?=
 # miss that crates/lab/known-misses.toml does not list fails the run, and its last line names it.
 BENCH ?= basics journal-commit allocation flush-cost crash-states race-trees recovery page-replacement wire-rate \
 	scan-rate load-rate stream-rate mview-cost nexmark \
-	mvcc-versions protocol-overhead cc-short cc-medium cc-long abort-rate hotspot bandwidth e2 e6 e7 \
+	mvcc-versions independence protocol-overhead cc-short cc-medium cc-long abort-rate hotspot bandwidth e2 e6 e7 \
 	ptable-key-range ptable-attribute-range ptable-block-size ptable-point cost-model \
 	elf-policies elf-exact elf-range elf-partial elf-parallel
 BENCH_ARGS ?=

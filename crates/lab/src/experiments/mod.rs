@@ -17,6 +17,7 @@ mod elf;
 mod flush_cost;
 pub mod histories;
 mod hotspot;
+mod independence;
 mod journal_commit;
 #[cfg(feature = "database")]
 mod load_rate;
@@ -244,6 +245,11 @@ pub const ALL: &[Experiment] = &[
         name: "hotspot",
         about: "the hotspot paper's tables 3 to 5 and a moving hot set: modelled Optane, journal",
         run: hotspot::run,
+    },
+    Experiment {
+        name: "independence",
+        about: "writers beside writers of other tables, readers of a hot leaf beside an overloaded journal",
+        run: independence::run,
     },
     Experiment {
         name: "mvcc-versions",
