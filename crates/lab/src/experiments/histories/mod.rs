@@ -8,7 +8,8 @@
 //! stands what needs no theory: every acknowledged write is there in the end, nothing that was taken back is,
 //! nothing twice.
 //!
-//! With kills every commit is synced; the others run at `none`, for more of them.
+//! With kills every commit is synced; the others run at `none`, for more of them. Half of the processes have a
+//! memory budget in which nothing fits, and reclaim dead versions beside the transactions.
 
 mod checker;
 mod ledger;

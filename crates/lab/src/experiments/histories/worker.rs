@@ -10,10 +10,10 @@ use super::operations::{Generator, Lists, Operation, Outcome, WINDOW, fatal, ren
 use crate::Error;
 use crate::measure::Random;
 use clap::{Args, ValueEnum};
-use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, Durability, MemoryBudget, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_transactions::crash_histories::check_sound;
-use entresol_transactions::{ContextOptions, Isolation, Protocol, State, StateContext, StateId};
+use entresol_transactions::{ContextOptions, Isolation, Protocol, Reclaimer, State, StateContext, StateId};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,6 +69,16 @@ pub const LEVELS: [Isolation; 3] = [Isolation::ReadCommitted, Isolation::Snapsho
 /// Numbers that a life may take for a key.
 const NUMBERS_PER_LIFE: u32 = 1 << 22;
 
+/// Memory budget of half of the lives: fewer bytes than its pages have, so that each is evicted again and again.
+const TIGHT_BYTES: u64 = 1 << 20;
+
+impl Life {
+    /// Returns true for half of the lives, which have little memory, and a thread that reclaims dead versions.
+    fn is_tight(&self) -> bool {
+        (u64::from(self.life) ^ self.seed) % 2 == 1
+    }
+}
+
 /// Writes whole lines to the standard output.
 struct Log {
     workload: Workload,
@@ -97,6 +107,7 @@ pub fn run(life: &Life) -> Result<(), Error> {
         let _ = std::io::stdin().read(&mut [0]);
         no_more_input.store(true, Ordering::Relaxed);
     });
+    let reclaimer = life.is_tight().then(|| Reclaimer::start(&lists.context));
     let log = Log { workload: life.workload, is_read: AtomicBool::new(true) };
     let last_key = AtomicU64::new(life.first_key + WINDOW);
     std::thread::scope(|scope| {
@@ -106,6 +117,7 @@ pub fn run(life: &Life) -> Result<(), Error> {
     })?;
     read_all(life, last_key.into_inner(), &lists, &log)?;
     let pool = Arc::clone(lists.context.pool());
+    drop(reclaimer);
     drop(lists);
     pool.close()?;
     Ok(())
@@ -115,7 +127,8 @@ fn open(life: &Life) -> Result<Lists, Error> {
     let wrong = || Error::Invalid(format!("no protocol {} or level {}", life.protocol, life.isolation));
     let protocol = *Protocol::ALL.get(life.protocol).ok_or_else(wrong)?;
     let isolation = *LEVELS.get(life.isolation).ok_or_else(wrong)?;
-    let options = PoolOptions { domain: DomainChoice::Journal, ..PoolOptions::default() };
+    let memory = life.is_tight().then(|| MemoryBudget::tiny(TIGHT_BYTES));
+    let options = PoolOptions { domain: DomainChoice::Journal, memory, ..PoolOptions::default() };
     let pool =
         if life.life == 0 { Pool::create(&life.dir, &options)? } else { Pool::open(&life.dir, &options)? };
     let context =
