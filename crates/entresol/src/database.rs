@@ -315,6 +315,9 @@ impl Database {
         self.shared.merger.stop();
         self.shared.reclaimer.stop();
         self.shared.catalog.release_cached_sequences();
+        if is_check_requested() {
+            self.check_before_closing()?;
+        }
         let disk = self.shared.catalog.context().disk_pool();
         for pool in disk.into_iter().chain([self.pool()]) {
             match pool.close() {
@@ -328,6 +331,22 @@ impl Database {
     fn pool(&self) -> &Arc<Pool> {
         self.shared.catalog.context().pool()
     }
+
+    /// Checks the database at its end; fails with its problems. One that cannot be read, as it was closed before, is left.
+    fn check_before_closing(&self) -> Result<()> {
+        let Ok(report) = self.check(|_| ()) else { return Ok(()) };
+        let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Corrupt, problems.join("; ")))
+    }
+}
+
+/// Returns true if every database is to be checked when it is closed: so all tests show that what they leave is sound.
+/// Only in builds for tests.
+fn is_check_requested() -> bool {
+    cfg!(debug_assertions) && std::env::var_os("ENTRESOL_CHECK_ON_CLOSE").is_some()
 }
 
 /// The pool on disk beside a main pool.
