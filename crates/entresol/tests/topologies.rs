@@ -2,14 +2,24 @@
 //! the database is opened; what they cannot do is refused by name.
 #![allow(clippy::unwrap_used)]
 
+#[path = "topologies/aborts.rs"]
+mod aborts;
 #[path = "topologies/aggregates.rs"]
 mod aggregates;
+#[path = "topologies/alterations.rs"]
+mod alterations;
+#[path = "topologies/altered_tables.rs"]
+mod altered_tables;
+#[path = "topologies/boundaries.rs"]
+mod boundaries;
 #[path = "topologies/conflicts.rs"]
 mod conflicts;
 #[path = "topologies/corrections.rs"]
 mod corrections;
 #[path = "topologies/deferred_views.rs"]
 mod deferred_views;
+#[path = "topologies/dependents.rs"]
+mod dependents;
 #[path = "topologies/examples.rs"]
 mod examples;
 #[path = "topologies/files.rs"]
@@ -30,12 +40,16 @@ mod ranking;
 mod replacement;
 #[path = "topologies/sessions.rs"]
 mod sessions;
+#[path = "topologies/shown.rs"]
+mod shown;
 #[path = "topologies/sinks.rs"]
 mod sinks;
 #[path = "topologies/skipping.rs"]
 mod skipping;
 #[path = "topologies/status.rs"]
 mod status;
+#[path = "topologies/stored_streams.rs"]
+mod stored_streams;
 #[path = "topologies/tcp.rs"]
 mod tcp;
 
@@ -72,6 +86,12 @@ fn wait_for(session: &mut Session, sql: &str, wanted: &str) {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// SQLSTATE of an error of a statement.
+fn sqlstate(error: &entresol::Error) -> &'static str {
+    let source = std::error::Error::source(error);
+    source.and_then(|source| source.downcast_ref::<entresol::query::Error>()).unwrap().sqlstate()
 }
 
 fn wait_for_end(session: &mut Session, topology: &str) {
@@ -190,7 +210,7 @@ fn targets_equal_the_queries_over_all_input() {
     assert!(error.contains("topology metering"), "{error}");
     for (table, expected) in [
         ("open_hours", "DROP TOPOLOGY metering removes it"),
-        ("streams_topologies", "topologies are stored in it"),
+        ("streams_topologies", "belongs to the topologies"),
     ] {
         let error = session.execute(&format!("DROP TABLE {table}")).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -502,7 +522,7 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         ("INSERT INTO t SELECT meter, kw FROM t", "triggers nothing"),
         ("INSERT INTO t SELECT meter, kw FROM nothing", "nothing"),
         ("INSERT INTO nothing SELECT meter FROM reading", "\"nothing\" does not exist"),
-        ("INSERT INTO t SELECT meter FROM reading", "has 2 columns, its query has 1"),
+        ("INSERT INTO t SELECT meter, kw, kw FROM reading", "has 2 columns, its query has 3"),
         ("INSERT INTO t SELECT meter, at FROM reading", "does not fit"),
         (
             "INSERT INTO t SELECT r.meter, r.kw FROM reading r JOIN keyless k ON k.meter = r.meter",
@@ -563,6 +583,11 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         ),
         ("INSERT INTO t SELECT meter, length(current_user) FROM reading", "current_user() in a step"),
         ("INSERT INTO t SELECT meter, kw FROM reading LATE ROWS INTO l", "of a step without windows"),
+        ("INSERT INTO t SELECT meter, kw FROM reading LATE ROWS DROP", "LATE ROWS of a step without GROUP BY"),
+        (
+            "INSERT INTO t SELECT meter, kw FROM reading EMIT ON WINDOW CLOSE",
+            "EMIT ON WINDOW CLOSE of a step without GROUP BY",
+        ),
         (
             "INSERT INTO t SELECT meter, kw FROM reading; ABORT WHEN (SELECT count(*) FROM CHANGES(t))",
             "needs one truth value, found Int64",
@@ -615,6 +640,19 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         let error = refused.err().unwrap_or_else(|| panic!("{steps} is accepted")).to_string();
         assert!(error.contains(expected), "{steps}: {error}");
     }
+    for (commit, expected) in [
+        ("WITH SOURCE", "source \"reading\" does not mark transactions"),
+        ("WITH SOURCE OR EACH ROW", "COMMIT WITH SOURCE OR another boundary"),
+        ("ON WINDOW CLOSE", "a transaction per window needs a window"),
+        ("ON WINDOW CLOSE OF nothing", "no step is a CREATE STREAM nothing with windows"),
+        ("ON WINDOW CLOSE OF t OR ON WINDOW CLOSE", "ON WINDOW CLOSE OF several streams"),
+    ] {
+        let create =
+            format!("CREATE TOPOLOGY x COMMIT {commit} AS (INSERT INTO t SELECT meter, kw FROM reading)");
+        let refused = session.execute(&create);
+        let error = refused.err().unwrap_or_else(|| panic!("{commit} is accepted")).to_string();
+        assert!(error.contains(expected), "{commit}: {error}");
+    }
     for (sql, expected) in [
         ("CREATE SOURCE s (a INT) WITH (connector = 'kafka')", "there are file, tcp, generator and nexmark"),
         (
@@ -639,7 +677,7 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 14);
+    assert_eq!(examples.len(), 15);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -654,15 +692,19 @@ fn the_introduction_runs() {
     assert_eq!(rows(&mut session, alarms), [["true", "0"]]);
     session.execute(examples[2]).unwrap();
     session.execute(examples[3]).unwrap();
+    wait_for_end(&mut session, "feeders");
+    let minutes = "SELECT count(*) > 1000, sum(kw) > 900000 FROM minutes_of_feeders";
+    assert_eq!(rows(&mut session, minutes), [["true", "true"]]);
     session.execute(examples[4]).unwrap();
+    session.execute(examples[5]).unwrap();
     wait_for_end(&mut session, "stays");
     assert_eq!(rows(&mut session, "SELECT sum(readings)::bigint FROM stay")[0], ["20000"]);
-    session.execute(examples[5]).unwrap();
+    session.execute(examples[6]).unwrap();
     wait_for_end(&mut session, "minutes");
     assert_eq!(rows(&mut session, "SELECT sum(readings)::bigint FROM minute")[0], ["20000"]);
-    session.execute(examples[6]).unwrap();
     session.execute(examples[7]).unwrap();
     session.execute(examples[8]).unwrap();
+    session.execute(examples[9]).unwrap();
     wait_for(&mut session, "SELECT count(*) FROM movement", "4");
     let balance = "SELECT owner, accounts, amount::bigint FROM owner_balance ORDER BY owner";
     assert_eq!(rows(&mut session, balance), [["Ada", "2", "77"], ["Alan", "1", "50"]]);
@@ -670,25 +712,25 @@ fn the_introduction_runs() {
         rows(&mut session, "SELECT id, what, amount FROM movement ORDER BY cts, id"),
         [["1", "insert", "100"], ["2", "insert", "50"], ["1", "update", "-30"], ["3", "insert", "7"]]
     );
-    session.execute(examples[9]).unwrap();
+    session.execute(examples[10]).unwrap();
     let rich = "SELECT owner, amount::bigint FROM rich ORDER BY owner";
     assert_eq!(rows(&mut session, rich), [["Ada", "70"], ["Alan", "50"]]);
-    session.execute(examples[10]).unwrap();
+    session.execute(examples[11]).unwrap();
     wait_for_end(&mut session, "counting");
     assert_eq!(rows(&mut session, "SELECT count(*), sum(readings)::bigint FROM seen"), [["40", "20000"]]);
-    session.execute(examples[11]).unwrap();
+    session.execute(examples[12]).unwrap();
     wait_for_end(&mut session, "costs");
     let costs = "SELECT count(DISTINCT at), count(*) > 20000, bool_and(price_at <= at) FROM cost";
     assert_eq!(rows(&mut session, costs), [["20000", "true", "true"]]);
     assert_eq!(rows(&mut session, "SELECT count(*) FROM costs_open"), [["0"]]);
-    session.execute(examples[12]).unwrap();
+    session.execute(examples[13]).unwrap();
     wait_for_end(&mut session, "rankings");
     assert_eq!(rows(&mut session, "SELECT count(*), count(DISTINCT meter) FROM highest"), [["120", "40"]]);
     let highest = "SELECT bool_and(h.kw = l.kw) FROM highest h JOIN (SELECT meter, max(most) AS kw FROM seen GROUP BY meter) l
         ON l.meter = h.meter WHERE h.place = 1";
     assert_eq!(rows(&mut session, highest), [["true"]]);
     assert_eq!(rows(&mut session, "SELECT count(DISTINCT hour) FROM busiest"), [["6"]]);
-    session.execute(examples[13]).unwrap();
+    session.execute(examples[14]).unwrap();
     wait_for_end(&mut session, "surges");
     let surges =
         "SELECT count(*) > 100, bool_and(readings >= 3 AND most > 2 * from_kw AND from_kw < 30) FROM surge";
@@ -1023,7 +1065,8 @@ fn a_condition_aborts_transactions() {
             assert!(stored > 100 && aborts > 20, "{stored} {aborts}");
         } else {
             let error = rows(&mut session, "SELECT error FROM entresol.topologies");
-            assert!(error[0][0].contains("the transaction is aborted: ABORT WHEN"), "{error:?}");
+            assert!(error[0][0].contains("the transaction was aborted 6 times: ABORT WHEN"), "{error:?}");
+            assert_eq!(aborts, 1);
         }
     }
 }

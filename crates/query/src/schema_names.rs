@@ -26,6 +26,8 @@ pub(crate) const INFORMATION_INNER: &str = "\u{1}information";
 pub(crate) const STREAMS_CATALOG: &str = "\u{1}streams";
 /// Table in which the sources are stored.
 pub(crate) const SOURCES_TABLE: &str = "streams_sources";
+/// Table in which the streams of no topology are stored, with the columns that they have.
+pub(crate) const STREAMS_TABLE: &str = "streams_streams";
 /// Table in which the topologies are stored.
 pub(crate) const TOPOLOGIES_TABLE: &str = "streams_topologies";
 /// Table of the state tables that topologies with other steps have no use for.

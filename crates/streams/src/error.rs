@@ -30,6 +30,20 @@ pub enum Error {
     Aborted {
         /// The condition.
         condition: String,
+        /// Table for the tuples of the transaction.
+        into: Option<String>,
+    },
+    /// A condition held each time that the transaction was tried.
+    #[error(
+        "the transaction was aborted {attempts} times: {condition}; its input is read again when the topology is started again"
+    )]
+    AbortedRepeatedly {
+        /// The condition.
+        condition: String,
+        /// Table for the tuples of the transaction.
+        into: Option<String>,
+        /// Number of attempts.
+        attempts: u32,
     },
     /// A limit was exceeded.
     #[error("{resource} has reached its limit of {max}")]

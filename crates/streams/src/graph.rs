@@ -16,6 +16,7 @@ use entresol_tables::{Catalog, Column, Schema, Table};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Arguments for the construction of an operator.
 pub(crate) struct OperatorArguments<'a> {
@@ -55,6 +56,8 @@ pub(crate) struct GraphSource {
     pub(crate) columns: Rc<[Column]>,
     pub(crate) node: usize,
     pub(crate) event_time: Option<usize>,
+    /// Silence after which it is not waited for.
+    pub(crate) idle: Duration,
     /// Table of the records that are no tuples.
     pub(crate) rejects_table: Option<String>,
 }

@@ -133,6 +133,11 @@ pub const RETRIES_MAX: u32 = 16;
 /// Time in which a transaction is tried again after conflicts, however often: definitions and other topologies may
 /// come between it and its commit many times within milliseconds.
 pub const RETRY_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(3);
+/// Number of times that a transaction is tried again when a condition of the topology aborts it, before the topology ends:
+/// others may change the tables that the condition reads.
+pub const ABORT_RETRIES_MAX: u32 = 5;
+/// Maximum of tuples of a failed transaction that are stored in the table of its errors.
+pub const DROPPED_TUPLES_MAX: usize = 1 << 16;
 /// Maximum of groups that one window operator caches in DRAM; others are read from its table.
 pub const GROUPS_IN_DRAM_MAX: usize = 1 << 18;
 /// Maximum of open windows of one window operator.

@@ -39,13 +39,27 @@ pub(crate) struct OperatorCounts {
     parts: usize,
     tuples_in: AtomicU64,
     tuples_out: AtomicU64,
+    late: AtomicU64,
+    /// Microseconds of the watermark that it has sent; those of [`EventTime::START`] before the first.
+    watermark_us: AtomicI64,
 }
 
 impl OperatorCounts {
-    pub(crate) fn add(&self, tuples_in: u64, tuples_out: u64) {
-        self.tuples_in.fetch_add(tuples_in, Ordering::Relaxed);
-        self.tuples_out.fetch_add(tuples_out, Ordering::Relaxed);
+    /// Adds the tuples of a transaction, and notes the watermark at its end.
+    pub(crate) fn add(&self, tuples: TupleCounts, watermark: EventTime) {
+        self.tuples_in.fetch_add(tuples.received, Ordering::Relaxed);
+        self.tuples_out.fetch_add(tuples.sent, Ordering::Relaxed);
+        self.late.fetch_add(tuples.late, Ordering::Relaxed);
+        self.watermark_us.store(watermark.micros(), Ordering::Relaxed);
     }
+}
+
+/// Tuples of an operator in a transaction.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TupleCounts {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    pub(crate) late: u64,
 }
 
 /// Tuples of an operator or a source, of committed transactions.
@@ -57,6 +71,10 @@ pub struct OperatorProgress {
     pub tuples_in: u64,
     /// Tuples that it sent on.
     pub tuples_out: u64,
+    /// Tuples that were late for it.
+    pub late: u64,
+    /// Watermark that it has sent, of the last commit.
+    pub watermark: Option<EventTime>,
     /// Number of parts of its state, by a hash of the key, that threads work on side by side; 1 if it is not divided.
     pub parts: usize,
 }
@@ -144,6 +162,8 @@ impl Progress {
                     parts,
                     tuples_in: AtomicU64::new(0),
                     tuples_out: AtomicU64::new(0),
+                    late: AtomicU64::new(0),
+                    watermark_us: AtomicI64::new(EventTime::START.micros()),
                 })
                 .collect(),
         }
@@ -155,6 +175,9 @@ impl Progress {
             name: counts.name.clone(),
             tuples_in: counts.tuples_in.load(Ordering::Relaxed),
             tuples_out: counts.tuples_out.load(Ordering::Relaxed),
+            late: counts.late.load(Ordering::Relaxed),
+            watermark: Some(EventTime::from_micros(counts.watermark_us.load(Ordering::Relaxed)))
+                .filter(|time| *time != EventTime::START),
             parts: counts.parts,
         };
         self.operators.iter().map(read).collect()

@@ -31,6 +31,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Stream of a topology that is being built.
 #[derive(Clone)]
@@ -107,6 +108,18 @@ impl Stream {
                 }
             }
         }
+        self
+    }
+
+    /// Sets the time after which windows over several sources do not wait for this one, if it has sent nothing; by default
+    /// [`crate::SOURCE_IDLE_MS`]. Only on the stream that a source returned.
+    pub fn idle_after(self, idle: Duration) -> Stream {
+        let mut graph = self.graph.borrow_mut();
+        match graph.sources.iter_mut().find(|source| source.node == self.node) {
+            Some(source) => source.idle = idle,
+            None => graph.report("idle_after must be called on the stream of a source"),
+        }
+        drop(graph);
         self
     }
 

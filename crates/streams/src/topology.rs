@@ -3,6 +3,7 @@
 use crate::boundary::{Boundary, Merge, OnError};
 use crate::error::{Error, Result};
 use crate::execution::dataflow::Dataflow;
+use crate::execution::dropped::ErrorTables;
 use crate::execution::executor::{Executor, Settings};
 use crate::execution::feed::{Feed, FeedSource};
 use crate::execution::skipped::SkippedTuples;
@@ -13,11 +14,12 @@ use crate::operators::window::WindowSpan;
 use crate::running::{Report, Running};
 use crate::sources::Source;
 use crate::stream::Stream;
-use crate::{PARALLELISM_MAX, positions};
+use crate::{PARALLELISM_MAX, SOURCE_IDLE_MS, positions};
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Column, Table, TableOptions};
 use entresol_transactions::{GroupId, Transaction};
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,8 +30,12 @@ pub struct TopologyBuilder {
     name: String,
     catalog: Arc<Catalog>,
     graph: Rc<RefCell<Graph>>,
-    /// Table of the tuples that operators leave out.
-    skipped_table: Option<String>,
+    /// Table of the tuples that operators leave out, or of failed transactions.
+    errors_table: Option<String>,
+    /// Tables of the tuples of transactions in which conditions hold.
+    condition_tables: RefCell<Vec<String>>,
+    /// Windows that bound transactions, by the order in which they were added; none are all.
+    bounding: Option<Range<usize>>,
     group: Option<GroupId>,
     settings: Settings,
 }
@@ -47,10 +53,13 @@ impl Topology {
             catalog: Arc::clone(catalog),
             graph: Rc::default(),
             group: None,
-            skipped_table: None,
+            errors_table: None,
+            condition_tables: RefCell::default(),
+            bounding: None,
             settings: Settings {
                 durability: Durability::Sync,
                 boundary: Boundary::Every(1000),
+                tuples_max: None,
                 on_error: OnError::Stop,
                 merge: Merge::RoundRobin,
                 commit_interval_ns: None,
@@ -97,6 +106,23 @@ impl TopologyBuilder {
         self
     }
 
+    /// Commits a transaction of so many tuples that a window bounds too ([`Boundary::PerWindow`]).
+    pub fn tuples_max(mut self, tuples: usize) -> TopologyBuilder {
+        self.settings.tuples_max = Some(tuples.max(1));
+        self
+    }
+
+    /// Number of windows over event times so far.
+    pub fn windows(&self) -> usize {
+        self.graph.borrow().windows.len()
+    }
+
+    /// Bounds transactions by these windows alone ([`Boundary::PerWindow`]), in the order in which they were added.
+    pub fn bounded_by(mut self, windows: Range<usize>) -> TopologyBuilder {
+        self.bounding = Some(windows);
+        self
+    }
+
     /// Commits a transaction that has been open for this long, whatever its boundary; not if its sources mark
     /// transactions.
     pub fn commit_interval(mut self, interval: Duration) -> TopologyBuilder {
@@ -116,10 +142,11 @@ impl TopologyBuilder {
         self
     }
 
-    /// Stores the tuples that operators leave out ([`OnError::Skip`]) in a table, in the transaction of those around
-    /// them: `source` (the operator), `line` (0), `reason`, `record`.
-    pub fn skipped_into(mut self, table: &str) -> TopologyBuilder {
-        self.skipped_table = Some(table.to_owned());
+    /// Stores tuples that cannot be processed in a table: `source`, `line` (0), `reason`, `record`. With [`OnError::Skip`]
+    /// those that operators leave out, in the transaction of those around them (`source` is the operator); else all of a
+    /// transaction that is dropped, or ends the topology, in a transaction of their own.
+    pub fn errors_into(mut self, table: &str) -> TopologyBuilder {
+        self.errors_table = Some(table.to_owned());
         self.graph.borrow_mut().plan_rejects(&self.catalog, table);
         self
     }
@@ -166,6 +193,7 @@ impl TopologyBuilder {
             columns: Rc::clone(&columns),
             node,
             event_time: None,
+            idle: Duration::from_millis(SOURCE_IDLE_MS),
             rejects_table: None,
         });
         drop(graph);
@@ -184,14 +212,24 @@ impl TopologyBuilder {
     }
 
     /// Aborts a transaction if a condition holds at its commit. It is asked after all that writes `tables`,
-    /// whose changes it may read from the transaction; its name is the reason of the abort.
+    /// whose changes it may read from the transaction; its name is the reason of the abort. `into` is a table for the
+    /// tuples of the transaction ([`TopologyBuilder::errors_into`]).
     pub fn abort_when(
         &self,
         name: &str,
         tables: &[&str],
+        into: Option<&str>,
         condition: impl FnMut(&Arc<Transaction>) -> Result<bool> + Send + 'static,
     ) {
-        let operator = AbortWhen { name: name.to_owned(), condition: Box::new(condition) };
+        if let Some(into) = into {
+            self.graph.borrow_mut().plan_rejects(&self.catalog, into);
+            self.condition_tables.borrow_mut().push(into.to_owned());
+        }
+        let operator = AbortWhen {
+            name: name.to_owned(),
+            into: into.map(str::to_owned),
+            condition: Box::new(condition),
+        };
         let make = move |_: &OperatorArguments<'_>| -> Result<Box<dyn crate::operators::Operator>> {
             Ok(Box::new(operator))
         };
@@ -273,9 +311,10 @@ impl TopologyBuilder {
         let mut created = Vec::new();
         match self.assemble(graph, order, &mut created) {
             Ok((feed, dataflow, positions)) => {
+                let tables = self.error_tables()?;
                 let executor =
                     Executor::new(self.name, self.catalog, self.settings, feed, dataflow, spans, positions);
-                Ok(Topology { executor })
+                Ok(Topology { executor: executor.errors_into(tables) })
             }
             Err(error) => {
                 // A refused topology leaves nothing behind.
@@ -287,6 +326,19 @@ impl TopologyBuilder {
                 Err(error)
             }
         }
+    }
+
+    /// Tables for the tuples of failed transactions.
+    fn error_tables(&self) -> Result<ErrorTables> {
+        let mut tables = ErrorTables::default();
+        if self.settings.on_error != OnError::Skip {
+            let of_topology = self.errors_table.as_ref().map(|table| self.catalog.table(table));
+            tables.of_topology = of_topology.transpose()?;
+        }
+        for table in self.condition_tables.borrow().iter() {
+            tables.named.insert(table.clone(), self.catalog.table(table)?);
+        }
+        Ok(tables)
     }
 
     /// Creates the missing tables and the operators; notes the tables.
@@ -343,7 +395,12 @@ impl TopologyBuilder {
                 return Err(format!("source {} needs an event time", source.name));
             }
         }
-        Ok(if per_window { graph.windows.iter().map(|window| window.span).collect() } else { Vec::new() })
+        let bounding = self.bounding.clone().unwrap_or(0..graph.windows.len());
+        let spans = graph.windows.get(bounding).unwrap_or_default();
+        if per_window && spans.is_empty() {
+            return Err("a transaction per window of a stream that has no windows over a source".to_owned());
+        }
+        Ok(if per_window { spans.iter().map(|window| window.span).collect() } else { Vec::new() })
     }
 
     fn feed(&self, graph: &mut Graph, positions: &Arc<Table>) -> Result<Feed> {
@@ -384,7 +441,7 @@ impl TopologyBuilder {
                 each.any(|listener| graph.nodes[listener.node].inputs.contains(&node))
             })
             .collect();
-        let skipped_table = self.skipped_table.as_ref().map(|table| self.catalog.table(table)).transpose()?;
+        let skipped_table = self.errors_table.as_ref().map(|table| self.catalog.table(table)).transpose()?;
         let skips = self.settings.on_error == OnError::Skip;
         let mut dataflow = Dataflow::new(order, skips.then(|| SkippedTuples::new(skipped_table)));
         for (number, node) in graph.nodes.into_iter().enumerate() {

@@ -359,7 +359,7 @@ fn a_view_has_nothing_of_a_dropped_one_of_its_name() {
             assert_eq!(rows(&mut session, position), [["0"]]);
             let positions = database.catalog().table("materialized_view_positions").unwrap();
             let transaction = database.begin().unwrap();
-            let left = vec![Value::from("total"), Value::BigInt(1), Value::BigInt(5)];
+            let left = vec![Value::from("total"), Value::BigInt(1), Value::BigInt(5), Value::Boolean(false)];
             positions.insert(&transaction, &left).unwrap();
             transaction.commit(Durability::Sync).unwrap();
             session.execute("CREATE MATERIALIZED VIEW total AS SELECT max(id) AS n FROM r").unwrap();

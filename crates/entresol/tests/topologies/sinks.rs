@@ -160,7 +160,7 @@ fn changes_of_a_table_go_into_a_file() {
     session.execute("ALTER TOPOLOGY audit RESUME").unwrap();
     assert_eq!(wait_for_lines(&path, 4).len(), 4);
     let error = session.execute("DROP TABLE account").unwrap_err().to_string();
-    assert!(error.contains("topology audit uses it"), "{error}");
+    assert!(error.contains("sink audit uses it"), "{error}");
     // Its file stays, and one more sink appends to it.
     session.execute("DROP SINK audit; DROP SINK IF EXISTS audit").unwrap();
     assert_eq!(rows(&mut session, "SELECT count(*) FROM streams_sinks")[0], ["0"]);

@@ -11,6 +11,7 @@
 
 use crate::ddl::generated::{self, Generated};
 use crate::ddl::layout;
+use crate::ddl::owned_tables;
 use crate::ddl::table_definition::{
     Declared, add_check, column_indexes, declared_column, free_name, no_foreign_keys, unique_index,
 };
@@ -47,9 +48,10 @@ pub(crate) async fn run(session: &SessionCore, alter: &AlterTable) -> Result<Sta
     let [operation] = alter.operations.as_slice() else {
         return Err(Error::unsupported("several actions in one ALTER TABLE: use one statement for each"));
     };
-    // Options of storage alone change nothing that maintenance depends on.
-    if !matches!(operation, AlterTableOperation::SetOptionsParens { .. }) {
-        materialized::check_ordinary(&table)?;
+    // Options of storage alone change nothing that the maintenance of a view depends on.
+    let sets_options = matches!(operation, AlterTableOperation::SetOptionsParens { .. });
+    if !sets_options || materialized::held_by(&table).is_none() {
+        owned_tables::check_owner(session, &table, "alter")?;
     }
     let change = Change { session, table };
     match operation {

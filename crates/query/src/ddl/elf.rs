@@ -5,6 +5,7 @@
 //! come first, and only the user knows those. `cache = 'lists'` leaves the index where it is stored and caches some of its
 //! lists: `cache_percent` of its bytes, which `cache_policy` chooses, MonoLists among them if `cache_monolists`.
 
+use crate::ddl::owned_tables;
 use crate::ddl::statements::ascending;
 use crate::ddl::table_definition::{column_indexes, index_name};
 use crate::ddl::table_options::text_of;
@@ -46,6 +47,7 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateIndex) -> Resul
     let parameters = Parameters::read(session, &create.with)?;
     let (order, caching) = (parameters.order.unwrap_or_default(), parameters.caching()?);
     let table = session.catalog.table(&table_name(&create.table_name)?)?;
+    owned_tables::check_indexable(session, &table)?;
     let columns = column_indexes(table.name(), table.schema(), &ascending(session, &create.columns))?;
     let name = match &create.name {
         Some(name) => table_name(name)?,

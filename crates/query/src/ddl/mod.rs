@@ -8,6 +8,7 @@ mod elf;
 pub(crate) mod generated;
 pub(crate) mod layout;
 pub(crate) mod maintenance;
+pub(crate) mod owned_tables;
 pub(crate) mod sequences;
 pub(crate) mod statements;
 pub(crate) mod stored_topologies;

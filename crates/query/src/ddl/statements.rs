@@ -1,14 +1,14 @@
-//! CREATE INDEX, ALTER TABLE and the DROPs: from the statement to the catalog.
+//! CREATE INDEX, CREATE VIEW and the DROPs of indexes and sequences: from the statement to the catalog.
 //!
 //! - An index is complete and in use when the statement returns; other sessions write the table meanwhile.
 //! - None of these can be part of a transaction. A transaction that began before and wrote the table gets a
 //!   conflict.
 
-use crate::ddl::alter;
 use crate::ddl::elf;
+use crate::ddl::owned_tables;
 use crate::ddl::sequences;
 use crate::ddl::table_definition::{column_indexes, index_name};
-use crate::ddl::views::{self, drop_all};
+use crate::ddl::views;
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
 use crate::session::cancellation::CancelOnDrop;
@@ -27,12 +27,7 @@ use std::sync::Arc;
 pub(crate) async fn run(session: &SessionCore, statement: &Statement) -> Result<StatementResult> {
     match statement {
         Statement::CreateIndex(create) => create_index(session, create).await,
-        Statement::AlterTable(alter) => alter::run(session, alter).await,
         Statement::CreateView(create) => views::create(session, create).await,
-        Statement::Drop { object_type: ObjectType::View, if_exists, names, cascade, .. } => {
-            drop_all(session, RelationKind::View, *if_exists, names, *cascade).await?;
-            Ok(StatementResult::Done { verb: "DROP VIEW" })
-        }
         Statement::Drop { object_type: ObjectType::Sequence, if_exists, names, cascade, .. } => {
             sequences::drop_sequences(session, *if_exists, names, *cascade).await
         }
@@ -69,6 +64,7 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
         ],
     )?;
     let table = session.catalog.table(&table_name(&create.table_name)?)?;
+    owned_tables::check_indexable(session, &table)?;
     session.storage_notice(storage.flatten());
     let columns = column_indexes(table.name(), table.schema(), &ascending(session, &create.columns))?;
     let name = match &create.name {
@@ -134,17 +130,6 @@ pub(crate) fn ascending(session: &SessionCore, columns: &[IndexColumn]) -> Vec<I
         (options.asc, options.nulls_first) = (None, None);
     }
     columns
-}
-
-/// DROP TABLE.
-pub(crate) async fn drop_tables(
-    session: &SessionCore,
-    if_exists: bool,
-    names: &[ObjectName],
-    cascade: bool,
-) -> Result<StatementResult> {
-    drop_all(session, RelationKind::Table, if_exists, names, cascade).await?;
-    Ok(StatementResult::Done { verb: "DROP TABLE" })
 }
 
 async fn drop_indexes(

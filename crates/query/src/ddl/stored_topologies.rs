@@ -1,8 +1,8 @@
-//! Stored definitions of sources and topologies: their statements, in two tables that only the database
-//! writes. In a third are the state tables that a topology with other steps has no use for, until they are removed.
+//! Stored definitions of sources, streams and topologies: their statements, in three tables that only the database
+//! writes. In a fourth are the state tables that a topology with other steps has no use for, until they are removed.
 
 use crate::error::{Error, Result};
-use crate::schema_names::{SOURCES_TABLE, TOPOLOGIES_TABLE, UNUSED_STATE_TABLE};
+use crate::schema_names::{SOURCES_TABLE, STREAMS_TABLE, TOPOLOGIES_TABLE, UNUSED_STATE_TABLE};
 use entresol_memory::Durability;
 use entresol_tables::{
     Catalog, Column, DataType, ROW_BYTES_MAX, ScanRange, Schema, Table, TableDefinition, TableOptions, Value,
@@ -21,6 +21,14 @@ pub(crate) struct StoredTopology {
     pub(crate) is_paused: bool,
 }
 
+/// Stored stream of no topology: the topologies that read it have its step among theirs.
+pub(crate) struct StoredStream {
+    pub(crate) name: String,
+    pub(crate) text: String,
+    /// Declarations of its columns, as of its creation: `name TYPE [NOT NULL]`, one on each line.
+    pub(crate) columns: String,
+}
+
 impl StoredTopology {
     fn row(&self) -> [Value; 3] {
         [Value::from(self.name.as_str()), Value::from(self.text.as_str()), Value::Boolean(self.is_paused)]
@@ -33,6 +41,9 @@ fn open(catalog: &Catalog, name: &str) -> Result<Arc<Table>> {
     let paused = Column::new("paused", DataType::Boolean).not_null();
     let schema = match name {
         TOPOLOGIES_TABLE => Schema::new(vec![varchar("name"), varchar("definition"), paused], &["name"]),
+        STREAMS_TABLE => {
+            Schema::new(vec![varchar("name"), varchar("definition"), varchar("columns")], &["name"])
+        }
         UNUSED_STATE_TABLE => {
             Schema::new(vec![varchar("topology"), varchar("state_table")], &["topology", "state_table"])
         }
@@ -96,6 +107,33 @@ pub(crate) fn source(catalog: &Catalog, name: &str) -> Result<Option<String>> {
 
 pub(crate) fn remove_source(catalog: &Catalog, name: &str) -> Result<()> {
     remove(catalog, SOURCES_TABLE, name)
+}
+
+pub(crate) fn put_stream(catalog: &Catalog, stream: &StoredStream) -> Result<()> {
+    let row = [&stream.name, &stream.text, &stream.columns].map(|text| Value::from(text.as_str()));
+    put(catalog, STREAMS_TABLE, &row, &format!("{}{}", stream.text, stream.columns))
+}
+
+/// Statement of a stream of no topology, if there is one.
+pub(crate) fn stream(catalog: &Catalog, name: &str) -> Result<Option<String>> {
+    let Ok(table) = catalog.table(STREAMS_TABLE) else { return Ok(None) };
+    let transaction = catalog.begin()?;
+    let row = table.get(&transaction, &[Value::from(name)])?;
+    Ok(row.map(|row| text(row.get(1))))
+}
+
+/// All streams of no topology, by name.
+pub(crate) fn streams(catalog: &Catalog) -> Result<Vec<StoredStream>> {
+    let stored = |row: Vec<Value>| StoredStream {
+        name: text(row.first()),
+        text: text(row.get(1)),
+        columns: text(row.get(2)),
+    };
+    Ok(rows(catalog, STREAMS_TABLE)?.into_iter().map(stored).collect())
+}
+
+pub(crate) fn remove_stream(catalog: &Catalog, name: &str) -> Result<()> {
+    remove(catalog, STREAMS_TABLE, name)
 }
 
 pub(crate) fn put_topology(catalog: &Catalog, topology: &StoredTopology) -> Result<()> {

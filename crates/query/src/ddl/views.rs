@@ -4,7 +4,7 @@
 //! - Relations that a view reads cannot be dropped or renamed, unless CASCADE drops the view with it.
 //! - Views are read-only.
 
-use crate::ddl::stored_topologies;
+use crate::ddl::owned_tables;
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, refuse, table_name};
 use crate::planner::parameters;
@@ -12,9 +12,7 @@ use crate::planner::query;
 use crate::planner::translation;
 use crate::planner::views;
 use crate::postgres::types::column_type;
-use crate::schema_names::{
-    CHANGES_SCHEMA, SOURCES_TABLE, SUBSCRIPTIONS_SCHEMA, TOPOLOGIES_TABLE, UNUSED_STATE_TABLE,
-};
+use crate::schema_names::{CHANGES_SCHEMA, SUBSCRIPTIONS_SCHEMA};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized;
@@ -118,26 +116,6 @@ fn type_name(data_type: &ArrowType) -> String {
     column_type(data_type).map_or_else(|| data_type.to_string(), |known| known.to_string().to_lowercase())
 }
 
-/// Refuses to drop what topologies are stored in: their definitions, and the state of one that exists.
-fn check_state(session: &SessionCore, name: &str) -> Result<()> {
-    if [SOURCES_TABLE, TOPOLOGIES_TABLE, UNUSED_STATE_TABLE].contains(&name) {
-        return Err(Error::coded("42501", format!("cannot drop table {name}: topologies are stored in it")));
-    }
-    let Ok(table) = session.catalog.table(name) else { return Ok(()) };
-    materialized::check_ordinary(&table)?;
-    let owner = table.definition().owner.as_deref().and_then(|owner| owner.strip_prefix("topology "));
-    let Some(owner) = owner else { return Ok(()) };
-    // A database may be open without its topologies: the stored definitions count, and one that starts.
-    let stored = stored_topologies::topologies(&session.catalog)?;
-    if !session.options.topologies.has(owner) && stored.iter().all(|stored| stored.name != owner) {
-        return Ok(());
-    }
-    let message = format!(
-        "cannot drop table {name}: it is state of topology {owner}; DROP TOPOLOGY {owner} removes it"
-    );
-    Err(Error::coded("2BP01", message))
-}
-
 /// Refuses CHANGES and SUBSCRIBE: a view over them would not depend on their tables.
 fn check_no_changes(plan: &LogicalPlan) -> Result<()> {
     let mut refused = false;
@@ -159,7 +137,15 @@ fn check_query(session: &SessionCore, name: &str) -> Result<()> {
     }
 }
 
-/// DROP TABLE, DROP VIEW and DROP SEQUENCE: all of the statement's relations in one commit.
+/// Refuses to drop a table that belongs to others, or the query of a materialized view.
+pub(crate) fn check_droppable(session: &SessionCore, name: &str) -> Result<()> {
+    if let Ok(table) = session.catalog.table(name) {
+        owned_tables::check_owner(session, &table, "drop")?;
+    }
+    check_query(session, name)
+}
+
+/// DROP TABLE, DROP VIEW and DROP SEQUENCE: all of the statement's relations in one commit. No topology uses them.
 pub(crate) async fn drop_all(
     session: &SessionCore,
     kind: RelationKind,
@@ -172,15 +158,8 @@ pub(crate) async fn drop_all(
         let name = table_name(name)?;
         match session.catalog.relation_kind(&name) {
             Some(found) if found == kind => {
-                check_state(session, &name)?;
-                check_query(session, &name)?;
+                check_droppable(session, &name)?;
                 materialized::check_dependents(&session.catalog, kind, &name)?;
-                if let Some(user) = session.options.topologies.user_of(&name) {
-                    let message = format!(
-                        "cannot drop {kind} {name} because topology {user} uses it: DROP TOPOLOGY {user} first"
-                    );
-                    return Err(Error::coded("2BP01", message));
-                }
                 existing.push(name);
             }
             Some(_) => return Err(TableError::WrongKind { name, wanted: kind }.into()),

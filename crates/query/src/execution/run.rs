@@ -14,6 +14,7 @@ use crate::execution::session::Session;
 use crate::execution::set;
 use crate::materialized::statements as materialized;
 use crate::parser::command::Command;
+use crate::parser::own::materialized::MaterializedStatement;
 use crate::parser::own::streaming::StreamingStatement;
 use crate::parser::statement::parse;
 use crate::planner::explain;
@@ -27,13 +28,15 @@ use crate::session::commit::{commit, commit_after};
 use crate::session::current::Bound;
 use crate::session::result::{Outcome, StatementResult, texts};
 use crate::streaming::statements as streaming;
+use crate::streaming::{altered_tables, dependents};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::parser::ExplainStatement;
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::ast::{Expr, ObjectType, Statement};
+use entresol_tables::RelationKind;
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -99,7 +102,7 @@ impl Session {
             Command::Motion(motion) if !motion.passes => self.cursors.columns(&motion.name),
             Command::Execute { name, .. } => self.statements.get(name)?.columns(),
             Command::ExplainWrite { .. } => Some(explain::columns()),
-            Command::Streaming(statement) if matches!(**statement, StreamingStatement::Explain(_)) => {
+            Command::Streaming(statement) if matches!(**statement, StreamingStatement::Explain { .. }) => {
                 Some(explain::columns())
             }
             _ => None,
@@ -158,7 +161,7 @@ impl Session {
                 let analyzed = maintenance::analyze(&self.core, &statement).await;
                 analyzed.map_err(|error| self.failing(error))
             }
-            Command::Streaming(statement) if matches!(*statement, StreamingStatement::Explain(_)) => {
+            Command::Streaming(statement) if matches!(*statement, StreamingStatement::Explain { .. }) => {
                 self.check_block()?;
                 streaming::run(&self.core, &statement).await.map_err(|error| self.failing(error))
             }
@@ -273,14 +276,16 @@ impl Session {
             self.core.begin_definite()?;
         }
         let done = match &command {
-            Command::Define(statement) => Some(statements::run(&self.core, statement).await?),
+            Command::Define(statement) => Some(self.define(statement).await?),
             Command::Sequence(statement) => Some(sequences::run(&self.core, statement).await?),
             Command::Streaming(statement) => Some(streaming::run(&self.core, statement).await?),
-            Command::Materialized(statement) => Some(materialized::run(&self.core, statement).await?),
+            Command::Materialized(statement) => Some(self.maintain(statement).await?),
             Command::Backup(destination) => Some(backup::run(&self.core, destination.clone()).await?),
             Command::Vacuum(vacuum) => Some(vacuum::run(&self.core, vacuum).await?),
             Command::DropTable { if_exists, names, cascade } => {
-                Some(statements::drop_tables(&self.core, *if_exists, names, *cascade).await?)
+                let kind = RelationKind::Table;
+                dependents::drop_relations(&self.core, kind, *if_exists, names, *cascade).await?;
+                Some(StatementResult::Done { verb: "DROP TABLE" })
             }
             _ => None,
         };
@@ -304,6 +309,31 @@ impl Session {
                     return result;
                 }
             }
+        }
+    }
+
+    /// Runs a definition; topologies may depend on what it changes.
+    async fn define(&self, statement: &Statement) -> Result<StatementResult> {
+        match statement {
+            Statement::AlterTable(alter) => altered_tables::alter_table(&self.core, alter).await,
+            Statement::Drop { object_type: ObjectType::View, if_exists, names, cascade, .. } => {
+                dependents::drop_relations(&self.core, RelationKind::View, *if_exists, names, *cascade)
+                    .await?;
+                Ok(StatementResult::Done { verb: "DROP VIEW" })
+            }
+            other => statements::run(&self.core, other).await,
+        }
+    }
+
+    /// Runs a statement on materialized views; topologies may depend on them.
+    async fn maintain(&self, statement: &MaterializedStatement) -> Result<StatementResult> {
+        match statement {
+            MaterializedStatement::Drop { if_exists, names, cascade } => {
+                dependents::drop_materialized(&self.core, *if_exists, names, *cascade).await?;
+                Ok(StatementResult::Done { verb: statement.verb() })
+            }
+            MaterializedStatement::Create(create) => materialized::create(&self.core, create).await,
+            MaterializedStatement::Refresh(name) => materialized::refresh(&self.core, name).await,
         }
     }
 

@@ -12,6 +12,8 @@
 //!
 //! The sources look at the logs in rounds: those of an interval are one refresh, and the next look is an interval behind it.
 //!
+//! It may be paused: the view stays as it is then, but for REFRESH.
+//!
 //! # Invariants
 //! - The rows are those of the query at the snapshot of all commits up to `as_of`, and of no later one.
 //! - Changes that a refresh has not seen are later than `as_of`, and the topology has not committed them.
@@ -33,7 +35,7 @@ use entresol_streams::{
     Topology, TopologyBuilder,
 };
 use entresol_tables::{
-    COMMIT_CTS, Catalog, Column, DataType, Row, Schema, Table, TableDefinition, TableOptions, Value,
+    COMMIT_CTS, Catalog, Column, DataType, Row, Schema, Table, TableDefinition, TableOptions, Value, Verify,
 };
 use entresol_transactions::{INFINITY, LogPosition, Timestamp, Transaction};
 use std::sync::Arc;
@@ -112,6 +114,13 @@ fn interval_of(text: &str) -> Result<Duration> {
 struct RefreshPosition {
     as_of: Timestamp,
     interval: Duration,
+    /// True if its topology is paused.
+    is_paused: bool,
+}
+
+/// Column that tables of earlier versions lack.
+fn paused_column() -> Column {
+    Column::new("paused", DataType::Boolean).not_null()
 }
 
 /// Opens the table of the positions; makes it if it is missing.
@@ -120,17 +129,37 @@ fn positions(catalog: &Catalog) -> Result<Arc<Table>> {
         Column::new("view", DataType::Varchar).not_null(),
         Column::new("as_of", DataType::BigInt).not_null(),
         Column::new("interval_ms", DataType::BigInt).not_null(),
+        paused_column(),
     ];
+    let width = columns.len();
     let schema = Schema::new(columns, &["view"])?;
     let owner = Some(GUARDS_OWNER.to_owned());
     let definition = TableDefinition { owner, ..TableDefinition::plain(schema) };
     let options = TableOptions { if_not_exists: true, ..TableOptions::default() };
-    Ok(catalog.create_table_as(POSITIONS_TABLE, definition, options)?)
+    let table = catalog.create_table_as(POSITIONS_TABLE, definition, options)?;
+    if table.schema().columns().len() == width {
+        return Ok(table);
+    }
+    let added = |definition: &mut TableDefinition| {
+        let missing = Value::Boolean(false);
+        definition.schema = Arc::new(definition.schema.with_column(paused_column(), missing)?);
+        definition.defaults.push(None);
+        Ok(())
+    };
+    Ok(catalog.redefine(POSITIONS_TABLE, None::<Verify<'_, entresol_tables::Error>>, added)?)
 }
 
-fn position_row(name: &str, position: &RefreshPosition) -> Row {
+/// Row of a position in a table with so many columns.
+fn position_row(name: &str, position: &RefreshPosition, width: usize) -> Row {
     let interval_ms = i64::try_from(position.interval.as_millis()).unwrap_or(i64::MAX);
-    vec![Value::from(name), Value::BigInt(position.as_of.bigint()), Value::BigInt(interval_ms)]
+    let mut row = vec![
+        Value::from(name),
+        Value::BigInt(position.as_of.bigint()),
+        Value::BigInt(interval_ms),
+        Value::Boolean(position.is_paused),
+    ];
+    row.truncate(width);
+    row
 }
 
 /// Stored position of a view; none if its refresh is immediate.
@@ -139,16 +168,18 @@ fn position(catalog: &Catalog, transaction: &Transaction, name: &str) -> Result<
     let row = table.get(transaction, &[Value::from(name)])?;
     match row.as_deref() {
         None => Ok(None),
-        Some([_, Value::BigInt(as_of), Value::BigInt(interval_ms)]) => {
+        Some([_, Value::BigInt(as_of), Value::BigInt(interval_ms), paused @ ..]) => {
+            let as_of = Timestamp::from_stored(as_of.cast_unsigned());
             let interval = Duration::from_millis(interval_ms.cast_unsigned());
-            Ok(Some(RefreshPosition { as_of: Timestamp::from_stored(as_of.cast_unsigned()), interval }))
+            let is_paused = paused.first() == Some(&Value::Boolean(true));
+            Ok(Some(RefreshPosition { as_of, interval, is_paused }))
         }
         Some(other) => Err(Error::Internal(format!("row {other:?} of {POSITIONS_TABLE}"))),
     }
 }
 
 /// Tells whether a view is refreshed behind the commits.
-pub(super) fn is_deferred(catalog: &Catalog, name: &str) -> Result<bool> {
+pub(crate) fn is_deferred(catalog: &Catalog, name: &str) -> Result<bool> {
     Ok(position(catalog, &*catalog.begin()?, name)?.is_some())
 }
 
@@ -156,10 +187,25 @@ pub(super) fn is_deferred(catalog: &Catalog, name: &str) -> Result<bool> {
 pub(super) fn declare(catalog: &Catalog, name: &str, interval: Duration) -> Result<()> {
     let table = positions(catalog)?;
     let transaction = catalog.begin()?;
-    table
-        .upsert(&transaction, &position_row(name, &RefreshPosition { as_of: Timestamp::START, interval }))?;
+    let position = RefreshPosition { as_of: Timestamp::START, interval, is_paused: false };
+    table.upsert(&transaction, &position_row(name, &position, table.schema().columns().len()))?;
     transaction.commit(Durability::Sync)?;
     Ok(())
+}
+
+/// Stores whether the topology of a view is paused. A refresh may write the position at the same time.
+pub(crate) fn set_paused(catalog: &Catalog, name: &str, is_paused: bool) -> Result<()> {
+    let table = positions(catalog)?;
+    loop {
+        let transaction = catalog.begin()?;
+        let Some(found) = position(catalog, &transaction, name)? else { return Ok(()) };
+        let row = position_row(name, &RefreshPosition { is_paused, ..found }, table.schema().columns().len());
+        table.upsert(&transaction, &row)?;
+        match transaction.commit(Durability::Sync) {
+            Err(entresol_transactions::Error::Conflict { .. }) => std::thread::sleep(WAIT_STEP),
+            committed => return Ok(committed.map(drop)?),
+        }
+    }
 }
 
 /// Removes the position of a view, in a transaction that removes the view.
@@ -272,7 +318,7 @@ fn changes_of(
 }
 
 /// Starts the topology of a view, if it does not run.
-pub(super) fn start(session: &SessionCore, name: &str) -> Result<()> {
+pub(crate) fn start(session: &SessionCore, name: &str) -> Result<()> {
     let (catalog, topologies) = (&session.catalog, &session.options.topologies);
     let views = session.options.materialized.clone();
     let view = views.all().iter().find(|view| view.name == name).cloned();
@@ -280,6 +326,23 @@ pub(super) fn start(session: &SessionCore, name: &str) -> Result<()> {
         return Ok(());
     };
     if topologies.is_running(name) {
+        return Ok(());
+    }
+    let tables: Vec<String> = view.tables.iter().map(|(table, _)| table.clone()).collect();
+    let all_columns: Vec<(String, Option<String>)> =
+        tables.iter().map(|table| (table.clone(), None)).collect();
+    let relations = UsedRelations {
+        all: tables.clone(),
+        columns: all_columns,
+        planned: tables.clone(),
+        changes: tables,
+        written: vec![name.to_owned()],
+        sink: None,
+    };
+    if position.is_paused {
+        if !topologies.has(name) {
+            topologies.note(name, None, relations);
+        }
         return Ok(());
     }
     let builder = Topology::builder(name, catalog)
@@ -291,9 +354,6 @@ pub(super) fn start(session: &SessionCore, name: &str) -> Result<()> {
     let all = changes_of(&builder, catalog, &view, (&request, &rounds))?;
     let operator = RefreshOperator { request, rounds, has_changes: false };
     all.apply(all.columns().to_vec(), operator);
-    let tables: Vec<String> = view.tables.iter().map(|(table, _)| table.clone()).collect();
-    let relations =
-        UsedRelations { all: tables.clone(), changes: tables, written: vec![name.to_owned()], sink: None };
     let started = builder.build().and_then(|topology| topologies.start(name, topology, relations));
     started.map_err(|error| Error::coded("22023", error.to_string()))
 }
@@ -372,8 +432,9 @@ pub(super) fn write_as_of(
     as_of: Timestamp,
 ) -> Result<()> {
     let Some(position) = position(catalog, transaction, name)? else { return Ok(()) };
-    let row = position_row(name, &RefreshPosition { as_of, ..position });
-    Ok(catalog.table(POSITIONS_TABLE)?.upsert(transaction, &row)?)
+    let table = catalog.table(POSITIONS_TABLE)?;
+    let row = position_row(name, &RefreshPosition { as_of, ..position }, table.schema().columns().len());
+    Ok(table.upsert(transaction, &row)?)
 }
 
 /// Rows of a table before and after, as far as they are there.

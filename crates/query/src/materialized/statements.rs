@@ -11,7 +11,6 @@ use crate::ddl::table_options::{self, DeclaredOptions};
 use crate::ddl::{table_definition, views};
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
-use crate::parser::own::materialized::MaterializedStatement;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized::{
@@ -29,26 +28,23 @@ use entresol_tables::{
 };
 use std::sync::Arc;
 
-/// Runs a statement of this module.
-pub(crate) async fn run(session: &SessionCore, statement: &MaterializedStatement) -> Result<StatementResult> {
+/// CREATE MATERIALIZED VIEW.
+pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result<StatementResult> {
     let _changing = session.options.materialized.changing().await;
-    match statement {
-        MaterializedStatement::Create(create) => self::create(session, create).await?,
-        MaterializedStatement::Refresh(name) => {
-            check_view(session, name)?;
-            refresh(session, name).await?;
-        }
-        MaterializedStatement::Drop { if_exists, names, cascade } => {
-            refuse("DROP MATERIALIZED VIEW", &[(*cascade, "CASCADE")])?;
-            for name in names {
-                drop_view(session, &table_name(name)?, *if_exists).await?;
-            }
-        }
-    }
-    Ok(StatementResult::Done { verb: statement.verb() })
+    create_view(session, create).await?;
+    Ok(StatementResult::Done { verb: "CREATE MATERIALIZED VIEW" })
 }
 
-fn check_view(session: &SessionCore, name: &str) -> Result<()> {
+/// REFRESH MATERIALIZED VIEW.
+pub(crate) async fn refresh(session: &SessionCore, name: &str) -> Result<StatementResult> {
+    let _changing = session.options.materialized.changing().await;
+    check_view(session, name)?;
+    refresh_view(session, name).await?;
+    Ok(StatementResult::Done { verb: "REFRESH MATERIALIZED VIEW" })
+}
+
+/// Refuses a name that is not of a materialized view.
+pub(crate) fn check_view(session: &SessionCore, name: &str) -> Result<()> {
     let table = session.catalog.table(name);
     match table.as_ref().ok().and_then(|table| held_by(table)) {
         Some(_) => Ok(()),
@@ -59,7 +55,7 @@ fn check_view(session: &SessionCore, name: &str) -> Result<()> {
     }
 }
 
-async fn create(session: &SessionCore, create: &CreateView) -> Result<()> {
+async fn create_view(session: &SessionCore, create: &CreateView) -> Result<()> {
     refuse("CREATE MATERIALIZED VIEW", &[(create.or_replace, "OR REPLACE")])?;
     let (deferred, changes) = declared(&create.options)?;
     if !session.options.materialized.is_served() {
@@ -170,7 +166,7 @@ async fn behind_commits(
 }
 
 /// Lets the rows of a view be those of its query now.
-async fn refresh(session: &SessionCore, name: &str) -> Result<()> {
+async fn refresh_view(session: &SessionCore, name: &str) -> Result<()> {
     if deferred::is_deferred(&session.catalog, name)? {
         return refresh_deferred(session, name).await;
     }
@@ -293,15 +289,8 @@ async fn fill(session: &SessionCore, name: &str) -> Result<()> {
     blocking(move || views.ask(MaintenanceWork::Fill(name), || Ok(()))).await?
 }
 
-async fn drop_view(session: &SessionCore, name: &str, if_exists: bool) -> Result<()> {
-    match check_view(session, name) {
-        Err(_) if if_exists && session.catalog.relation_kind(name).is_none() => return Ok(()),
-        checked => checked?,
-    }
-    if let Some(user) = session.options.topologies.user_of(name) {
-        let message = format!("topology {user} uses materialized view {name}: DROP TOPOLOGY {user} first");
-        return Err(Error::coded("2BP01", message));
-    }
+/// Drops a view that no topology or materialized view depends on.
+pub(crate) async fn drop_view(session: &SessionCore, name: &str) -> Result<()> {
     let of_query = session.catalog.dependent_views(RelationKind::View, &query_view(name));
     let of_table = session.catalog.dependent_views(RelationKind::Table, name);
     if let Some(view) = of_table.iter().chain(&of_query).next() {
@@ -311,7 +300,7 @@ async fn drop_view(session: &SessionCore, name: &str, if_exists: bool) -> Result
 }
 
 /// Removes the table, the query and the guards of a view, those of them that there are.
-async fn remove(session: &SessionCore, name: &str) -> Result<()> {
+pub(crate) async fn remove(session: &SessionCore, name: &str) -> Result<()> {
     let (views, name) = (session.options.materialized.clone(), name.to_owned());
     if deferred::is_deferred(&session.catalog, &name)? {
         let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());

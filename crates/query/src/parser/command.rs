@@ -192,7 +192,7 @@ impl Command {
                 | Command::Materialized(_)
         ) || matches!(
             self,
-            Command::Streaming(statement) if !matches!(**statement, StreamingStatement::Explain(_))
+            Command::Streaming(statement) if !matches!(**statement, StreamingStatement::Explain { .. })
         )
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! TABLE t                                          SELECT * FROM t
-//! SHOW TOPOLOGIES, SHOW SOURCES, SHOW SINKS        SELECT * FROM entresol.topologies, entresol.sources, entresol.sinks
+//! SHOW TOPOLOGIES, SOURCES, STREAMS, SINKS, SUBSCRIPTIONS     SELECT * FROM entresol.topologies, ...
 //! AS IDENTITY (options)                            the options in the order that the parser knows
 //! ALTER TABLE t RESET (history)                    ALTER TABLE t SET (history = 'off'); changes likewise
 //! SUBSCRIBE TO t ...                               SELECT * FROM subscribe('SUBSCRIBE TO t ...')
@@ -80,7 +80,9 @@ fn rewrite_beginning(tokens: &mut Vec<TokenWithSpan>) {
         }
     } else if is(tokens.first(), "show")
         && let [_, relation] = tokens.as_slice()
-        && ["topologies", "sources", "sinks"].iter().any(|word| is(Some(relation), word))
+        && ["topologies", "sources", "streams", "sinks", "subscriptions"]
+            .iter()
+            .any(|word| is(Some(relation), word))
     {
         let (span, relation) = (relation.span, relation.token.clone());
         let schema = Token::make_word(SYSTEM_SCHEMA, None);

@@ -16,7 +16,7 @@ use crate::parser::depth::{self, NESTING_MAX};
 use crate::parser::own;
 use crate::parser::own::copy::CopyStatement;
 use crate::parser::own::role::RoleStatement;
-use crate::parser::own::streaming::{CreateSource, StreamingStatement};
+use crate::parser::own::streaming::{CreateSource, CreateStream, StreamingStatement};
 use crate::parser::refusals;
 use crate::parser::rewriting::rewrite;
 use crate::parser::sequence_calls;
@@ -223,6 +223,17 @@ pub(crate) fn template() -> Result<Query> {
     match *statement {
         Statement::Query(query) => Ok(*query),
         other => Err(Error::Internal(format!("the query template is {other}"))),
+    }
+}
+
+/// Stored statement of a stream of no topology; none if it is no CREATE STREAM.
+pub(crate) fn created_stream(text: &str) -> Option<CreateStream> {
+    match parse_one(text) {
+        Ok(Some(Command::Streaming(statement))) => match *statement {
+            StreamingStatement::CreateStream(create) => Some(*create),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -1,10 +1,10 @@
-//! DESCRIBE of what is no relation: a source, with its columns; a topology or sink, with its operators.
+//! DESCRIBE of what is no relation: a source or stream, with its columns; a topology or sink, with its operators.
 
 use crate::error::Result;
 use crate::parser::names::identifier;
 use crate::parser::statement::{created_source, statement_of};
 use crate::parser::text::tokens::{BEGINNING, tokenize};
-use crate::schema_names::{SOURCES_TABLE, SYSTEM_SCHEMA, TOPOLOGIES_TABLE};
+use crate::schema_names::{SOURCES_TABLE, STREAMS_TABLE, SYSTEM_SCHEMA, TOPOLOGIES_TABLE};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{ColumnDef, ColumnOption, ObjectNamePart, Statement, Value as Literal};
 use entresol_tables::{Catalog, Value};
@@ -14,7 +14,7 @@ pub(crate) fn is_description(statement: &EngineStatement) -> bool {
     matches!(statement, EngineStatement::Statement(inner) if matches!(**inner, Statement::ExplainTable { .. }))
 }
 
-/// Replaces DESCRIBE of a source, topology or sink by a query. A relation of the name comes first.
+/// Replaces DESCRIBE of a source, stream, topology or sink by a query. A relation of the name comes first.
 pub(crate) fn resolve(catalog: &Catalog, statement: &mut EngineStatement) -> Result<()> {
     let EngineStatement::Statement(inner) = &*statement else { return Ok(()) };
     let Statement::ExplainTable { table_name, .. } = inner.as_ref() else { return Ok(()) };
@@ -24,13 +24,18 @@ pub(crate) fn resolve(catalog: &Catalog, statement: &mut EngineStatement) -> Res
         return Ok(());
     }
     let quoted = Literal::SingleQuotedString(name.clone());
-    let query = match definition(catalog, SOURCES_TABLE, &name)?.as_deref().and_then(created_source) {
+    let source = match stored(catalog, STREAMS_TABLE, &name, 2)? {
+        // With the columns that it gives it reads as a source.
+        Some(columns) => Some(format!("CREATE SOURCE s ({columns}) WITH (connector = 'stream')")),
+        None => stored(catalog, SOURCES_TABLE, &name, 1)?,
+    };
+    let query = match source.as_deref().and_then(created_source) {
         Some(create) => {
             let rows: Vec<String> = create.columns.iter().map(row).collect();
             let columns = "column_name, data_type, is_nullable";
             format!("SELECT {columns} FROM (VALUES {}) d ({columns})", rows.join(", "))
         }
-        None if definition(catalog, TOPOLOGIES_TABLE, &name)?.is_some() => format!(
+        None if stored(catalog, TOPOLOGIES_TABLE, &name, 1)?.is_some() => format!(
             "SELECT operator, tuples_in, tuples_out FROM {SYSTEM_SCHEMA}.operators WHERE topology = {quoted} ORDER BY number"
         ),
         None => return Ok(()),
@@ -47,12 +52,12 @@ fn row(column: &ColumnDef) -> String {
     format!("({name}, {data_type}, '{}')", if is_required { "NO" } else { "YES" })
 }
 
-/// Stored statement of an object.
-fn definition(catalog: &Catalog, table: &str, name: &str) -> Result<Option<String>> {
+/// Stored text of an object, in a column of its table.
+fn stored(catalog: &Catalog, table: &str, name: &str, column: usize) -> Result<Option<String>> {
     let Ok(table) = catalog.table(table) else { return Ok(None) };
     let transaction = catalog.begin()?;
     let row = table.get(&transaction, &[Value::from(name)])?;
-    Ok(row.and_then(|row| match row.get(1) {
+    Ok(row.and_then(|row| match row.get(column) {
         Some(Value::Varchar(text)) => Some(text.to_string()),
         _ => None,
     }))

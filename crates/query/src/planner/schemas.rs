@@ -24,7 +24,7 @@ use crate::error::{Result, external};
 use crate::parser::own::subscription::Subscription;
 use crate::planner::scans::changes::ChangesTable;
 use crate::planner::scans::provider::EntresolTable;
-use crate::planner::scans::subscription;
+use crate::planner::scans::subscription::{self, ShownSubscription};
 use crate::planner::views::Views;
 use crate::privileges::Privileges;
 use crate::schema_names::{
@@ -158,7 +158,11 @@ impl SchemaProvider for Subscriptions {
             let subscription = Subscription::parse(text)?;
             let tables = subscription.relations.iter().map(|name| self.source.readable_table(name));
             let tables = tables.collect::<Result<Vec<_>>>()?;
-            subscription::provider(&self.source.catalog, tables, &subscription, &self.source.zone())
+            let shown = ShownSubscription {
+                sessions: self.source.sessions.clone(),
+                variables: Arc::clone(&self.source.variables),
+            };
+            subscription::provider(&self.source.catalog, tables, &subscription, (&self.source.zone(), shown))
         };
         planned().map(Some).map_err(external)
     }

@@ -19,6 +19,8 @@ pub(crate) mod result;
 pub(crate) mod row_buffer;
 pub(crate) mod sequence_functions;
 pub(crate) mod snapshots;
+pub(crate) mod state_size;
 pub(crate) mod statement_memory;
+pub(crate) mod subscriptions;
 pub(crate) mod topologies;
 pub(crate) mod variables;

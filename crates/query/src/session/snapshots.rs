@@ -3,9 +3,10 @@
 //!
 //! Registered are the transactions of blocks and of planned statements; look-ups of single keys hold theirs
 //! for microseconds. A cursor of a block at READ COMMITTED holds one of its own. Beside them a session shows the
-//! progress of its load. Memory: one weak reference to each open transaction.
+//! progress of its load and of its subscriptions. Memory: one weak reference to each open transaction and subscription.
 
 use crate::session::loads::{LoadLine, LoadProgress};
+use crate::session::subscriptions::{SubscriptionLine, SubscriptionProgress};
 use crate::session::variables::{Client, SessionVariables};
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
@@ -23,6 +24,8 @@ pub(crate) struct SessionSnapshots {
     open: Mutex<Vec<Snapshot>>,
     /// Statement that writes batches of rows.
     load: Mutex<Weak<LoadProgress>>,
+    /// Subscriptions that run; several cursors may have one each.
+    subscriptions: Mutex<Vec<Weak<SubscriptionProgress>>>,
 }
 
 /// Transaction and the time of its registration.
@@ -39,6 +42,7 @@ impl Sessions {
             variables: Arc::clone(variables),
             open: Mutex::default(),
             load: Mutex::default(),
+            subscriptions: Mutex::default(),
         });
         let mut sessions = self.0.lock();
         sessions.retain(|session| session.strong_count() > 0);
@@ -64,6 +68,28 @@ impl Sessions {
             Some(LoadLine::new(session.variables.client(), &progress))
         };
         self.sessions().iter().filter_map(line).collect()
+    }
+
+    /// Shows the progress of a subscription of a session until that is dropped.
+    pub(crate) fn show_subscription(&self, of: &Arc<SessionVariables>, progress: &Arc<SubscriptionProgress>) {
+        if let Some(session) = self.sessions().iter().find(|session| Arc::ptr_eq(&session.variables, of)) {
+            let mut subscriptions = session.subscriptions.lock();
+            subscriptions.retain(|other| other.strong_count() > 0);
+            subscriptions.push(Arc::downgrade(progress));
+        }
+    }
+
+    /// Progress of the subscriptions that run.
+    pub(crate) fn subscriptions(&self) -> Vec<SubscriptionLine> {
+        let lines = |session: &Arc<SessionSnapshots>| {
+            let running = session.subscriptions.lock();
+            let running = running.iter().filter_map(Weak::upgrade);
+            let line = |progress: Arc<SubscriptionProgress>| {
+                SubscriptionLine::new(session.variables.client(), &progress)
+            };
+            running.map(line).collect::<Vec<SubscriptionLine>>()
+        };
+        self.sessions().iter().flat_map(lines).collect()
     }
 
     fn sessions(&self) -> Vec<Arc<SessionSnapshots>> {

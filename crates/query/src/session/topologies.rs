@@ -36,8 +36,27 @@ pub(crate) struct UsedRelations {
     pub(crate) changes: Vec<String>,
     /// Tables that it writes.
     pub(crate) written: Vec<String>,
+    /// Columns of tables that it uses; a table without a name of a column stands for all of its columns.
+    pub(crate) columns: Vec<(String, Option<String>)>,
+    /// Tables whose columns its plan depends on: it is planned again when they change.
+    pub(crate) planned: Vec<String>,
     /// Target outside of the database, if it is a sink.
     pub(crate) sink: Option<String>,
+}
+
+impl UsedRelations {
+    /// Tells whether a relation is read or written.
+    pub(crate) fn uses(&self, relation: &str) -> bool {
+        self.all.iter().any(|used| used == relation)
+    }
+
+    /// Tells whether a column of a table is read or written.
+    pub(crate) fn uses_column(&self, table: &str, column: &str) -> bool {
+        let is_used = |(of, used): &(String, Option<String>)| {
+            of == table && used.as_ref().is_none_or(|used| used == column)
+        };
+        self.columns.iter().any(is_used)
+    }
 }
 
 enum State {
@@ -174,11 +193,24 @@ impl Topologies {
         }
     }
 
-    /// Name of the first topology that reads or writes a relation.
-    pub(crate) fn user_of(&self, relation: &str) -> Option<String> {
+    /// Names of the topologies whose relations fulfil a condition.
+    pub(crate) fn users(&self, uses: impl Fn(&UsedRelations) -> bool) -> Vec<String> {
         let entries = self.entries.lock();
-        let uses = |entry: &Entry| entry.relations.all.iter().any(|used| used == relation);
-        entries.iter().find(|(_, entry)| uses(entry)).map(|(name, _)| name.clone())
+        let users = entries.iter().filter(|(_, entry)| uses(&entry.relations));
+        users.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Returns true if one of this name sends rows out of the database.
+    pub(crate) fn is_sink(&self, name: &str) -> bool {
+        self.entries.lock().get(name).is_some_and(|entry| entry.relations.sink.is_some())
+    }
+
+    /// Returns true if one of this name ended with an error, or could not start.
+    pub(crate) fn has_failed(&self, name: &str) -> bool {
+        self.entries.lock().get_mut(name).is_some_and(|entry| {
+            entry.settle();
+            matches!(entry.state, State::Failed(_))
+        })
     }
 
     /// Path by which changes would come back to the topology that made them, as names of tables, views and

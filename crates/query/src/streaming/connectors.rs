@@ -44,6 +44,8 @@ const UTC: &str = "UTC";
 pub(crate) struct SourceDefinition {
     pub(crate) columns: Vec<Column>,
     pub(crate) event_time: Option<EventTime>,
+    /// Silence after which windows over several sources do not wait for it.
+    pub(crate) idle_timeout: Option<Duration>,
     /// Table of the records that are not tuples.
     pub(crate) rejects: Option<String>,
     connector: Connector,
@@ -117,6 +119,10 @@ impl SourceDefinition {
             None => None,
             Some((column, expression)) => Some(event_time(&columns, column, expression, future_limit)?),
         };
+        let idle_timeout = options.interval("idle_timeout")?;
+        if idle_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(invalid("idle_timeout", "0"));
+        }
         let rejects = options.take("rejects");
         let connector = match options.require("connector")?.as_str() {
             "file" => Connector::file(&mut options, create.encoding)?,
@@ -135,7 +141,7 @@ impl SourceDefinition {
             }
         };
         options.end()?;
-        Ok(SourceDefinition { columns, event_time, rejects, connector })
+        Ok(SourceDefinition { columns, event_time, idle_timeout, rejects, connector })
     }
 
     /// Source of the logged changes of a table, which another topology or a client writes.
@@ -146,6 +152,7 @@ impl SourceDefinition {
         Ok(SourceDefinition {
             columns: change_columns(table.schema().visible_columns()),
             event_time: None,
+            idle_timeout: None,
             rejects: None,
             connector: Connector::Changes { catalog: Arc::clone(catalog), table: Arc::clone(table) },
         })
@@ -156,6 +163,17 @@ impl SourceDefinition {
         match &self.connector {
             Connector::Changes { table, .. } => Some(table.name()),
             _ => None,
+        }
+    }
+
+    /// True if it says where transactions begin and end. No connector does yet.
+    pub(crate) fn marks_transactions(&self) -> bool {
+        match &self.connector {
+            Connector::Changes { .. }
+            | Connector::File { .. }
+            | Connector::Tcp { .. }
+            | Connector::Generator(_)
+            | Connector::Nexmark { .. } => false,
         }
     }
 

@@ -19,6 +19,8 @@ pub(crate) struct LateClauses {
     pub(crate) table: Option<String>,
     /// Time behind the end of a window in which they correct its results.
     pub(crate) corrected_for: Option<Duration>,
+    /// The first clause of the step, as it is written.
+    pub(crate) clause: Option<&'static str>,
 }
 
 impl LateClauses {
@@ -94,8 +96,10 @@ pub(crate) fn take_clauses(tokens: &mut Vec<TokenWithSpan>) -> Result<LateClause
     let mut rest = clauses.as_slice();
     while !rest.is_empty() {
         let taken = if begins(rest, &["emit", "on", "window", "close"]) {
+            late.clause.get_or_insert("EMIT ON WINDOW CLOSE");
             4
         } else if begins(rest, &["late", "rows"]) {
+            late.clause.get_or_insert("LATE ROWS");
             let of_late = late.take(&rest[2..])?;
             if of_late == 0 { 0 } else { of_late + 2 }
         } else {

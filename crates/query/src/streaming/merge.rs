@@ -21,7 +21,8 @@ use crate::parser::visit::visit_expressions_mut;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, BinaryOperator, ConflictTarget, Delete, Expr, FromTable, Ident, Insert,
-    Merge, OnConflict, OnConflictAction, OnInsert, Statement, TableFactor, TableObject, TableWithJoins,
+    Merge, OnConflict, OnConflictAction, OnInsert, Query, SelectItem, SetExpr, Statement, TableFactor,
+    TableObject, TableWithJoins,
 };
 use entresol_streams::MergeInto;
 use entresol_tables::{Catalog, Table};
@@ -217,7 +218,10 @@ fn of_conflict(table: Arc<Table>, insert: &Insert, conflict: &OnConflict) -> Res
     let called =
         insert.table_alias.as_ref().map_or_else(|| quoted(table.name()), |alias| alias.alias.clone());
     let columns = if insert.columns.is_empty() {
-        table.schema().visible_columns().iter().map(|column| column.name.clone()).collect()
+        // Columns behind those of the query get no value, as in a statement.
+        let visible = table.schema().visible_columns();
+        let count = columns_of_query(query).unwrap_or(visible.len());
+        visible.iter().take(count).map(|column| column.name.clone()).collect()
     } else {
         insert.columns.iter().map(column_name).collect::<Result<Vec<_>>>()?
     };
@@ -244,6 +248,24 @@ fn of_conflict(table: Arc<Table>, insert: &Insert, conflict: &OnConflict) -> Res
     let source = format!("({query}) AS excluded ({})", list.join(", "));
     let relations = Relations { table: &table, called, source, on: on.join(" AND ") };
     relations.changes(&clauses).map(|statement| RowChanges { table: Arc::clone(&table), statement })
+}
+
+/// Number of columns of a query, as far as its text says it.
+fn columns_of_query(query: &Query) -> Option<usize> {
+    let mut body = query.body.as_ref();
+    while let SetExpr::SetOperation { left, .. } = body {
+        body = left.as_ref();
+    }
+    match body {
+        SetExpr::Select(select) => {
+            let is_wildcard = |item: &SelectItem| {
+                matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
+            };
+            (!select.projection.iter().any(is_wildcard)).then_some(select.projection.len())
+        }
+        SetExpr::Query(query) => columns_of_query(query),
+        _ => None,
+    }
 }
 
 fn of_delete(catalog: &Catalog, delete: &Delete) -> Result<RowChanges> {

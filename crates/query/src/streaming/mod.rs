@@ -11,8 +11,13 @@
 //! and coercions of any query; its nodes become operators. What cannot run on a stream is refused by name.
 
 pub(crate) mod aggregates;
+pub(crate) mod alterations;
+pub(crate) mod altered_tables;
+pub(crate) mod boundaries;
 pub(crate) mod conditions;
 pub(crate) mod connectors;
+pub(crate) mod dependents;
+pub(crate) mod explaining;
 pub(crate) mod expressions;
 pub(crate) mod joins;
 pub(crate) mod late;
@@ -20,15 +25,18 @@ pub(crate) mod merge;
 pub(crate) mod names;
 pub(crate) mod operators;
 pub(crate) mod options;
+pub(crate) mod options_text;
 pub(crate) mod parallelism;
 pub(crate) mod pattern;
 pub(crate) mod ranking;
 pub(crate) mod replaced;
 pub(crate) mod replacement;
+pub(crate) mod replanning;
 pub(crate) mod retention;
 pub(crate) mod sinks;
 pub(crate) mod starting;
 pub(crate) mod statements;
 pub(crate) mod steps;
+pub(crate) mod stored_streams;
 pub(crate) mod utc;
 pub(crate) mod windows;

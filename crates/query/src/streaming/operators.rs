@@ -23,6 +23,7 @@ use entresol_streams::{
 };
 use entresol_tables::{Catalog, Column, Table, arrow_type};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Stream with what is known of its times.
@@ -88,13 +89,27 @@ pub(crate) struct Translator<'t> {
     is_ttl_used: bool,
 }
 
-/// Adds the operators of all steps to a topology; returns their states.
+/// Steps of a topology as operators.
+pub(crate) struct TranslatedSteps {
+    pub(crate) states: Vec<PlannedState>,
+    /// Windows over event times of each stream, in the order in which the builder has them.
+    windows: BTreeMap<String, Range<usize>>,
+}
+
+impl TranslatedSteps {
+    /// Windows of a stream; none if it has none.
+    pub(crate) fn windows_of(&self, stream: &str) -> Option<&Range<usize>> {
+        self.windows.get(stream).filter(|windows| !windows.is_empty())
+    }
+}
+
+/// Adds the operators of all steps to a topology.
 pub(crate) fn translate(
     topology: &str,
     catalog: &Catalog,
     builder: &TopologyBuilder,
     planned: &PlannedTopology,
-) -> Result<Vec<PlannedState>> {
+) -> Result<TranslatedSteps> {
     let mut translator = Translator {
         topology,
         catalog,
@@ -111,21 +126,28 @@ pub(crate) fn translate(
         has_used_ttl: false,
         is_ttl_used: false,
     };
-    planned.steps.iter().try_for_each(|step| translator.step(step))?;
+    let mut windows = BTreeMap::new();
+    for step in &planned.steps {
+        let first = builder.windows();
+        translator.step(step)?;
+        if let Target::Stream(name) = &step.target {
+            windows.insert(name.clone(), first..builder.windows());
+        }
+    }
     if planned.state_ttl.is_some() && !translator.is_ttl_used {
         return Err(unused_ttl(&format!("topology \"{topology}\"")));
     }
-    Ok(translator.states)
+    Ok(TranslatedSteps { states: translator.states, windows })
 }
 
 impl<'t> Translator<'t> {
     fn step(&mut self, step: &'t PlannedStep) -> Result<()> {
         self.step = Some(step);
-        if let Target::Abort { text, changed } = &step.target {
+        if let Target::Abort { text, changed, into } = &step.target {
             let condition = Condition::new(step.plan.clone(), changed.clone())?;
             let tables: Vec<&str> = changed.iter().map(ChangedRows::name).collect();
             let text = text.clone();
-            self.builder.abort_when(&text.clone(), &tables, move |transaction| {
+            self.builder.abort_when(&text.clone(), &tables, into.as_deref(), move |transaction| {
                 condition.holds(transaction).map_err(|error| as_stream_error(text.clone(), error))
             });
             return Ok(());
@@ -177,7 +199,14 @@ impl<'t> Translator<'t> {
         if !has_state && (late.is_there() || step.state_table.is_some()) {
             return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
         }
-        Ok(())
+        match late.clause {
+            Some(clause) if !self.aggregates && !self.patterns && !self.ranking.is_there => {
+                Err(Error::unsupported(format!(
+                    "{clause} of a step without GROUP BY of windows, ranking or pattern, which waits for no watermark: leave it out"
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Changes the rows of a table as a query says, which joins a stream with the table by its key.
@@ -389,6 +418,9 @@ impl<'t> Translator<'t> {
         let mut stream = self.builder.source(name, source.source());
         if let Some(at) = source.event_time {
             stream = stream.event_time(&source.columns[at.column].name);
+        }
+        if let Some(timeout) = source.idle_timeout {
+            stream = stream.idle_after(timeout);
         }
         if let Some(table) = &source.rejects {
             stream = stream.rejects_into(table);

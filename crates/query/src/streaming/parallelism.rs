@@ -18,7 +18,7 @@ pub(crate) fn take(options: &mut StreamOptions, boundaries: &[CommitBoundary]) -
         let is_short = |boundary: &CommitBoundary| match boundary {
             CommitBoundary::EachRow => true,
             CommitBoundary::Rows(rows) => *rows < OVERLAPPED_TUPLES_MIN,
-            CommitBoundary::Interval(_) | CommitBoundary::WindowClose | CommitBoundary::Source => false,
+            CommitBoundary::Interval(_) | CommitBoundary::WindowClose(_) | CommitBoundary::Source => false,
         };
         let processors = available_parallelism().map_or(1, NonZero::get);
         return Ok(if boundaries.iter().any(is_short) { 1 } else { processors.min(PARALLELISM_MAX) });

@@ -11,37 +11,20 @@
 
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
-use crate::parser::text::lexer::{Lexer, TokenKind};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::streaming::operators::PlannedState;
+use crate::streaming::options_text::word_at;
 use crate::streaming::starting::{check_cycle, operators, parse, relations_of, start, stream_error};
 use crate::streaming::steps;
 use std::sync::Arc;
 
 /// Statement of a topology with the steps of an ALTER TOPOLOGY name AS (steps).
 fn with_steps_of(stored: &str, alter: &str) -> Result<String> {
-    let (Some(clauses), Some(steps)) = (steps_at(stored), steps_at(alter)) else {
+    let (Some(clauses), Some(steps)) = (word_at(stored, "as"), word_at(alter, "as")) else {
         return Err(Error::Internal(format!("{stored} or {alter} has no steps")));
     };
     Ok(format!("{}{}", &stored[..clauses], &alter[steps..]))
-}
-
-/// Position of AS outside of parentheses.
-fn steps_at(sql: &str) -> Option<usize> {
-    let mut lexer = Lexer::default();
-    let mut depth = 0_usize;
-    while let Some(token) = lexer.next(sql) {
-        match token.kind {
-            TokenKind::Symbol(b'(') => depth += 1,
-            TokenKind::Symbol(b')') => depth = depth.saturating_sub(1),
-            TokenKind::Word if depth == 0 && sql[token.start..token.end].eq_ignore_ascii_case("as") => {
-                return Some(token.start);
-            }
-            _ => {}
-        }
-    }
-    None
 }
 
 /// Gives a topology the steps of an ALTER TOPOLOGY name AS (steps), all of whose state goes on.
@@ -52,7 +35,7 @@ pub(crate) async fn replace_steps(session: &SessionCore, stored: StoredTopology,
 }
 
 /// Refuses a sink, whose statement has no steps.
-fn check_kind(stored: &StoredTopology) -> Result<()> {
+pub(crate) fn check_kind(stored: &StoredTopology) -> Result<()> {
     match parse(&stored.text)?.sink {
         Some(_) => Err(Error::coded("42809", format!("\"{}\" is a sink", stored.name))),
         None => Ok(()),
@@ -67,7 +50,6 @@ pub(crate) async fn replace(
     text: String,
     removes: bool,
 ) -> Result<()> {
-    check_kind(&stored)?;
     stored_topologies::check_length(&text)?;
     let create = parse(&text)?;
     let planned = steps::plan(session, &create).await?;

@@ -11,31 +11,26 @@
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
 use crate::parser::command::Command;
-use crate::parser::own::streaming::{CommitBoundary, CreateTopology, ErrorClause, StreamingStatement};
+use crate::parser::own::streaming::{CreateTopology, ErrorClause, StreamObject, StreamingStatement};
 use crate::parser::statement::parse_one;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::topologies::UsedRelations;
+use crate::streaming::boundaries;
 use crate::streaming::names::Reference;
 use crate::streaming::operators::{PlannedState, translate};
-use crate::streaming::options::{StreamOptions, interval, invalid};
+use crate::streaming::options::{StreamOptions, invalid};
 use crate::streaming::parallelism;
 use crate::streaming::retention::StateTtl;
+use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{self, PlannedTopology, Target};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
 use entresol_memory::Durability;
-use entresol_streams::{Boundary, Error as StreamError, Merge, OnError, Topology, TopologyBuilder};
-use entresol_tables::Catalog;
+use entresol_streams::{Error as StreamError, Merge, OnError, Topology, TopologyBuilder};
+use entresol_tables::{Catalog, Table};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Boundary of topologies without COMMIT.
-pub(crate) const ROWS_DEFAULT: usize = 1000;
-pub(crate) const INTERVAL_DEFAULT: Duration = Duration::from_millis(100);
-/// Rows of a transaction that is ended by its interval alone.
-const ROWS_OF_INTERVAL: usize = 1 << 20;
 
 /// Plans, builds and starts a topology; stores its statement before that if it is new.
 pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> Result<()> {
@@ -110,87 +105,122 @@ pub(crate) fn operators(
     let on_error = match create.on_error {
         ErrorClause::Stop => OnError::Stop,
         ErrorClause::Abort => OnError::Abort,
-        ErrorClause::Skip(_) => OnError::Skip,
+        ErrorClause::Skip => OnError::Skip,
     };
+    let boundaries = boundaries::Boundaries::of(&create.boundaries)?;
+    boundaries.check_sources(planned)?;
     let builder = Topology::builder(&create.name, catalog)
         .durability(durability)
         .on_error(on_error)
         .merge(merge)
         .parallelism(threads)
         .without_state(removed);
-    let mut builder = bounded(builder, &create.boundaries)?;
-    if let ErrorClause::Skip(Some(table)) = &create.on_error {
-        builder = builder.skipped_into(table);
+    let mut builder = boundaries.set(builder);
+    if let Some(table) = &create.errors_into {
+        builder = builder.errors_into(table);
     }
-    let states = translate(&create.name, catalog, &builder, planned)?;
-    Ok((builder, states))
-}
-
-/// Sets the boundary of the transactions.
-fn bounded(builder: TopologyBuilder, boundaries: &[CommitBoundary]) -> Result<TopologyBuilder> {
-    if boundaries.is_empty() {
-        return Ok(builder.boundary(Boundary::Every(ROWS_DEFAULT)).commit_interval(INTERVAL_DEFAULT));
+    let translated = translate(&create.name, catalog, &builder, planned)?;
+    if let Some(stream) = &boundaries.window_of {
+        let windows = translated.windows_of(stream).cloned();
+        builder = builder.bounded_by(windows.ok_or_else(|| boundaries::no_windows(stream))?);
     }
-    let (mut boundary, mut commit_interval) = (None, None);
-    for clause in boundaries {
-        let wanted = match clause {
-            CommitBoundary::Interval(text) => {
-                commit_interval = Some(interval("COMMIT EVERY", text)?);
-                continue;
-            }
-            CommitBoundary::EachRow => Boundary::EachTuple,
-            CommitBoundary::Rows(rows) => Boundary::Every(*rows),
-            CommitBoundary::WindowClose => Boundary::PerWindow,
-            CommitBoundary::Source => Boundary::Punctuated,
-        };
-        if boundary.replace(wanted).is_some() {
-            return Err(Error::unsupported("COMMIT boundaries other than one, OR EVERY interval"));
-        }
-    }
-    let builder = builder.boundary(boundary.unwrap_or(Boundary::Every(ROWS_OF_INTERVAL)));
-    Ok(match commit_interval {
-        Some(commit_interval) => builder.commit_interval(commit_interval),
-        None => builder,
-    })
+    Ok((builder, translated.states))
 }
 
 /// Sources and tables that a topology reads and writes.
 pub(crate) fn relations_of(create: &CreateTopology, planned: &PlannedTopology) -> UsedRelations {
-    let skipped = match &create.on_error {
-        ErrorClause::Skip(table) => table.clone(),
-        _ => None,
-    };
-    let mut relations: Vec<String> = planned.sources.keys().cloned().collect();
+    let mut used =
+        UsedRelations { all: planned.sources.keys().cloned().collect(), ..UsedRelations::default() };
     let rejects = planned.sources.values().filter_map(|source| source.rejects.clone());
-    let mut written: Vec<String> = rejects.chain(skipped).collect();
-    let mut sink = None;
+    let mut by_operators: Vec<String> = rejects.chain(create.errors_into.clone()).collect();
     for step in &planned.steps {
-        if let Target::Sink(definition) = &step.target {
-            sink = Some(definition.describe());
+        used.all.extend(step.names.iter().cloned());
+        by_operators.extend(step.late.table.clone());
+        match &step.target {
+            Target::Sink(definition) => used.sink = Some(definition.describe()),
+            Target::Insert { table, columns, upserts } => {
+                note_insert(&mut used, table, columns);
+                if *upserts {
+                    used.planned.push(table.name().to_owned());
+                }
+            }
+            Target::Merge { table } => {
+                used.written.push(table.name().to_owned());
+                note_all_columns(&mut used, table.name());
+            }
+            Target::Abort { into, .. } => by_operators.extend(into.clone()),
+            Target::Stream(_) => {}
         }
-        if let Target::Insert { table, .. } | Target::Merge { table } = &step.target {
-            written.push(table.name().to_owned());
+        for reference in step.references.values() {
+            if let Reference::Changes { table, .. } = reference {
+                note_all_columns(&mut used, table);
+            }
         }
-        written.extend(step.late.table.clone());
-        relations.extend(step.references.values().filter_map(|reference| match reference {
-            Reference::Changes { table, .. } => Some(table.clone()),
-            _ => None,
-        }));
         // The visitor fails never.
         let _ = step.plan.apply_with_subqueries(|node| {
             if let LogicalPlan::TableScan(scan) = node
                 && scan.table_name.catalog() != Some(STREAMS_CATALOG)
             {
-                relations.push(scan.table_name.table().to_owned());
+                note_all_columns(&mut used, scan.table_name.table());
             }
             Ok(TreeNodeRecursion::Continue)
         });
     }
-    relations.extend(written.iter().cloned());
-    relations.sort_unstable();
-    relations.dedup();
+    for table in &by_operators {
+        note_all_columns(&mut used, table);
+    }
+    used.written.extend(by_operators);
     let logged = planned.sources.values().filter_map(|source| source.logged_table());
-    UsedRelations { all: relations, changes: logged.map(str::to_owned).collect(), written, sink }
+    used.changes = logged.map(str::to_owned).collect();
+    used.all.extend(used.written.iter().cloned());
+    for names in [&mut used.all, &mut used.planned] {
+        names.sort_unstable();
+        names.dedup();
+    }
+    used
+}
+
+/// Notes the columns of a table that rows are added to: those of the rows, and the key.
+fn note_insert(used: &mut UsedRelations, table: &Table, columns: &[usize]) {
+    let schema = table.schema();
+    for &column in columns.iter().chain(schema.key()) {
+        let column = schema.columns()[column].name.clone();
+        used.columns.push((table.name().to_owned(), Some(column)));
+    }
+    used.written.push(table.name().to_owned());
+}
+
+/// Notes a table all of whose columns the operators know.
+fn note_all_columns(used: &mut UsedRelations, table: &str) {
+    used.all.push(table.to_owned());
+    used.columns.push((table.to_owned(), None));
+    used.planned.push(table.to_owned());
+}
+
+/// Relations that a stored topology names, which cannot be planned.
+pub(crate) fn relations_named(create: &CreateTopology) -> UsedRelations {
+    let mut all: Vec<String> = create.errors_into.iter().cloned().collect();
+    all.extend(create.sink.iter().filter_map(|sink| sink.from.clone()));
+    let mut streams = Vec::new();
+    for tokens in &create.steps {
+        let (stream, names) = steps::names_of(tokens);
+        all.extend(names.into_iter().filter(|name| !streams.contains(name)));
+        streams.extend(stream);
+    }
+    let sink = create.sink.as_ref().and_then(|sink| SinkDefinition::new(&create.name, sink).ok());
+    UsedRelations { all, sink: sink.map(|sink| sink.describe()), ..UsedRelations::default() }
+}
+
+/// Stored topology of this name. A sink is one too; a statement about sinks takes no other.
+pub(crate) fn stored(session: &SessionCore, name: &str, object: StreamObject) -> Result<StoredTopology> {
+    let found =
+        stored_topologies::topologies(&session.catalog)?.into_iter().find(|stored| stored.name == name);
+    let found =
+        found.ok_or_else(|| Error::coded("42704", format!("{} \"{name}\" does not exist", object.noun())))?;
+    if object == StreamObject::Sink && parse(&found.text)?.sink.is_none() {
+        return Err(Error::coded("42809", format!("\"{name}\" is not a sink")));
+    }
+    Ok(found)
 }
 
 /// Parses a stored topology.

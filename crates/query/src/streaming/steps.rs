@@ -5,6 +5,7 @@ use crate::dml::assignment;
 use crate::error::{Error, Result};
 use crate::parser::names::table_name;
 use crate::parser::own::streaming::{CreateTopology, options_of, parenthesised, with_parser};
+use crate::parser::own::words::Words;
 use crate::parser::statement::{self, statement_of};
 use crate::parser::text::tokens::{BEGINNING, is_word, tokenize};
 use crate::planner::query::logical_plan;
@@ -57,6 +58,8 @@ pub(crate) struct PlannedStep {
     pub(crate) plan: LogicalPlan,
     /// Relations of the streams' catalog that the plan reads.
     pub(crate) references: BTreeMap<String, Reference>,
+    /// Sources, tables and views that it names.
+    pub(crate) names: Vec<String>,
     /// Table of the open windows, if it was named.
     pub(crate) state_table: Option<String>,
     pub(crate) late: LateClauses,
@@ -80,7 +83,12 @@ pub(crate) enum Target {
     /// Rows leave the database.
     Sink(SinkDefinition),
     /// Condition on the changes of these tables, by its text.
-    Abort { text: String, changed: Vec<ChangedRows> },
+    Abort {
+        text: String,
+        changed: Vec<ChangedRows>,
+        /// Table for the rows of an aborted transaction.
+        into: Option<String>,
+    },
 }
 
 /// Text of a step, and what stands around its query.
@@ -88,6 +96,8 @@ struct StepText {
     statement: EngineStatement,
     /// Text of the condition of an ABORT WHEN, of which the statement is a query.
     condition: Option<String>,
+    /// Table behind INTO of an ABORT WHEN.
+    into: Option<String>,
     stream: Option<String>,
     state_table: Option<String>,
     state_ttl: Option<StateTtl>,
@@ -106,7 +116,9 @@ pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Resu
         of_sink = sink.from.as_ref().map(|from| planner.rows_of(from)).transpose()?;
     }
     for tokens in create.steps.iter().chain(&of_sink) {
-        steps.push(planner.step(tokens.clone()).await?);
+        let step = planner.step_with_streams(tokens.clone()).await?;
+        steps.append(&mut planner.stored);
+        steps.push(step);
     }
     let mut options = StreamOptions::new(format!("topology \"{}\"", create.name), &create.options);
     let state_ttl = StateTtl::take(&mut options)?;
@@ -141,6 +153,12 @@ struct Planner<'s> {
     written: Vec<String>,
     /// Sink of the query that is the only step.
     sink: Option<SinkDefinition>,
+    /// Steps of the stored streams that the current step reads.
+    stored: Vec<PlannedStep>,
+    /// Names of the stored streams that were planned.
+    planned_stored: Vec<String>,
+    /// Stored streams that are being planned.
+    open: Vec<String>,
 }
 
 /// Name of the source of the logged changes of a table.
@@ -173,13 +191,17 @@ impl Planner<'_> {
             changed: Vec::new(),
             written: Vec::new(),
             sink: None,
+            stored: Vec::new(),
+            planned_stored: Vec::new(),
+            open: Vec::new(),
         })
     }
 
-    /// Query of all rows of a source, or of the changes of a table.
+    /// Query of all rows of a source or stream, or of the changes of a table.
     fn rows_of(&mut self, relation: &str) -> Result<Vec<TokenWithSpan>> {
         let quoted = Ident::with_quote('"', relation);
-        let is_source = self.source(relation)?;
+        let is_source =
+            self.source(relation)? || stored_topologies::stream(&self.session.catalog, relation)?.is_some();
         if !is_source {
             // An error says that there is no such relation.
             self.session.catalog.table(relation)?;
@@ -188,8 +210,35 @@ impl Planner<'_> {
         tokenize(&format!("SELECT * FROM {from}"), BEGINNING)
     }
 
+    /// Plans a step, and before it the streams of no topology that it reads and no step before has read.
+    async fn step_with_streams(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
+        let (own, names) = names_of(&tokens);
+        self.open.extend(own.clone());
+        for name in names {
+            if self.streams.contains_key(&name) {
+                continue;
+            }
+            let Some(text) = stored_topologies::stream(&self.session.catalog, &name)? else { continue };
+            if self.open.contains(&name) {
+                return Err(Error::coded("42P17", format!("stream \"{name}\" would read itself")));
+            }
+            let create = statement::created_stream(&text);
+            let create = create.ok_or_else(|| Error::Internal(format!("{text} is no stream")))?;
+            let planned = Box::pin(self.step_with_streams(create.step)).await?;
+            self.stored.push(planned);
+            self.planned_stored.push(name);
+        }
+        if own.is_some() {
+            self.open.pop();
+        }
+        self.step(tokens).await
+    }
+
     async fn step(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
-        let StepText { mut statement, condition, stream, state_table, state_ttl, late, patterns } =
+        let (_, mut names) = names_of(&tokens);
+        // A stream of this topology is no other object, but one that was planned with it is.
+        names.retain(|name| !self.streams.contains_key(name) || self.planned_stored.contains(name));
+        let StepText { mut statement, condition, into, stream, state_table, state_ttl, late, patterns } =
             parse_step(tokens)?;
         self.changed.clear();
         let mut changed_table = None;
@@ -222,7 +271,8 @@ impl Planner<'_> {
         for (relation, reference) in &references {
             self.register(relation, reference, condition.is_some())?;
         }
-        let (query, target) = match (tree, stream) {
+        let lists_columns = !matches!(tree, Statement::Insert(insert) if insert.columns.is_empty());
+        let (query, mut target) = match (tree, stream) {
             (Statement::Query(query), Some(name)) => (query.clone(), Target::Stream(name)),
             (Statement::Query(query), None) if let Some(sink) = self.sink.take() => {
                 (query.clone(), Target::Sink(sink))
@@ -232,13 +282,13 @@ impl Planner<'_> {
             }
             (Statement::Query(query), None) if let Some(text) = condition => {
                 check_condition(&references)?;
-                (query.clone(), Target::Abort { text, changed: self.changed.clone() })
+                (query.clone(), Target::Abort { text, changed: self.changed.clone(), into })
             }
             (Statement::Query(query), None) if let Some(table) = changed_table => {
                 (query.clone(), Target::Merge { table })
             }
             (Statement::Insert(insert), None) => {
-                let (table, columns, upserts) = insert_target(&catalog.table(&into(insert)?)?, insert)?;
+                let (table, columns, upserts) = insert_target(&catalog.table(&inserted(insert)?)?, insert)?;
                 let query = insert.source.clone();
                 let query = query.ok_or_else(|| Error::unsupported("INSERT without a query in a step"))?;
                 (query, Target::Insert { table, columns, upserts })
@@ -254,7 +304,7 @@ impl Planner<'_> {
         if matches!(target, Target::Abort { .. }) {
             expressions::check_condition(&plan)?;
             let plan = state.optimizer().optimize(plan, &state, |_, _| {})?;
-            return Ok(PlannedStep { target, plan, references, state_table, late, state_ttl });
+            return Ok(PlannedStep { target, plan, references, names, state_table, late, state_ttl });
         }
         expressions::check_plan(&plan)?;
         // None of the other rules: they may assume that a query ends.
@@ -263,11 +313,17 @@ impl Planner<'_> {
             Arc::new(ExtractEquijoinPredicate::new()),
         ]);
         let plan = rules.optimize(plan, &state, |_, _| {})?;
+        if let Target::Insert { columns, .. } = &mut target
+            && !lists_columns
+        {
+            // As in a statement: the columns behind those of the query get no value.
+            columns.truncate(plan.schema().fields().len());
+        }
         self.check_target(&target, &plan)?;
         if let Target::Stream(name) = &target {
             self.streams.insert(name.clone(), columns_of(name, &plan)?);
         }
-        Ok(PlannedStep { target, plan, references, state_table, late, state_ttl })
+        Ok(PlannedStep { target, plan, references, names, state_table, late, state_ttl })
     }
 
     /// Plans the patterns that a step reads the matches of.
@@ -412,7 +468,7 @@ pub(crate) fn parse_source(text: &str) -> Result<SourceDefinition> {
     SourceDefinition::new(&create.ok_or_else(|| Error::Internal(format!("{text} is no source")))?)
 }
 
-fn into(insert: &Insert) -> Result<String> {
+fn inserted(insert: &Insert) -> Result<String> {
     match &insert.table {
         TableObject::TableName(name) => table_name(name),
         _ => Err(Error::unsupported("INSERT INTO a function")),
@@ -467,6 +523,7 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
         return Ok(StepText {
             statement,
             condition: None,
+            into: None,
             stream: None,
             state_table: None,
             state_ttl: None,
@@ -495,6 +552,7 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
             Ok(StepText {
                 statement,
                 condition: None,
+                into: None,
                 stream: Some(name),
                 state_table,
                 state_ttl,
@@ -506,30 +564,66 @@ fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     }
 }
 
-/// Parses `ABORT WHEN condition` as a query of the condition.
+/// Parses `ABORT WHEN condition [INTO table]` as a query of the condition.
 fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
-    let [abort, when, condition @ ..] = tokens.as_slice() else {
-        return Err(Error::Syntax("syntax error: expected ABORT WHEN condition".to_owned()));
+    let wrong = || Error::Syntax("syntax error: expected ABORT WHEN condition [INTO table]".to_owned());
+    let [abort, when, condition @ ..] = tokens.as_slice() else { return Err(wrong()) };
+    let (condition, into) = match condition {
+        [condition @ .., word, table] if is_word(&word.token, "into") => {
+            let name = [&table.token];
+            (condition, Some(Words(&name).folded()?))
+        }
+        condition => (condition, None),
     };
     if !is_word(&when.token, "when") || condition.is_empty() {
-        return Err(Error::Syntax("syntax error: expected ABORT WHEN condition".to_owned()));
-    }
-    if condition.iter().rev().nth(1).is_some_and(|token| is_word(&token.token, "into")) {
-        return Err(Error::unsupported("ABORT WHEN … INTO a table"));
+        return Err(wrong());
     }
     with_parser(condition, |parser| parser.parse_expr())?;
-    let words: Vec<String> = condition.iter().map(|token| token.token.to_string()).collect();
     let select = TokenWithSpan { token: Token::make_keyword("SELECT"), span: abort.span };
     let query: Vec<TokenWithSpan> = std::iter::once(select).chain(condition.iter().cloned()).collect();
     Ok(StepText {
         statement: statement_of(query)?,
-        condition: Some(format!("ABORT WHEN {}", words.join(" "))),
+        condition: Some(format!("ABORT WHEN {}", written(condition))),
+        into,
         stream: None,
         state_table: None,
         state_ttl: None,
         late: LateClauses::default(),
         patterns: Vec::new(),
     })
+}
+
+/// Text of tokens as it was written: with blanks where there were some, and without comments.
+fn written(tokens: &[TokenWithSpan]) -> String {
+    let mut text = String::new();
+    let mut end = None;
+    for token in tokens {
+        if end.is_some_and(|end| end != token.span.start) {
+            text.push(' ');
+        }
+        text.push_str(&token.token.to_string());
+        end = Some(token.span.end);
+    }
+    text
+}
+
+/// Relations that a step names, and the stream that it creates. Nothing is known of a step that cannot be parsed.
+pub(crate) fn names_of(tokens: &[TokenWithSpan]) -> (Option<String>, Vec<String>) {
+    let mut names: Vec<String> = written_table(tokens).into_iter().collect();
+    let Ok(StepText { mut statement, into, stream, late, .. }) = parse_step(tokens.to_vec()) else {
+        return (None, names);
+    };
+    names.extend(into.into_iter().chain(late.table));
+    if let Some(tree) = statement::inner_mut(&mut statement)
+        && let Ok(references) = resolve(tree, |_| true)
+    {
+        names.extend(references.into_values().map(|reference| match reference {
+            Reference::Named(name) => name,
+            Reference::Windows { of, .. } | Reference::Pattern { of, .. } => of,
+            Reference::Changes { table, .. } => table,
+        }));
+    }
+    (stream, names)
 }
 
 /// Checks that a condition reads the changes of tables, and no stream.

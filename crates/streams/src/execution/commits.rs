@@ -20,18 +20,21 @@ use crate::boundary::OnError;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::execution::committer::Committed;
+use crate::execution::dropped::DroppedTuples;
 use crate::execution::epoch::{Epoch, Input, SealedEpoch};
 use crate::execution::epoch_transaction::EpochTransaction;
 use crate::execution::executor::Executor;
 use crate::operators::Context;
-use crate::{OVERLAPPED_TUPLES_MIN, RETRIES_MAX, RETRY_TIME_MAX};
+use crate::{ABORT_RETRIES_MAX, OVERLAPPED_TUPLES_MIN, RETRIES_MAX, RETRY_TIME_MAX};
 use entresol_transactions::{Commit, Timestamp, Vote};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Delay before a busy resource is tried again.
 const BUSY_WAIT_MS: u64 = 1;
+/// Delay before a condition that held is asked again for the first time; it doubles each time.
+const ABORT_WAIT_MS: u64 = 10;
 
 /// Outcome of the sealed epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,7 +223,16 @@ impl Executor {
     /// The same, where no other epoch is sealed.
     fn recover_alone(&mut self, mut error: Error) -> Result<()> {
         self.roll_back();
-        while error.is_retriable() || error.is_redefinition() {
+        while error.is_retriable() || error.is_redefinition() || self.may_ask_again(&error) {
+            if let Error::Aborted { .. } = error {
+                self.note_condition();
+                match self.replay() {
+                    Ok(()) => return Ok(()),
+                    Err(next) => error = next,
+                }
+                self.roll_back();
+                continue;
+            }
             let first = *self.epoch.retried_first.get_or_insert_with(Instant::now);
             if self.epoch.retries >= RETRIES_MAX && first.elapsed() >= RETRY_TIME_MAX {
                 return Err(error);
@@ -237,9 +249,7 @@ impl Executor {
                 self.catalog.context().wait_until_visible(cts)?;
             }
             if is_busy(&error) || retries > RETRIES_MAX {
-                std::thread::sleep(std::time::Duration::from_millis(
-                    BUSY_WAIT_MS << (retries % RETRIES_MAX).min(8),
-                ));
+                std::thread::sleep(Duration::from_millis(BUSY_WAIT_MS << (retries % RETRIES_MAX).min(8)));
             }
             match self.replay() {
                 Ok(()) => return Ok(()),
@@ -250,9 +260,84 @@ impl Executor {
         if self.settings.on_error == OnError::Abort && error.is_tuple_error() {
             tracing::warn!(topology = self.topology, %error, "transaction is dropped");
             self.epoch.doomed = true;
-            return Ok(());
+            return self.collect_dropped(&error);
         }
+        self.fail(error)
+    }
+
+    /// Returns true if a condition has aborted the epoch, and is asked again before the topology ends.
+    fn may_ask_again(&self, error: &Error) -> bool {
+        let would_end = self.settings.on_error != OnError::Abort;
+        would_end && matches!(error, Error::Aborted { .. }) && self.epoch.aborts < ABORT_RETRIES_MAX
+    }
+
+    /// Notes that a condition has aborted the epoch, and waits before it is asked again.
+    fn note_condition(&mut self) {
+        std::thread::sleep(Duration::from_millis(ABORT_WAIT_MS << self.epoch.aborts));
+        self.epoch.aborts += 1;
+        self.progress.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the topology with an error of its open epoch, whose tuples are stored if there is a table for them.
+    fn fail(&mut self, error: Error) -> Result<()> {
+        if !error.is_tuple_error() {
+            return Err(error);
+        }
+        let error = match error {
+            Error::Aborted { condition, into } => {
+                let attempts = self.epoch.aborts + 1;
+                Error::AbortedRepeatedly { condition, into, attempts }
+            }
+            error => error,
+        };
+        self.progress.aborts.fetch_add(1, Ordering::Relaxed);
+        self.collect_dropped(&error)?;
+        self.store_dropped(false)?;
         Err(error)
+    }
+
+    /// Begins to collect the tuples of the open epoch, which failed, if there is a table for them.
+    fn collect_dropped(&mut self, error: &Error) -> Result<()> {
+        self.dropped = self.error_tables.collect(error);
+        let Some(dropped) = &mut self.dropped else { return Ok(()) };
+        for input in &self.epoch.inputs {
+            if let Input::Batch { source, batch } = input {
+                dropped.add(self.feed.source(*source).name(), batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the tuples that were collected in a transaction of their own; with the positions behind them if they are
+    /// dropped.
+    fn store_dropped(&mut self, with_positions: bool) -> Result<()> {
+        let Some(dropped) = self.dropped.take() else { return Ok(()) };
+        let mut retries = 0;
+        while let Err(error) = self.try_store_dropped(&dropped, with_positions) {
+            self.feed.aborted();
+            if retries >= RETRIES_MAX || !(error.is_retriable() || error.is_redefinition()) {
+                return Err(error);
+            }
+            retries += 1;
+            std::thread::sleep(Duration::from_millis(BUSY_WAIT_MS << retries.min(8)));
+        }
+        if with_positions {
+            self.feed.sealed();
+            let rejected = self.feed.committed()?;
+            self.progress.rejected.fetch_add(rejected, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn try_store_dropped(&mut self, dropped: &DroppedTuples, with_positions: bool) -> Result<()> {
+        let transaction = self.catalog.begin()?;
+        dropped.write(&transaction)?;
+        if with_positions {
+            self.feed.write_positions(&transaction)?;
+            transaction.vote(self.positions.state().id(), Vote::Commit)?;
+        }
+        transaction.commit(self.settings.durability)?;
+        Ok(())
     }
 
     fn replay(&mut self) -> Result<()> {
@@ -303,7 +388,7 @@ impl Executor {
         self.abort_transaction()?;
         self.epoch.clear();
         self.progress.aborts.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        self.store_dropped(true)
     }
 }
 

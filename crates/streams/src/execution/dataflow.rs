@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::event_time::EventTime;
 use crate::execution::skipped::SkippedTuples;
 use crate::operators::{Context, Operator, Output};
-use crate::running::OperatorCounts;
+use crate::running::{OperatorCounts, TupleCounts};
 use entresol_transactions::Transaction;
 
 pub(crate) struct Dataflow {
@@ -36,15 +36,9 @@ struct DataflowNode {
     /// Watermarks as of the last commit, and at the end of the epoch that was sealed last.
     committed: Watermarks,
     sealed: Watermarks,
-    /// Tuples received and sent in the open epoch, and in the sealed one.
+    /// Tuples of the open epoch, and of the sealed one.
     tuples: TupleCounts,
     tuples_sealed: TupleCounts,
-}
-
-#[derive(Clone, Copy, Default)]
-struct TupleCounts {
-    received: u64,
-    sent: u64,
 }
 
 #[derive(Clone)]
@@ -145,6 +139,7 @@ impl Dataflow {
     ) -> Result<()> {
         let least = self.nodes[number].before.iter().map(|&before| self.nodes[before].watermarks.sent).min();
         let node = &mut self.nodes[number];
+        let late = context.counts.late();
         let mut output = Output::default();
         for (input, batch) in std::mem::take(&mut node.inbox) {
             node.tuples.received += batch.len() as u64;
@@ -174,6 +169,7 @@ impl Dataflow {
         if commit {
             operator.commit(context, &mut output)?;
         }
+        node.tuples.late += context.counts.late() - late;
         if let Some(time) = output.watermark {
             node.watermarks.sent = node.watermarks.sent.max(time);
         }
@@ -226,8 +222,7 @@ impl Dataflow {
     pub(crate) fn committed(&mut self, counts: &[OperatorCounts]) -> Result<u64> {
         for (node, counts) in self.nodes.iter_mut().zip(counts) {
             node.committed.clone_from(&node.sealed);
-            let TupleCounts { received, sent } = std::mem::take(&mut node.tuples_sealed);
-            counts.add(received, sent);
+            counts.add(std::mem::take(&mut node.tuples_sealed), node.committed.sent);
         }
         let mut lost = 0;
         for operator in self.nodes.iter_mut().filter_map(|node| node.operator.as_mut()) {

@@ -26,6 +26,8 @@ pub(super) struct Epoch {
     pub(super) retries: u32,
     /// Time of the first of the retries.
     pub(super) retried_first: Option<Instant>,
+    /// Number of times that a condition has aborted it.
+    pub(super) aborts: u32,
     /// True if the rest of the epoch is to be skipped.
     pub(super) doomed: bool,
     /// Time of the first input, if there is an interval of commits.
@@ -42,6 +44,7 @@ impl Epoch {
             counts: Counts::default(),
             retries: 0,
             retried_first: None,
+            aborts: 0,
             doomed: false,
             begun_ns: None,
         }
@@ -60,6 +63,7 @@ impl Epoch {
         self.counts.clear();
         self.retries = 0;
         self.retried_first = None;
+        self.aborts = 0;
         self.doomed = false;
         self.begun_ns = None;
     }

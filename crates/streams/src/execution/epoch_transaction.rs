@@ -53,8 +53,17 @@ impl Collected {
     fn give(self, transaction: &Transaction) -> Result<()> {
         self.tables.iter().try_for_each(|table| table.check_detached(transaction))?;
         transaction.take_over(self.writes)?;
-        Ok(self.votes.iter().try_for_each(|table| table.vote_commit(transaction).map(drop))?)
+        self.votes.iter().try_for_each(|table| vote_for(table, transaction))
     }
+}
+
+/// Votes for the states of a table. A definition that came meanwhile may have an index more, which rows were written into.
+fn vote_for(table: &Arc<Table>, transaction: &Transaction) -> Result<()> {
+    table.vote_commit(transaction)?;
+    if let Some(current) = table.current().filter(|current| !Arc::ptr_eq(current, table)) {
+        current.vote_commit(transaction)?;
+    }
+    Ok(())
 }
 
 impl EpochTransaction {
@@ -170,7 +179,7 @@ impl EpochTransaction {
             Some(collected) => collected.votes.push(Arc::clone(table)),
             None => {
                 drop(collected);
-                table.vote_commit(self.get()?)?;
+                vote_for(table, self.get()?)?;
             }
         }
         Ok(())

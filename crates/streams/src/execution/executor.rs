@@ -31,11 +31,12 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::execution::committer::Committer;
 use crate::execution::dataflow::Dataflow;
+use crate::execution::dropped::{DroppedTuples, ErrorTables};
 use crate::execution::epoch::{Epoch, Input, SealedEpoch};
 use crate::execution::feed::{Feed, FeedElement};
 use crate::operators::window::WindowSpan;
 use crate::running::{Progress, Report};
-use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, SOURCE_IDLE_MS};
+use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX};
 use entresol_memory::{Durability, Env};
 use entresol_tables::{Catalog, Table};
 use std::sync::Arc;
@@ -45,6 +46,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Settings {
     pub(crate) durability: Durability,
     pub(crate) boundary: Boundary,
+    /// Number of tuples that end a transaction whatever its boundary, unless its sources mark transactions.
+    pub(crate) tuples_max: Option<usize>,
     pub(crate) on_error: OnError,
     pub(crate) merge: Merge,
     pub(crate) commit_interval_ns: Option<u64>,
@@ -77,6 +80,9 @@ pub(crate) struct Executor {
     windows: Vec<WindowSpan>,
     /// Start of the open window, per window operator.
     window_starts: Vec<Option<EventTime>>,
+    /// Tables for the tuples of failed transactions, and those of the open epoch, if it failed.
+    pub(super) error_tables: ErrorTables,
+    pub(super) dropped: Option<DroppedTuples>,
     /// The greatest event time of the input.
     pub(super) event_time: EventTime,
     idle_since_ns: Option<u64>,
@@ -115,9 +121,16 @@ impl Executor {
             feed,
             window_starts: vec![None; windows.len()],
             windows,
+            error_tables: ErrorTables::default(),
+            dropped: None,
             event_time: EventTime::START,
             idle_since_ns: None,
         }
+    }
+
+    /// Sets the tables for the tuples of failed transactions.
+    pub(crate) fn errors_into(self, error_tables: ErrorTables) -> Executor {
+        Executor { error_tables, ..self }
     }
 
     pub(crate) fn topology(&self) -> &str {
@@ -225,7 +238,10 @@ impl Executor {
             Boundary::EachTuple => 1,
             Boundary::Every(tuples) => available.min(tuples - self.epoch.held.tuples()),
             Boundary::Punctuated => available,
-            Boundary::PerWindow => self.tuples_before_crossing(source, available)?,
+            Boundary::PerWindow => {
+                let room = self.settings.tuples_max.map_or(available, |max| max - self.epoch.held.tuples());
+                self.tuples_before_crossing(source, available.min(room))?
+            }
         };
         if taken == 0 {
             return Ok(());
@@ -241,6 +257,11 @@ impl Executor {
         match self.settings.boundary {
             Boundary::EachTuple => self.commit(),
             Boundary::Every(tuples) if self.epoch.held.tuples() >= tuples => self.commit(),
+            Boundary::PerWindow
+                if self.settings.tuples_max.is_some_and(|max| self.epoch.held.tuples() >= max) =>
+            {
+                self.commit()
+            }
             _ => self.commit_if_due(),
         }
     }
@@ -278,7 +299,7 @@ impl Executor {
         self.heard_ns[heard] = now_ns;
         for source in 0..self.quiet.len() {
             let silent_ns = now_ns.saturating_sub(self.heard_ns[source]);
-            self.quiet[source] = self.feed.has_ended(source) || silent_ns > SOURCE_IDLE_MS * 1_000_000;
+            self.quiet[source] = self.feed.has_ended(source) || silent_ns > self.feed.source(source).idle_ns;
         }
     }
 
@@ -302,11 +323,12 @@ impl Executor {
             if at > 0 {
                 return Ok(at);
             }
+            let is_first = self.epoch.is_empty() && self.window_starts.iter().all(Option::is_none);
             for (start, span) in self.window_starts.iter_mut().zip(&self.windows) {
                 let reached = span.first_open(span.watermark_after(time));
                 *start = Some(start.map_or(reached, |start| start.max(reached)));
             }
-            if self.epoch.is_empty() {
+            if is_first {
                 // The first tuple of a run: no window is open that it could close in this transaction.
                 at += 1;
                 continue;
@@ -456,7 +478,12 @@ impl Executor {
     /// Adds input to the transaction.
     fn input(&mut self, input: Input) -> Result<()> {
         if self.epoch.doomed {
-            return Ok(());
+            return match (&mut self.dropped, &input) {
+                (Some(dropped), Input::Batch { source, batch }) => {
+                    dropped.add(self.feed.source(*source).name(), batch)
+                }
+                _ => Ok(()),
+            };
         }
         self.epoch.inputs.push(input.clone());
         match self.apply(&input) {

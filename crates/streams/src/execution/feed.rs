@@ -34,6 +34,8 @@ pub(crate) struct FeedSource {
     source: Box<dyn Source>,
     pub(crate) node: usize,
     pub(crate) event_time: Option<usize>,
+    /// Nanoseconds of silence after which it is not waited for.
+    pub(crate) idle_ns: u64,
     stored: StoredPosition,
     progress: SourceProgress,
     /// Positions in its splits, and those that an earlier run stored; none if it has no splits.
@@ -105,6 +107,7 @@ impl FeedSource {
             rejects_table,
             node: source.node,
             event_time: source.event_time,
+            idle_ns: u64::try_from(source.idle.as_nanos()).unwrap_or(u64::MAX),
             progress: stored.stored().unwrap_or_default(),
             stored,
             splits,
@@ -132,6 +135,11 @@ impl FeedSource {
         if let (Some((splits, _)), Some(split)) = (&mut self.splits, split) {
             splits.moved(split, position);
         }
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     fn has_moved(&self) -> bool {

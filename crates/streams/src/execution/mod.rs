@@ -5,6 +5,7 @@
 mod commits;
 pub(crate) mod committer;
 pub(crate) mod dataflow;
+pub(crate) mod dropped;
 mod epoch;
 pub(crate) mod epoch_transaction;
 pub(crate) mod executor;

@@ -84,12 +84,12 @@ impl SkippedTuples {
 }
 
 /// Values of a tuple as a text, with the names of their columns.
-fn record(tuple: &Batch) -> Result<String> {
+pub(crate) fn record(tuple: &Batch) -> Result<String> {
     let rows = tuple.rows();
     let mut text = String::new();
     for (array, field) in rows.columns().iter().zip(rows.schema().fields()) {
         let shown = |error: &dyn std::fmt::Display| Error::Tuple {
-            operator: "skipped tuple".to_owned(),
+            operator: "stored tuple".to_owned(),
             reason: format!("column {}: {error}", field.name()),
         };
         let value = array_value_to_string(array, 0).map_err(|error| shown(&error))?;

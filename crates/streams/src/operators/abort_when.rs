@@ -1,7 +1,8 @@
 //! ABORT WHEN: a condition on what a transaction has written, asked at the commit punctuation.
 //!
 //! The condition is asked after all operators that write tables whose changes it reads, also those behind a
-//! TO_STREAM. If it holds, the transaction is aborted, as by a tuple that cannot be processed.
+//! TO_STREAM. If it holds, the transaction is aborted, as by a tuple that cannot be processed; where that would end the
+//! topology, it is tried again a few times before, since the condition may read tables that others write.
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
@@ -14,6 +15,8 @@ pub(crate) type Condition = Box<dyn FnMut(&Arc<Transaction>) -> Result<bool> + S
 
 pub(crate) struct AbortWhen {
     pub(crate) name: String,
+    /// Table for the tuples of a transaction in which it holds.
+    pub(crate) into: Option<String>,
     pub(crate) condition: Condition,
 }
 
@@ -32,7 +35,7 @@ impl Operator for AbortWhen {
 
     fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
         if (self.condition)(context.transaction()?)? {
-            return Err(Error::Aborted { condition: self.name.clone() });
+            return Err(Error::Aborted { condition: self.name.clone(), into: self.into.clone() });
         }
         Ok(())
     }

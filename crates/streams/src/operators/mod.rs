@@ -64,7 +64,7 @@ pub struct Context<'a> {
     pub(crate) input: usize,
     /// Time of the clock.
     pub(crate) now: EventTime,
-    /// Per source, true if it has ended, or sent nothing for [`crate::SOURCE_IDLE_MS`].
+    /// Per source, true if it has ended, or sent nothing for its idle time ([`crate::Stream::idle_after`]).
     pub(crate) quiet: &'a [bool],
 }
 

@@ -116,6 +116,11 @@ impl<'a> RowView<'a> {
         self.value
     }
 
+    /// Bytes of the encoded key and value.
+    pub fn encoded_bytes(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
+
     /// Returns true if the column is NULL. The typed accessors return zero or the empty string for NULL.
     pub fn is_null(&self, column: usize) -> bool {
         match self.layout.slot(column) {

@@ -1,13 +1,14 @@
 //! System tables of streams.
 
 use crate::parser::statement::created_source;
-use crate::schema_names::SOURCES_TABLE;
+use crate::schema_names::{SOURCES_TABLE, STREAMS_TABLE};
+use crate::session::state_size::{self, StateSize};
 use crate::session::topologies::{Topologies, TopologyStatus};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result as EngineResult;
 use entresol_streams::{
-    Latencies, OperatorProgress, POSITIONS_TABLE, ProgressSnapshot, SINKS_TABLE, WATERMARKS_TABLE,
+    EventTime, Latencies, OperatorProgress, POSITIONS_TABLE, ProgressSnapshot, SINKS_TABLE, WATERMARKS_TABLE,
 };
 use entresol_tables::{Catalog, ScanRange, Value};
 use entresol_transactions::Timestamp;
@@ -45,8 +46,15 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
         let committed = |status: &TopologyStatus| status.commit_latencies.filter(|found| found.samples > 0);
         Arc::new(all.iter().map(|status| committed(status).as_ref().map(of)).collect::<Float64Array>())
     };
+    let sizes: Vec<StateSize> = all
+        .iter()
+        .map(|status| state_size::size_of_topology(catalog, &status.name).map_err(crate::error::external))
+        .collect::<EngineResult<_>>()?;
+    let size = |of: fn(&StateSize) -> u64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(sizes.iter().map(|size| of(size).cast_signed())))
+    };
     let threads = all.iter().map(|status| status.parallelism.and_then(|threads| i64::try_from(threads).ok()));
-    let columns: [(&str, ArrayRef); 16] = [
+    let columns: [(&str, ArrayRef); 18] = [
         ("name", text(&|status| Some(status.name.clone()))),
         ("state", text(&|status| Some(status.state.to_owned()))),
         ("tuples", number(&|progress| Some(progress.tuples))),
@@ -63,6 +71,8 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
         ("commit_p99_us", latency(&|latencies| latencies.p99_us)),
         ("error", text(&|status| status.error.clone())),
         ("parallelism", Arc::new(threads.collect::<Int64Array>())),
+        ("state_rows", size(|size| size.rows)),
+        ("state_bytes", size(|size| size.bytes)),
     ];
     let nullable =
         |(name, column): (&'static str, ArrayRef)| (name, column, !matches!(name, "name" | "state"));
@@ -96,15 +106,21 @@ pub(super) fn operators(topologies: &Topologies) -> EngineResult<RecordBatch> {
     let number = |of: &dyn Fn(&OperatorProgress) -> u64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(rows.iter().map(|(.., operator)| of(operator).cast_signed())))
     };
-    let columns: [(&str, ArrayRef); 6] = [
+    let watermarks = rows.iter().map(|(.., operator)| {
+        operator.watermark.map(EventTime::micros).filter(|time_us| *time_us < WATERMARK_END_US)
+    });
+    let columns: [(&str, ArrayRef); 8] = [
         ("topology", Arc::new(StringArray::from_iter_values(rows.iter().map(|(topology, ..)| *topology)))),
         ("number", Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, number, _)| *number as i64)))),
         ("operator", Arc::new(StringArray::from_iter_values(rows.iter().map(|(.., row)| row.name.as_str())))),
         ("tuples_in", number(&|operator| operator.tuples_in)),
         ("tuples_out", number(&|operator| operator.tuples_out)),
         ("parts", number(&|operator| operator.parts as u64)),
+        ("late", number(&|operator| operator.late)),
+        ("watermark", Arc::new(watermarks.collect::<TimestampMicrosecondArray>())),
     ];
-    Ok(RecordBatch::try_from_iter(columns)?)
+    let nullable = |(name, column): (&'static str, ArrayRef)| (name, column, name == "watermark");
+    Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
 }
 
 /// The sinks, with what they wrote.
@@ -144,6 +160,29 @@ pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> EngineResult<
         (name, column, !matches!(name, "name" | "state" | "target"))
     };
     Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
+}
+
+/// The streams of no topology.
+pub(super) fn streams(topologies: &Topologies, catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let stored = stored_rows(catalog, STREAMS_TABLE)?;
+    let text = |at: usize| -> ArrayRef {
+        let texts = stored.iter().map(|row| match row.get(at) {
+            Some(Value::Varchar(text)) => text.to_string(),
+            _ => String::new(),
+        });
+        Arc::new(StringArray::from_iter_values(texts))
+    };
+    let readers = stored.iter().map(|row| match row.first() {
+        Some(Value::Varchar(name)) => topologies.users(|used| used.uses(name)).join(", "),
+        _ => String::new(),
+    });
+    let columns: [(&str, ArrayRef); 4] = [
+        ("name", text(0)),
+        ("topologies", Arc::new(StringArray::from_iter_values(readers))),
+        ("columns", text(2)),
+        ("definition", text(1)),
+    ];
+    Ok(RecordBatch::try_from_iter(columns)?)
 }
 
 /// All rows of a table; none if it does not exist.

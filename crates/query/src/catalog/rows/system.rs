@@ -11,16 +11,19 @@
 //! | `entresol.loads` | `session`, `user`, `table`, `rows`, `seconds`, `way`; one per COPY, INSERT ... SELECT and CREATE TABLE AS that runs |
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
-//! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`, `parts`; one per operator and source of a topology that has run |
+//! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`, `parts`, `late`, `watermark`; one per operator and source of a topology that has run |
 //! | `entresol.sources` | `name`, `connector`, `topology`, `state`, `tuples`, `rejected`, `watermark_lag_ms`, `error`, `definition`; one per source and topology that reads it |
 //! | `entresol.sinks` | `name`, `state`, `target`, `tuples`, `commits`, `bytes_written`, `rows_written`, `error`; one per sink; bytes and rows of files |
-//! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `tuples_per_second`, `watermark`, `watermark_lag_ms`, `last_commit`, `commit_p50_us`, `commit_p99_us`, `error`, `parallelism`; one per topology |
+//! | `entresol.streams` | `name`, `topologies`, `columns`, `definition`; one per stream of no topology, with those that read it |
+//! | `entresol.subscriptions` | `session`, `user`, `relations`, `phase`, `position`, `rows`, `seconds`; one per SUBSCRIBE that runs |
+//! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `tuples_per_second`, `watermark`, `watermark_lag_ms`, `last_commit`, `commit_p50_us`, `commit_p99_us`, `error`, `parallelism`, `state_rows`, `state_bytes`; one per topology |
 //! | `entresol.workload` | `table`, `kind`, `conditions`, `columns`, `runs`, `rows`, `bytes`, `selectivity`, `selectivity_class`, `elapsed_ms`; one per query class, kind of operation by key, and index |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it, policy and maximum of the cache of column pages |
 
 use crate::catalog::rows::history;
 use crate::catalog::rows::loads;
 use crate::catalog::rows::streams;
+use crate::catalog::rows::subscriptions;
 use crate::catalog::rows::vacuum;
 use crate::catalog::rows::workload;
 use crate::catalog::view::Source;
@@ -39,7 +42,7 @@ use entresol_tables::{CachedColumn, Catalog, Table};
 use std::sync::Arc;
 
 /// The names of the system tables.
-pub(crate) const TABLES: [&str; 15] = [
+pub(crate) const TABLES: [&str; 17] = [
     "advice",
     "cache",
     "database",
@@ -51,6 +54,8 @@ pub(crate) const TABLES: [&str; 15] = [
     "pool",
     "sinks",
     "sources",
+    "streams",
+    "subscriptions",
     "tables",
     "topologies",
     "vacuum",
@@ -71,6 +76,8 @@ pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn 
         "placement" => placement(catalog)?,
         "pool" => pool(catalog)?,
         "sinks" => streams::sinks(&source.topologies, catalog)?,
+        "streams" => streams::streams(&source.topologies, catalog)?,
+        "subscriptions" => subscriptions::progress(&source.sessions)?,
         "sources" => streams::sources(&source.topologies, catalog)?,
         "tables" => tables(catalog)?,
         "topologies" => streams::topologies(&source.topologies, catalog)?,

@@ -8,7 +8,7 @@
 //! FETCH, MOVE                                                         all of PostgreSQL's forms: crate::parser::own::fetch
 //! CREATE, ALTER and DROP of ROLE and USER, GRANT, REVOKE              crate::parser::own::role
 //! COPY                                                                sqlparser's, with its options: crate::parser::own::copy
-//! CREATE, ALTER and DROP of SOURCE and TOPOLOGY, EXPLAIN TOPOLOGY     crate::parser::own::streaming
+//! CREATE, ALTER and DROP of SOURCE and TOPOLOGY, EXPLAIN TOPOLOGY     crate::parser::own::streaming, stream_changes
 //! REFRESH MATERIALIZED VIEW                                           crate::parser::own::materialized
 //! SUBSCRIBE                                                           a query of its changes: crate::parser::own::subscription
 //! ```
@@ -20,6 +20,7 @@ pub(crate) mod fetch;
 pub(crate) mod materialized;
 pub(crate) mod role;
 pub(crate) mod sequence;
+pub(crate) mod stream_changes;
 pub(crate) mod streaming;
 pub(crate) mod subscription;
 pub(crate) mod vacuum;

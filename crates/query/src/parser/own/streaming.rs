@@ -3,17 +3,15 @@
 //! ```text
 //! CREATE SOURCE [IF NOT EXISTS] name (column type [NOT NULL], ..., WATERMARK FOR column AS column [- INTERVAL '...'])
 //!     WITH (connector = 'file' | 'generator', option = value, ...) [FORMAT PLAIN ENCODE {CSV | JSON}]
-//! DROP SOURCE [IF EXISTS] name
-//! CREATE [OR REPLACE] TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}] [ON ERROR {STOP | ABORT | SKIP ROW [INTO table]}]
-//!     [WITH (option = value, ...)] AS ( step {; step} [;] )
-//! ALTER TOPOLOGY name AS ( step {; step} [;] )
+//! CREATE [OR REPLACE] STREAM name [WITH (...)] AS query [EMIT ON WINDOW CLOSE] [LATE ROWS ...]
+//! CREATE [OR REPLACE] TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}]
+//!     [ON ERROR {STOP | ABORT | SKIP ROW} [INTO table]] [WITH (option = value, ...)] AS ( step {; step} [;] )
 //! CREATE SINK [IF NOT EXISTS] name {FROM relation | AS query} WITH (connector = 'file' | 'tcp', option = value, ...)
 //!     [FORMAT PLAIN ENCODE {CSV | JSON}]
-//! ALTER {TOPOLOGY | SINK} name {PAUSE | RESUME}
-//! DROP {TOPOLOGY | SINK} [IF EXISTS] name
-//! EXPLAIN TOPOLOGY name
+//! ALTER and DROP of them: [`crate::parser::own::stream_changes`]
+//! EXPLAIN [ANALYZE] TOPOLOGY name
 //!
-//! boundary: EACH ROW | EVERY n ROWS | EVERY [INTERVAL] '...' | ON WINDOW CLOSE | WITH SOURCE
+//! boundary: EACH ROW | EVERY n ROWS | EVERY [INTERVAL] '...' | ON WINDOW CLOSE [OF stream] | WITH SOURCE
 //! step:     CREATE STREAM name [WITH (state_table = '...')] AS query [EMIT ON WINDOW CLOSE] [LATE ROWS DROP]
 //!         | INSERT INTO table [(columns)] query [ON CONFLICT (key) DO UPDATE SET ...] [EMIT ...] [LATE ...]
 //! ```
@@ -21,6 +19,7 @@
 //! Steps are tokens here: they are parsed when they are planned, and their sources exist.
 
 use crate::error::{Error, Result};
+use crate::parser::own::stream_changes;
 use crate::parser::own::words::Words;
 use crate::parser::text::tokens::{POSTGRESQL, is_word};
 use datafusion::error::DataFusionError;
@@ -35,29 +34,63 @@ pub(crate) type StreamOption = (String, String);
 #[derive(Debug, Clone)]
 pub(crate) enum StreamingStatement {
     CreateSource(Box<CreateSource>),
-    DropSource {
-        name: String,
-        if_exists: bool,
-    },
+    /// CREATE STREAM of no topology.
+    CreateStream(Box<CreateStream>),
     CreateTopology(Box<CreateTopology>),
-    AlterTopology {
+    Alter {
+        object: StreamObject,
         name: String,
-        kind: TopologyKind,
-        pauses: bool,
-    },
-    /// ALTER TOPOLOGY ... AS.
-    AlterSteps {
-        name: String,
+        change: StreamChange,
         /// The statement itself.
         text: String,
     },
-    DropTopology {
-        name: String,
-        kind: TopologyKind,
+    Drop {
+        object: StreamObject,
+        names: Vec<String>,
         if_exists: bool,
+        cascade: bool,
     },
-    /// EXPLAIN TOPOLOGY.
-    Explain(String),
+    /// EXPLAIN TOPOLOGY; ANALYZE shows what ran.
+    Explain {
+        name: String,
+        analyze: bool,
+    },
+}
+
+/// Change of a source, topology or sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StreamChange {
+    Pause,
+    Resume,
+    /// SET (option = value, ...).
+    Options(Vec<StreamOption>),
+    /// AS (steps), which are in the text of the statement.
+    Steps,
+    /// ADD COLUMN, with the text of the column.
+    AddColumn(Box<ColumnDef>),
+}
+
+/// Kind of an object of streams, as statements name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamObject {
+    Source,
+    /// Stream of no topology.
+    Stream,
+    Topology,
+    /// Topology of one step, which sends rows out of the database.
+    Sink,
+}
+
+impl StreamObject {
+    /// Name in messages.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            StreamObject::Source => "source",
+            StreamObject::Stream => "stream",
+            StreamObject::Topology => "topology",
+            StreamObject::Sink => "sink",
+        }
+    }
 }
 
 /// CREATE SOURCE.
@@ -75,19 +108,24 @@ pub(crate) struct CreateSource {
     pub(crate) text: String,
 }
 
+/// CREATE STREAM of no topology.
+#[derive(Debug, Clone)]
+pub(crate) struct CreateStream {
+    pub(crate) name: String,
+    /// OR REPLACE.
+    pub(crate) replaces: bool,
+    /// Tokens of the step.
+    pub(crate) step: Vec<TokenWithSpan>,
+    /// The statement itself.
+    pub(crate) text: String,
+}
+
 /// Encoding of rows outside of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Csv,
     /// A JSON object on each line.
     Json,
-}
-
-/// Kind of a topology, as its statements name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TopologyKind {
-    Topology,
-    Sink,
 }
 
 /// CREATE TOPOLOGY, or CREATE SINK: a topology of one step.
@@ -99,6 +137,8 @@ pub(crate) struct CreateTopology {
     pub(crate) replaces: bool,
     pub(crate) boundaries: Vec<CommitBoundary>,
     pub(crate) on_error: ErrorClause,
+    /// Table behind INTO of ON ERROR.
+    pub(crate) errors_into: Option<String>,
     pub(crate) options: Vec<StreamOption>,
     /// Tokens of each step.
     pub(crate) steps: Vec<Vec<TokenWithSpan>>,
@@ -114,8 +154,8 @@ pub(crate) enum ErrorClause {
     #[default]
     Stop,
     Abort,
-    /// SKIP ROW, with the table behind INTO.
-    Skip(Option<String>),
+    /// SKIP ROW.
+    Skip,
 }
 
 /// Clauses of CREATE SINK.
@@ -134,7 +174,8 @@ pub(crate) enum CommitBoundary {
     Rows(usize),
     /// Text of an interval.
     Interval(String),
-    WindowClose,
+    /// ON WINDOW CLOSE, of the windows of a stream or of all.
+    WindowClose(Option<String>),
     Source,
 }
 
@@ -143,16 +184,22 @@ impl StreamingStatement {
     pub(crate) fn verb(&self) -> &'static str {
         match self {
             StreamingStatement::CreateSource(_) => "CREATE SOURCE",
-            StreamingStatement::DropSource { .. } => "DROP SOURCE",
+            StreamingStatement::CreateStream(_) => "CREATE STREAM",
             StreamingStatement::CreateTopology(create) if create.sink.is_some() => "CREATE SINK",
             StreamingStatement::CreateTopology(_) => "CREATE TOPOLOGY",
-            StreamingStatement::AlterTopology { kind: TopologyKind::Sink, .. } => "ALTER SINK",
-            StreamingStatement::AlterTopology { .. } | StreamingStatement::AlterSteps { .. } => {
-                "ALTER TOPOLOGY"
-            }
-            StreamingStatement::DropTopology { kind: TopologyKind::Sink, .. } => "DROP SINK",
-            StreamingStatement::DropTopology { .. } => "DROP TOPOLOGY",
-            StreamingStatement::Explain(_) => "EXPLAIN",
+            StreamingStatement::Alter { object, .. } => match object {
+                StreamObject::Source => "ALTER SOURCE",
+                StreamObject::Stream => "ALTER STREAM",
+                StreamObject::Topology => "ALTER TOPOLOGY",
+                StreamObject::Sink => "ALTER SINK",
+            },
+            StreamingStatement::Drop { object, .. } => match object {
+                StreamObject::Source => "DROP SOURCE",
+                StreamObject::Stream => "DROP STREAM",
+                StreamObject::Topology => "DROP TOPOLOGY",
+                StreamObject::Sink => "DROP SINK",
+            },
+            StreamingStatement::Explain { .. } => "EXPLAIN",
         }
     }
 
@@ -160,8 +207,9 @@ impl StreamingStatement {
     pub(crate) fn written_as(&mut self, sql: &str) {
         match self {
             StreamingStatement::CreateSource(create) => sql.clone_into(&mut create.text),
+            StreamingStatement::CreateStream(create) => sql.clone_into(&mut create.text),
             StreamingStatement::CreateTopology(create) => sql.clone_into(&mut create.text),
-            StreamingStatement::AlterSteps { text, .. } => sql.clone_into(text),
+            StreamingStatement::Alter { text, .. } => sql.clone_into(text),
             _ => {}
         }
     }
@@ -170,8 +218,27 @@ impl StreamingStatement {
 /// Returns true for the first words of such a statement.
 pub(crate) fn is_streaming(tokens: &[TokenWithSpan]) -> bool {
     let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
-    let kind = if is(1, "or") && is(2, "replace") { 3 } else { 1 };
-    ["source", "topology", "sink"].iter().any(|word| is(kind, word))
+    let kind = match () {
+        () if is(1, "or") && is(2, "replace") => 3,
+        () if is(0, "explain") && is(1, "analyze") => 2,
+        () => 1,
+    };
+    ["source", "stream", "topology", "sink"].iter().any(|word| is(kind, word))
+}
+
+/// Takes the kind of the object that a statement is about.
+fn object(words: &mut Words<'_>) -> Result<StreamObject> {
+    if words.word("source") {
+        return Ok(StreamObject::Source);
+    }
+    if words.word("sink") {
+        return Ok(StreamObject::Sink);
+    }
+    if words.word("stream") {
+        return Ok(StreamObject::Stream);
+    }
+    words.expect("topology")?;
+    Ok(StreamObject::Topology)
 }
 
 /// Parses the tokens of a statement for which [`is_streaming`] is true.
@@ -179,62 +246,45 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
     let all: Vec<&Token> = tokens.iter().map(|token| &token.token).collect();
     let mut words = Words(&all);
     if words.word("explain") {
+        let analyze = words.word("analyze");
         words.expect("topology")?;
         let name = words.folded()?;
         words.end()?;
-        return Ok(StreamingStatement::Explain(name));
+        return Ok(StreamingStatement::Explain { name, analyze });
     }
-    let creates = words.word("create");
-    let alters = !creates && words.word("alter");
-    if !creates && !alters {
-        words.expect("drop")?;
+    if words.word("alter") {
+        let object = object(&mut words)?;
+        let name = words.folded()?;
+        return stream_changes::alter(object, name, &tokens[tokens.len() - words.0.len()..]);
     }
-    let replaces = creates && words.phrase(&["or", "replace"]);
-    let is_source = words.word("source");
-    let kind = if words.word("sink") { TopologyKind::Sink } else { TopologyKind::Topology };
-    if !is_source && kind == TopologyKind::Topology {
-        words.expect("topology")?;
+    if words.word("drop") {
+        let object = object(&mut words)?;
+        return stream_changes::dropping(object, &mut words);
     }
-    if replaces && (is_source || kind == TopologyKind::Sink) {
+    words.expect("create")?;
+    let replaces = words.phrase(&["or", "replace"]);
+    let object = object(&mut words)?;
+    if replaces && matches!(object, StreamObject::Source | StreamObject::Sink) {
         return Err(Error::unsupported("OR REPLACE of a source or sink: drop it and create it again"));
     }
-    if creates {
-        let if_not_exists = words.phrase(&["if", "not", "exists"]);
-        let name = words.folded()?;
+    if object == StreamObject::Stream {
+        let name = words.clone().folded()?;
         let rest = &tokens[tokens.len() - words.0.len()..];
-        return match kind {
-            TopologyKind::Sink => create_sink(name, if_not_exists, rest),
-            TopologyKind::Topology if is_source => create_source(name, if_not_exists, rest),
-            TopologyKind::Topology => create_topology(name, (if_not_exists, replaces), rest),
-        };
+        // As it would be written in a topology.
+        let step = tokens[..1].iter().chain([&tokens[tokens.len() - rest.len() - 1]]).chain(rest).cloned();
+        let create = CreateStream { name, replaces, step: step.collect(), text: String::new() };
+        return Ok(StreamingStatement::CreateStream(Box::new(create)));
     }
-    if alters {
-        if is_source {
-            return Err(Error::unsupported("ALTER SOURCE: drop it and create it again"));
-        }
-        let name = words.folded()?;
-        if kind == TopologyKind::Topology && words.word("as") {
-            // Its steps are parsed with the other clauses.
-            return Ok(StreamingStatement::AlterSteps { name, text: String::new() });
-        }
-        let pauses = words.word("pause");
-        if !pauses && !words.word("resume") {
-            return Err(Error::unsupported(
-                "ALTER of a topology other than PAUSE, RESUME and AS (steps), of a sink other than PAUSE and RESUME",
-            ));
-        }
-        words.end()?;
-        return Ok(StreamingStatement::AlterTopology { name, kind, pauses });
-    }
-    let if_exists = words.phrase(&["if", "exists"]);
+    let if_not_exists = words.phrase(&["if", "not", "exists"]);
     let name = words.folded()?;
-    let _ = words.word("restrict");
-    words.end()?;
-    Ok(if is_source {
-        StreamingStatement::DropSource { name, if_exists }
-    } else {
-        StreamingStatement::DropTopology { name, kind, if_exists }
-    })
+    let rest = &tokens[tokens.len() - words.0.len()..];
+    match object {
+        StreamObject::Sink => create_sink(name, if_not_exists, rest),
+        StreamObject::Source => create_source(name, if_not_exists, rest),
+        StreamObject::Topology | StreamObject::Stream => {
+            create_topology(name, (if_not_exists, replaces), rest)
+        }
+    }
 }
 
 fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
@@ -311,7 +361,7 @@ fn create_topology(
     if words.phrase(&["isolation", "level"]) {
         return Err(Error::unsupported("ISOLATION LEVEL of a topology: its transactions read snapshots"));
     }
-    let on_error = if words.phrase(&["on", "error"]) { error_clause(&mut words)? } else { ErrorClause::Stop };
+    let (on_error, errors_into) = error_clause(&mut words)?;
     let (options, rest) = with_options(&tokens[tokens.len() - words.0.len()..])?;
     let [as_word, rest @ ..] = rest else { return Err(Words(&[]).unexpected()) };
     if !is_word(&as_word.token, "as") {
@@ -328,27 +378,37 @@ fn create_topology(
     }
     let text = String::new();
     let sink = None;
-    let create =
-        CreateTopology { name, if_not_exists, replaces, boundaries, on_error, options, steps, sink, text };
+    let create = CreateTopology {
+        name,
+        if_not_exists,
+        replaces,
+        boundaries,
+        on_error,
+        errors_into,
+        options,
+        steps,
+        sink,
+        text,
+    };
     Ok(StreamingStatement::CreateTopology(Box::new(create)))
 }
 
-fn error_clause(words: &mut Words<'_>) -> Result<ErrorClause> {
-    if words.phrase(&["skip", "row"]) {
-        let table = if words.word("into") { Some(words.folded()?) } else { None };
-        return Ok(ErrorClause::Skip(table));
+/// Takes ON ERROR, and the table behind INTO.
+fn error_clause(words: &mut Words<'_>) -> Result<(ErrorClause, Option<String>)> {
+    if !words.phrase(&["on", "error"]) {
+        return Ok((ErrorClause::Stop, None));
     }
-    let clause = if words.word("abort") {
+    let clause = if words.phrase(&["skip", "row"]) {
+        ErrorClause::Skip
+    } else if words.word("abort") {
         ErrorClause::Abort
     } else if words.word("stop") {
         ErrorClause::Stop
     } else {
         return Err(Error::unsupported("ON ERROR other than STOP, ABORT and SKIP ROW"));
     };
-    if words.word("into") {
-        return Err(Error::unsupported("ON ERROR STOP or ABORT INTO a table: SKIP ROW has one"));
-    }
-    Ok(clause)
+    let into = if words.word("into") { Some(words.folded()?) } else { None };
+    Ok((clause, into))
 }
 
 fn create_sink(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
@@ -384,6 +444,7 @@ fn create_sink(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> R
         replaces: false,
         boundaries: Vec::new(),
         on_error: ErrorClause::Stop,
+        errors_into: None,
         options,
         steps,
         sink: Some(SinkClause { from, options: of_sink, encoding }),
@@ -406,10 +467,8 @@ fn boundary(words: &mut Words<'_>) -> Result<CommitBoundary> {
     if words.phrase(&["each", "row"]) {
         Ok(CommitBoundary::EachRow)
     } else if words.phrase(&["on", "window", "close"]) {
-        if words.word("of") {
-            words.folded()?;
-        }
-        Ok(CommitBoundary::WindowClose)
+        let of = if words.word("of") { Some(words.folded()?) } else { None };
+        Ok(CommitBoundary::WindowClose(of))
     } else if words.phrase(&["with", "source"]) {
         Ok(CommitBoundary::Source)
     } else {
@@ -596,8 +655,7 @@ mod tests {
             ("CREATE TOPOLOGY t AS ()", "has no steps"),
             ("CREATE TOPOLOGY t COMMIT EVERY 0 ROWS AS (INSERT INTO a SELECT 1)", "at least 1"),
             ("CREATE TOPOLOGY t ON ERROR SKIP AS (INSERT INTO a SELECT 1)", "ON ERROR other than"),
-            ("CREATE TOPOLOGY t ON ERROR ABORT INTO b AS (INSERT INTO a SELECT 1)", "ABORT INTO a table"),
-            ("ALTER TOPOLOGY t STOP", "other than PAUSE, RESUME and AS (steps)"),
+            ("ALTER TOPOLOGY t STOP", "other than PAUSE, RESUME, SET (options) and AS (steps)"),
             ("CREATE OR REPLACE SINK s FROM t WITH (connector = 'file')", "OR REPLACE of a source or sink"),
             (
                 "CREATE OR REPLACE TOPOLOGY IF NOT EXISTS t AS (INSERT INTO a SELECT 1)",

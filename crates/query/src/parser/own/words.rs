@@ -7,6 +7,7 @@ use datafusion::sql::sqlparser::ast::Ident;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 /// Remaining tokens of a statement, without blanks and the semicolon.
+#[derive(Clone)]
 pub(crate) struct Words<'t>(pub(crate) &'t [&'t Token]);
 
 impl Words<'_> {

@@ -19,6 +19,9 @@
 
 use crate::error::{Error, Result, external};
 use crate::parser::own::subscription::Subscription;
+use crate::session::snapshots::Sessions;
+use crate::session::subscriptions::SubscriptionProgress;
+use crate::session::variables::SessionVariables;
 use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, new_null_array};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema, SchemaRef};
 use datafusion::arrow::json::WriterBuilder;
@@ -49,12 +52,19 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 const SNAPSHOT: &str = "snapshot";
 const PROGRESS: &str = "progress";
 
+/// Session whose subscription is shown.
+#[derive(Debug, Clone)]
+pub(crate) struct ShownSubscription {
+    pub(crate) sessions: Sessions,
+    pub(crate) variables: Arc<SessionVariables>,
+}
+
 /// Plans a subscription to these tables; `zone` is the time zone in which TIMESTAMPTZ is shown.
 pub(crate) fn provider(
     catalog: &Arc<Catalog>,
     tables: Vec<Arc<Table>>,
     subscription: &Subscription,
-    zone: &str,
+    (zone, shown): (&str, ShownSubscription),
 ) -> Result<Arc<dyn TableProvider>> {
     for table in &tables {
         table.change_log()?.ok_or_else(|| {
@@ -67,6 +77,7 @@ pub(crate) fn provider(
         catalog: Arc::clone(catalog),
         tables,
         subscription: subscription.clone(),
+        shown,
         zone: zone.to_owned(),
         schema: Arc::clone(&schema),
     };
@@ -98,6 +109,7 @@ struct SubscribedChanges {
     catalog: Arc<Catalog>,
     tables: Vec<Arc<Table>>,
     subscription: Subscription,
+    shown: ShownSubscription,
     zone: String,
     schema: SchemaRef,
 }
@@ -156,6 +168,7 @@ struct SubscriptionFeed {
     progress: (Timestamp, Instant),
     /// True if changes were sent since.
     is_behind: bool,
+    shown: Arc<SubscriptionProgress>,
 }
 
 impl SubscriptionFeed {
@@ -168,7 +181,11 @@ impl SubscriptionFeed {
             batch: None,
             sent: 0,
         });
+        let names: Vec<&str> = source.tables.iter().map(|table| table.name()).collect();
+        let shown = Arc::new(SubscriptionProgress::begin(names.join(", ")));
+        source.shown.sessions.show_subscription(&source.shown.variables, &shown);
         let mut feed = SubscriptionFeed {
+            shown,
             relations: relations.collect(),
             source,
             phase: Phase::Changes,
@@ -211,6 +228,7 @@ impl SubscriptionFeed {
                     if is_due && let Some(batch) = self.progress()? {
                         return Ok(Some(batch));
                     }
+                    self.shown.reached(self.up_to);
                     if self.source.subscription.up_to.is_some_and(|end| self.up_to >= end) {
                         self.phase = Phase::End;
                         continue;
@@ -375,6 +393,7 @@ impl SubscriptionFeed {
         cts: Option<Timestamp>,
     ) -> Result<RecordBatch> {
         let rows = changes.num_rows();
+        self.shown.add(rows);
         let visible = table.schema().visible_columns().len();
         let columns = changes.columns();
         let kinds: ArrayRef = match kind {

@@ -1,0 +1,211 @@
+//! ALTER TABLE of tables that topologies read and write: what they use stays, what is added does not stop them.
+
+use super::{append, rows, sqlstate, wait_for};
+use entresol::{Database, Options, Session};
+use std::path::Path;
+
+/// Topologies of each way to use a table, over lines of a file.
+fn prepare(session: &mut Session, path: &Path) {
+    append(path, "id,n\n");
+    session
+        .execute(&format!(
+            "CREATE SOURCE line (id INT NOT NULL, n INT) WITH (connector = 'file', path = '{}', tail = true);
+             CREATE TABLE added (id INT PRIMARY KEY, n INT) WITH (changes = '1 hour');
+             CREATE TABLE listed (id INT PRIMARY KEY, n INT, more INT);
+             CREATE TABLE replaced (id INT PRIMARY KEY, n INT);
+             CREATE TABLE summed (id INT PRIMARY KEY, n INT);
+             CREATE TABLE merged (id INT PRIMARY KEY, n INT) WITH (changes = '1 hour');
+             CREATE TABLE place (id INT PRIMARY KEY, name VARCHAR);
+             CREATE TABLE placed (id INT PRIMARY KEY, name VARCHAR);
+             CREATE TABLE copied (id INT, n INT, PRIMARY KEY (id, n));
+             CREATE TABLE flowed (id INT PRIMARY KEY, n INT);
+             INSERT INTO place SELECT i, 'place ' || i FROM generate_series(0, 999) g(i);
+             CREATE TOPOLOGY adding COMMIT EACH ROW AS (
+                 INSERT INTO added SELECT id, n FROM line;
+                 INSERT INTO listed (n, id) SELECT n, id FROM line);
+             CREATE TOPOLOGY replacing COMMIT EACH ROW AS (
+                 INSERT INTO replaced SELECT id, n FROM line ON CONFLICT (id) DO UPDATE SET n = EXCLUDED.n;
+                 INSERT INTO summed AS s SELECT id, n FROM line ON CONFLICT (id) DO UPDATE SET n = s.n + EXCLUDED.n;
+                 MERGE INTO merged m USING line l ON m.id = l.id
+                     WHEN MATCHED THEN UPDATE SET n = m.n + l.n WHEN NOT MATCHED THEN INSERT (id, n) VALUES (l.id, l.n);
+                 INSERT INTO flowed SELECT id, n FROM CHANGES(merged) FOR EACH COMMIT
+                     ON CONFLICT (id) DO UPDATE SET n = EXCLUDED.n;
+                 ABORT WHEN (SELECT count(*) FROM CHANGES(merged)) > 5);
+             CREATE TOPOLOGY placing COMMIT EACH ROW AS (
+                 INSERT INTO placed SELECT l.id, p.name FROM line l JOIN place p ON p.id = l.id);
+             CREATE TOPOLOGY copying AS (INSERT INTO copied SELECT id, n FROM CHANGES(added))",
+            path.display()
+        ))
+        .unwrap();
+}
+
+const TARGETS: [&str; 7] = ["added", "listed", "replaced", "summed", "merged", "placed", "flowed"];
+const STATES: &str = "SELECT string_agg(name || ' ' || state || coalesce(error, ''), ', ' ORDER BY name) FROM entresol.topologies";
+
+fn write(path: &Path, ids: std::ops::Range<u32>) {
+    let lines: String = ids.map(|id| format!("{id},{}\n", id * 2)).collect();
+    append(path, &lines);
+}
+
+/// Waits until all have so many rows.
+fn wait_for_rows(session: &mut Session, rows: u32) {
+    for table in TARGETS.into_iter().chain(["copied"]) {
+        wait_for(session, &format!("SELECT count(*) FROM {table}"), &rows.to_string());
+    }
+}
+
+#[test]
+fn topologies_go_on_when_columns_are_added() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    prepare(&mut session, &path);
+    write(&path, 0..10);
+    wait_for_rows(&mut session, 10);
+    for table in TARGETS.into_iter().chain(["copied", "place"]) {
+        session.execute(&format!("ALTER TABLE {table} ADD COLUMN extra INT")).unwrap();
+    }
+    for table in ["summed", "merged", "replaced", "place"] {
+        session.execute(&format!("UPDATE {table} SET extra = 7 WHERE id = 3")).unwrap();
+    }
+    write(&path, 10..20);
+    wait_for_rows(&mut session, 20);
+    // A row that is there keeps what the topology does not know.
+    append(&path, "3,100\n");
+    let expected = [["106", "7"]];
+    wait_for(&mut session, "SELECT n FROM summed WHERE id = 3", "106");
+    assert_eq!(rows(&mut session, "SELECT n, extra FROM summed WHERE id = 3"), expected);
+    assert_eq!(rows(&mut session, "SELECT n, extra FROM merged WHERE id = 3"), expected);
+    assert_eq!(rows(&mut session, "SELECT n, extra FROM replaced WHERE id = 3"), [["100", "7"]]);
+    assert_eq!(rows(&mut session, "SELECT n FROM flowed WHERE id = 3"), [["106"]]);
+    // The key that is there ends the topologies that only insert, for this reason alone.
+    wait_for(&mut session, "SELECT state FROM entresol.topologies WHERE name = 'placing'", "failed");
+    session.execute("DROP TOPOLOGY adding; DROP TOPOLOGY placing").unwrap();
+    assert_eq!(rows(&mut session, STATES), [["copying running, replacing running"]]);
+    drop(session);
+    database.close().unwrap();
+    drop(database);
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    assert_eq!(rows(&mut session, STATES), [["copying running, replacing running"]]);
+    append(&path, "500,1\n");
+    wait_for(&mut session, "SELECT n FROM flowed WHERE id = 500", "1");
+}
+
+/// A definition changes again and again while transactions run.
+#[test]
+fn a_target_is_altered_while_rows_come() {
+    for parallelism in ["1", "2"] {
+        let database = Database::volatile(Options::default()).unwrap();
+        let mut session = database.session().unwrap();
+        session
+            .execute(&format!(
+                "CREATE SOURCE number (n INT NOT NULL) WITH (connector = 'generator', rows = 60000, n.cardinality = 100);
+                 CREATE TABLE stored (n INT) WITH (changes = '1 hour');
+                 CREATE TABLE latest (n INT PRIMARY KEY, twice INT);
+                 CREATE TABLE copied (n INT, change_type VARCHAR);
+                 CREATE TOPOLOGY storing COMMIT EVERY 300 ROWS WITH (parallelism = '{parallelism}') AS (
+                     INSERT INTO stored SELECT n FROM number;
+                     INSERT INTO latest SELECT n, 2 * n FROM number ON CONFLICT (n) DO UPDATE SET twice = EXCLUDED.twice);
+                 CREATE TOPOLOGY copying AS (INSERT INTO copied SELECT n, change_type FROM CHANGES(stored))"
+            ))
+            .unwrap();
+        for number in 0..15 {
+            for table in ["stored", "latest", "copied"] {
+                session.execute(&format!("ALTER TABLE {table} ADD COLUMN more_{number} INT")).unwrap();
+            }
+            session.execute(&format!("CREATE INDEX by_n_{number} ON stored (n)")).unwrap();
+        }
+        wait_for(
+            &mut session,
+            "SELECT state || coalesce(error, '') FROM entresol.topologies WHERE name = 'storing'",
+            "ended",
+        );
+        wait_for(&mut session, "SELECT count(*) FROM copied", "60000");
+        assert_eq!(rows(&mut session, "SELECT count(*) FROM stored"), [["60000"]]);
+        assert_eq!(rows(&mut session, "SELECT count(*) FROM latest WHERE twice = 2 * n"), [["100"]]);
+    }
+}
+
+#[test]
+fn what_topologies_use_is_neither_renamed_nor_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    prepare(&mut session, &path);
+    write(&path, 0..10);
+    wait_for_rows(&mut session, 10);
+    session.execute("ALTER TOPOLOGY placing PAUSE; ALTER TABLE added ADD COLUMN unused INT").unwrap();
+    for (statement, expected) in [
+        (
+            "ALTER TABLE added RENAME TO other",
+            "cannot rename table added because other objects depend on it: topology adding uses it, topology copying uses it",
+        ),
+        ("ALTER TABLE place RENAME TO other", "topology placing uses it"),
+        (
+            "ALTER TABLE listed RENAME COLUMN n TO other",
+            "cannot rename column n of table listed because other objects depend on it: topology adding uses it",
+        ),
+        ("ALTER TABLE listed DROP COLUMN n", "cannot drop column n of table listed"),
+        ("ALTER TABLE place RENAME COLUMN name TO other", "topology placing uses it"),
+        ("ALTER TABLE merged RENAME COLUMN n TO other", "topology replacing uses it"),
+        ("ALTER TABLE added DROP COLUMN unused", "topology copying uses it"),
+        (
+            "ALTER TABLE merged ALTER COLUMN n SET DEFAULT 1",
+            "which topologies do not compute, and replacing write it",
+        ),
+        ("ALTER TABLE added ADD COLUMN d INT DEFAULT 5", "adding write it"),
+        ("ALTER TABLE added ADD COLUMN d INT NOT NULL", "adding write it"),
+        ("ALTER TABLE added ADD CHECK (n > 0)", "adding write it"),
+        (
+            "ALTER TABLE listed ALTER COLUMN more SET NOT NULL",
+            "rows of topologies adding have no value for it",
+        ),
+    ] {
+        let error = session.execute(statement).err().unwrap_or_else(|| panic!("{statement} is accepted"));
+        let code = sqlstate(&error);
+        let error = error.to_string();
+        assert!(error.contains(expected), "{statement}: {error}");
+        assert_eq!(code, "2BP01", "{statement}");
+    }
+    // What none of them uses.
+    session
+        .execute(
+            "ALTER TABLE listed RENAME COLUMN more TO less;
+             ALTER TABLE listed DROP COLUMN less;
+             ALTER TABLE replaced ALTER COLUMN n SET NOT NULL",
+        )
+        .unwrap();
+    session.execute("ALTER TOPOLOGY placing RESUME").unwrap();
+    write(&path, 10..20);
+    wait_for_rows(&mut session, 20);
+    session.take_notices();
+    session.execute("ALTER TABLE place DROP COLUMN name CASCADE").unwrap();
+    assert_eq!(session.take_notices(), ["drop cascades to topology placing"]);
+    assert_eq!(rows(&mut session, STATES), [["adding running, copying running, replacing running"]]);
+}
+
+/// A step with `SELECT *` could not be planned with one column more.
+#[test]
+fn a_column_that_a_topology_could_not_go_on_with_is_refused() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE account (id INT PRIMARY KEY, amount BIGINT) WITH (changes = '1 hour');
+             CREATE TABLE movement (id INT, amount BIGINT, old_id INT, old_amount BIGINT, what VARCHAR, cts BIGINT PRIMARY KEY);
+             CREATE TOPOLOGY movements AS (INSERT INTO movement SELECT * FROM CHANGES(account));
+             INSERT INTO account VALUES (1, 10)",
+        )
+        .unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM movement", "1");
+    let error = session.execute("ALTER TABLE account ADD COLUMN owner VARCHAR").unwrap_err().to_string();
+    assert!(error.contains("topology movements could not go on"), "{error}");
+    session.execute("UPDATE account SET amount = 11").unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM movement", "2");
+    assert_eq!(rows(&mut session, STATES), [["movements running"]]);
+    let columns = "SELECT count(*) FROM information_schema.columns WHERE table_name = 'account'";
+    assert_eq!(rows(&mut session, columns), [["2"]]);
+}

@@ -1,0 +1,102 @@
+//! What a topology did, operator by operator, the size of its state, and how far subscriptions are.
+
+use super::{append, rows, wait_for};
+use entresol::{Database, Options};
+
+#[test]
+fn rows_late_rows_watermarks_and_state_are_of_each_operator() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "at,meter\n");
+    for minute in [10, 20, 70, 80, 15, 90, 5, 130] {
+        append(&path, &format!("2026-01-01 {:02}:{:02}:00,{}\n", minute / 60, minute % 60, minute % 3));
+    }
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE line (at TIMESTAMP NOT NULL, meter INT NOT NULL, WATERMARK FOR at AS at)
+                 WITH (connector = 'file', path = '{}', tail = true);
+             CREATE TABLE hourly (meter INT, hour TIMESTAMP, n BIGINT, PRIMARY KEY (meter, hour));
+             CREATE TOPOLOGY counting COMMIT EACH ROW AS (
+                 INSERT INTO hourly SELECT meter, window_start, count(*) FROM TUMBLE(line, at, INTERVAL '1 hour')
+                     WHERE meter >= 0 GROUP BY meter, window_start)",
+            path.display()
+        ))
+        .unwrap();
+    wait_for(&mut session, "SELECT tuples FROM entresol.topologies", "8");
+    let late = "SELECT operator, late, watermark FROM entresol.operators WHERE late > 0";
+    assert_eq!(rows(&mut session, late), [["window counting_open", "2", "2026-01-01T02:00:00"]]);
+    let source = "SELECT tuples_out, late, watermark FROM entresol.operators WHERE operator = 'source line'";
+    assert_eq!(rows(&mut session, source)[0][..2], ["8", "0"]);
+    let open = rows(&mut session, "SELECT count(*) FROM counting_open")[0][0].clone();
+    let shown = rows(&mut session, "SELECT state_rows, state_bytes > 0 FROM entresol.topologies");
+    assert_eq!(shown, [[open.clone(), "true".to_owned()]]);
+    let lines: Vec<String> =
+        rows(&mut session, "EXPLAIN ANALYZE TOPOLOGY counting").into_iter().flatten().collect();
+    let has = |text: &str| lines.iter().any(|line| line.contains(text));
+    assert!(has("running: 8 rows in 8 transactions"), "{lines:#?}");
+    assert!(has("operator source line: 0 rows in, 8 out"), "{lines:#?}");
+    assert!(has("2 late, watermark 2026-01-01 02:00:00"), "{lines:#?}");
+    assert!(has(&format!("state counting_open: {open} rows, ")), "{lines:#?}");
+    assert!(
+        !rows(&mut session, "EXPLAIN TOPOLOGY counting").iter().any(|line| line[0].contains("operator "))
+    );
+    let error = session.execute("EXPLAIN ANALYZE TOPOLOGY nothing").unwrap_err().to_string();
+    assert!(error.contains("topology \"nothing\" does not exist"), "{error}");
+}
+
+#[test]
+fn subscriptions_are_shown_while_they_run() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let (mut session, mut reader) = (database.session().unwrap(), database.session().unwrap());
+    session
+        .execute(
+            "CREATE TABLE alarm (id INT PRIMARY KEY) WITH (changes = '1 hour');
+             CREATE TABLE balance (id INT PRIMARY KEY) WITH (changes = '1 hour');
+             INSERT INTO alarm VALUES (1), (2)",
+        )
+        .unwrap();
+    assert!(rows(&mut session, "SHOW SUBSCRIPTIONS").is_empty());
+    reader.execute("BEGIN; DECLARE c CURSOR FOR SUBSCRIBE TO (alarm, balance); FETCH ALL c").unwrap();
+    session.execute("INSERT INTO balance VALUES (7)").unwrap();
+    assert_eq!(rows(&mut reader, "FETCH 1 c").len(), 1);
+    let shown = "SELECT relations, phase, rows, position > 0 FROM entresol.subscriptions";
+    wait_for(&mut session, "SELECT rows FROM entresol.subscriptions", "3");
+    assert_eq!(rows(&mut session, shown), [["alarm, balance", "changes", "3", "true"]]);
+    reader.execute("CLOSE c; COMMIT").unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM entresol.subscriptions", "0");
+}
+
+/// A join waits for a source that sends nothing for as long as its option says.
+#[test]
+fn a_source_that_sends_nothing_is_waited_for_as_long_as_it_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "at\n2026-01-01 00:10:00\n");
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    for (name, timeout) in [("patient", "1 hour"), ("hasty", "200 milliseconds")] {
+        session
+            .execute(&format!(
+                "CREATE SOURCE {name}_line (at TIMESTAMP NOT NULL, WATERMARK FOR at AS at)
+                     WITH (connector = 'file', path = '{}', tail = true, idle_timeout = '{timeout}');
+                 CREATE SOURCE {name}_tick (at TIMESTAMP NOT NULL, WATERMARK FOR at AS at)
+                     WITH (connector = 'generator', step = '1 minute', rows_per_second = 100);
+                 CREATE TABLE {name} (at TIMESTAMP, line TIMESTAMP);
+                 CREATE TOPOLOGY {name}_join COMMIT EACH ROW AS (
+                     INSERT INTO {name} SELECT t.at, l.at FROM {name}_tick t LEFT JOIN {name}_line l ON l.at = t.at
+                         AND l.at BETWEEN t.at AND t.at)",
+                path.display()
+            ))
+            .unwrap();
+    }
+    // Ticks behind the watermark of the line have no partner only if that is not waited for.
+    wait_for(&mut session, "SELECT count(*) > 20 FROM hasty WHERE at > '2026-01-01 00:10:00'", "true");
+    let early = "SELECT count(*) FROM patient WHERE at > '2026-01-01 00:10:00'";
+    assert_eq!(rows(&mut session, early), [["0"]]);
+    let states = "SELECT DISTINCT state FROM entresol.topologies";
+    assert_eq!(rows(&mut session, states), [["running"]]);
+    let error = session.execute("ALTER SOURCE hasty_line SET (idle_timeout = '0 seconds')").unwrap_err();
+    assert!(error.to_string().contains("invalid value for option \"idle_timeout\""), "{error}");
+}

@@ -1,0 +1,56 @@
+//! Tables that belong to topologies and materialized views: no other statement changes their definition.
+//!
+//! | owner of the table | SQLSTATE | instead |
+//! | --- | --- | --- |
+//! | all topologies: definitions, positions, watermarks | 42501 | nothing |
+//! | a topology: state of its operators | 2BP01 | DROP TOPOLOGY, or another statement of it |
+//! | a materialized view | 42809 | DROP MATERIALIZED VIEW |
+//! | all materialized views, the state of one | 42501 | nothing |
+//!
+//! State of a topology that is gone is as any table.
+
+use crate::ddl::stored_topologies;
+use crate::error::{Error, Result};
+use crate::session::core::SessionCore;
+use crate::session::materialized;
+use entresol_tables::Table;
+
+/// Begin of the owner of a table with the state of operators.
+const TOPOLOGY_PREFIX: &str = "topology ";
+
+/// Refuses a statement that would change the definition of a table which belongs to topologies or materialized views;
+/// `action` is its verb.
+pub(crate) fn check_owner(session: &SessionCore, table: &Table, action: &str) -> Result<()> {
+    materialized::check_ordinary(table)?;
+    let Some(owner) = table.definition().owner.as_deref() else { return Ok(()) };
+    let name = table.name();
+    let Some(topology) = owner.strip_prefix(TOPOLOGY_PREFIX) else {
+        let message = format!("cannot {action} table {name}: it belongs to {owner}, which alone write it");
+        return Err(Error::coded("42501", message));
+    };
+    if !exists(session, topology)? {
+        return Ok(());
+    }
+    let message = format!(
+        "cannot {action} table {name}: it is state of topology {topology}; DROP TOPOLOGY {topology} removes it"
+    );
+    Err(Error::coded("2BP01", message))
+}
+
+/// Refuses an index of a table with state of topologies, or of all materialized views. Those of one may have indexes.
+pub(crate) fn check_indexable(session: &SessionCore, table: &Table) -> Result<()> {
+    match materialized::held_by(table) {
+        Some(_) => Ok(()),
+        None => check_owner(session, table, "create an index of"),
+    }
+}
+
+/// Tells whether there is a topology. A database may be open without its topologies: the stored ones count, and one that
+/// starts.
+fn exists(session: &SessionCore, topology: &str) -> Result<bool> {
+    if session.options.topologies.has(topology) {
+        return Ok(true);
+    }
+    let stored = stored_topologies::topologies(&session.catalog)?;
+    Ok(stored.iter().any(|stored| stored.name == topology))
+}

@@ -1,0 +1,131 @@
+//! ALTER and DROP of sources, topologies and sinks:
+//!
+//! ```text
+//! ALTER {TOPOLOGY | SINK} name {PAUSE | RESUME | SET (option = value, ...)}
+//! ALTER TOPOLOGY name AS ( step {; step} [;] )
+//! ALTER SOURCE name {SET (option = value, ...) | ADD [COLUMN] column type}
+//! DROP {SOURCE | STREAM | TOPOLOGY | SINK} [IF EXISTS] name, ... [CASCADE | RESTRICT]
+//! ```
+
+use crate::error::{Error, Result};
+use crate::parser::own::streaming::{
+    StreamChange, StreamObject, StreamingStatement, options_of, parenthesised, with_parser,
+};
+use crate::parser::own::words::Words;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+/// Parses the tokens behind `ALTER object name`.
+pub(crate) fn alter(
+    object: StreamObject,
+    name: String,
+    tokens: &[TokenWithSpan],
+) -> Result<StreamingStatement> {
+    let all: Vec<&Token> = tokens.iter().map(|token| &token.token).collect();
+    let mut words = Words(&all);
+    if object == StreamObject::Stream {
+        return Err(Error::unsupported("ALTER STREAM: CREATE OR REPLACE STREAM gives it another query"));
+    }
+    let change = if words.word("set") {
+        let (body, rest) = parenthesised(&tokens[1..])?;
+        words = Words(&all[all.len() - rest.len()..]);
+        StreamChange::Options(options_of(body)?)
+    } else if object == StreamObject::Topology && words.word("as") {
+        // Its steps are parsed with the other clauses.
+        return Ok(StreamingStatement::Alter {
+            object,
+            name,
+            change: StreamChange::Steps,
+            text: String::new(),
+        });
+    } else if object == StreamObject::Source && words.word("add") {
+        let _ = words.word("column");
+        let column = &tokens[tokens.len() - words.0.len()..];
+        let column = with_parser(column, |parser| parser.parse_column_def())?;
+        words = Words(&[]);
+        StreamChange::AddColumn(Box::new(column))
+    } else if object != StreamObject::Source && words.word("pause") {
+        StreamChange::Pause
+    } else if object != StreamObject::Source && words.word("resume") {
+        StreamChange::Resume
+    } else {
+        return Err(Error::unsupported(
+            "ALTER of a topology other than PAUSE, RESUME, SET (options) and AS (steps), of a sink other than PAUSE, RESUME \
+             and SET (options), of a source other than SET (options) and ADD COLUMN",
+        ));
+    };
+    words.end()?;
+    Ok(StreamingStatement::Alter { object, name, change, text: String::new() })
+}
+
+/// Parses the words behind `DROP object`.
+pub(crate) fn dropping(object: StreamObject, words: &mut Words<'_>) -> Result<StreamingStatement> {
+    let if_exists = words.phrase(&["if", "exists"]);
+    let mut names = vec![words.folded()?];
+    while words.comma() {
+        names.push(words.folded()?);
+    }
+    let cascade = words.word("cascade");
+    if !cascade {
+        let _ = words.word("restrict");
+    }
+    words.end()?;
+    Ok(StreamingStatement::Drop { object, names, if_exists, cascade })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parser::command::Command;
+    use crate::parser::statement::parse as parse_text;
+
+    fn one(sql: &str) -> Result<StreamingStatement> {
+        match parse_text(sql)?.pop() {
+            Some(Command::Streaming(statement)) => Ok(*statement),
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+
+    fn change(sql: &str) -> (StreamObject, StreamChange) {
+        match one(sql).unwrap() {
+            StreamingStatement::Alter { object, name, change, text } => {
+                assert_eq!((name.as_str(), text.as_str()), ("t", sql));
+                (object, change)
+            }
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn changes_are_of_an_object() {
+        assert_eq!(change("ALTER TOPOLOGY t PAUSE"), (StreamObject::Topology, StreamChange::Pause));
+        assert_eq!(change("ALTER SINK T resume"), (StreamObject::Sink, StreamChange::Resume));
+        assert_eq!(change("ALTER TOPOLOGY t AS (INSERT INTO a SELECT 1)").1, StreamChange::Steps);
+        let options = vec![("a.b".to_owned(), "1".to_owned()), ("c".to_owned(), "x".to_owned())];
+        assert_eq!(
+            change("ALTER SOURCE t SET (a.b = 1, c = 'x')"),
+            (StreamObject::Source, StreamChange::Options(options))
+        );
+        let (_, added) = change("ALTER SOURCE t ADD COLUMN more DECIMAL(8,2)");
+        assert!(matches!(added, StreamChange::AddColumn(column) if column.name.value == "more"));
+        for sql in ["ALTER SOURCE t PAUSE", "ALTER SINK t AS (x)", "ALTER SINK t ADD COLUMN a INT"] {
+            assert!(one(sql).unwrap_err().to_string().contains("ALTER of a topology other than"), "{sql}");
+        }
+        assert!(one("ALTER TOPOLOGY t PAUSE now").is_err());
+        assert!(one("ALTER TOPOLOGY t SET (a = 1) b").is_err());
+    }
+
+    #[test]
+    fn several_are_dropped_with_what_depends_on_them() {
+        for (sql, expected) in [
+            ("DROP SOURCE a, B", (StreamObject::Source, 2, false, false)),
+            ("DROP TOPOLOGY IF EXISTS a CASCADE", (StreamObject::Topology, 1, true, true)),
+            ("DROP SINK a RESTRICT", (StreamObject::Sink, 1, false, false)),
+        ] {
+            let StreamingStatement::Drop { object, names, if_exists, cascade } = one(sql).unwrap() else {
+                panic!("{sql}")
+            };
+            assert_eq!((object, names.len(), if_exists, cascade), expected);
+        }
+        assert!(one("DROP SINK a CASCADE RESTRICT").is_err());
+    }
+}

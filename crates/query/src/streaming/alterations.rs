@@ -1,0 +1,171 @@
+//! ALTER TOPOLOGY, ALTER SINK and ALTER SOURCE.
+//!
+//! - PAUSE and RESUME are stored before they take effect. Those of a materialized view with deferred refresh are of its
+//!   topology.
+//! - SET (options) stores the statement with other options. A topology that runs commits its open transaction, and goes on
+//!   with them behind it.
+//! - SET and ADD COLUMN of a source stop the topologies that read it, and start them again; if one could not be planned with
+//!   it, the source stays as it was. Options that say what rows are read, or where, stay: positions are of those rows.
+
+use crate::ddl::stored_topologies::{self, StoredTopology};
+use crate::error::{Error, Result};
+use crate::materialized::deferred;
+use crate::parser::own::streaming::{StreamChange, StreamObject, StreamOption};
+use crate::parser::statement::created_source;
+use crate::session::commit::blocking;
+use crate::session::core::SessionCore;
+use crate::streaming::connectors::SourceDefinition;
+use crate::streaming::options_text;
+use crate::streaming::replacement;
+use crate::streaming::replanning::Replanning;
+use crate::streaming::starting::{parse, start, stored};
+use crate::streaming::stored_streams;
+use std::sync::Arc;
+
+/// Options of a source with which the rows behind a position are the same.
+const CHANGEABLE: [&str; 10] = [
+    "connect",
+    "events",
+    "future_limit",
+    "idle_timeout",
+    "listen",
+    "rejects",
+    "retry",
+    "rows",
+    "rows_per_second",
+    "tail",
+];
+
+/// Runs ALTER TOPOLOGY and ALTER SINK; a change to other steps is in the text of the statement.
+pub(crate) async fn alter_topology(
+    session: &SessionCore,
+    object: StreamObject,
+    name: &str,
+    (change, text): (&StreamChange, &str),
+) -> Result<()> {
+    if object == StreamObject::Topology && deferred::is_deferred(&session.catalog, name)? {
+        return alter_view(session, name, change).await;
+    }
+    let stored = stored(session, name, object)?;
+    match change {
+        StreamChange::Pause => pause(session, stored).await,
+        StreamChange::Resume => resume(session, stored).await,
+        StreamChange::Options(options) => set_options(session, stored, options).await,
+        StreamChange::Steps => replacement::replace_steps(session, stored, text).await,
+        StreamChange::AddColumn(_) => Err(Error::Internal("ADD COLUMN of a topology".to_owned())),
+    }
+}
+
+async fn alter_view(session: &SessionCore, name: &str, change: &StreamChange) -> Result<()> {
+    let pauses = match change {
+        StreamChange::Pause => true,
+        StreamChange::Resume => false,
+        _ => {
+            let message =
+                format!("\"{name}\" is a materialized view: its topology has PAUSE and RESUME alone");
+            return Err(Error::coded("42809", message));
+        }
+    };
+    let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
+    let view = name.to_owned();
+    blocking(move || {
+        deferred::set_paused(&catalog, &view, pauses)?;
+        if pauses {
+            topologies.pause(&view);
+        }
+        Ok::<(), Error>(())
+    })
+    .await??;
+    if pauses { Ok(()) } else { deferred::start(session, name) }
+}
+
+async fn pause(session: &SessionCore, mut stored: StoredTopology) -> Result<()> {
+    let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
+    blocking(move || {
+        stored.is_paused = true;
+        stored_topologies::put_topology(&catalog, &stored)?;
+        topologies.pause(&stored.name);
+        Ok(())
+    })
+    .await?
+}
+
+async fn resume(session: &SessionCore, mut stored: StoredTopology) -> Result<()> {
+    if session.options.topologies.is_running(&stored.name) {
+        return Ok(());
+    }
+    let create = parse(&stored.text)?;
+    start(session, &create, false).await?;
+    stored.is_paused = false;
+    let catalog = Arc::clone(&session.catalog);
+    blocking(move || stored_topologies::put_topology(&catalog, &stored)).await?
+}
+
+/// Options of a statement with some of them changed.
+fn changed(mut options: Vec<StreamOption>, changes: &[StreamOption]) -> Vec<StreamOption> {
+    for (name, value) in changes {
+        match options.iter_mut().find(|(other, _)| other == name) {
+            Some((_, found)) => found.clone_from(value),
+            None => options.push((name.clone(), value.clone())),
+        }
+    }
+    options
+}
+
+async fn set_options(session: &SessionCore, stored: StoredTopology, changes: &[StreamOption]) -> Result<()> {
+    let create = parse(&stored.text)?;
+    // Those of the topology and of its sink are one clause.
+    let of_sink = create.sink.iter().flat_map(|sink| sink.options.iter().cloned());
+    if let Some((name, _)) =
+        changes.iter().find(|(name, _)| create.sink.is_some() && name.as_str() != "durability")
+    {
+        let message = format!("option \"{name}\" of a sink cannot be changed: drop it and create it again");
+        return Err(Error::coded("55000", message));
+    }
+    let options = changed(create.options.iter().cloned().chain(of_sink).collect(), changes);
+    let text = options_text::with_options(&stored.text, &options)?;
+    replacement::replace(session, stored, text, false).await
+}
+
+/// Runs ALTER SOURCE.
+pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &StreamChange) -> Result<()> {
+    let before = stored_topologies::source(&session.catalog, name)?;
+    let before = before.ok_or_else(|| Error::coded("42704", format!("source \"{name}\" does not exist")))?;
+    let create = created_source(&before).ok_or_else(|| Error::Internal(format!("{before} is no source")))?;
+    let after = match change {
+        StreamChange::Options(changes) => {
+            if let Some((option, _)) = changes.iter().find(|(option, _)| !is_changeable(option)) {
+                let message = format!(
+                    "option \"{option}\" of source \"{name}\" cannot be changed, since positions are of the rows that were read \
+                     with it; drop the source and create it again"
+                );
+                return Err(Error::coded("55000", message));
+            }
+            options_text::with_options(&before, &changed(create.options, changes))?
+        }
+        StreamChange::AddColumn(column) => options_text::with_column(&before, &column.to_string())?,
+        _ => return Err(Error::Internal("a change of a topology of a source".to_owned())),
+    };
+    stored_topologies::check_length(&after)?;
+    let parsed = created_source(&after).ok_or_else(|| Error::Internal(format!("{after} is no source")))?;
+    SourceDefinition::new(&parsed)?;
+    let users = session.options.topologies.users(|used| used.uses(name));
+    let replanning = Replanning::stop(session, users, |_| true).await?;
+    let put = |text: String| {
+        let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
+        blocking(move || stored_topologies::put_source(&catalog, &name, &text))
+    };
+    let stored = put(after).await?;
+    let checked = if stored.is_ok() { replanning.check().await } else { Ok(()) };
+    if checked.is_err() {
+        put(before).await??;
+    }
+    replanning.start().await?;
+    stored?;
+    checked?;
+    stored_streams::note_columns(session).await
+}
+
+fn is_changeable(option: &str) -> bool {
+    CHANGEABLE.contains(&option)
+}

@@ -1,0 +1,209 @@
+//! ALTER TABLE of a table that topologies read or write.
+//!
+//! | change | |
+//! | --- | --- |
+//! | RENAME TO | refused |
+//! | RENAME COLUMN, DROP COLUMN | refused if a topology uses the column; DROP COLUMN ... CASCADE drops the topology |
+//! | ADD COLUMN | topologies that only insert go on; others are planned again |
+//! | SET NOT NULL, DROP NOT NULL, ADD PRIMARY KEY | the same; refused of a column that the rows of a topology lack |
+//! | SET DEFAULT, ADD CHECK, ADD COLUMN with them, or NOT NULL | refused of a table that a topology writes, which computes none |
+//! | others | as of any table |
+//!
+//! What all columns of a table matter to is planned again: CHANGES, look-ups, ON CONFLICT DO UPDATE, MERGE, DELETE. If a
+//! topology could not be planned any more, as one with `SELECT *`, the added column is dropped again and the statement
+//! refused.
+
+use crate::ddl::alter;
+use crate::error::{Error, Result};
+use crate::parser::names::{identifier, table_name};
+use crate::session::core::SessionCore;
+use crate::session::result::StatementResult;
+use crate::session::topologies::UsedRelations;
+use crate::streaming::dependents::{Dependents, Root};
+use crate::streaming::replanning::Replanning;
+use datafusion::sql::sqlparser::ast::{
+    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Expr,
+    Ident, IndexColumn, TableConstraint,
+};
+use std::collections::BTreeSet;
+
+/// Runs an ALTER TABLE.
+pub(crate) async fn alter_table(session: &SessionCore, alter: &AlterTable) -> Result<StatementResult> {
+    let table = table_name(&alter.name)?;
+    let [operation] = alter.operations.as_slice() else { return alter::run(session, alter).await };
+    if !changes_columns(operation) || session.catalog.table(&table).is_err() {
+        return alter::run(session, alter).await;
+    }
+    // No topology is created or started meanwhile.
+    let _changing = session.options.topologies.changing().await;
+    let altered = AlteredTable { session, table: &table };
+    altered.check(operation).await?;
+    let users = session.options.topologies.users(|used| used.uses(&table));
+    let is_added =
+        matches!(operation, AlterTableOperation::AddColumn { column_def, .. } if !altered.has(column_def));
+    let planned = session.options.topologies.users(|used| used.planned.contains(&table));
+    let replanning = Replanning::stop(session, users, |user| planned.iter().any(|name| name == user)).await?;
+    let changed = alter::run(session, alter).await;
+    let checked = if changed.is_ok() { replanning.check().await } else { Ok(()) };
+    if let (Err(_), true, AlterTableOperation::AddColumn { column_def, .. }) = (&checked, is_added, operation)
+    {
+        altered.drop_again(alter, &column_def.name).await;
+    }
+    replanning.start().await?;
+    checked?;
+    changed
+}
+
+/// Tells whether an operation may change what the columns of a table are.
+fn changes_columns(operation: &AlterTableOperation) -> bool {
+    match operation {
+        AlterTableOperation::AddColumn { .. }
+        | AlterTableOperation::DropColumn { .. }
+        | AlterTableOperation::RenameColumn { .. }
+        | AlterTableOperation::RenameTable { .. }
+        | AlterTableOperation::AlterColumn { .. } => true,
+        AlterTableOperation::AddConstraint { constraint, .. } => {
+            matches!(constraint, TableConstraint::Check(_) | TableConstraint::PrimaryKey(_))
+        }
+        _ => false,
+    }
+}
+
+/// Table of an ALTER TABLE.
+struct AlteredTable<'s> {
+    session: &'s SessionCore,
+    table: &'s str,
+}
+
+impl AlteredTable<'_> {
+    /// Refuses what topologies could not go on with; with CASCADE drops those.
+    async fn check(&self, operation: &AlterTableOperation) -> Result<()> {
+        let uses = |used: &UsedRelations| used.uses(self.table);
+        match operation {
+            AlterTableOperation::RenameTable { .. } => self.refuse_users("rename", "table", self.table, uses),
+            AlterTableOperation::RenameColumn { old_column_name, .. } => {
+                let column = identifier(old_column_name);
+                self.refuse_users("rename", "column", &column, |used| used.uses_column(self.table, &column))
+            }
+            AlterTableOperation::DropColumn { column_names, drop_behavior, .. } => {
+                let columns: Vec<String> = column_names.iter().map(identifier).collect();
+                let uses =
+                    |used: &UsedRelations| columns.iter().any(|column| used.uses_column(self.table, column));
+                if matches!(drop_behavior, Some(DropBehavior::Cascade)) {
+                    let topologies: BTreeSet<String> =
+                        self.session.options.topologies.users(uses).into_iter().collect();
+                    return Dependents::of_topologies(topologies).drop_all(self.session).await;
+                }
+                self.refuse_users("drop", "column", &columns.join(", "), uses)
+            }
+            AlterTableOperation::AddColumn { column_def, .. } if has_rules(column_def) => {
+                self.refuse_writers("the added column has a default, NOT NULL or a check")
+            }
+            AlterTableOperation::AlterColumn { column_name, op } => match op {
+                AlterColumnOperation::SetNotNull => self.refuse_lacking(std::slice::from_ref(column_name)),
+                AlterColumnOperation::SetDefault { .. } | AlterColumnOperation::AddGenerated { .. } => {
+                    self.refuse_writers("a column would have a default")
+                }
+                _ => Ok(()),
+            },
+            AlterTableOperation::AddConstraint { constraint: TableConstraint::Check(_), .. } => {
+                self.refuse_writers("it would have a check")
+            }
+            AlterTableOperation::AddConstraint { constraint: TableConstraint::PrimaryKey(key), .. } => {
+                self.refuse_lacking(&key.columns.iter().filter_map(column_of).collect::<Vec<_>>())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Names of the topologies that write the table.
+    fn writers(&self) -> Vec<String> {
+        let writes = |used: &UsedRelations| used.written.iter().any(|written| written == self.table);
+        // The topology of a materialized view writes nothing else.
+        self.session.options.topologies.users(writes)
+    }
+
+    fn refuse_users(
+        &self,
+        verb: &str,
+        noun: &str,
+        name: &str,
+        uses: impl Fn(&UsedRelations) -> bool,
+    ) -> Result<()> {
+        let topologies: BTreeSet<String> = self.session.options.topologies.users(uses).into_iter().collect();
+        if topologies.is_empty() {
+            return Ok(());
+        }
+        let noun = if noun == "column" { format!("column {name} of table") } else { noun.to_owned() };
+        let root = Root { noun, name: self.table.to_owned() };
+        Err(Dependents::of_topologies(topologies).refusal(self.session, verb, &root))
+    }
+
+    /// Refuses rules of a table that topologies write.
+    fn refuse_writers(&self, why: &str) -> Result<()> {
+        let writers = self.writers();
+        if writers.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "cannot alter table {}: {why}, which topologies do not compute, and {} write it; drop these first",
+            self.table,
+            writers.join(", ")
+        );
+        Err(Error::coded("2BP01", message))
+    }
+
+    /// Refuses NOT NULL of columns that the rows of a topology lack.
+    fn refuse_lacking(&self, columns: &[Ident]) -> Result<()> {
+        for column in columns.iter().map(identifier) {
+            let lacks = |used: &UsedRelations| {
+                used.written.iter().any(|written| written == self.table)
+                    && !used.uses_column(self.table, &column)
+            };
+            let lacking = self.session.options.topologies.users(lacks);
+            if !lacking.is_empty() {
+                let message = format!(
+                    "cannot alter table {}: column {column} would be NOT NULL, and rows of topologies {} have no value for it",
+                    self.table,
+                    lacking.join(", ")
+                );
+                return Err(Error::coded("2BP01", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells whether the table has a column.
+    fn has(&self, column: &ColumnDef) -> bool {
+        let name = identifier(&column.name);
+        let table = self.session.catalog.table(self.table);
+        table.is_ok_and(|table| table.schema().visible_columns().iter().any(|column| column.name == name))
+    }
+
+    /// Drops a column that was added just now.
+    async fn drop_again(&self, added: &AlterTable, column: &Ident) {
+        let operation = AlterTableOperation::DropColumn {
+            has_column_keyword: true,
+            column_names: vec![column.clone()],
+            if_exists: true,
+            drop_behavior: None,
+        };
+        let dropping = AlterTable { operations: vec![operation], ..added.clone() };
+        if let Err(error) = alter::run(self.session, &dropping).await {
+            tracing::warn!(table = self.table, %error, "could not drop the column of a refused ADD COLUMN");
+        }
+    }
+}
+
+/// Tells whether a column is declared with what the rows of topologies do not have.
+fn has_rules(column: &ColumnDef) -> bool {
+    column.options.iter().any(|option| !matches!(option.option, ColumnOption::Null))
+}
+
+/// Column of a key.
+fn column_of(column: &IndexColumn) -> Option<Ident> {
+    match &column.column.expr {
+        Expr::Identifier(name) => Some(name.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,347 @@
+//! DROP of sources, streams, topologies, sinks, tables, views and materialized views that others depend on.
+//!
+//! | what | depends on |
+//! | --- | --- |
+//! | topology, sink | sources, streams, tables and views that it reads or writes |
+//! | stream of no topology | sources, streams and tables that it reads |
+//! | materialized view | tables and views that it reads |
+//! | both, and views | state tables of topologies that they read |
+//!
+//! RESTRICT, the default, names all topologies and materialized views that depend on it, directly or through others. CASCADE
+//! drops them, with a notice for each: topologies end with their open transaction, and their targets stay.
+//!
+//! # What a crash leaves
+//! The steps are: all dependent topologies end and their statements are removed, then materialized views are dropped, the
+//! later ones first, then state of the topologies, and last what the statement names. So a crash leaves objects all of which
+//! work, and perhaps tables that were state of a topology, which are as any table then.
+
+use crate::ddl::{stored_topologies, views};
+use crate::error::{Error, Result};
+use crate::materialized::statements as materialized_views;
+use crate::parser::names::table_name;
+use crate::parser::own::streaming::StreamObject;
+use crate::parser::statement::created_stream;
+use crate::session::commit::blocking;
+use crate::session::core::SessionCore;
+use crate::session::materialized::{query_of, query_view};
+use crate::streaming::starting::{stored, stream_error};
+use crate::streaming::steps::names_of;
+use datafusion::sql::sqlparser::ast::ObjectName;
+use entresol_tables::{Catalog, RelationKind};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Object that a statement drops or changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Root {
+    /// Its kind, for messages.
+    pub(crate) noun: String,
+    pub(crate) name: String,
+}
+
+/// Topologies and materialized views that depend on objects.
+#[derive(Debug, Default)]
+pub(crate) struct Dependents {
+    topologies: BTreeSet<String>,
+    /// Streams of no topology, with what they name.
+    streams: BTreeSet<String>,
+    views: BTreeSet<String>,
+}
+
+impl Dependents {
+    /// Dependents of an object, without those of `roots`.
+    pub(crate) fn of(session: &SessionCore, of: &Root, roots: &[Root]) -> Result<Dependents> {
+        let (catalog, topologies) = (&session.catalog, &session.options.topologies);
+        // A table may have the name of a topology that writes it.
+        let is_root = |nouns: &[&str], name: &str| {
+            roots.iter().any(|root| nouns.contains(&root.noun.as_str()) && root.name == name)
+        };
+        let views = session.options.materialized.all();
+        let is_view = |name: &str| views.iter().any(|view| view.is_deferred && view.name == name);
+        let streams = stored_topologies::streams(catalog)?;
+        let named = streams.iter().filter_map(|stream| {
+            let create = created_stream(&stream.text)?;
+            Some((stream.name.as_str(), names_of(&create.step).1))
+        });
+        let named: Vec<(&str, Vec<String>)> = named.collect();
+        let mut found = Dependents::default();
+        let mut open = relations_of(catalog, of);
+        let mut seen = BTreeSet::new();
+        while let Some(relation) = open.pop() {
+            if !seen.insert(relation.clone()) {
+                continue;
+            }
+            for user in topologies.users(|used| used.uses(&relation)) {
+                // The topology of a materialized view is a part of it.
+                if is_root(&["topology", "sink"], &user) || is_view(&user) {
+                    continue;
+                }
+                if found.topologies.insert(user.clone()) {
+                    open.extend(entresol_streams::state_tables(catalog, &user));
+                }
+            }
+            for (stream, _) in named.iter().filter(|(_, names)| names.contains(&relation)) {
+                if !is_root(&["stream"], stream) && found.streams.insert((*stream).to_owned()) {
+                    open.push((*stream).to_owned());
+                }
+            }
+            let Some(kind) = catalog.relation_kind(&relation) else { continue };
+            for reader in catalog.dependent_views(kind, &relation) {
+                match query_of(catalog, &reader) {
+                    None => open.push(reader),
+                    Some(view) if is_root(&["materialized view"], &view) => {}
+                    Some(view) => {
+                        open.extend([query_view(&view), view.clone()]);
+                        found.views.insert(view);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// These topologies.
+    pub(crate) fn of_topologies(topologies: BTreeSet<String>) -> Dependents {
+        Dependents { topologies, ..Dependents::default() }
+    }
+
+    /// Returns true if there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.topologies.is_empty() && self.streams.is_empty() && self.views.is_empty()
+    }
+
+    /// Refusal of a statement, with all of them.
+    pub(crate) fn refusal(&self, session: &SessionCore, verb: &str, of: &Root) -> Error {
+        let Root { noun, name } = of;
+        let topologies = self.topologies.iter();
+        let topologies =
+            topologies.map(|topology| format!("{} {topology} uses it", noun_of(session, topology)));
+        let views =
+            self.views.iter().map(|view| format!("materialized view {view} depends on {noun} {name}"));
+        let streams = self.streams.iter().map(|stream| format!("stream {stream} uses it"));
+        let all: Vec<String> = topologies.chain(streams).chain(views).collect();
+        let message = format!(
+            "cannot {verb} {noun} {name} because other objects depend on it: {}; drop these first, or add CASCADE",
+            all.join(", ")
+        );
+        Error::coded("2BP01", message)
+    }
+
+    /// Drops all of them.
+    pub(crate) async fn drop_all(self, session: &SessionCore) -> Result<()> {
+        for topology in &self.topologies {
+            session.notice(format!("drop cascades to {} {topology}", noun_of(session, topology)));
+            forget_topology(session, topology).await?;
+        }
+        for stream in &self.streams {
+            session.notice(format!("drop cascades to stream {stream}"));
+            remove_stream(session, stream).await?;
+        }
+        for view in session.options.materialized.all().iter().rev() {
+            if self.views.contains(&view.name) {
+                session.notice(format!("drop cascades to materialized view {}", view.name));
+                drop_views_over(session, [query_view(&view.name), view.name.clone()]).await?;
+                materialized_views::remove(session, &view.name).await?;
+            }
+        }
+        for topology in &self.topologies {
+            remove_state(session, topology).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Relations that are gone with an object.
+fn relations_of(catalog: &Catalog, of: &Root) -> Vec<String> {
+    match of.noun.as_str() {
+        "topology" | "sink" => entresol_streams::state_tables(catalog, &of.name),
+        "materialized view" => vec![query_view(&of.name), of.name.clone()],
+        _ => vec![of.name.clone()],
+    }
+}
+
+fn noun_of(session: &SessionCore, topology: &str) -> &'static str {
+    let is_sink = session.options.topologies.is_sink(topology);
+    if is_sink { StreamObject::Sink.noun() } else { StreamObject::Topology.noun() }
+}
+
+/// Drops the dependents of objects, or refuses to.
+async fn clear(session: &SessionCore, roots: &[Root], cascade: bool) -> Result<()> {
+    let mut all = Dependents::default();
+    for root in roots {
+        let found = Dependents::of(session, root, roots)?;
+        if !cascade && !found.is_empty() {
+            return Err(found.refusal(session, "drop", root));
+        }
+        all.topologies.extend(found.topologies);
+        all.streams.extend(found.streams);
+        all.views.extend(found.views);
+    }
+    all.drop_all(session).await
+}
+
+/// Drops the plain views that read relations.
+async fn drop_views_over(session: &SessionCore, relations: impl IntoIterator<Item = String>) -> Result<()> {
+    for relation in relations {
+        let Some(kind) = session.catalog.relation_kind(&relation) else { continue };
+        let readers = session.catalog.dependent_views(kind, &relation);
+        // Its own query reads no relation that is its own.
+        let readers: Vec<String> =
+            readers.into_iter().filter(|view| query_of(&session.catalog, view).is_none()).collect();
+        if readers.is_empty() {
+            continue;
+        }
+        readers.iter().for_each(|view| session.notice(format!("drop cascades to view {view}")));
+        let catalog = Arc::clone(&session.catalog);
+        blocking(move || {
+            let all: Vec<_> = readers.iter().map(|view| (RelationKind::View, view.as_str())).collect();
+            catalog.drop_relations(&all, true)
+        })
+        .await??;
+    }
+    Ok(())
+}
+
+/// DROP TABLE and DROP VIEW.
+pub(crate) async fn drop_relations(
+    session: &SessionCore,
+    kind: RelationKind,
+    if_exists: bool,
+    names: &[ObjectName],
+    cascade: bool,
+) -> Result<()> {
+    let _topologies = session.options.topologies.changing().await;
+    let _views = session.options.materialized.changing().await;
+    let mut roots = Vec::new();
+    for name in names {
+        let name = table_name(name)?;
+        if session.catalog.relation_kind(&name) == Some(kind) {
+            views::check_droppable(session, &name)?;
+            roots.push(Root { noun: kind.to_string(), name });
+        }
+    }
+    clear(session, &roots, cascade).await?;
+    views::drop_all(session, kind, if_exists, names, cascade).await
+}
+
+/// DROP MATERIALIZED VIEW.
+pub(crate) async fn drop_materialized(
+    session: &SessionCore,
+    if_exists: bool,
+    names: &[ObjectName],
+    cascade: bool,
+) -> Result<()> {
+    let _topologies = session.options.topologies.changing().await;
+    let _views = session.options.materialized.changing().await;
+    let mut roots = Vec::new();
+    for name in names {
+        let name = table_name(name)?;
+        match materialized_views::check_view(session, &name) {
+            Err(_) if if_exists && session.catalog.relation_kind(&name).is_none() => continue,
+            checked => checked?,
+        }
+        roots.push(Root { noun: "materialized view".to_owned(), name });
+    }
+    clear(session, &roots, cascade).await?;
+    for root in roots {
+        if cascade {
+            drop_views_over(session, [query_view(&root.name), root.name.clone()]).await?;
+        }
+        materialized_views::drop_view(session, &root.name).await?;
+    }
+    Ok(())
+}
+
+/// DROP SOURCE, DROP STREAM, DROP TOPOLOGY and DROP SINK. No other statement changes sources or topologies meanwhile.
+pub(crate) async fn drop_objects(
+    session: &SessionCore,
+    object: StreamObject,
+    names: &[String],
+    if_exists: bool,
+    cascade: bool,
+) -> Result<()> {
+    let _views = session.options.materialized.changing().await;
+    let mut roots = Vec::new();
+    for name in names {
+        if matches!(object, StreamObject::Source | StreamObject::Stream) {
+            let found = match object {
+                StreamObject::Source => stored_topologies::source(&session.catalog, name)?,
+                _ => stored_topologies::stream(&session.catalog, name)?,
+            };
+            if found.is_none() {
+                if if_exists {
+                    continue;
+                }
+                return Err(Error::coded("42704", format!("{} \"{name}\" does not exist", object.noun())));
+            }
+        } else {
+            let all = stored_topologies::topologies(&session.catalog)?;
+            if if_exists && all.iter().all(|stored| stored.name != *name) {
+                continue;
+            }
+            stored(session, name, object)?;
+        }
+        roots.push(Root { noun: object.noun().to_owned(), name: name.clone() });
+    }
+    clear(session, &roots, cascade).await?;
+    for Root { name, .. } in roots {
+        if object == StreamObject::Source {
+            let catalog = Arc::clone(&session.catalog);
+            blocking(move || stored_topologies::remove_source(&catalog, &name)).await??;
+            continue;
+        }
+        if object == StreamObject::Stream {
+            remove_stream(session, &name).await?;
+            continue;
+        }
+        check_state_views(session, &name, cascade)?;
+        forget_topology(session, &name).await?;
+        remove_state(session, &name).await?;
+    }
+    Ok(())
+}
+
+async fn remove_stream(session: &SessionCore, name: &str) -> Result<()> {
+    let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
+    blocking(move || stored_topologies::remove_stream(&catalog, &name)).await?
+}
+
+/// Refuses to drop a topology whose state plain views read.
+fn check_state_views(session: &SessionCore, topology: &str, cascade: bool) -> Result<()> {
+    for table in entresol_streams::state_tables(&session.catalog, topology) {
+        let readers = session.catalog.dependent_views(RelationKind::Table, &table);
+        if let Some(view) = readers.first().filter(|_| !cascade) {
+            let message = format!(
+                "cannot drop topology {topology} because other objects depend on it: view {view} depends on table {table}"
+            );
+            return Err(Error::coded("2BP01", message));
+        }
+    }
+    Ok(())
+}
+
+/// Ends a topology and removes its statement; its state stays.
+async fn forget_topology(session: &SessionCore, name: &str) -> Result<()> {
+    let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
+    let name = name.to_owned();
+    blocking(move || {
+        topologies.pause(&name);
+        stored_topologies::remove_topology(&catalog, &name)
+    })
+    .await?
+}
+
+/// Removes the state of a topology that has ended, with the plain views that read it.
+async fn remove_state(session: &SessionCore, name: &str) -> Result<()> {
+    drop_views_over(session, entresol_streams::state_tables(&session.catalog, name)).await?;
+    let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
+    let name = name.to_owned();
+    blocking(move || {
+        entresol_streams::remove_state(&catalog, &name).map_err(stream_error)?;
+        let unused = stored_topologies::unused_state(&catalog, &name)?;
+        stored_topologies::removed_state(&catalog, &name, &unused)?;
+        topologies.remove(&name);
+        Ok(())
+    })
+    .await?
+}

@@ -1,0 +1,96 @@
+//! EXPLAIN TOPOLOGY: steps with their plans, state and threads; with ANALYZE what each operator did.
+
+use crate::error::Result;
+use crate::parser::own::streaming::StreamObject;
+use crate::planner::explain;
+use crate::schema_names::STREAMS_CATALOG;
+use crate::session::core::SessionCore;
+use crate::session::result::StatementResult;
+use crate::session::state_size;
+use crate::session::topologies::TopologyStatus;
+use crate::streaming::boundaries::boundaries_text;
+use crate::streaming::names::STREAMS_SCHEMA;
+use crate::streaming::parallelism;
+use crate::streaming::starting::{operators, parse, stored};
+use crate::streaming::steps::{self, Target};
+use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
+use entresol_streams::{EventTime, OperatorProgress};
+
+/// Steps of a topology with their plans; with `analyze` the counters of its current or last run.
+pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) -> Result<StatementResult> {
+    let create = parse(&stored(session, name, StreamObject::Topology)?.text)?;
+    let planned = steps::plan(session, &create).await?;
+    let mut lines = vec![format!("Topology {name}, {}", boundaries_text(&create.boundaries))];
+    for step in &planned.steps {
+        lines.push(match &step.target {
+            Target::Stream(name) => format!("  stream {name}"),
+            Target::Insert { table, upserts, .. } => {
+                format!("  {} {}", if *upserts { "upsert into" } else { "insert into" }, table.name())
+            }
+            Target::Merge { table } => format!("  change rows of {} by key", table.name()),
+            Target::Sink(sink) => format!("  sink into {}", sink.describe()),
+            Target::Abort { text, into: None, .. } => format!("  {text}"),
+            Target::Abort { text, into: Some(table), .. } => format!("  {text} INTO {table}"),
+        });
+        let plan = step.plan.display_indent().to_string();
+        let plan = plan.replace(&format!("{STREAMS_CATALOG}.{STREAMS_SCHEMA}."), "");
+        lines.extend(plan.lines().map(|line| format!("    {line}")));
+    }
+    let tables = entresol_streams::state_tables(&session.catalog, name);
+    let (_, states) = operators(&session.catalog, &create, &planned, session.options.durability, &tables)?;
+    lines.extend(states.iter().map(|state| format!("  state {}: {}", state.table, state.operator)));
+    let statuses = session.options.topologies.statuses();
+    for status in statuses.iter().filter(|status| status.name == name) {
+        lines.extend(parallelism::explained(status));
+        if analyze {
+            lines.extend(analyzed(status));
+            for state in &states {
+                lines.extend(state_line(session, &state.table)?);
+            }
+        }
+    }
+    explain::lines(lines)
+}
+
+/// Lines of a run: of all of it, and of each operator.
+fn analyzed(status: &TopologyStatus) -> Vec<String> {
+    let Some(progress) = &status.progress else { return vec![format!("  {}, has not run", status.state)] };
+    let mut lines = vec![format!(
+        "  {}: {} rows in {} transactions, {} rows/s, {} aborts, {} retries, {} late, {} rejected",
+        status.state,
+        progress.tuples,
+        progress.transactions,
+        if status.state == "running" { progress.tuples_per_s } else { 0 },
+        progress.aborts,
+        progress.retries,
+        progress.late,
+        progress.rejected
+    )];
+    lines.extend(status.operators.iter().map(operator_line));
+    lines
+}
+
+fn operator_line(operator: &OperatorProgress) -> String {
+    let mut line =
+        format!("  operator {}: {} rows in, {} out", operator.name, operator.tuples_in, operator.tuples_out);
+    if operator.late > 0 {
+        line += &format!(", {} late", operator.late);
+    }
+    match operator.watermark {
+        Some(EventTime::END) => line += ", at its end",
+        Some(time) => {
+            if let Some(time) = timestamp_us_to_datetime(time.micros()) {
+                line += &format!(", watermark {}", time.format("%Y-%m-%d %H:%M:%S%.f"));
+            }
+        }
+        None => {}
+    }
+    line
+}
+
+/// Rows and bytes of a state table; none if it does not exist yet.
+fn state_line(session: &SessionCore, table: &str) -> Result<Option<String>> {
+    let Ok(table) = session.catalog.table(table) else { return Ok(None) };
+    let size = state_size::size_of(&session.catalog, &table)?;
+    Ok(Some(format!("  state {}: {} rows, {} bytes", table.name(), size.rows, size.bytes)))
+}

@@ -1,0 +1,82 @@
+//! Topologies that are planned again around a change of what they read or write.
+//!
+//! ```text
+//!   stop those that depend on it ─▶ change ─▶ plan all users ─▶ start those that were stopped
+//!                                               └ one cannot be: the change is taken back, and the error returned
+//! ```
+//! A topology that is stopped commits its open transaction and goes on behind it. Nothing of this is stored: after a crash
+//! all topologies start with the definitions that there are.
+
+use crate::ddl::stored_topologies;
+use crate::error::{Error, Result};
+use crate::materialized::deferred;
+use crate::session::commit::blocking;
+use crate::session::core::SessionCore;
+use crate::streaming::starting::{operators, parse, relations_named, start, stream_error};
+use crate::streaming::steps;
+
+/// Topologies that use what is changed.
+pub(crate) struct Replanning<'s> {
+    session: &'s SessionCore,
+    /// Users that could be planned before.
+    users: Vec<String>,
+    stopped: Vec<String>,
+}
+
+impl<'s> Replanning<'s> {
+    /// Stops those of the users that depend on what is changed.
+    pub(crate) async fn stop(
+        session: &'s SessionCore,
+        users: Vec<String>,
+        depends: impl Fn(&str) -> bool,
+    ) -> Result<Replanning<'s>> {
+        let topologies = &session.options.topologies;
+        let stopped: Vec<String> =
+            users.iter().filter(|user| depends(user) && topologies.is_running(user)).cloned().collect();
+        let users = users.into_iter().filter(|user| !topologies.has_failed(user)).collect();
+        let (topologies, names) = (topologies.clone(), stopped.clone());
+        blocking(move || names.iter().for_each(|name| topologies.pause(name))).await?;
+        Ok(Replanning { session, users, stopped })
+    }
+
+    /// Checks that all users can be planned with what there is now.
+    pub(crate) async fn check(&self) -> Result<()> {
+        for user in &self.users {
+            if let Err(error) = self.check_user(user).await {
+                let message = format!("topology {user} could not go on: {error}");
+                return Err(Error::coded("2BP01", message));
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_user(&self, user: &str) -> Result<()> {
+        let session = self.session;
+        let all = stored_topologies::topologies(&session.catalog)?;
+        // The topology of a materialized view has no plan.
+        let Some(stored) = all.into_iter().find(|stored| stored.name == user) else { return Ok(()) };
+        let create = parse(&stored.text)?;
+        let planned = steps::plan(session, &create).await?;
+        let (builder, _) = operators(&session.catalog, &create, &planned, session.options.durability, &[])?;
+        builder.check().map_err(stream_error)
+    }
+
+    /// Starts those that were stopped. One that does not start is shown as failed, with the reason.
+    pub(crate) async fn start(self) -> Result<()> {
+        let all = stored_topologies::topologies(&self.session.catalog)?;
+        for name in &self.stopped {
+            let Some(stored) = all.iter().find(|stored| stored.name == *name) else {
+                deferred::start(self.session, name)?;
+                continue;
+            };
+            let create = parse(&stored.text)?;
+            if let Err(error) = start(self.session, &create, false).await {
+                tracing::error!(topology = name, %error, "a topology does not go on");
+                self.session.notice(format!("topology {name} does not go on: {error}"));
+                let relations = relations_named(&create);
+                self.session.options.topologies.note(name, Some(error.to_string()), relations);
+            }
+        }
+        Ok(())
+    }
+}
