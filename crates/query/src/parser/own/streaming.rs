@@ -661,7 +661,7 @@ mod tests {
                 "CREATE OR REPLACE TOPOLOGY IF NOT EXISTS t AS (INSERT INTO a SELECT 1)",
                 "OR REPLACE and IF NOT EXISTS",
             ),
-            ("ALTER SINK t STOP", "other than PAUSE and RESUME"),
+            ("ALTER SINK t STOP", "of a sink other than PAUSE, RESUME"),
             ("CREATE SINK s AS SELECT 1", "expected WITH (connector = ...)"),
             ("CREATE SINK s SELECT 1", "syntax error at or near \"SELECT\""),
             ("DROP TOPOLOGY t u", "syntax error at or near \"u\""),
