@@ -11,6 +11,8 @@ mod chapter3;
 #[cfg(feature = "database")]
 mod churn;
 mod clustered;
+#[cfg(feature = "database")]
+mod commit_latency;
 mod cost_model;
 mod crash_states;
 mod elf;
@@ -38,6 +40,8 @@ mod scan_rate;
 pub mod small_memory;
 #[cfg(feature = "database")]
 mod stream_rate;
+#[cfg(feature = "database")]
+mod subscribe_latency;
 mod time_travel;
 #[cfg(feature = "database")]
 mod wire_rate;
@@ -113,6 +117,18 @@ pub const ALL: &[Experiment] = &[
         name: "stream-rate",
         about: "topologies on one thread: filter and map, tumbling aggregates, transactions of one tuple",
         run: stream_rate::run,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "commit-latency",
+        about: "commits of topologies: from the punctuation behind 1,000 tuples until they are visible",
+        run: commit_latency::run,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "subscribe-latency",
+        about: "changes at 1,000 commits a second: from the commit to the arrival at one subscriber, and at eight",
+        run: subscribe_latency::run,
     },
     #[cfg(feature = "database")]
     Experiment {
@@ -334,7 +350,7 @@ pub const ALL: &[Experiment] = &[
 ];
 
 /// Experiments that only a build with the feature `database` has.
-const WITH_DATABASE: [&str; 10] = [
+const WITH_DATABASE: [&str; 12] = [
     "basics",
     "elf-sql",
     "wire-rate",
@@ -344,6 +360,8 @@ const WITH_DATABASE: [&str; 10] = [
     "nexmark",
     "scan-rate",
     "stream-rate",
+    "commit-latency",
+    "subscribe-latency",
     "small-memory",
 ];
 
