@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     durability: Durability,
     threads: usize,
     query_runtime: Arc<RuntimeEnv>,
+    /// Age at which snapshots of sessions end.
+    max_snapshot_age: Option<Duration>,
     /// The sessions, with the snapshots that they hold.
     sessions: Sessions,
     /// The topologies of SQL.
@@ -141,6 +143,7 @@ impl Database {
             durability: options.durability,
             threads,
             query_runtime,
+            max_snapshot_age: options.max_snapshot_age,
             sessions,
             topologies: Topologies::default(),
             materialized: MaterializedViews::default(),
@@ -201,6 +204,7 @@ impl Database {
             durability: self.shared.durability,
             target_partitions: Some(self.shared.threads),
             runtime: Some(memory),
+            max_snapshot_age: self.shared.max_snapshot_age,
             sessions: self.shared.sessions.clone(),
             topologies: self.shared.topologies.clone(),
             materialized: self.shared.materialized.clone(),

@@ -11,7 +11,7 @@ use entresol_query::arrow::datatypes::DataType;
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::datafusion::common::ScalarValue;
 use entresol_query::datafusion::execution::SendableRecordBatchStream;
-use entresol_query::{Canceller, CopyIn, CopyOut, CopyStatement, Outcome, Prepared, StatementResult};
+use entresol_query::{Canceller, CopyIn, CopyOut, CopyStatement, Notice, Outcome, Prepared, StatementResult};
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
 use std::sync::Arc;
 
@@ -153,7 +153,7 @@ impl Session {
     }
 
     /// Returns the notices since the last call: clauses that were accepted and have no effect.
-    pub fn take_notices(&self) -> Vec<String> {
+    pub fn take_notices(&self) -> Vec<Notice> {
         self.inner.take_notices()
     }
 
@@ -223,7 +223,7 @@ impl AsyncSession {
     }
 
     /// Returns the notices since the last call: clauses that were accepted and have no effect.
-    pub fn take_notices(&self) -> Vec<String> {
+    pub fn take_notices(&self) -> Vec<Notice> {
         self.inner.take_notices()
     }
 

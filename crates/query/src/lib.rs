@@ -81,6 +81,7 @@ pub use session::block::SAVEPOINTS_MAX;
 pub use session::cancellation::Canceller;
 pub use session::core::{CONFLICT_RETRIES_MAX, SessionOptions};
 pub use session::materialized::MaterializedViews;
+pub use session::messages::{Notice, NoticeLevel};
 pub use session::notices::NOTICES_MAX;
 pub use session::query_memory::query_memory;
 pub use session::result::{Collected, Outcome, Short, StatementResult};

@@ -5,13 +5,14 @@
 
 use entresol::ErrorKind;
 use entresol::query::Error as QueryError;
-use entresol::query::{tables_sqlstate, transactions_sqlstate};
+use entresol::query::{Notice, NoticeLevel, tables_sqlstate, transactions_sqlstate};
 use entresol::tables::Error as TableError;
 use entresol::transactions::Error as TransactionError;
 
 /// Severity of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
+    Info,
     Notice,
     Warning,
     Error,
@@ -22,7 +23,8 @@ pub(crate) enum Severity {
 impl Severity {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Severity::Notice => "NOTICE",
+            Severity::Info => NoticeLevel::Info.name(),
+            Severity::Notice => NoticeLevel::Notice.name(),
             Severity::Warning => "WARNING",
             Severity::Error => "ERROR",
             Severity::Fatal => "FATAL",
@@ -64,10 +66,6 @@ impl Report {
 
     pub(crate) fn fatal(code: &'static str, message: impl Into<String>) -> Report {
         Report::of(Severity::Fatal, code, message)
-    }
-
-    pub(crate) fn notice(message: impl Into<String>) -> Report {
-        Report::of(Severity::Notice, "00000", message)
     }
 
     pub(crate) fn warning(code: &'static str, message: impl Into<String>) -> Report {
@@ -130,6 +128,16 @@ fn sentence(text: &str) -> String {
     first.chain(letters.by_ref()).collect::<String>() + end
 }
 
+impl From<Notice> for Report {
+    fn from(notice: Notice) -> Report {
+        let severity = match notice.level {
+            NoticeLevel::Notice => Severity::Notice,
+            NoticeLevel::Info => Severity::Info,
+        };
+        Report::of(severity, "00000", notice.message)
+    }
+}
+
 impl From<QueryError> for Report {
     fn from(error: QueryError) -> Report {
         let (code, message) = (error.sqlstate(), error.to_string());
@@ -151,6 +159,7 @@ impl From<QueryError> for Report {
                 }
                 None => Report::error(code, message),
             },
+            QueryError::Engine { hint: Some(hint), .. } => Report::error(code, message).hint(hint),
             _ => Report::error(code, message),
         }
     }

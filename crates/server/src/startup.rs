@@ -232,6 +232,15 @@ async fn authenticated(
     let memory = memory.map_err(|error| End::Fatal(Report::from(error).into_fatal()))?;
     let session = shared.db.server_session(shared.limits.statement_memory_bytes);
     let mut session = session.map_err(|error| End::Fatal(Report::from(error).into_fatal()))?;
+    let limits = &shared.limits;
+    for (name, limit) in [
+        ("statement_timeout", limits.statement),
+        ("idle_in_transaction_session_timeout", limits.idle_in_transaction),
+    ] {
+        if let Some(limit) = limit {
+            session.limit_time(name, limit).map_err(|error| End::Fatal(Report::from(error).into_fatal()))?;
+        }
+    }
     for (name, value) in settings {
         initial(&mut session, &name, &value).map_err(|report| End::Fatal(report.into_fatal()))?;
     }

@@ -92,7 +92,7 @@ impl Shell {
         let started = Instant::now();
         let results = self.session.execute(statement);
         for notice in self.session.take_notices() {
-            eprintln!("NOTICE:  {notice}");
+            eprintln!("{}:  {}", notice.level.name(), notice.message);
         }
         let results = results?;
         let elapsed = started.elapsed();

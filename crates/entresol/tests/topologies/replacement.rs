@@ -143,7 +143,7 @@ fn a_replacement_begins_without_state_of_other_steps_and_reads_on() {
         .unwrap();
     let notices = session.take_notices();
     assert!(
-        notices.iter().any(|notice| notice.contains("without the state in metering_open")),
+        notices.iter().any(|notice| notice.message.contains("without the state in metering_open")),
         "{notices:?}"
     );
     assert_eq!(rows(&mut session, "SELECT count(*) > 0 FROM metering_open"), [["true"]]);

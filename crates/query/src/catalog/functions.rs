@@ -130,7 +130,9 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     strict("pg_size_pretty", 1..=1, "text", |_, of| Ok(of[0].int().map(size_pretty).into())),
     strict("pg_table_is_visible", 1..=1, "bool", |view, of| {
         let object = of[0].int().and_then(|oid| view.object(oid));
-        Ok(object.map(|object| matches!(object.schema, oids::PUBLIC | oids::PG_CATALOG)).into())
+        let is_visible =
+            |schema| schema == oids::PG_CATALOG || schema == oids::PUBLIC && view.variables.has_public();
+        Ok(object.map(|object| is_visible(object.schema)).into())
     }),
     visible("pg_type_is_visible"),
     visible("pg_function_is_visible"),
@@ -159,9 +161,11 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     }),
     strict("getdatabaseencoding", 0..=0, "name", |_, _| Ok("UTF8".into())),
     strict("pg_client_encoding", 0..=0, "name", |_, _| Ok("UTF8".into())),
-    strict("current_schemas", 1..=1, "name[]", |_, of| {
-        let implicit = of[0] == Cell::Bool(true);
-        let names = if implicit { vec![super::PG_CATALOG, SCHEMA] } else { vec![SCHEMA] };
+    strict("current_schemas", 1..=1, "name[]", |view, of| {
+        let mut names = view.variables.search_path();
+        if of[0] == Cell::Bool(true) && !names.contains(&super::PG_CATALOG) {
+            names.insert(0, super::PG_CATALOG);
+        }
         Ok(Cell::Texts(names.into_iter().map(str::to_owned).collect()))
     }),
     strict("quote_ident", 1..=1, "text", |_, of| Ok(of[0].text().map(definitions::quoted).into())),

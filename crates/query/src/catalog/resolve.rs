@@ -108,7 +108,8 @@ impl Alias {
             Alias::Class => view.object(oid).map(|object| {
                 let name = definitions::quoted(&object.name);
                 match object.schema {
-                    oids::PUBLIC | oids::PG_CATALOG => name,
+                    oids::PG_CATALOG => name,
+                    oids::PUBLIC if view.variables.has_public() => name,
                     other => format!("{}.{name}", View::schema_name(other).unwrap_or_default()),
                 }
             }),
@@ -134,7 +135,8 @@ fn class(view: &View, schema: Option<&str>, name: &str) -> Option<i64> {
     };
     let schemas = match schema {
         Some(schema) => vec![schema_oid(schema)],
-        None => vec![schema_oid(PG_CATALOG), schema_oid(SCHEMA)],
+        None if view.variables.has_public() => vec![schema_oid(PG_CATALOG), schema_oid(SCHEMA)],
+        None => vec![schema_oid(PG_CATALOG)],
     };
     schemas.into_iter().find_map(found).map(|object| object.oid)
 }

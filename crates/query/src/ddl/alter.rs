@@ -13,7 +13,8 @@ use crate::ddl::generated::{self, Generated};
 use crate::ddl::layout;
 use crate::ddl::owned_tables;
 use crate::ddl::table_definition::{
-    Declared, add_check, column_indexes, declared_column, free_name, no_foreign_keys, unique_index,
+    Declared, add_check, checked_late, column_indexes, declared_column, free_name, no_foreign_keys,
+    unique_index,
 };
 use crate::ddl::table_options::{option_names, table_options};
 use crate::dml::checks::{self, Checks};
@@ -482,13 +483,8 @@ impl Change<'_> {
     /// Adds a primary key to existing rows: its columns become NOT NULL, then a unique index is built. The
     /// rows stay in the order of their hidden key. A crash in between leaves columns that are NOT NULL.
     async fn add_primary_key(&self, primary: &PrimaryKeyConstraint) -> Result<StatementResult> {
-        refuse(
-            "ADD PRIMARY KEY",
-            &[
-                (primary.characteristics.is_some(), "DEFERRABLE"),
-                (primary.index_name.is_some(), "an index name"),
-            ],
-        )?;
+        refuse("ADD PRIMARY KEY", &checked_late(&primary.characteristics))?;
+        refuse("ADD PRIMARY KEY", &[(primary.index_name.is_some(), "an index name")])?;
         let (name, definition) = (self.table.name().to_owned(), self.table.definition());
         if !definition.schema.hidden_key() || definition.indexes.iter().any(|index| index.primary) {
             let message = format!("multiple primary keys for table \"{name}\" are not allowed");

@@ -17,8 +17,8 @@ use crate::session::core::SessionCore;
 use datafusion::arrow::datatypes::Schema as ArrowSchema;
 use datafusion::execution::context::SessionState;
 use datafusion::sql::sqlparser::ast::{
-    CheckConstraint, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle,
-    Ident, IndexColumn, TableConstraint, UniqueConstraint,
+    CheckConstraint, ColumnDef, ColumnOption, ConstraintCharacteristics, CreateTable, CreateTableOptions,
+    DeferrableInitial, Expr, HiveDistributionStyle, Ident, IndexColumn, TableConstraint, UniqueConstraint,
 };
 use entresol_structures::IndexStructure;
 use entresol_tables::{Check, Column, IndexDefinition, Modifier, NewSequence, Schema, TableDefinition};
@@ -67,6 +67,7 @@ pub(crate) fn declared(
     }
     for constraint in &create.constraints {
         if let TableConstraint::PrimaryKey(primary) = constraint {
+            refuse("PRIMARY KEY", &checked_late(&primary.characteristics))?;
             let names: Result<Vec<String>> = primary.columns.iter().map(plain_column).collect();
             add_key(names?, &primary.name)?;
         }
@@ -112,6 +113,14 @@ pub(crate) fn declared(
         }
     }
     Ok((definition, sequences))
+}
+
+/// Clauses of a constraint that let a transaction, or all of them, violate it.
+pub(crate) fn checked_late(characteristics: &Option<ConstraintCharacteristics>) -> [(bool, &'static str); 2] {
+    let has = |is: fn(&ConstraintCharacteristics) -> bool| characteristics.as_ref().is_some_and(is);
+    let is_deferrable =
+        has(|given| given.deferrable == Some(true) || given.initially == Some(DeferrableInitial::Deferred));
+    [(is_deferrable, "DEFERRABLE"), (has(|given| given.enforced == Some(false)), "NOT ENFORCED")]
 }
 
 /// Error for foreign keys: every write of both tables would have to check them.
@@ -168,13 +177,9 @@ pub(crate) fn unique_index(
     columns: Vec<usize>,
 ) -> Result<IndexDefinition> {
     use datafusion::sql::sqlparser::ast::NullsDistinctOption;
-    refuse(
-        "UNIQUE",
-        &[
-            (unique.characteristics.is_some(), "DEFERRABLE"),
-            (unique.nulls_distinct == NullsDistinctOption::NotDistinct, "NULLS NOT DISTINCT"),
-        ],
-    )?;
+    refuse("UNIQUE", &checked_late(&unique.characteristics))?;
+    let nulls_equal = unique.nulls_distinct == NullsDistinctOption::NotDistinct;
+    refuse("UNIQUE", &[(nulls_equal, "NULLS NOT DISTINCT")])?;
     let name = match &unique.name {
         Some(name) => identifier(name),
         None => index_name(session, table, definition, &columns, "key"),
@@ -293,7 +298,10 @@ pub(crate) fn declared_column(definition: &ColumnDef) -> Result<Declared> {
         match &option.option {
             ColumnOption::Null => declared.column.nullable = true,
             ColumnOption::NotNull => declared.column.nullable = false,
-            ColumnOption::PrimaryKey(primary) => declared.key = Some(named(&primary.name)),
+            ColumnOption::PrimaryKey(primary) => {
+                refuse("PRIMARY KEY", &checked_late(&primary.characteristics))?;
+                declared.key = Some(named(&primary.name));
+            }
             ColumnOption::Default(default) => declared.default = Some(default.clone()),
             ColumnOption::Check(check) => {
                 let name = named(&check.name);

@@ -5,21 +5,22 @@
 //! VACUUM (option [value], ...) [table, ...]
 //! ```
 //! Without tables it is all of them and the catalog. FULL gives free blocks of the file back to the disk,
-//! too. The other options of PostgreSQL's are taken and change nothing: there is nothing to freeze, and
-//! statistics are not kept.
+//! too, VERBOSE says what was done and what holds the rest back. The other options of PostgreSQL's are taken and change
+//! nothing, which a notice says: there is nothing to freeze, and statistics are not kept.
 //!
 //! Rows of a table with row groups are merged into them first.
 //!
 //! VACUUM runs beside readers and writers, outside of a transaction. A statement that is given up ends
 //! between two slices; a table that is dropped meanwhile is left to the reclamation of dropped states.
 
+use crate::catalog::rows::vacuum::{described_holder, reclaimed_names};
 use crate::error::Result;
 use crate::parser::own::vacuum::Vacuum;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
-use entresol_tables::{Catalog, Table};
-use entresol_transactions::{State, VacuumStats};
+use entresol_tables::{Catalog, MergeStats, Table};
+use entresol_transactions::{State, StateReclamation, VacuumStats};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -42,10 +43,12 @@ pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<Statem
     let (states, tables) = (states(&catalog, &vacuum.tables)?, tables(&catalog, &vacuum.tables)?);
     let given_up = GivenUp(Arc::default());
     let (stop, full) = (Arc::clone(&given_up.0), vacuum.full);
-    let stats = blocking(move || -> Result<VacuumStats> {
+    let before = vacuum.verbose.then(|| catalog.context().reclamation());
+    let (vacuumed, merged_tables) = (states.clone(), tables.clone());
+    let (stats, merges) = blocking(move || -> Result<(VacuumStats, Vec<MergeStats>)> {
         // First: what a merge leaves behind is dead.
-        tables.iter().try_for_each(|table| merge(table, &stop))?;
-        let stats = work(&catalog, &states, &stop)?;
+        let merges = merged_tables.iter().map(|table| merge(table, &stop)).collect::<Result<_>>()?;
+        let stats = work(&catalog, &vacuumed, &stop)?;
         if full {
             let context = catalog.context();
             let beside = context.volatile_pool().into_iter().chain(context.disk_pool());
@@ -53,11 +56,57 @@ pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<Statem
                 pool.return_space().map_err(entresol_tables::Error::from)?;
             }
         }
-        Ok(stats)
+        Ok((stats, merges))
     })
     .await??;
     tracing::info!(?stats, "VACUUM completed");
+    for option in &vacuum.without_effect {
+        session.notice(format!("VACUUM option {} has no effect", option.to_uppercase()));
+    }
+    if let Some(before) = before {
+        tell(session, &stats, &before, (&states, &tables, &merges));
+    }
     Ok(StatementResult::Done { verb: "VACUUM" })
+}
+
+/// Says what was done: a line for each table that has rows in row groups, for each state that had dead keys, and for
+/// all together.
+fn tell(
+    session: &SessionCore,
+    stats: &VacuumStats,
+    before: &[StateReclamation],
+    (states, tables, merges): (&[Arc<State>], &[Arc<Table>], &[MergeStats]),
+) {
+    for (table, merged) in tables.iter().zip(merges).filter(|(table, _)| table.has_row_groups()) {
+        let MergeStats { rows, deleted, .. } = merged;
+        session.info(format!(
+            "table \"{}\": merged {rows} rows into row groups, {deleted} rows of which were deleted or replaced",
+            table.name()
+        ));
+    }
+    let names = reclaimed_names(&session.catalog);
+    for now in session.catalog.context().reclamation() {
+        let Some((table, index)) = names.get(&now.state) else { continue };
+        let reclaimed_before = before.iter().find(|of| of.state == now.state).map_or(0, |of| of.reclaimed);
+        let reclaimed = now.reclaimed.saturating_sub(reclaimed_before);
+        let is_named = states.iter().any(|state| state.id() == now.state);
+        if !is_named || reclaimed + now.dead_keys == 0 && index.is_some() {
+            continue;
+        }
+        let name = match index {
+            None => format!("table \"{table}\""),
+            Some(index) => format!("index \"{index}\" of table \"{table}\""),
+        };
+        let held = now.held_by.map(|holder| described_holder(&session.options.sessions, &holder));
+        let held = held.map_or_else(String::new, |held| format!(", held back by {held}"));
+        session.info(format!("{name}: reclaimed {reclaimed} dead keys, {} are left{held}", now.dead_keys));
+    }
+    let VacuumStats { keys_seen, keys_removed, objects_shrunk, versions_pruned, states_destroyed, .. } =
+        stats;
+    session.info(format!(
+        "visited {keys_seen} keys: removed {keys_removed}, shrank {objects_shrunk}, pruned {versions_pruned} versions of \
+         the history; freed {states_destroyed} dropped tables and indexes"
+    ));
 }
 
 /// Tables whose rows are merged into row groups.
@@ -69,7 +118,7 @@ fn tables(catalog: &Catalog, names: &[String]) -> Result<Vec<Arc<Table>>> {
 }
 
 /// Merges the rows of a table into row groups, if it has them.
-fn merge(table: &Arc<Table>, stop: &AtomicBool) -> Result<()> {
+fn merge(table: &Arc<Table>, stop: &AtomicBool) -> Result<MergeStats> {
     let mut told = Instant::now();
     let merged = table.merge(|stats| {
         if stop.load(Ordering::Acquire) {
@@ -83,13 +132,13 @@ fn merge(table: &Arc<Table>, stop: &AtomicBool) -> Result<()> {
     });
     let stats = match merged {
         // It was dropped meanwhile: there is nothing to merge.
-        Err(_) if table.state().is_dropped() => return Ok(()),
+        Err(_) if table.state().is_dropped() => return Ok(MergeStats::default()),
         merged => merged?,
     };
     if table.has_row_groups() {
         tracing::info!(table = table.name(), ?stats, "merge completed");
     }
-    Ok(())
+    Ok(stats)
 }
 
 /// The states of tables with their indexes; of all, if none is named.

@@ -1,5 +1,5 @@
 //! Queries behind INSERT, UPDATE and DELETE: DataFusion computes the rows to write, from the statement's
-//! syntax tree. That of MERGE is in [`crate::dml::merge`].
+//! syntax tree. That of MERGE, of UPDATE ... FROM and of DELETE ... USING is in [`crate::dml::merge`].
 //!
 //! | statement | query | columns |
 //! | --- | --- | --- |
@@ -12,6 +12,7 @@
 
 use crate::dml::defaults;
 use crate::error::{Error, Result};
+use crate::parser::joined_changes::{refuse_in_delete, refuse_in_update};
 use crate::parser::names::{column_name, from_tables, identifier, refuse, single_table, table_name};
 use crate::parser::statement::template;
 use crate::planner::parameters::{sql_type, typed_string};
@@ -131,16 +132,7 @@ fn type_texts(query: &mut Query, table: &Table, targets: &[usize]) {
 
 /// Source of an UPDATE.
 pub(crate) fn update(catalog: &Catalog, update: &Update) -> Result<ChangeSource> {
-    refuse(
-        "UPDATE",
-        &[
-            (update.from.is_some(), "FROM"),
-            (update.output.is_some(), "OUTPUT"),
-            (update.or.is_some(), "OR"),
-            (!update.order_by.is_empty(), "ORDER BY"),
-            (update.limit.is_some(), "LIMIT"),
-        ],
-    )?;
+    refuse_in_update(update)?;
     let (name, alias) = single_table("UPDATE", std::slice::from_ref(&update.table))?;
     let table = written(catalog, "update", &name)?;
     let assigned = assigned_columns(&table, &update.assignments)?;
@@ -164,16 +156,7 @@ pub(crate) fn assigned_columns(table: &Table, assignments: &[Assignment]) -> Res
 
 /// Source of a DELETE: the keys; all columns if it returns some.
 pub(crate) fn delete(catalog: &Catalog, delete: &Delete) -> Result<ChangeSource> {
-    refuse(
-        "DELETE",
-        &[
-            (!delete.tables.is_empty(), "a table list"),
-            (delete.using.is_some(), "USING"),
-            (delete.output.is_some(), "OUTPUT"),
-            (!delete.order_by.is_empty(), "ORDER BY"),
-            (delete.limit.is_some(), "LIMIT"),
-        ],
-    )?;
+    refuse_in_delete(delete)?;
     let (name, alias) = single_table("DELETE", from_tables(&delete.from))?;
     let table = written(catalog, "delete from", &name)?;
     let old = match delete.returning {

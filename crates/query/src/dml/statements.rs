@@ -1,5 +1,5 @@
-//! INSERT, UPDATE and DELETE: from the statement to the rows that are written; MERGE is in
-//! [`crate::dml::merge`].
+//! INSERT, UPDATE and DELETE: from the statement to the rows that are written; MERGE, UPDATE ... FROM and
+//! DELETE ... USING are in [`crate::dml::merge`].
 //!
 //! - All rows of an UPDATE or DELETE are computed before the first is written, so that a statement never sees
 //!   its own effects; new rows are written by [`crate::dml::writer`].
@@ -20,7 +20,7 @@ use crate::dml::returning::{Returning, outcome};
 use crate::dml::source::{self, ChangeSource, InsertSource};
 use crate::dml::writer::TableWriter;
 use crate::error::{Error, Result};
-use crate::parser::merge::merge_query;
+use crate::parser::merge::{MergeStatement, merge_query};
 use crate::parser::statement::query_statement;
 use crate::planner::query::plan_query;
 use crate::postgres::time_zones::Zone;
@@ -101,6 +101,9 @@ pub(crate) async fn update(
     tx: &Arc<Transaction>,
     statement: &Update,
 ) -> Result<Outcome> {
+    if let Some(joined) = MergeStatement::of_update(statement)? {
+        return Box::pin(merge::merge(session, tx, &joined)).await;
+    }
     let source = update_source(&session.catalog, statement)?;
     let changes = changes(session, &source).await?;
     update_rows(session, tx, &source, &changes, statement.returning.as_deref()).await
@@ -146,6 +149,9 @@ pub(crate) async fn delete(
     tx: &Arc<Transaction>,
     statement: &Delete,
 ) -> Result<Outcome> {
+    if let Some(joined) = MergeStatement::of_delete(statement)? {
+        return Box::pin(merge::merge(session, tx, &joined)).await;
+    }
     let source = source::delete(&session.catalog, statement)?;
     let changes = changes(session, &source).await?;
     delete_rows(session, tx, &source, &changes, statement.returning.as_deref()).await
@@ -228,10 +234,16 @@ fn explained(catalog: &Catalog, statement: EngineStatement) -> Result<EngineStat
     let EngineStatement::Statement(inner) = &statement else { return Ok(statement) };
     let query = match inner.as_ref() {
         Statement::Insert(insert) => source::insert(catalog, insert)?.query,
-        Statement::Update(update) => Some(source::update(catalog, update)?.query),
-        Statement::Delete(delete) => Some(source::delete(catalog, delete)?.query),
+        Statement::Update(update) => Some(match MergeStatement::of_update(update)? {
+            Some(joined) => merge::query(catalog, &joined)?,
+            None => source::update(catalog, update)?.query,
+        }),
+        Statement::Delete(delete) => Some(match MergeStatement::of_delete(delete)? {
+            Some(joined) => merge::query(catalog, &joined)?,
+            None => source::delete(catalog, delete)?.query,
+        }),
         other => match merge_query(other) {
-            Some(merge) => Some(merge::query(catalog, &merge)?),
+            Some(merge) => Some(merge::query(catalog, &MergeStatement::of(&merge)?)?),
             None => return Ok(statement),
         },
     };

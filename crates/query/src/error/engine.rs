@@ -2,8 +2,10 @@
 //!
 //! DataFusion passes the errors of our own scans through as boxed causes; they are extracted again, so that a
 //! conflict or a damaged row has the same error whether a scan or a write returns it. Its own errors carry no
-//! code: the words of the message are all there is, and only here they are looked at.
+//! code, and those about names of columns a type ([`super::names`]): of the others the words of the message are all
+//! there is, and only here they are looked at.
 
+use super::names::wrong_name;
 use super::{Error, wording};
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -43,6 +45,7 @@ const WORDS: &[(&str, &str)] = &[
     ("must appear in the GROUP BY", "42803"),
     ("in the SELECT list", "42803"),
     ("must be in GROUP BY", "42803"),
+    ("invalid regular expression", "2201B"),
     ("Recursion", "54001"),
     ("violates not-null constraint", "23502"),
 ];
@@ -51,7 +54,7 @@ const WORDS: &[(&str, &str)] = &[
 fn by_words(message: String, otherwise: &'static str) -> Error {
     let message = wording::reworded(message);
     let found = WORDS.iter().find(|(words, _)| message.contains(words));
-    Error::Engine { sqlstate: found.map_or(otherwise, |(_, code)| code), message }
+    Error::Engine { sqlstate: found.map_or(otherwise, |(_, code)| code), message, hint: None }
 }
 
 /// Error of a running plan.
@@ -86,9 +89,12 @@ impl From<DataFusionError> for Error {
             DataFusionError::ResourcesExhausted(message) => Error::MemoryLimit(message),
             DataFusionError::SQL(inner, _) => Error::from(*inner),
             DataFusionError::Plan(message) => plan_error(message),
-            DataFusionError::NotImplemented(message) => Error::Unsupported(wording::reworded(message)),
+            DataFusionError::NotImplemented(message) => {
+                Error::Unsupported(wording::unsupported(wording::reworded(message)))
+            }
             DataFusionError::Internal(message) => by_words(format!("internal error: {message}"), "XX000"),
-            error @ (DataFusionError::SchemaError(..) | DataFusionError::Configuration(_)) => {
+            DataFusionError::SchemaError(error, _) => wrong_name(&error),
+            error @ DataFusionError::Configuration(_) => {
                 by_words(first_lines(&error.strip_backtrace()), PLANNING)
             }
             other => execution(other.strip_backtrace()),
@@ -138,6 +144,7 @@ fn from_shared(error: &Arc<DataFusionError>) -> Error {
             },
             None => execution(inner.to_string()),
         },
+        DataFusionError::SchemaError(error, _) => wrong_name(error),
         other => execution(other.strip_backtrace()),
     }
 }
@@ -147,7 +154,9 @@ fn plan_error(message: String) -> Error {
     let name = message.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found"));
     match name {
         Some(name) => {
-            let default = format!("{}.{}.", crate::schema_names::CATALOG, crate::schema_names::SCHEMA);
+            let catalog = format!("{}.", crate::schema_names::CATALOG);
+            let default = format!("{}.", crate::schema_names::SCHEMA);
+            let name = name.strip_prefix(&catalog).unwrap_or(name);
             Error::NoSuchTable(name.strip_prefix(&default).unwrap_or(name).to_owned())
         }
         None => by_words(first_lines(&message), PLANNING),
@@ -211,5 +220,7 @@ mod tests {
     fn unknown_tables_are_named_as_they_were_written() {
         let error = Error::from(DataFusionError::Plan("table 'entresol.public.meters' not found".into()));
         assert_eq!(error.to_string(), "relation \"meters\" does not exist");
+        let error = Error::from(DataFusionError::Plan("table 'entresol.entresol.nope' not found".into()));
+        assert_eq!(error.to_string(), "relation \"entresol.nope\" does not exist");
     }
 }

@@ -4,12 +4,14 @@
 //! below). Errors of DataFusion have none: [`engine`] finds one where they come in.
 
 mod engine;
+mod names;
 mod sqlstates;
 mod wording;
 
 use datafusion::error::DataFusionError;
 
 pub use self::sqlstates::{tables_sqlstate, transactions_sqlstate};
+pub(crate) use self::wording::unsupported;
 
 /// The result of a query call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -59,6 +61,8 @@ pub enum Error {
         sqlstate: &'static str,
         /// Message of DataFusion.
         message: String,
+        /// Proposal to the user.
+        hint: Option<Box<str>>,
     },
     /// Error with a SQLSTATE of its own, worded as by PostgreSQL.
     #[error("{message}")]
@@ -98,6 +102,14 @@ impl Error {
     /// Error with its SQLSTATE.
     pub fn coded(sqlstate: &'static str, message: impl Into<String>) -> Error {
         Error::Coded { sqlstate, message: message.into() }
+    }
+
+    /// Proposal to the user, if there is one.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Error::Engine { hint, .. } => hint.as_deref(),
+            _ => None,
+        }
     }
 
     /// SQLSTATE of the error, as PostgreSQL would report it.

@@ -30,7 +30,11 @@ pub(super) fn reworded(message: String) -> String {
     if rest == "Divide by zero error" {
         return "division by zero".to_owned();
     }
-    failed_cast(rest).or_else(|| outer_column(rest)).unwrap_or_else(|| rest.to_owned())
+    failed_cast(rest)
+        .or_else(|| outer_column(rest))
+        .or_else(|| malformed_pattern(rest))
+        .or_else(|| not_grouped(rest))
+        .unwrap_or_else(|| rest.to_owned())
 }
 
 /// Message for a string that is no value of a type; `None` if `message` is not about one.
@@ -53,6 +57,48 @@ fn outer_column(message: &str) -> Option<String> {
     ))
 }
 
+/// Ends of messages that say that something is not supported.
+const UNSUPPORTED: [&str; 8] = [
+    " is not supported yet",
+    " not supported yet",
+    " is not implemented yet",
+    " not implemented yet",
+    " is not supported",
+    " is not implemented",
+    " not supported",
+    " not implemented",
+];
+
+/// Name of what a message says is not supported.
+pub(crate) fn unsupported(message: String) -> String {
+    let mut name = message.trim_end_matches('.');
+    while let Some(shorter) = UNSUPPORTED.iter().find_map(|end| name.strip_suffix(end)) {
+        name = shorter;
+    }
+    match name.split_once(" not supported: ") {
+        // DataFusion's refusal of a plan that does not only read.
+        Some((kind, what)) => format!("{kind} {what}"),
+        None => name.to_owned(),
+    }
+}
+
+/// Message for a column that is neither grouped nor aggregated; `None` if `message` is not about one.
+fn not_grouped(message: &str) -> Option<String> {
+    let (before, _) = message.split_once("\" must appear in the GROUP BY clause")?;
+    let (_, column) = before.rsplit_once("column \"")?;
+    let column = column.replace('\0', "");
+    Some(format!(
+        "column \"{column}\" must appear in the GROUP BY clause or be used in an aggregate function"
+    ))
+}
+
+/// Message for a regular expression that is none; `None` if `message` is not about one.
+fn malformed_pattern(message: &str) -> Option<String> {
+    let (_, picture) = message.split_once("regex parse error:")?;
+    let (_, why) = picture.rsplit_once("error: ")?;
+    Some(format!("invalid regular expression: {}", why.trim()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,9 +116,31 @@ mod tests {
                 "invalid input syntax for type timestamp: \"it's\"",
             ),
             ("Execution error: no such thing", "no such thing"),
+            (
+                "Column in SELECT must be in GROUP BY or an aggregate function: While expanding wildcard, column \"r.a\" must \
+                 appear in the GROUP BY clause or must be part of an aggregate function, currently only \"count(Int64(1))\" \
+                 appears in the SELECT clause satisfies this requirement",
+                "column \"r.a\" must appear in the GROUP BY clause or be used in an aggregate function",
+            ),
+            (
+                "regex parse error:\n    a{\n     ^\nerror: repetition quantifier expects a valid decimal",
+                "invalid regular expression: repetition quantifier expects a valid decimal",
+            ),
             ("anything else: as it was", "anything else: as it was"),
         ] {
             assert_eq!(reworded(message.to_owned()), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_not_supported_is_a_name() {
+        for (message, expected) in [
+            ("Query DELETE FROM t not implemented yet", "Query DELETE FROM t"),
+            ("Statement not supported: Execute", "Statement Execute"),
+            ("FETCH clause is not supported yet", "FETCH clause"),
+            ("x", "x"),
+        ] {
+            assert_eq!(unsupported(message.to_owned()), expected);
         }
     }
 }

@@ -59,7 +59,7 @@ impl Session {
         let Some(block) = &mut self.core.block else {
             return Err(Error::coded("25P01", "DECLARE CURSOR can only be used in transaction blocks"));
         };
-        block.check(false)?;
+        block.check()?;
         if self.cursors.0.contains_key(name) {
             return Err(Error::coded("42P03", format!("cursor \"{name}\" already exists")));
         }

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::execution::session::Session;
 use crate::privileges::Role;
 use crate::session::cancellation::Canceller;
+use crate::session::messages::Notice;
 use crate::session::result::{Collected, Outcome, StatementResult};
 use crate::session::row_buffer::RowBuffer;
 use crate::session::variables::Client;
@@ -27,13 +28,18 @@ impl Session {
         self.core.variables.authority.set(role);
     }
 
+    /// Refuses a statement that writes without being one of the session's, if transactions are READ ONLY by default.
+    pub fn check_may_write(&self, verb: &str) -> Result<()> {
+        self.check_writing_alone(Some(verb))
+    }
+
     /// A number that is another once a setting or the client has changed.
     pub fn settings_version(&self) -> u64 {
         self.core.variables.changes.load(Ordering::Relaxed)
     }
 
     /// The notices since they were taken last.
-    pub fn take_notices(&self) -> Vec<String> {
+    pub fn take_notices(&self) -> Vec<Notice> {
         std::mem::take(&mut self.core.variables.notices.lock())
     }
 

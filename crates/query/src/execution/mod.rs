@@ -11,5 +11,6 @@ pub(crate) mod named_statements;
 pub(crate) mod prepared;
 pub(crate) mod row_stream;
 pub(crate) mod run;
+pub(crate) mod search_path;
 pub(crate) mod session;
 pub(crate) mod set;

@@ -10,10 +10,12 @@ use crate::dml::merge;
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
 use crate::execution::authorization::{authorize, authorize_point, authorize_query};
+use crate::execution::search_path;
 use crate::execution::session::Session;
 use crate::execution::set;
 use crate::materialized::statements as materialized;
 use crate::parser::command::Command;
+use crate::parser::merge::MergeStatement;
 use crate::parser::own::materialized::MaterializedStatement;
 use crate::parser::own::streaming::StreamingStatement;
 use crate::parser::statement::parse;
@@ -22,7 +24,7 @@ use crate::planner::fast_path::{self, Point};
 use crate::planner::query;
 use crate::planner::time_travel;
 use crate::postgres::settings::{self};
-use crate::session::block::{Block, StatementGuard};
+use crate::session::block::{Block, StatementGuard, read_only};
 use crate::session::block_rows::BlockRows;
 use crate::session::commit::{commit, commit_after};
 use crate::session::current::Bound;
@@ -76,11 +78,12 @@ impl Session {
             return Err(Error::coded("42809", "only a single query can be streamed: use execute"));
         };
         self.begin_timed_statement();
-        let authorized = authorize_query(&self.core.variables.authority, &statement);
+        let authorized = authorize_query(&self.core.variables.authority, &statement)
+            .and_then(|()| search_path::check_statement(&self.core.variables, &statement));
         authorized.map_err(|error| self.failing(error))?;
         let transaction = match &mut self.core.block {
             Some(block) => {
-                block.check(false)?;
+                block.check()?;
                 block.next_statement()?
             }
             None => self.core.catalog.begin()?,
@@ -175,7 +178,7 @@ impl Session {
         modes: &[datafusion::sql::sqlparser::ast::TransactionMode],
     ) -> Result<StatementResult> {
         if let Some(block) = &mut self.core.block {
-            block.check(false)?;
+            block.check()?;
             let error = Error::coded("25001", "there is already a transaction in progress");
             block.fail(&error);
             return Err(error);
@@ -200,7 +203,7 @@ impl Session {
 
     async fn set_as_of(&mut self, moment: &Expr) -> Result<StatementResult> {
         let block = self.block("SET TRANSACTION AS OF")?;
-        block.check(false)?;
+        block.check()?;
         let state = self.core.context.state();
         let computed = time_travel::compute(&state, moment).await;
         let catalog = Arc::clone(&self.core.catalog);
@@ -245,7 +248,7 @@ impl Session {
     /// Runs a statement in the open block, or as a transaction of its own.
     async fn run_statement(&mut self, command: Command) -> Result<Outcome> {
         let Some(block) = &mut self.core.block else { return self.run_alone(command).await };
-        block.check(command.writes())?;
+        block.check_writing(command.written_verb())?;
         let failure = Arc::clone(block.failure());
         let transaction = block.next_statement()?;
         let result = match &command {
@@ -266,6 +269,7 @@ impl Session {
     }
 
     async fn run_alone(&mut self, command: Command) -> Result<Outcome> {
+        self.check_writing_alone(command.written_verb())?;
         if let Command::CreateTable(create) = &command {
             return Ok(create_table::create_table(&self.core, create).await?.stream());
         }
@@ -337,6 +341,12 @@ impl Session {
         }
     }
 
+    /// Refuses a statement that writes outside of a block, if transactions are READ ONLY by default; `verb` is
+    /// that of a statement that writes.
+    pub(crate) fn check_writing_alone(&self, verb: Option<&str>) -> Result<()> {
+        verb.filter(|_| self.core.variables.is_read_only()).map_or(Ok(()), |verb| Err(read_only(verb)))
+    }
+
     pub(crate) fn may_retry(&self, error: &Error, retries: u32) -> bool {
         error.is_conflict() && retries < self.core.options.conflict_retries_max
     }
@@ -358,7 +368,8 @@ impl Session {
 
     /// Checks that the session's role may run a command; what it reads is checked when it is planned.
     fn authorize(&mut self, command: &Command) -> Result<()> {
-        let authorized = authorize(&self.core.variables.authority, command);
+        let authorized = authorize(&self.core.variables.authority, command)
+            .and_then(|()| search_path::check(&self.core.variables, command));
         authorized.map_err(|error| self.failing(error))
     }
 
@@ -392,7 +403,10 @@ impl Session {
             Command::Update(update) => dml_statements::update(&self.core, transaction, update).await,
             Command::Delete(delete) => dml_statements::delete(&self.core, transaction, delete).await,
             // Large, and seldom: the futures of all other statements would have its size.
-            Command::Merge(statement) => Box::pin(merge::merge(&self.core, transaction, statement)).await,
+            Command::Merge(statement) => {
+                let statement = MergeStatement::of(statement)?;
+                Box::pin(merge::merge(&self.core, transaction, &statement)).await
+            }
             Command::Truncate(truncate) => {
                 Ok(maintenance::truncate(&self.core, transaction, truncate).await?.stream())
             }

@@ -20,6 +20,7 @@ use crate::materialized::{deferred, maintenance as materialized};
 use crate::planner::bounded_functions;
 use crate::planner::context as planner_context;
 use crate::planner::time_travel;
+use crate::postgres::settings::shown_time;
 use crate::postgres::time_zones::Zone;
 use crate::session::block::Block;
 use crate::session::cancellation::Running;
@@ -30,7 +31,7 @@ use crate::session::sequence_functions;
 use crate::session::variables::{self, SessionVariables};
 use crate::streaming::statements as streaming;
 use datafusion::arrow::datatypes::SchemaRef;
-use entresol_memory::Durability;
+use entresol_memory::{Durability, MemorySize};
 use entresol_tables::Catalog;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ impl Session {
         let current = Arc::new(Current::default());
         let running = Arc::new(Running::default());
         let durability = options.durability;
-        let variables = SessionVariables::new(durability);
+        let variables = SessionVariables::new(&initial_settings(&catalog, &options));
         let source = Source {
             catalog: Arc::clone(&catalog),
             current: Arc::clone(&current),
@@ -139,6 +140,18 @@ impl Session {
     pub fn cursor_columns(&self, name: &str) -> Option<SchemaRef> {
         self.cursors.columns(name)
     }
+}
+
+/// Settings that tell what the database was opened with.
+fn initial_settings(catalog: &Catalog, options: &SessionOptions) -> Vec<(&'static str, String)> {
+    let mut initial = vec![("durability", options.durability.to_string())];
+    if let Some(budget) = catalog.context().pool().memory() {
+        initial.push(("memory_max", MemorySize::Bytes(budget.max_bytes()).to_string()));
+    }
+    if let Some(age) = options.max_snapshot_age {
+        initial.push(("max_snapshot_age", shown_time(age.as_millis() as u64)));
+    }
+    initial
 }
 
 impl std::fmt::Debug for Session {

@@ -6,10 +6,12 @@
 
 use crate::error::{Error, Result};
 use crate::execution::session::Session;
-use crate::postgres::settings::{self, REPORTED, SETTINGS, Settings};
+use crate::postgres::settings::{self, REPORTED, SETTINGS, Setting, Settings};
 use crate::postgres::time_zones::{self, Zone};
+use crate::schema_names::{PG_CATALOG, SCHEMA};
 use crate::session::block::{Modes, level_named};
 use crate::session::result::{Collected, StatementResult, texts};
+use crate::session::search_path::schemas;
 use datafusion::arrow::array::{ArrayRef, StringArray};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::sql::sqlparser::ast::{DiscardObject, TransactionMode};
@@ -59,6 +61,13 @@ impl Session {
         self.apply_settings()
     }
 
+    /// Limits a setting that is a time: a longer one, and none, is this one.
+    pub fn limit_time(&mut self, name: &str, limit: Duration) -> Result<()> {
+        let setting = settings::find(name)?;
+        self.core.variables.set_limit(setting, (limit.as_millis() as u64).max(1));
+        Ok(())
+    }
+
     pub(crate) fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<StatementResult> {
         let result = self.try_set(name, value, local);
         result
@@ -88,8 +97,34 @@ impl Session {
         if local && self.core.block.is_none() {
             return Ok(());
         }
+        if let Some(value) = &value {
+            self.notice_of_setting(setting, value);
+        }
         self.core.variables.change(|settings| settings.set(setting, value, local));
         self.apply_settings()
+    }
+
+    /// Notice of a value that has not the effect that its name promises.
+    fn notice_of_setting(&self, setting: &Setting, value: &str) {
+        if let Some(limit) = self.core.variables.exceeded_limit(setting, value) {
+            self.core
+                .notice(format!("\"{}\" is {limit}, the longest time that the server allows", setting.name));
+        }
+        match setting.name {
+            "lock_timeout" if value != "0" => self.core.notice(
+                "\"lock_timeout\" has no effect: only writers of tables with locks wait for any, for at most five \
+                 seconds",
+            ),
+            "search_path" => {
+                let unused = schemas(value).into_iter().filter(|schema| ![SCHEMA, PG_CATALOG].contains(schema));
+                for schema in unused {
+                    self.core.notice(format!(
+                        "schema \"{schema}\" in \"search_path\" has no effect: write {schema}.name"
+                    ));
+                }
+            }
+            _ => {}
+        }
     }
 
     pub(crate) fn reset_all(&mut self) -> Result<StatementResult> {
@@ -172,7 +207,7 @@ impl Session {
 
     /// Refuses a statement in a failed block.
     pub(crate) fn check_block(&self) -> Result<()> {
-        self.core.block.as_ref().map_or(Ok(()), |block| block.check(false))
+        self.core.block.as_ref().map_or(Ok(()), |block| block.check())
     }
 
     /// Fails the open block, if there is one.

@@ -20,9 +20,16 @@ pub(crate) fn classify(statement: EngineStatement) -> Result<Command> {
     match statement {
         EngineStatement::Statement(statement) => classify_sql(*statement),
         EngineStatement::Explain(explain) => {
-            if explain.options.analyze {
+            let is_query = matches!(
+                explain.statement.as_ref(),
+                EngineStatement::Statement(statement) if matches!(**statement, Statement::Query(_))
+            );
+            if explain.options.analyze || !is_query {
                 let command = classify((*explain.statement).clone())?;
-                if command.writes_rows() {
+                if !command.is_rows() {
+                    return Err(Error::unsupported(format!("EXPLAIN of {}", command.verb())));
+                }
+                if explain.options.analyze && command.writes_rows() {
                     return Ok(Command::ExplainWrite {
                         explain: Box::new(explain),
                         command: Box::new(command),

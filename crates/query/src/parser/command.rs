@@ -181,6 +181,14 @@ impl Command {
         self.writes_rows() || self.is_definition() || matches!(self, Command::Truncate(_))
     }
 
+    /// Verb of a statement that a READ ONLY transaction refuses.
+    pub(crate) fn written_verb(&self) -> Option<&'static str> {
+        match self {
+            Command::ExplainWrite { command, .. } => command.written_verb(),
+            command => command.writes().then(|| command.verb()),
+        }
+    }
+
     /// Returns true for a definition: not allowed inside of a block.
     pub(crate) fn is_definition(&self) -> bool {
         matches!(

@@ -17,21 +17,29 @@ use crate::parser::text::tokens::is_word;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Expr, Ident, Merge, MergeAction, MergeClause, MergeClauseKind,
     MergeInsertExpr, MergeInsertKind, ObjectName, OutputClause, Query, SelectItem, SetExpr, Statement,
-    TableFactor, With,
+    TableFactor, TableWithJoins, With,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
+/// Verb of MERGE.
+pub(crate) const MERGE: &str = "MERGE";
 /// Column in place of DO NOTHING.
 const NOTHING: &str = "\u{1}nothing";
 /// Conditions in place of OVERRIDING.
 const OVERRIDING_SYSTEM: &str = "\u{1}overriding system";
 const OVERRIDING_USER: &str = "\u{1}overriding user";
 
-/// MERGE statement.
+/// MERGE statement, or an UPDATE or DELETE of the rows that join with those of other relations.
 pub(crate) struct MergeStatement<'s> {
+    /// MERGE, UPDATE or DELETE.
+    pub(crate) verb: &'static str,
     pub(crate) with: Option<&'s With>,
     pub(crate) target: &'s TableFactor,
+    /// Source of a MERGE; the first relation of the FROM or USING of the others.
     pub(crate) source: &'s TableFactor,
+    /// FROM of an UPDATE, USING of a DELETE; empty for MERGE.
+    pub(crate) from: &'s [TableWithJoins],
+    /// Condition of a MERGE, or the WHERE of the others.
     pub(crate) on: &'s Expr,
     pub(crate) whens: Vec<When<'s>>,
     pub(crate) returning: Option<&'s [SelectItem]>,
@@ -111,7 +119,7 @@ impl<'s> MergeStatement<'s> {
             Some(OutputClause::Output { .. }) => return Err(Error::unsupported("OUTPUT in MERGE")),
         };
         let (target, source, on) = (&merge.table, &merge.source, merge.on.as_ref());
-        Ok(MergeStatement { with, target, source, on, whens, returning })
+        Ok(MergeStatement { verb: MERGE, with, target, source, from: &[], on, whens, returning })
     }
 
     /// Returns true if there is a clause for these rows.

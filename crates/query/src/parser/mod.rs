@@ -5,6 +5,7 @@
 pub(crate) mod classification;
 pub(crate) mod command;
 pub(crate) mod depth;
+pub(crate) mod joined_changes;
 pub(crate) mod merge;
 pub(crate) mod names;
 pub(crate) mod own;

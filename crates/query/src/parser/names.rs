@@ -48,7 +48,8 @@ pub(crate) fn single_table<'s>(
 /// Table that a statement writes, and its alias.
 pub(crate) fn written_table<'s>(verb: &str, table: &'s TableFactor) -> Result<(String, Option<&'s Ident>)> {
     match table {
-        TableFactor::Table { name, alias, args: None, version: None, .. } => match alias {
+        TableFactor::Table { name, with_hints, .. } if !with_hints.is_empty() => Err(hinted(name)),
+        TableFactor::Table { name, alias, args: None, version: None, sample: None, .. } => match alias {
             Some(alias) if !alias.columns.is_empty() => Err(not_one_table(verb)),
             alias => Ok((table_name(name)?, alias.as_ref().map(|alias| &alias.name))),
         },
@@ -56,7 +57,13 @@ pub(crate) fn written_table<'s>(verb: &str, table: &'s TableFactor) -> Result<(S
     }
 }
 
-fn not_one_table(verb: &str) -> Error {
+/// Error of a hint behind a table.
+pub(crate) fn hinted(name: &ObjectName) -> Error {
+    Error::unsupported(format!("a hint in FROM: write {name} without WITH (…)"))
+}
+
+/// Error of a statement that would change anything but one table.
+pub(crate) fn not_one_table(verb: &str) -> Error {
     Error::unsupported(format!("{verb} of anything but one table"))
 }
 

@@ -4,7 +4,8 @@
 //! DataFusion computes them for an entire batch at once, without a bound on memory. Here the size is computed
 //! first: a result that is larger than its share of a statement's memory ([`RESULT_SHARE`]) is refused, with
 //! 54000 if one value is too large by itself and 53200 if all values of a batch are. So every call ends soon
-//! enough for cancellation, which prevents further calls.
+//! enough for cancellation, which prevents further calls. What `replace` would make is counted piece by piece: the
+//! count ends as soon as it is too much, or the statement is cancelled.
 
 use crate::error::{Error, external};
 use crate::session::cancellation::Running;
@@ -19,6 +20,7 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature,
 };
 use datafusion::prelude::SessionContext;
+use memchr::memmem::Finder;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -30,6 +32,8 @@ const RESULT_BYTES_MAX: usize = 64 << 20;
 const ELEMENT_BYTES: usize = 16;
 /// Maximum bytes of a character.
 const CHARACTER_BYTES: usize = 4;
+/// Number of matches of `replace` that are counted between two checks.
+const MATCHES_COUNTED: usize = 1 << 14;
 const NANOSECONDS_PER_DAY: f64 = 86_400e9;
 const DAYS_PER_MONTH: f64 = 28.0;
 
@@ -91,13 +95,14 @@ impl BoundedFunction {
     /// Returns an error if the result would be too large.
     fn check(&self, arguments: &ScalarFunctionArgs) -> Result<(), Error> {
         self.running.check()?;
-        let of = Arguments::new(arguments)?;
         let (mut all, max) = (0.0, self.bytes_max as f64);
+        let of = Arguments::new(arguments, max, &self.running)?;
         if std::ptr::fn_addr_eq(self.size, joined as Size) && of.bytes_of_all() <= max {
             return Ok(());
         }
         for row in 0..of.rows {
             let bytes = (self.size)(&of, row);
+            self.running.check()?;
             if bytes > max {
                 return Err(Error::coded("54000", self.message("a result", bytes)));
             }
@@ -166,6 +171,9 @@ struct Arguments {
     columns: Vec<Column>,
     /// Number of rows; one if all arguments are constant.
     rows: usize,
+    /// Bytes that one result may have.
+    bytes_max: f64,
+    running: Arc<Running>,
 }
 
 /// One argument.
@@ -178,7 +186,11 @@ struct Column {
 }
 
 impl Arguments {
-    fn new(arguments: &ScalarFunctionArgs) -> Result<Arguments, Error> {
+    fn new(
+        arguments: &ScalarFunctionArgs,
+        bytes_max: f64,
+        running: &Arc<Running>,
+    ) -> Result<Arguments, Error> {
         let column = |argument: &ColumnarValue| {
             let constant = matches!(argument, ColumnarValue::Scalar(_));
             let values = argument.to_array(1)?;
@@ -191,7 +203,13 @@ impl Arguments {
         };
         let columns = arguments.args.iter().map(column).collect::<Result<Vec<Column>, Error>>()?;
         let constant = columns.iter().all(|column| column.constant);
-        Ok(Arguments { columns, rows: if constant { 1 } else { arguments.number_rows } })
+        let rows = if constant { 1 } else { arguments.number_rows };
+        Ok(Arguments { columns, rows, bytes_max, running: Arc::clone(running) })
+    }
+
+    /// Returns true if nobody wants to know more of a result of at least so many bytes.
+    fn is_decided(&self, bytes: f64) -> bool {
+        bytes > self.bytes_max || self.running.check().is_err()
     }
 
     fn at(&self, column: usize, row: usize) -> Option<(&Column, usize)> {
@@ -291,7 +309,15 @@ fn replaced(of: &Arguments, row: usize) -> f64 {
     if from.is_empty() || to.len() <= from.len() {
         return text.len() as f64;
     }
-    text.len() as f64 + text.matches(from).count() as f64 * (to.len() - from.len()) as f64
+    let grown = |matches: usize| text.len() as f64 + matches as f64 * (to.len() - from.len()) as f64;
+    let mut matches = 0;
+    for _ in Finder::new(from).find_iter(text.as_bytes()) {
+        matches += 1;
+        if matches % MATCHES_COUNTED == 0 && of.is_decided(grown(matches)) {
+            break;
+        }
+    }
+    grown(matches)
 }
 
 fn joined(of: &Arguments, row: usize) -> f64 {
@@ -321,6 +347,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use entresol_transactions::{Cancellation, Interrupt};
 
     fn of(values: Vec<ScalarValue>) -> Arguments {
         let column = |value: &ScalarValue| {
@@ -329,12 +356,26 @@ mod tests {
             let number = || cast(&values, &DataType::Int64).unwrap().as_primitive().clone();
             Column { numbers: is_number.then(number), values, constant: true }
         };
-        Arguments { columns: values.iter().map(column).collect(), rows: 1 }
+        let columns = values.iter().map(column).collect();
+        Arguments { columns, rows: 1, bytes_max: f64::INFINITY, running: Arc::default() }
     }
 
     fn size(name: &str, values: Vec<ScalarValue>) -> f64 {
         let (_, size) = FUNCTIONS.iter().find(|(function, _)| *function == name).unwrap();
         size(&of(values), 0)
+    }
+
+    #[test]
+    fn matches_are_counted_until_they_are_too_many() {
+        let mut arguments = of(vec!["a".repeat(100 * MATCHES_COUNTED).into(), "a".into(), "bb".into()]);
+        assert_eq!(replaced(&arguments, 0), 200.0 * MATCHES_COUNTED as f64);
+        arguments.bytes_max = 101.5 * MATCHES_COUNTED as f64;
+        assert_eq!(replaced(&arguments, 0), 102.0 * MATCHES_COUNTED as f64);
+        let cancelled = Arc::new(Cancellation::new(None));
+        cancelled.interrupt(Interrupt::Requested);
+        arguments.bytes_max = f64::INFINITY;
+        arguments.running.begin(cancelled);
+        assert_eq!(replaced(&arguments, 0), 101.0 * MATCHES_COUNTED as f64);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::planner::rules::multisets::Multisets;
 use crate::planner::rules::single_rows::SingleRows;
 use crate::planner::rules::subqueries::{LiftedSubqueries, Membership};
 use crate::planner::rules::truth_tests::TruthTests;
+use crate::planner::sampling;
 use crate::planner::scans::scan::BATCH_ROWS;
 use crate::planner::schemas::SessionCatalog;
 use crate::planner::star::rule::StarJoins;
@@ -25,8 +26,10 @@ use crate::postgres::intervals::{self, IntervalOperators, IntervalOrder};
 use crate::postgres::numbers::DoubleBesideDecimal;
 use crate::postgres::overflow::{CheckedArithmetic, CheckedConstants};
 use crate::postgres::ranks;
+use crate::postgres::similar;
 use crate::postgres::time_zones::{self, DatesBesideMoments, LocalTimes};
 use crate::postgres::to_char;
+use crate::postgres::untyped_literals::UntypedLiterals;
 use crate::schema_names::{CATALOG, SCHEMA};
 use crate::session::cancellation::Running;
 use crate::session::core::SessionOptions;
@@ -88,6 +91,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     physical.insert(sorts, Arc::new(Barriers));
     let mut planners = SessionStateDefaults::default_expr_planners();
     planners.insert(0, Arc::new(IntervalOperators));
+    planners.push(Arc::new(UntypedLiterals));
     let mut logical = Optimizer::new().rules;
     GroupKeys::replace(&mut logical);
     logical.push(Arc::new(Extremes));
@@ -110,7 +114,11 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     context.register_udf(join_using::function());
     ranks::functions().into_iter().for_each(|function| context.register_udwf(function));
     let own = time_zones::functions().into_iter().chain(TruncatingCast::both()).chain(functions::functions());
-    let own = own.chain(intervals::functions()).chain([refusals::uuid_function(), to_char::function()]);
+    let own = own.chain(sampling::functions()).chain(intervals::functions()).chain([
+        refusals::uuid_function(),
+        similar::function(),
+        to_char::function(),
+    ]);
     own.for_each(|function| context.register_udf(function));
     let views = Views::new(&source.catalog, &context);
     let _ = source.views.set(Arc::new(views.clone()));

@@ -22,6 +22,7 @@ pub(crate) mod query;
 pub(crate) mod rules;
 pub(crate) mod run_values;
 pub(crate) mod running_query;
+pub(crate) mod sampling;
 pub(crate) mod scans;
 pub(crate) mod schemas;
 pub(crate) mod star;

@@ -5,13 +5,14 @@
 //!
 //! [`query_memory`]: crate::query_memory
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, unsupported};
 use crate::planner::cacheability::{Cacheability, cacheability};
 use crate::planner::costs;
 use crate::planner::describe;
 use crate::planner::explain;
 use crate::planner::join_using;
 use crate::planner::limits;
+use crate::planner::sampling;
 use crate::planner::time_travel;
 use crate::planner::translation;
 use crate::postgres::number_types;
@@ -47,6 +48,7 @@ pub(crate) async fn logical_plan(
     mut statement: EngineStatement,
 ) -> Result<LogicalPlan> {
     describe::resolve(&session.catalog, &mut statement)?;
+    sampling::resolve(&session.catalog, &mut statement)?;
     translation::translate(&mut statement);
     numbers::type_exponents(&mut statement);
     time_travel::resolve(state, &session.catalog, &mut statement).await?;
@@ -60,7 +62,9 @@ pub(crate) async fn logical_plan(
 pub(crate) fn check_reads(plan: &LogicalPlan) -> Result<()> {
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    read_only.verify_plan(plan).map_err(|error| Error::Unsupported(Error::from(error).to_string()))
+    read_only
+        .verify_plan(plan)
+        .map_err(|error| Error::Unsupported(unsupported(Error::from(error).to_string())))
 }
 
 /// The columns of a query's rows.

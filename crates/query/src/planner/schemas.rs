@@ -196,8 +196,10 @@ impl SchemaProvider for Tables {
         {
             return relation.provider(&self.source).map(Some);
         }
-        if !self.authorized && self.source.catalog.relation_kind(name).is_some() {
-            let required = self.source.variables.authority.require(Privileges::SELECT, name);
+        if !self.authorized
+            && let Some(kind) = self.source.catalog.relation_kind(name)
+        {
+            let required = self.source.variables.authority.require_on(Privileges::SELECT, kind, name);
             required.map_err(external)?;
         }
         match self.source.catalog.table(name) {

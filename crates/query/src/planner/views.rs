@@ -21,6 +21,7 @@ use crate::catalog::view::PlannedRelations;
 use crate::error::{Error, Result, external};
 use crate::parser::statement::query_of;
 use crate::planner::join_using::merged;
+use crate::planner::sampling;
 use crate::planner::translation;
 use crate::postgres::number_types::typed;
 use crate::postgres::numbers;
@@ -159,6 +160,7 @@ async fn scoped(
     depth: usize,
 ) -> Result<(LogicalPlan, BTreeMap<String, Vec<String>>)> {
     let mut statement = query_of(query)?;
+    sampling::resolve(catalog, &mut statement)?;
     translation::translate(&mut statement);
     numbers::type_exponents(&mut statement);
     let names = state.catalog_list().catalog(CATALOG).ok_or_else(closed)?;

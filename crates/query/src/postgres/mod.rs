@@ -5,6 +5,7 @@
 
 pub(crate) mod char_padding;
 pub(crate) mod decimal_division;
+pub(crate) mod floats;
 pub(crate) mod functions;
 pub(crate) mod intervals;
 pub(crate) mod number_types;
@@ -14,6 +15,8 @@ pub(crate) mod pg_types;
 pub(crate) mod ranks;
 pub(crate) mod rewriting;
 pub(crate) mod settings;
+pub(crate) mod similar;
 pub(crate) mod time_zones;
 pub(crate) mod to_char;
 pub(crate) mod types;
+pub(crate) mod untyped_literals;

@@ -1,4 +1,4 @@
-//! Checked integer arithmetic: overflow fails (22003) instead of wrapping.
+//! Checked arithmetic: overflow fails (22003) instead of wrapping, and of becoming infinite ([`crate::postgres::floats`]).
 //!
 //! DataFusion's `+`, `-`, `*` and unary minus wrap around; `UPDATE t SET n = n + 1` would then store
 //! nonsense, and `WHERE n + 1 > 0` choose the wrong rows.
@@ -10,13 +10,14 @@
 //! - Sums of BIGINTs are NUMERICs ([`crate::postgres::number_types`]); those of INTs need no check: no table
 //!   has the 2^32 rows for them to leave a BIGINT.
 //!
-//! Casts, division, `abs` and the like are checked by DataFusion. Conditions of joins, sort keys that are
-//! computed on the way, and sums over windows still wrap.
+//! Casts between numbers, division of integers, `abs` and the like are checked by DataFusion. Conditions of joins,
+//! sort keys that are computed on the way, and sums over windows still wrap.
 
+use crate::postgres::floats;
 use crate::postgres::rewriting::rewritten;
 use datafusion::arrow::array::{ArrayRef, Datum};
 use datafusion::arrow::compute::kernels::numeric::{add, mul, sub};
-use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue, internal_err};
@@ -26,8 +27,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, Literal, NegativeExpr};
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Literal, NegativeExpr};
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -172,7 +174,22 @@ pub(crate) fn checked(
             let checked = BinaryExpr::new(zero, Operator::Minus, argument).with_fail_on_overflow(true);
             return Ok(Transformed::yes(Arc::new(checked) as Arc<dyn PhysicalExpr>));
         }
+        if let Some(cast) = node.downcast_ref::<CastExpr>()
+            && cast.cast_type().is_floating()
+            && cast.expr().data_type(schema)? == DataType::Utf8
+        {
+            let input = floats::input(cast.cast_type());
+            return called(input, vec![Arc::clone(cast.expr())], node.return_field(schema)?);
+        }
         let Some(binary) = node.downcast_ref::<BinaryExpr>() else { return Ok(Transformed::no(node)) };
+        if is_checked(*binary.op()) {
+            let operands = vec![Arc::clone(binary.left()), Arc::clone(binary.right())];
+            let of = operands[0].data_type(schema)?;
+            if of.is_floating() && operands[1].data_type(schema)? == of {
+                let operator = ScalarUDF::from(CheckedOperator::new(*binary.op()));
+                return called(operator, operands, node.return_field(schema)?);
+            }
+        }
         if !matches!(binary.op(), Operator::Plus | Operator::Minus | Operator::Multiply) {
             return Ok(Transformed::no(node));
         }
@@ -180,6 +197,22 @@ pub(crate) fn checked(
         let checked = BinaryExpr::new(left, *binary.op(), right).with_fail_on_overflow(true);
         Ok(Transformed::yes(Arc::new(checked) as Arc<dyn PhysicalExpr>))
     })
+}
+
+/// Returns true for the operators of [`CheckedOperator`].
+fn is_checked(op: Operator) -> bool {
+    matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide)
+}
+
+/// Call of a function in a physical plan.
+fn called(
+    function: ScalarUDF,
+    arguments: Vec<Arc<dyn PhysicalExpr>>,
+    returned: FieldRef,
+) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
+    let (name, options) = (function.name().to_owned(), Arc::new(ConfigOptions::default()));
+    let call = ScalarFunctionExpr::new(&name, Arc::new(function), arguments, returned, options);
+    Ok(Transformed::yes(Arc::new(call)))
 }
 
 /// The rule for constants; see the [module](self).
@@ -208,6 +241,18 @@ fn checked_constant(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             op: op @ (Operator::Plus | Operator::Minus | Operator::Multiply),
             right,
         }) if are_constant(&left, &right, schema) => Transformed::yes(CheckedOperator::of(op, *left, *right)),
+        Expr::BinaryExpr(logical_expr::BinaryExpr { left, op, right })
+            if is_checked(op) && are_constant_floats(&left, &right, schema) =>
+        {
+            Transformed::yes(CheckedOperator::of(op, *left, *right))
+        }
+        Expr::Cast(cast)
+            if cast.field.data_type().is_floating()
+                && is_constant(&cast.expr)
+                && cast.expr.get_type(schema).is_ok_and(|of| of == DataType::Utf8) =>
+        {
+            Transformed::yes(floats::input(cast.field.data_type()).call(vec![*cast.expr]))
+        }
         Expr::Negative(inner) if are_constant(&inner, &inner, schema) => {
             match inner.get_type(schema).and_then(|of| ScalarValue::new_zero(&of)) {
                 Ok(zero) => {
@@ -224,6 +269,12 @@ fn checked_constant(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 fn are_constant(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
     let is_integer = |expr: &Expr| expr.get_type(schema).is_ok_and(|of| of.is_integer());
     is_constant(left) && is_constant(right) && is_integer(left) && is_integer(right)
+}
+
+/// The same for two DOUBLEs, or two REALs.
+fn are_constant_floats(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
+    let (Ok(of), Ok(other)) = (left.get_type(schema), right.get_type(schema)) else { return false };
+    of.is_floating() && of == other && is_constant(left) && is_constant(right)
 }
 
 /// Value of a literal, or of the cast of one.
@@ -254,7 +305,7 @@ fn is_constant(expr: &Expr) -> bool {
             .unwrap_or(true)
 }
 
-/// Operator on two integers of one type.
+/// Operator on two numbers of one type, integers or floating-point numbers.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CheckedOperator {
     op: Operator,
@@ -262,6 +313,10 @@ struct CheckedOperator {
 }
 
 impl CheckedOperator {
+    fn new(op: Operator) -> CheckedOperator {
+        CheckedOperator { op, signature: Signature::any(2, Volatility::Immutable) }
+    }
+
     /// Value of the operation where it is known, so that long sums stay short; an overflow fails at
     /// execution.
     fn of(op: Operator, left: Expr, right: Expr) -> Expr {
@@ -270,8 +325,7 @@ impl CheckedOperator {
         {
             return Expr::Literal(value, None);
         }
-        let signature = Signature::any(2, Volatility::Immutable);
-        ScalarUDF::from(CheckedOperator { op, signature }).call(vec![left, right])
+        ScalarUDF::from(CheckedOperator::new(op)).call(vec![left, right])
     }
 }
 
@@ -280,6 +334,7 @@ impl ScalarUDFImpl for CheckedOperator {
         match self.op {
             Operator::Plus => "plus",
             Operator::Minus => "minus",
+            Operator::Divide => "divided_by",
             _ => "times",
         }
     }
@@ -296,17 +351,29 @@ impl ScalarUDFImpl for CheckedOperator {
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
-        let arrays = ColumnarValue::values_to_arrays(&arguments.args)?;
-        let result = operated(self.op, &arrays[0], &arrays[1])?;
-        if arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_))) {
-            Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?))
-        } else {
-            Ok(ColumnarValue::Array(result))
+        match arguments.args.as_slice() {
+            [ColumnarValue::Scalar(left), ColumnarValue::Scalar(right)] => {
+                let result = operated(self.op, &left.to_array()?, &right.to_array()?)?;
+                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?))
+            }
+            [left, right] => {
+                let datum = |value: &ColumnarValue| -> EngineResult<Box<dyn Datum>> {
+                    Ok(match value {
+                        ColumnarValue::Array(array) => Box::new(Arc::clone(array)),
+                        ColumnarValue::Scalar(value) => Box::new(value.to_scalar()?),
+                    })
+                };
+                Ok(ColumnarValue::Array(operated(self.op, &*datum(left)?, &*datum(right)?)?))
+            }
+            other => internal_err!("expected two operands, found {}", other.len()),
         }
     }
 }
 
 fn operated(op: Operator, left: &dyn Datum, right: &dyn Datum) -> EngineResult<ArrayRef> {
+    if left.get().0.data_type().is_floating() {
+        return floats::operated(op, left, right);
+    }
     Ok(match op {
         Operator::Plus => add(left, right)?,
         Operator::Minus => sub(left, right)?,

@@ -130,7 +130,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("IntervalStyle", SettingType::Always(&["postgres"]), "postgres", "Output format of intervals."),
     setting("is_superuser", SettingType::ReadOnly, "on", "True if the user has all privileges."),
     setting("jit", SettingType::Boolean, "off", "No effect: nothing is compiled."),
-    setting("lock_timeout", SettingType::Milliseconds, "0", "No effect: statements never wait for locks."),
+    setting(
+        "lock_timeout",
+        SettingType::Milliseconds,
+        "0",
+        "No effect: only writers of tables with locks wait for any, for at most five seconds.",
+    ),
     setting(
         "max_identifier_length",
         SettingType::ReadOnly,
@@ -138,8 +143,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Maximum length of a column name, in bytes.",
     ),
     setting("max_index_keys", SettingType::ReadOnly, "16", "Maximum number of columns of an index."),
+    setting(
+        "max_snapshot_age",
+        SettingType::ReadOnly,
+        "0",
+        "Age at which the database ends the snapshot of a session; 0: none.",
+    ),
+    setting("memory_max", SettingType::ReadOnly, "0", "Memory of the database; 0: no limit."),
     setting("row_security", SettingType::Boolean, "on", "No effect: there are no policies."),
-    setting("search_path", SettingType::Text, "\"$user\", public", "No effect: tables are in schema public."),
+    setting(
+        "search_path",
+        SettingType::Text,
+        "\"$user\", public",
+        "Schemas of names without one; tables are in public.",
+    ),
     setting("server_encoding", SettingType::ReadOnly, "UTF8", "Encoding of stored strings."),
     setting(
         "server_version",
@@ -290,7 +307,7 @@ pub(crate) fn milliseconds(text: &str) -> Option<u64> {
 }
 
 /// Formats a time in the longest unit that it is a multiple of.
-fn shown_time(time_ms: u64) -> String {
+pub(crate) fn shown_time(time_ms: u64) -> String {
     match UNITS.iter().find(|&&(_, factor)| time_ms > 0 && time_ms.is_multiple_of(factor)) {
         Some((unit, factor)) => format!("{}{unit}", time_ms / factor),
         None => time_ms.to_string(),

@@ -7,6 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::privileges::{Privileges, Role};
+use entresol_tables::RelationKind;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,13 +45,22 @@ impl Authority {
         self.role.lock().as_ref().is_none_or(|role| role.may(wanted, relation))
     }
 
-    /// Checks that the role has these privileges on a table or view.
+    /// Checks that the role has these privileges on a table.
     pub(crate) fn require(&self, wanted: Privileges, table: &str) -> Result<()> {
-        if self.has(wanted, table) {
-            Ok(())
-        } else {
-            Err(denied(format!("permission denied for table {table}")))
+        self.require_on(wanted, RelationKind::Table, table)
+    }
+
+    /// Checks that the role has these privileges on a relation.
+    pub(crate) fn require_on(&self, wanted: Privileges, kind: RelationKind, name: &str) -> Result<()> {
+        if self.has(wanted, name) {
+            return Ok(());
         }
+        let kind = match kind {
+            RelationKind::View => "view",
+            RelationKind::Sequence => "sequence",
+            _ => "table",
+        };
+        Err(denied(format!("permission denied for {kind} {name}")))
     }
 
     /// Checks that the role may do everything.

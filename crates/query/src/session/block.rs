@@ -59,6 +59,11 @@ impl Modes {
     }
 }
 
+/// Error of a statement that writes in a READ ONLY transaction.
+pub(crate) fn read_only(verb: &str) -> Error {
+    Error::coded("25006", format!("cannot execute {verb} in a read-only transaction"))
+}
+
 /// Isolation level of this name; snapshot isolation is REPEATABLE READ.
 pub(crate) fn level_named(name: &str) -> Isolation {
     match name {
@@ -124,7 +129,7 @@ impl Block {
     /// SET TRANSACTION: before the first statement only, because rows already read cannot be read again in
     /// another mode.
     pub(crate) fn set_modes(&mut self, catalog: &Catalog, modes: Modes) -> Result<()> {
-        self.check(false)?;
+        self.check()?;
         if self.transaction.as_of().is_some() {
             // Time travel reads the same rows at every isolation level.
             self.modes = Modes { read_only: true, ..modes };
@@ -147,7 +152,7 @@ impl Block {
 
     /// SET TRANSACTION AS OF: before the first statement only; later statements read as of `at`.
     pub(crate) fn set_as_of(&mut self, catalog: &Catalog, at: Timestamp) -> Result<()> {
-        self.check(false)?;
+        self.check()?;
         if self.has_run {
             return Err(Error::coded("25001", "SET TRANSACTION AS OF must be called before any query"));
         }
@@ -168,15 +173,15 @@ impl Block {
         &self.transaction
     }
 
-    /// Checks that a statement may run now: an error in a failed block, and for writes in a READ ONLY one.
-    pub(crate) fn check(&self, writes: bool) -> Result<()> {
-        match self.failure.get() {
-            Some(message) => Err(Error::TransactionAborted(message)),
-            None if writes && self.modes.read_only => {
-                Err(Error::coded("25006", "cannot execute a writing statement in a READ ONLY transaction"))
-            }
-            None => Ok(()),
-        }
+    /// Checks that a statement may run now: an error in a failed block.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.failure.get().map_or(Ok(()), |message| Err(Error::TransactionAborted(message)))
+    }
+
+    /// Checks that a statement may run now; a READ ONLY block has none that writes, whose `verb` is given.
+    pub(crate) fn check_writing(&self, verb: Option<&str>) -> Result<()> {
+        self.check()?;
+        verb.filter(|_| self.modes.read_only).map_or(Ok(()), |verb| Err(read_only(verb)))
     }
 
     /// Marks the block failed.
@@ -191,7 +196,7 @@ impl Block {
 
     /// Sets a savepoint; one of the same name is hidden until the new one is released.
     pub(crate) fn savepoint(&mut self, name: String, settings: Arc<Settings>) -> Result<()> {
-        self.check(false)?;
+        self.check()?;
         if self.savepoints.len() >= SAVEPOINTS_MAX {
             let message = format!("too many savepoints: {name} would exceed the maximum of {SAVEPOINTS_MAX}");
             return Err(Error::coded("54000", message));
@@ -220,7 +225,7 @@ impl Block {
 
     /// Releases the savepoint and those after it.
     pub(crate) fn release(&mut self, name: &str) -> Result<()> {
-        self.check(false)?;
+        self.check()?;
         let at = self.find(name)?;
         self.savepoints.truncate(at);
         Ok(())

@@ -17,6 +17,7 @@ use entresol_memory::Durability;
 use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Default number of times that an autocommitted statement is retried after a conflict.
 pub const CONFLICT_RETRIES_MAX: u32 = 16;
@@ -34,6 +35,8 @@ pub struct SessionOptions {
     ///
     /// [`query_memory`]: crate::session::query_memory
     pub runtime: Option<Arc<RuntimeEnv>>,
+    /// Age at which the database ends snapshots of sessions, which the setting `max_snapshot_age` tells.
+    pub max_snapshot_age: Option<Duration>,
     /// The sessions of the database, to be shared by all of them.
     pub sessions: Sessions,
     /// The topologies of the database, to be shared by all sessions.
@@ -49,6 +52,7 @@ impl Default for SessionOptions {
             conflict_retries_max: CONFLICT_RETRIES_MAX,
             target_partitions: None,
             runtime: None,
+            max_snapshot_age: None,
             sessions: Sessions::default(),
             topologies: Topologies::default(),
             materialized: MaterializedViews::default(),
@@ -86,6 +90,7 @@ impl SessionCore {
             catalog: self.catalog.version(),
             zone: self.zone_changes,
             authority: self.variables.authority.changes(),
+            has_public: self.variables.has_public(),
         }
     }
 

@@ -1,9 +1,10 @@
-//! Notices: clauses of an accepted statement that had no effect.
+//! Notices: clauses of an accepted statement that had no effect; and what a statement was asked to tell of its work.
 //!
 //! They are queued in the session until the server or shell takes them. Memory: [`NOTICES_MAX`] of them.
 
 use crate::postgres::settings;
 use crate::session::core::SessionCore;
+use crate::session::messages::{Notice, NoticeLevel};
 use crate::session::variables::SessionVariables;
 
 /// Maximum number of queued notices; more are dropped.
@@ -38,9 +39,13 @@ impl SessionVariables {
         if level.is_ok_and(|level| ABOVE.contains(&level.as_str())) {
             return;
         }
+        self.leave(NoticeLevel::Notice, message.into());
+    }
+
+    fn leave(&self, level: NoticeLevel, message: String) {
         let mut notices = self.notices.lock();
         if notices.len() < NOTICES_MAX {
-            notices.push(message.into());
+            notices.push(Notice { level, message });
         }
     }
 }
@@ -49,6 +54,11 @@ impl SessionCore {
     /// Leaves a notice for the client, unless it does not want any.
     pub(crate) fn notice(&self, message: impl Into<String>) {
         self.variables.notice(message);
+    }
+
+    /// Leaves a message that the statement asked for.
+    pub(crate) fn info(&self, message: impl Into<String>) {
+        self.variables.leave(NoticeLevel::Info, message.into());
     }
 
     /// The notice of storage parameters, if there are any among these.

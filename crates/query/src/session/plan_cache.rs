@@ -35,6 +35,8 @@ pub(crate) struct PlanningVersion {
     pub(crate) zone: u64,
     /// Number of changes of the session's role.
     pub(crate) authority: u64,
+    /// True if the search path has the schema of the tables.
+    pub(crate) has_public: bool,
 }
 
 /// State of a session for which a plan was made.

@@ -7,6 +7,8 @@ use crate::error::{Error, external};
 use crate::postgres::settings::{self, SERVER_VERSION, Setting, Settings};
 use crate::schema_names::{CATALOG, SCHEMA};
 use crate::session::authority::Authority;
+use crate::session::messages::Notice;
+use crate::session::search_path;
 use crate::session::sequence_functions::SequenceValues;
 use datafusion::arrow::array::{Array, AsArray, StringArray};
 use datafusion::arrow::datatypes::DataType;
@@ -16,11 +18,11 @@ use datafusion::logical_expr::{
     create_udf,
 };
 use datafusion::prelude::SessionContext;
-use entresol_memory::Durability;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Client of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,17 +50,26 @@ pub(crate) struct SessionVariables {
     pub(crate) authority: Authority,
     /// Number of changes.
     pub(crate) changes: AtomicU64,
+    /// The setting `default_transaction_read_only`, for statements that begin without a look at the others.
+    read_only: AtomicBool,
+    /// True if the setting `search_path` has the schema of the tables.
+    has_public: AtomicBool,
     /// Values that the session got from sequences.
     pub(crate) drawn: Mutex<SequenceValues>,
+    /// Longest times that the server allows, in milliseconds, by the names of their settings.
+    limits: Mutex<BTreeMap<&'static str, u64>>,
     /// Notices to be sent to the client.
-    pub(crate) notices: Mutex<Vec<String>>,
+    pub(crate) notices: Mutex<Vec<Notice>>,
 }
 
 impl SessionVariables {
-    pub(crate) fn new(durability: Durability) -> Arc<SessionVariables> {
+    /// Variables whose settings have these initial values.
+    pub(crate) fn new(initial: &[(&str, String)]) -> Arc<SessionVariables> {
         let mut settings = Settings::default();
-        if let Ok(setting) = settings::find("durability") {
-            settings.set_initial(setting, durability.to_string());
+        for (name, value) in initial {
+            if let Ok(setting) = settings::find(name) {
+                settings.set_initial(setting, value.clone());
+            }
         }
         let settings = Mutex::new(Arc::new(settings));
         Arc::new(SessionVariables {
@@ -66,7 +77,10 @@ impl SessionVariables {
             client: Mutex::default(),
             authority: Authority::default(),
             changes: AtomicU64::new(0),
+            read_only: AtomicBool::new(false),
+            has_public: AtomicBool::new(true),
             drawn: Mutex::default(),
+            limits: Mutex::default(),
             notices: Mutex::default(),
         })
     }
@@ -78,8 +92,9 @@ impl SessionVariables {
 
     /// Changes settings.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Settings)) {
-        change(Arc::make_mut(&mut self.settings.lock()));
-        self.changed();
+        let mut settings = self.settings.lock();
+        change(Arc::make_mut(&mut settings));
+        self.changed_to(&settings);
     }
 
     /// Restores earlier settings; false if they are unchanged.
@@ -89,8 +104,32 @@ impl SessionVariables {
             return false;
         }
         *settings = before;
-        self.changed();
+        self.changed_to(&settings);
         true
+    }
+
+    /// Notes that the settings are these now.
+    fn changed_to(&self, settings: &Settings) {
+        let is_read_only = settings.value("default_transaction_read_only") == "on";
+        self.read_only.store(is_read_only, Ordering::Relaxed);
+        let has_public = search_path::schemas(settings.value("search_path")).contains(&SCHEMA);
+        self.has_public.store(has_public, Ordering::Relaxed);
+        self.changed();
+    }
+
+    /// Schemas of the search path that exist, in its order.
+    pub(crate) fn search_path(&self) -> Vec<&'static str> {
+        search_path::schemas(self.settings().value("search_path"))
+    }
+
+    /// Returns true if names without a schema mean the tables of `public`.
+    pub(crate) fn has_public(&self) -> bool {
+        self.has_public.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if transactions are READ ONLY by default.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
     }
 
     pub(crate) fn changed(&self) {
@@ -102,9 +141,36 @@ impl SessionVariables {
         match setting.name {
             "session_authorization" => self.client.lock().user.clone(),
             "is_superuser" => if self.client.lock().administrator { "on" } else { "off" }.to_owned(),
-            _ => self.settings.lock().get(setting).to_owned(),
+            name => {
+                let value = self.settings.lock().get(setting).to_owned();
+                match self.limit(name) {
+                    Some(limit_ms) if limit_ms < longest(&value) => settings::shown_time(limit_ms),
+                    _ => value,
+                }
+            }
         }
     }
+
+    /// Longest time of a setting that the server allows.
+    fn limit(&self, name: &str) -> Option<u64> {
+        self.limits.lock().get(name).copied()
+    }
+
+    /// Limits the time of a setting.
+    pub(crate) fn set_limit(&self, setting: &'static Setting, limit_ms: u64) {
+        self.limits.lock().insert(setting.name, limit_ms);
+        self.changed();
+    }
+
+    /// Limit of a time that is set to more than the server allows, as it is shown.
+    pub(crate) fn exceeded_limit(&self, setting: &Setting, value: &str) -> Option<String> {
+        self.limit(setting.name).filter(|&limit_ms| limit_ms < longest(value)).map(settings::shown_time)
+    }
+}
+
+/// Milliseconds of a time, 0 of which are no limit.
+fn longest(value: &str) -> u64 {
+    settings::milliseconds(value).filter(|&time_ms| time_ms > 0).unwrap_or(u64::MAX)
 }
 
 impl SessionVariables {
@@ -118,11 +184,10 @@ impl SessionVariables {
 pub(crate) fn register(context: &SessionContext, variables: &Arc<SessionVariables>) {
     let user: fn(&SessionVariables) -> String = |variables| variables.client.lock().user.clone();
     type Text = fn(&SessionVariables) -> String;
-    let texts: [(&str, &'static str, Text); 8] = [
+    let texts: [(&str, &'static str, Text); 7] = [
         ("version", "pg_catalog.version", |_| format!("PostgreSQL {SERVER_VERSION}")),
         ("current_database", "pg_catalog.current_database", |_| CATALOG.to_owned()),
         ("current_catalog", "pg_catalog.current_catalog", |_| CATALOG.to_owned()),
-        ("current_schema", "pg_catalog.current_schema", |_| SCHEMA.to_owned()),
         ("current_user", "pg_catalog.current_user", user),
         ("current_role", "pg_catalog.current_role", user),
         ("session_user", "pg_catalog.session_user", user),
@@ -133,6 +198,9 @@ pub(crate) fn register(context: &SessionContext, variables: &Arc<SessionVariable
         let value = move || ScalarValue::Utf8(Some(of(&variables)));
         context.register_udf(nullary(name, alias, DataType::Utf8, value));
     }
+    let path = Arc::clone(variables);
+    let schema = move || ScalarValue::Utf8(path.search_path().first().map(|&schema| schema.to_owned()));
+    context.register_udf(nullary("current_schema", "pg_catalog.current_schema", DataType::Utf8, schema));
     let client = Arc::clone(variables);
     let pid = move || ScalarValue::Int32(Some(client.client.lock().process_id));
     context.register_udf(nullary("pg_backend_pid", "pg_catalog.pg_backend_pid", DataType::Int32, pid));

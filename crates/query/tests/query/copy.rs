@@ -78,11 +78,11 @@ async fn errors_name_line_and_column_and_leave_nothing() {
     for (bytes, expected_code, expected) in [
         ("1\t1\tx\n2\t2\n", "22P04", "missing data for column \"s\" (COPY t, line 2)"),
         ("1\t1\tx\tmore\n", "22P04", "extra data after last expected column (COPY t, line 1)"),
-        ("1\tten\tx\n", "22P02", "invalid input syntax for type BIGINT: \"ten\" (COPY t, line 1, column v)"),
+        ("1\tten\tx\n", "22P02", "invalid input syntax for type bigint: \"ten\" (COPY t, line 1, column v)"),
         (
             "1\t1\tx\n3000000000\t1\tx\n",
             "22003",
-            "value \"3000000000\" is out of range for type INT (COPY t, line 2, column id)",
+            "value \"3000000000\" is out of range for type integer (COPY t, line 2, column id)",
         ),
         ("1\t1\ta\rb\n", "22P04", "literal carriage return found in data (COPY t, line 1)"),
         ("1\t1\ta\r\n2\t2\tb\n", "22P04", "literal newline found in data (COPY t, line 2)"),
@@ -144,7 +144,7 @@ async fn a_copy_in_parts_commits_as_it_goes() {
     let committed = one(&mut other, "SELECT count(*) FROM t").await;
     assert!(["8192", "16384"].contains(&&committed[..]), "{committed} rows are committed");
     let told = format!("the first {committed} rows of COPY t are committed");
-    assert_eq!(session.take_notices(), [told]);
+    assert_eq!(session.take_notices()[0].message, told);
 
     run(&mut session, "BEGIN").await;
     let error = session.copy_in(&statement(sql)).unwrap_err();

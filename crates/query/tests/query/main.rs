@@ -5,6 +5,7 @@ mod advice;
 mod copy;
 mod elf;
 mod generic_plans;
+mod joined_rows;
 mod key_filters;
 mod loads;
 mod lookup_joins;

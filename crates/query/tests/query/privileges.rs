@@ -223,6 +223,45 @@ async fn a_merge_needs_the_privileges_of_all_that_it_reads_and_may_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn changes_of_joined_rows_need_the_privileges_of_all_relations() {
+    let database = TestDatabase::journal();
+    let mut session = session(&database).await;
+    for sql in [
+        "UPDATE b SET y = c.y FROM c WHERE b.x = c.x",
+        "UPDATE b SET y = 1 FROM a, c",
+        "UPDATE b SET y = 1 FROM a JOIN c ON a.x = c.x",
+        "UPDATE b SET y = 1 FROM a WHERE b.x = (SELECT max(x) FROM c)",
+        "UPDATE b SET y = 1 FROM a RETURNING (SELECT max(x) FROM c)",
+        "UPDATE a SET y = 1 FROM b WHERE a.x = b.x",
+        "UPDATE u SET y = 1 FROM a WHERE u.x = a.x",
+        "DELETE FROM b USING c",
+        "DELETE FROM b USING (SELECT * FROM c) AS q",
+        "DELETE FROM a USING b WHERE a.x = b.x",
+        "DELETE FROM u USING a",
+        "EXPLAIN UPDATE b SET y = c.y FROM c WHERE b.x = c.x",
+        "EXPLAIN ANALYZE DELETE FROM b USING c",
+        "PREPARE p AS DELETE FROM b USING c",
+    ] {
+        assert_eq!(code(&mut session, sql).await, "42501", "{sql}");
+    }
+    for sql in ["UPDATE b SET y = a.y FROM a, v WHERE b.x = a.x", "DELETE FROM b USING a WHERE b.x = a.x"] {
+        assert_eq!(code(&mut session, sql).await, "00000", "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denial_names_the_kind_of_the_relation() {
+    let database = TestDatabase::journal();
+    let mut session = session(&database).await;
+    for (sql, expected) in [
+        ("SELECT * FROM w", "permission denied for view w"),
+        ("SELECT * FROM c", "permission denied for table c"),
+    ] {
+        assert_eq!(session.execute(sql).await.unwrap_err().to_string(), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_prepared_statement_is_checked_again_when_the_role_has_changed() {
     let database = TestDatabase::journal();
     let mut session = session(&database).await;

@@ -16,6 +16,7 @@ use super::roles::{self, Change, GRANTS_TABLE, ROLES_TABLE, Role};
 use crate::error::{Outcome, Report};
 use entresol::Database;
 use entresol::query::{GrantTables, RoleOptions, RoleStatement};
+use entresol::tables::RelationKind;
 
 /// Checks the privilege: administrators run all of these, others change their own password.
 pub(crate) fn check(statement: &RoleStatement, role: &Role) -> Outcome<()> {
@@ -82,13 +83,14 @@ fn create(db: &Database, role: &str, options: &RoleOptions) -> Outcome<()> {
     roles::create_with(db, &role, password.as_deref()).map_err(report)
 }
 
-/// Names of the tables of a grant, which must exist.
+/// Names of the tables and views of a grant, which must exist.
 fn table_names(tables: &GrantTables, db: &Database) -> Outcome<Vec<String>> {
     match tables {
         GrantTables::All => {
-            let tables = db.catalog().tables();
+            let (tables, views) = (db.catalog().tables(), db.catalog().views());
             let own = |name: &str| name == ROLES_TABLE || name == GRANTS_TABLE;
-            Ok(tables.iter().map(|table| table.name().to_owned()).filter(|name| !own(name)).collect())
+            let tables = tables.iter().map(|table| table.name().to_owned()).filter(|name| !own(name));
+            Ok(tables.chain(views.iter().map(|view| view.name().to_owned())).collect())
         }
         GrantTables::Named(names) => {
             for name in names {
@@ -96,7 +98,10 @@ fn table_names(tables: &GrantTables, db: &Database) -> Outcome<Vec<String>> {
                     let message = format!("privileges on {name} cannot be changed");
                     return Err(Report::error("42501", message));
                 }
-                if db.catalog().table(name).is_err() {
+                if !matches!(
+                    db.catalog().relation_kind(name),
+                    Some(RelationKind::Table | RelationKind::View | RelationKind::Sequence)
+                ) {
                     return Err(Report::error("42P01", format!("relation \"{name}\" does not exist")));
                 }
             }

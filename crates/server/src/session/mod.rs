@@ -33,7 +33,7 @@ use entresol::query::Error as QueryError;
 use entresol::query::Session;
 use extended::Statement;
 use portals::Portal;
-use settings::{Settings, shorter};
+use settings::Settings;
 use statement_cache::StatementCache;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -206,11 +206,7 @@ impl Connection {
         // PostgreSQL, except that a full buffer does not wait.
         let in_transaction = self.session.in_transaction();
         self.settings.refresh(&self.session);
-        let limit = if in_transaction {
-            shorter(self.settings.idle_in_transaction, self.shared.limits.idle_in_transaction)
-        } else {
-            self.settings.idle
-        };
+        let limit = if in_transaction { self.settings.idle_in_transaction } else { self.settings.idle };
         let too_long = async {
             match limit {
                 Some(limit) => tokio::time::sleep(limit).await,
@@ -259,7 +255,7 @@ impl Connection {
         self.registered.in_transaction(self.session.in_transaction());
         let status = self.status();
         for notice in self.session.take_notices() {
-            self.socket.out.report(&Report::notice(notice));
+            self.socket.out.report(&notice.into());
         }
         self.settings.report_changes(&self.session, &mut self.socket.out);
         self.socket.out.ready(status);
@@ -328,7 +324,7 @@ impl Connection {
     fn begin_statement(&mut self) -> Instant {
         let now = Instant::now();
         self.settings.refresh(&self.session);
-        let limit = shorter(self.settings.statement, self.shared.limits.statement);
+        let limit = self.settings.statement;
         let statement = self.session.begin_statement(limit.and_then(|limit| now.checked_add(limit)));
         self.registered.client.begin_statement(Arc::clone(&statement));
         self.guard.statement = statement;

@@ -18,6 +18,7 @@ impl Connection {
             let message = format!("{tag} cannot run inside a transaction block");
             return Err(Report::error("25001", message).into());
         }
+        self.session.check_may_write(tag)?;
         // It takes effect on a thread that cannot be stopped.
         self.guard.statement.begin_definite().map_err(QueryError::from)?;
         let (shared, by) = (Arc::clone(&self.shared), self.role.name.clone());

@@ -27,14 +27,6 @@ pub(crate) struct Settings {
     told_version: Option<u64>,
 }
 
-/// The shorter of two limits.
-pub(crate) fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
-}
-
 impl Settings {
     /// Reads the session's settings if they have changed.
     pub(crate) fn refresh(&mut self, session: &Session) {

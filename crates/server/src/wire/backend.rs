@@ -76,7 +76,9 @@ impl Output {
     pub(crate) fn report(&mut self, report: &Report) {
         let fields = fields(report);
         match report.severity {
-            Severity::Notice | Severity::Warning => self.message(&NoticeResponse::new(fields)),
+            Severity::Info | Severity::Notice | Severity::Warning => {
+                self.message(&NoticeResponse::new(fields))
+            }
             Severity::Error | Severity::Fatal => self.message(&ErrorResponse::new(fields)),
         }
     }

@@ -372,7 +372,7 @@ async fn psql_copies_files() {
     command.args(["-c", &format!("\\copy t from '{}' csv", path("bad.csv"))]);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.starts_with("ERROR:  22P02: invalid input syntax for type BIGINT: \"five\"\n"), "{text}");
+    assert!(text.starts_with("ERROR:  22P02: invalid input syntax for type bigint: \"five\"\n"), "{text}");
     assert!(text.contains("CONTEXT:  COPY t, line 2, column v\n"), "{text}");
     assert_eq!(one(&client, "SELECT count(*) FROM t").await, "3");
     drop(client);

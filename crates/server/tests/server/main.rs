@@ -4,6 +4,7 @@
 
 mod cancellation;
 mod copy;
+mod effects;
 mod extended;
 mod hostile;
 mod isolation;

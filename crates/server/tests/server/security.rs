@@ -129,6 +129,31 @@ async fn nested_queries_are_checked_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn views_take_grants() {
+    let served = Served::on(database(), options()).await;
+    let mut config = served.config();
+    config.user("admin").password("top secret");
+    let admin = served.connect(&config).await.unwrap();
+    admin.batch_execute("INSERT INTO c VALUES (7); CREATE VIEW v AS SELECT id FROM c").await.unwrap();
+    config.user("anna").password("p\u{e4}ssword");
+    let anna = served.connect(&config).await.unwrap();
+    let denied = anna.batch_execute("SELECT * FROM v").await.unwrap_err();
+    assert_eq!(denied.as_db_error().unwrap().message(), "permission denied for view v");
+    admin.batch_execute("GRANT SELECT ON v TO anna").await.unwrap();
+    assert_eq!(one(&anna, "SELECT * FROM v").await, "7");
+    assert_eq!(code(anna.batch_execute("SELECT * FROM c").await), "42501", "the owner of the view reads it");
+    admin.batch_execute("REVOKE SELECT ON v FROM anna").await.unwrap();
+    assert_eq!(code(anna.batch_execute("SELECT * FROM v").await), "42501");
+    admin.batch_execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO anna").await.unwrap();
+    assert_eq!(one(&anna, "SELECT * FROM v").await, "7");
+    assert_eq!(code(admin.batch_execute("GRANT SELECT ON nothing TO anna").await), "42P01");
+    admin.batch_execute("CREATE INDEX i ON c (id)").await.unwrap();
+    assert_eq!(code(admin.batch_execute("GRANT SELECT ON i TO anna").await), "42P01");
+    drop((admin, anna));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_statement_prepared_before_a_revoke_is_refused_after_it() {
     let served = Served::on(database(), options()).await;
     let mut config = served.config();

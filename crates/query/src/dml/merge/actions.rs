@@ -9,7 +9,7 @@ use crate::dml::returning::Returning;
 use crate::dml::source::{column_indexes, is_default};
 use crate::dml::writer::TableWriter;
 use crate::error::{Error, Result};
-use crate::parser::merge::{Action, Match, MergeStatement, Overriding, When};
+use crate::parser::merge::{Action, MERGE, Match, MergeStatement, Overriding, When};
 use crate::parser::names::{has_subquery, identifier};
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 use crate::planner::parameters::Types;
@@ -17,9 +17,7 @@ use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArguments, ObjectName, ObjectNamePart, SelectItem, With,
-};
+use datafusion::sql::sqlparser::ast::{Expr, FunctionArguments, ObjectName, ObjectNamePart, SelectItem};
 use entresol_tables::{Identity, Table};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -75,10 +73,10 @@ pub(crate) async fn whens(
     source: &MergeSource,
     joined: &Joined,
 ) -> Result<Vec<PlannedWhen>> {
-    let (target, from) = ((source.target.as_str(), &joined.target), (source.source.as_str(), &joined.source));
+    let target = (source.target.as_str(), &joined.target);
+    let both: Vec<(&str, &SchemaRef)> = std::iter::once(target).chain(joined.named_sources()).collect();
     let mut planned = Vec::with_capacity(merge.whens.len());
     for when in &merge.whens {
-        let both = [target, from];
         let named = match when.kind {
             Match::Matched => &both[..],
             Match::ByTarget => &both[1..],
@@ -87,7 +85,7 @@ pub(crate) async fn whens(
         let hidden = match when.kind {
             Match::Matched => None,
             Match::ByTarget => Some(target.0),
-            Match::BySource => Some(from.0),
+            Match::BySource => source.sources.first().map(String::as_str),
         };
         for expr in expressions(when) {
             check_names(expr, hidden)?;
@@ -244,24 +242,28 @@ fn is_merge_action(expr: &Expr) -> bool {
 pub(crate) async fn returning(
     session: &SessionCore,
     items: &[SelectItem],
-    with: Option<&With>,
+    merge: &MergeStatement<'_>,
     source: &MergeSource,
     joined: &Joined,
 ) -> Result<Returning> {
     let (target, action) = (visible_schema(source.table.schema(), session.zone.name()), action_schema());
-    let named =
-        [(source.source.as_str(), &joined.source), (source.target.as_str(), &target), (ACTIONS, &action)];
-    let mut items = returned_items(items, &named[..2])?;
+    let mut named: Vec<(&str, &SchemaRef)> = joined.named_sources().collect();
+    named.push((source.target.as_str(), &target));
+    // `*` is the source, then the target; for UPDATE and DELETE the target comes first.
+    let mut listed = named.clone();
+    listed.rotate_right(usize::from(merge.verb != MERGE));
+    let mut items = returned_items(items, &listed)?;
+    named.push((ACTIONS, &action));
     for item in &mut items {
         let visited: ControlFlow<()> = visit_expressions_mut(&mut item.expr, |part| {
-            if is_merge_action(part) {
+            if merge.verb == MERGE && is_merge_action(part) {
                 *part = Expr::CompoundIdentifier([ACTIONS, ACTION].map(crate::dml::source::quoted).to_vec());
             }
             ControlFlow::Continue(())
         });
         debug_assert!(visited.is_continue());
     }
-    Returning::of_items(session, &source.table, Relations { named: &named, with }, &items).await
+    Returning::of_items(session, &source.table, Relations { named: &named, with: merge.with }, &items).await
 }
 
 /// Columns of a batch that RETURNING takes.

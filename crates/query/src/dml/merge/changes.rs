@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::parser::merge::Match;
 use crate::session::core::SessionCore;
 use crate::session::row_buffer::RowBuffer;
-use datafusion::arrow::array::{Array, ArrayRef, StringArray, UInt32Array};
+use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, StringArray, UInt32Array};
 use datafusion::arrow::compute::{
     concat_batches, filter, filter_record_batch, not, sort_to_indices, take, take_record_batch,
 };
@@ -40,6 +40,9 @@ pub(crate) struct Changes {
     moves: bool,
     /// Encoded keys of the matched rows that are changed.
     matched: HashSet<KeyBytes>,
+    /// True if a row that is matched several times is changed with the first of them: UPDATE and DELETE. MERGE
+    /// refuses it.
+    pub(crate) takes_first: bool,
     /// Keys.
     deleted: RowBuffer,
     /// All columns, a hidden key included; then the old keys if they may move.
@@ -78,6 +81,7 @@ impl Changes {
             table: Arc::clone(table),
             moves: moves_key || !table.indexes().is_empty(),
             matched: HashSet::new(),
+            takes_first: false,
             deleted: RowBuffer::new(session),
             updated: RowBuffer::new(session),
             inserted: RowBuffer::new(session),
@@ -112,6 +116,11 @@ impl Changes {
                     others = numbers(&filter(&places, &not(&met)?)?)?;
                 }
                 places = others;
+                if self.takes_first {
+                    let first = self.first_matches(joined.key_columns(&rows))?;
+                    rows = filter_record_batch(&rows, &first)?;
+                    chosen = numbers(&filter(&chosen, &first)?)?;
+                }
                 if rows.num_rows() > 0
                     && let Some(rows) = self.apply(session, joined, when, &rows).await?
                 {
@@ -131,7 +140,8 @@ impl Changes {
         batch: &RecordBatch,
     ) -> Result<Option<RecordBatch>> {
         let rows = batch.num_rows();
-        if when.kind == Match::Matched && !matches!(when.action, PlannedAction::Nothing) {
+        let is_changed = when.kind == Match::Matched && !matches!(when.action, PlannedAction::Nothing);
+        if is_changed && !self.takes_first {
             self.check_once(joined.key_columns(batch))?;
         }
         let changed = match &when.action {
@@ -178,6 +188,13 @@ impl Changes {
             }
         }
         Ok(())
+    }
+
+    /// Returns for each key of a matched row if it is the first time that it is matched.
+    fn first_matches(&mut self, keys: Vec<ArrayRef>) -> Result<BooleanArray> {
+        let keys = key_rows(&self.table, &batch_of(keys)?)?;
+        let first = keys.iter().map(|key| Ok(self.matched.insert(self.table.encode_key(key)?)));
+        Ok(BooleanArray::from(first.collect::<Result<Vec<bool>>>()?))
     }
 
     /// Computes RETURNING of the changed rows of a batch of the join, in its order.

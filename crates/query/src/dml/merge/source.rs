@@ -2,6 +2,7 @@
 //!
 //! | WHEN | join |
 //! | --- | --- |
+//! | none: UPDATE … FROM s, u WHERE c | `keyed t AS t, s, u WHERE c` |
 //! | MATCHED | `keyed t AS t JOIN s ON c` |
 //! | NOT MATCHED, too | `RIGHT JOIN` |
 //! | NOT MATCHED BY SOURCE, too | `LEFT JOIN`, with a mark beside the columns of s |
@@ -12,7 +13,7 @@
 
 use crate::dml::source::{name_relation, quoted, template_select, written};
 use crate::error::{Error, Result};
-use crate::parser::merge::{Action, Match, MergeStatement, source_name};
+use crate::parser::merge::{Action, MERGE, Match, MergeStatement, source_name};
 use crate::parser::names::{identifier, written_table};
 use crate::parser::statement::template;
 use crate::parser::visit::visit_expressions;
@@ -20,9 +21,11 @@ use crate::schema_names::{CATALOG, KEYED_SCHEMA};
 use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::DFSchema;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, Query, SelectItem,
-    SelectItemQualifiedWildcardKind, TableAlias, TableFactor, Value as Literal, WildcardAdditionalOptions,
+    SelectItemQualifiedWildcardKind, TableAlias, TableFactor, TableWithJoins, Value as Literal,
+    WildcardAdditionalOptions,
 };
 use entresol_tables::{Catalog, Table};
 use std::collections::HashSet;
@@ -36,9 +39,10 @@ const MARK: &str = "$mark";
 /// Source of the rows of a MERGE.
 pub(crate) struct MergeSource {
     pub(crate) table: Arc<Table>,
-    /// Names of target and source in the statement.
+    /// Name of the target in the statement.
     pub(crate) target: String,
-    pub(crate) source: String,
+    /// Names of the relations of the source: one for MERGE.
+    pub(crate) sources: Vec<String>,
     /// Table columns of the query's first columns, in their order: a hidden key is the last.
     read: Vec<usize>,
     /// True if the query's last column is the mark.
@@ -52,6 +56,8 @@ pub(crate) struct Joined {
     pub(crate) target: SchemaRef,
     /// Columns of the source.
     pub(crate) source: SchemaRef,
+    /// The same for each of its relations, with their names.
+    pub(crate) sources: Vec<(String, SchemaRef)>,
     /// Both.
     both: SchemaRef,
     /// Places of the key columns of the target.
@@ -63,19 +69,24 @@ pub(crate) struct Joined {
 
 impl MergeSource {
     pub(crate) fn new(catalog: &Catalog, merge: &MergeStatement<'_>) -> Result<MergeSource> {
-        let (name, alias) = written_table("MERGE", merge.target)?;
-        let table = written(catalog, "merge into", &name)?;
+        let (name, alias) = written_table(merge.verb, merge.target)?;
+        let verb = match merge.verb {
+            MERGE => "merge into",
+            "UPDATE" => "update",
+            _ => "delete from",
+        };
+        let table = written(catalog, verb, &name)?;
         let alias = alias.cloned().unwrap_or_else(|| quoted(table.name()));
-        let (source, called) = named_source(merge.source)?;
-        let (target, source_name) = (identifier(&alias), identifier(&called));
-        if target == source_name {
-            let message = format!(
-                "name \"{target}\" specified more than once: it is both the target and the source of MERGE"
-            );
-            return Err(Error::coded("42712", message));
-        }
-        let marked = merge.has(Match::BySource);
-        let source = if marked { marked_source(source, &called)? } else { source };
+        let target = identifier(&alias);
+        let (mut from, called) = match merge.from {
+            [] => {
+                let (source, called) = named_source(merge.source)?;
+                (vec![TableWithJoins { relation: source, joins: Vec::new() }], vec![called])
+            }
+            from => named_relations(from)?,
+        };
+        let sources: Vec<String> = called.iter().map(identifier).collect();
+        check_distinct(merge, &target, &sources)?;
         let read = columns_read(&table, merge);
         let columns = table.schema().columns();
         let of_target = read.iter().enumerate().map(|(at, &column)| SelectItem::ExprWithAlias {
@@ -85,24 +96,33 @@ impl MergeSource {
         let mut query = template()?;
         query.with = merge.with.cloned();
         let select = template_select(&mut query)?;
-        select.projection = of_target.chain([all_of(&called)]).collect();
-        let on = JoinConstraint::On(merge.on.clone());
-        let join_operator = match (merge.has(Match::ByTarget), marked) {
-            (false, false) => JoinOperator::Inner(on),
-            (true, false) => JoinOperator::Right(on),
-            (false, true) => JoinOperator::Left(on),
-            (true, true) => JoinOperator::FullOuter(on),
-        };
-        let Some(from) = select.from.first_mut() else {
+        select.projection = of_target.chain(called.iter().map(all_of)).collect();
+        let Some(first) = select.from.first_mut() else {
             return Err(Error::Internal("the query template has no table".into()));
         };
-        name_relation(&mut from.relation, [CATALOG, KEYED_SCHEMA, table.name()], alias)?;
-        from.joins = vec![Join { relation: source, global: false, join_operator }];
-        Ok(MergeSource { table, target, source: source_name, read, marked, query: Box::new(query) })
+        name_relation(&mut first.relation, [CATALOG, KEYED_SCHEMA, table.name()], alias)?;
+        let marked = merge.has(Match::BySource);
+        if merge.from.is_empty() {
+            let source = from.pop().map(|source| source.relation);
+            let source = source.ok_or_else(|| Error::Internal("a MERGE has no source".into()))?;
+            let source = if marked { marked_source(source, &called[0])? } else { source };
+            let on = JoinConstraint::On(merge.on.clone());
+            let join_operator = match (merge.has(Match::ByTarget), marked) {
+                (false, false) => JoinOperator::Inner(on),
+                (true, false) => JoinOperator::Right(on),
+                (false, true) => JoinOperator::Left(on),
+                (true, true) => JoinOperator::FullOuter(on),
+            };
+            first.joins = vec![Join { relation: source, global: false, join_operator }];
+        } else {
+            select.from.extend(from);
+            select.selection = Some(merge.on.clone());
+        }
+        Ok(MergeSource { table, target, sources, read, marked, query: Box::new(query) })
     }
 
     /// Columns of the rows that the query returns.
-    pub(crate) fn joined(&self, schema: &ArrowSchema) -> Joined {
+    pub(crate) fn joined(&self, schema: &DFSchema) -> Result<Joined> {
         let table = self.table.schema();
         let fields = schema.fields();
         let nullable = |name: &str, at: usize| Field::new(name, fields[at].data_type().clone(), true);
@@ -113,17 +133,37 @@ impl MergeSource {
         let source_to = mark.unwrap_or(fields.len());
         let source: Vec<Field> =
             (self.read.len()..source_to).map(|at| nullable(fields[at].name(), at)).collect();
+        let sources = self.split(schema, &source)?;
         let key = table.key().iter().map(|column| {
             self.read.iter().position(|read| read == column).expect("the columns of the key are read")
         });
-        Joined {
+        Ok(Joined {
             both: Arc::new(ArrowSchema::new([target.clone(), source.clone()].concat())),
             target: Arc::new(ArrowSchema::new(target)),
             source: Arc::new(ArrowSchema::new(source)),
+            sources,
             key: key.collect(),
             source_from: self.read.len(),
             mark,
+        })
+    }
+
+    /// Columns of each relation of the source, which stand one behind the other.
+    fn split(&self, schema: &DFSchema, source: &[Field]) -> Result<Vec<(String, SchemaRef)>> {
+        let mut of: Vec<Vec<Field>> = vec![Vec::new(); self.sources.len()];
+        let mut at = 0;
+        for (place, field) in source.iter().enumerate() {
+            if let [_, _, ..] = self.sources.as_slice() {
+                let (relation, _) = schema.qualified_field(self.read.len() + place);
+                let relation = relation.map(|relation| relation.table());
+                let found = (at..of.len()).find(|&at| Some(self.sources[at].as_str()) == relation);
+                at = found
+                    .ok_or_else(|| Error::Internal(format!("column {} is of no relation", field.name())))?;
+            }
+            of[at].push(field.clone());
         }
+        let schemas = of.into_iter().map(|fields| Arc::new(ArrowSchema::new(fields)));
+        Ok(self.sources.iter().cloned().zip(schemas).collect())
     }
 }
 
@@ -153,6 +193,11 @@ impl Joined {
         };
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+    }
+
+    /// Relations of the source with their names.
+    pub(crate) fn named_sources(&self) -> impl Iterator<Item = (&str, &SchemaRef)> {
+        self.sources.iter().map(|(name, columns)| (name.as_str(), columns))
     }
 
     /// Visible columns of the target.
@@ -192,6 +237,32 @@ fn columns_read(table: &Table, merge: &MergeStatement<'_>) -> Vec<usize> {
         updates || merge.returning.is_some() || schema.key().contains(at) || named.contains(&column.name)
     });
     read.map(|(at, _)| at).collect()
+}
+
+/// Relations of a FROM, each with a name, and these names.
+fn named_relations(from: &[TableWithJoins]) -> Result<(Vec<TableWithJoins>, Vec<Ident>)> {
+    let (mut from, mut called) = (from.to_vec(), Vec::new());
+    for TableWithJoins { relation, joins } in &mut from {
+        for relation in std::iter::once(relation).chain(joins.iter_mut().map(|join| &mut join.relation)) {
+            let (named, name) = named_source(relation)?;
+            *relation = named;
+            called.push(name);
+        }
+    }
+    Ok((from, called))
+}
+
+/// Refuses relations of one name.
+fn check_distinct(merge: &MergeStatement<'_>, target: &str, sources: &[String]) -> Result<()> {
+    let mut known = HashSet::from([target]);
+    let Some(twice) = sources.iter().find(|name| !known.insert(name.as_str())) else { return Ok(()) };
+    let message = match merge.verb {
+        MERGE => format!(
+            "name \"{twice}\" specified more than once: it is both the target and the source of MERGE"
+        ),
+        _ => format!("table name \"{twice}\" specified more than once"),
+    };
+    Err(Error::coded("42712", message))
 }
 
 /// The source with a name, and that name.

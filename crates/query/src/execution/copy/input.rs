@@ -6,13 +6,15 @@ use crate::dml::source;
 use crate::dml::writer::TableWriter;
 use crate::error::{Error, Result};
 use crate::execution::authorization::authorize_copy;
+use crate::execution::search_path;
 use crate::execution::session::Session;
 use crate::parser::names::table_name;
 use crate::parser::own::copy::{CopyStatement, Source};
 use crate::parser::own::copy_options::Layout;
 use crate::planner::fast_path::exact;
+use crate::postgres::pg_types;
 use crate::postgres::time_zones::Zone;
-use crate::session::block::{Failure, StatementGuard};
+use crate::session::block::{Failure, StatementGuard, read_only};
 use crate::session::cancellation::Running;
 use crate::session::commit::commit;
 use crate::session::snapshots::SessionSnapshots;
@@ -21,7 +23,7 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
 use entresol_memory::Durability;
-use entresol_tables::{Catalog, ColumnBuilder, DataType, Error as TableError, arrow_type};
+use entresol_tables::{Catalog, Column, ColumnBuilder, DataType, Error as TableError, arrow_type};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
@@ -152,7 +154,9 @@ impl Session {
             return Err(Error::coded("42809", "the statement is COPY TO: use copy_out"));
         }
         authorize_copy(&self.core.variables.authority, statement)?;
+        search_path::check_copy(&self.core.variables, statement)?;
         let (transaction, within) = match &mut self.core.block {
+            None if self.core.variables.is_read_only() => return Err(read_only("COPY FROM")),
             None => {
                 let parts = statement.commit_rows.map(|rows| Parts {
                     rows,
@@ -168,7 +172,7 @@ impl Session {
                 return Err(Error::coded("25001", message));
             }
             Some(block) => {
-                block.check(true)?;
+                block.check_writing(Some("COPY FROM"))?;
                 let transaction = block.next_statement()?;
                 let guard = Some(StatementGuard::new(&transaction));
                 let failure = Arc::clone(block.failure());
@@ -392,12 +396,12 @@ impl Target {
                     return Error::coded("22003", format!("{lost} {}", place(None)));
                 }
                 let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-                let (data_type, place) = (column.data_type, place(Some(&column.name)));
-                if is_number(text, data_type) {
-                    let message = format!("value \"{shown}\" is out of range for type {data_type} {place}");
+                let (name, place) = (input_type(column), place(Some(&column.name)));
+                if is_number(text, column.data_type) {
+                    let message = format!("value \"{shown}\" is out of range for type {name} {place}");
                     Error::coded("22003", message)
                 } else {
-                    let message = format!("invalid input syntax for type {data_type}: \"{shown}\" {place}");
+                    let message = format!("invalid input syntax for type {name}: \"{shown}\" {place}");
                     Error::coded("22P02", message)
                 }
             });
@@ -456,6 +460,12 @@ impl Target {
         }
         Err(error)
     }
+}
+
+/// Name of a column's type in messages about its input, as in PostgreSQL.
+fn input_type(column: &Column) -> &'static str {
+    let name = pg_types::of(column).0.long_name;
+    name.strip_suffix(" without time zone").unwrap_or(name)
 }
 
 /// Returns true if a string is a number out of range of its type.

@@ -3,6 +3,7 @@
 use super::{encode, no_lines};
 use crate::dml::source;
 use crate::error::{Error, Result};
+use crate::execution::search_path;
 use crate::execution::session::Session;
 use crate::parser::command::Command;
 use crate::parser::names::table_name;
@@ -52,6 +53,7 @@ impl Session {
         if statement.from {
             return Err(Error::coded("42809", "the statement is COPY FROM: use copy_in"));
         }
+        search_path::check_copy(&self.core.variables, statement)?;
         match &statement.source {
             Source::Query(query) => Ok(EngineStatement::Statement(Box::new(Statement::Query(query.clone())))),
             Source::Table { name, columns } => {

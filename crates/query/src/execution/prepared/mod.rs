@@ -33,8 +33,10 @@ use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
 use crate::execution::authorization::{authorize, authorize_copy};
 use crate::execution::cursor::CursorUse;
+use crate::execution::search_path;
 use crate::execution::session::Session;
 use crate::parser::command::Command;
+use crate::parser::merge::MergeStatement;
 use crate::parser::statement::query_statement;
 use crate::parser::statement::{ParsedStatement, SessionStatement, parse_one};
 use crate::planner::cacheability::{Cacheability, cacheability};
@@ -303,6 +305,7 @@ impl Session {
         let parsed = ParsedStatement::new(parse_one(sql)?, memory);
         if let ParsedStatement::Copy(copy) = &parsed {
             authorize_copy(&self.core.variables.authority, copy)?;
+            search_path::check_copy(&self.core.variables, copy)?;
         }
         Ok(parsed)
     }
@@ -351,6 +354,7 @@ impl Session {
         let mut types = Types::declared(declared);
         let count = command.parameters()?.max(declared.len());
         authorize(&self.core.variables.authority, command)?;
+        search_path::check(&self.core.variables, command)?;
         if let Some(point) = self.point(command)? {
             point.add_types(&mut types, &self.core.zone);
             let columns = point.columns().cloned();
@@ -384,6 +388,12 @@ impl Session {
                 }
                 (short.map_or(Execution::Text, Execution::Insert), returned)
             }
+            Command::Update(update) if update.from.is_some() => {
+                (Execution::Text, self.joined(MergeStatement::of_update(update)?, &mut types, count).await?)
+            }
+            Command::Delete(delete) if delete.using.is_some() => {
+                (Execution::Text, self.joined(MergeStatement::of_delete(delete)?, &mut types, count).await?)
+            }
             Command::Update(update) => {
                 let source = dml_statements::update_source(&self.core.catalog, update)?;
                 let returning = update.returning.as_deref();
@@ -402,12 +412,23 @@ impl Session {
                 (Box::pin(self.change(source, returned.is_none(), &mut types, count)).await?, returned)
             }
             Command::Merge(statement) => {
-                let prepared = Box::pin(merge::prepare(&self.core, statement, &mut types, count));
-                (Execution::Text, prepared.await?)
+                let merge = Some(MergeStatement::of(statement)?);
+                (Execution::Text, self.joined(merge, &mut types, count).await?)
             }
             other => (Execution::Text, self.columns_of(other)),
         };
         Ok(Ready { work, parameters: types.complete(count), columns })
+    }
+
+    /// Columns that a statement on joined rows returns; adds the types of its parameters.
+    async fn joined(
+        &self,
+        merge: Option<MergeStatement<'_>>,
+        types: &mut Types,
+        count: usize,
+    ) -> Result<Option<SchemaRef>> {
+        let merge = merge.ok_or_else(|| Error::unsupported("FROM before SET in UPDATE"))?;
+        Box::pin(merge::prepare(&self.core, &merge, types, count)).await
     }
 
     /// Execution of an UPDATE or DELETE; adds the types of its parameters.
@@ -474,6 +495,7 @@ impl Session {
         let command = parse_one(sql).ok()??;
         let count = command.parameters().ok()?;
         authorize(&self.core.variables.authority, &command).ok()?;
+        search_path::check(&self.core.variables, &command).ok()?;
         let mut types = Types::default();
         let (work, columns) = match (&command, self.point(&command).ok()?) {
             (_, Some(point)) => {

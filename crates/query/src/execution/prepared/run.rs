@@ -32,7 +32,10 @@ impl Session {
         if !command.is_rows() {
             return self.run(command.clone()).await;
         }
-        let writes = command.writes();
+        let (writes, verb) = (command.writes(), command.written_verb());
+        if self.core.block.is_none() {
+            self.check_writing_alone(verb)?;
+        }
         let Some(block) = &mut self.core.block else {
             let mut retries = 0;
             loop {
@@ -45,7 +48,7 @@ impl Session {
                 }
             }
         };
-        block.check(writes)?;
+        block.check_writing(verb)?;
         let failure = Arc::clone(block.failure());
         let transaction = block.next_statement()?;
         match self.run_prepared_in(&transaction, prepared, values, writes).await {
@@ -76,6 +79,11 @@ impl Session {
             current.then(|| Arc::clone(&planned.work)).filter(|work| work.is_short())?
         };
         let writes = command.writes();
+        if self.core.block.is_none()
+            && let Err(error) = self.check_writing_alone(command.written_verb())
+        {
+            return Some(Err(error));
+        }
         let Some(block) = &mut self.core.block else {
             let transaction = self.core.catalog.begin().ok()?;
             if writes && commit_waits(&transaction, self.durability()) {
@@ -99,7 +107,7 @@ impl Session {
             };
         };
         let failure = Arc::clone(block.failure());
-        let ran = match block.check(writes).and_then(|()| block.next_statement()) {
+        let ran = match block.check_writing(command.written_verb()).and_then(|()| block.next_statement()) {
             Ok(transaction) => {
                 transaction.set_cancellation(self.core.running.statement());
                 let guard = writes.then(|| StatementGuard::new(&transaction));

@@ -36,6 +36,9 @@ pub(crate) struct Vacuum {
     /// None: all.
     pub(crate) tables: Vec<String>,
     pub(crate) full: bool,
+    pub(crate) verbose: bool,
+    /// Options that are on and change nothing.
+    pub(crate) without_effect: Vec<String>,
 }
 
 impl Vacuum {
@@ -55,7 +58,7 @@ impl Vacuum {
                 .and_then(|token| plain(token))
                 .filter(|word| PLAIN_OPTIONS.contains(&word.as_str()))
             {
-                vacuum.full |= option == "full";
+                vacuum.take(option);
                 at += 1;
             }
         }
@@ -83,8 +86,20 @@ impl Vacuum {
         if value.len() > 1 {
             return None;
         }
-        self.full |= name == "full" && !is_off;
+        if !is_off {
+            self.take(name);
+        }
         Some(())
+    }
+
+    fn take(&mut self, option: String) {
+        match option.as_str() {
+            "full" => self.full = true,
+            "verbose" => self.verbose = true,
+            // Statistics are those of ANALYZE.
+            "analyze" => {}
+            _ => self.without_effect.push(option),
+        }
     }
 }
 

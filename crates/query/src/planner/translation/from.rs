@@ -10,15 +10,19 @@ use crate::schema_names::{
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, SetExpr, Statement, TableAlias,
-    TableFactor, Value as Literal,
+    TableAliasColumnDef, TableFactor, Value as Literal,
 };
+
+/// DataFusion's name of the column of a series. A statement that uses it keeps it.
+pub(super) const SERIES_COLUMN: &str = "value";
 
 pub(super) fn alias_named(name: &str) -> TableAlias {
     TableAlias { explicit: true, name: Ident::with_quote('"', name), columns: Vec::new(), at: None }
 }
 
-/// Rewrites tables of the catalog's schemas, and functions in FROM.
-pub(super) fn table(factor: &mut TableFactor) {
+/// Rewrites tables of the catalog's schemas, and functions in FROM; `names_value` tells that the statement names a
+/// column `value`.
+pub(super) fn table(factor: &mut TableFactor, names_value: bool) {
     if let TableFactor::UNNEST { with_ordinality: true, .. } = factor {
         numbered(factor);
         return;
@@ -66,6 +70,16 @@ pub(super) fn table(factor: &mut TableFactor) {
                 "generate_series" if !constant => format!("unnest(generate_series({list}))"),
                 "unnest" => format!("unnest({list})"),
                 // DataFusion has these itself.
+                "generate_series" if !names_value => {
+                    // As in PostgreSQL, the function's alias is that of its column.
+                    let alias = alias.get_or_insert_with(|| alias_named(&function));
+                    if alias.columns.is_empty() {
+                        let mut column = TableAliasColumnDef::from_name(identifier(&alias.name));
+                        column.name.quote_style = Some('"');
+                        alias.columns.push(column);
+                    }
+                    return;
+                }
                 "generate_series" | "range" => return,
                 // One row with the value.
                 other => format!("{other}({list})"),

@@ -7,6 +7,8 @@
 //! | `x OPERATOR(pg_catalog.~) y`, `x COLLATE c` | `x ~ y`, `x` |
 //! | `x::pg_catalog.text`, `x::oid`, `x::"char"` | casts to TEXT, INT UNSIGNED, TEXT |
 //! | `'t'::regclass` | `regclass('t')`, a number; `regclass_name('t')` where the name is wanted |
+//! | `(a, b) IN (SELECT …)` | EXISTS, see [`membership`] |
+//! | `x SIMILAR TO 'a%'` | `x ~ similar_to_escape('a%')` |
 //! | `x = ANY('{a,b}')`, `x <> ALL(list)` | `x IN ('a', 'b')`, `NOT array_has(list, x)` |
 //! | `'{1,2}'::int[]` | `ARRAY[1, 2]` with casts |
 //! | `ARRAY(SELECT …)` | a subquery with `array_agg` |
@@ -32,15 +34,16 @@ mod build;
 mod casts;
 mod from;
 mod lists;
+mod membership;
 mod names;
 mod types;
 
-use crate::parser::visit::walk_mut;
+use crate::parser::visit::{visit_expressions, walk_mut};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
-    Subscript, TableFactor, TimezoneInfo, Value as Literal, VisitorMut,
+    Subscript, TableFactor, TimezoneInfo, Value as Literal, Visit, VisitorMut,
 };
 use entresol_tables::Modifier;
 use std::ops::ControlFlow;
@@ -48,7 +51,7 @@ use std::ops::ControlFlow;
 pub(crate) use self::build::call;
 use self::build::{cast_to, null, number, sum, text};
 use self::casts::tell_apart;
-use self::from::table;
+use self::from::{SERIES_COLUMN, table};
 use self::lists::{
     column_of, flag_of_literal, has_type, is_list, is_vector, list_literal, list_of_literal, quantified,
 };
@@ -64,6 +67,7 @@ use crate::planner::parameters::alone;
 use crate::postgres::char_padding::{CHAR_CUT, VARCHAR_CUT};
 use crate::postgres::functions::{BYTEA_IN, CLOCK};
 use crate::postgres::intervals::spelled;
+use crate::postgres::similar::SIMILAR;
 use crate::postgres::types::text_modifier;
 use crate::schema_names::INFORMATION_SCHEMA;
 
@@ -77,7 +81,9 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
             if let Statement::Query(query) = statement.as_mut() {
                 shown(&mut query.body);
             }
-            let visited = walk_mut(statement, &mut SpellingVisitor::default());
+            let names_value = names_value(statement.as_ref());
+            let visited =
+                walk_mut(statement, &mut SpellingVisitor { names_value, ..SpellingVisitor::default() });
             debug_assert!(visited.is_continue());
         }
         EngineStatement::Explain(explain) => translate(&mut explain.statement),
@@ -85,9 +91,19 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
     }
 }
 
+/// Returns true if a statement names a column `value`: DataFusion's name of the column of `generate_series`.
+fn names_value(tree: &impl Visit) -> bool {
+    let found = visit_expressions(tree, |expr| match column_of(expr) {
+        Some(name) if identifier(name) == SERIES_COLUMN => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
 /// Rewrites an expression.
 pub(crate) fn translate_expr(expr: &mut Expr) {
-    let visited = walk_mut(expr, &mut SpellingVisitor::default());
+    let names_value = names_value(expr);
+    let visited = walk_mut(expr, &mut SpellingVisitor { names_value, ..SpellingVisitor::default() });
     debug_assert!(visited.is_continue());
 }
 
@@ -131,6 +147,8 @@ fn shown_item(item: &mut SelectItem) {
 struct SpellingVisitor {
     /// Number of queries around.
     depth: usize,
+    /// True if a column `value` is named anywhere.
+    names_value: bool,
 }
 
 impl VisitorMut for SpellingVisitor {
@@ -152,12 +170,13 @@ impl VisitorMut for SpellingVisitor {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         join_using::mark(select);
+        select.selection.iter_mut().for_each(membership::conditions);
         name_items(&mut select.projection, self.depth > 1);
         ControlFlow::Continue(())
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-        table(factor);
+        table(factor, self.names_value);
         ControlFlow::Continue(())
     }
 
@@ -193,6 +212,8 @@ impl VisitorMut for SpellingVisitor {
                 *expr = call("timezone", vec![zone, time]);
             }
             Expr::AnyOp { .. } | Expr::AllOp { .. } => quantified(expr),
+            Expr::SimilarTo { .. } => similar(expr),
+            Expr::InSubquery { .. } => membership::value(expr),
             Expr::CompoundIdentifier(parts)
                 if parts.len() > 2 && parts[0].value.eq_ignore_ascii_case(INFORMATION_SCHEMA) =>
             {
@@ -210,6 +231,17 @@ impl VisitorMut for SpellingVisitor {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Rewrites SIMILAR TO into a match of a regular expression.
+fn similar(expr: &mut Expr) {
+    let Expr::SimilarTo { negated, expr: tested, pattern, escape_char } = expr else { return };
+    let op = if *negated { BinaryOperator::PGRegexNotMatch } else { BinaryOperator::PGRegexMatch };
+    let pattern = std::mem::replace(pattern.as_mut(), null());
+    let escape = escape_char.take().map(Expr::Value);
+    let right = call(SIMILAR, std::iter::once(pattern).chain(escape).collect());
+    let left = Box::new(std::mem::replace(tested.as_mut(), null()));
+    *expr = Expr::Nested(Box::new(Expr::BinaryOp { left, op, right: Box::new(right) }));
 }
 
 /// Rewrites a function that is written without parentheses, as its name is a reserved word; the parser takes

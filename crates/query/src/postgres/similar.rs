@@ -1,0 +1,187 @@
+//! SIMILAR TO: the regular expressions of the SQL standard, as those of the engine.
+//!
+//! ```text
+//! s SIMILAR TO p ESCAPE e        s ~ similar_to_escape(p, e)
+//!
+//!   %           any string                   ( )         groups
+//!   _           any character                [ ] [^ ]    one of, none of these characters
+//!   | * + ? {m} {m,} {m,n}                   \c          the character c
+//! ```
+//!
+//! The pattern is that of the entire string. All other characters are themselves, also those with a meaning in other
+//! regular expressions (`.`, `^`, `$`). `ESCAPE ''` is no escape character. A malformed pattern is an error (2201B).
+
+use crate::error::{Error, external};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Result as EngineResult, ScalarValue, exec_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use std::sync::Arc;
+
+/// Name of the function, which PostgreSQL has too.
+pub(crate) const SIMILAR: &str = "similar_to_escape";
+/// Escape character without ESCAPE.
+const ESCAPE: char = '\\';
+/// Characters with a meaning in the engine's regular expressions, inside of brackets or outside.
+const SPECIAL: &str = "\\.+*?()|[]{}^$#&-~";
+
+/// The function of this module.
+pub(crate) fn function() -> ScalarUDF {
+    let text = DataType::Utf8;
+    let one = TypeSignature::Exact(vec![text.clone()]);
+    let two = TypeSignature::Exact(vec![text.clone(), text]);
+    ScalarUDF::from(Similar { signature: Signature::one_of(vec![one, two], Volatility::Immutable) })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Similar {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Similar {
+    fn name(&self) -> &str {
+        SIMILAR
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let is_constant = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        let arrays = ColumnarValue::values_to_arrays(&arguments.args)?;
+        let (patterns, escapes) = match arrays.as_slice() {
+            [patterns] => (patterns.as_string::<i32>(), None),
+            [patterns, escapes] => (patterns.as_string::<i32>(), Some(escapes.as_string::<i32>())),
+            _ => return exec_err!("{SIMILAR} expects a pattern and an escape character"),
+        };
+        let converted = (0..patterns.len()).map(|row| {
+            if patterns.is_null(row) || escapes.is_some_and(|escapes| escapes.is_null(row)) {
+                return Ok(None);
+            }
+            let escape = match escapes {
+                None => Some(ESCAPE),
+                Some(escapes) => escape_character(escapes.value(row)).map_err(external)?,
+            };
+            regular_expression(patterns.value(row), escape).map(Some).map_err(external)
+        });
+        let converted: ArrayRef = Arc::new(converted.collect::<EngineResult<StringArray>>()?);
+        Ok(if is_constant {
+            ColumnarValue::Scalar(ScalarValue::try_from_array(&converted, 0)?)
+        } else {
+            ColumnarValue::Array(converted)
+        })
+    }
+}
+
+/// Character of ESCAPE; none if it is empty.
+fn escape_character(text: &str) -> Result<Option<char>, Error> {
+    let mut characters = text.chars();
+    match (characters.next(), characters.next()) {
+        (escape, None) => Ok(escape),
+        _ => Err(Error::coded("22019", "invalid escape string: it must be empty or one character")),
+    }
+}
+
+/// Regular expression of a pattern.
+fn regular_expression(pattern: &str, escape: Option<char>) -> Result<String, Error> {
+    let mut out = String::with_capacity(pattern.len() + 8);
+    out.push_str("^(?s:");
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            c if Some(c) == escape => match characters.next() {
+                Some(escaped) => literal(&mut out, escaped),
+                None => {
+                    return Err(Error::coded(
+                        "22025",
+                        "SIMILAR TO pattern must not end with escape character",
+                    ));
+                }
+            },
+            '%' => out.push_str(".*"),
+            '_' => out.push('.'),
+            '(' => out.push_str("(?:"),
+            '[' => brackets(&mut out, &mut characters, escape),
+            ')' | '|' | '*' | '+' | '?' | '{' | '}' => out.push(character),
+            other => literal(&mut out, other),
+        }
+    }
+    out.push_str(")$");
+    Ok(out)
+}
+
+/// Appends a list of characters, up to its closing bracket.
+fn brackets(out: &mut String, characters: &mut std::str::Chars<'_>, escape: Option<char>) {
+    out.push('[');
+    let mut is_first = true;
+    while let Some(character) = characters.next() {
+        match character {
+            c if Some(c) == escape => characters.next().into_iter().for_each(|c| literal(out, c)),
+            '^' if is_first => {
+                out.push('^');
+                continue;
+            }
+            ']' if !is_first => {
+                out.push(']');
+                return;
+            }
+            // A class of characters: [:alpha:].
+            '[' if characters.as_str().starts_with(':') && characters.as_str()[1..].contains(":]") => {
+                let rest = characters.as_str();
+                let end = rest[1..].find(":]").map_or(rest.len(), |at| at + 3);
+                out.push('[');
+                out.push_str(&rest[..end]);
+                *characters = rest[end..].chars();
+            }
+            // A range, unless it is at an end.
+            '-' if !is_first && !characters.as_str().starts_with([']', '-']) => out.push('-'),
+            other => literal(out, other),
+        }
+        is_first = false;
+    }
+}
+
+fn literal(out: &mut String, character: char) {
+    if SPECIAL.contains(character) {
+        out.push('\\');
+    }
+    out.push(character);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn patterns_of_the_standard_become_regular_expressions() {
+        for (pattern, expected) in [
+            ("a%", "^(?s:a.*)$"),
+            ("a_c", "^(?s:a.c)$"),
+            ("(a|b)+", "^(?s:(?:a|b)+)$"),
+            ("a.c", "^(?s:a\\.c)$"),
+            ("^a$", "^(?s:\\^a\\$)$"),
+            ("[a-c_%]", "^(?s:[a-c_%])$"),
+            ("[^a]", "^(?s:[^a])$"),
+            ("[]a]", "^(?s:[\\]a])$"),
+            ("[[:digit:]x&&y]", "^(?s:[[:digit:]x\\&\\&y])$"),
+            ("[-a-]", "^(?s:[\\-a\\-])$"),
+            ("a\\%", "^(?s:a%)$"),
+            ("", "^(?s:)$"),
+        ] {
+            assert_eq!(regular_expression(pattern, Some(ESCAPE)).unwrap(), expected, "{pattern}");
+        }
+        assert_eq!(regular_expression("a\\%", None).unwrap(), "^(?s:a\\\\.*)$");
+        assert_eq!(regular_expression("a#%", Some('#')).unwrap(), "^(?s:a%)$");
+        assert_eq!(regular_expression("a\\", Some(ESCAPE)).unwrap_err().sqlstate(), "22025");
+        assert_eq!(escape_character("ab").unwrap_err().sqlstate(), "22019");
+        assert_eq!(escape_character("").unwrap(), None);
+    }
+}
