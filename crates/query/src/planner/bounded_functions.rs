@@ -207,7 +207,7 @@ impl Arguments {
         Ok(Arguments { columns, rows, bytes_max, running: Arc::clone(running) })
     }
 
-    /// Returns true if nobody wants to know more of a result of at least so many bytes.
+    /// Returns true if no more has to be known of a result of at least so many bytes.
     fn is_decided(&self, bytes: f64) -> bool {
         bytes > self.bytes_max || self.running.check().is_err()
     }

@@ -1,4 +1,5 @@
-//! Checked arithmetic: overflow fails (22003) instead of wrapping, and of becoming infinite ([`crate::postgres::floats`]).
+//! Checked arithmetic: overflow fails (22003) instead of wrapping, or of becoming infinite
+//! ([`crate::postgres::floats`]).
 //!
 //! DataFusion's `+`, `-`, `*` and unary minus wrap around; `UPDATE t SET n = n + 1` would then store
 //! nonsense, and `WHERE n + 1 > 0` choose the wrong rows.

@@ -1,4 +1,4 @@
-//! SIMILAR TO: the regular expressions of the SQL standard, as those of the engine.
+//! SIMILAR TO: the regular expressions of the SQL standard, as those of Rust.
 //!
 //! ```text
 //! s SIMILAR TO p ESCAPE e        s ~ similar_to_escape(p, e)
@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub(crate) const SIMILAR: &str = "similar_to_escape";
 /// Escape character without ESCAPE.
 const ESCAPE: char = '\\';
-/// Characters with a meaning in the engine's regular expressions, inside of brackets or outside.
+/// Characters with a meaning in regular expressions of Rust, inside of brackets or outside.
 const SPECIAL: &str = "\\.+*?()|[]{}^$#&-~";
 
 /// The function of this module.
