@@ -74,7 +74,7 @@ pub use planner::scans::scan::{BATCH_ROWS, EntresolScan};
 pub use planner::views::VIEW_DEPTH_MAX;
 pub use postgres::settings::SERVER_VERSION;
 pub use postgres::time_zones::parse_moment;
-pub use postgres::types::{column_type, modifier_of, padded, visible_schema};
+pub use postgres::types::{column_type, displayed, modifier_of, visible_schema};
 pub use privileges::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, Role};
 pub use schema_names::{CATALOG, SCHEMA, SYSTEM_SCHEMA};
 pub use session::block::SAVEPOINTS_MAX;

@@ -3,6 +3,7 @@
 use crate::schema::definition::TableLayout;
 use crate::schema::modifier::Modifier;
 use crate::value::DataType;
+use crate::value::json::JsonError;
 use entresol_structures::IndexStructure;
 use entresol_transactions::{Protocol, TierChoice};
 
@@ -66,6 +67,24 @@ pub enum Error {
         column: String,
         /// Declared type of the column.
         expected: Modifier,
+    },
+    /// A column whose values have no order of bytes in a key, an index or a dimension.
+    #[error("column \"{column}\" of type {declared} can be in no key and no index: {reason}")]
+    NotOrdered {
+        /// The column.
+        column: String,
+        /// Declared type of the column.
+        declared: String,
+        /// Reason for which its values have no order of bytes.
+        reason: &'static str,
+    },
+    /// A string of a JSON column is none, or out of the bounds of JSON.
+    #[error("{error} (column {column})")]
+    InvalidJson {
+        /// The column.
+        column: String,
+        /// Error of the string.
+        error: JsonError,
     },
     /// A value has more fraction digits than a column without rounding stores.
     #[error(

@@ -106,7 +106,7 @@ pub use schema::definition::{
 };
 pub use schema::elf::{DimensionOrder, ELF_COLUMNS_MAX, ELF_INDEXES_MAX, ElfCaching, ElfDefinition};
 pub use schema::modifier;
-pub use schema::modifier::Modifier;
+pub use schema::modifier::{Modifier, fitted};
 pub use schema::versions::SCHEMA_VERSIONS_MAX;
 pub use schema::{
     COLUMN_NAME_BYTES_MAX, COLUMNS_MAX, Column, KEY_BYTES_MAX, KEY_COLUMNS_MAX, ROW_BYTES_MAX, ROWID_COLUMN,
@@ -121,6 +121,7 @@ pub use table::detached::EncodedUpsert;
 pub use table::range::ScanRange;
 pub use table::row_view::RowView;
 pub use table::{Change, Table};
+pub use value::interval::{Interval, IntervalError, IntervalUnit};
 pub use value::{DataType, Row, Value, normalize_double, single};
-pub use value::{calendar, decimal};
+pub use value::{calendar, decimal, interval, json};
 pub use view::{ReadColumn, View, ViewDefinition, ViewRead};

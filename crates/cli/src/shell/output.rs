@@ -13,7 +13,7 @@ use entresol::arrow::array::{Array, RecordBatch};
 use entresol::arrow::datatypes::{DataType, SchemaRef};
 use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol::arrow::util::pretty::pretty_format_batches_with_options;
-use entresol::query::padded;
+use entresol::query::displayed;
 use std::io::{self, Write};
 
 /// Format of results.
@@ -40,7 +40,7 @@ pub fn print(result: &StatementResult, format: Format, out: &mut dyn Write) -> R
     match result {
         StatementResult::Rows(rows) | StatementResult::Returned { returned: rows, .. } => {
             let schema = &rows.schema;
-            let batches: Vec<RecordBatch> = rows.batches.iter().map(padded).collect();
+            let batches: Vec<RecordBatch> = rows.batches.iter().map(displayed).collect();
             let batches = batches.as_slice();
             match format {
                 Format::Table => print_table(schema, batches, out),

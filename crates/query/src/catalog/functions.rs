@@ -228,13 +228,6 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         other => Alias::Procedure.text(view, other),
     }),
     strict("regcollation_name", 1..=1, "text", |view, of| Alias::Collation.text(view, &of[0])),
-    Definition {
-        name: "json_build_object",
-        arguments: 0..=64,
-        returns: "text",
-        call: |_, of| json_object(of),
-        strict: false,
-    },
 ];
 
 /// Position of a function.
@@ -348,35 +341,6 @@ fn table_privilege(view: &View, of: &[Cell], behind: usize) -> EngineResult<Cell
         };
     }
     Ok(any.into())
-}
-
-fn json_object(of: &[Cell]) -> EngineResult<Cell> {
-    if of.len() % 2 == 1 {
-        return Err(external(Error::coded("22023", "argument list must have even number of elements")));
-    }
-    let pair = |pair: &[Cell]| {
-        let value = match &pair[1] {
-            Cell::Null => "null".to_owned(),
-            Cell::Bool(_) | Cell::Int(_) | Cell::Real(_) => shown(&pair[1]).unwrap_or_default(),
-            other => json_text(&shown(other).unwrap_or_default()),
-        };
-        format!("{} : {value}", json_text(&shown(&pair[0]).unwrap_or_default()))
-    };
-    Ok(format!("{{{}}}", of.chunks(2).map(pair).collect::<Vec<_>>().join(", ")).into())
-}
-
-fn json_text(text: &str) -> String {
-    let mut json = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => json.push_str("\\\""),
-            '\\' => json.push_str("\\\\"),
-            c if c.is_control() => json.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => json.push(c),
-        }
-    }
-    json.push('"');
-    json
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@
 //! | DECIMAL | numbers (rounded to the scale, half away from zero; refused if the column is exact), strings |
 //! | DATE | dates, timestamps at midnight, strings |
 //! | TIMESTAMP, TIMESTAMPTZ | timestamps (finer than a microsecond: truncated), dates, strings |
-//! | VARCHAR, CHAR | strings; booleans, numbers, dates and timestamps as they print |
+//! | INTERVAL | intervals (finer than a microsecond: truncated), differences of timestamps, strings |
+//! | JSON, JSONB | strings, JSON among them |
+//! | VARCHAR, CHAR | strings; booleans, numbers, dates, timestamps and intervals as they print |
 //!
 //! - Timestamps with and without a zone are converted in the session's zone.
 //! - Strings are parsed by [`Zone::value`]. NULL is accepted everywhere; the tables check NOT NULL.
@@ -17,20 +19,22 @@
 //! - Memory: the values of one batch.
 
 use crate::error::{Error, Result};
+use crate::postgres::intervals;
 use crate::postgres::time_zones::{self, Zone};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
-    DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int64Type, TimeUnit,
-    TimestampMicrosecondType,
+    DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int64Type,
+    IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol_tables::calendar::MICROS_PER_DAY;
-use entresol_tables::modifier::TooLong;
 use entresol_tables::{
-    Column, ColumnBuilder, DataType, Modifier, Row, Table, Value, arrow_type, decimal, single,
+    Column, ColumnBuilder, DataType, Interval, Modifier, Row, Table, Value, arrow_type, decimal, fitted,
+    single,
 };
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Microsecond of its day at which a timestamp is a date.
@@ -79,7 +83,12 @@ pub(crate) fn fill(
 
 /// Checks that values of `source` can be assigned to `column` at all, before anything is computed.
 pub(crate) fn check(table: &str, column: &Column, source: &ArrowType) -> Result<()> {
-    if Source::of(source).is_some_and(|source| source.assignable(column.data_type)) {
+    let is_json = column.modifier.is_json();
+    let fits = |of: Source| match is_json {
+        true => matches!(of, Source::Null | Source::Text),
+        false => of.assignable(column.data_type),
+    };
+    if Source::of(source).is_some_and(fits) {
         return Ok(());
     }
     Err(Error::Assignment {
@@ -87,7 +96,7 @@ pub(crate) fn check(table: &str, column: &Column, source: &ArrowType) -> Result<
         table: table.to_owned(),
         column: column.name.clone(),
         value: format!("an expression of type {source}"),
-        expected: column.data_type.to_string(),
+        expected: if is_json { column.declared_type() } else { column.data_type.to_string() },
     })
 }
 
@@ -103,6 +112,7 @@ enum Source {
     Date,
     Timestamp,
     Moment,
+    Interval,
     Text,
 }
 
@@ -127,6 +137,7 @@ impl Source {
             ArrowType::Date32 | ArrowType::Date64 => Source::Date,
             ArrowType::Timestamp(_, None) => Source::Timestamp,
             ArrowType::Timestamp(_, Some(_)) => Source::Moment,
+            ArrowType::Interval(_) | ArrowType::Duration(_) => Source::Interval,
             ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View => Source::Text,
             _ => return None,
         })
@@ -136,6 +147,7 @@ impl Source {
         match (self, target) {
             (Source::Null | Source::Text, _) | (_, DataType::Varchar) => true,
             (Source::Boolean, target) => target == DataType::Boolean,
+            (Source::Interval, target) => target == DataType::Interval,
             (Source::Integer | Source::Real | Source::Double | Source::Decimal { .. }, target) => matches!(
                 target,
                 DataType::SmallInt
@@ -162,6 +174,7 @@ impl Source {
             Source::Date => ArrowType::Date32,
             Source::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, None),
             Source::Moment => ArrowType::Timestamp(TimeUnit::Microsecond, Some(time_zones::UTC.into())),
+            Source::Interval => ArrowType::Interval(IntervalUnit::MonthDayNano),
             Source::Text => ArrowType::Utf8,
         }
     }
@@ -215,6 +228,9 @@ impl AssignmentTarget<'_> {
                 Source::Moment => {
                     from_moment(array.as_primitive::<TimestampMicrosecondType>().value(row), target, zone)
                 }
+                Source::Interval => {
+                    from_interval(array.as_primitive::<IntervalMonthDayNanoType>().value(row), target)
+                }
             };
             let value = value.ok_or_else(|| self.misfit(printed(array, row)))?;
             if self.column.modifier == Modifier::Exact && loses(source, array, row, target) {
@@ -226,7 +242,7 @@ impl AssignmentTarget<'_> {
     }
 
     fn value_of_text(&self, text: &str, zone: &Zone) -> Result<Value> {
-        use entresol_tables::Error::{DigitsLost, TooLong};
+        use entresol_tables::Error::{DigitsLost, InvalidJson, TooLong};
         zone.value(self.column, text).map_err(|error| match error {
             TooLong { column, expected, .. } => {
                 TooLong { table: self.table.to_owned(), column, expected }.into()
@@ -234,28 +250,24 @@ impl AssignmentTarget<'_> {
             DigitsLost { column, value, scale, .. } => {
                 DigitsLost { table: self.table.to_owned(), column, value, scale }.into()
             }
+            invalid @ InvalidJson { .. } => invalid.into(),
             _ => self.misfit(format!("'{text}'")),
         })
     }
 
     /// Converts the value to the form that the column stores.
     fn fitted(&self, value: Value) -> Result<Value> {
-        match &value {
-            Value::Varchar(text) if self.column.modifier.limits_text() => {
-                let (table, column) = (self.table.to_owned(), self.column.name.clone());
-                let expected = self.column.modifier;
-                match expected.fit(text) {
-                    Ok(fit) if fit.len() == text.len() => Ok(value),
-                    Ok(fit) => Ok(Value::varchar(fit)),
-                    Err(TooLong) => Err(entresol_tables::Error::TooLong { table, column, expected }.into()),
-                }
-            }
-            _ => Ok(value),
+        match fitted(self.table, self.column, &value)? {
+            Cow::Borrowed(_) => Ok(value),
+            Cow::Owned(fit) => Ok(fit),
         }
     }
 
     /// Converts an array to the one type of its kind; loses only digits below a microsecond.
     fn normalise(&self, array: &ArrayRef, source: Source) -> Result<ArrayRef> {
+        if let ArrowType::Duration(_) = array.data_type() {
+            return intervals::of_differences(array).map_err(|error| self.misfit(error.to_string()));
+        }
         let options = CastOptions { safe: true, ..CastOptions::default() };
         let cast = cast_with_options(array, &source.arrow_type(), &options)
             .map_err(|error| self.misfit(format!("a {}: {error}", array.data_type())))?;
@@ -396,6 +408,15 @@ fn from_moment(moment: i64, target: DataType, zone: &Zone) -> Option<Value> {
             Some(Value::varchar(text))
         }
         other => from_timestamp(zone.wall(moment)?, other, zone),
+    }
+}
+
+fn from_interval(interval: IntervalMonthDayNano, target: DataType) -> Option<Value> {
+    let value = Value::Interval(Interval::from_arrow(interval));
+    match target {
+        DataType::Interval => Some(value),
+        DataType::Varchar => Some(Value::varchar(value.to_string())),
+        _ => None,
     }
 }
 

@@ -170,7 +170,7 @@ impl TableWriter {
         let arrays = fields.map(|((field, column), array)| {
             let array = array.unwrap_or_else(|| new_null_array(field.data_type(), rows));
             // The table does it too, but later.
-            let array = if self.fits && column.modifier.limits_text() {
+            let array = if self.fits && column.modifier.constrains_text() {
                 fitted_texts(self.table.name(), column, &array)?.unwrap_or(array)
             } else {
                 array

@@ -16,6 +16,7 @@ pub fn tables_sqlstate(error: &entresol_tables::Error) -> &'static str {
         E::OutOfRange { .. } => "22003",
         E::TooLong { .. } => "22001",
         E::DigitsLost { .. } => "22003",
+        E::InvalidJson { error, .. } => error.sqlstate(),
         E::NotNull { .. } => "23502",
         E::WrongValueCount { .. } => "42601",
         E::DuplicateKey { .. } | E::UniqueViolation { .. } => "23505",
@@ -39,6 +40,7 @@ pub fn tables_sqlstate(error: &entresol_tables::Error) -> &'static str {
         | E::StructureOfLayout { .. }
         | E::StructureOfKey { .. }
         | E::ProtocolOfLayout { .. }
+        | E::NotOrdered { .. }
         | E::ElfOfRows { .. } => "0A000",
         E::Parse { .. } => "22P02",
         E::RowNumbersUsedUp { .. } | E::SequenceExhausted { .. } => "2200H",

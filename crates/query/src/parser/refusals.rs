@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | FOR UPDATE, FOR SHARE, NOWAIT, SKIP LOCKED | the caller relies on rows locked against others |
 //! | COLLATE of any order but that of the bytes | results would come in another order |
-//! | casts to JSON and JSONB | the string would not be checked |
 //!
 //! A cast to UUID checks its string, and returns it in lower case with hyphens ([`uuid_function`]).
 
@@ -16,13 +15,13 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result as EngineResult;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, ObjectName, Query, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, Visit, Visitor};
 use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Words of which every statement with such a clause has at least one.
-const WORDS: [&str; 5] = ["update", "share", "collate", "json", "jsonb"];
+const WORDS: [&str; 3] = ["update", "share", "collate"];
 /// Collations in byte order, the only one supported.
 const COLLATIONS: [&str; 6] = ["c", "posix", "default", "ucs_basic", "c.utf8", "c.utf-8"];
 /// Name of the function for a cast to UUID.
@@ -59,24 +58,8 @@ impl Visitor for Search {
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
         match expr {
             Expr::Collate { collation, .. } => check_collation(collation),
-            Expr::Cast { data_type, .. } if is_json(data_type) => ControlFlow::Break(Error::unsupported(
-                format!("cast to {data_type}: the type does not exist, use text"),
-            )),
             _ => ControlFlow::Continue(()),
         }
-    }
-}
-
-fn is_json(data_type: &SqlType) -> bool {
-    match data_type {
-        SqlType::JSON | SqlType::JSONB => true,
-        SqlType::Custom(name, _) => {
-            let last = name.0.last().and_then(|part| part.as_ident());
-            last.is_some_and(|name| {
-                ["json", "jsonb"].iter().any(|json| name.value.eq_ignore_ascii_case(json))
-            })
-        }
-        _ => false,
     }
 }
 

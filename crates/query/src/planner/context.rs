@@ -21,8 +21,10 @@ use crate::planner::star::rule::StarJoins;
 use crate::planner::views::Views;
 use crate::planner::yielding::Interruptible;
 use crate::postgres::char_padding::{BlankPadded, TruncatingCast};
+use crate::postgres::comparison_keys::ComparisonKeys;
 use crate::postgres::functions;
-use crate::postgres::intervals::{self, IntervalOperators, IntervalOrder};
+use crate::postgres::intervals::{self, IntervalOperators};
+use crate::postgres::json::{self, JsonOperators};
 use crate::postgres::numbers::DoubleBesideDecimal;
 use crate::postgres::overflow::{CheckedArithmetic, CheckedConstants};
 use crate::postgres::ranks;
@@ -73,14 +75,14 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     let mut analyzer = Analyzer::new().rules;
     analyzer.insert(0, Arc::new(DoubleBesideDecimal));
     analyzer.insert(0, Arc::new(DatesBesideMoments));
-    analyzer.insert(0, Arc::new(IntervalOrder::Windows));
+    analyzer.insert(0, Arc::new(ComparisonKeys::Windows));
     analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle), &source.current)));
     analyzer.insert(0, Arc::new(Membership));
     analyzer.insert(0, Arc::new(LiftedSubqueries));
     analyzer.insert(0, Arc::new(Multisets));
     analyzer.insert(0, Arc::new(BlankPadded));
     analyzer.push(Arc::new(LocalTimes));
-    analyzer.push(Arc::new(IntervalOrder::Values));
+    analyzer.push(Arc::new(ComparisonKeys::Values));
     analyzer.push(Arc::new(CheckedConstants));
     analyzer.push(Arc::new(TruthTests));
     analyzer.push(Arc::new(SingleRows));
@@ -92,6 +94,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     let mut planners = SessionStateDefaults::default_expr_planners();
     planners.insert(0, Arc::new(IntervalOperators));
     planners.push(Arc::new(UntypedLiterals));
+    planners.insert(0, Arc::new(JsonOperators));
     let mut logical = Optimizer::new().rules;
     GroupKeys::replace(&mut logical);
     logical.push(Arc::new(Extremes));
@@ -114,12 +117,14 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     context.register_udf(join_using::function());
     ranks::functions().into_iter().for_each(|function| context.register_udwf(function));
     let own = time_zones::functions().into_iter().chain(TruncatingCast::both()).chain(functions::functions());
-    let own = own.chain(sampling::functions()).chain(intervals::functions()).chain([
-        refusals::uuid_function(),
-        similar::function(),
-        to_char::function(),
-    ]);
+    let own = own
+        .chain(sampling::functions())
+        .chain(intervals::functions())
+        .chain(json::functions())
+        .chain([refusals::uuid_function(), similar::function(), to_char::function()]);
     own.for_each(|function| context.register_udf(function));
+    intervals::overloads::functions().into_iter().for_each(|function| context.register_udf(function));
+    intervals::overloads::aggregates().into_iter().for_each(|function| context.register_udaf(function));
     let views = Views::new(&source.catalog, &context);
     let _ = source.views.set(Arc::new(views.clone()));
     context.register_catalog(CATALOG, Arc::new(SessionCatalog::new(source, views)));

@@ -29,7 +29,7 @@ use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, CastKind, DataType as SqlType, ExactNumberInfo, Expr, Query, SelectItem,
     SetExpr, TimezoneInfo, TypedString, Value as Literal, Visit, VisitMut,
 };
-use entresol_tables::{Column, DataType, Value, arrow_type};
+use entresol_tables::{Column, DataType, Interval, Value, arrow_type};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -357,6 +357,16 @@ fn literal(value: &ScalarValue) -> Result<Expr> {
             };
             typed_string(SqlType::Timestamp(None, TimezoneInfo::None), text)
         }
+        ArrowType::Interval(_) => {
+            let text = match column_value(value) {
+                Some(interval) => interval.to_string(),
+                None => text()?,
+            };
+            cast(
+                plain(Literal::SingleQuotedString(text)),
+                SqlType::Interval { fields: None, precision: None },
+            )
+        }
         ArrowType::List(element) => list_literal(value, element.data_type())?,
         other => match sql_type(&other) {
             Some(data_type) => cast(plain(Literal::SingleQuotedString(text()?)), data_type),
@@ -410,6 +420,7 @@ pub(crate) fn sql_type(arrow: &ArrowType) -> Option<SqlType> {
             DataType::Date => SqlType::Date,
             DataType::Timestamp => SqlType::Timestamp(None, TimezoneInfo::None),
             DataType::TimestampTz => SqlType::Timestamp(None, TimezoneInfo::WithTimeZone),
+            DataType::Interval => SqlType::Interval { fields: None, precision: None },
             DataType::Varchar => SqlType::Varchar(None),
         },
     })
@@ -429,6 +440,7 @@ pub(crate) fn column_value(scalar: &ScalarValue) -> Option<Value> {
         ScalarValue::Decimal128(Some(value), _, _) => Value::Decimal(*value),
         ScalarValue::Date32(Some(value)) => Value::Date(*value),
         ScalarValue::TimestampMicrosecond(Some(value), None) => Value::Timestamp(*value),
+        ScalarValue::IntervalMonthDayNano(Some(value)) => Value::Interval(Interval::from_arrow(*value)),
         ScalarValue::Utf8(Some(text))
         | ScalarValue::LargeUtf8(Some(text))
         | ScalarValue::Utf8View(Some(text)) => Value::varchar(text.as_str()),

@@ -126,6 +126,11 @@ fn pad(expr: &mut Expr, schema: &DFSchema) -> bool {
     true
 }
 
+/// String of a CHAR which is not padded any more, or of JSON, which is none any more.
+pub(crate) fn plain_text(expr: Expr) -> Expr {
+    ScalarUDF::from(Unpadded::new()).call(vec![expr])
+}
+
 /// Function that turns a CHAR into a string which is not padded any more.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct UnpadFunction {

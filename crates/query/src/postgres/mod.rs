@@ -4,10 +4,12 @@
 //! session.
 
 pub(crate) mod char_padding;
+pub(crate) mod comparison_keys;
 pub(crate) mod decimal_division;
 pub(crate) mod floats;
 pub(crate) mod functions;
 pub(crate) mod intervals;
+pub(crate) mod json;
 pub(crate) mod number_types;
 pub(crate) mod numbers;
 pub(crate) mod overflow;

@@ -10,13 +10,18 @@
 //!
 //! Integers within a recursive query keep DataFusion's types: the relation of its rows has them already.
 
+use crate::postgres::char_padding::plain_text;
 use crate::postgres::decimal_division::{Exact, exact_type};
+use crate::postgres::intervals::overloads::{resolved, resolved_aggregate};
+use crate::postgres::json::json_type;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DFSchemaRef, Result as EngineResult, ScalarValue, Spans};
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::sum::sum_udaf;
-use datafusion::logical_expr::expr::{AggregateFunction, Exists, InSubquery, SetComparison, WindowFunction};
+use datafusion::logical_expr::expr::{
+    AggregateFunction, Cast, Exists, InSubquery, SetComparison, WindowFunction,
+};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -130,8 +135,33 @@ fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> Engine
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Divide | Operator::Multiply), right }) => {
             arithmetic(left, op, right, schema)
         }
-        Expr::AggregateFunction(function) => Expr::AggregateFunction(widened(function, schema)),
+        Expr::AggregateFunction(mut function) => {
+            let of = function.params.args.first().and_then(|argument| argument.get_type(schema).ok());
+            if let Some(inner) = resolved_aggregate(&function.func, of.as_ref()) {
+                function.func = inner;
+            }
+            Expr::AggregateFunction(widened(function, schema))
+        }
+        // A field keeps what it knows of its string over a cast.
+        Expr::Cast(Cast { expr, field })
+            if *field.data_type() == DataType::Utf8 && json_type(&expr, schema).is_some() =>
+        {
+            Expr::Cast(Cast { expr: Box::new(plain_text(*expr)), field })
+        }
+        Expr::ScalarFunction(mut function) => {
+            let second = function.args.get(1).and_then(|argument| argument.get_type(schema).ok());
+            if let Some(inner) = resolved(&function.func, second.as_ref()) {
+                function.func = inner;
+            }
+            Expr::ScalarFunction(function)
+        }
         Expr::WindowFunction(mut function) => {
+            let of = function.params.args.first().and_then(|argument| argument.get_type(schema).ok());
+            if let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun
+                && let Some(inner) = resolved_aggregate(aggregate, of.as_ref())
+            {
+                function.fun = WindowFunctionDefinition::AggregateUDF(inner);
+            }
             if let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun
                 && aggregate.name() == "sum"
             {

@@ -80,6 +80,7 @@ pub(crate) const TYPES: &[PgType] = &[
     base(2205, "regclass", "regclass", 4, "N", 2210),
     base(2206, "regtype", "regtype", 4, "N", 2211),
     base(2950, "uuid", "uuid", 16, "U", 2951),
+    base(3802, "jsonb", "jsonb", -1, "U", 3807),
     array(1000, "_bool", "boolean[]", 16),
     array(1001, "_bytea", "bytea[]", 17),
     array(1002, "_char", "\"char\"[]", 18),
@@ -106,6 +107,7 @@ pub(crate) const TYPES: &[PgType] = &[
     array(2210, "_regclass", "regclass[]", 2205),
     array(2211, "_regtype", "regtype[]", 2206),
     array(2951, "_uuid", "uuid[]", 2950),
+    array(3807, "_jsonb", "jsonb[]", 3802),
     pseudo(2249, "record"),
     pseudo(2275, "cstring"),
     pseudo(2276, "any"),
@@ -140,6 +142,8 @@ pub(crate) fn of(column: &Column) -> (&'static PgType, i64) {
         Modifier::Varchar(length) => (1043, i64::from(length) + 4),
         Modifier::Char(length) => (1042, i64::from(length) + 4),
         Modifier::Exact => (1700, -1),
+        Modifier::Json => (114, -1),
+        Modifier::Jsonb => (3802, -1),
         Modifier::None => plain(column.data_type),
     };
     (by_oid(oid).unwrap_or(text()), modifier)
@@ -157,6 +161,7 @@ fn plain(data_type: DataType) -> (i64, i64) {
         DataType::Date => (1082, -1),
         DataType::Timestamp => (1114, -1),
         DataType::TimestampTz => (1184, -1),
+        DataType::Interval => (1186, -1),
         DataType::Varchar => (25, -1),
     }
 }

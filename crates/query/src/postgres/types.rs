@@ -13,7 +13,9 @@
 //! | DATE | Date | Date32 |
 //! | TIMESTAMP, DATETIME | Timestamp | Timestamp(µs), without zone |
 //! | TIMESTAMPTZ, TIMESTAMP WITH TIME ZONE | TimestampTz | Timestamp(µs), with the session's zone |
+//! | INTERVAL | Interval | Interval(MonthDayNano) |
 //! | VARCHAR, TEXT, STRING, CHAR VARYING; VARCHAR(n) with a modifier | Varchar | Utf8 |
+//! | JSON, JSONB | Varchar with a modifier | Utf8 |
 //! | CHAR(n), CHARACTER(n); CHAR is CHAR(1) | Varchar with a modifier | Utf8, without the blanks at its end |
 //!
 //! - The modifier of a column goes with its Arrow field, as the name and the parameter of an extension type
@@ -23,6 +25,7 @@
 //! - `zones.rs` converts between timestamps with and without a zone.
 
 use crate::error::{Error, Result};
+use crate::postgres::intervals;
 use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -56,6 +59,8 @@ pub fn column_type(arrow: &ArrowType) -> Option<DataType> {
         ArrowType::Date32 | ArrowType::Date64 => DataType::Date,
         ArrowType::Timestamp(_, None) => DataType::Timestamp,
         ArrowType::Timestamp(_, Some(_)) => DataType::TimestampTz,
+        // The difference of two timestamps is an interval.
+        ArrowType::Interval(_) | ArrowType::Duration(_) => DataType::Interval,
         ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View => DataType::Varchar,
         _ => return None,
     })
@@ -68,6 +73,8 @@ const EXTENSION_PARAMETER: &str = "ARROW:extension:metadata";
 const VARCHAR: &str = "entresol.varchar";
 const CHAR: &str = "entresol.char";
 const NUMERIC: &str = "entresol.numeric";
+const JSON: &str = "entresol.json";
+const JSONB: &str = "entresol.jsonb";
 
 /// Field with a modifier.
 pub(crate) fn with_modifier(field: Field, modifier: Modifier) -> Field {
@@ -76,6 +83,8 @@ pub(crate) fn with_modifier(field: Field, modifier: Modifier) -> Field {
         Modifier::Varchar(length) => (VARCHAR, length.to_string()),
         Modifier::Char(length) => (CHAR, length.to_string()),
         Modifier::Exact => (NUMERIC, String::new()),
+        Modifier::Json => (JSON, String::new()),
+        Modifier::Jsonb => (JSONB, String::new()),
     };
     let mut metadata = field.metadata().clone();
     metadata.insert(EXTENSION_NAME.to_owned(), name.to_owned());
@@ -91,30 +100,44 @@ pub fn modifier_of(field: &Field) -> Modifier {
     let modifier = match name.as_str() {
         VARCHAR if text => length().map(Modifier::Varchar),
         CHAR if text => length().map(Modifier::Char),
+        JSON if text => Some(Modifier::Json),
+        JSONB if text => Some(Modifier::Jsonb),
         NUMERIC if matches!(field.data_type(), ArrowType::Decimal128(..)) => Some(Modifier::Exact),
         _ => None,
     };
     modifier.unwrap_or_default()
 }
 
-/// Copy of a batch with every CHAR(n) padded for output.
-pub fn padded(batch: &RecordBatch) -> RecordBatch {
+/// Copy of a batch for output: every CHAR(n) padded, intervals as strings.
+pub fn displayed(batch: &RecordBatch) -> RecordBatch {
     let schema = batch.schema();
     let is_char = |field: &Arc<Field>| matches!(modifier_of(field), Modifier::Char(_));
-    if !schema.fields().iter().any(is_char) {
+    let is_span =
+        |field: &Arc<Field>| matches!(field.data_type(), ArrowType::Interval(_) | ArrowType::Duration(_));
+    if !schema.fields().iter().any(|field| is_char(field) || is_span(field)) {
         return batch.clone();
     }
-    let columns = schema.fields().iter().zip(batch.columns()).map(|(field, array)| -> ArrayRef {
-        match (modifier_of(field), array.as_string_opt::<i32>()) {
-            (modifier @ Modifier::Char(_), Some(texts)) => {
-                let shown = texts.iter().map(|text| text.map(|text| modifier.padded(text)));
-                Arc::new(shown.collect::<StringArray>())
+    let columns =
+        schema.fields().iter().zip(batch.columns()).map(|(field, array)| -> (Arc<Field>, ArrayRef) {
+            match (modifier_of(field), array.as_string_opt::<i32>()) {
+                (modifier @ Modifier::Char(_), Some(texts)) => {
+                    let shown = texts.iter().map(|text| text.map(|text| modifier.padded(text)));
+                    (Arc::clone(field), Arc::new(shown.collect::<StringArray>()))
+                }
+                // What has no text is shown as Arrow shows it.
+                _ if is_span(field) => match intervals::texts_of(array) {
+                    Ok(texts) => {
+                        let text = field.as_ref().clone().with_data_type(ArrowType::Utf8);
+                        (Arc::new(text), texts)
+                    }
+                    Err(_) => (Arc::clone(field), Arc::clone(array)),
+                },
+                _ => (Arc::clone(field), Arc::clone(array)),
             }
-            _ => Arc::clone(array),
-        }
-    });
-    // As many columns of the same types and lengths.
-    RecordBatch::try_new(Arc::clone(&schema), columns.collect()).unwrap_or_else(|_| batch.clone())
+        });
+    let (fields, columns): (Vec<_>, Vec<_>) = columns.unzip();
+    // As many columns of these types and lengths.
+    RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns).unwrap_or_else(|_| batch.clone())
 }
 
 /// Arrow field of a column, in a session of this time zone.
@@ -177,6 +200,9 @@ pub(crate) fn declared_type(column: &str, declared: &SqlType) -> Result<(DataTyp
         SqlType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
         | SqlType::Datetime(None)
         | SqlType::TimestampNtz(None) => plain(DataType::Timestamp),
+        SqlType::Interval { fields: None, precision: None | Some(6) } => plain(DataType::Interval),
+        SqlType::JSON => Ok((DataType::Varchar, Modifier::Json)),
+        SqlType::JSONB => Ok((DataType::Varchar, Modifier::Jsonb)),
         SqlType::Text | SqlType::String(None) => plain(DataType::Varchar),
         declared => match text_modifier(declared) {
             Some(modifier) => Ok((DataType::Varchar, modifier.map_err(|what| wrong_length(column, &what))?)),
@@ -259,12 +285,15 @@ mod tests {
             DataType::Date,
             DataType::Timestamp,
             DataType::TimestampTz,
+            DataType::Interval,
             DataType::Varchar,
         ] {
             assert_eq!(column_type(&arrow_type(data_type, "Europe/Berlin")), Some(data_type));
         }
         assert_eq!(column_type(&ArrowType::Binary), None);
-        for modifier in [Modifier::None, Modifier::Varchar(30), Modifier::Char(3)] {
+        for modifier in
+            [Modifier::None, Modifier::Varchar(30), Modifier::Char(3), Modifier::Json, Modifier::Jsonb]
+        {
             let column = Column::new("c", DataType::Varchar).with_modifier(modifier);
             assert_eq!(column_of(&field_of(&column, "UTC")), Some(column));
         }
@@ -277,7 +306,7 @@ mod tests {
         assert_eq!(declared_type("c", &decimal).unwrap(), expected);
         let error = declared_type("c", &SqlType::Decimal(ExactNumberInfo::Precision(39))).unwrap_err();
         assert!(error.to_string().contains("column c") && error.to_string().contains("1 to 38"), "{error}");
-        let error = declared_type("photo", &SqlType::JSON).unwrap_err();
-        assert_eq!(error.to_string(), "unsupported: type JSON of column photo");
+        let error = declared_type("photo", &SqlType::Bytea).unwrap_err();
+        assert_eq!(error.to_string(), "unsupported: type BYTEA of column photo");
     }
 }

@@ -22,7 +22,8 @@ use entresol_streams::{
     TcpEndpoint, TcpSource, mixed,
 };
 use entresol_tables::{
-    Catalog, Column, ColumnBuilder, DataType, Error as TableError, Table, Value, arrow_schema, change_columns,
+    Catalog, Column, ColumnBuilder, DataType, Error as TableError, Interval, Table, Value, arrow_schema,
+    change_columns, interval,
 };
 use std::ops::Range;
 use std::path::PathBuf;
@@ -400,6 +401,10 @@ impl Generator {
             }
             DataType::Date => Value::Date(time_us.div_euclid(DAY_US) as i32),
             DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(time_us),
+            DataType::Interval => {
+                let micros = (number % interval::MICROS_MAX as u64) as i64;
+                Interval::new(0, 0, micros).map_or(Value::Null, Value::Interval)
+            }
             DataType::Varchar => return builder.push_text(&format!("{} {number}", column.name)),
         });
     }

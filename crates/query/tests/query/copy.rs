@@ -204,7 +204,9 @@ async fn rows_of_values_are_for_the_binary_format() {
     let binary = statement("COPY t (d, id) FROM STDIN WITH (FORMAT binary)");
     assert!(binary.is_binary() && !statement("COPY t FROM STDIN").is_binary());
     let mut copy = session.copy_in(&binary).unwrap();
-    assert_eq!(copy.types(), [ArrowType::Decimal128(5, 2), ArrowType::Int32]);
+    let fields = copy.fields();
+    let types: Vec<&ArrowType> = fields.iter().map(|field| field.data_type()).collect();
+    assert_eq!(types, [&ArrowType::Decimal128(5, 2), &ArrowType::Int32]);
     let decimal = |value| ScalarValue::Decimal128(value, 5, 2);
     for id in 0..3000 {
         copy.push_row(&[decimal((id % 2 == 0).then_some(125)), ScalarValue::from(id)]).unwrap();

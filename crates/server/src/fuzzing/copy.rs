@@ -37,7 +37,8 @@ pub fn binary_copy(bytes: &[u8]) -> usize {
 }
 
 fn read(types: &[DataType], data: &[u8], piece: usize) -> ReadOutcome {
-    let mut reader = Reader::new(types.to_vec());
+    let fields: Vec<Field> = types.iter().map(|of| Field::new("column", of.clone(), true)).collect();
+    let mut reader = Reader::new(&fields);
     let mut rows = Vec::new();
     let mut all = || {
         for piece in data.chunks(piece) {

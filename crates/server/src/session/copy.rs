@@ -42,7 +42,7 @@ impl Connection {
     async fn copy_in(&mut self, statement: &CopyStatement) -> Result<u64, Failure> {
         let alone = !self.session.in_transaction();
         let mut copy = self.session.copy_in(statement)?;
-        let mut reader = statement.is_binary().then(|| Reader::new(copy.types()));
+        let mut reader = statement.is_binary().then(|| Reader::new(&copy.fields()));
         self.socket.out.copy_in(copy.columns(), format_of(statement));
         self.socket.flush_guarded(&mut self.guard).await?;
         while let Some(data) = self.copy_data().await? {

@@ -11,14 +11,15 @@
 
 use super::cell::Column;
 use super::temporal::{UTC, Zone};
-use super::types::postgres_type;
+use super::types::declared;
 use super::{Format, parameter};
 use crate::error::{Outcome, Report};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use entresol::arrow::datatypes::DataType;
+use entresol::arrow::datatypes::{DataType, Field};
 use entresol::arrow::record_batch::RecordBatch;
 use entresol::query::LINE_BYTES_MAX;
 use entresol::query::datafusion::common::ScalarValue;
+use pgwire::api::Type;
 
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 const HEADER_BYTES: usize = SIGNATURE.len() + 4 + 4;
@@ -62,7 +63,8 @@ impl<'a> Rows<'a> {
 
 /// Reader of rows from pieces of any length.
 pub(crate) struct Reader {
-    types: Vec<DataType>,
+    /// Type of each column on the wire, and in Arrow.
+    columns: Vec<(Type, DataType)>,
     rest: BytesMut,
     expects: Expects,
     /// The rows that were read.
@@ -84,9 +86,10 @@ fn malformed(message: impl Into<String>) -> Report {
 }
 
 impl Reader {
-    /// Rows of columns of these types.
-    pub(crate) fn new(types: Vec<DataType>) -> Reader {
-        Reader { types, rest: BytesMut::new(), expects: Expects::Header, rows: 0 }
+    /// Rows of these columns.
+    pub(crate) fn new(fields: &[Field]) -> Reader {
+        let columns = fields.iter().map(|field| (declared(field).0, field.data_type().clone())).collect();
+        Reader { columns, rest: BytesMut::new(), expects: Expects::Header, rows: 0 }
     }
 
     /// The row that is being read, from 1.
@@ -174,14 +177,14 @@ impl Reader {
         };
         let mut row = self.rest.split_to(length).freeze();
         row.advance(2);
-        let values = self.types.iter().map(|wanted| value(&mut row, wanted));
+        let values = self.columns.iter().map(|(of, wanted)| value(&mut row, of, wanted));
         values.collect::<Outcome<Vec<_>>>().map(Some)
     }
 
     /// Length of the row; `None` if it goes on beyond the buffer.
     fn row_length(&self) -> Outcome<Option<usize>> {
         let Some(fields) = i16_at(&self.rest, 0) else { return Ok(None) };
-        let expected = self.types.len();
+        let expected = self.columns.len();
         if usize::try_from(fields) != Ok(expected) {
             return Err(malformed(format!("row field count is {fields}, expected {expected}")));
         }
@@ -204,12 +207,11 @@ impl Reader {
 }
 
 /// The next field of a complete row.
-fn value(row: &mut Bytes, wanted: &DataType) -> Outcome<ScalarValue> {
+fn value(row: &mut Bytes, of: &Type, wanted: &DataType) -> Outcome<ScalarValue> {
     let bytes = match usize::try_from(row.get_i32()) {
         Ok(length) => Some(row.split_to(length)),
         Err(_) => None,
     };
-    let of = postgres_type(wanted);
     let value = parameter::read(bytes.as_ref(), Format::Binary, of.oid(), wanted, UTC)?;
     if value.data_type() == *wanted {
         return Ok(value);
@@ -233,8 +235,9 @@ fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
 mod tests {
     use super::*;
 
-    fn types() -> Vec<DataType> {
-        vec![DataType::Int32, DataType::Utf8, DataType::Decimal128(5, 1)]
+    fn fields() -> Vec<Field> {
+        let types = [DataType::Int32, DataType::Utf8, DataType::Decimal128(5, 1)];
+        types.into_iter().map(|of| Field::new("column", of, true)).collect()
     }
 
     fn row(id: i32, text: Option<&str>) -> Vec<u8> {
@@ -254,7 +257,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8], piece: usize) -> Outcome<Vec<Vec<ScalarValue>>> {
-        let mut reader = Reader::new(types());
+        let mut reader = Reader::new(&fields());
         let mut rows = Vec::new();
         for piece in bytes.chunks(piece) {
             reader.push(piece);

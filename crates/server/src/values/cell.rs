@@ -2,6 +2,7 @@
 //!
 //! The type is matched once for a batch; a row costs one branch per value.
 
+use super::parameter::JSONB_VERSION;
 use super::temporal::{EPOCH_DAYS, EPOCH_US, Interval, Zone};
 use super::types::postgres_type;
 use super::{Format, decimal, temporal};
@@ -33,6 +34,8 @@ enum Value<'a> {
     Text(&'a str),
     Shown(String),
     Bytes(&'a [u8]),
+    /// String of a binary format with a version.
+    Versioned(u8, &'a [u8]),
     Date(i32),
     Time(i64),
     Timestamp(i64, bool),
@@ -67,6 +70,13 @@ impl<'a> Column<'a> {
         match array.as_string_opt::<i32>() {
             Some(texts) if matches!(modifier, Modifier::Char(_)) => {
                 let read = move |row: usize| Ok(Value::Shown(modifier.padded(texts.value(row)).into_owned()));
+                Ok(Column { array: array.as_ref(), read: Box::new(read), format, zone })
+            }
+            Some(texts) if modifier == Modifier::Jsonb && format == Format::Binary => {
+                let read = move |row: usize| {
+                    let text = texts.value(row).as_bytes();
+                    Ok(Value::Versioned(JSONB_VERSION, text))
+                };
                 Ok(Column { array: array.as_ref(), read: Box::new(read), format, zone })
             }
             _ => Column::new(array, format, zone),
@@ -270,6 +280,7 @@ fn text(value: &Value<'_>, zone: Zone, out: &mut BytesMut) -> Outcome<()> {
         Value::Numeric(digits, scale) => decimal::text(digits, *scale, out),
         Value::Text(text) => out.put_slice(text.as_bytes()),
         Value::Shown(text) => out.put_slice(text.as_bytes()),
+        Value::Versioned(_, text) => out.put_slice(text),
         Value::Bytes(bytes) => {
             out.put_slice(b"\\x");
             bytes.iter().for_each(|byte| {
@@ -366,6 +377,10 @@ fn binary(value: &Value<'_>, out: &mut BytesMut) -> Outcome<()> {
         Value::Text(text) => out.put_slice(text.as_bytes()),
         Value::Shown(text) => out.put_slice(text.as_bytes()),
         Value::Bytes(bytes) => out.put_slice(bytes),
+        Value::Versioned(version, text) => {
+            out.put_u8(*version);
+            out.put_slice(text);
+        }
         Value::Date(days) => {
             let days = days.checked_sub(EPOCH_DAYS);
             out.put_i32(days.ok_or_else(|| Report::error("22008", "date out of range"))?);

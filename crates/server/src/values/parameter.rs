@@ -10,7 +10,11 @@ use entresol::arrow::datatypes::{DataType, IntervalMonthDayNano};
 use entresol::query::datafusion::common::ScalarValue;
 use entresol::query::parse_moment;
 use entresol::tables::calendar::{parse_timestamp, without_zone};
+use entresol::tables::{Interval, IntervalError};
 use pgwire::api::Type;
+
+/// Version of the binary format of JSONB: its string stands behind it.
+pub(crate) const JSONB_VERSION: u8 = 1;
 
 /// Reads a value. `oid` is the type known to the client, `wanted` that of the plan. Strings of timestamps
 /// without a zone have this one.
@@ -62,6 +66,9 @@ fn cast(scalar: ScalarValue, wanted: &DataType) -> Outcome<ScalarValue> {
             // The comparison or assignment decides about the other digits.
             None => scalar,
         });
+    }
+    if let (Some(Some(text)), DataType::Interval(_)) = (scalar.try_as_str(), wanted) {
+        return interval_of(text);
     }
     let shown = scalar.to_string();
     let cast = scalar.cast_to(wanted).map_err(|_| invalid(&name(wanted), &shown))?;
@@ -127,7 +134,8 @@ fn from_text(text: &str, of: &Type, wanted: &DataType, zone: &str) -> Outcome<Sc
         Type::TIMESTAMPTZ if let Some(micros) = parse_moment(trimmed, zone) => {
             ScalarValue::TimestampMicrosecond(Some(micros), Some(zone.into()))
         }
-        Type::DATE | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL => {
+        Type::INTERVAL => interval_of(text)?,
+        Type::DATE | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => {
             let as_type = super::types::arrow_type(of.oid(), zone).unwrap_or(DataType::Utf8);
             let trimmed = if *of == Type::TIMESTAMP { without_zone(trimmed) } else { trimmed };
             let parsed = ScalarValue::from(trimmed).cast_to(&as_type);
@@ -136,6 +144,16 @@ fn from_text(text: &str, of: &Type, wanted: &DataType, zone: &str) -> Outcome<Sc
         _ if matches!(wanted, DataType::LargeUtf8) => ScalarValue::LargeUtf8(Some(text.to_owned())),
         _ => ScalarValue::from(text),
     })
+}
+
+fn interval_of(text: &str) -> Outcome<ScalarValue> {
+    match Interval::parse(text) {
+        Ok(interval) => Ok(ScalarValue::IntervalMonthDayNano(Some(interval.to_arrow()))),
+        Err(IntervalError::Syntax) => Err(Report { code: "22007", ..invalid("interval", text) }),
+        Err(IntervalError::OutOfRange) => {
+            Err(Report::error("22015", format!("interval field value out of range: \"{text}\"")))
+        }
+    }
 }
 
 fn boolean(text: &str) -> Option<bool> {
@@ -229,7 +247,11 @@ fn from_binary(bytes: &Bytes, of: &Type) -> Outcome<ScalarValue> {
             ScalarValue::TimestampMicrosecond(Some(value.ok_or_else(refuse)?), zone)
         }
         Type::INTERVAL => interval(bytes).ok_or_else(refuse)?,
-        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => {
+        Type::JSONB => match bytes.first() {
+            Some(&JSONB_VERSION) => ScalarValue::from(utf8(&bytes.slice(1..))?),
+            _ => return Err(refuse()),
+        },
+        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN | Type::JSON => {
             ScalarValue::from(utf8(bytes)?)
         }
         _ => return Err(Report::error("0A000", format!("binary parameters of type {of} are not supported"))),
@@ -291,6 +313,12 @@ mod tests {
             assert_eq!(text(same, Type::TIMESTAMPTZ, &moment), noon, "{same}");
         }
         assert_eq!(text("noon", Type::TIMESTAMPTZ, &moment).unwrap_err().code, "22007");
+        let interval = DataType::Interval(entresol::arrow::datatypes::IntervalUnit::MonthDayNano);
+        let span =
+            ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano::new(0, 3, 14_706_000_000_000)));
+        assert_eq!(text("3 4:05:06", Type::INTERVAL, &interval), Ok(span.clone()));
+        assert_eq!(text("P3DT4H5M6S", Type::TEXT, &interval), Ok(span));
+        assert_eq!(text("3 moons", Type::INTERVAL, &interval).unwrap_err().code, "22007");
         assert_eq!(text("soon", Type::DATE, &DataType::Date32).unwrap_err().code, "22007");
         let bytes = text("\\x00fF", Type::BYTEA, &DataType::Binary);
         assert_eq!(bytes, Ok(ScalarValue::Binary(Some(vec![0, 255]))));

@@ -98,7 +98,7 @@ pub(crate) fn arrow_type(oid: u32, zone: &str) -> Option<DataType> {
         Type::INTERVAL => DataType::Interval(IntervalUnit::MonthDayNano),
         // Drivers send strings as varchar where they know no better: then the planner infers the type. The
         // same for numeric: its digits are in each value.
-        Type::TEXT | Type::BPCHAR | Type::NAME => DataType::Utf8,
+        Type::TEXT | Type::BPCHAR | Type::NAME | Type::JSON | Type::JSONB => DataType::Utf8,
         _ => return None,
     })
 }
@@ -116,13 +116,15 @@ fn size(of: &Type) -> i16 {
 }
 
 /// The type and the modifier of a column of a result, in PostgreSQL's coding.
-fn declared(field: &Field) -> (Type, i32) {
+pub(super) fn declared(field: &Field) -> (Type, i32) {
     // Lengths are at most ten million.
     let length = |length: u32| length.cast_signed() + 4;
     match modifier_of(field) {
         Modifier::Varchar(characters) => (Type::VARCHAR, length(characters)),
         Modifier::Char(characters) => (Type::BPCHAR, length(characters)),
         Modifier::Exact => (Type::NUMERIC, -1),
+        Modifier::Json => (Type::JSON, -1),
+        Modifier::Jsonb => (Type::JSONB, -1),
         Modifier::None => (postgres_type(field.data_type()), modifier(field.data_type())),
     }
 }

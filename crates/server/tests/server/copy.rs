@@ -108,6 +108,16 @@ async fn rows_come_and_go_in_binary() {
     }
     assert_eq!(sink.finish().await.unwrap(), 3000);
     assert_eq!(one(&client, "SELECT n FROM u WHERE d = DATE '2024-02-29'").await, "-12.30");
+    client.batch_execute("CREATE TABLE w (id INT PRIMARY KEY, i INTERVAL, b JSONB, j JSON)").await.unwrap();
+    let sql = "COPY (SELECT 1, INTERVAL '1-2 3 04:05:06.5', '{\"b\":[1], \"a\":2.50}'::jsonb, '{ }'::json) TO STDOUT (FORMAT binary)";
+    let out = client.copy_out(sql).await.unwrap();
+    let bytes: Vec<Bytes> = out.try_collect().await.unwrap();
+    let sink = client.copy_in("COPY w FROM STDIN BINARY").await.unwrap();
+    pin_mut!(sink);
+    sink.send(Bytes::from(bytes.concat())).await.unwrap();
+    assert_eq!(sink.finish().await.unwrap(), 1);
+    let shown = one(&client, "SELECT i || ' ' || b::text || ' ' || j::text FROM w").await;
+    assert_eq!(shown, "1 year 2 mons 3 days 04:05:06.5 {\"a\": 2.50, \"b\": [1]} { }");
     // Not a row of what is broken stays.
     let mut raw = Raw::start(served.address).await;
     for (bytes, expected) in [(&bytes[0][..19], "22P04"), (b"1\t\\N\t1.5\n", "22P04")] {

@@ -72,6 +72,9 @@ async fn types_in_text_and_in_binary() {
             "1 mon 2 days 00:00:03",
             &[0, 0, 0, 0, 0, 0x2d, 0xc6, 0xc0, 0, 0, 0, 2, 0, 0, 0, 1],
         ),
+        ("'{\"b\":1}'::json", Type::JSON, "{\"b\":1}", b"{\"b\":1}"),
+        ("'{\"b\":1}'::jsonb", Type::JSONB, "{\"b\": 1}", b"\x01{\"b\": 1}"),
+        ("'{\"b\":[1]}'::jsonb -> 'b'", Type::JSONB, "[1]", b"\x01[1]"),
         ("arrow_cast('ab', 'Binary')", Type::BYTEA, "\\x6162", b"ab"),
         (
             "make_array(CAST(1 AS INT), NULL)",

@@ -130,6 +130,9 @@ impl Aggregate {
         if matches!(self.kind, AggregateKind::Sum | AggregateKind::Avg) && !adds {
             return Err(format!("{called} is not defined for {data_type} columns").to_lowercase());
         }
+        if matches!(self.kind, AggregateKind::Min | AggregateKind::Max) && data_type == DataType::Interval {
+            return Err(format!("{called} is not defined for interval columns"));
+        }
         let words = std::iter::once(called).chain(self.columns.iter().map(String::as_str));
         let default = words.collect::<Vec<&str>>().join("_");
         let name = self.name.clone().unwrap_or(default);

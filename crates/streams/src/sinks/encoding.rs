@@ -1,7 +1,7 @@
 //! Rows as lines of CSV or JSON.
 //!
 //! CSV: NULL is empty or the format's own string. JSON: integers and finite doubles are numbers; decimals, dates
-//! and timestamps are strings, so that no digit is lost; NULL and doubles that JSON has no number for are `null`.
+//! timestamps and intervals are strings, JSON is itself, so that no digit is lost; NULL and doubles that JSON has no number for are `null`.
 
 use crate::element::{Batch, Tuple};
 use crate::error::{Error, Result};
@@ -58,11 +58,19 @@ impl RowEncoder {
     }
 
     fn json(&self, tuple: &Tuple, lines: &mut Vec<u8>) {
-        let members = self.columns.iter().zip(tuple);
-        let object: serde_json::Map<String, serde_json::Value> =
-            members.map(|(column, value)| (column.name.clone(), json_of(value, column))).collect();
-        lines.extend_from_slice(serde_json::Value::Object(object).to_string().as_bytes());
-        lines.push(b'\n');
+        let mut members: Vec<(&Column, &Value)> = self.columns.iter().zip(tuple).collect();
+        members.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+        for (at, (column, value)) in members.into_iter().enumerate() {
+            lines.push(if at == 0 { b'{' } else { b',' });
+            lines.extend_from_slice(serde_json::Value::from(column.name.as_str()).to_string().as_bytes());
+            lines.push(b':');
+            match value {
+                // JSON is a part of the line, with all of its digits.
+                Value::Varchar(json) if column.modifier.is_json() => lines.extend(json_line(json)),
+                value => lines.extend_from_slice(json_of(value, column).to_string().as_bytes()),
+            }
+        }
+        lines.extend_from_slice(b"}\n");
     }
 }
 
@@ -72,6 +80,11 @@ fn csv_writer(separator: u8, lines: &mut Vec<u8>) -> csv::Writer<&mut Vec<u8>> {
 
 fn failed(error: csv::Error) -> Error {
     Error::Tuple { operator: "sink".to_owned(), reason: error.to_string() }
+}
+
+/// JSON without line breaks, which it can have between its parts only.
+fn json_line(json: &str) -> impl Iterator<Item = u8> + '_ {
+    json.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r'))
 }
 
 fn json_of(value: &Value, column: &Column) -> serde_json::Value {

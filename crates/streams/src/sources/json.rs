@@ -5,77 +5,69 @@
 //! | BOOLEAN | `true`, `false` |
 //! | SMALLINT, INT, BIGINT | a number without a fraction |
 //! | REAL, DOUBLE | a number |
-//! | DECIMAL | a number of up to 15 digits, or a string: a number has no room for more digits |
-//! | DATE, TIMESTAMP, TIMESTAMPTZ | a string |
+//! | DECIMAL | a number, of which all digits count, or a string |
+//! | DATE, TIMESTAMP, TIMESTAMPTZ, INTERVAL | a string |
 //! | VARCHAR | a string |
+//! | JSON, JSONB | any value but `null` |
 //!
 //! A missing name is NULL, as `null` is; other names are ignored.
 
 use crate::element::Tuple;
+use entresol_tables::json::{Json, JsonValue, parse, plain_number};
 use entresol_tables::{Column, DataType, Value};
-use serde_json::{Number, Value as Json};
-
-/// Digits of which a number of JSON is exact.
-const NUMBER_DIGITS_MAX: usize = 15;
 
 /// Tuple of a JSON object, or the reason why it is none.
 pub(crate) fn tuple_of(columns: &[Column], text: &[u8]) -> Result<Tuple, String> {
-    let object = match serde_json::from_slice(text) {
-        Ok(Json::Object(object)) => object,
-        Ok(other) => return Err(format!("expected a JSON object, found {}", kind(&other))),
-        Err(error) => return Err(format!("no JSON object: {error}")),
+    let text = std::str::from_utf8(text).map_err(|error| format!("no JSON object: {error}"))?;
+    let object = parse(text).map_err(|error| format!("no JSON object: {error}"))?;
+    if !matches!(object.value, JsonValue::Object(_)) {
+        return Err(format!("expected a JSON object, found {}", kind(&object)));
+    }
+    let value = |column: &Column| match object.field(&column.name) {
+        Some(json) => value_of(column, json),
+        None => Ok(Value::Null),
     };
-    let value = |column: &Column| value_of(column, object.get(&column.name).unwrap_or(&Json::Null));
     columns.iter().map(value).collect()
 }
 
-fn value_of(column: &Column, json: &Json) -> Result<Value, String> {
+fn value_of(column: &Column, json: &Json<'_>) -> Result<Value, String> {
     use DataType::{
-        BigInt, Boolean, Date, Decimal, Double, Int, Real, SmallInt, Timestamp, TimestampTz, Varchar,
+        BigInt, Boolean, Date, Decimal, Double, Int, Interval, Real, SmallInt, Timestamp, TimestampTz,
+        Varchar,
     };
     let parse = |text: &str| column.parse(text).map_err(|error| error.to_string());
-    match (column.data_type, json) {
-        (_, Json::Null) => Ok(Value::Null),
-        (Boolean, Json::Bool(value)) => Ok(Value::Boolean(*value)),
-        (SmallInt | Int | BigInt, Json::Number(number)) if !number.is_f64() => parse(&number.to_string()),
-        (Real | Double, Json::Number(number)) => parse(&number.to_string()),
-        (Decimal { .. }, Json::Number(number)) => parse(&digits_of(column, number)?),
-        (Decimal { .. } | Date | Timestamp | TimestampTz, Json::String(text)) => parse(text),
-        (Varchar, Json::String(text)) => Ok(Value::from(text.as_str())),
-        (expected, found) => {
-            Err(format!("column {}: expected {expected}, found {}", column.name, kind(found)))
+    match (column.data_type, &json.value) {
+        (_, JsonValue::Null) => Ok(Value::Null),
+        (Varchar, _) if column.modifier.is_json() => parse(json.text),
+        (Boolean, JsonValue::Bool(value)) => Ok(Value::Boolean(*value)),
+        (SmallInt | Int | BigInt, JsonValue::Number(number)) if !number.contains(['.', 'e', 'E']) => {
+            parse(number)
         }
+        (Real | Double, JsonValue::Number(number)) => parse(number),
+        (Decimal { .. }, JsonValue::Number(number)) => {
+            parse(&plain_number(number).map_err(|error| format!("column {}: {error}", column.name))?)
+        }
+        (Decimal { .. } | Date | Timestamp | TimestampTz | Interval, JsonValue::String(text)) => parse(text),
+        (Varchar, JsonValue::String(text)) => parse(text),
+        (expected, _) => Err(format!("column {}: expected {expected}, found {}", column.name, kind(json))),
     }
 }
 
-/// Decimal digits of a number, without an exponent.
-fn digits_of(column: &Column, number: &Number) -> Result<String, String> {
-    let Some(value) = number.as_f64().filter(|_| number.is_f64()) else { return Ok(number.to_string()) };
-    let text = format!("{value}");
-    let digits = text.trim_start_matches(['-', '0', '.']).bytes().filter(u8::is_ascii_digit).count();
-    if digits > NUMBER_DIGITS_MAX {
-        let (name, data_type) = (&column.name, column.data_type);
-        return Err(format!(
-            "column {name}: the number {value} has more than {NUMBER_DIGITS_MAX} digits: write a {data_type} as a string"
-        ));
-    }
-    Ok(text)
-}
-
-fn kind(json: &Json) -> String {
-    match json {
-        Json::Null => "null".to_owned(),
-        Json::Bool(value) => value.to_string(),
-        Json::Number(number) => format!("the number {number}"),
-        Json::String(text) => format!("the string \"{}\"", text.chars().take(40).collect::<String>()),
-        Json::Array(_) => "an array".to_owned(),
-        Json::Object(_) => "an object".to_owned(),
+fn kind(json: &Json<'_>) -> String {
+    match &json.value {
+        JsonValue::Null => "null".to_owned(),
+        JsonValue::Bool(value) => value.to_string(),
+        JsonValue::Number(number) => format!("the number {number}"),
+        JsonValue::String(text) => format!("the string \"{}\"", text.chars().take(40).collect::<String>()),
+        JsonValue::Array(_) => "an array".to_owned(),
+        JsonValue::Object(_) => "an object".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entresol_tables::{Interval, Modifier};
 
     fn one(data_type: DataType, json: &str) -> Result<Value, String> {
         let tuple = tuple_of(&[Column::new("v", data_type)], format!("{{\"v\": {json}}}").as_bytes());
@@ -93,14 +85,31 @@ mod tests {
             (DataType::Double, "1e-3", Value::Double(0.001)),
             (decimal, "19.95", Value::Decimal(1995)),
             (decimal, "3", Value::Decimal(300)),
+            (decimal, "123456789012345678.91", Value::Decimal(12_345_678_901_234_567_891)),
+            (decimal, "1.5e2", Value::Decimal(15_000)),
             (decimal, "\"123456789012345678.90\"", Value::Decimal(12_345_678_901_234_567_890)),
             (DataType::Date, "\"1970-01-02\"", Value::Date(1)),
             (DataType::Timestamp, "\"1970-01-01T00:00:01\"", Value::Timestamp(1_000_000)),
+            (
+                DataType::Interval,
+                "\"1 day 02:00\"",
+                Value::Interval(Interval::new(0, 1, 7_200_000_000).unwrap()),
+            ),
             (DataType::Varchar, "\"a\\n\\u00e4\"", Value::from("a\nä")),
             (DataType::Varchar, "null", Value::Null),
         ] {
             assert_eq!(one(data_type, json).unwrap(), wanted, "{data_type} {json}");
         }
+    }
+
+    #[test]
+    fn parts_of_an_object_are_json() {
+        let columns = [("a", Modifier::Json), ("b", Modifier::Jsonb), ("c", Modifier::Jsonb)]
+            .map(|(name, modifier)| Column::new(name, DataType::Varchar).with_modifier(modifier));
+        let object = b"{\"a\": {\"y\":1.50, \"x\":[]}, \"b\": {\"y\":1.50, \"x\":[]}, \"c\": null}";
+        let expected =
+            [Value::from("{\"y\":1.50, \"x\":[]}"), Value::from("{\"x\": [], \"y\": 1.50}"), Value::Null];
+        assert_eq!(tuple_of(&columns, object).unwrap(), expected);
     }
 
     #[test]
@@ -116,7 +125,6 @@ mod tests {
             (DataType::Varchar, "{}", "expected VARCHAR, found an object"),
             (DataType::Date, "\"tomorrow\"", "column v"),
             (DataType::Timestamp, "12", "expected TIMESTAMP, found the number 12"),
-            (decimal, "123456789012345678.91", "more than 15 digits"),
         ] {
             let error = one(data_type, json).unwrap_err();
             assert!(error.contains(reason), "{data_type} {json}: {error}");

@@ -4,7 +4,7 @@ use crate::value::{DataType, Value};
 use arrow_array::ArrayRef;
 use arrow_array::builder::{
     BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder, Int16Builder,
-    Int32Builder, Int64Builder, StringBuilder, TimestampMicrosecondBuilder,
+    Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder, StringBuilder, TimestampMicrosecondBuilder,
 };
 use arrow_schema::DataType as ArrowType;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ enum Builder {
     Decimal(Decimal128Builder),
     Date(Date32Builder),
     Timestamp(TimestampMicrosecondBuilder),
+    Interval(IntervalMonthDayNanoBuilder),
     Varchar(StringBuilder),
 }
 
@@ -47,6 +48,7 @@ impl ColumnBuilder {
             DataType::Timestamp | DataType::TimestampTz => Builder::Timestamp(
                 TimestampMicrosecondBuilder::with_capacity(rows).with_data_type(arrow.clone()),
             ),
+            DataType::Interval => Builder::Interval(IntervalMonthDayNanoBuilder::with_capacity(rows)),
             DataType::Varchar => {
                 Builder::Varchar(StringBuilder::with_capacity(rows, rows * TEXT_BYTES_PER_ROW))
             }
@@ -67,6 +69,7 @@ impl ColumnBuilder {
             (Builder::Decimal(builder), Value::Decimal(value)) => builder.append_value(*value),
             (Builder::Date(builder), Value::Date(value)) => builder.append_value(*value),
             (Builder::Timestamp(builder), Value::Timestamp(value)) => builder.append_value(*value),
+            (Builder::Interval(builder), Value::Interval(value)) => builder.append_value(value.to_arrow()),
             (Builder::Varchar(builder), Value::Varchar(text)) => builder.append_value(text),
             (_, value) => {
                 debug_assert!(value.is_null(), "{value} is of another type than the column");
@@ -101,6 +104,7 @@ impl ColumnBuilder {
             Builder::Decimal(builder) => builder.append_null(),
             Builder::Date(builder) => builder.append_null(),
             Builder::Timestamp(builder) => builder.append_null(),
+            Builder::Interval(builder) => builder.append_null(),
             Builder::Varchar(builder) => builder.append_null(),
         }
     }
@@ -117,6 +121,7 @@ impl ColumnBuilder {
             Builder::Decimal(builder) => Arc::new(builder.finish()),
             Builder::Date(builder) => Arc::new(builder.finish()),
             Builder::Timestamp(builder) => Arc::new(builder.finish()),
+            Builder::Interval(builder) => Arc::new(builder.finish()),
             Builder::Varchar(builder) => Arc::new(builder.finish()),
         }
     }

@@ -16,9 +16,10 @@ use crate::schema::layout::{ColumnSlot, Layout};
 use crate::schema::{ROW_BYTES_MAX, Schema, fixed_bytes};
 use crate::table::row_view::RowView;
 use crate::value::DataType;
+use crate::value::interval::Interval;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
-    Int64Type, TimestampMicrosecondType,
+    Int64Type, IntervalMonthDayNanoType, TimestampMicrosecondType,
 };
 use arrow_array::{ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
@@ -260,6 +261,10 @@ impl StoredRows {
             DataType::Real => primitive::<Float32Type>(rows.map(|bytes| f64_of(bytes) as f32), nulls, arrow),
             DataType::Double => primitive::<Float64Type>(rows.map(f64_of), nulls, arrow),
             DataType::Decimal { .. } => primitive::<Decimal128Type>(rows.map(i128_of), nulls, arrow),
+            DataType::Interval => {
+                let interval = |bytes| Interval::from_bytes(head(bytes)).to_arrow();
+                primitive::<IntervalMonthDayNanoType>(rows.map(interval), nulls, arrow)
+            }
             DataType::Varchar => unreachable!("VARCHAR is not of fixed width"),
         })
     }

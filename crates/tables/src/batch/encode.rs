@@ -5,8 +5,8 @@ use crate::encoding::key;
 use crate::encoding::row::{EncodedValues, VERSION_BYTE_BASE};
 use crate::error::{Error, Result};
 use crate::schema::layout::ColumnSlot;
-use crate::schema::modifier::TooLong;
 use crate::schema::{Column, KEY_BYTES_MAX, ROW_BYTES_MAX, Schema, fixed_bytes};
+use crate::value::interval::Interval;
 use crate::value::{DataType, decimal};
 use arrow_array::types::ArrowPrimitiveType;
 use arrow_array::{Array, ArrayRef, PrimitiveArray, StringArray};
@@ -49,23 +49,19 @@ pub(crate) fn check_rows(table: &str, schema: &Schema, arrays: &[ArrayRef]) -> R
     Ok(())
 }
 
-/// Strings as their column stores them; none if they are that already. An error for one that is too long.
+/// Strings as their column stores them; none if they are that already. An error for one that is too long, or no JSON.
 pub fn fitted_texts(table: &str, column: &Column, array: &ArrayRef) -> Result<Option<ArrayRef>> {
     let ColumnArray::Varchar(texts) = ColumnArray::new(table, column, array)? else { return Ok(None) };
+    let fit = |text| column.modifier.fit(text).map_err(|misfit| misfit.of(table, column));
     let mut changes = false;
     for text in texts.iter().flatten() {
-        let fit = column.modifier.fit(text).map_err(|TooLong| too_long(table, column))?;
-        changes |= fit.len() != text.len();
+        changes |= *fit(text)? != *text;
     }
     if !changes {
         return Ok(None);
     }
-    let fit = texts.iter().map(|text| text.map(|text| column.modifier.fit(text).unwrap_or(text)));
-    Ok(Some(Arc::new(fit.collect::<StringArray>())))
-}
-
-fn too_long(table: &str, column: &Column) -> Error {
-    Error::TooLong { table: table.to_owned(), column: column.name.clone(), expected: column.modifier }
+    let fitted = texts.iter().map(|text| text.map(fit).transpose());
+    Ok(Some(Arc::new(fitted.collect::<Result<StringArray>>()?)))
 }
 
 /// Checks NULLs, and ranges that the type of the array does not ensure.
@@ -162,6 +158,7 @@ fn encode_key_column(values: ColumnArray<'_>, data_type: DataType, keys: &mut [K
         ColumnArray::Decimal(array) => {
             each(keys, array.values(), |value, key| key::append_decimal(data_type, *value, key));
         }
+        ColumnArray::Interval(_) => unreachable!("INTERVAL is in no key"),
         ColumnArray::Varchar(array) => {
             each(keys, array.iter(), |text, key| {
                 key::append_text(text.unwrap_or_default().as_bytes(), key);
@@ -283,6 +280,9 @@ impl Values {
                 self.put(array, offset, |value| (value as i64).to_le_bytes());
             }
             ColumnArray::Decimal(array) => self.put(array, offset, i128::to_le_bytes),
+            ColumnArray::Interval(array) => {
+                self.put(array, offset, |value| Interval::from_arrow(value).to_bytes());
+            }
             ColumnArray::Varchar(_) => unreachable!("VARCHAR is not of fixed width"),
         }
     }

@@ -11,17 +11,18 @@ pub(crate) mod rows;
 
 use crate::error::{Error, Result};
 use crate::schema::Column;
+use crate::value::interval::Interval;
 use crate::value::{DataType, Value};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType,
+    IntervalMonthDayNanoType, TimestampMicrosecondType,
 };
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array,
-    Int32Array, Int64Array, StringArray, TimestampMicrosecondArray,
+    Int32Array, Int64Array, IntervalMonthDayNanoArray, StringArray, TimestampMicrosecondArray,
 };
-use arrow_schema::{DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef, TimeUnit};
+use arrow_schema::{DataType as ArrowType, Field, IntervalUnit, Schema as ArrowSchema, SchemaRef, TimeUnit};
 use std::sync::Arc;
 
 /// Arrow type of a column type; `zone` is the time zone in which TIMESTAMPTZ is shown.
@@ -38,6 +39,7 @@ pub fn arrow_type(data_type: DataType, zone: &str) -> ArrowType {
         DataType::Date => ArrowType::Date32,
         DataType::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, None),
         DataType::TimestampTz => ArrowType::Timestamp(TimeUnit::Microsecond, Some(zone.into())),
+        DataType::Interval => ArrowType::Interval(IntervalUnit::MonthDayNano),
         DataType::Varchar => ArrowType::Utf8,
     }
 }
@@ -57,6 +59,7 @@ pub(crate) fn column_type(arrow: &ArrowType) -> Option<DataType> {
         ArrowType::Date32 => DataType::Date,
         ArrowType::Timestamp(TimeUnit::Microsecond, None) => DataType::Timestamp,
         ArrowType::Timestamp(TimeUnit::Microsecond, Some(_)) => DataType::TimestampTz,
+        ArrowType::Interval(IntervalUnit::MonthDayNano) => DataType::Interval,
         ArrowType::Utf8 => DataType::Varchar,
         _ => return None,
     })
@@ -81,6 +84,7 @@ pub(crate) enum ColumnArray<'b> {
     Decimal(&'b Decimal128Array),
     Date(&'b Date32Array),
     Timestamp(&'b TimestampMicrosecondArray),
+    Interval(&'b IntervalMonthDayNanoArray),
     Varchar(&'b StringArray),
 }
 
@@ -103,6 +107,9 @@ impl<'b> ColumnArray<'b> {
             (DataType::Timestamp, ArrowType::Timestamp(_, None))
             | (DataType::TimestampTz, ArrowType::Timestamp(_, Some(_))) => {
                 array.as_primitive_opt::<TimestampMicrosecondType>().map(ColumnArray::Timestamp)
+            }
+            (DataType::Interval, _) => {
+                array.as_primitive_opt::<IntervalMonthDayNanoType>().map(ColumnArray::Interval)
             }
             (DataType::Varchar, _) => array.as_string_opt::<i32>().map(ColumnArray::Varchar),
             _ => None,
@@ -127,6 +134,7 @@ impl<'b> ColumnArray<'b> {
             ColumnArray::Decimal(array) => array,
             ColumnArray::Date(array) => array,
             ColumnArray::Timestamp(array) => array,
+            ColumnArray::Interval(array) => array,
             ColumnArray::Varchar(array) => array,
         }
     }
@@ -146,6 +154,7 @@ impl<'b> ColumnArray<'b> {
             ColumnArray::Decimal(array) => Value::Decimal(array.value(row)),
             ColumnArray::Date(array) => Value::Date(array.value(row)),
             ColumnArray::Timestamp(array) => Value::Timestamp(array.value(row)),
+            ColumnArray::Interval(array) => Value::Interval(Interval::from_arrow(array.value(row))),
             ColumnArray::Varchar(array) => Value::varchar(array.value(row)),
         }
     }

@@ -235,7 +235,7 @@ impl ColumnCondition {
             return value.is_null() == matches!(self, ColumnCondition::Null);
         }
         match value {
-            Value::Null => false,
+            Value::Null | Value::Interval(_) => false,
             Value::Double(value) => self.is_met_by_double(*value),
             Value::Boolean(value) => self.is_met_by_integer((*value).into()),
             Value::Int(value) | Value::Date(value) => self.is_met_by_integer((*value).into()),

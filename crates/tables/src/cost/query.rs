@@ -166,7 +166,7 @@ fn summarised(value: &Value) -> Option<i64> {
         Value::Int(value) | Value::Date(value) => Some((*value).into()),
         Value::BigInt(value) | Value::Timestamp(value) => Some(*value),
         Value::Decimal(value) => i64::try_from(*value).ok(),
-        Value::Null | Value::Double(_) | Value::Varchar(_) => None,
+        Value::Null | Value::Double(_) | Value::Interval(_) | Value::Varchar(_) => None,
     }
 }
 

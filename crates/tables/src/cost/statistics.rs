@@ -176,7 +176,7 @@ fn value_bytes(value: &Value) -> usize {
         Value::Boolean(_) => 1,
         Value::Int(_) | Value::Date(_) => 4,
         Value::BigInt(_) | Value::Timestamp(_) | Value::Double(_) => 8,
-        Value::Decimal(_) => 16,
+        Value::Decimal(_) | Value::Interval(_) => 16,
         Value::Varchar(text) => text.len() + 4,
     }
 }

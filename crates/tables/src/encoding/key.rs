@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::schema::{Column, KEY_BYTES_MAX, KEY_COLUMNS_MAX, Schema, fixed_bytes};
 use crate::value::decimal;
+use crate::value::interval::Interval;
 use crate::value::{DataType, Value, normalize_double};
 use entresol_structures::{KeyBytes, KeyWidth};
 
@@ -165,6 +166,8 @@ pub(crate) fn encode_value(data_type: DataType, value: &Value, key: &mut KeyByte
         Value::BigInt(value) | Value::Timestamp(value) => append_i64(*value, key),
         Value::Double(value) => append_f64(*value, key),
         Value::Decimal(value) => append_decimal(data_type, *value, key),
+        // By itself only: columns of keys have other types.
+        Value::Interval(value) => key.extend_from_slice(&value.to_bytes()),
         Value::Varchar(text) => append_text(text.as_bytes(), key),
     }
 }
@@ -290,6 +293,7 @@ pub(crate) fn decode_fixed(data_type: DataType, bytes: &[u8]) -> Value {
         DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(decode_i64(bytes)),
         DataType::Double | DataType::Real => Value::Double(decode_f64(bytes)),
         DataType::Decimal { .. } => Value::Decimal(decode_decimal(data_type, bytes)),
+        DataType::Interval => Value::Interval(Interval::from_bytes(array(bytes))),
         DataType::Varchar => unreachable!("VARCHAR is not of fixed width"),
     }
 }

@@ -15,6 +15,8 @@
 //! | DECIMAL above | 16 | unscaled, big-endian, sign bit flipped |
 //! | VARCHAR | len + 2 | UTF-8 with 00 written as 00 FF, ended by 00 00; a CHAR(n) without the blanks at its end |
 //!
+//! INTERVAL is in no key: intervals that are equal have several forms.
+//!
 //! Keys of fixed-width columns are padded with zeros to 8 or 16 bytes (the index's key width).
 //!
 //! # Values
@@ -27,7 +29,7 @@
 //! | --- | --- |
 //! | 1 | version, 1 |
 //! | (n + 7) / 8 | bitmap of the n value columns in column order, bit set = NULL; unused bits 0 |
-//! | per fixed-width column | 1, 4, 8 or 16 bytes in column order, as above but little-endian and without flips; zeros if NULL |
+//! | per fixed-width column | 1, 4, 8 or 16 bytes in column order, as above but little-endian and without flips; zeros if NULL; INTERVAL: microseconds (8), days (4), months (4) |
 //! | 4 each | end of each string, counted from the first string's start: value VARCHARs in column order, then key VARCHARs in key order |
 //! | rest | the strings, UTF-8; that of a key VARCHAR is empty unless it contains U+0000 |
 //!

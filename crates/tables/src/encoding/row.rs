@@ -133,6 +133,7 @@ fn put_fixed(value: &Value, out: &mut [u8]) {
         Value::Double(value) => out.copy_from_slice(&value.to_bits().to_le_bytes()),
         // The sign of a short decimal survives the truncation to 8 bytes: it was checked to fit.
         Value::Decimal(value) => out.copy_from_slice(&value.to_le_bytes()[..out.len()]),
+        Value::Interval(value) => out.copy_from_slice(&value.to_bytes()),
         Value::Null | Value::Varchar(_) => unreachable!("checked to be a fixed-width value"),
     }
 }

@@ -8,6 +8,7 @@ use crate::encoding::{key, row};
 use crate::schema::modifier::Modifier;
 use crate::schema::{Column, KEY_BYTES_MAX, Schema};
 use crate::table::range::ScanRange;
+use crate::value::interval::{Interval, MICROS_MAX};
 use crate::value::{DataType, Value};
 use crate::{Error, RowView};
 use arrow_array::RecordBatch;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 const SHORT: DataType = DataType::Decimal { precision: 12, scale: 2 };
 const LONG: DataType = DataType::Decimal { precision: 38, scale: 4 };
-const TYPES: [DataType; 12] = [
+const TYPES: [DataType; 13] = [
     DataType::Boolean,
     DataType::SmallInt,
     DataType::Real,
@@ -31,6 +32,7 @@ const TYPES: [DataType; 12] = [
     DataType::Timestamp,
     DataType::TimestampTz,
     DataType::Varchar,
+    DataType::Interval,
 ];
 
 fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
@@ -61,6 +63,9 @@ fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
         }
         DataType::Date => any::<i32>().prop_map(Value::Date).boxed(),
         DataType::Timestamp | DataType::TimestampTz => any::<i64>().prop_map(Value::Timestamp).boxed(),
+        DataType::Interval => (any::<i32>(), any::<i32>(), -MICROS_MAX..=MICROS_MAX)
+            .prop_map(|(months, days, micros)| Value::Interval(Interval::new(months, days, micros).unwrap()))
+            .boxed(),
         DataType::Varchar => "[\0\u{1}aä€]{0,6}".prop_map(Value::from).boxed(),
     }
 }
@@ -71,11 +76,16 @@ fn schema_strategy() -> impl Strategy<Value = Schema> {
         let columns: Vec<Column> = types
             .iter()
             .enumerate()
-            .map(|(at, index)| Column::new(format!("c{at}"), TYPES[*index]))
+            // No key has an interval.
+            .map(|(at, index)| match TYPES[*index] {
+                DataType::Interval if at < keys => Column::new(format!("c{at}"), DataType::BigInt),
+                data_type => Column::new(format!("c{at}"), data_type),
+            })
             .map(|column| match (column.data_type, keys) {
                 (DataType::Varchar, 1) => column.with_modifier(Modifier::Varchar(300_000)),
                 (DataType::Varchar, 2) => column.with_modifier(Modifier::Char(7)),
                 (DataType::Decimal { .. }, 2) => column.with_modifier(Modifier::Exact),
+                (DataType::Varchar, 0) => column.with_modifier(Modifier::Json),
                 _ => column,
             })
             .collect();

@@ -149,6 +149,7 @@ impl ClusteringDefinition {
         if self.dimensions[..at].iter().any(|other| other.column == column) {
             return Err(invalid(format!("cluster_by of table {table}: column {name} appears twice")));
         }
+        schema.columns()[column].check_order()?;
         if let Some(bits) = dimension.bits
             && !(1..=CLUSTER_DIMENSION_BITS_MAX).contains(&bits)
         {

@@ -360,6 +360,7 @@ impl TableDefinition {
                 let column = &self.schema.columns()[column].name;
                 return Err(invalid(format!("index {name}: column {column} appears twice")));
             }
+            self.schema.columns()[column].check_order()?;
         }
         if !index.structure.supports(key_width(&self.schema, columns)) {
             let key: Vec<usize> = columns.iter().chain(self.schema.key()).copied().collect();

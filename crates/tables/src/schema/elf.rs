@@ -115,6 +115,7 @@ impl ElfDefinition {
                 let column = &schema.columns()[column].name;
                 return Err(invalid(format!("index {name}: column {column} appears twice")));
             }
+            schema.columns()[column].check_order()?;
         }
         Ok(())
     }

@@ -95,6 +95,12 @@ impl Column {
         Ok(fitted("", self, &value)?.into_owned())
     }
 
+    /// Refuses a type whose values have no order of bytes: no key, index or dimension can have it.
+    pub(crate) fn check_order(&self) -> Result<()> {
+        let Some(reason) = unordered(self) else { return Ok(()) };
+        Err(Error::NotOrdered { column: self.name.clone(), declared: self.declared_type(), reason })
+    }
+
     /// Error of a value with more digits than are stored.
     pub fn digits_lost(&self, table: &str, value: &str) -> Error {
         let scale = match self.data_type {
@@ -116,7 +122,21 @@ impl Column {
             Modifier::Varchar(length) => format!("VARCHAR({length})"),
             Modifier::Char(length) => format!("CHAR({length})"),
             Modifier::Exact => "NUMERIC".to_owned(),
+            Modifier::Json => "JSON".to_owned(),
+            Modifier::Jsonb => "JSONB".to_owned(),
         }
+    }
+}
+
+/// Reason why a column can be in no key and no index; none if it can.
+fn unordered(column: &Column) -> Option<&'static str> {
+    match (column.data_type, column.modifier) {
+        (DataType::Interval, _) => Some("equal intervals have several forms (1 month, 30 days)"),
+        (_, Modifier::Json) => Some("JSON has no equality"),
+        (_, Modifier::Jsonb) => {
+            Some("the order of its values is not that of their strings; index a column of its own")
+        }
+        _ => None,
     }
 }
 
@@ -134,8 +154,8 @@ pub struct Schema {
     key_width: KeyWidth,
     /// Encoded bytes of the key without the strings.
     key_fixed_bytes: usize,
-    /// Columns whose strings have a maximum length.
-    length_limited: Vec<usize>,
+    /// Columns whose strings have a limit or a form.
+    constrained_texts: Vec<usize>,
 }
 
 impl Schema {
@@ -266,9 +286,9 @@ impl Schema {
         &self.columns[..self.columns.len() - usize::from(self.hidden_key)]
     }
 
-    /// Columns whose strings have a maximum length.
-    pub(crate) fn length_limited(&self) -> &[usize] {
-        &self.length_limited
+    /// Columns whose strings have a limit or a form.
+    pub(crate) fn constrained_texts(&self) -> &[usize] {
+        &self.constrained_texts
     }
 
     /// Indexes of the key columns, in key order.
@@ -316,7 +336,7 @@ impl Schema {
     /// | 1 | version, 1 |
     /// | 1 | flags: 1 hidden key |
     /// | 2 | number of columns, without the hidden one |
-    /// | per column | name length (1), name, type tag (1), precision (1), scale (1), flags (1): 1 nullable, 2 has a modifier; if so its kind (1: 1 VARCHAR(n), 2 CHAR(n), 3 exact), n (4) |
+    /// | per column | name length (1), name, type tag (1), precision (1), scale (1), flags (1): 1 nullable, 2 has a modifier; if so its kind (1: 1 VARCHAR(n), 2 CHAR(n), 3 exact, 4 JSON, 5 JSONB), n (4) |
     /// | 1 | number of key columns, 0 if hidden |
     /// | 2 each | index of a key column |
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -395,6 +415,7 @@ fn check_key(columns: &[Column], key: &[usize]) -> Result<()> {
         if key[..at].contains(&index) {
             return Err(invalid(format!("key column {} appears twice", columns[index].name)));
         }
+        columns[index].check_order()?;
     }
     Ok(())
 }
@@ -415,7 +436,7 @@ pub(crate) fn fixed_bytes(data_type: DataType) -> Option<usize> {
         {
             Some(8)
         }
-        DataType::Decimal { .. } => Some(16),
+        DataType::Decimal { .. } | DataType::Interval => Some(16),
         DataType::Varchar => None,
     }
 }
@@ -448,7 +469,8 @@ fn lay_out(
         .iter()
         .map(|version| Layout::new(&columns, &key, &schema_versions, version))
         .collect();
-    let length_limited = (0..columns.len()).filter(|&index| columns[index].modifier.limits_text()).collect();
+    let constrained_texts =
+        (0..columns.len()).filter(|&index| columns[index].modifier.constrains_text()).collect();
     Schema {
         columns,
         key,
@@ -458,7 +480,7 @@ fn lay_out(
         key_offsets,
         key_width,
         key_fixed_bytes,
-        length_limited,
+        constrained_texts,
     }
 }
 
@@ -475,6 +497,7 @@ pub(crate) fn type_tag(data_type: DataType) -> (u8, u8, u8) {
         DataType::TimestampTz => (9, 0, 0),
         DataType::SmallInt => (10, 0, 0),
         DataType::Real => (11, 0, 0),
+        DataType::Interval => (12, 0, 0),
     }
 }
 
@@ -491,6 +514,7 @@ pub(crate) fn type_of_tag(tag: u8, precision: u8, scale: u8) -> Option<DataType>
         9 => DataType::TimestampTz,
         10 => DataType::SmallInt,
         11 => DataType::Real,
+        12 => DataType::Interval,
         _ => return None,
     };
     Some(data_type)
@@ -502,6 +526,8 @@ fn modifier_tag(modifier: Modifier) -> Option<(u8, u32)> {
         Modifier::Varchar(length) => Some((1, length)),
         Modifier::Char(length) => Some((2, length)),
         Modifier::Exact => Some((3, 0)),
+        Modifier::Json => Some((4, 0)),
+        Modifier::Jsonb => Some((5, 0)),
     }
 }
 
@@ -510,6 +536,8 @@ fn modifier_of_tag(kind: u8, length: u32) -> Option<Modifier> {
         (1, length) => Some(Modifier::Varchar(length)),
         (2, length) => Some(Modifier::Char(length)),
         (3, 0) => Some(Modifier::Exact),
+        (4, 0) => Some(Modifier::Json),
+        (5, 0) => Some(Modifier::Jsonb),
         _ => None,
     }
 }

@@ -464,7 +464,7 @@ impl Table {
                 found: arrays.len(),
             });
         }
-        for &index in self.schema.length_limited() {
+        for &index in self.schema.constrained_texts() {
             let fitted = encode::fitted_texts(&self.name, &columns[index], &arrays[index])?;
             arrays[index] = fitted.unwrap_or_else(|| Arc::clone(&arrays[index]));
         }
@@ -513,7 +513,7 @@ impl Table {
     /// Row as it is stored: with fitted strings, and with its row number.
     pub(crate) fn complete<'r>(&self, row: &'r [Value]) -> Result<Cow<'r, [Value]>> {
         let mut row = self.numbered(row)?;
-        for &index in self.schema.length_limited() {
+        for &index in self.schema.constrained_texts() {
             let (column, Some(value)) = (&self.schema.columns()[index], row.get(index)) else { continue };
             if let Cow::Owned(fitted) = fitted(&self.name, column, value)? {
                 row.to_mut()[index] = fitted;

@@ -9,6 +9,7 @@ use crate::encoding::{key, row};
 use crate::error::{Error, Result};
 use crate::schema::layout::{ColumnSlot, Layout};
 use crate::schema::{KEY_COLUMNS_MAX, ROW_BYTES_MAX, Schema};
+use crate::value::interval::Interval;
 use crate::value::{DataType, Row, Value};
 
 /// Lazily decoded row.
@@ -217,6 +218,19 @@ impl<'a> RowView<'a> {
         }
     }
 
+    /// Value of an INTERVAL column.
+    pub fn interval(&self, column: usize) -> Interval {
+        self.expect_type(column, &[DataType::Interval]);
+        match self.layout.slot(column) {
+            ColumnSlot::Fixed { offset, .. } => Interval::from_bytes(self.array(offset)),
+            ColumnSlot::Missing => match self.schema.missing(column) {
+                Value::Interval(value) => *value,
+                _ => Interval::default(),
+            },
+            _ => panic!("column {column} is no INTERVAL of a value"),
+        }
+    }
+
     /// Value of a VARCHAR column.
     pub fn varchar(&self, column: usize) -> &'a str {
         match self.layout.slot(column) {
@@ -248,6 +262,7 @@ impl<'a> RowView<'a> {
             DataType::Decimal { .. } => Value::Decimal(self.decimal(column)),
             DataType::Date => Value::Date(self.date(column)),
             DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(self.timestamp(column)),
+            DataType::Interval => Value::Interval(self.interval(column)),
             DataType::Varchar => Value::Varchar(self.varchar(column).into()),
         }
     }

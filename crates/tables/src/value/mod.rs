@@ -4,15 +4,18 @@
 //!   with -0.0 taken as 0.0 and all NaN taken as one NaN above infinity; NULL is below every value;
 //!   values of different types compare by type (in the order of the enum), never by magnitude.
 //! - This is the order of encoded keys ([`crate::encoding`]), so `a < b` holds for key values exactly
-//!   if it holds for their bytes.
+//!   if it holds for their bytes. An INTERVAL is in no key ([`interval`] states its order).
 //! - A decimal does not contain its scale, nor a timestamp whether it has a zone; print them through
 //!   [`Value::display`] with their type.
 //! - A `Value` owns at most one heap block, the string of a VARCHAR.
 
 pub mod calendar;
 pub mod decimal;
+pub mod interval;
+pub mod json;
 
 use crate::error::{Error, Result};
+use crate::value::interval::Interval;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -45,6 +48,8 @@ pub enum DataType {
     Timestamp,
     /// Instant: microseconds since 1970-01-01T00:00:00Z.
     TimestampTz,
+    /// Months, days and time.
+    Interval,
     /// UTF-8 string.
     Varchar,
 }
@@ -62,6 +67,7 @@ impl fmt::Display for DataType {
             DataType::Date => f.write_str("DATE"),
             DataType::Timestamp => f.write_str("TIMESTAMP"),
             DataType::TimestampTz => f.write_str("TIMESTAMPTZ"),
+            DataType::Interval => f.write_str("INTERVAL"),
             DataType::Varchar => f.write_str("VARCHAR"),
         }
     }
@@ -86,6 +92,8 @@ pub enum Value {
     Date(i32),
     /// TIMESTAMP and TIMESTAMPTZ: microseconds since 1970-01-01 00:00, in local time or in UTC.
     Timestamp(i64),
+    /// INTERVAL.
+    Interval(Interval),
     /// VARCHAR.
     Varchar(Box<str>),
 }
@@ -116,6 +124,7 @@ impl Value {
                 | (Value::Decimal(_), DataType::Decimal { .. })
                 | (Value::Date(_), DataType::Date)
                 | (Value::Timestamp(_), DataType::Timestamp | DataType::TimestampTz)
+                | (Value::Interval(_), DataType::Interval)
                 | (Value::Varchar(_), DataType::Varchar)
         )
     }
@@ -131,6 +140,7 @@ impl Value {
             Value::Decimal(_) => "DECIMAL",
             Value::Date(_) => "DATE",
             Value::Timestamp(_) => "TIMESTAMP",
+            Value::Interval(_) => "INTERVAL",
             Value::Varchar(_) => "VARCHAR",
         }
     }
@@ -155,6 +165,7 @@ impl Value {
             DataType::Date => calendar::parse_date(trimmed).map(Value::Date),
             DataType::Timestamp => calendar::parse_timestamp(trimmed).map(Value::Timestamp),
             DataType::TimestampTz => calendar::parse_timestamptz(trimmed).map(Value::Timestamp),
+            DataType::Interval => Interval::parse(trimmed).ok().map(Value::Interval),
             DataType::Varchar => Some(Value::Varchar(text.into())),
         };
         parsed.ok_or_else(|| Error::Parse {
@@ -189,7 +200,8 @@ impl Value {
             Value::Decimal(_) => 5,
             Value::Date(_) => 6,
             Value::Timestamp(_) => 7,
-            Value::Varchar(_) => 8,
+            Value::Interval(_) => 8,
+            Value::Varchar(_) => 9,
         }
     }
 }
@@ -243,6 +255,9 @@ impl fmt::Display for DisplayValue<'_> {
             Value::Date(days) => calendar::format_date(*days, f),
             Value::Timestamp(micros) if self.zoned => calendar::format_timestamptz(*micros, 0, f),
             Value::Timestamp(micros) => calendar::format_timestamp(*micros, f),
+            Value::Interval(interval) => {
+                calendar::format_interval(interval.months(), interval.days(), interval.micros(), f)
+            }
             Value::Varchar(text) => f.write_str(text),
         }
     }
@@ -264,6 +279,7 @@ impl Ord for Value {
             (Value::BigInt(a), Value::BigInt(b)) | (Value::Timestamp(a), Value::Timestamp(b)) => a.cmp(b),
             (Value::Double(a), Value::Double(b)) => normalize_double(*a).total_cmp(&normalize_double(*b)),
             (Value::Decimal(a), Value::Decimal(b)) => a.cmp(b),
+            (Value::Interval(a), Value::Interval(b)) => a.cmp(b),
             (Value::Varchar(a), Value::Varchar(b)) => a.as_bytes().cmp(b.as_bytes()),
             _ => self.rank().cmp(&other.rank()),
         }
@@ -294,6 +310,7 @@ impl Hash for Value {
             Value::BigInt(value) | Value::Timestamp(value) => value.hash(state),
             Value::Double(value) => normalize_double(*value).to_bits().hash(state),
             Value::Decimal(value) => value.hash(state),
+            Value::Interval(value) => value.hash(state),
             Value::Varchar(value) => value.hash(state),
         }
     }

@@ -222,7 +222,7 @@ fn column_row(schema: &str, table: &str, at: usize, column: &Attribute) -> Vec<C
     };
     let fraction = match of.name {
         "date" => Some(0_i64),
-        "timestamp" | "timestamptz" | "time" => Some(6),
+        "timestamp" | "timestamptz" | "time" | "interval" => Some(6),
         _ => None,
     };
     let characters =

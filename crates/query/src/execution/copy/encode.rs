@@ -8,7 +8,7 @@ use super::CopyLines;
 use crate::error::{Error, Result};
 use crate::parser::own::copy_options::{Format, Options};
 use crate::postgres::time_zones::Zone;
-use crate::postgres::types::padded;
+use crate::postgres::types::displayed;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{
     DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
@@ -34,7 +34,7 @@ pub(super) fn header(options: &Options, schema: &Schema, lines: &mut CopyLines) 
 
 /// Appends the lines of a batch.
 pub(super) fn lines(options: &Options, batch: &RecordBatch, lines: &mut CopyLines) -> Result<()> {
-    let batch = padded(batch);
+    let batch = displayed(batch);
     let printers: Vec<Printer<'_>> = batch.columns().iter().map(Printer::new).collect::<Result<_>>()?;
     let mut text = String::new();
     for row in 0..batch.num_rows() {

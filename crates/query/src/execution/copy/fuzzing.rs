@@ -22,7 +22,7 @@ const LAYOUTS: [&str; 7] = [
     "(FORMAT csv, DELIMITER '\\', QUOTE '.')",
 ];
 /// Types of columns.
-const TYPES: [DataType; 9] = [
+const TYPES: [DataType; 10] = [
     DataType::Boolean,
     DataType::Int,
     DataType::BigInt,
@@ -32,6 +32,7 @@ const TYPES: [DataType; 9] = [
     DataType::Timestamp,
     DataType::TimestampTz,
     DataType::Varchar,
+    DataType::Interval,
 ];
 
 /// Decoded input: lines with their fields, and the error that ended it early.

@@ -14,16 +14,17 @@ use crate::parser::own::copy_options::Layout;
 use crate::planner::fast_path::exact;
 use crate::postgres::pg_types;
 use crate::postgres::time_zones::Zone;
+use crate::postgres::types::field_of;
 use crate::session::block::{Failure, StatementGuard, read_only};
 use crate::session::cancellation::Running;
 use crate::session::commit::commit;
 use crate::session::snapshots::SessionSnapshots;
 use crate::session::variables::SessionVariables;
 use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::arrow::datatypes::Field;
 use datafusion::common::ScalarValue;
 use entresol_memory::Durability;
-use entresol_tables::{Catalog, Column, ColumnBuilder, DataType, Error as TableError, arrow_type};
+use entresol_tables::{Catalog, ColumnBuilder, DataType, Error as TableError};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
@@ -226,9 +227,9 @@ impl CopyIn {
         self.target.writer.table().name()
     }
 
-    /// The types of the columns.
-    pub fn types(&self) -> Vec<ArrowType> {
-        self.target.types()
+    /// Fields of the columns, with their modifiers.
+    pub fn fields(&self) -> Vec<Field> {
+        self.target.fields()
     }
 
     /// Decodes the next chunk of any size. After an error the COPY has failed: drop it.
@@ -349,19 +350,21 @@ impl Drop for CopyIn {
 }
 
 impl Target {
-    /// Types of the columns of a line.
-    fn types(&self) -> Vec<ArrowType> {
+    /// Fields of the columns of a line.
+    fn fields(&self) -> Vec<Field> {
         let columns = self.writer.table().schema().visible_columns();
         let zone = self.zone.name();
-        self.writer.given().iter().map(|&column| arrow_type(columns[column].data_type, zone)).collect()
+        self.writer.given().iter().map(|&column| field_of(&columns[column], zone)).collect()
     }
 
     fn builders(&self) -> Vec<ColumnBuilder> {
         let columns = self.writer.table().schema().visible_columns();
-        let types = self.types();
-        let typed = self.writer.given().iter().zip(&types);
+        let fields = self.fields();
+        let typed = self.writer.given().iter().zip(&fields);
         typed
-            .map(|(&column, arrow)| ColumnBuilder::new(columns[column].data_type, arrow, BATCH_ROWS))
+            .map(|(&column, field)| {
+                ColumnBuilder::new(columns[column].data_type, field.data_type(), BATCH_ROWS)
+            })
             .collect()
     }
 

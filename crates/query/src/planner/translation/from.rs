@@ -1,5 +1,6 @@
 //! Items of FROM: tables of the catalog's schemas, and functions.
 
+use super::ROWS;
 use super::types::system_name;
 use crate::parser::names::identifier;
 use crate::parser::own::subscription::SUBSCRIBE;
@@ -69,6 +70,7 @@ pub(super) fn table(factor: &mut TableFactor, names_value: bool) {
             let value = match function.as_str() {
                 "generate_series" if !constant => format!("unnest(generate_series({list}))"),
                 "unnest" => format!("unnest({list})"),
+                rows if ROWS.contains(&rows) => format!("unnest({rows}({list}))"),
                 // DataFusion has these itself.
                 "generate_series" if !names_value => {
                     // As in PostgreSQL, the function's alias is that of its column.
@@ -84,9 +86,12 @@ pub(super) fn table(factor: &mut TableFactor, names_value: bool) {
                 // One row with the value.
                 other => format!("{other}({list})"),
             };
+            let function_name = function.clone();
             let shown = alias.as_ref().map_or(function, |alias| identifier(&alias.name));
             let column = alias.as_ref().and_then(|alias| alias.columns.first());
-            let column = column.map_or_else(|| shown.clone(), |column| identifier(&column.name));
+            let elements = function_name.contains("_array_elements") && alias.is_none();
+            let named = if elements { "value".to_owned() } else { shown.clone() };
+            let column = column.map_or(named, |column| identifier(&column.name));
             let quoted = |name: &str| Ident::with_quote('"', name).to_string();
             let (shown, column) = (quoted(&shown), quoted(&column));
             let text = format!("SELECT 1 FROM (SELECT {value} AS {column}) AS {shown}");

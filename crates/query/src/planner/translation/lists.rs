@@ -115,6 +115,13 @@ pub(super) fn flag_of_literal(expr: &mut Expr) {
     *expr = Expr::value(Literal::Boolean(flag));
 }
 
+/// Rewrites `'{a,1}'` into a list of strings.
+pub(super) fn texts_of_literal(expr: &mut Expr) {
+    let Some(words) = list_literal(expr) else { return };
+    let elem = words.into_iter().map(|word| word.map_or_else(null, |word| text(&word))).collect();
+    *expr = Expr::Array(Array { elem, named: true });
+}
+
 /// Rewrites `'{1,2}'` into a list.
 pub(super) fn list_of_literal(expr: &mut Expr) {
     let Some(words) = list_literal(expr) else { return };

@@ -16,8 +16,12 @@
 //! | `generate_series(a, b)` of columns, `pg_catalog.unnest(x)`, `pg_get_keywords()` in FROM | subqueries, a table |
 //! | `generate_series(1, 3)` in a SELECT list | `unnest(generate_series(1, 3))`: rows |
 //! | `current_schema`, `localtimestamp`, `clock_timestamp()` | calls, casts of them |
-//! | `interval '1 day 04:05:06'`, `interval 'P1D'` | in units, see [`crate::postgres::intervals`] |
+//! | `interval '1 day 04:05:06'`, `'P1D'::interval`, `interval '1' day` | in units, see [`crate::postgres::intervals`] |
+//! | `make_interval(days => 3)` | `make_interval(0, 0, 0, 3, 0, 0, 0)` |
 //! | `x::varchar(3)`, `x::char(3)`, `x::uuid`, `x::bytea` | functions: casts that cut, check or parse |
+//! | `x::json`, `x::jsonb`, `json '…'` | `json_in(x)`, `jsonb_in(x)` |
+//! | `json_agg(x)`, `json_object_agg(k, v)` | `json_agg_list(array_agg(to_json(x)))`, of pairs |
+//! | `j #> '{a,0}'` | `j #> ARRAY['a', '0']` |
 //! | `(row).field` | `get_field(row, 'field')` |
 //! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
 //! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
@@ -42,8 +46,9 @@ use crate::parser::visit::{visit_expressions, walk_mut};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
-    Subscript, TableFactor, TimezoneInfo, Value as Literal, Visit, VisitorMut,
+    FunctionArgExpr, FunctionArguments, Ident, Interval, ObjectName, Query, Select, SelectItem, SetExpr,
+    Statement, Subscript, TableFactor, TimezoneInfo, TypedString, UnaryOperator, Value as Literal, Visit,
+    VisitorMut,
 };
 use entresol_tables::Modifier;
 use std::ops::ControlFlow;
@@ -54,6 +59,7 @@ use self::casts::tell_apart;
 use self::from::{SERIES_COLUMN, table};
 use self::lists::{
     column_of, flag_of_literal, has_type, is_list, is_vector, list_literal, list_of_literal, quantified,
+    texts_of_literal,
 };
 pub(crate) use self::names::{column_name, shown_name};
 use self::names::{name_items, order_items, set_apart};
@@ -66,13 +72,32 @@ use crate::planner::join_using;
 use crate::planner::parameters::alone;
 use crate::postgres::char_padding::{CHAR_CUT, VARCHAR_CUT};
 use crate::postgres::functions::{BYTEA_IN, CLOCK};
-use crate::postgres::intervals::spelled;
+use crate::postgres::intervals::{MAKE_INTERVAL, negated, spelled, spelled_in};
+use crate::postgres::json::JsonType;
 use crate::postgres::similar::SIMILAR;
 use crate::postgres::types::text_modifier;
 use crate::schema_names::INFORMATION_SCHEMA;
 
 /// Set-returning functions that return a list here.
-const ROWS: [&str; 2] = ["pg_partition_ancestors", "_pg_expandarray"];
+pub(super) const ROWS: [&str; 8] = [
+    "pg_partition_ancestors",
+    "_pg_expandarray",
+    "json_array_elements",
+    "json_array_elements_text",
+    "json_object_keys",
+    "jsonb_array_elements",
+    "jsonb_array_elements_text",
+    "jsonb_object_keys",
+];
+
+/// Type of an aggregate that collects JSON.
+fn aggregate_of_json(name: &str) -> Option<JsonType> {
+    match name {
+        "json_agg" | "json_object_agg" => Some(JsonType::Json),
+        "jsonb_agg" | "jsonb_object_agg" => Some(JsonType::Jsonb),
+        _ => None,
+    }
+}
 
 /// Rewrites a statement.
 pub(crate) fn translate(statement: &mut EngineStatement) {
@@ -190,6 +215,11 @@ impl VisitorMut for SpellingVisitor {
                     *op = known;
                 }
                 match op {
+                    BinaryOperator::HashArrow
+                    | BinaryOperator::HashLongArrow
+                    | BinaryOperator::HashMinus
+                    | BinaryOperator::QuestionPipe
+                    | BinaryOperator::QuestionAnd => texts_of_literal(right),
                     BinaryOperator::StringConcat => {
                         by_name(left);
                         by_name(right);
@@ -203,8 +233,14 @@ impl VisitorMut for SpellingVisitor {
                 }
             }
             Expr::Identifier(name) if name.quote_style.is_none() => word(expr),
-            Expr::Interval(interval) => spell_interval(&mut interval.value),
+            Expr::Interval(_) => interval(expr),
+            Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => {
+                if let Some(literal) = negated_interval(inner) {
+                    *expr = literal;
+                }
+            }
             Expr::Cast { .. } => cast(expr),
+            Expr::TypedString(_) => json_literal(expr),
             Expr::Function(_) => function(expr),
             Expr::AtTimeZone { timestamp, time_zone } => {
                 let time = std::mem::replace(&mut **timestamp, null());
@@ -252,14 +288,54 @@ fn word(expr: &mut Expr) {
     }
 }
 
-/// Rewrites the literal of an interval in units.
-fn spell_interval(expr: &mut Expr) {
-    if let Expr::Value(value) = expr
-        && let Literal::SingleQuotedString(text) = &mut value.value
-        && let Some(spelled) = spelled(text)
-    {
-        *text = spelled;
+/// Rewrites the literal of an interval in units; a string that is none is left to a cast to refuse.
+fn interval(expr: &mut Expr) {
+    let Expr::Interval(interval) = expr else { return };
+    let Expr::Value(value) = interval.value.as_mut() else { return };
+    let Literal::SingleQuotedString(text) = &mut value.value else { return };
+    let has_more = interval.leading_precision.is_some()
+        || interval.last_field.is_some()
+        || interval.fractional_seconds_precision.is_some();
+    let spelled = match &interval.leading_field {
+        _ if has_more => return,
+        Some(field) => spelled_in(text, &field.to_string()),
+        None => spelled(text),
+    };
+    match spelled {
+        Some(spelled) => {
+            *text = spelled;
+            interval.leading_field = None;
+        }
+        None => {
+            let refused = Expr::value(Literal::SingleQuotedString(std::mem::take(text)));
+            *expr = cast_to(refused, SqlType::Interval { fields: None, precision: None });
+        }
     }
+}
+
+/// Literal of an interval, rewritten already, behind a sign.
+fn negated_interval(expr: &Expr) -> Option<Expr> {
+    let Expr::Interval(Interval { value, .. }) = expr else { return None };
+    let Expr::Value(value) = value.as_ref() else { return None };
+    let Literal::SingleQuotedString(text) = &value.value else { return None };
+    Some(literal_interval(negated(text)?))
+}
+
+/// Literal of the interval that a string is cast to; `None` if it is no literal, or no interval.
+fn interval_literal(expr: &Expr) -> Option<Expr> {
+    let Expr::Value(value) = expr else { return None };
+    let Literal::SingleQuotedString(text) = &value.value else { return None };
+    Some(literal_interval(spelled(text)?))
+}
+
+fn literal_interval(units: String) -> Expr {
+    Expr::Interval(Interval {
+        value: Box::new(Expr::value(Literal::SingleQuotedString(units))),
+        leading_field: None,
+        leading_precision: None,
+        last_field: None,
+        fractional_seconds_precision: None,
+    })
 }
 
 /// Rewrites `regclass(x)` into `regclass_name(x)`.
@@ -283,12 +359,19 @@ fn cast(expr: &mut Expr) {
     if is_text(data_type) {
         by_name(inner);
     }
-    if matches!(data_type, SqlType::Interval { .. }) {
-        spell_interval(inner);
+    if matches!(data_type, SqlType::Interval { fields: None, .. })
+        && let Some(literal) = interval_literal(inner)
+    {
+        *expr = literal;
+        return;
     }
     // A parameter has the type that it is cast to.
     if *data_type == SqlType::Bytea && alone(inner).is_none() {
         *expr = call(BYTEA_IN, vec![std::mem::replace(inner, null())]);
+        return;
+    }
+    if let Some(json) = json_type(data_type) {
+        *expr = call(&format!("{}_in", json.name()), vec![std::mem::replace(inner, null())]);
         return;
     }
     if *data_type == SqlType::Uuid {
@@ -371,7 +454,9 @@ fn function(expr: &mut Expr) {
         return;
     }
     let FunctionArguments::List(list) = &mut function.args else { return };
-    if name == "generate_series" {
+    if name == MAKE_INTERVAL {
+        fill_fields(&mut list.args);
+    } else if name == "generate_series" {
         let series = std::mem::replace(expr, null());
         *expr = call("unnest", vec![series]);
     } else if name == "age" && list.args.len() == 1 {
@@ -392,10 +477,89 @@ fn function(expr: &mut Expr) {
             let (first, last) = if is_vector(array) { (0, sum(last, -1)) } else { (1, last) };
             *expr = call("unnest", vec![call("generate_series", vec![number(first), last])]);
         }
+    } else if let Some(json) = aggregate_of_json(&name) {
+        json_aggregate(expr, json);
     } else if ROWS.contains(&name.as_str()) {
         let inner = std::mem::replace(expr, null());
         *expr = call("unnest", vec![inner]);
     }
+}
+
+/// Names of the arguments of `make_interval`, in their order.
+const INTERVAL_FIELDS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+
+/// Puts the arguments of `make_interval` in their order, zeros for those that are not given.
+fn fill_fields(arguments: &mut Vec<FunctionArg>) {
+    let mut fields: Vec<Option<FunctionArgExpr>> = vec![None; INTERVAL_FIELDS.len()];
+    for (at, argument) in arguments.iter().enumerate() {
+        let (at, value) = match argument {
+            FunctionArg::Unnamed(value) => (Some(at), value),
+            FunctionArg::Named { name, arg, .. } => (field_at(&identifier(name)), arg),
+            FunctionArg::ExprNamed { name: Expr::Identifier(name), arg, .. } => {
+                (field_at(&identifier(name)), arg)
+            }
+            FunctionArg::ExprNamed { .. } => return,
+        };
+        // An unknown name, or one that is given twice, is left to the planner to refuse.
+        match at.and_then(|at| fields.get_mut(at)) {
+            Some(field @ None) => *field = Some(value.clone()),
+            _ => return,
+        }
+    }
+    let zero = || FunctionArgExpr::Expr(number(0));
+    *arguments = fields.into_iter().map(|field| FunctionArg::Unnamed(field.unwrap_or_else(zero))).collect();
+}
+
+fn field_at(name: &str) -> Option<usize> {
+    INTERVAL_FIELDS.iter().position(|field| *field == name)
+}
+
+/// JSON type of a cast.
+fn json_type(data_type: &SqlType) -> Option<JsonType> {
+    let named = |name: &str| [JsonType::Json, JsonType::Jsonb].into_iter().find(|of| of.name() == name);
+    match data_type {
+        SqlType::JSON => Some(JsonType::Json),
+        SqlType::JSONB => Some(JsonType::Jsonb),
+        SqlType::Custom(name, arguments) if arguments.is_empty() => named(&system_name(name)?),
+        _ => None,
+    }
+}
+
+/// Rewrites `json '…'`.
+fn json_literal(expr: &mut Expr) {
+    if let Expr::TypedString(TypedString { data_type, value, .. }) = expr
+        && let Some(json) = json_type(data_type)
+    {
+        *expr = call(&format!("{}_in", json.name()), vec![Expr::Value(value.clone())]);
+    }
+}
+
+/// Rewrites `json_agg(x)` and `json_object_agg(k, v)` into lists of JSON, which `array_agg` makes.
+fn json_aggregate(expr: &mut Expr, json: JsonType) {
+    let Expr::Function(function) = expr else { return };
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let values: Option<Vec<Expr>> = list
+        .args
+        .iter()
+        .map(|argument| match argument {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+            _ => None,
+        })
+        .collect();
+    let name = json.name();
+    let (element, collector) = match values {
+        Some(values) if values.len() == 1 => {
+            (call(&format!("to_{name}"), values), format!("{name}_agg_list"))
+        }
+        Some(values) if values.len() == 2 => {
+            (call(&format!("{name}_pair"), values), format!("{name}_object_agg_list"))
+        }
+        _ => return,
+    };
+    list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(element))];
+    function.name = ObjectName::from(vec![Ident::new("array_agg")]);
+    let collected = std::mem::replace(expr, null());
+    *expr = call(&collector, vec![collected]);
 }
 
 fn is_call(expr: &Expr, name: &str) -> bool {

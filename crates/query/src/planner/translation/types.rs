@@ -63,15 +63,14 @@ pub(super) fn known_type(data_type: &SqlType) -> Option<SqlType> {
             let element = known_type(element)?;
             return Some(SqlType::Array(ArrayElemTypeDef::SquareBracket(Box::new(element), *size)));
         }
-        SqlType::JSON | SqlType::JSONB => return Some(SqlType::Text),
         SqlType::Custom(name, _) => system_name(name)?,
         _ => return None,
     };
     let array = |of: SqlType| SqlType::Array(ArrayElemTypeDef::SquareBracket(Box::new(of), None));
     Some(match name.as_str() {
         "uuid" => SqlType::Uuid,
-        "text" | "name" | "char" | "bpchar" | "varchar" | "cstring" | "json" | "jsonb" | "unknown"
-        | "aclitem" | "pg_node_tree" | "sql_identifier" | "character_data" | "yes_or_no" => SqlType::Text,
+        "text" | "name" | "char" | "bpchar" | "varchar" | "cstring" | "unknown" | "aclitem"
+        | "pg_node_tree" | "sql_identifier" | "character_data" | "yes_or_no" => SqlType::Text,
         "oid" | "xid" | "cid" => SqlType::IntUnsigned(None),
         "int4" | "integer" | "cardinal_number" => SqlType::Int(None),
         "int2" | "smallint" => SqlType::SmallInt(None),

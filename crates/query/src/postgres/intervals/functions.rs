@@ -3,18 +3,19 @@
 use super::{INTERVAL, is_span, values};
 use crate::error::{Error, external};
 use datafusion::arrow::array::{
-    ArrayRef, AsArray, Decimal128Array, DurationMicrosecondArray, IntervalMonthDayNanoArray, StringArray,
+    Array, ArrayRef, AsArray, Decimal128Array, DurationMicrosecondArray, IntervalMonthDayNanoArray,
+    StringArray,
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DataType, DurationMicrosecondType, Float64Type, IntervalMonthDayNano,
-    IntervalMonthDayNanoType, TimeUnit,
+    DECIMAL128_MAX_PRECISION, DataType, DurationMicrosecondType, Float64Type, Int64Type,
+    IntervalMonthDayNano, IntervalMonthDayNanoType, TimeUnit,
 };
 use datafusion::common::{Result as EngineResult, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use entresol_tables::calendar;
+use entresol_tables::{Interval, IntervalError, calendar};
 use std::sync::Arc;
 
 /// Type of an extent: nanoseconds.
@@ -28,6 +29,8 @@ enum IntervalFunction {
     Extent,
     Text,
     OfDuration,
+    Parsed,
+    Make,
     JustifyHours,
     JustifyDays,
     JustifyInterval,
@@ -45,9 +48,14 @@ fn function(kind: IntervalFunction) -> ScalarUDF {
 
 /// Functions that SQL can name.
 pub(super) fn named() -> impl Iterator<Item = ScalarUDF> {
-    [IntervalFunction::JustifyHours, IntervalFunction::JustifyDays, IntervalFunction::JustifyInterval]
-        .into_iter()
-        .map(function)
+    [
+        IntervalFunction::JustifyHours,
+        IntervalFunction::JustifyDays,
+        IntervalFunction::JustifyInterval,
+        IntervalFunction::Make,
+    ]
+    .into_iter()
+    .map(function)
 }
 
 /// Product of an interval and a number, or their quotient.
@@ -57,7 +65,7 @@ pub(super) fn scaled(interval: Expr, number: Expr, divided: bool) -> Expr {
 }
 
 /// Number by which intervals are compared.
-pub(super) fn extent(interval: Expr) -> Expr {
+pub(crate) fn extent(interval: Expr) -> Expr {
     function(IntervalFunction::Extent).call(vec![interval])
 }
 
@@ -71,6 +79,11 @@ pub(super) fn of_duration(duration: Expr) -> Expr {
     function(IntervalFunction::OfDuration).call(vec![duration])
 }
 
+/// Interval of a string.
+pub(super) fn parsed(text: Expr) -> Expr {
+    function(IntervalFunction::Parsed).call(vec![text])
+}
+
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
         match self.kind {
@@ -79,6 +92,8 @@ impl ScalarUDFImpl for Function {
             IntervalFunction::Extent => "interval_extent",
             IntervalFunction::Text => "interval_text",
             IntervalFunction::OfDuration => "interval_of_duration",
+            IntervalFunction::Parsed => "interval_in",
+            IntervalFunction::Make => MAKE_INTERVAL,
             IntervalFunction::JustifyHours => "justify_hours",
             IntervalFunction::JustifyDays => "justify_days",
             IntervalFunction::JustifyInterval => "justify_interval",
@@ -94,6 +109,20 @@ impl ScalarUDFImpl for Function {
             (IntervalFunction::OfDuration, [_]) => Ok(vec![DURATION]),
             (IntervalFunction::Times | IntervalFunction::DividedBy, [span, _]) if is_span(span) => {
                 Ok(vec![INTERVAL, DataType::Float64])
+            }
+            (IntervalFunction::Parsed, [_]) => Ok(vec![DataType::Utf8]),
+            (IntervalFunction::Make, [counts @ .., seconds])
+                if counts.len() + 1 == MAKE_ARGUMENTS
+                    && counts.iter().all(|of| of.is_integer() || of.is_null())
+                    && (seconds.is_numeric() || seconds.is_null()) =>
+            {
+                let mut types = vec![DataType::Int64; counts.len()];
+                types.push(DataType::Float64);
+                Ok(types)
+            }
+            (IntervalFunction::Make, _) => {
+                let message = format!("function make_interval({}) does not exist", listed(arguments));
+                Err(external(Error::coded("42883", message)))
             }
             (_, [span]) if is_span(span) || span.is_null() => Ok(vec![INTERVAL]),
             _ => plan_err!("{} expects an interval", self.name()),
@@ -116,7 +145,12 @@ impl ScalarUDFImpl for Function {
             .collect::<EngineResult<_>>()?;
         if self.kind == IntervalFunction::OfDuration {
             let micros = cast(&arrays[0], &DURATION)?;
-            return of_micros(micros.as_primitive::<DurationMicrosecondType>());
+            return of_micros(micros.as_primitive::<DurationMicrosecondType>()).map(ColumnarValue::Array);
+        }
+        match self.kind {
+            IntervalFunction::Parsed => return parse(arrays[0].as_string::<i32>()),
+            IntervalFunction::Make => return make(&arrays, arguments.number_rows),
+            _ => {}
         }
         let intervals = arrays[0].as_primitive::<IntervalMonthDayNanoType>();
         let justified = |hours, days| {
@@ -135,11 +169,8 @@ impl ScalarUDFImpl for Function {
             IntervalFunction::JustifyHours => justified(true, false),
             IntervalFunction::JustifyDays => justified(false, true),
             IntervalFunction::JustifyInterval => justified(true, true),
-            IntervalFunction::Text => {
-                let texts = intervals.iter().map(|interval| interval.map(written));
-                Ok(ColumnarValue::Array(Arc::new(texts.collect::<StringArray>())))
-            }
-            IntervalFunction::Extent | IntervalFunction::OfDuration => {
+            IntervalFunction::Text => Ok(ColumnarValue::Array(texts(intervals))),
+            _ => {
                 let extents = intervals.iter().map(|interval| interval.map(values::extent));
                 let extents = extents.collect::<Decimal128Array>().with_data_type(EXTENT);
                 Ok(ColumnarValue::Array(Arc::new(extents)))
@@ -148,8 +179,23 @@ impl ScalarUDFImpl for Function {
     }
 }
 
-fn out_of_range() -> datafusion::error::DataFusionError {
+/// Name of the function of single fields.
+pub(crate) const MAKE_INTERVAL: &str = "make_interval";
+/// Years, months, weeks, days, hours, minutes and seconds.
+const MAKE_ARGUMENTS: usize = 7;
+
+fn listed(types: &[DataType]) -> String {
+    types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn out_of_range() -> datafusion::error::DataFusionError {
     external(Error::coded("22008", "interval out of range"))
+}
+
+/// Intervals as PostgreSQL shows them.
+pub(super) fn texts(intervals: &IntervalMonthDayNanoArray) -> ArrayRef {
+    let texts = intervals.iter().map(|interval| interval.map(written));
+    Arc::new(texts.collect::<StringArray>())
 }
 
 fn written(interval: IntervalMonthDayNano) -> String {
@@ -160,12 +206,51 @@ fn written(interval: IntervalMonthDayNano) -> String {
     text
 }
 
-fn of_micros(durations: &DurationMicrosecondArray) -> EngineResult<ColumnarValue> {
+fn parse(texts: &StringArray) -> EngineResult<ColumnarValue> {
+    let parsed = texts.iter().map(|text| match text {
+        Some(text) => Interval::parse(text).map(|interval| Some(interval.to_arrow())).map_err(|error| {
+            external(match error {
+                IntervalError::Syntax => {
+                    Error::coded("22007", format!("invalid input syntax for type interval: \"{text}\""))
+                }
+                IntervalError::OutOfRange => {
+                    Error::coded("22015", format!("interval field value out of range: \"{text}\""))
+                }
+            })
+        }),
+        None => Ok(None),
+    });
+    Ok(ColumnarValue::Array(Arc::new(parsed.collect::<EngineResult<IntervalMonthDayNanoArray>>()?)))
+}
+
+/// Interval of years, months, weeks, days, hours, minutes and seconds.
+fn make(arrays: &[ArrayRef], rows: usize) -> EngineResult<ColumnarValue> {
+    let made = (0..rows).map(|row| {
+        if arrays.iter().any(|array| array.is_null(row)) {
+            return Ok(None);
+        }
+        let count = |at: usize| arrays[at].as_primitive::<Int64Type>().value(row);
+        let sum = |great: i64, of_great: i64, small: i64| great.checked_mul(of_great)?.checked_add(small);
+        let interval = || {
+            let months = i32::try_from(sum(count(0), 12, count(1))?).ok()?;
+            let days = i32::try_from(sum(count(2), 7, count(3))?).ok()?;
+            let seconds = (arrays[6].as_primitive::<Float64Type>().value(row) * 1e6).round_ties_even();
+            let fits = seconds.abs() < i64::MAX as f64;
+            let minutes = sum(count(4), 60, count(5))?;
+            let micros = sum(minutes, 60_000_000, fits.then_some(seconds as i64)?)?;
+            Interval::new(months, days, micros)
+        };
+        interval().map(|interval| Some(interval.to_arrow())).ok_or_else(out_of_range)
+    });
+    Ok(ColumnarValue::Array(Arc::new(made.collect::<EngineResult<IntervalMonthDayNanoArray>>()?)))
+}
+
+pub(super) fn of_micros(durations: &DurationMicrosecondArray) -> EngineResult<ArrayRef> {
     let intervals = durations.iter().map(|micros| match micros {
         Some(micros) => values::of_micros(micros).map(Some).ok_or_else(out_of_range),
         None => Ok(None),
     });
-    Ok(ColumnarValue::Array(Arc::new(intervals.collect::<EngineResult<IntervalMonthDayNanoArray>>()?)))
+    Ok(Arc::new(intervals.collect::<EngineResult<IntervalMonthDayNanoArray>>()?))
 }
 
 fn times(

@@ -6,35 +6,32 @@
 //! | `interval * x`, `x * interval`, `interval / x` | [`functions::scaled`] |
 //! | `date + interval`, `date - interval` | a TIMESTAMP, from the beginning of the date |
 //! | `interval < '2 days'` | the literal as an interval |
-//! | `interval < interval`, BETWEEN, IN, keys of sorts and windows | [`functions::extent`] of both |
-//! | `min(interval)`, `max(interval)` | the first value by its extent |
+//! | `sum(interval)`, `avg(interval)`, `date_trunc(unit, interval)` | [`overloads`] |
 //! | `interval::text`, `a \|\| interval` | [`functions::text`] |
+//! | `text::interval` | [`functions::parsed`] |
 //! | difference of timestamps as an interval | [`functions::of_duration`]: whole days and time |
 //!
 //! The difference of two timestamps is DataFusion's duration, a number of microseconds: it is summed,
 //! averaged and grouped as such, and becomes an interval where one is needed or shown.
 //!
-//! Intervals that are equal and not the same (`1 day`, `24 hours`) are two groups of a GROUP BY.
+//! They are compared by [`extent`] ([`crate::postgres::comparison_keys`]).
 
 mod functions;
+pub(crate) mod overloads;
 mod spelling;
 mod values;
 
-use crate::postgres::rewriting::rewritten;
+use datafusion::arrow::array::{ArrayRef, AsArray};
+use datafusion::arrow::compute;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue};
-use datafusion::functions_aggregate::first_last::first_value_udaf;
-use datafusion::logical_expr::expr::{AggregateFunction, Between, Cast, InList, Sort as SortKey, TryCast};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF, Sort, cast,
-};
-use datafusion::optimizer::AnalyzerRule;
+use datafusion::logical_expr::{Expr, ExprSchemable, ScalarUDF, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
+use entresol_tables::Interval;
 
-pub(crate) use self::spelling::spelled;
+pub(crate) use self::functions::{MAKE_INTERVAL, extent};
+pub(crate) use self::spelling::{negated, spelled, spelled_in};
 
 /// The type of intervals.
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
@@ -42,6 +39,21 @@ const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 /// Functions that SQL can name.
 pub(crate) fn functions() -> impl Iterator<Item = ScalarUDF> {
     functions::named()
+}
+
+/// Intervals of differences of timestamps.
+pub(crate) fn of_differences(differences: &ArrayRef) -> EngineResult<ArrayRef> {
+    let micros = compute::cast(differences, &DataType::Duration(TimeUnit::Microsecond))?;
+    functions::of_micros(micros.as_primitive())
+}
+
+/// Strings of intervals, or of differences of timestamps.
+pub(crate) fn texts_of(array: &ArrayRef) -> EngineResult<ArrayRef> {
+    let intervals = match array.data_type() {
+        DataType::Duration(_) => of_differences(array)?,
+        _ => compute::cast(array, &INTERVAL)?,
+    };
+    Ok(functions::texts(intervals.as_primitive()))
 }
 
 /// Planner of operators that DataFusion lacks for intervals.
@@ -95,6 +107,10 @@ impl ExprPlanner for IntervalOperators {
             _ => PlannerResult::Original(raw),
         })
     }
+
+    fn plan_extract(&self, arguments: Vec<Expr>) -> EngineResult<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(overloads::extraction().call(arguments)))
+    }
 }
 
 fn is_span(of: &DataType) -> bool {
@@ -114,151 +130,30 @@ fn beginning(date: Expr) -> Expr {
 }
 
 /// String literal beside an interval as an interval.
-fn as_interval(expr: Expr) -> Expr {
+pub(crate) fn as_interval(expr: Expr) -> Expr {
     match &expr {
-        Expr::Literal(ScalarValue::Utf8(Some(text)), None) => {
-            let text = spelled(text).unwrap_or_else(|| text.clone());
-            cast(Expr::Literal(ScalarValue::Utf8(Some(text)), None), INTERVAL)
-        }
+        Expr::Literal(ScalarValue::Utf8(Some(text)), None) => match Interval::parse(text) {
+            Ok(interval) => Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval.to_arrow())), None),
+            Err(_) => cast(expr, INTERVAL),
+        },
         _ => expr,
     }
 }
 
-/// Rules that make intervals comparable, and their casts PostgreSQL's.
-#[derive(Debug)]
-pub(crate) enum IntervalOrder {
-    /// Keys of windows. Precedes DataFusion's type coercion, which refuses them.
-    Windows,
-    /// All other expressions. Follows the type coercion, which adds casts.
-    Values,
-}
-
-impl AnalyzerRule for IntervalOrder {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
-        if let IntervalOrder::Windows = self {
-            return rewritten(plan, window);
-        }
-        let plan = rewritten(plan, node)?;
-        plan.transform_up_with_subqueries(|plan| match plan {
-            LogicalPlan::Sort(Sort { mut expr, input, fetch }) => {
-                let changed = order(&mut expr, input.schema());
-                Ok(Transformed::new_transformed(LogicalPlan::Sort(Sort { expr, input, fetch }), changed))
-            }
-            other => Ok(Transformed::no(other)),
-        })
-        .map(|transformed| transformed.data)
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            IntervalOrder::Windows => "interval_order_of_windows",
-            IntervalOrder::Values => "interval_order",
-        }
-    }
-}
-
-fn node(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    match expr {
-        Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
-            let changed = is_comparison(op) && measure([left.as_mut(), right.as_mut()], schema);
-            Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed)
-        }
-        Expr::Between(mut between) => {
-            let Between { expr, low, high, .. } = &mut between;
-            let changed = measure([expr.as_mut(), low.as_mut(), high.as_mut()], schema);
-            Transformed::new_transformed(Expr::Between(between), changed)
-        }
-        Expr::InList(mut list) => {
-            let InList { expr, list: items, .. } = &mut list;
-            let changed = measure(std::iter::once(expr.as_mut()).chain(items), schema);
-            Transformed::new_transformed(Expr::InList(list), changed)
-        }
-        Expr::Cast(Cast { expr, field }) => match converted(*expr, field.data_type(), schema) {
-            Ok(converted) => Transformed::yes(converted),
-            Err(expr) => Transformed::no(Expr::Cast(Cast { expr: Box::new(expr), field })),
-        },
-        Expr::TryCast(TryCast { expr, field }) => match converted(*expr, field.data_type(), schema) {
-            Ok(converted) => Transformed::yes(converted),
-            Err(expr) => Transformed::no(Expr::TryCast(TryCast { expr: Box::new(expr), field })),
-        },
-        Expr::AggregateFunction(function) => extreme(function, schema),
-        other => Transformed::no(other),
-    }
-}
-
-fn window(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let changed = match &mut expr {
-        Expr::WindowFunction(function) => order(&mut function.params.order_by, schema),
-        _ => false,
-    };
-    Transformed::new_transformed(expr, changed)
-}
-
-fn is_comparison(op: Operator) -> bool {
-    matches!(
-        op,
-        Operator::Eq
-            | Operator::NotEq
-            | Operator::Lt
-            | Operator::LtEq
-            | Operator::Gt
-            | Operator::GtEq
-            | Operator::IsDistinctFrom
-            | Operator::IsNotDistinctFrom
-    )
-}
-
-fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
-    matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
-}
-
-/// Replaces intervals by their extents.
-fn measure<'e>(operands: impl IntoIterator<Item = &'e mut Expr>, schema: &DFSchema) -> bool {
-    let mut changed = false;
-    for operand in operands {
-        if is_interval(operand, schema) {
-            *operand = functions::extent(std::mem::take(operand));
-            changed = true;
-        }
-    }
-    changed
-}
-
-fn order(keys: &mut [SortKey], schema: &DFSchema) -> bool {
-    measure(keys.iter_mut().map(|key| &mut key.expr), schema)
-}
-
-/// Cast from an interval to a string, or from the difference of two timestamps to an interval or string; else
+/// Cast between an interval and a string, or from the difference of two timestamps to an interval or string; else
 /// the expression.
-fn converted(expr: Expr, to: &DataType, schema: &DFSchema) -> Result<Expr, Expr> {
-    match (expr.get_type(schema), to) {
-        (Ok(DataType::Duration(_)), DataType::Interval(_)) => Ok(functions::of_duration(expr)),
-        (Ok(DataType::Duration(_)), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
+pub(crate) fn converted(expr: Expr, from: &DataType, to: &DataType) -> Result<Expr, Expr> {
+    match (from, to) {
+        (DataType::Duration(_), DataType::Interval(_)) => Ok(functions::of_duration(expr)),
+        (DataType::Duration(_), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
             Ok(cast(functions::text(functions::of_duration(expr)), to.clone()))
         }
-        (Ok(DataType::Interval(_)), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
+        (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, DataType::Interval(_)) => {
+            Ok(functions::parsed(expr))
+        }
+        (DataType::Interval(_), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
             Ok(cast(functions::text(expr), to.clone()))
         }
         _ => Err(expr),
     }
-}
-
-/// Rewrites `min` and `max` of intervals into the first of them, and the order in which an aggregate is
-/// computed.
-fn extreme(mut function: AggregateFunction, schema: &DFSchema) -> Transformed<Expr> {
-    let ascending = match function.func.name() {
-        "min" => Some(true),
-        "max" => Some(false),
-        _ => None,
-    };
-    if let (Some(ascending), [value]) = (ascending, function.params.args.as_slice())
-        && is_interval(value, schema)
-    {
-        let key = functions::extent(value.clone());
-        function.func = first_value_udaf();
-        function.params.order_by = vec![SortKey::new(key, ascending, false)];
-        return Transformed::yes(Expr::AggregateFunction(function));
-    }
-    let changed = order(&mut function.params.order_by, schema);
-    Transformed::new_transformed(Expr::AggregateFunction(function), changed)
 }

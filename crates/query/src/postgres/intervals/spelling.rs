@@ -1,85 +1,43 @@
-//! Interval literals in the units that DataFusion parses.
+//! Interval literals: PostgreSQL's strings, as [`Interval`] reads them, in the units that DataFusion parses.
 
-/// Rewrites `1 day 04:05:06`, `P1DT2H`, `1-2` and `3 days ago` in units; `None` if the string is in units
-/// already, or in none of these formats.
+use entresol_tables::{Interval, IntervalUnit};
+
+/// Microseconds of an hour and of a minute.
+const HOUR: i64 = 3_600_000_000;
+const MINUTE: i64 = 60_000_000;
+
+/// Rewrites a string in units; `None` if it is no interval.
 pub(crate) fn spelled(text: &str) -> Option<String> {
-    let trimmed = text.trim();
-    if let Some(iso) = trimmed.strip_prefix('P') {
-        return designated(iso);
-    }
-    let (body, ago) = match trimmed.to_ascii_lowercase().strip_suffix("ago") {
-        Some(body) if body.ends_with(char::is_whitespace) => (trimmed[..body.len()].trim_end(), true),
-        _ => (trimmed, false),
-    };
-    if !ago && !body.contains([':', '-']) {
-        return None;
-    }
-    let words: Vec<String> = body.split_whitespace().map(in_units).collect();
-    let spelled = words.join(" ");
-    Some(if ago { negated(&spelled) } else { spelled })
+    Interval::parse(text).ok().map(in_units)
 }
 
-/// Rewrites `04:05:06` in hours, minutes and seconds; `1-2` in years and months.
-fn in_units(word: &str) -> String {
-    let (sign, unsigned) = match word.strip_prefix('-') {
-        Some(unsigned) => ("-", unsigned),
-        None => ("", word.strip_prefix('+').unwrap_or(word)),
+/// Rewrites the string of `INTERVAL 'string' FIELD`: numbers without a unit count the field, and smaller units are
+/// cut off. `None` if it is no interval.
+pub(crate) fn spelled_in(text: &str, field: &str) -> Option<String> {
+    let unit = IntervalUnit::named(field)?;
+    let interval = Interval::parse_in(text, unit).ok()?;
+    let (months, days, micros) = (interval.months(), interval.days(), interval.micros());
+    let (months, days, micros) = match unit {
+        IntervalUnit::Year => (months / 12 * 12, 0, 0),
+        IntervalUnit::Month => (months, 0, 0),
+        IntervalUnit::Day => (months, days, 0),
+        IntervalUnit::Hour => (months, days, micros / HOUR * HOUR),
+        IntervalUnit::Minute => (months, days, micros / MINUTE * MINUTE),
+        _ => (months, days, micros),
     };
-    let is_number =
-        |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let named = |parts: Vec<&str>, units: &[&str]| {
-        let named = parts.iter().zip(units).map(|(part, unit)| format!("{sign}{part} {unit}"));
-        named.collect::<Vec<_>>().join(" ")
-    };
-    let clock: Vec<&str> = unsigned.split(':').collect();
-    if (2..=3).contains(&clock.len()) && clock.iter().all(is_number) {
-        return named(clock, &["hours", "minutes", "seconds"]);
-    }
-    let years: Vec<&str> = unsigned.split('-').collect();
-    if years.len() == 2 && years.iter().all(is_number) {
-        return named(years, &["years", "months"]);
-    }
-    word.to_owned()
+    Interval::new(months, days, micros).map(in_units)
 }
 
-fn negated(text: &str) -> String {
-    let number = |word: &str| match word.strip_prefix('-') {
-        Some(positive) => positive.to_owned(),
-        None if word.starts_with(|first: char| first.is_ascii_digit() || first == '.') => format!("-{word}"),
-        None => word.to_owned(),
-    };
-    text.split_whitespace().map(number).collect::<Vec<_>>().join(" ")
+/// Rewrites a string in units, with the opposite sign of each.
+pub(crate) fn negated(text: &str) -> Option<String> {
+    let interval = Interval::parse(text).ok()?;
+    let (months, days) = (interval.months().checked_neg()?, interval.days().checked_neg()?);
+    Interval::new(months, days, -interval.micros()).map(in_units)
 }
 
-/// Rewrites the designators of ISO 8601 behind its P: `1Y2M3W4DT5H6M7.8S`.
-fn designated(text: &str) -> Option<String> {
-    let mut parts = Vec::new();
-    let (mut number, mut in_time) = (String::new(), false);
-    for character in text.chars() {
-        let unit = match (character.to_ascii_uppercase(), in_time) {
-            ('0'..='9' | '.' | '-' | '+', _) => {
-                number.push(character);
-                continue;
-            }
-            ('T', false) if number.is_empty() => {
-                in_time = true;
-                continue;
-            }
-            ('Y', false) => "years",
-            ('M', false) => "months",
-            ('W', false) => "weeks",
-            ('D', false) => "days",
-            ('H', true) => "hours",
-            ('M', true) => "minutes",
-            ('S', true) => "seconds",
-            _ => return None,
-        };
-        if number.is_empty() {
-            return None;
-        }
-        parts.push(format!("{} {unit}", std::mem::take(&mut number)));
-    }
-    (number.is_empty() && !parts.is_empty()).then(|| parts.join(" "))
+fn in_units(interval: Interval) -> String {
+    let (months, days, micros) = (interval.months(), interval.days(), interval.micros());
+    format!("{months} months {days} days {micros} microseconds")
 }
 
 #[cfg(test)]
@@ -87,23 +45,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_intervals_are_spelled_out() {
-        for (text, expected) in [
-            ("1 day 04:05:06.5", Some("1 day 04 hours 05 minutes 06.5 seconds")),
-            ("-00:01", Some("-00 hours -01 minutes")),
-            ("1-2", Some("1 years 2 months")),
-            ("1 week 2 days ago", Some("-1 week -2 days")),
-            ("-3 days AGO", Some("3 days")),
-            ("P1Y2M3DT4H5M6.7S", Some("1 years 2 months 3 days 4 hours 5 minutes 6.7 seconds")),
-            ("PT-30M", Some("-30 minutes")),
-            ("P2W", Some("2 weeks")),
-            ("P1", None),
-            ("P", None),
-            ("1 day", None),
-            ("chicago", None),
-            ("-1 day", Some("-1 day")),
+    fn strings_are_spelled_in_units() {
+        assert_eq!(
+            spelled("1-2 3 -04:05:06.5").as_deref(),
+            Some("14 months 3 days -14706500000 microseconds")
+        );
+        assert_eq!(spelled("chicago"), None);
+        assert_eq!(negated("1-2 -3").as_deref(), Some("-14 months 3 days 0 microseconds"));
+        for (text, field, expected) in [
+            ("1", "YEAR", Some("12 months 0 days 0 microseconds")),
+            ("5", "MINUTE", Some("0 months 0 days 300000000 microseconds")),
+            ("1 day 02:03:04", "HOUR", Some("0 months 1 days 7200000000 microseconds")),
+            ("1 year 3 mons", "YEAR", Some("12 months 0 days 0 microseconds")),
+            ("1.5", "DAY", Some("0 months 1 days 0 microseconds")),
+            ("x", "DAY", None),
+            ("1", "FORTNIGHT", None),
         ] {
-            assert_eq!(spelled(text).as_deref(), expected, "{text}");
+            assert_eq!(spelled_in(text, field).as_deref(), expected, "{text} {field}");
         }
     }
 }

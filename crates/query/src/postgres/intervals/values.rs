@@ -1,6 +1,8 @@
 //! Interval values: scaling and comparison, with PostgreSQL's rules for fractions of a month or day.
 
+use crate::error::{Error, external};
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
+use datafusion::common::Result as EngineResult;
 
 const DAYS_PER_MONTH: i64 = 30;
 const NANOS_PER_MICRO: i64 = 1_000;
@@ -39,6 +41,82 @@ pub(super) fn scaled(
     let fits = micros.abs() < i64::MAX as f64 / NANOS_PER_MICRO as f64;
     let nanoseconds = fits.then_some(micros as i64)?.checked_mul(NANOS_PER_MICRO)?;
     Some(IntervalMonthDayNano::new(months, days, nanoseconds))
+}
+
+/// Digits behind the point of a field: those of the seconds and what has seconds in it.
+pub(super) fn part_scale(unit: &str) -> u8 {
+    match unit.to_ascii_lowercase().trim_end_matches('s') {
+        "second" | "epoch" => 6,
+        "millisecond" => 3,
+        _ => 0,
+    }
+}
+
+/// Field of an interval as EXTRACT has it, in millionths; a year has 365.25 days in its EPOCH, and a month 30.
+pub(super) fn part(interval: IntervalMonthDayNano, unit: &str) -> EngineResult<i128> {
+    const MILLION: i128 = 1_000_000;
+    let (years, months) = (i128::from(interval.months / 12), i128::from(interval.months % 12));
+    let micros = i128::from(interval.nanoseconds / NANOS_PER_MICRO);
+    let seconds = micros % (60 * MILLION);
+    let lower = unit.to_ascii_lowercase();
+    Ok(match lower.trim_end_matches('s') {
+        "millennium" | "millennia" => years / 1_000 * MILLION,
+        "century" | "centurie" => years / 100 * MILLION,
+        "decade" => years / 10 * MILLION,
+        "year" => years * MILLION,
+        "quarter" => (months / 3 + 1) * MILLION,
+        "month" => months * MILLION,
+        "day" => i128::from(interval.days) * MILLION,
+        "hour" => micros / (3_600 * MILLION) * MILLION,
+        "minute" => micros / (60 * MILLION) % 60 * MILLION,
+        "second" => seconds,
+        "millisecond" => seconds * 1_000,
+        "microsecond" => seconds * MILLION,
+        "epoch" => {
+            let day = i128::from(MICROS_PER_DAY);
+            years * 1_461 * day / 4
+                + (months * i128::from(DAYS_PER_MONTH) + i128::from(interval.days)) * day
+                + micros
+        }
+        "week" | "dow" | "doy" | "isodow" | "isoyear" | "julian" | "timezone" => {
+            let message = format!("unit \"{lower}\" not supported for type interval");
+            return Err(external(Error::coded("0A000", message)));
+        }
+        _ => {
+            let message = format!("unit \"{lower}\" not recognized for type interval");
+            return Err(external(Error::coded("22023", message)));
+        }
+    })
+}
+
+/// Interval down to a unit, as `date_trunc` has it.
+pub(super) fn truncated(interval: IntervalMonthDayNano, unit: &str) -> EngineResult<IntervalMonthDayNano> {
+    let IntervalMonthDayNano { months, days, nanoseconds } = interval;
+    let years = |years: i32| IntervalMonthDayNano::new(months / (12 * years) * (12 * years), 0, 0);
+    let time = |nanos: i64| IntervalMonthDayNano::new(months, days, nanoseconds / nanos * nanos);
+    Ok(match unit.to_ascii_lowercase().as_str() {
+        "millennium" => years(1_000),
+        "century" => years(100),
+        "decade" => years(10),
+        "year" | "years" => years(1),
+        "quarter" => IntervalMonthDayNano::new(months / 3 * 3, 0, 0),
+        "month" | "months" => IntervalMonthDayNano::new(months, 0, 0),
+        "day" | "days" => IntervalMonthDayNano::new(months, days, 0),
+        "hour" | "hours" => time(3_600_000_000_000),
+        "minute" | "minutes" => time(60_000_000_000),
+        "second" | "seconds" => time(1_000_000_000),
+        "millisecond" | "milliseconds" => time(1_000_000),
+        "microsecond" | "microseconds" => time(1_000),
+        "week" | "weeks" => {
+            let message =
+                "unit \"week\" not supported for type interval: months usually have fractional weeks";
+            return Err(external(Error::coded("0A000", message)));
+        }
+        _ => {
+            let message = format!("unit \"{unit}\" not recognized for type interval");
+            return Err(external(Error::coded("22023", message)));
+        }
+    })
 }
 
 /// Time between two timestamps, in days and a remainder.
@@ -119,6 +197,26 @@ mod tests {
         assert_eq!(extent(interval(1, 0, 0)), extent(interval(0, 30, 0)));
         assert!(extent(interval(1, 0, 0)) < extent(interval(0, 31, 0)));
         assert!(extent(interval(i32::MAX, i32::MAX, i64::MAX)) > 0);
+    }
+
+    /// Expected values from PostgreSQL 15.
+    #[test]
+    fn fields_are_extracted() {
+        let of = interval(14, -3, 4 * HOUR + 306_789_000_000);
+        for (unit, expected) in [
+            ("epoch", 36_497_106_789_000),
+            ("YEAR", 1_000_000),
+            ("months", 2_000_000),
+            ("day", -3_000_000),
+            ("hour", 4_000_000),
+            ("minute", 5_000_000),
+            ("second", 6_789_000),
+            ("milliseconds", 6_789_000_000),
+            ("quarter", 1_000_000),
+        ] {
+            assert_eq!(part(of, unit).unwrap(), expected, "{unit}");
+        }
+        assert!(part(of, "week").is_err() && part(of, "fortnight").is_err());
     }
 
     #[test]

@@ -69,7 +69,8 @@ fn for_each_number(array: &ColumnArray<'_>, mut f: impl FnMut(Option<i128>)) {
         ColumnArray::Decimal(array) => each!(array, i128::from),
         ColumnArray::Real(array) => each!(array, |value| number_of_double(f64::from(value))),
         ColumnArray::Double(array) => each!(array, number_of_double),
-        ColumnArray::Varchar(_) => {}
+        // No dimension has it.
+        ColumnArray::Interval(_) | ColumnArray::Varchar(_) => {}
     }
 }
 

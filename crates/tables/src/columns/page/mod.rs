@@ -20,7 +20,7 @@
 //! | integers | themselves: BOOLEAN, integers, dates, timestamps, decimals whose unscaled values have 64 bits |
 //! | scaled | doubles that are decimal numbers: integers, to be divided by a power of ten |
 //! | floats | integers that order as the doubles do: their bits, flipped below zero |
-//! | wide | decimals of 128 bits, plain |
+//! | wide | decimals of 128 bits, plain; intervals as they are stored in rows |
 //! | dictionary | numbers of entries of the page's sorted dictionary |
 //! | texts | ends of strings, which lie one after another |
 
@@ -32,6 +32,7 @@ use crate::batch::ColumnArray;
 use crate::columns::integers::{Decoded, Encoding, IntegerBlock};
 use crate::columns::texts::{Dictionary, encode_texts};
 use crate::value::DataType;
+use crate::value::interval::Interval;
 use arrow_array::{ArrayRef, StringArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::DataType as ArrowType;
@@ -282,6 +283,9 @@ fn values_of<'p>(
             ColumnArray::Real(array) => doubles.extend(array.values().iter().map(|v| f64::from(*v))),
             ColumnArray::Double(array) => doubles.extend_from_slice(array.values()),
             ColumnArray::Decimal(array) => wide.extend_from_slice(array.values()),
+            ColumnArray::Interval(array) => {
+                wide.extend(array.values().iter().map(|value| Interval::from_arrow(*value).to_word()));
+            }
             ColumnArray::Varchar(array) => texts.extend(array.iter().map(Option::unwrap_or_default)),
         }
     }
@@ -302,6 +306,7 @@ fn values_of<'p>(
                 .collect();
             short.map_or(PageValues::Wide(wide), |values| PageValues::Integers(PageKind::Integers, values))
         }
+        DataType::Interval => PageValues::Wide(wide),
         DataType::Varchar => PageValues::Texts(texts),
         _ => PageValues::Integers(PageKind::Integers, integers),
     }

@@ -3,9 +3,10 @@ use crate::batch::builder::ColumnBuilder;
 use crate::batch::{arrow_type, column_type};
 use crate::schema::Column;
 use crate::value::Value;
+use crate::value::interval::Interval;
 use proptest::prelude::*;
 
-const TYPES: [DataType; 10] = [
+const TYPES: [DataType; 11] = [
     DataType::Boolean,
     DataType::SmallInt,
     DataType::Int,
@@ -16,6 +17,7 @@ const TYPES: [DataType; 10] = [
     DataType::Date,
     DataType::Timestamp,
     DataType::Varchar,
+    DataType::Interval,
 ];
 
 /// Value of a type from a random number; few different ones if `modulus` is small.
@@ -34,6 +36,10 @@ fn value(data_type: DataType, random: u64, modulus: u64) -> Value {
         DataType::Decimal { .. } => Value::Decimal(i128::from(signed) << 30),
         DataType::Date => Value::Date(signed as i32),
         DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(signed),
+        DataType::Interval => {
+            let (months, days) = (signed as i32, (random >> 32) as i32);
+            Value::Interval(Interval::new(months, days, signed / 1_000).unwrap())
+        }
         DataType::Varchar => Value::from(&format!("text {random} ä")[..(random % 5) as usize]),
     }
 }

@@ -4,10 +4,11 @@
 //! long for an array of ten values as for one of hundreds.
 
 use crate::columns::page::ColumnPage;
+use crate::value::interval::Interval;
 use crate::value::{DataType, Value};
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType,
+    IntervalMonthDayNanoType, TimestampMicrosecondType,
 };
 use arrow_array::{ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, StringArray};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
@@ -71,7 +72,7 @@ impl ColumnValues {
             DataType::Int | DataType::Date => NativeValues::Integers(Vec::new()),
             DataType::BigInt | DataType::Timestamp | DataType::TimestampTz => NativeValues::Longs(Vec::new()),
             DataType::Real | DataType::Double => NativeValues::Doubles(Vec::new()),
-            DataType::Decimal { .. } => NativeValues::Wide(Vec::new()),
+            DataType::Decimal { .. } | DataType::Interval => NativeValues::Wide(Vec::new()),
             DataType::Varchar => NativeValues::Texts(TextValues::default()),
         };
         ColumnValues { data_type, arrow: arrow.clone(), values, valid: None, rows: 0 }
@@ -142,6 +143,7 @@ impl ColumnValues {
             }
             (NativeValues::Doubles(values), Value::Double(value)) => values.resize(rows, *value),
             (NativeValues::Wide(values), Value::Decimal(value)) => values.resize(rows, *value),
+            (NativeValues::Wide(values), Value::Interval(value)) => values.resize(rows, value.to_word()),
             (NativeValues::Texts(values), Value::Varchar(text)) => (0..times).for_each(|_| values.push(text)),
             (values, value) => {
                 debug_assert!(value.is_null(), "{value} is of another type than the column");
@@ -174,6 +176,11 @@ impl ColumnValues {
                 primitive::<Float32Type>(values, nulls, arrow)
             }
             NativeValues::Doubles(values) => primitive::<Float64Type>(values, nulls, arrow),
+            NativeValues::Wide(values) if self.data_type == DataType::Interval => {
+                let interval = |word| Interval::from_word(word).to_arrow();
+                let values = values.into_iter().map(interval).collect();
+                primitive::<IntervalMonthDayNanoType>(values, nulls, arrow)
+            }
             NativeValues::Wide(values) => primitive::<Decimal128Type>(values, nulls, arrow),
             NativeValues::Texts(values) => Arc::new(values.finish(nulls)),
         }

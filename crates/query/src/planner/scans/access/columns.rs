@@ -122,6 +122,7 @@ fn condition(data_type: DataType, constraint: Constraint) -> Option<ColumnCondit
     match data_type {
         DataType::Real | DataType::Double => doubles(&constraint),
         DataType::Varchar => Some(texts(constraint)),
+        DataType::Interval => None,
         // Decimals of more than 64 bits do not meet conditions on integers.
         DataType::Decimal { precision, .. } if precision > SHORT_DIGITS && !is_short(&constraint) => None,
         _ => match constraint {
@@ -185,6 +186,6 @@ fn integer(value: &Value) -> Option<i128> {
         Value::BigInt(value) | Value::Timestamp(value) => (*value).into(),
         // A decimal at the ends of its range has a neighbour still.
         Value::Decimal(value) => (*value).clamp(i128::MIN + 1, i128::MAX - 1),
-        Value::Null | Value::Double(_) | Value::Varchar(_) => return None,
+        Value::Null | Value::Double(_) | Value::Interval(_) | Value::Varchar(_) => return None,
     })
 }

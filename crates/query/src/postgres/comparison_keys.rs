@@ -1,0 +1,220 @@
+//! Types that are not compared by their representation: intervals and JSONB, by the keys that order as their values
+//! do.
+//!
+//! | written | planned |
+//! | --- | --- |
+//! | `interval < interval`, BETWEEN, IN, keys of sorts and windows | [`intervals::extent`] of both |
+//! | the same of JSONB | [`json::order_key`] of both |
+//! | `min(interval)`, `max(interval)` | the first value by its extent |
+//! | `interval::text`, `text::interval` | functions of intervals |
+//! | sorts, groups and DISTINCT of JSON | refused (42883): JSON has neither order nor equality |
+//!
+//! Values that are equal and not the same (`1 day`, `24 hours`; 1 and 1.0 in JSONB) are two groups of a GROUP BY.
+
+use crate::error::{Error, external};
+use crate::postgres::intervals;
+use crate::postgres::json::{self, JsonType, json_type};
+use crate::postgres::rewriting::rewritten;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::{DFSchema, Result as EngineResult};
+use datafusion::functions_aggregate::first_last::first_value_udaf;
+use datafusion::logical_expr::expr::{AggregateFunction, Between, Cast, InList, Sort as SortKey, TryCast};
+use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Sort};
+use datafusion::optimizer::AnalyzerRule;
+
+/// The rule; see the [module](self).
+#[derive(Debug)]
+pub(crate) enum ComparisonKeys {
+    /// Keys of windows, and strings beside intervals. Precedes DataFusion's type coercion, which refuses them.
+    Windows,
+    /// All other expressions. Follows the type coercion, which adds casts.
+    Values,
+}
+
+impl AnalyzerRule for ComparisonKeys {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+        if let ComparisonKeys::Windows = self {
+            return rewritten(plan, window);
+        }
+        check(&plan)?;
+        let plan = rewritten(plan, node)?;
+        plan.transform_up_with_subqueries(|plan| match plan {
+            LogicalPlan::Sort(Sort { mut expr, input, fetch }) => {
+                let changed = order(&mut expr, input.schema());
+                Ok(Transformed::new_transformed(LogicalPlan::Sort(Sort { expr, input, fetch }), changed))
+            }
+            other => Ok(Transformed::no(other)),
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            ComparisonKeys::Windows => "comparison_keys_of_windows",
+            ComparisonKeys::Values => "comparison_keys",
+        }
+    }
+}
+
+/// Refuses sorts and groups of JSON.
+fn check(plan: &LogicalPlan) -> EngineResult<()> {
+    let refuse = |what: &str| -> EngineResult<()> {
+        let message = format!("could not identify an {what} operator for type json: cast to jsonb");
+        Err(external(Error::coded("42883", message)))
+    };
+    let is_json = |expr: &Expr, schema: &DFSchema| json_type(expr, schema) == Some(JsonType::Json);
+    plan.apply_with_subqueries(|plan| {
+        match plan {
+            LogicalPlan::Sort(sort)
+                if sort.expr.iter().any(|key| is_json(&key.expr, sort.input.schema())) =>
+            {
+                refuse("ordering")?;
+            }
+            LogicalPlan::Aggregate(aggregate)
+                if aggregate.group_expr.iter().any(|expr| is_json(expr, aggregate.input.schema())) =>
+            {
+                refuse("equality")?;
+            }
+            LogicalPlan::Distinct(Distinct::All(input))
+                if input
+                    .schema()
+                    .columns()
+                    .into_iter()
+                    .any(|column| is_json(&Expr::Column(column), input.schema())) =>
+            {
+                refuse("equality")?;
+            }
+            _ => {}
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+fn node(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
+            let changed = is_comparison(op) && measure([left.as_mut(), right.as_mut()], schema);
+            Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed)
+        }
+        Expr::Between(mut between) => {
+            let Between { expr, low, high, .. } = &mut between;
+            let changed = measure([expr.as_mut(), low.as_mut(), high.as_mut()], schema);
+            Transformed::new_transformed(Expr::Between(between), changed)
+        }
+        Expr::InList(mut list) => {
+            let InList { expr, list: items, .. } = &mut list;
+            let changed = measure(std::iter::once(expr.as_mut()).chain(items), schema);
+            Transformed::new_transformed(Expr::InList(list), changed)
+        }
+        Expr::Cast(Cast { expr, field }) => match converted(*expr, field.data_type(), schema) {
+            Ok(converted) => Transformed::yes(converted),
+            Err(expr) => Transformed::no(Expr::Cast(Cast { expr: Box::new(expr), field })),
+        },
+        Expr::TryCast(TryCast { expr, field }) => match converted(*expr, field.data_type(), schema) {
+            Ok(converted) => Transformed::yes(converted),
+            Err(expr) => Transformed::no(Expr::TryCast(TryCast { expr: Box::new(expr), field })),
+        },
+        Expr::AggregateFunction(function) => extreme(function, schema),
+        other => Transformed::no(other),
+    }
+}
+
+fn window(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let changed = match &mut expr {
+        Expr::WindowFunction(function) => order(&mut function.params.order_by, schema),
+        Expr::Between(Between { expr, low, high, .. }) => {
+            literals([expr.as_mut(), low.as_mut(), high.as_mut()], schema)
+        }
+        Expr::InList(InList { expr, list, .. }) => {
+            literals(std::iter::once(expr.as_mut()).chain(list), schema)
+        }
+        _ => false,
+    };
+    Transformed::new_transformed(expr, changed)
+}
+
+/// Makes strings beside intervals intervals, which the type coercion would refuse.
+fn literals<'e>(operands: impl IntoIterator<Item = &'e mut Expr>, schema: &DFSchema) -> bool {
+    let operands: Vec<&mut Expr> = operands.into_iter().collect();
+    let changed = operands.iter().any(|operand| is_interval(operand, schema));
+    if changed {
+        operands.into_iter().for_each(|operand| *operand = intervals::as_interval(std::mem::take(operand)));
+    }
+    changed
+}
+
+fn is_comparison(op: Operator) -> bool {
+    matches!(
+        op,
+        Operator::Eq
+            | Operator::NotEq
+            | Operator::Lt
+            | Operator::LtEq
+            | Operator::Gt
+            | Operator::GtEq
+            | Operator::IsDistinctFrom
+            | Operator::IsNotDistinctFrom
+    )
+}
+
+fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
+    matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
+}
+
+fn is_jsonb(expr: &Expr, schema: &DFSchema) -> bool {
+    json_type(expr, schema) == Some(JsonType::Jsonb)
+}
+
+/// Replaces operands by their keys. Strings beside JSONB are JSONB.
+fn measure<'e>(operands: impl IntoIterator<Item = &'e mut Expr>, schema: &DFSchema) -> bool {
+    let mut operands: Vec<&mut Expr> = operands.into_iter().collect();
+    let is_json = operands.iter().any(|operand| is_jsonb(operand, schema));
+    let mut changed = false;
+    for operand in &mut operands {
+        if is_json {
+            **operand = json::order_key(std::mem::take(operand));
+        } else if is_interval(operand, schema) {
+            **operand = intervals::extent(std::mem::take(operand));
+        } else {
+            continue;
+        }
+        changed = true;
+    }
+    changed
+}
+
+/// Replaces keys of a sort, each for itself.
+fn order(keys: &mut [SortKey], schema: &DFSchema) -> bool {
+    keys.iter_mut().fold(false, |changed, key| measure([&mut key.expr], schema) || changed)
+}
+
+/// Cast of an interval, if it needs a function; else the expression.
+fn converted(expr: Expr, to: &DataType, schema: &DFSchema) -> Result<Expr, Expr> {
+    match expr.get_type(schema) {
+        Ok(from) => intervals::converted(expr, &from, to),
+        Err(_) => Err(expr),
+    }
+}
+
+/// Rewrites `min` and `max` of intervals into the first of them, and the order in which an aggregate is
+/// computed.
+fn extreme(mut function: AggregateFunction, schema: &DFSchema) -> Transformed<Expr> {
+    let ascending = match function.func.name() {
+        "min" => Some(true),
+        "max" => Some(false),
+        _ => None,
+    };
+    if let (Some(ascending), [value]) = (ascending, function.params.args.as_slice())
+        && is_interval(value, schema)
+    {
+        let key = intervals::extent(value.clone());
+        function.func = first_value_udaf();
+        function.params.order_by = vec![SortKey::new(key, ascending, false)];
+        return Transformed::yes(Expr::AggregateFunction(function));
+    }
+    let changed = order(&mut function.params.order_by, schema);
+    Transformed::new_transformed(Expr::AggregateFunction(function), changed)
+}

@@ -1,0 +1,118 @@
+//! JSONB with other parts: `||`, `-` and `#-`. Results are in the normal form.
+
+use super::failed;
+use super::functions::wrong_kind;
+use datafusion::common::Result as EngineResult;
+use entresol_tables::json::{Json, JsonValue, normal, parse, write_string};
+
+/// Two objects as one, of which the second has precedence; two arrays, or values in arrays, one after the other.
+pub(super) fn concatenated(left: &str, right: &str) -> EngineResult<String> {
+    let (left, right) = (parse(left).map_err(failed)?, parse(right).map_err(failed)?);
+    let joined = match (&left.value, &right.value) {
+        (JsonValue::Object(one), JsonValue::Object(other)) => {
+            object(one.iter().chain(other).map(|(key, value)| (&**key, value.text)))
+        }
+        _ => array(elements(&left).chain(elements(&right))),
+    };
+    normalised(&joined)
+}
+
+/// Elements of an array, or the value itself.
+fn elements<'j>(json: &'j Json<'_>) -> Box<dyn Iterator<Item = &'j str> + 'j> {
+    match &json.value {
+        JsonValue::Array(elements) => Box::new(elements.iter().map(|element| element.text)),
+        _ => Box::new(std::iter::once(json.text)),
+    }
+}
+
+fn array<'j>(elements: impl Iterator<Item = &'j str>) -> String {
+    format!("[{}]", elements.collect::<Vec<_>>().join(","))
+}
+
+fn object<'j>(fields: impl Iterator<Item = (&'j str, &'j str)>) -> String {
+    let mut out = String::from("{");
+    for (at, (key, value)) in fields.enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        write_string(key, &mut out);
+        out.push(':');
+        out.push_str(value);
+    }
+    out.push('}');
+    out
+}
+
+fn normalised(text: &str) -> EngineResult<String> {
+    normal(text).map(|text| text.into_owned()).map_err(failed)
+}
+
+/// JSONB without a key of an object, or without the elements of an array that are this string.
+pub(super) fn without_key(json: &Json<'_>, key: &str) -> EngineResult<String> {
+    let is_key = |element: &Json<'_>| matches!(&element.value, JsonValue::String(text) if text == key);
+    let rest = match &json.value {
+        JsonValue::Object(fields) => {
+            object(fields.iter().filter(|(name, _)| name != key).map(|(name, value)| (&**name, value.text)))
+        }
+        JsonValue::Array(elements) => {
+            array(elements.iter().filter(|element| !is_key(element)).map(|element| element.text))
+        }
+        _ => return Err(wrong_kind("cannot delete from scalar")),
+    };
+    normalised(&rest)
+}
+
+/// JSONB without an element of an array, counted from its end if the number is negative.
+pub(super) fn without_element(json: &Json<'_>, at: i64) -> EngineResult<String> {
+    match &json.value {
+        JsonValue::Array(elements) => {
+            let at = if at < 0 { at.saturating_add(elements.len() as i64) } else { at };
+            let others = elements.iter().enumerate().filter(|(place, _)| i64::try_from(*place) != Ok(at));
+            normalised(&array(others.map(|(_, element)| element.text)))
+        }
+        JsonValue::Object(_) => Err(wrong_kind("cannot delete from object using integer index")),
+        _ => Err(wrong_kind("cannot delete from scalar")),
+    }
+}
+
+/// JSONB without the value at the end of a path.
+pub(super) fn without_path(json: &Json<'_>, path: &[String]) -> EngineResult<String> {
+    match &json.value {
+        JsonValue::Object(_) | JsonValue::Array(_) => normalised(&pruned(json, path)),
+        _ => Err(wrong_kind("cannot delete path in scalar")),
+    }
+}
+
+/// Recursion is as deep as the value, which is bounded.
+fn pruned(json: &Json<'_>, path: &[String]) -> String {
+    let Some((step, rest)) = path.split_first() else { return json.text.to_owned() };
+    match &json.value {
+        JsonValue::Object(fields) => {
+            let fields: Vec<(&str, String)> = fields
+                .iter()
+                .filter(|(key, _)| !(rest.is_empty() && key == step))
+                .map(|(key, value)| {
+                    (&**key, if key == step { pruned(value, rest) } else { value.text.to_owned() })
+                })
+                .collect();
+            object(fields.iter().map(|(key, value)| (*key, value.as_str())))
+        }
+        JsonValue::Array(elements) => {
+            let at = step.trim().parse::<i64>().ok();
+            let at = at.map(|at| if at < 0 { at.saturating_add(elements.len() as i64) } else { at });
+            let is_step = |place: usize| at == i64::try_from(place).ok();
+            let rest_of: Vec<String> = elements
+                .iter()
+                .enumerate()
+                .filter(|(place, _)| !(rest.is_empty() && is_step(*place)))
+                .map(
+                    |(place, element)| {
+                        if is_step(place) { pruned(element, rest) } else { element.text.to_owned() }
+                    },
+                )
+                .collect();
+            array(rest_of.iter().map(String::as_str))
+        }
+        _ => json.text.to_owned(),
+    }
+}
