@@ -17,6 +17,7 @@ use crate::planner::rules::truth_tests::TruthTests;
 use crate::planner::sampling;
 use crate::planner::scans::scan::BATCH_ROWS;
 use crate::planner::schemas::SessionCatalog;
+use crate::planner::sleep;
 use crate::planner::star::rule::StarJoins;
 use crate::planner::views::Views;
 use crate::planner::yielding::Interruptible;
@@ -121,7 +122,8 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
         .chain(sampling::functions())
         .chain(intervals::functions())
         .chain(json::functions())
-        .chain([refusals::uuid_function(), similar::function(), to_char::function()]);
+        .chain([refusals::uuid_function(), similar::function(), sleep::function(running)]);
+    let own = own.chain(to_char::functions());
     own.for_each(|function| context.register_udf(function));
     intervals::overloads::functions().into_iter().for_each(|function| context.register_udf(function));
     intervals::overloads::aggregates().into_iter().for_each(|function| context.register_udaf(function));

@@ -25,6 +25,7 @@ pub(crate) mod running_query;
 pub(crate) mod sampling;
 pub(crate) mod scans;
 pub(crate) mod schemas;
+mod sleep;
 pub(crate) mod star;
 pub(crate) mod time_travel;
 pub(crate) mod translation;

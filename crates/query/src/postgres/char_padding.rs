@@ -5,7 +5,7 @@
 //!   ([`crate::postgres::types::modifier_of`]).
 //! - A literal or parameter that is compared with one loses its blanks too.
 //! - A cast to a string type gives a string that is not padded any more.
-//! - Patterns (LIKE, SIMILAR TO, `~`) see the value with its blanks, functions without.
+//! - Patterns (LIKE, SIMILAR TO, `~`) and `octet_length` see the value with its blanks, other functions without.
 
 use crate::postgres::rewriting::rewritten;
 use crate::postgres::types::modifier_of;
@@ -57,6 +57,10 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         }
         Expr::Like(Like { expr: matched, .. }) | Expr::SimilarTo(Like { expr: matched, .. }) => {
             let padded = pad(matched, schema);
+            return Transformed::new_transformed(expr, padded);
+        }
+        Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "octet_length" => {
+            let padded = args.first_mut().is_some_and(|text| pad(text, schema));
             return Transformed::new_transformed(expr, padded);
         }
         Expr::BinaryExpr(BinaryExpr { left, op, .. }) if matches_pattern(*op) => {

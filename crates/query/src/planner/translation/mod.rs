@@ -22,6 +22,7 @@
 //! | `x::json`, `x::jsonb`, `json '…'` | `json_in(x)`, `jsonb_in(x)` |
 //! | `json_agg(x)`, `json_object_agg(k, v)` | `json_agg_list(array_agg(to_json(x)))`, of pairs |
 //! | `j #> '{a,0}'` | `j #> ARRAY['a', '0']` |
+//! | `mod(a, b)`, `to_date(text, template)`, `to_timestamp(text, template)` | `a % b`, casts of a local time |
 //! | `(row).field` | `get_field(row, 'field')` |
 //! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
 //! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
@@ -75,6 +76,7 @@ use crate::postgres::functions::{BYTEA_IN, CLOCK};
 use crate::postgres::intervals::{MAKE_INTERVAL, negated, spelled, spelled_in};
 use crate::postgres::json::JsonType;
 use crate::postgres::similar::SIMILAR;
+use crate::postgres::to_char::TIME_OF_TEXT;
 use crate::postgres::types::text_modifier;
 use crate::schema_names::INFORMATION_SCHEMA;
 
@@ -454,7 +456,9 @@ fn function(expr: &mut Expr) {
         return;
     }
     let FunctionArguments::List(list) = &mut function.args else { return };
-    if name == MAKE_INTERVAL {
+    if let Some(of) = computed(&name, &list.args) {
+        *expr = of;
+    } else if name == MAKE_INTERVAL {
         fill_fields(&mut list.args);
     } else if name == "generate_series" {
         let series = std::mem::replace(expr, null());
@@ -483,6 +487,29 @@ fn function(expr: &mut Expr) {
         let inner = std::mem::replace(expr, null());
         *expr = call("unnest", vec![inner]);
     }
+}
+
+/// Expression of a call of two arguments that DataFusion lacks, or means otherwise.
+fn computed(name: &str, arguments: &[FunctionArg]) -> Option<Expr> {
+    let [
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(one)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(other)),
+    ] = arguments
+    else {
+        return None;
+    };
+    let time = || call(TIME_OF_TEXT, vec![one.clone(), other.clone()]);
+    let nested = |expr: &Expr| Box::new(Expr::Nested(Box::new(expr.clone())));
+    Some(match name {
+        "to_date" => cast_to(time(), SqlType::Date),
+        "to_timestamp" => cast_to(time(), SqlType::Timestamp(None, TimezoneInfo::WithTimeZone)),
+        "mod" => {
+            let remainder =
+                Expr::BinaryOp { left: nested(one), op: BinaryOperator::Modulo, right: nested(other) };
+            Expr::Nested(Box::new(remainder))
+        }
+        _ => return None,
+    })
 }
 
 /// Names of the arguments of `make_interval`, in their order.

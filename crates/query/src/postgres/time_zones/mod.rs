@@ -13,7 +13,7 @@ mod local_times;
 
 use crate::error::Result;
 use chrono::{DateTime, MappedLocalTime, Offset, TimeDelta, TimeZone};
-use chrono_tz::TZ_VARIANTS;
+use chrono_tz::{OffsetName, TZ_VARIANTS};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::compute::kernels::cast_utils::string_to_datetime;
 use datafusion::common::config::ConfigOptions;
@@ -126,6 +126,22 @@ impl Zone {
     fn ahead(&self, moment: i64) -> Option<i64> {
         let utc = DateTime::from_timestamp_micros(moment)?.naive_utc();
         Some(i64::from(self.rules.offset_from_utc_datetime(&utc).fix().local_minus_utc()))
+    }
+
+    /// Abbreviation of the zone at an instant: `CEST`; its offset from UTC if it has none.
+    pub(crate) fn abbreviation(&self, micros: i64) -> String {
+        let utc = DateTime::from_timestamp_micros(micros).map(|time| time.naive_utc());
+        let zone = self.name.parse::<chrono_tz::Tz>().ok();
+        let named = zone
+            .zip(utc)
+            .and_then(|(zone, utc)| zone.offset_from_utc_datetime(&utc).abbreviation().map(str::to_owned));
+        named.unwrap_or_else(|| {
+            let seconds = self.ahead(micros).unwrap_or(0);
+            let sign = if seconds < 0 { '-' } else { '+' };
+            let (hours, minutes) = (seconds.abs() / 3600, seconds.abs() / 60 % 60);
+            let minutes = if minutes == 0 { String::new() } else { format!(":{minutes:02}") };
+            format!("{sign}{hours:02}{minutes}")
+        })
     }
 
     /// Local time at an instant, both in microseconds.

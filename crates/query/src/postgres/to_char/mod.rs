@@ -4,10 +4,15 @@
 //! Instants are shown in local time of their zone. Values other than numbers, dates, times and intervals are
 //! refused.
 
+mod notations;
 mod numbers;
+mod patterns;
+mod read;
+mod reading;
 mod times;
 
-use self::numbers::Template;
+use self::numbers::{Notation, Template};
+pub(crate) use self::read::TIME_OF_TEXT;
 use self::times::Moment;
 use crate::error::{Error, external};
 use crate::postgres::time_zones::Zone;
@@ -21,7 +26,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use entresol_tables::calendar::MICROS_PER_SECOND;
-use entresol_tables::decimal;
+use entresol_tables::{DataType as ColumnType, Value, decimal};
 use std::sync::Arc;
 
 /// Function `to_char`; see the [module](self).
@@ -30,9 +35,10 @@ struct ToChar {
     signature: Signature,
 }
 
-/// Function for the planner.
-pub(crate) fn function() -> ScalarUDF {
-    ScalarUDF::from(ToChar { signature: Signature::user_defined(Volatility::Stable) })
+/// Functions for the planner: `to_char`, and those that read strings by a template.
+pub(crate) fn functions() -> impl Iterator<Item = ScalarUDF> {
+    let own = ScalarUDF::from(ToChar { signature: Signature::user_defined(Volatility::Stable) });
+    std::iter::once(own).chain(read::functions())
 }
 
 impl ScalarUDFImpl for ToChar {
@@ -90,16 +96,18 @@ fn show(values: &ArrayRef, row: usize, template: &str) -> crate::error::Result<S
     match values.data_type() {
         DataType::Int64 => {
             let value = values.as_primitive::<Int64Type>().value(row);
-            number(template, value < 0, |scale| decimal::rescale(value.into(), 0, scale))
+            let digits = |scale| decimal::rescale(value.into(), 0, scale);
+            number(template, value < 0, digits, || value.to_string())
         }
         DataType::Decimal128(_, scale) => {
             let value = values.as_primitive::<Decimal128Type>().value(row);
-            number(template, value < 0, |kept| decimal::rescale(value, scale.unsigned_abs(), kept))
+            let digits = |wanted| decimal::rescale(value, scale.unsigned_abs(), wanted);
+            number(template, value < 0, digits, || plain_decimal(value, scale.unsigned_abs()))
         }
         DataType::Float64 => {
             let value = values.as_primitive::<Float64Type>().value(row);
             let digits = |scale| decimal::parse(&value.to_string(), decimal::DECIMAL_PRECISION_MAX, scale);
-            number(template, value.is_sign_negative(), digits)
+            number(template, value.is_sign_negative(), digits, || value.to_string())
         }
         DataType::Interval(_) => {
             let value = values.as_primitive::<IntervalMonthDayNanoType>().value(row);
@@ -107,11 +115,14 @@ fn show(values: &ArrayRef, row: usize, template: &str) -> crate::error::Result<S
         }
         DataType::Timestamp(_, zone) => {
             let micros = values.as_primitive::<TimestampMicrosecondType>().value(row);
-            let wall = match zone {
-                Some(zone) => Zone::new(zone)?.wall(micros),
-                None => Some(micros),
+            let zone = zone.as_deref().map(Zone::new).transpose()?;
+            let wall = zone.as_ref().map_or(Some(micros), |zone| zone.wall(micros));
+            let abbreviation = match &zone {
+                Some(zone) if template.to_ascii_uppercase().contains("TZ") => zone.abbreviation(micros),
+                _ => String::new(),
             };
-            let moment = wall.and_then(|wall| Moment::wall(wall, (wall - micros) / MICROS_PER_SECOND));
+            let ahead = |wall: i64| (wall - micros) / MICROS_PER_SECOND;
+            let moment = wall.and_then(|wall| Moment::wall(wall, ahead(wall), &abbreviation));
             let moment = moment.ok_or_else(|| Error::coded("22008", "timestamp out of range"))?;
             times::show(moment, template)
         }
@@ -119,13 +130,28 @@ fn show(values: &ArrayRef, row: usize, template: &str) -> crate::error::Result<S
     }
 }
 
+fn plain_decimal(unscaled: i128, scale: u8) -> String {
+    let of = ColumnType::Decimal { precision: decimal::DECIMAL_PRECISION_MAX, scale };
+    Value::Decimal(unscaled).display(of).to_string()
+}
+
 fn number(
     template: &str,
     negative: bool,
     digits: impl Fn(u8) -> Option<i128>,
+    plain: impl Fn() -> String,
 ) -> crate::error::Result<String> {
     let template = Template::parse(template)?;
-    let scale = u8::try_from(template.fraction).ok().filter(|scale| *scale <= decimal::DECIMAL_PRECISION_MAX);
+    match template.notation() {
+        Notation::Plain => {}
+        Notation::Roman { upper } => {
+            return Ok(template.around(&notations::roman(digits(0), template.fills(), upper)));
+        }
+        Notation::Exponent => {
+            return Ok(template.around(&notations::scientific(&plain(), template.fraction())));
+        }
+    }
+    let scale = u8::try_from(template.scale()).ok().filter(|scale| *scale <= decimal::DECIMAL_PRECISION_MAX);
     let scale = scale.ok_or_else(|| {
         let most = decimal::DECIMAL_PRECISION_MAX;
         Error::coded("22023", format!("to_char: at most {most} digits behind the point"))

@@ -1,7 +1,8 @@
 //! Numbers by PostgreSQL's patterns: `9`, `0`, `.` and `D`, `,` and `G`, `S`, `MI`, `PL`, `SG`, `PR`, `L`,
-//! `FM`, and literal text.
+//! `FM`, `TH`, `V`, `RN`, `EEEE`, and literal text.
 //!
-//! Text that is no pattern is copied. `EEEE`, `RN`, `TH` and `V` are refused.
+//! Text that is no pattern is copied. `RN` and `EEEE` stand for all of a number: other patterns of digits beside
+//! `RN`, and signs beside `EEEE`, are refused.
 
 use crate::error::{Error, Result};
 
@@ -23,6 +24,10 @@ enum Part {
     SignHere,
     /// `PR`: the end of `<12>`.
     Bracket,
+    /// `TH` or `th`: `st`, `nd`, `rd` or `th` behind a number without a fraction.
+    Ordinal {
+        upper: bool,
+    },
     Text(String),
 }
 
@@ -34,7 +39,18 @@ pub(super) struct Template {
     fills: bool,
     /// Positions before and behind the point.
     whole: usize,
-    pub(super) fraction: usize,
+    fraction: usize,
+    /// Positions behind `V`, by which the number is shifted.
+    shift: Option<usize>,
+    notation: Notation,
+}
+
+/// Notation of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Notation {
+    Plain,
+    Roman { upper: bool },
+    Exponent,
 }
 
 /// Patterns, longer ones first.
@@ -52,20 +68,35 @@ const PATTERNS: [(&str, Option<Part>); 12] = [
     ("G", Some(Part::Group)),
     ("FM", None),
 ];
-const REFUSED: [&str; 4] = ["EEEE", "RN", "TH", "V"];
 
 impl Template {
     pub(super) fn parse(text: &str) -> Result<Template> {
-        let mut template = Template { parts: Vec::new(), fills: true, whole: 0, fraction: 0 };
+        let mut template = Template {
+            parts: Vec::new(),
+            fills: true,
+            whole: 0,
+            fraction: 0,
+            shift: None,
+            notation: Notation::Plain,
+        };
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
             let begins = |pattern: &str| {
                 rest.get(..pattern.len()).is_some_and(|start| start.eq_ignore_ascii_case(pattern))
             };
-            if let Some(refused) = REFUSED.iter().find(|pattern| begins(pattern)) {
-                return Err(Error::unsupported(format!("the pattern {refused} of to_char in \"{text}\"")));
-            }
-            if first == '"' {
+            if begins("EEEE") {
+                template.notation = Notation::Exponent;
+                rest = &rest[4..];
+            } else if begins("RN") {
+                template.notation = Notation::Roman { upper: rest.starts_with('R') };
+                rest = &rest[2..];
+            } else if begins("TH") {
+                template.parts.push(Part::Ordinal { upper: rest.starts_with('T') });
+                rest = &rest[2..];
+            } else if begins("V") {
+                template.shift = Some(0);
+                rest = &rest[1..];
+            } else if first == '"' {
                 let inner = &rest[1..];
                 let (quoted, after) = inner.split_once('"').unwrap_or((inner, ""));
                 template.parts.push(Part::Text(quoted.to_owned()));
@@ -83,7 +114,63 @@ impl Template {
                 rest = &rest[first.len_utf8()..];
             }
         }
+        template.check(text)?;
         Ok(template)
+    }
+
+    /// Refuses patterns that do not stand beside each other.
+    fn check(&self, text: &str) -> Result<()> {
+        let is_digit = |part: &Part| matches!(part, Part::Digit { .. } | Part::Point);
+        let is_sign = |part: &Part| {
+            matches!(
+                part,
+                Part::Sign | Part::Minus | Part::Plus | Part::SignHere | Part::Bracket | Part::Group
+            )
+        };
+        let wrong = match self.notation {
+            Notation::Roman { .. } if self.parts.iter().any(is_digit) => "RN beside digits",
+            Notation::Exponent if self.parts.iter().any(is_sign) || self.shift.is_some() => {
+                "EEEE beside a sign"
+            }
+            _ if self.shift.is_some() && self.parts.contains(&Part::Point) => {
+                let message = "cannot use \"V\" and decimal point together";
+                return Err(Error::coded("42601", message));
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::unsupported(format!("{wrong} in the template \"{text}\" of to_char")))
+    }
+
+    /// Number of digits behind the point that a number is wanted with.
+    pub(super) fn scale(&self) -> usize {
+        self.shift.unwrap_or(self.fraction)
+    }
+
+    /// Digits behind the point of the template.
+    pub(super) fn fraction(&self) -> usize {
+        self.fraction
+    }
+
+    pub(super) fn notation(&self) -> Notation {
+        self.notation
+    }
+
+    /// False with `FM`.
+    pub(super) fn fills(&self) -> bool {
+        self.fills
+    }
+
+    /// Signs and text around the number of another notation.
+    pub(super) fn around(&self, number: &str) -> String {
+        let is_digit = |part: &&Part| matches!(part, Part::Digit { .. } | Part::Point);
+        let first = self.parts.iter().take_while(|part| !is_digit(part)).count();
+        let (mut out, mut rest) = (String::new(), String::new());
+        for (at, part) in self.parts.iter().enumerate() {
+            if let Part::Text(text) = part {
+                if at < first { &mut out } else { &mut rest }.push_str(text);
+            }
+        }
+        out + number + &rest
     }
 
     fn push(&mut self, part: Part, text: &str) -> Result<()> {
@@ -93,7 +180,12 @@ impl Template {
                 return Err(Error::coded("42601", format!("multiple decimal points in \"{text}\"")));
             }
             Part::Digit { .. } if point => self.fraction += 1,
-            Part::Digit { .. } => self.whole += 1,
+            Part::Digit { .. } => {
+                self.whole += 1;
+                if let Some(shift) = &mut self.shift {
+                    *shift += 1;
+                }
+            }
             _ => {}
         }
         self.parts.push(part);
@@ -116,6 +208,66 @@ impl Template {
         let shown = FormattedNumber { template: self, negative: negative && !is_zero, digits, is_zero };
         shown.write()
     }
+}
+
+/// Number of a string by a template, unscaled, and the digits behind its point: those of the template.
+pub(super) fn number_of(text: &str, template: &str) -> Result<(i128, u8)> {
+    let parsed = Template::parse(template)?;
+    if parsed.notation != Notation::Plain || parsed.shift.is_some() {
+        return Err(Error::unsupported(format!(
+            "RN, EEEE and V in the template \"{template}\" of to_number"
+        )));
+    }
+    let invalid = || Error::coded("22P02", format!("invalid input syntax for type numeric: \"{text}\""));
+    let mut rest = text.trim_start();
+    let (mut digits, mut negative, mut behind) = (String::new(), false, None);
+    let take = |rest: &mut &str, wanted: fn(char) -> bool| {
+        let first = rest.chars().next().filter(|first| wanted(*first))?;
+        *rest = &rest[first.len_utf8()..];
+        Some(first)
+    };
+    for part in &parsed.parts {
+        if !matches!(part, Part::Text(_)) {
+            rest = rest.trim_start();
+            while let Some(sign) = take(&mut rest, |c| matches!(c, '-' | '+' | '<')) {
+                negative |= sign != '+';
+            }
+        }
+        match part {
+            Part::Digit { .. } => {
+                if let Some(digit) = take(&mut rest, |c| c.is_ascii_digit()) {
+                    digits.push(digit);
+                    behind = behind.map(|behind| behind + 1);
+                }
+            }
+            Part::Point => {
+                if take(&mut rest, |c| c == '.').is_some() {
+                    behind = Some(0_usize);
+                }
+            }
+            Part::Group => {
+                take(&mut rest, |c| c == ',');
+            }
+            Part::Bracket => {
+                take(&mut rest, |c| c == '>');
+            }
+            Part::Ordinal { .. } => {
+                take(&mut rest, char::is_alphabetic);
+                take(&mut rest, char::is_alphabetic);
+            }
+            // A character of the string for each of the text, unless it belongs to the number.
+            Part::Text(text) => text.chars().for_each(|_| {
+                take(&mut rest, |c| !c.is_ascii_digit() && !matches!(c, '.' | ',' | '-' | '+'));
+            }),
+            Part::Sign | Part::Minus | Part::Plus | Part::SignHere => {}
+        }
+    }
+    let fraction = parsed.fraction;
+    let missing = fraction.saturating_sub(behind.unwrap_or(0));
+    digits.push_str(&"0".repeat(missing));
+    let scale = u8::try_from(fraction).map_err(|_| invalid())?;
+    let number: i128 = digits.parse().map_err(|_| invalid())?;
+    Ok((if negative { -number } else { number }, scale))
 }
 
 struct FormattedNumber<'t> {
@@ -192,10 +344,21 @@ impl FormattedNumber<'_> {
                 Part::Minus => out.push_str(minus(blank)),
                 Part::Plus => out.push_str(if self.negative { blank } else { "+" }),
                 Part::Bracket => out.push_str(if self.negative { ">" } else { blank }),
+                Part::Ordinal { upper } => out.push_str(&self.ordinal(digits, *upper)),
                 Part::Text(text) => out.push_str(text),
             }
         }
         out
+    }
+
+    /// Ending of an ordinal; none behind negative numbers and fractions.
+    fn ordinal(&self, digits: Option<&[u8]>, upper: bool) -> String {
+        let whole = digits.map(|digits| String::from_utf8_lossy(digits).into_owned());
+        let number = whole.filter(|_| !self.negative && self.template.fraction == 0);
+        let last: String = number.unwrap_or_default().chars().rev().take(2).collect();
+        let Ok(number) = last.chars().rev().collect::<String>().parse() else { return String::new() };
+        let ending = super::times::ordinal(number);
+        if upper { ending.to_ascii_uppercase() } else { ending.to_owned() }
     }
 
     /// First position before the point that has a digit.
@@ -279,11 +442,30 @@ mod tests {
             ("5", "MI99", "  5"),
             ("12", "99x", " 12x"),
             ("3.14", "9.9 EUR", " 3.1 EUR"),
+            ("485", "999th", " 485th"),
+            ("482", "999TH", " 482ND"),
+            ("-482", "999th", "-482"),
+            ("12", "99V999", " 12000"),
+            ("12.4", "99V999", " 12400"),
+            ("12.45", "99V9", " 125"),
         ] {
             let parsed = Template::parse(template).unwrap();
-            let unscaled = decimal::parse(value, 38, parsed.fraction as u8);
+            let unscaled = decimal::parse(value, 38, parsed.scale() as u8);
             assert_eq!(parsed.show(unscaled, value.starts_with('-')), expected, "{value} {template}");
         }
-        assert_eq!(Template::parse("9.9EEEE").unwrap_err().sqlstate(), "0A000");
+        for (text, template, expected) in [
+            ("12,454.8-", "99G999D9S", (-124_548, 1)),
+            ("-34,338,492", "99G999G999", (-34_338_492, 0)),
+            ("$1,234.56", "L9,999.99", (123_456, 2)),
+            ("<12>", "99PR", (-12, 0)),
+            ("1.5", "99.99", (150, 2)),
+            ("0012", "9999", (12, 0)),
+        ] {
+            assert_eq!(number_of(text, template).unwrap(), expected, "{text} {template}");
+        }
+        assert_eq!(number_of("x", "99").unwrap_err().sqlstate(), "22P02");
+        assert_eq!(Template::parse("S9.9EEEE").unwrap_err().sqlstate(), "0A000");
+        assert_eq!(Template::parse("9.9V9").unwrap_err().sqlstate(), "42601");
+        assert_eq!(Template::parse("RN").unwrap().notation(), Notation::Roman { upper: true });
     }
 }
