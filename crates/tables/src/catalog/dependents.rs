@@ -6,6 +6,7 @@
 //! of the next open.
 
 use super::relations::{RelationName, Relations};
+use super::statistics::deletion;
 use super::{Catalog, RelationKind};
 use crate::error::{Error, Result};
 use crate::schema::definition::TableDefinition;
@@ -52,7 +53,7 @@ impl Catalog {
     pub fn drop_relations(&self, names: &[(RelationKind, &str)], cascade: bool) -> Result<()> {
         let _changing = self.changing.lock();
         let mut dropped = BTreeSet::new();
-        let mut states = Vec::new();
+        let (mut states, mut statistics) = (Vec::new(), Vec::new());
         for &(kind, name) in names {
             self.check_droppable(kind, name)?;
             dropped.insert((kind, name.to_owned()));
@@ -62,6 +63,8 @@ impl Catalog {
                 if let Some(state) = table.as_ref().map(|table| table.state().id()).or(damaged) {
                     dropped.extend(self.relations.owned(state, |_| true));
                 }
+                let analyzed = table.iter().filter(|table| table.analyzed().is_some());
+                statistics.extend(analyzed.map(|table| deletion(table.state().id())));
                 // The objects of a damaged table's states cannot be trusted: they stay allocated.
                 states.extend(table.iter().map(|table| table.state().id()));
                 let indexes = table.iter().flat_map(|table| table.indexes());
@@ -79,7 +82,7 @@ impl Catalog {
             }
             dropped.insert((RelationKind::View, view));
         }
-        self.write_dropping(Vec::new(), &dropped)?;
+        self.write_dropping(statistics, &dropped)?;
         for (_, name) in dropped.iter().filter(|(kind, _)| *kind == RelationKind::Table) {
             if let Some(table) = self.tables.write().remove(name) {
                 self.groups.release_cached(&self.context, table.group());

@@ -13,6 +13,7 @@
 //! Older versions are read; a table gets a row of this version when it is changed.
 
 use super::relations::{self, Relations};
+use super::statistics::{self, LoadedStatistics};
 use crate::columns::cache::PageCache;
 use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
@@ -148,6 +149,7 @@ pub(super) struct LoadedCatalog {
     pub(super) tables: BTreeMap<String, Arc<Table>>,
     pub(super) damaged: BTreeMap<String, DamagedTable>,
     pub(super) relations: Relations,
+    pub(super) statistics: LoadedStatistics,
     /// True if the states of some tables are unknown.
     pub(super) rows_damaged: bool,
 }
@@ -165,9 +167,14 @@ pub(super) fn load(
         tables: BTreeMap::new(),
         damaged: BTreeMap::new(),
         relations: Relations::default(),
+        statistics: LoadedStatistics::default(),
         rows_damaged: false,
     };
     for key in state.keys()? {
+        if statistics::is_key(&key) {
+            loaded.statistics.load(&tx, state, &key)?;
+            continue;
+        }
         if relations::is_key(&key) {
             // A row of an unknown version may have states.
             loaded.rows_damaged |= !relations::load_row(&loaded.relations, &tx, state, &key)?;

@@ -4,7 +4,8 @@
 //!
 //! The pool root `entresol.catalog` is an object of four words: format (1), the catalog's state, the default
 //! group, checksum. The catalog's state (variable keys, in a group of its own) has a row per table: the key
-//! is the name in UTF-8, the value is described in `entry`; views and sequences have rows too (`relations`).
+//! is the name in UTF-8, the value is described in `entry`; views and sequences have rows too (`relations`), and
+//! statistics of tables (`statistics`).
 //! The fourth word of the root has the CRC-32C of the other three, plus 2^32 (0: written without one).
 //!
 //! # Damage
@@ -60,6 +61,7 @@ mod groups;
 mod layout;
 mod named;
 mod relations;
+mod statistics;
 
 pub use change::{Alteration, Verify};
 use entry::{DamagedTable, LoadedCatalog, encode_entry, load};
@@ -123,14 +125,17 @@ impl Catalog {
         };
         state.set_holder("the catalog");
         let pages = PageCache::new(context.pool().memory(), Some(context.pool().env()));
-        let LoadedCatalog { tables, damaged, relations, rows_damaged } = load(&context, &pages, &state)?;
+        let LoadedCatalog { tables, damaged, relations, statistics, rows_damaged } =
+            load(&context, &pages, &state)?;
+        let without_table = statistics.give(&tables);
+        let is_sound = !rows_damaged && damaged.is_empty();
         if rows_damaged {
             tracing::warn!("rows of the catalog are damaged: orphaned states are retained");
         } else {
             drop_orphans(&context, &state, &tables, &damaged)?;
         }
         let groups = TableGroups::new(&context, tables.values().map(|table| &**table), default_group);
-        Ok(Arc::new(Catalog {
+        let catalog = Catalog {
             context,
             state,
             default_group,
@@ -142,7 +147,11 @@ impl Catalog {
             changing: Mutex::new(()),
             changing_logs: Mutex::new(()),
             version: AtomicU64::new(0),
-        }))
+        };
+        if is_sound {
+            catalog.delete_statistics(without_table)?;
+        }
+        Ok(Arc::new(catalog))
     }
 
     /// State context of the catalog.

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// First byte of all keys of this module.
-const KEY_MARK: u8 = 1;
+pub(super) const KEY_MARK: u8 = 1;
 const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 5;
 /// Maximum number of views of a database, and of sequences.
@@ -113,11 +113,27 @@ fn named(key: &[u8]) -> Option<RelationName> {
 }
 
 fn row(kind: RelationKind, name: &str, body: &[u8]) -> CatalogRow {
-    let key = key_of(kind, name);
+    row_of(key_of(kind, name), body)
+}
+
+/// Row with a version and a checksum.
+pub(super) fn row_of(key: Vec<u8>, body: &[u8]) -> CatalogRow {
     let mut value = vec![VERSION];
     value.extend_from_slice(&checksum(&key, body));
     value.extend_from_slice(body);
     (key, Some(value))
+}
+
+/// Bytes of a row behind its version and checksum, or its damage.
+pub(super) fn body_of<'v>(key: &[u8], value: &'v [u8]) -> Result<&'v [u8], String> {
+    let (header, body) = value.split_at_checked(HEADER_BYTES).ok_or("truncated")?;
+    if header[0] != VERSION {
+        return Err(format!("unknown version {}", header[0]));
+    }
+    if header[1..] != checksum(key, body) {
+        return Err("checksum mismatch".to_owned());
+    }
+    Ok(body)
 }
 
 pub(super) fn view_row(view: &View) -> Result<CatalogRow> {
@@ -153,13 +169,7 @@ impl Relations {
     }
 
     fn decode(&self, kind: RelationKind, name: &str, key: &[u8], value: &[u8]) -> Result<(), String> {
-        let (header, body) = value.split_at_checked(HEADER_BYTES).ok_or("truncated")?;
-        if header[0] != VERSION {
-            return Err(format!("unknown version {}", header[0]));
-        }
-        if header[1..] != checksum(key, body) {
-            return Err("checksum mismatch".to_owned());
-        }
+        let body = body_of(key, value)?;
         match kind {
             RelationKind::View => {
                 let definition = ViewDefinition::from_bytes(body).ok_or("malformed bytes")?;

@@ -24,7 +24,7 @@ use crate::columns::group::{GroupSummary, RowGroup, RowSet};
 use crate::columns::page::{BLOCK_ROWS, ColumnPage, ColumnValues};
 use crate::columns::pipeline::{PipelineMeter, PipelinePrediction};
 use crate::columns::selection::{DictionaryMatches, RowSelection};
-use crate::columns::store::{ColumnStore, column_id};
+use crate::columns::store::{ColumnStore, LoadedPage, column_id};
 use crate::error::Result;
 use crate::schema::definition::TableLayout;
 use crate::schema::elf::ElfDefinition;
@@ -85,6 +85,27 @@ pub struct ColumnScanStats {
     pub key_pruned: AtomicU64,
     /// Row groups of a clustered table that their summaries ruled out.
     pub summary_pruned: AtomicU64,
+    /// Pages of columns that were loaded, those loaded ahead among them.
+    pub pages_read: AtomicU64,
+    /// Bytes of these pages.
+    pub bytes_read: AtomicU64,
+    /// Pages of columns that were in the cache.
+    pub pages_cached: AtomicU64,
+    /// Bytes of these pages.
+    pub bytes_cached: AtomicU64,
+}
+
+/// Pages of columns that a scan used, and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PageUse {
+    /// Pages that were loaded.
+    pub pages_read: u64,
+    /// Bytes of these pages.
+    pub bytes_read: u64,
+    /// Pages that were in the cache.
+    pub pages_cached: u64,
+    /// Bytes of these pages.
+    pub bytes_cached: u64,
 }
 
 /// Scan of the row groups that a transaction sees; see the [module](self).
@@ -271,6 +292,28 @@ impl ColumnScanStats {
     pub fn take_elf(&self) -> (u64, u64) {
         (self.elf_searches.swap(0, Ordering::Relaxed), self.elf_rows.swap(0, Ordering::Relaxed))
     }
+
+    /// Pages used so far.
+    pub fn page_use(&self) -> PageUse {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PageUse {
+            pages_read: of(&self.pages_read),
+            bytes_read: of(&self.bytes_read),
+            pages_cached: of(&self.pages_cached),
+            bytes_cached: of(&self.bytes_cached),
+        }
+    }
+
+    /// Counts a page as it came.
+    fn note_page(&self, loaded: &LoadedPage) {
+        let (pages, bytes) = if loaded.was_cached {
+            (&self.pages_cached, &self.bytes_cached)
+        } else {
+            (&self.pages_read, &self.bytes_read)
+        };
+        pages.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(loaded.page.memory_bytes() as u64, Ordering::Relaxed);
+    }
 }
 
 impl ColumnScan {
@@ -407,8 +450,7 @@ impl ColumnScan {
         column: u16,
         waited: &Cell<Duration>,
     ) -> Result<Arc<ColumnPage>> {
-        let load = || self.columns.load_page(tx, self.groups[group].group.number, column);
-        let (page, wait) = self.meter.page(group, column, load)?;
+        let (page, wait) = self.meter.page(group, column, || self.load_page(tx, group, column))?;
         waited.set(waited.get() + wait);
         Ok(page)
     }
@@ -428,10 +470,32 @@ impl ColumnScan {
     /// Loads the pages of a row group that the scan is likely to need, beside its readers. A failure is met again by
     /// the reader that needs the page.
     pub fn load_ahead(&self, tx: &Transaction, group: u32) -> Result<()> {
-        let (at, number) = (group as usize, self.groups[group as usize].group.number);
-        self.meter.likely_columns(at).into_iter().try_for_each(|column| {
-            self.meter.load_ahead(at, column, || self.columns.load_page(tx, number, column))
-        })
+        let at = group as usize;
+        self.meter
+            .likely_columns(at)
+            .into_iter()
+            .try_for_each(|column| self.meter.load_ahead(at, column, || self.load_page(tx, at, column)))
+    }
+
+    /// Page of a row group out of the cache or the pool.
+    fn load_page(&self, tx: &Transaction, group: usize, column: u16) -> Result<LoadedPage> {
+        let loaded = self.columns.load_page(tx, self.groups[group].group.number, column)?;
+        self.stats.note_page(&loaded);
+        Ok(loaded)
+    }
+
+    /// Number of pages of the columns of the scan and its filters, over all row groups.
+    pub fn pages(&self) -> u64 {
+        let mut columns = self.projection.clone();
+        columns.extend(self.filters.iter().map(|filter| filter.column));
+        columns.sort_unstable();
+        columns.dedup();
+        let id = |column: &usize| column_id(self.table.schema(), *column);
+        let of_group = |scanned: &ScannedGroup| {
+            columns.iter().filter(|column| scanned.summary.column(id(column)).is_some()).count()
+        };
+        let pruned = self.stats.key_pruned.load(Ordering::Relaxed) * columns.len() as u64;
+        self.groups.iter().map(of_group).sum::<usize>() as u64 + pruned
     }
 
     /// Prediction of the time of the scan's pipeline by the model of proportional caching; none before a page was

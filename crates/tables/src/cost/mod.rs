@@ -30,6 +30,7 @@ mod statistics;
 pub use design::{AccessPath, Design, ElfDesign, IndexDesign, PathCost, WriteCosts};
 pub use query::QueryProfile;
 pub use sample::SAMPLE_ROWS_MAX;
+pub(crate) use sample::Sample;
 pub use statistics::{ColumnStatistics, StorageUse, TableStatistics};
 
 /// Costs in nanoseconds, of one processor.

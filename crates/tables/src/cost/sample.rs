@@ -22,12 +22,12 @@ const RUN_ROWS: usize = SAMPLE_ROWS_MAX / RUNS;
 
 /// Rows of a table, without the hidden key.
 #[derive(Debug, Default)]
-pub(super) struct Sample {
-    pub(super) rows: Vec<Row>,
+pub(crate) struct Sample {
+    pub(crate) rows: Vec<Row>,
     /// Rows of each run.
-    pub(super) runs: Vec<Range<usize>>,
+    pub(crate) runs: Vec<Range<usize>>,
     /// True if it has all rows of the table.
-    pub(super) is_complete: bool,
+    pub(crate) is_complete: bool,
 }
 
 impl Sample {
@@ -65,7 +65,8 @@ impl Sample {
     /// Adds the first rows behind some keys; of a small table all rows.
     fn add_ranges(&mut self, table: &Arc<Table>, tx: &Transaction) -> Result<()> {
         let cuts = table.state().cut_points(RUNS);
-        if cuts.is_empty() || table.has_row_groups() {
+        let is_small = table.estimated_rows() <= SAMPLE_ROWS_MAX as u64;
+        if cuts.is_empty() || is_small || table.has_row_groups() {
             let mut rows = Vec::new();
             let mut cursor = table.scan(ScanRange::full());
             let push = |rows: &mut Vec<Row>, row: Row| {

@@ -69,6 +69,11 @@ impl TableStatistics {
         self.columns.iter().map(|column| column.bytes).sum()
     }
 
+    /// Sample that they are from.
+    pub(crate) fn sample(&self) -> &Sample {
+        &self.sample
+    }
+
     /// Number of rows of the sample.
     pub fn sampled_rows(&self) -> usize {
         self.sample.rows.len()

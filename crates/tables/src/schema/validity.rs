@@ -17,6 +17,7 @@
 //! [`StateContext::cut_off_writers`]: entresol_transactions::StateContext::cut_off_writers
 
 use crate::error::{Error, Result};
+use crate::statistics::AnalyzedTable;
 use crate::table::Table;
 use entresol_transactions::{AtomicTimestamp, INFINITY, Timestamp, Transaction};
 use parking_lot::{Mutex, RwLock};
@@ -78,6 +79,8 @@ pub(crate) struct Lineage {
     current: RwLock<Weak<Table>>,
     /// Next row number, once one was needed.
     pub(crate) next_rowid: Mutex<Option<i64>>,
+    /// Statistics of the last ANALYZE.
+    pub(crate) analyzed: RwLock<Option<Arc<AnalyzedTable>>>,
 }
 
 impl Lineage {
@@ -90,6 +93,11 @@ impl Table {
     /// Definition that the catalog has now; `None` once the table is dropped.
     pub fn current(&self) -> Option<Arc<Table>> {
         self.lineage().current.read().upgrade().filter(|table| !table.state().is_dropped())
+    }
+
+    /// Statistics of the last ANALYZE, or of that behind a load; none if there was none.
+    pub fn analyzed(&self) -> Option<Arc<AnalyzedTable>> {
+        self.lineage().analyzed.read().clone()
     }
 
     /// Definition through which the transaction has to write: `None` if it is this one.
