@@ -170,7 +170,11 @@ impl Session {
 
 fn copy_statement(sql: &str) -> Result<CopyStatement> {
     let statement = CopyStatement::parse(sql)?;
-    statement.ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{sql} is no COPY")))
+    let statement = statement.ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{sql} is no COPY")))?;
+    if statement.file().is_some() {
+        return Err(Error::new(ErrorKind::Invalid, format!("{sql} has a file: use execute")));
+    }
+    Ok(statement)
 }
 
 impl AsyncSession {

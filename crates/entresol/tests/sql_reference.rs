@@ -16,6 +16,7 @@ fn the_examples_of_the_reference_run() {
     let backup = directory.path().join("backup");
     for example in examples {
         let example = example.replace("BACKUP TO 'backup'", &format!("BACKUP TO '{}'", backup.display()));
+        let example = example.replace("'days.", &format!("'{}/days.", directory.path().display()));
         for statement in example.split(";\n") {
             session.execute(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
         }

@@ -150,8 +150,8 @@ impl From<QueryError> for Report {
                 failed_block().detail(format!("The statement that failed: {first}"))
             }
             QueryError::MemoryLimit(_) => Report::error(code, "out of memory").detail(message),
-            QueryError::Copy { table, line, error } => {
-                Report { context: Some(format!("COPY {table}, line {line}").into()), ..Report::from(*error) }
+            QueryError::Copy { place, error } => {
+                Report { context: Some(format!("COPY {place}").into()), ..Report::from(*error) }
             }
             QueryError::Coded { .. } => match context(&message) {
                 Some((message, context)) => {

@@ -1,5 +1,5 @@
-//! Statistics of tables: they survive a restart, follow the columns of their table, go with it, and are whole after every
-//! crash.
+//! Statistics of tables: they survive a restart, follow the columns of their table, go with it, and are whole after
+//! every crash.
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};

@@ -2,10 +2,10 @@
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,
-    ListArray, StringArray, UInt32Array, new_null_array,
+    ListArray, StringArray, TimestampMicrosecondArray, UInt32Array, new_null_array,
 };
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type, TimeUnit};
 use datafusion::common::Result as EngineResult;
 use datafusion::error::DataFusionError;
 use std::sync::Arc;
@@ -112,6 +112,9 @@ pub(crate) fn column(data_type: &DataType, cells: Vec<Cell>) -> EngineResult<Arr
             Arc::new(reals().map(|value| value.map(|value| value as f32)).collect::<Float32Array>())
         }
         DataType::Float64 => Arc::new(reals().collect::<Float64Array>()),
+        DataType::Timestamp(TimeUnit::Microsecond, zone) => {
+            Arc::new(ints().collect::<TimestampMicrosecondArray>().with_timezone_opt(zone.clone()))
+        }
         DataType::Utf8 => Arc::new(cells.iter().map(Cell::text).collect::<StringArray>()),
         DataType::List(field) => list(field.data_type(), &cells)?,
         // Types without a conversion of their own: all of it is NULL.
@@ -200,9 +203,7 @@ pub(crate) fn type_of(word: &str) -> EngineResult<DataType> {
         "float4" => DataType::Float32,
         "float8" => DataType::Float64,
         "text" | "name" | "char" | "regproc" | "aclitem" => DataType::Utf8,
-        "timestamptz" => {
-            DataType::Timestamp(datafusion::arrow::datatypes::TimeUnit::Microsecond, Some("+00:00".into()))
-        }
+        "timestamptz" => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
         other => {
             return Err(DataFusionError::Internal(format!(
                 "a catalog relation has a column of type {other}"

@@ -2,9 +2,11 @@
 
 use super::relation::{Registry, Relation, empty, relation};
 use super::rows::information;
+use super::rows::loads;
 use super::rows::named;
 use super::rows::relations;
 use super::rows::server;
+use super::rows::statistics;
 use crate::schema_names::{INFORMATION_SCHEMA, PG_CATALOG};
 
 /// Relations by schema.
@@ -249,11 +251,21 @@ static RELATIONS: &[Relation] = &[
         "oid oid, stxrelid oid, stxname name, stxnamespace oid, stxowner oid, stxstattarget int4, \
          stxkeys int2[], stxkind text[], stxexprs text",
     ),
-    empty(
+    // The last two are not PostgreSQL's.
+    relation(
         0,
         "pg_stats",
         "schemaname name, tablename name, attname name, inherited bool, null_frac float4, avg_width int4, \
-         n_distinct float4",
+         n_distinct float4, most_common_vals text[], most_common_freqs text[], histogram_bounds text[], \
+         least_value text, greatest_value text",
+        statistics::columns,
+    ),
+    relation(
+        0,
+        "pg_stat_progress_copy",
+        "pid int4, datid oid, datname name, relid oid, command text, type text, bytes_processed int8, \
+         bytes_total int8, tuples_processed int8, tuples_excluded int8",
+        loads::copies,
     ),
     empty(3118, "pg_foreign_table", "ftrelid oid, ftserver oid, ftoptions text[]"),
     empty(

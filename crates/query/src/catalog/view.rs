@@ -47,6 +47,7 @@ impl Source {
             catalog: Arc::clone(&self.catalog),
             transaction: self.current.get(&self.catalog)?,
             variables: Arc::clone(&self.variables),
+            sessions: self.sessions.clone(),
             views: Arc::clone(&self.views),
             registry: self.registry,
         })
@@ -60,6 +61,7 @@ pub(crate) struct View {
     pub(crate) catalog: Arc<Catalog>,
     transaction: Arc<Transaction>,
     pub(crate) variables: Arc<SessionVariables>,
+    pub(crate) sessions: Sessions,
     /// Plans the views.
     pub(crate) views: Arc<OnceLock<Arc<dyn PlannedRelations>>>,
     pub(crate) registry: &'static Registry,

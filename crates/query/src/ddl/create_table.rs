@@ -10,6 +10,7 @@ use crate::planner::query::plan_query;
 use crate::session::commit::blocking;
 use crate::session::commit::commit_after;
 use crate::session::core::SessionCore;
+use crate::session::loads::analyze_loaded;
 use crate::session::result::StatementResult;
 use datafusion::dataframe::DataFrame;
 use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions};
@@ -107,6 +108,7 @@ async fn fill(session: &SessionCore, name: &str, frame: DataFrame) -> Result<u64
     let mut writer = TableWriter::new(session, &table, &targets)?.alone(true).shown(session);
     writer.write_query(session, &tx, frame).await?;
     commit_after(began, &tx, session.durability, &session.running).await?;
+    analyze_loaded(&session.catalog, table, writer.written).await;
     Ok(writer.written)
 }
 

@@ -6,8 +6,9 @@
 //! - RESTART IDENTITY restarts the sequences of the tables' columns after the rows are deleted. Sequences are
 //!   not transactional, so it is not possible inside of a block. A crash between the two leaves the sequences
 //!   as they were.
-//! - ANALYZE chooses the layout of tables with the layout `auto`. It has nothing else to compute: the planner counts the
-//!   rows of a table when it plans, and stores no statistics that could be outdated. A notice says so.
+//! - ANALYZE makes statistics from a sample of each table and stores them in the catalog
+//!   ([`entresol_tables::statistics`]), and chooses the layout of tables with the layout `auto`. In a block the
+//!   sample is of the rows that its transaction sees; the statistics stay whatever becomes of it.
 
 use crate::catalog::rows::named::sequences_of;
 use crate::ddl::layout;
@@ -18,6 +19,7 @@ use crate::parser::command::Command;
 use crate::parser::names::{refuse, table_name};
 use crate::parser::own::sequence::{SequenceOptions, SequenceStatement};
 use crate::parser::statement::parse;
+use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
 use datafusion::sql::sqlparser::ast::{Analyze, Truncate, TruncateIdentityOption};
@@ -74,7 +76,7 @@ fn tables_of(session: &SessionCore, statement: &Truncate) -> Result<Vec<Arc<Tabl
     Ok(tables)
 }
 
-/// Checks that the table is there, chooses layouts, and says what ANALYZE does.
+/// Makes statistics of tables, and chooses layouts.
 pub(crate) async fn analyze(session: &SessionCore, statement: &Analyze) -> Result<StatementResult> {
     refuse(
         "ANALYZE",
@@ -84,29 +86,64 @@ pub(crate) async fn analyze(session: &SessionCore, statement: &Analyze) -> Resul
             (statement.compute_statistics, "COMPUTE STATISTICS"),
         ],
     )?;
-    if let Some(name) = &statement.table_name {
-        let table = session.catalog.table(&table_name(name)?)?;
-        for column in &statement.columns {
-            let column = crate::parser::names::identifier(column);
-            if !table.schema().visible_columns().iter().any(|known| known.name == column) {
-                return Err(TableError::NoSuchColumn { table: table.name().to_owned(), column }.into());
+    let tables = analyzed_tables(session, statement)?;
+    for table in &tables {
+        let columns = analyzed_columns(table, statement)?;
+        match analyze_table(session, table, columns).await {
+            Err(error) if statement.table_name.is_none() && error.interrupt().is_none() => {
+                session.notice(format!("table {} has no new statistics: {error}", table.name()));
             }
+            analyzed => analyzed?,
         }
     }
-    let followers: Vec<Arc<Table>> = analyzed_tables(session, statement)?
-        .into_iter()
-        .filter(|table| table.definition().auto_layout)
-        .collect();
-    if followers.is_empty() {
-        session
-            .notice("ANALYZE has no effect: the planner counts rows when it plans and stores no statistics");
-    } else if session.block.is_some() {
+    let followers: Vec<Arc<Table>> =
+        tables.into_iter().filter(|table| table.definition().auto_layout).collect();
+    if session.block.is_some() && !followers.is_empty() {
         // A change of layout would cut off the transaction of the block.
         session.notice("ANALYZE in a transaction block decides about no layout");
     } else {
         decide(session, statement, &followers).await?;
     }
     Ok(StatementResult::Done { verb: "ANALYZE" })
+}
+
+/// Columns that an ANALYZE names; all if none.
+fn analyzed_columns(table: &Table, statement: &Analyze) -> Result<Option<Vec<usize>>> {
+    if statement.columns.is_empty() {
+        return Ok(None);
+    }
+    let visible = table.schema().visible_columns();
+    let position = |column| {
+        let column = crate::parser::names::identifier(column);
+        let found = visible.iter().position(|known| known.name == column);
+        found.ok_or_else(|| TableError::NoSuchColumn { table: table.name().to_owned(), column }.into())
+    };
+    statement.columns.iter().map(position).collect::<Result<_>>().map(Some)
+}
+
+/// Makes statistics of a table on a thread for blocking calls.
+async fn analyze_table(session: &SessionCore, table: &Arc<Table>, columns: Option<Vec<usize>>) -> Result<()> {
+    let transaction = match &session.block {
+        Some(block) => Arc::clone(block.transaction()),
+        None => session.catalog.begin()?,
+    };
+    let (catalog, table) = (Arc::clone(&session.catalog), Arc::clone(table));
+    let durability = session.durability;
+    let analyzed = blocking(move || catalog.analyze(&table, &transaction, columns.as_deref(), durability));
+    analyzed.await??;
+    Ok(())
+}
+
+/// Makes statistics of the tables of a VACUUM ANALYZE.
+pub(crate) async fn analyze_all(session: &SessionCore, tables: &[Arc<Table>]) -> Result<()> {
+    for table in tables {
+        match analyze_table(session, table, None).await {
+            // It was dropped meanwhile.
+            Err(_) if table.state().is_dropped() => {}
+            analyzed => analyzed?,
+        }
+    }
+    Ok(())
 }
 
 /// Decides about the layouts of tables that follow their workload. The error of one table that was not named is a

@@ -5,8 +5,8 @@
 //! VACUUM (option [value], ...) [table, ...]
 //! ```
 //! Without tables it is all of them and the catalog. FULL gives free blocks of the file back to the disk,
-//! too, VERBOSE says what was done and what holds the rest back. The other options of PostgreSQL's are taken and change
-//! nothing, which a notice says: there is nothing to freeze, and statistics are not kept.
+//! too, VERBOSE says what was done and what holds the rest back, ANALYZE makes statistics of the tables behind it. The other
+//! options of PostgreSQL's are taken and change nothing, which a notice says: there is nothing to freeze.
 //!
 //! Rows of a table with row groups are merged into them first.
 //!
@@ -14,6 +14,7 @@
 //! between two slices; a table that is dropped meanwhile is left to the reclamation of dropped states.
 
 use crate::catalog::rows::vacuum::{described_holder, reclaimed_names};
+use crate::ddl::maintenance;
 use crate::error::Result;
 use crate::parser::own::vacuum::Vacuum;
 use crate::session::commit::blocking;
@@ -45,6 +46,7 @@ pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<Statem
     let (stop, full) = (Arc::clone(&given_up.0), vacuum.full);
     let before = vacuum.verbose.then(|| catalog.context().reclamation());
     let (vacuumed, merged_tables) = (states.clone(), tables.clone());
+    let analyzed = if vacuum.analyze { tables.clone() } else { Vec::new() };
     let (stats, merges) = blocking(move || -> Result<(VacuumStats, Vec<MergeStats>)> {
         // First: what a merge leaves behind is dead.
         let merges = merged_tables.iter().map(|table| merge(table, &stop)).collect::<Result<_>>()?;
@@ -66,6 +68,7 @@ pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<Statem
     if let Some(before) = before {
         tell(session, &stats, &before, (&states, &tables, &merges));
     }
+    maintenance::analyze_all(session, &analyzed).await?;
     Ok(StatementResult::Done { verb: "VACUUM" })
 }
 

@@ -63,11 +63,44 @@ pub(crate) fn array(table: &str, column: &Column, array: &ArrayRef, zone: &Zone)
     if is_zoned(array.data_type()) && is_zoned(&arrow) {
         return Ok(cast(array, &arrow)?);
     }
+    if widens(array.data_type(), &arrow) {
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        // What does not fit after all is reported below, with its value.
+        if let Ok(widened) = cast_with_options(array, &arrow, &options) {
+            return Ok(widened);
+        }
+    }
     let mut values = vec![Value::Null; array.len()];
     AssignmentTarget { table, column }.fill(array, zone, |row, value| values[row] = value)?;
     let mut builder = ColumnBuilder::new(column.data_type, &arrow, values.len());
     values.iter().for_each(|value| builder.push(value));
     Ok(builder.finish())
+}
+
+/// Returns true if each value of a type is one of the other, so that an array is converted as a whole.
+fn widens(from: &ArrowType, to: &ArrowType) -> bool {
+    use ArrowType::{
+        Decimal32, Decimal64, Decimal128, Dictionary, Int8, Int16, Int32, Int64, LargeUtf8, Timestamp, UInt8,
+        UInt16, UInt32, Utf8, Utf8View,
+    };
+    match (from, to) {
+        (Int8 | UInt8, Int16 | Int32 | Int64)
+        | (Int16 | UInt16, Int32 | Int64)
+        | (Int32 | UInt32, Int64)
+        | (LargeUtf8 | Utf8View, Utf8) => true,
+        (Dictionary(_, value), to) => **value == *to || widens(value, to),
+        (
+            Decimal32(digits, scale) | Decimal64(digits, scale) | Decimal128(digits, scale),
+            Decimal128(digits_max, to_scale),
+        ) => {
+            let whole = i16::from(*digits) - i16::from(*scale);
+            scale <= to_scale && whole <= i16::from(*digits_max) - i16::from(*to_scale)
+        }
+        (Timestamp(TimeUnit::Second | TimeUnit::Millisecond, from), Timestamp(TimeUnit::Microsecond, to)) => {
+            from.is_some() == to.is_some()
+        }
+        _ => false,
+    }
 }
 
 /// Passes the values of `array` to `put`, as values of `column`; NULLs are left out.
@@ -139,6 +172,7 @@ impl Source {
             ArrowType::Timestamp(_, Some(_)) => Source::Moment,
             ArrowType::Interval(_) | ArrowType::Duration(_) => Source::Interval,
             ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View => Source::Text,
+            ArrowType::Dictionary(_, value) => return Source::of(value),
             _ => return None,
         })
     }

@@ -71,6 +71,9 @@ pub(crate) async fn insert(
     check_columns(&source, &frame)?;
     let mut writer = writer(&source.targets[..frame.schema().fields().len()])?.alone(alone).shown(session);
     writer.write_query(session, tx, frame).await?;
+    if alone {
+        session.load.note(&table, writer.written);
+    }
     Ok(outcome("INSERT", writer.written, writer.returning))
 }
 

@@ -142,6 +142,11 @@ impl TableWriter {
         &self.table
     }
 
+    /// Progress of the statement.
+    pub(crate) fn progress(&self) -> &Arc<LoadProgress> {
+        &self.progress
+    }
+
     /// Columns that the statement gives.
     pub(crate) fn given(&self) -> &[usize] {
         &self.given

@@ -212,7 +212,7 @@ mod tests {
         let deep = Error::from(ParserError::RecursionLimitExceeded);
         assert_eq!(deep.sqlstate(), "54001");
         let copied =
-            Error::Copy { table: "t".into(), line: 2, error: Box::new(Error::MemoryLimit("m".into())) };
+            Error::Copy { place: "t, line 2".into(), error: Box::new(Error::MemoryLimit("m".into())) };
         assert_eq!(copied.sqlstate(), "53200");
     }
 

@@ -73,12 +73,10 @@ pub enum Error {
         message: String,
     },
     /// Row of a COPY that failed.
-    #[error("{error} (COPY {table}, line {line})")]
+    #[error("{error} (COPY {place})")]
     Copy {
-        /// The table.
-        table: String,
-        /// The line, from 1.
-        line: u64,
+        /// The table and the line, from 1; of a file also its name, and row group and row of one without lines.
+        place: String,
         /// Error of the row.
         error: Box<Error>,
     },
@@ -139,6 +137,7 @@ impl Error {
             Error::Tables(entresol_tables::Error::TableChanged { .. }) => return true,
             // From a scan whose error several readers share.
             Error::Coded { sqlstate, .. } => return *sqlstate == "40001",
+            Error::Copy { error, .. } => return error.is_conflict(),
             _ => return false,
         };
         use entresol_transactions::Error::{Conflict, Maintenance, ReadConflict, Restart};

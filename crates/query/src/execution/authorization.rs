@@ -3,6 +3,7 @@
 //! | command | needs |
 //! | --- | --- |
 //! | any, for each relation that it reads | SELECT, checked where the name is resolved: [`crate::planner::schemas`] |
+//! | COPY of a file | SUPERUSER |
 //! | INSERT, COPY FROM | INSERT; UPDATE if ON CONFLICT updates; SELECT if it returns rows or looks for conflicts |
 //! | UPDATE, DELETE | UPDATE, DELETE; SELECT if it has a condition, computes or returns something |
 //! | MERGE | INSERT, UPDATE, DELETE as its actions do; SELECT unless it only inserts, whatever is there |
@@ -78,8 +79,15 @@ pub(crate) fn authorize(authority: &Authority, command: &Command) -> Result<()> 
     }
 }
 
-/// Checks the table that a COPY writes; what it reads is checked when its query is planned.
+/// Checks the file of a COPY, and the table that it writes; what it reads is checked when its query is planned.
 pub(crate) fn authorize_copy(authority: &Authority, copy: &CopyStatement) -> Result<()> {
+    if copy.file().is_some() && !authority.is_superuser() {
+        let direction = if copy.from { "from" } else { "to" };
+        return Err(denied(format!(
+            "permission denied to COPY {direction} a file: only superusers may; anyone can use COPY with STDIN or STDOUT, \
+             as psql's \\copy does"
+        )));
+    }
     match &copy.source {
         Source::Table { name, .. } if copy.from => authority.require(Privileges::INSERT, &table_name(name)?),
         _ => Ok(()),

@@ -149,9 +149,7 @@ impl Session {
                 self.prepare_named(&name, &types, *command, text_bytes).await
             }
             Command::Deallocate(name) => self.deallocate(name.as_deref()),
-            Command::Copy(_) => Err(Error::unsupported(
-                "COPY with STDIN or STDOUT outside of the wire protocol: use \\copy, or a client's COPY",
-            )),
+            Command::Copy(copy) => Box::pin(self.copy_file(&copy)).await,
             Command::Role(statement) => Err(Error::unsupported(format!(
                 "{} outside of the wire protocol: use a client of `entresol serve`, or `entresol role`",
                 statement.tag()
@@ -361,9 +359,20 @@ impl Session {
         let transaction = self.core.catalog.begin()?;
         let result = self.run_in(&transaction, command).await?;
         if command.writes() {
-            commit_after(began, &transaction, self.core.durability, &self.core.running).await?;
+            self.commit_statement(began, &transaction).await?;
         }
         Ok(result)
+    }
+
+    /// Commits a statement that is a transaction of its own; behind a large load its table gets statistics.
+    pub(crate) async fn commit_statement(
+        &mut self,
+        began: Instant,
+        transaction: &Arc<Transaction>,
+    ) -> Result<()> {
+        let committed = commit_after(began, transaction, self.core.durability, &self.core.running).await;
+        self.core.load.end(&self.core.catalog, committed.is_ok()).await;
+        committed
     }
 
     /// Checks that the session's role may run a command; what it reads is checked when it is planned.

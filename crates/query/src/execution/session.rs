@@ -26,6 +26,7 @@ use crate::session::block::Block;
 use crate::session::cancellation::Running;
 use crate::session::core::{SessionCore, SessionOptions};
 use crate::session::current::Current;
+use crate::session::loads::FinishedLoad;
 use crate::session::plan_cache::PlanCache;
 use crate::session::sequence_functions;
 use crate::session::variables::{self, SessionVariables};
@@ -80,6 +81,7 @@ impl Session {
             settings_before: None,
             block: None,
             plans: PlanCache::default(),
+            load: FinishedLoad::default(),
         };
         Session { core, statements: BTreeMap::new(), cursors: Cursors::default() }
     }

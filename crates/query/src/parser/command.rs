@@ -78,7 +78,7 @@ pub(crate) enum Command {
         name: String,
         arguments: Vec<Expr>,
     },
-    /// COPY, which only a client with a stream of rows can run.
+    /// COPY; with STDIN or STDOUT only a client with a stream of rows can run it.
     Copy(Box<CopyStatement>),
     /// Statement about roles, which a server runs.
     Role(Box<RoleStatement>),

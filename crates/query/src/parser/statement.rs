@@ -35,7 +35,7 @@ pub const SQL_BYTES_MAX: usize = 64 << 20;
 /// Statement that was parsed and has not run yet.
 #[derive(Debug)]
 pub enum ParsedStatement {
-    /// COPY, which needs a stream of rows: [`Session::copy_in`](crate::Session::copy_in) or
+    /// COPY with STDIN or STDOUT, which needs a stream of rows: [`Session::copy_in`](crate::Session::copy_in) or
     /// [`Session::copy_out`](crate::Session::copy_out).
     Copy(Box<CopyStatement>),
     /// Statement about roles, which a server runs.
@@ -62,7 +62,7 @@ impl ParsedStatement {
 
     pub(crate) fn new(command: Option<Command>, memory: Option<MemoryReservation>) -> ParsedStatement {
         match command {
-            Some(Command::Copy(copy)) => ParsedStatement::Copy(copy),
+            Some(Command::Copy(copy)) if copy.file().is_none() => ParsedStatement::Copy(copy),
             Some(Command::Role(role)) => ParsedStatement::Role(role),
             command => ParsedStatement::Session(SessionStatement { command, memory }),
         }

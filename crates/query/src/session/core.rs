@@ -6,6 +6,7 @@ use crate::postgres::time_zones::Zone;
 use crate::session::block::Block;
 use crate::session::cancellation::Running;
 use crate::session::current::{Bound, Current};
+use crate::session::loads::FinishedLoad;
 use crate::session::materialized::MaterializedViews;
 use crate::session::plan_cache::{PlanCache, PlanScope, PlanningVersion};
 use crate::session::snapshots::{SessionSnapshots, Sessions};
@@ -81,6 +82,8 @@ pub(crate) struct SessionCore {
     pub(crate) block: Option<Block>,
     /// Optimised plans of statements that came again.
     pub(crate) plans: PlanCache,
+    /// Rows of a statement that has not committed yet.
+    pub(crate) load: FinishedLoad,
 }
 
 impl SessionCore {

@@ -247,7 +247,8 @@ fn what_is_no_copy_of_this_kind_is_refused() {
     assert!(CopyStatement::parse("/* x */ copy t from stdin;").unwrap().unwrap().is_in());
     assert!(!CopyStatement::parse("COPY t TO STDOUT").unwrap().unwrap().is_in());
     for (sql, expected) in [
-        ("COPY t FROM 'file'", "unsupported: statement COPY t FROM 'file'"),
+        ("COPY t FROM PROGRAM 'file'", "unsupported: statement COPY t FROM PROGRAM 'file'"),
+        ("COPY t FROM STDIN WITH (FORMAT parquet)", "STDIN or STDOUT: name a file"),
         ("COPY t TO STDOUT; SELECT 1", "one query text"),
         ("COPY t FROM STDIN WITH (FORMAT binary, FORMAT csv)", "conflicting or redundant options"),
         ("COPY t FROM STDIN WITH (FORMAT binary, HEADER)", "cannot specify HEADER in BINARY mode"),

@@ -4,6 +4,7 @@
 mod advice;
 mod copy;
 mod elf;
+mod files;
 mod generic_plans;
 mod joined_rows;
 mod key_filters;
@@ -22,4 +23,5 @@ mod scans;
 mod sessions;
 mod short_way;
 mod star;
+mod statistics;
 mod subscriptions;

@@ -1,7 +1,7 @@
 //! Statistics in the catalog: a row for each table that was analyzed, under the number of its state.
 //!
-//! The key is a control character, `statistics/` and the number of the state, which a table has under all of its names and
-//! definitions; the value has a version and a checksum as that of a view, and [`AnalyzedTable::to_bytes`].
+//! The key is a control character, `statistics/` and the number of the state, which a table has under all of its
+//! names and definitions; the value has a version and a checksum as that of a view, and [`AnalyzedTable::to_bytes`].
 
 use super::Catalog;
 use super::relations::{CatalogRow, KEY_MARK, body_of, row_of};
@@ -65,8 +65,8 @@ impl LoadedStatistics {
 }
 
 impl Catalog {
-    /// Makes statistics of a table from the rows that a transaction sees, of some visible columns or of all, and stores them;
-    /// those of other columns stay. Plans are made anew from here on.
+    /// Makes statistics of a table from the rows that a transaction sees, of some visible columns or of all, and
+    /// stores them; those of other columns stay. Plans are made anew from here on.
     ///
     /// Statistics are one row of the catalog in a commit of its own, whatever becomes of the transaction.
     pub fn analyze(

@@ -12,15 +12,11 @@ use crate::columns::selection::{DictionaryMatches, RowSelection};
 use crate::columns::store::{ColumnStore, column_id};
 use crate::error::Result;
 use crate::table::Table;
-use entresol_transactions::{KeyRange, Transaction};
-use std::ops::Bound;
+use entresol_transactions::Transaction;
 use std::sync::Arc;
 
 /// Rows that are looked at for the share of a condition.
 const SAMPLE_ROWS: u32 = 1024;
-
-/// Maximum steps over the delta store that look for a row.
-const DELTA_BATCHES_MAX: usize = 64;
 
 /// Estimates of a scan by columns; see the [module](self).
 #[derive(Debug, Clone, PartialEq)]
@@ -85,27 +81,6 @@ fn width(from: i64, to: i64) -> f64 {
 }
 
 impl Table {
-    /// Number of the rows that a transaction sees, if its row groups alone have them: no row of the delta store is seen.
-    /// None of other tables, and where finding that out takes more than [`DELTA_BATCHES_MAX`] steps.
-    ///
-    /// Cost: the directory of row groups; dead keys of the delta store.
-    pub fn exact_rows(&self, tx: &Transaction) -> Result<Option<u64>> {
-        self.check_readable(tx)?;
-        let Some(store) = self.columns() else { return Ok(None) };
-        let range = KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded };
-        let (mut from, mut has_rows) = (None, false);
-        for _ in 0..DELTA_BATCHES_MAX {
-            let goes_on = tx.scan_batch(self.state(), &range, &mut from, |_, _| has_rows = true)?;
-            if has_rows {
-                return Ok(None);
-            }
-            if !goes_on {
-                return Ok(Some(store.groups(tx)?.iter().map(RowGroup::live_rows).sum()));
-            }
-        }
-        Ok(None)
-    }
-
     /// Estimates for a scan by columns; none for a table without row groups.
     ///
     /// Cost: the directory and summaries of row groups, and a page for each condition on strings or doubles.

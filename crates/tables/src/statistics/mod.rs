@@ -1,5 +1,5 @@
-//! Statistics of tables for the planner: made by ANALYZE and behind large loads from a sample of the rows, stored in the
-//! catalog.
+//! Statistics of tables for the planner: made by ANALYZE and behind large loads from a sample of the rows, stored
+//! in the catalog.
 //!
 //! ```text
 //!   sample (cost::sample) ─▶ per column: share of NULL, different values, bytes, least and greatest value,
@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! - No result depends on statistics: they are as old as the last ANALYZE, and of a sample.
-//! - They belong to the table, whatever its name and definition, and name columns by their numbers in the schema versions,
-//!   which are never used again: another name of a column changes nothing, a dropped column has none.
+//! - They belong to the table, whatever its name and definition, and name columns by their numbers in the schema
+//!   versions, which are never used again: another name of a column changes nothing, a dropped column has none.
 //! - They are one row of the catalog, written in a commit of its own, deleted in the commit that drops the table. A
 //!   crash leaves the statistics before or after it. Damaged ones are as if they were missing.
 //!

@@ -16,8 +16,8 @@ const COMMON_FREQUENCY: f64 = 1.25;
 const OCCURRENCES_MIN: usize = 2;
 
 impl AnalyzedTable {
-    /// Statistics of the rows that a transaction sees, of some visible columns or of all. Cost: a sample, some 20 ms of a
-    /// large table.
+    /// Statistics of the rows that a transaction sees, of some visible columns or of all. Cost: a sample, some 20
+    /// ms of a large table.
     pub(crate) fn of(
         table: &Arc<Table>,
         tx: &Transaction,

@@ -7,7 +7,8 @@ use crate::value::Value;
 use crate::workload::ConditionKind;
 
 impl AnalyzedTable {
-    /// Estimated share of the rows that meet all conditions, taken as independent; none if nothing is known of a column.
+    /// Estimated share of the rows that meet all conditions, taken as independent; none if nothing is known of a
+    /// column.
     pub fn share(&self, schema: &Schema, filters: &[ColumnFilter]) -> Option<f64> {
         let shares = filters.iter().map(|filter| {
             let column = self.column(schema, filter.column)?;
@@ -47,8 +48,8 @@ impl AnalyzedColumn {
         met + others * of_others
     }
 
-    /// Share of the values that are not common: of the buckets between bounds whose ends meet the condition, half of those
-    /// of which one end does, and of a range also what of it is within a bucket.
+    /// Share of the values that are not common: of the buckets between bounds whose ends meet the condition, half
+    /// of those of which one end does, and of a range also what of it is within a bucket.
     fn share_of_bounds(&self, condition: &ColumnCondition) -> f64 {
         let buckets = self.bounds.len().saturating_sub(1);
         if buckets == 0 {

@@ -9,6 +9,7 @@ pub(crate) mod objects;
 pub(crate) mod relations;
 pub(crate) mod roles;
 pub(crate) mod server;
+pub(crate) mod statistics;
 pub(crate) mod streams;
 pub(crate) mod subscriptions;
 pub(crate) mod system;

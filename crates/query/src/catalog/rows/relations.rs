@@ -33,6 +33,8 @@ struct Class {
     privileges: Option<Vec<String>>,
     /// `reloptions`: what a clustered table was created with.
     options: Option<Vec<String>>,
+    /// `reltuples`, of the last ANALYZE.
+    rows: Option<f64>,
 }
 
 pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
@@ -49,6 +51,7 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         has_index: !indexes_of(table).is_empty(),
         privileges: access_list(&roles, table.name()),
         options: cluster_options(table),
+        rows: table.analyzed().map(|analyzed| analyzed.rows),
     });
     let indexes = view.indexes().map(|index| Class {
         oid: index.oid,
@@ -66,6 +69,7 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         has_index: false,
         privileges: None,
         options: None,
+        rows: None,
     });
     let described = view.registry.all().map(|(schema, relation)| Class {
         oid: view.registry.oid(relation),
@@ -79,6 +83,7 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         has_index: false,
         privileges: None,
         options: None,
+        rows: None,
     });
     let named = named::all(view).into_iter().map(|named| Class {
         oid: named.oid,
@@ -91,6 +96,7 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         has_index: false,
         privileges: access_list(&roles, &named.name),
         options: None,
+        rows: None,
         name: named.name,
     });
     Ok(tables.chain(indexes).chain(named).chain(described).map(class_row).collect())
@@ -108,8 +114,8 @@ fn class_row(class: Class) -> Vec<Cell> {
         class.oid.into(),
         Cell::Int(0),
         Cell::Int(0),
-        // Unknown, as for a table that was never analyzed.
-        Cell::Real(-1.0),
+        // Unknown, as of a table that was never analyzed.
+        Cell::Real(class.rows.unwrap_or(-1.0)),
         Cell::Int(0),
         Cell::Int(0),
         class.has_index.into(),
@@ -361,8 +367,12 @@ pub(crate) fn index_definitions(view: &View) -> EngineResult<Rows> {
 pub(crate) fn user_tables(view: &View) -> EngineResult<Rows> {
     let row = |table: &std::sync::Arc<Table>| {
         let mut row = vec![oids::state(table.state().id()).into(), SCHEMA.into(), table.name().into()];
-        // These statistics are not counted.
-        row.extend(std::iter::repeat_n(Cell::Null, 6));
+        let analyzed = table.analyzed();
+        // Scans are not counted here, nor dead rows.
+        row.extend([Cell::Null, Cell::Null]);
+        row.push(analyzed.as_ref().map(|analyzed| analyzed.rows as i64).into());
+        row.extend([Cell::Null, Cell::Null]);
+        row.push(analyzed.as_ref().map(|analyzed| analyzed.analyzed_at).into());
         row
     };
     Ok(view.tables.iter().map(row).collect())

@@ -8,7 +8,7 @@
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
 //! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
 //! | `entresol.placement` | `pool`, `domain`, `device_node`, `processors`, `piece_bytes`, `writes_at_once`, `calibrated`; one per pool |
-//! | `entresol.loads` | `session`, `user`, `table`, `rows`, `seconds`, `way`; one per COPY, INSERT ... SELECT and CREATE TABLE AS that runs |
+//! | `entresol.loads` | `session`, `user`, `table`, `rows`, `seconds`, `way`, `file`, `bytes`, `bytes_total`; one per COPY, INSERT ... SELECT and CREATE TABLE AS that runs |
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
 //! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`, `parts`, `late`, `watermark`; one per operator and source of a topology that has run |

@@ -1,18 +1,19 @@
 //! COPY input: lines into fields, from chunks of bytes of any size.
 //!
-//! | | text | csv |
-//! | --- | --- | --- |
-//! | end of a line | `\n` or `\r\n`, the same for all; a backslash before it makes it data | `\n` or `\r\n` outside of quotes |
-//! | special characters | `\b \f \n \r \t \v`, `\` and 1 to 3 octal digits, `\x` and 1 or 2 hex digits, `\` and any other | in quotes; quotes in them escaped |
-//! | NULL | the null string as it stands, before escapes are decoded | the null string without quotes |
-//! | end of the data | `\.` alone on a line, or no more bytes | the same |
+//! | | text | csv | tbl |
+//! | --- | --- | --- | --- |
+//! | end of a line | `\n` or `\r\n`, the same for all; a backslash before it makes it data | `\n` or `\r\n` outside of quotes | `\n` or `\r\n` |
+//! | special characters | `\b \f \n \r \t \v`, `\` and 1 to 3 octal digits, `\x` and 1 or 2 hex digits, `\` and any other | in quotes; quotes in them escaped | none |
+//! | NULL | the null string as it stands, before escapes are decoded | the null string without quotes | the null string |
+//! | end of a field | delimiter, or end of the line | the same | delimiter; the last one may lack it |
+//! | end of the data | `\.` alone on a line, or no more bytes | the same | the same |
 //!
 //! Bytes are UTF-8 once escapes are decoded. Memory: one line, at most [`LINE_BYTES_MAX`], and the last
 //! chunk.
 
 use crate::error::{Error, Result};
 use crate::parser::own::copy_options::{Format, Options};
-use memchr::memchr2;
+use memchr::{memchr, memchr2};
 
 /// Maximum bytes of a line of a COPY FROM.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
@@ -176,6 +177,12 @@ impl Decoder {
                 }
                 at = at.max(bytes.len());
             }
+            Format::Tbl => {
+                if let Some(length) = bytes.get(at..).and_then(|rest| memchr(b'\n', rest)) {
+                    return Some(at + length);
+                }
+                at = at.max(bytes.len());
+            }
             Format::Csv { quote, escape } => {
                 let stop = |quoted| if quoted { escape } else { b'\n' };
                 while let Some(rest) = bytes.get(at..)
@@ -227,6 +234,7 @@ impl Decoder {
         self.fields.clear();
         match self.options.format {
             Format::Text => self.text_fields(line)?,
+            Format::Tbl => self.tbl_fields(line),
             Format::Csv { quote, escape } => self.csv_fields(line, quote, escape)?,
         }
         f(self.line, &self.fields)
@@ -261,6 +269,19 @@ impl Decoder {
             fields.end();
         }
         Ok(())
+    }
+
+    fn tbl_fields(&mut self, line: &[u8]) {
+        let Decoder { options, fields, .. } = self;
+        let line = line.strip_suffix(&[options.delimiter]).unwrap_or(line);
+        for field in line.split(|byte| *byte == options.delimiter) {
+            if field == options.null.as_bytes() {
+                fields.end_null();
+            } else {
+                fields.text.extend_from_slice(field);
+                fields.end();
+            }
+        }
     }
 
     fn csv_fields(&mut self, line: &[u8], quote: u8, escape: u8) -> Result<()> {

@@ -19,17 +19,21 @@ use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol_tables::{calendar, decimal};
 use std::fmt::Write;
 
+/// Maximum characters of a value in a message.
+const VALUE_CHARS_MAX: usize = 100;
+
 /// Appends the header line with the names of the columns.
-pub(super) fn header(options: &Options, schema: &Schema, lines: &mut CopyLines) {
+pub(super) fn header(options: &Options, schema: &Schema, lines: &mut CopyLines) -> Result<()> {
     let out = &mut lines.bytes;
     let single = schema.fields().len() == 1;
     for (at, field) in schema.fields().iter().enumerate() {
         if at > 0 {
             out.push(options.delimiter);
         }
-        value(options, field.name(), single, out);
+        value(options, field.name(), single, out)?;
     }
-    lines.end_line();
+    end_line(options, lines);
+    Ok(())
 }
 
 /// Appends the lines of a batch.
@@ -51,24 +55,38 @@ pub(super) fn lines(options: &Options, batch: &RecordBatch, lines: &mut CopyLine
             printer
                 .print(row, &mut text)
                 .map_err(|error| Error::coded("22000", format!("could not format a value: {error}")))?;
-            value(options, &text, printers.len() == 1, out);
+            value(options, &text, printers.len() == 1, out)?;
         }
-        lines.end_line();
+        end_line(options, lines);
     }
     Ok(())
 }
 
+fn end_line(options: &Options, lines: &mut CopyLines) {
+    if options.format == Format::Tbl {
+        lines.bytes.push(options.delimiter);
+    }
+    lines.end_line();
+}
+
 /// Appends a value that is not NULL. If it is `single` on its line it must not look like the end of the data.
-fn value(options: &Options, text: &str, single: bool, out: &mut Vec<u8>) {
+fn value(options: &Options, text: &str, single: bool, out: &mut Vec<u8>) -> Result<()> {
     match options.format {
         Format::Text => escape(text, options.delimiter, out),
+        Format::Tbl => {
+            let special = |byte: u8| byte == options.delimiter || byte == b'\n';
+            if text == options.null || text.bytes().any(special) {
+                return Err(no_tbl_value(options, text));
+            }
+            out.extend_from_slice(text.as_bytes());
+        }
         Format::Csv { quote, escape } => {
             let special =
                 |byte: u8| byte == options.delimiter || byte == quote || matches!(byte, b'\n' | b'\r');
             let needs_quotes = text == options.null || text.bytes().any(special) || (single && text == "\\.");
             if !needs_quotes {
                 out.extend_from_slice(text.as_bytes());
-                return;
+                return Ok(());
             }
             out.push(quote);
             for byte in text.bytes() {
@@ -80,6 +98,20 @@ fn value(options: &Options, text: &str, single: bool, out: &mut Vec<u8>) {
             out.push(quote);
         }
     }
+    Ok(())
+}
+
+/// Error for a value that a line without quotes and escapes cannot have.
+fn no_tbl_value(options: &Options, text: &str) -> Error {
+    let shown: String = text.chars().take(VALUE_CHARS_MAX).collect();
+    let (delimiter, null) = (char::from(options.delimiter), &options.null);
+    Error::coded(
+        "22P04",
+        format!(
+            "COPY with FORMAT tbl cannot write the value \"{shown}\": delimiter '{delimiter}', ends of lines and the \
+             null string '{null}' have no escapes there; use FORMAT csv"
+        ),
+    )
 }
 
 fn escape(text: &str, delimiter: u8, out: &mut Vec<u8>) {

@@ -12,7 +12,7 @@ use entresol_tables::{DataType, Value};
 use std::sync::Arc;
 
 /// Options of a COPY, as SQL.
-const LAYOUTS: [&str; 7] = [
+const LAYOUTS: [&str; 9] = [
     "",
     "(DELIMITER '|', NULL '')",
     "(DELIMITER '\"', NULL 'null', HEADER)",
@@ -20,6 +20,8 @@ const LAYOUTS: [&str; 7] = [
     "(FORMAT csv, DELIMITER ';', NULL 'NULL', HEADER)",
     "(FORMAT csv, QUOTE '''', ESCAPE '\\')",
     "(FORMAT csv, DELIMITER '\\', QUOTE '.')",
+    "(FORMAT tbl)",
+    "(FORMAT tbl, DELIMITER 'x', NULL 'nil')",
 ];
 /// Types of columns.
 const TYPES: [DataType; 10] = [
@@ -61,7 +63,7 @@ pub fn copy_lines(bytes: &[u8]) -> usize {
 
 /// Seed inputs for [`copy_lines`].
 pub fn seeds() -> Vec<Vec<u8>> {
-    let texts: [&[u8]; 7] = [
+    let texts: [&[u8]; 9] = [
         b"1\t\\N\ta\\tb\\\\\\x41\\101\n2\t2024-02-29 12:30:00.5\tt\n\\.\n",
         b"1||x\\|y\r\n\\b\\f\\n\\r\\t\\v|-1.5e-7|2024-02-29\r\n",
         b"h\n1\\\"2\"null\n",
@@ -69,6 +71,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         b"id;v\n1;NULL\n\"NULL\";2\n",
         b"'it\\'s',\\\n'a\\\\',\n",
         b".a\\b..c.\\d\n\\\n",
+        b"1|two words||\r\n2|\\N|3\r\n",
+        b"1xnilx\"a,b\"x\n",
     ];
     texts.iter().enumerate().map(|(at, text)| [&[at as u8, 3], *text].concat()).collect()
 }

@@ -1,7 +1,9 @@
-//! COPY FROM STDIN: bytes into rows of a table.
+//! COPY FROM: bytes, rows of values or batches of a file into rows of a table.
 
 use super::decode::{Decoder, Fields};
 use super::no_lines;
+use super::pending::{BatchPlace, PendingBatches, PendingRows};
+use crate::dml::assignment;
 use crate::dml::source;
 use crate::dml::writer::TableWriter;
 use crate::error::{Error, Result};
@@ -18,78 +20,53 @@ use crate::postgres::types::field_of;
 use crate::session::block::{Failure, StatementGuard, read_only};
 use crate::session::cancellation::Running;
 use crate::session::commit::commit;
+use crate::session::loads::{LoadProgress, analyze_loaded};
 use crate::session::snapshots::SessionSnapshots;
 use crate::session::variables::SessionVariables;
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::Field;
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use entresol_memory::Durability;
-use entresol_tables::{Catalog, ColumnBuilder, DataType, Error as TableError};
+use entresol_tables::{Catalog, ColumnBuilder, DataType, Error as TableError, Table};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
-/// Rows written together.
-const BATCH_ROWS: usize = 4096;
-/// Bytes of input whose rows are written together.
-const BATCH_BYTES: usize = 4 << 20;
-/// Rows and bytes that are written together to a table with row groups: as many as make a large one.
-const GROUP_ROWS: usize = 128 << 10;
-const GROUP_BYTES: usize = 32 << 20;
+/// Rows for which builders of columns have room at first.
+const BUILDER_ROWS: usize = 4096;
 /// Maximum characters of a value in a message.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// COPY FROM STDIN in flight; see the [module](super). Dropping it undoes its writes.
+/// COPY FROM in flight; see the [module](super). Dropping it undoes its writes.
 #[derive(Debug)]
 pub struct CopyIn {
     target: Target,
     input: Input,
-    pending: PendingRows,
     copied: u64,
     transaction: Arc<Transaction>,
     running: Arc<Running>,
+    catalog: Arc<Catalog>,
     within: Within,
 }
 
 /// Form of the input.
 #[derive(Debug)]
 enum Input {
-    Lines(Decoder),
+    Lines(Decoder, PendingRows),
     /// Values; number of rows so far.
-    Rows(u64),
+    Rows(u64, PendingRows),
+    /// Batches of a file.
+    Batches(PendingBatches),
 }
 
 impl Input {
-    /// Number of the last line or row, from 1.
-    fn line(&self) -> u64 {
+    /// Place of the last line, row or batch.
+    fn place(&self) -> String {
         match self {
-            Input::Lines(decoder) => decoder.line(),
-            Input::Rows(rows) => *rows,
+            Input::Lines(decoder, _) => format!("line {}", decoder.line()),
+            Input::Rows(rows, _) => format!("line {rows}"),
+            Input::Batches(pending) => pending.place(),
         }
-    }
-}
-
-/// Rows that are not written yet.
-#[derive(Debug)]
-struct PendingRows {
-    /// One for each column of a line.
-    builders: Vec<ColumnBuilder>,
-    /// Line of each row.
-    lines: Vec<u64>,
-    /// Bytes of their input.
-    bytes: usize,
-    /// Rows and bytes that are written together.
-    full: (usize, usize),
-}
-
-impl PendingRows {
-    fn of(target: &Target) -> PendingRows {
-        let has_row_groups = target.writer.table().has_row_groups();
-        let full = if has_row_groups { (GROUP_ROWS, GROUP_BYTES) } else { (BATCH_ROWS, BATCH_BYTES) };
-        PendingRows { builders: target.builders(), lines: Vec::new(), bytes: 0, full }
-    }
-
-    fn is_full(&self) -> bool {
-        self.lines.len() >= self.full.0 || self.bytes >= self.full.1
     }
 }
 
@@ -97,6 +74,8 @@ impl PendingRows {
 struct Target {
     writer: TableWriter,
     zone: Zone,
+    /// File that the rows come from.
+    file: Option<String>,
 }
 
 impl std::fmt::Debug for Target {
@@ -114,7 +93,6 @@ struct Parts {
     rows: u64,
     /// Rows that are committed.
     committed: u64,
-    catalog: Arc<Catalog>,
     snapshots: Arc<SessionSnapshots>,
     variables: Arc<SessionVariables>,
 }
@@ -140,8 +118,8 @@ enum Within {
 }
 
 impl Session {
-    /// Begins a COPY FROM STDIN, in the open block or as a transaction of its own. Run no other statement of
-    /// the session before it is finished or dropped.
+    /// Begins a COPY FROM, in the open block or as a transaction of its own. Run no other statement of the session
+    /// before it is finished or dropped.
     pub fn copy_in(&mut self, statement: &CopyStatement) -> Result<CopyIn> {
         let copy = self.try_copy_in(statement);
         copy.map_err(|error| self.failing(error))
@@ -162,7 +140,6 @@ impl Session {
                 let parts = statement.commit_rows.map(|rows| Parts {
                     rows,
                     committed: 0,
-                    catalog: Arc::clone(&self.core.catalog),
                     snapshots: Arc::clone(&self.core.snapshots),
                     variables: Arc::clone(&self.core.variables),
                 });
@@ -200,17 +177,22 @@ impl Session {
         let alone = matches!(&within, Within::Alone { parts: None, .. });
         let writer = TableWriter::new(&self.core, &table, &columns)?;
         let writer = writer.alone(alone).shown(&self.core);
-        let target = Target { writer, zone: self.core.zone.clone() };
+        writer.progress().of_copy();
+        let target = Target { writer, zone: self.core.zone.clone(), file: None };
+        let pending = || PendingRows::new(target.builders(), target.writer.table());
         Ok(CopyIn {
-            pending: PendingRows::of(&target),
-            target,
             input: match &statement.layout {
-                Layout::Lines(options) => Input::Lines(Decoder::new(options.clone())),
-                Layout::Binary => Input::Rows(0),
+                Layout::Lines(options) => Input::Lines(Decoder::new(options.clone()), pending()),
+                Layout::Binary => Input::Rows(0, pending()),
+                Layout::Parquet(_) | Layout::Arrow => {
+                    Input::Batches(PendingBatches::new(target.writer.table()))
+                }
             },
+            target,
             copied: 0,
             transaction,
             running: Arc::clone(&self.core.running),
+            catalog: Arc::clone(&self.core.catalog),
             within,
         })
     }
@@ -234,8 +216,8 @@ impl CopyIn {
 
     /// Decodes the next chunk of any size. After an error the COPY has failed: drop it.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
-        let CopyIn { target, input, pending, copied, transaction, .. } = self;
-        let Input::Lines(decoder) = input else { return Err(self.failed(no_lines())) };
+        let CopyIn { target, input, copied, transaction, .. } = self;
+        let Input::Lines(decoder, pending) = input else { return Err(self.failed(no_lines())) };
         let pushed = decoder.push(bytes, |line, fields| {
             target.push(pending, line, fields)?;
             if pending.is_full() {
@@ -254,8 +236,8 @@ impl CopyIn {
     }
 
     fn try_push_row(&mut self, values: &[ScalarValue]) -> Result<()> {
-        let CopyIn { target, input, pending, copied, transaction, .. } = self;
-        let Input::Rows(rows) = input else {
+        let CopyIn { target, input, copied, transaction, .. } = self;
+        let Input::Rows(rows, pending) = input else {
             return Err(Error::coded("42809", "rows of values require COPY with FORMAT binary"));
         };
         *rows += 1;
@@ -264,6 +246,57 @@ impl CopyIn {
             *copied += target.write(transaction, pending)?;
         }
         Ok(())
+    }
+
+    /// Adds a batch of a file, whose columns are those of a line, of types that can be assigned to them. `place` is
+    /// that of its first row. After an error the COPY has failed.
+    pub(super) fn push_batch(&mut self, batch: &RecordBatch, place: BatchPlace) -> Result<()> {
+        let pushed = self.try_push_batch(batch, place);
+        pushed.map_err(|error| self.failed(error))
+    }
+
+    fn try_push_batch(&mut self, batch: &RecordBatch, place: BatchPlace) -> Result<()> {
+        let CopyIn { target, input, copied, transaction, .. } = self;
+        let Input::Batches(pending) = input else {
+            return Err(Error::Internal("a batch for a COPY of lines".into()));
+        };
+        // First: its errors are of this batch.
+        pending.reach(place);
+        let arrays = target.converted(batch)?;
+        pending.push(arrays, batch.num_rows());
+        if pending.is_full() {
+            *copied += target.write_batches(transaction, pending)?;
+        }
+        Ok(())
+    }
+
+    /// Begins with a file; lines and row groups are counted from here, and errors name it.
+    pub(super) fn begin_file(&mut self, name: &str, statement: &CopyStatement) {
+        if let (Input::Lines(decoder, _), Layout::Lines(options)) = (&mut self.input, &statement.layout) {
+            *decoder = Decoder::new(options.clone());
+        }
+        self.target.file = Some(name.to_owned());
+    }
+
+    /// Ends a file: its last line may lack its end, and its rows are written.
+    pub(super) fn end_file(&mut self) -> Result<()> {
+        let written = self.write_rest();
+        written.map_err(|error| self.failed(error))
+    }
+
+    /// Table of the rows.
+    pub(super) fn target_table(&self) -> &Arc<Table> {
+        self.target.writer.table()
+    }
+
+    /// Positions of the columns of a line in the table.
+    pub(super) fn given(&self) -> &[usize] {
+        self.target.writer.given()
+    }
+
+    /// Progress of the statement.
+    pub(super) fn progress(&self) -> &Arc<LoadProgress> {
+        self.target.writer.progress()
     }
 
     /// Commits the rows so far and goes on in a new transaction, if the statement asks for it and there are
@@ -276,7 +309,7 @@ impl CopyIn {
             return Ok(());
         }
         let committed = match commit(&self.transaction, *durability, &self.running).await {
-            Ok(()) => parts.catalog.begin(),
+            Ok(()) => self.catalog.begin(),
             Err(error) => return Err(self.failed(error)),
         };
         parts.committed = *copied;
@@ -296,35 +329,49 @@ impl CopyIn {
     /// Ends the input: writes the remaining rows, and commits if the COPY is a transaction of its own.
     /// Returns the number of rows.
     pub async fn finish(mut self) -> Result<u64> {
-        if let Err(error) = self.write_rest() {
+        let written = self.write_rest().and_then(|()| self.target.writer.finish(&self.transaction));
+        if let Err(error) = written {
             return Err(self.failed(error));
         }
         match &mut self.within {
             Within::Alone { durability, .. } => {
                 let committed = commit(&self.transaction, *durability, &self.running).await;
                 committed.map_err(|error| self.failed(error))?;
+                analyze_loaded(&self.catalog, Arc::clone(self.target.writer.table()), self.copied).await;
             }
             Within::Block { guard, .. } => guard.take().into_iter().for_each(StatementGuard::keep),
         }
         Ok(self.copied)
     }
 
+    /// Writes all rows that are pending.
     fn write_rest(&mut self) -> Result<()> {
-        let CopyIn { target, input, pending, copied, transaction, .. } = self;
-        if let Input::Lines(decoder) = input {
-            decoder.finish(|line, fields| target.push(pending, line, fields))?;
-        }
-        *copied += target.write(transaction, pending)?;
-        target.writer.finish(transaction)
+        let CopyIn { target, input, copied, transaction, .. } = self;
+        *copied += match input {
+            Input::Lines(decoder, pending) => {
+                decoder.finish(|line, fields| target.push(pending, line, fields))?;
+                target.write(transaction, pending)?
+            }
+            Input::Rows(_, pending) => target.write(transaction, pending)?,
+            Input::Batches(pending) => target.write_batches(transaction, pending)?,
+        };
+        Ok(())
     }
 
     /// Adds the position to an error, and fails the block.
-    fn failed(&mut self, error: Error) -> Error {
+    pub(super) fn failed(&mut self, error: Error) -> Error {
+        let in_file = matches!(self.input, Input::Batches(_));
         let error = match error {
             // Errors of lines have their line number; those of rows and values have it in their message.
             Error::Coded { sqlstate, message } if !message.contains("(COPY ") => {
-                let (table, line) = (self.target.writer.table().name(), self.input.line());
-                Error::coded(sqlstate, format!("{message} (COPY {table}, line {line})"))
+                let place = self.target.place(&self.input.place());
+                Error::coded(sqlstate, format!("{message} (COPY {place})"))
+            }
+            error @ (Error::Assignment { .. } | Error::Tables(_))
+                if in_file && error.interrupt().is_none() =>
+            {
+                let place = self.target.place(&self.input.place());
+                Error::Copy { place, error: Box::new(error) }
             }
             error => error,
         };
@@ -363,9 +410,26 @@ impl Target {
         let typed = self.writer.given().iter().zip(&fields);
         typed
             .map(|(&column, field)| {
-                ColumnBuilder::new(columns[column].data_type, field.data_type(), BATCH_ROWS)
+                ColumnBuilder::new(columns[column].data_type, field.data_type(), BUILDER_ROWS)
             })
             .collect()
+    }
+
+    /// Place in the input, behind the name of the table.
+    fn place(&self, place: &str) -> String {
+        let table = self.writer.table().name();
+        match &self.file {
+            None => format!("{table}, {place}"),
+            Some(file) => format!("{table}, file \"{file}\", {place}"),
+        }
+    }
+
+    /// Arrays of exactly the types of the columns.
+    fn converted(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let columns = self.writer.table().schema().visible_columns();
+        let given = self.writer.given().iter().zip(batch.columns());
+        let name = self.writer.table().name();
+        given.map(|(&column, array)| assignment::array(name, &columns[column], array, &self.zone)).collect()
     }
 
     /// Adds the fields of a line.
@@ -373,7 +437,7 @@ impl Target {
         let columns = self.writer.table().schema().visible_columns();
         let place = |column: Option<&str>| {
             let column = column.map_or(String::new(), |column| format!(", column {column}"));
-            format!("(COPY {}, line {line}{column})", self.writer.table().name())
+            format!("(COPY {})", self.place(&format!("line {line}{column}")))
         };
         if fields.len() > self.writer.given().len() {
             let message = format!("extra data after last expected column {}", place(None));
@@ -438,27 +502,37 @@ impl Target {
 
     /// Writes the pending rows; an error names the first line that is wrong.
     fn write(&self, tx: &Transaction, pending: &mut PendingRows) -> Result<u64> {
-        let lines = std::mem::take(&mut pending.lines);
-        pending.bytes = 0;
-        if lines.is_empty() {
+        let (arrays, lines) = pending.take();
+        self.write_arrays(tx, arrays, lines.len(), |row| format!("line {}", lines[row]))
+    }
+
+    /// Writes the pending batches; an error names the first row that is wrong.
+    fn write_batches(&self, tx: &Transaction, pending: &mut PendingBatches) -> Result<u64> {
+        let (arrays, rows) = pending.take()?;
+        self.write_arrays(tx, arrays, rows, |row| pending.place_of(row))
+    }
+
+    fn write_arrays(
+        &self,
+        tx: &Transaction,
+        arrays: Vec<ArrayRef>,
+        rows: usize,
+        place: impl Fn(usize) -> String,
+    ) -> Result<u64> {
+        if rows == 0 {
             return Ok(0);
         }
-        let arrays: Vec<ArrayRef> = pending.builders.iter_mut().map(ColumnBuilder::finish).collect();
-        let Err(error) = self.writer.insert_given(tx, arrays.clone(), lines.len()) else {
-            return Ok(lines.len() as u64);
+        let Err(error) = self.writer.insert_given(tx, arrays.clone(), rows) else {
+            return Ok(rows as u64);
         };
         if error.interrupt().is_some() || !tx.is_open() {
             return Err(error);
         }
         // None of them was written: writing them one by one finds the one that is wrong.
-        for (at, line) in lines.iter().enumerate() {
+        for at in 0..rows {
             let row = arrays.iter().map(|array| array.slice(at, 1)).collect();
             if let Err(error) = self.writer.insert_given(tx, row, 1) {
-                return Err(Error::Copy {
-                    table: self.writer.table().name().to_owned(),
-                    line: *line,
-                    error: Box::new(error),
-                });
+                return Err(Error::Copy { place: self.place(&place(at)), error: Box::new(error) });
             }
         }
         Err(error)

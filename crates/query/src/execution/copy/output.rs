@@ -96,8 +96,7 @@ impl CopyOut {
     pub async fn next_lines(&mut self) -> Option<Result<CopyLines>> {
         let mut lines = CopyLines::default();
         if let (Layout::Lines(options), true) = (&self.layout, std::mem::take(&mut self.header)) {
-            encode::header(options, &self.stream.schema(), &mut lines);
-            return Some(Ok(lines));
+            return Some(encode::header(options, &self.stream.schema(), &mut lines).map(|()| lines));
         }
         let batch = match self.next_batch().await? {
             Ok(batch) => batch,

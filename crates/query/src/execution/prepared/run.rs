@@ -8,7 +8,7 @@ use crate::planner::parameters;
 use crate::postgres::time_zones::UTC;
 use crate::session::block::StatementGuard;
 use crate::session::block_rows::BlockRows;
-use crate::session::commit::{commit_after, commit_waits};
+use crate::session::commit::commit_waits;
 use crate::session::result::{Outcome, Short, StatementResult};
 use crate::session::row_buffer::RowBuffer;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
@@ -138,7 +138,7 @@ impl Session {
         let transaction = self.core.catalog.begin()?;
         let outcome = self.run_prepared_in(&transaction, prepared, values, writes).await?;
         if writes {
-            commit_after(began, &transaction, self.durability(), &self.core.running).await?;
+            self.commit_statement(began, &transaction).await?;
         }
         Ok(outcome)
     }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::parser::depth::NESTING_MAX;
-use crate::parser::own::copy_options::Layout;
+use crate::parser::own::copy_options::{Compression, Layout};
 use crate::parser::rewriting::rewrite;
 use crate::parser::text::tokens::{POSTGRESQL, is_word};
 use datafusion::sql::sqlparser::ast::{
@@ -22,46 +22,85 @@ pub(crate) enum Source {
 #[derive(Debug, Clone)]
 pub struct CopyStatement {
     pub(crate) source: Source,
-    /// FROM STDIN, not TO STDOUT.
+    /// FROM, not TO.
     pub(crate) from: bool,
+    /// File of the database's machine; none for STDIN and STDOUT.
+    pub(crate) file: Option<String>,
     pub(crate) layout: Layout,
     pub(crate) freeze: bool,
     /// Number of rows after which a COPY FROM commits, and goes on in a new transaction.
     pub(crate) commit_rows: Option<u64>,
 }
 
-/// Takes `COMMIT_ROWS n` or `COMMIT_ROWS = n` out of the options, which the parser does not know.
-fn take_commit_rows(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<u64>> {
-    let Some(at) = tokens.iter().position(|token| is_word(&token.token, "commit_rows")) else {
+/// Options that the parser does not know.
+#[derive(Debug, Default)]
+struct OwnOptions {
+    commit_rows: Option<u64>,
+    compression: Option<Compression>,
+}
+
+impl OwnOptions {
+    /// Takes `COMMIT_ROWS n` and `COMPRESSION name` out of the tokens.
+    fn take(tokens: &mut Vec<TokenWithSpan>) -> Result<OwnOptions> {
+        let is_number = |token: &Token| matches!(token, Token::Number(..));
+        let commit_rows = match take_option(tokens, "commit_rows", is_number)? {
+            Some(Token::Number(number, _)) => {
+                let rows = number.parse().ok().filter(|rows| *rows > 0);
+                Some(rows.ok_or_else(|| {
+                    let message = format!("COPY commit_rows must be a number of rows from 1, not {number}");
+                    Error::coded("22023", message)
+                })?)
+            }
+            _ => None,
+        };
+        let is_name = |token: &Token| matches!(token, Token::Word(_) | Token::SingleQuotedString(_));
+        let compression = match take_option(tokens, "compression", is_name)? {
+            Some(Token::Word(word)) => Some(Compression::named(&word.value)?),
+            Some(Token::SingleQuotedString(name)) => Some(Compression::named(&name)?),
+            _ => None,
+        };
+        Ok(OwnOptions { commit_rows, compression })
+    }
+}
+
+/// Takes `NAME value` or `NAME = value` out of the options, and returns the value; none if there is only a column of
+/// this name.
+fn take_option(
+    tokens: &mut Vec<TokenWithSpan>,
+    name: &str,
+    is_value: fn(&Token) -> bool,
+) -> Result<Option<Token>> {
+    let token = |tokens: &[TokenWithSpan], at: usize| tokens.get(at).map(|token| token.token.clone());
+    let is_option = |tokens: &[TokenWithSpan], at: usize| {
+        at > 0
+            && is_word(&tokens[at].token, name)
+            && matches!(tokens[at - 1].token, Token::LParen | Token::Comma)
+    };
+    let value_of = |tokens: &[TokenWithSpan], at: usize| {
+        let value_at = if token(tokens, at + 1) == Some(Token::Eq) { at + 2 } else { at + 1 };
+        token(tokens, value_at).filter(is_value).map(|value| (value_at, value))
+    };
+    let found = (1..tokens.len()).find(|&at| is_option(tokens, at) && value_of(tokens, at).is_some());
+    let Some((at, (value_at, value))) = found.and_then(|at| Some((at, value_of(tokens, at)?))) else {
         return Ok(None);
     };
-    let token = |at: usize| tokens.get(at).map(|token| &token.token);
-    let is_option = at > 0 && matches!(token(at - 1), Some(Token::LParen | Token::Comma));
-    let value_at = if token(at + 1) == Some(&Token::Eq) { at + 2 } else { at + 1 };
-    let (true, Some(Token::Number(number, _))) = (is_option, token(value_at)) else {
-        // A column of this name.
-        return Ok(None);
-    };
-    let rows = number.parse().ok().filter(|rows| *rows > 0).ok_or_else(|| {
-        Error::coded("22023", format!("COPY commit_rows must be a number of rows from 1, not {number}"))
-    })?;
-    match (token(at - 1), token(value_at + 1)) {
-        (Some(Token::LParen), Some(Token::RParen)) => {
+    match (&tokens[at - 1].token, token(tokens, value_at + 1)) {
+        (Token::LParen, Some(Token::RParen)) => {
             // The only option: without the word in front, and the parentheses.
             let with = at > 1 && is_word(&tokens[at - 2].token, "with");
             tokens.drain(at - 1 - usize::from(with)..=value_at + 1);
         }
-        (Some(Token::LParen), Some(Token::Comma)) => {
+        (Token::LParen, Some(Token::Comma)) => {
             tokens.drain(at..=value_at + 1);
         }
         _ => {
             tokens.drain(at - 1..=value_at);
         }
     }
-    if tokens.iter().any(|token| is_word(&token.token, "commit_rows")) {
+    if (1..tokens.len()).any(|at| is_option(tokens, at) && value_of(tokens, at).is_some()) {
         return Err(Error::coded("42601", "conflicting or redundant options"));
     }
-    Ok(Some(rows))
+    Ok(Some(value))
 }
 
 /// Rewrites `FREEZE on` as `FREEZE TRUE`, which the parser knows.
@@ -84,39 +123,50 @@ impl CopyStatement {
         let mut tokens = tokens.to_vec();
         rewrite(&mut tokens)?;
         spell_flags(&mut tokens);
-        let commit_rows = take_commit_rows(&mut tokens)?;
+        let own = OwnOptions::take(&mut tokens)?;
         let mut parser =
             Parser::new(&POSTGRESQL).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
         let statement = parser.parse_statement()?;
         match parser.peek_token().token {
-            Token::EOF => CopyStatement::new(statement, commit_rows),
+            Token::EOF => CopyStatement::new(statement, own),
             found => Err(Error::Syntax(format!("syntax error at or near \"{found}\""))),
         }
     }
 
-    fn new(statement: Statement, commit_rows: Option<u64>) -> Result<CopyStatement> {
+    fn new(statement: Statement, own: OwnOptions) -> Result<CopyStatement> {
+        let OwnOptions { commit_rows, compression } = own;
         let shown = statement.to_string();
         let Statement::Copy { source, to, target, options, legacy_options, .. } = statement else {
             return Err(Error::unsupported(format!("statement {shown}")));
         };
-        match (&target, to) {
-            (CopyTarget::Stdin, false) | (CopyTarget::Stdout, true) => {}
+        let file = match (target, to) {
+            (CopyTarget::Stdin, false) | (CopyTarget::Stdout, true) => None,
+            (CopyTarget::File { filename }, _) => Some(filename),
             _ => return Err(Error::unsupported(format!("statement {shown}"))),
-        }
+        };
         let source = match source {
             CopySource::Table { table_name, columns } => Source::Table { name: table_name, columns },
             CopySource::Query(query) => Source::Query(query),
         };
         let freeze = options.iter().any(|option| matches!(option, CopyOption::Freeze(true)));
-        let layout = Layout::new(&options, &legacy_options)?;
+        let layout = Layout::new(&options, &legacy_options, (file.as_deref(), compression))?;
         if to && commit_rows.is_some() {
             return Err(Error::coded("0A000", "COPY commit_rows cannot be used with COPY TO"));
         }
-        Ok(CopyStatement { source, from: !to, layout, freeze, commit_rows })
+        if !to && compression.is_some() {
+            return Err(Error::coded("0A000", "COPY compression cannot be used with COPY FROM"));
+        }
+        Ok(CopyStatement { source, from: !to, file, layout, freeze, commit_rows })
     }
 
-    /// Returns true for COPY FROM STDIN, run by [`Session::copy_in`](crate::Session::copy_in), and false for
-    /// COPY TO STDOUT, run by [`Session::copy_out`](crate::Session::copy_out).
+    /// File of the database's machine that it reads or writes; none if a client sends or gets the rows. A session
+    /// runs a COPY of a file as any other statement.
+    pub fn file(&self) -> Option<&str> {
+        self.file.as_deref()
+    }
+
+    /// Returns true for COPY FROM, run by [`Session::copy_in`](crate::Session::copy_in), and false for COPY TO, run
+    /// by [`Session::copy_out`](crate::Session::copy_out).
     pub fn is_in(&self) -> bool {
         self.from
     }

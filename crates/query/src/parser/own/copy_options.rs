@@ -3,12 +3,44 @@
 use crate::error::{Error, Result};
 use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, CopyOption};
 
-/// Format of rows on the client's side.
+/// Format of rows outside of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Layout {
     Lines(Options),
     /// PostgreSQL's binary format, with values as on its wire: encoded by the server.
     Binary,
+    /// Parquet file; the compression of one that is written.
+    Parquet(Compression),
+    /// Arrow IPC: the file format or a stream, which the file tells; one that is written is a stream if its name ends
+    /// in `.arrows`.
+    Arrow,
+}
+
+/// Compression of the pages of a Parquet file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Compression {
+    None,
+    #[default]
+    Snappy,
+    Lz4,
+    Zstd,
+}
+
+impl Compression {
+    /// Compression of this name.
+    pub(crate) fn named(name: &str) -> Result<Compression> {
+        Ok(match name.to_ascii_lowercase().as_str() {
+            "none" | "uncompressed" => Compression::None,
+            "snappy" => Compression::Snappy,
+            "lz4" => Compression::Lz4,
+            "zstd" => Compression::Zstd,
+            _ => {
+                let message =
+                    format!("COPY compression \"{name}\" not recognized: none, snappy, lz4 or zstd");
+                return Err(invalid(message));
+            }
+        })
+    }
 }
 
 /// Format of lines.
@@ -18,6 +50,8 @@ pub(crate) enum Format {
     Text,
     /// Values with special characters are quoted.
     Csv { quote: u8, escape: u8 },
+    /// Values as they are, each followed by a delimiter: `.tbl` files of the generators of TPC-H and SSB.
+    Tbl,
 }
 
 /// All options, checked.
@@ -46,7 +80,34 @@ struct Given {
 enum Kind {
     Text,
     Csv,
+    Tbl,
     Binary,
+    Parquet,
+    Arrow,
+}
+
+impl Kind {
+    /// Format that a file's name tells, where text is no choice.
+    fn of_file(name: &str) -> Option<Kind> {
+        let ending = name.rsplit_once('.')?.1.to_ascii_lowercase();
+        match ending.as_str() {
+            "parquet" => Some(Kind::Parquet),
+            "arrow" | "arrows" | "feather" => Some(Kind::Arrow),
+            _ => None,
+        }
+    }
+
+    /// Name of a format without lines.
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Text => "TEXT",
+            Kind::Csv => "CSV",
+            Kind::Tbl => "TBL",
+            Kind::Binary => "BINARY",
+            Kind::Parquet => "PARQUET",
+            Kind::Arrow => "ARROW",
+        }
+    }
 }
 
 fn once<T>(place: &mut Option<T>, value: T) -> Result<()> {
@@ -57,13 +118,21 @@ fn once<T>(place: &mut Option<T>, value: T) -> Result<()> {
 }
 
 impl Layout {
-    pub(crate) fn new(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Layout> {
+    /// Format of a COPY with these options, of this file, with this compression.
+    pub(crate) fn new(
+        options: &[CopyOption],
+        legacy: &[CopyLegacyOption],
+        (file, compression): (Option<&str>, Option<Compression>),
+    ) -> Result<Layout> {
         let mut given = Given::default();
         for option in options {
             match option {
                 CopyOption::Format(name) => match name.value.to_ascii_lowercase().as_str() {
                     "text" => once(&mut given.kind, Kind::Text)?,
                     "csv" => once(&mut given.kind, Kind::Csv)?,
+                    "tbl" => once(&mut given.kind, Kind::Tbl)?,
+                    "parquet" => once(&mut given.kind, Kind::Parquet)?,
+                    "arrow" => once(&mut given.kind, Kind::Arrow)?,
                     "binary" => once(&mut given.kind, Kind::Binary)?,
                     other => {
                         return Err(Error::coded("22023", format!("COPY format \"{other}\" not recognized")));
@@ -100,7 +169,24 @@ impl Layout {
                 other => return Err(Error::unsupported(format!("COPY with {other}"))),
             }
         }
-        given.checked()
+        let kind = given.kind.or_else(|| file.and_then(Kind::of_file));
+        if compression.is_some() && kind != Some(Kind::Parquet) {
+            return Err(invalid("COPY compression requires FORMAT parquet"));
+        }
+        match (kind, file) {
+            (Some(Kind::Parquet), Some(_)) => {
+                given.without_lines(Kind::Parquet, Layout::Parquet(compression.unwrap_or_default()))
+            }
+            (Some(Kind::Arrow), Some(_)) => given.without_lines(Kind::Arrow, Layout::Arrow),
+            (Some(kind @ (Kind::Parquet | Kind::Arrow)), None) => Err(Error::unsupported(format!(
+                "COPY with FORMAT {} and STDIN or STDOUT: name a file",
+                kind.name()
+            ))),
+            (Some(Kind::Binary), Some(_)) => Err(Error::unsupported(
+                "COPY of a file with FORMAT binary: use STDIN or STDOUT, or FORMAT parquet",
+            )),
+            _ => given.checked(),
+        }
     }
 }
 
@@ -123,11 +209,16 @@ fn invalid(message: impl Into<String>) -> Error {
 impl Given {
     fn checked(self) -> Result<Layout> {
         if self.kind == Some(Kind::Binary) {
-            return self.binary();
+            return self.without_lines(Kind::Binary, Layout::Binary);
         }
-        let csv = self.kind == Some(Kind::Csv);
-        let delimiter = byte("delimiter", self.delimiter.unwrap_or(if csv { ',' } else { '\t' }))?;
-        let null = self.null.unwrap_or_else(|| if csv { String::new() } else { "\\N".to_owned() });
+        let (csv, tbl) = (self.kind == Some(Kind::Csv), self.kind == Some(Kind::Tbl));
+        let usual = match self.kind {
+            Some(Kind::Csv) => ',',
+            Some(Kind::Tbl) => '|',
+            _ => '\t',
+        };
+        let delimiter = byte("delimiter", self.delimiter.unwrap_or(usual))?;
+        let null = self.null.unwrap_or_else(|| if csv || tbl { String::new() } else { "\\N".to_owned() });
         if null.contains(['\n', '\r']) {
             return Err(invalid("COPY null representation cannot use newline or carriage return"));
         }
@@ -149,7 +240,7 @@ impl Given {
             Format::Csv { quote, escape }
         } else {
             // Letters, digits, and the backslash have a meaning behind a backslash.
-            if delimiter.is_ascii_alphanumeric() || matches!(delimiter, b'\\' | b'.') {
+            if !tbl && (delimiter.is_ascii_alphanumeric() || matches!(delimiter, b'\\' | b'.')) {
                 let shown = char::from(delimiter);
                 return Err(invalid(format!("COPY delimiter cannot be \"{shown}\"")));
             }
@@ -159,13 +250,13 @@ impl Given {
             if self.escape.is_some() {
                 return Err(invalid("COPY ESCAPE requires CSV mode"));
             }
-            Format::Text
+            if tbl { Format::Tbl } else { Format::Text }
         };
         Ok(Layout::Lines(Options { format, delimiter, null, header: self.header.unwrap_or(false) }))
     }
 
-    /// Checks that no option is about lines, which the binary format lacks.
-    fn binary(self) -> Result<Layout> {
+    /// Checks that no option is about lines, which the format lacks.
+    fn without_lines(self, kind: Kind, layout: Layout) -> Result<Layout> {
         let said = [
             ("DELIMITER", self.delimiter.is_some()),
             ("NULL", self.null.is_some()),
@@ -175,9 +266,9 @@ impl Given {
         ];
         match said.into_iter().find(|(_, said)| *said) {
             Some((option, _)) => {
-                Err(Error::coded("42601", format!("cannot specify {option} in BINARY mode")))
+                Err(Error::coded("42601", format!("cannot specify {option} in {} mode", kind.name())))
             }
-            None => Ok(Layout::Binary),
+            None => Ok(layout),
         }
     }
 }

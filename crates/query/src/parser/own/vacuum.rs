@@ -37,6 +37,7 @@ pub(crate) struct Vacuum {
     pub(crate) tables: Vec<String>,
     pub(crate) full: bool,
     pub(crate) verbose: bool,
+    pub(crate) analyze: bool,
     /// Options that are on and change nothing.
     pub(crate) without_effect: Vec<String>,
 }
@@ -96,8 +97,7 @@ impl Vacuum {
         match option.as_str() {
             "full" => self.full = true,
             "verbose" => self.verbose = true,
-            // Statistics are those of ANALYZE.
-            "analyze" => {}
+            "analyze" => self.analyze = true,
             _ => self.without_effect.push(option),
         }
     }
@@ -153,6 +153,12 @@ mod tests {
         assert_eq!(parse("VACUUM FULL VERBOSE a, public.\"B\"").unwrap(), (names(&["a", "B"]), true));
         assert_eq!(parse("VACUUM (VERBOSE, FULL, PARALLEL 2) a (x, y)").unwrap(), (names(&["a"]), true));
         assert_eq!(parse("VACUUM (FULL off, ANALYZE true)").unwrap(), (names(&[]), false));
+        let analyzes = |sql: &str| match parse_text(sql).unwrap().pop() {
+            Some(Command::Vacuum(vacuum)) => vacuum.analyze,
+            other => panic!("{sql}: {other:?}"),
+        };
+        assert!(analyzes("VACUUM ANALYZE t") && analyzes("VACUUM (FULL, ANALYZE)"));
+        assert!(!analyzes("VACUUM (ANALYZE off) t") && !analyzes("VACUUM FULL t"));
         for sql in ["VACUUM (NONSENSE) t", "VACUUM t u", "VACUUM t,", "VACUUM (FULL", "VACUUM 'x'"] {
             let error = parse(sql).unwrap_err().to_string();
             assert!(error.contains("expected VACUUM"), "{sql}: {error}");

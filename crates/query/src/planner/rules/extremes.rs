@@ -2,7 +2,8 @@
 //!
 //! `SELECT max(id) FROM t` becomes `SELECT max(id) FROM (SELECT id FROM t WHERE id IS NOT NULL ORDER BY id
 //! DESC LIMIT 1)`, whose sort is left out as any other ([`index_order`](super::index_order)). Columns before
-//! it may be compared with constants for equality: the latest reading of a meter.
+//! it may be compared with constants for equality: the latest reading of a meter. Several of them, `SELECT min(id),
+//! max(id) FROM t`, are such a query each, joined as the one row that each of them is.
 
 use crate::planner::scans::provider::EntresolTable;
 use datafusion::common::tree_node::Transformed;
@@ -21,15 +22,52 @@ use entresol_tables::DataType;
 #[derive(Debug)]
 pub(crate) struct Extremes;
 
-/// Column of a MIN or MAX that is all that an aggregate computes, and true for MAX.
-fn extreme(aggregate: &Aggregate) -> Option<(&Column, bool)> {
-    let ([], [Expr::AggregateFunction(call)]) = (&aggregate.group_expr[..], &aggregate.aggr_expr[..]) else {
+/// Maximum number of extremes that are queries of their own.
+const EXTREMES_MAX: usize = 8;
+
+/// Columns of MIN and MAX, if they are all that an aggregate computes, and true for MAX.
+fn extremes(aggregate: &Aggregate) -> Option<Vec<(&Column, bool)>> {
+    let calls = &aggregate.aggr_expr;
+    if !aggregate.group_expr.is_empty() || !(1..=EXTREMES_MAX).contains(&calls.len()) {
         return None;
-    };
+    }
+    calls.iter().map(extreme).collect()
+}
+
+/// Column of a MIN or MAX, and true for MAX.
+fn extreme(call: &Expr) -> Option<(&Column, bool)> {
+    let Expr::AggregateFunction(call) = call else { return None };
     let (is_min, is_max) = (call.func.inner().is::<Min>(), call.func.inner().is::<Max>());
     let [Expr::Column(column)] = &call.params.args[..] else { return None };
     (is_min || is_max).then_some(())?;
     call.params.filter.is_none().then_some((column, is_max))
+}
+
+/// Input of an aggregate cut to the one row that has the extreme of a column.
+fn first_row(aggregate: &Aggregate, (column, is_max): (&Column, bool)) -> EngineResult<LogicalPlan> {
+    let value = Expr::Column(column.clone());
+    LogicalPlanBuilder::from(aggregate.input.as_ref().clone())
+        .filter(value.clone().is_not_null())?
+        .sort([SortExpr::new(value, !is_max, is_max)])?
+        .limit(0, Some(1))?
+        .build()
+}
+
+/// Returns true if reading a table several times for its conditions costs little, and finds the same: they are on
+/// columns of the key, and not volatile.
+fn is_repeatable(aggregate: &Aggregate, scan: &TableScan) -> bool {
+    let Ok(provider) = source_as_provider(&scan.source) else { return false };
+    let Some(provider) = provider.downcast_ref::<EntresolTable>() else { return false };
+    let schema = provider.table().schema();
+    let is_of_key = |column: &&Column| schema.key_names().any(|name| name == column.name);
+    let behind = match aggregate.input.as_ref() {
+        LogicalPlan::Filter(filter) => Some(&filter.predicate),
+        _ => None,
+    };
+    scan.filters
+        .iter()
+        .chain(behind)
+        .all(|filter| !filter.is_volatile() && filter.column_refs().iter().all(|column| is_of_key(column)))
 }
 
 /// Returns true if the rows of a scan come in the order of a column by the key or an index.
@@ -90,15 +128,29 @@ impl OptimizerRule for Extremes {
             other => other,
         };
         let LogicalPlan::TableScan(scan) = scan else { return Ok(Transformed::no(plan)) };
-        let Some((column, is_max)) = extreme(aggregate).filter(|(column, _)| is_ordered(scan, column)) else {
+        let Some(found) = extremes(aggregate) else { return Ok(Transformed::no(plan)) };
+        if !found.iter().all(|(column, _)| is_ordered(scan, column)) {
             return Ok(Transformed::no(plan));
-        };
-        let value = Expr::Column(column.clone());
-        let first = LogicalPlanBuilder::from(aggregate.input.as_ref().clone())
-            .filter(value.clone().is_not_null())?
-            .sort([SortExpr::new(value, !is_max, is_max)])?
-            .limit(0, Some(1))?
-            .build()?;
-        Ok(Transformed::yes(plan.with_new_exprs(plan.expressions(), vec![first])?))
+        }
+        if let [only] = found[..] {
+            let first = first_row(aggregate, only)?;
+            return Ok(Transformed::yes(plan.with_new_exprs(plan.expressions(), vec![first])?));
+        }
+        if !is_repeatable(aggregate, scan) {
+            return Ok(Transformed::no(plan));
+        }
+        let mut joined: Option<LogicalPlanBuilder> = None;
+        for (extreme, call) in found.into_iter().zip(&aggregate.aggr_expr) {
+            let first = first_row(aggregate, extreme)?;
+            let one = LogicalPlanBuilder::from(first).aggregate(Vec::<Expr>::new(), [call.clone()])?;
+            joined = Some(match joined {
+                None => one,
+                Some(others) => others.cross_join(one.build()?)?,
+            });
+        }
+        match joined {
+            Some(joined) => Ok(Transformed::yes(joined.build()?)),
+            None => Ok(Transformed::no(plan)),
+        }
     }
 }

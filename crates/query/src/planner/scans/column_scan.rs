@@ -42,7 +42,7 @@ use entresol_tables::{
 };
 use entresol_transactions::Transaction;
 use std::fmt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -61,6 +61,8 @@ struct Begun {
     morsels: Vec<ColumnMorsel>,
     /// Rows of the delta store, if the transaction has written some, which it may change before they are read.
     delta: Option<Vec<RecordBatch>>,
+    /// Partitions that have not ended.
+    readers: AtomicUsize,
 }
 
 /// Column scan operator; see the [module](self).
@@ -168,7 +170,10 @@ impl EntresolColumnScan {
             }
             delta = Some(batches);
         }
-        Ok(self.begun.get_or_init(|| Begun { scan, morsels, delta }))
+        Ok(self.begun.get_or_init(|| {
+            let readers = AtomicUsize::new(self.partitions);
+            Begun { scan, morsels, delta, readers }
+        }))
     }
 }
 
@@ -347,6 +352,7 @@ impl ExecutionPlan for EntresolColumnScan {
             metrics: BaselineMetrics::new(&self.metrics, partition),
             blocks_read: MetricBuilder::new(&self.metrics).counter("blocks_read", partition),
             blocks_skipped: MetricBuilder::new(&self.metrics).counter("blocks_skipped", partition),
+            pages: PageCounts::new(&self.metrics, partition),
             pruned: self.table.definition().clustering.as_ref().map(|_| {
                 ["pruned_by_key", "pruned_by_summary"]
                     .map(|name| MetricBuilder::new(&self.metrics).counter(name, partition))
@@ -375,7 +381,14 @@ impl ExecutionPlan for EntresolColumnScan {
         let mut rows = all as f64 * share;
         if let Some(estimates) = self.estimates() {
             rows = all as f64 * estimates.share;
-            for (column, distinct) in statistics.column_statistics.iter_mut().zip(&estimates.distinct) {
+            let analyzed = self.table.analyzed();
+            let analyzed = |at: usize| {
+                let column = analyzed.as_ref()?.column(self.table.schema(), self.projection[at])?;
+                Some(column.distinct as u64)
+            };
+            let columns = statistics.column_statistics.iter_mut().zip(&estimates.distinct).enumerate();
+            for (at, (column, distinct)) in columns {
+                let distinct = distinct.or_else(|| analyzed(at));
                 let distinct = distinct.map(|distinct| (distinct as usize).min(rows as usize).max(1));
                 column.distinct_count = distinct.map_or(Precision::Absent, Precision::Inexact);
             }
@@ -436,6 +449,39 @@ struct Reader {
     elf: Option<[Count; 2]>,
     /// Row groups that their cluster keys ruled out, and their summaries, of a clustered table.
     pruned: Option<[Count; 2]>,
+    /// Pages and bytes; those of all partitions are noted by the one that ends last.
+    pages: PageCounts,
+}
+
+/// Counters of the pages of columns.
+struct PageCounts {
+    read: Count,
+    cached: Count,
+    skipped: Count,
+    bytes_read: Count,
+    bytes_cached: Count,
+}
+
+impl PageCounts {
+    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> PageCounts {
+        let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
+        PageCounts {
+            read: counter("pages_read"),
+            cached: counter("pages_cached"),
+            skipped: counter("pages_skipped"),
+            bytes_read: counter("bytes_read"),
+            bytes_cached: counter("bytes_cached"),
+        }
+    }
+
+    fn note(&self, scan: &ColumnScan) {
+        let used = scan.stats().page_use();
+        self.read.add(used.pages_read as usize);
+        self.cached.add(used.pages_cached as usize);
+        self.skipped.add(scan.pages().saturating_sub(used.pages_read + used.pages_cached) as usize);
+        self.bytes_read.add(used.bytes_read as usize);
+        self.bytes_cached.add(used.bytes_cached as usize);
+    }
 }
 
 impl Reader {
@@ -505,6 +551,11 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
+        if let Some(begun) = self.scan.begun.get()
+            && begun.readers.fetch_sub(1, Ordering::AcqRel) == 1
+        {
+            self.pages.note(&begun.scan);
+        }
         let Some(recorded) = &self.scan.recorded else { return };
         let elapsed = Duration::from_nanos(self.metrics.elapsed_compute().value() as u64);
         recorded.end(self.metrics.output_rows().value() as u64, elapsed);

@@ -5,4 +5,5 @@ pub(crate) mod changes;
 pub(crate) mod column_scan;
 pub(crate) mod provider;
 pub(crate) mod scan;
+pub(crate) mod statistics;
 pub(crate) mod subscription;

@@ -12,6 +12,7 @@ use crate::planner::scans::access::known::FilterColumns;
 use crate::planner::scans::access::{Access, Analysis, Coverage, choose};
 use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
+use crate::planner::scans::statistics::selectivity;
 use crate::postgres::time_zones::UTC;
 use crate::postgres::types::nullable;
 use crate::postgres::types::{arrow_schema, visible_schema};
@@ -162,16 +163,19 @@ impl EntresolTable {
 fn filtered(
     state: &dyn Session,
     scan: Arc<dyn ExecutionPlan>,
-    filter: &Expr,
+    (filter, selectivity): (&Expr, Option<u8>),
     columns: usize,
     limit: Option<usize>,
 ) -> EngineResult<Arc<dyn ExecutionPlan>> {
     let schema = DFSchema::try_from(scan.schema())?;
     let predicate = state.create_physical_expr(filter.clone(), &schema)?;
     let projection = (columns < schema.fields().len()).then(|| (0..columns).collect());
-    let filter =
-        FilterExecBuilder::new(predicate, scan).apply_projection(projection)?.with_fetch(limit).build()?;
-    Ok(Arc::new(filter))
+    let filter = FilterExecBuilder::new(predicate, scan).apply_projection(projection)?.with_fetch(limit);
+    let filter = match selectivity {
+        Some(percentage) => filter.with_default_selectivity(percentage),
+        None => filter,
+    };
+    Ok(Arc::new(filter.build()?))
 }
 
 /// Returns true if a scan of these rows reads the table column by column.
@@ -252,7 +256,7 @@ impl TableProvider for EntresolTable {
                 None => Ok(scan(projection, limit)?),
                 Some(rest) => {
                     let wide = self.with_columns_of(&rest, &projection);
-                    filtered(state, scan(wide, None)?, &rest, projection.len(), limit)
+                    filtered(state, scan(wide, None)?, (&rest, None), projection.len(), limit)
                 }
             };
         }
@@ -265,6 +269,9 @@ impl TableProvider for EntresolTable {
                 None => scan,
             }
         };
+        // Those that the access covers in part are in its estimate.
+        let unknown = known.iter().zip(&coverage).filter(|(_, coverage)| **coverage == Coverage::None);
+        let percentage = selectivity(&table, unknown.map(|(filter, _)| filter.as_ref()));
         let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
         match conjunction(rest.map(|(filter, _)| filter.clone())) {
             None => {
@@ -275,7 +282,7 @@ impl TableProvider for EntresolTable {
                 let wide = self.with_columns_of(&rest, &projection);
                 let schema = Arc::new(self.schema.project(&wide)?);
                 let scan = scan(schema, wide, access, None, transaction);
-                filtered(state, Arc::new(scan), &rest, projection.len(), limit)
+                filtered(state, Arc::new(scan), (&rest, percentage), projection.len(), limit)
             }
         }
     }
@@ -286,12 +293,17 @@ impl TableProvider for EntresolTable {
         let known = self.known(filters.iter().copied(), self.current.assumed().as_deref())?;
         let filters: Vec<&Expr> = known.iter().map(AsRef::as_ref).collect();
         let analysis = choose(&self.table, &transaction, filters.iter().copied());
-        let coverage = if is_by_columns(&self.table, &analysis.access, &transaction)? {
+        let is_by_columns = is_by_columns(&self.table, &analysis.access, &transaction)?;
+        let coverage = if is_by_columns {
             column_filters(self.table.schema(), filters.iter().copied()).coverage
         } else {
             analysis.coverage
         };
-        let answers = coverage.into_iter().map(|coverage| match coverage {
+        // The filter over a scan is its own where statistics say what it leaves.
+        let is_estimated =
+            |filter: &Expr| !is_by_columns && selectivity(&self.table, std::iter::once(filter)).is_some();
+        let answers = coverage.into_iter().zip(filters).map(|(coverage, filter)| match coverage {
+            Coverage::None if is_estimated(filter) => TableProviderFilterPushDown::Exact,
             Coverage::None => TableProviderFilterPushDown::Unsupported,
             Coverage::Partial => TableProviderFilterPushDown::Inexact,
             Coverage::Exact => TableProviderFilterPushDown::Exact,

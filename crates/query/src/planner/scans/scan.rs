@@ -13,6 +13,7 @@ use crate::error::{Error, external};
 use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::access::Access;
 use crate::planner::scans::access::choice::Choice;
+use crate::planner::scans::statistics::fill_columns;
 use crate::postgres::types::nullable;
 use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -420,7 +421,10 @@ impl ExecutionPlan for EntresolScan {
         _args: &StatisticsArgs,
     ) -> EngineResult<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema);
-        statistics.num_rows = Precision::Inexact(self.estimated_rows());
+        let rows = self.estimated_rows();
+        statistics.num_rows = Precision::Inexact(rows);
+        let columns = (&self.projection[..], self.schema.as_ref());
+        fill_columns(&mut statistics.column_statistics, &self.table, columns, rows);
         Ok(Arc::new(statistics))
     }
 

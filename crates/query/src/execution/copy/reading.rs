@@ -1,0 +1,282 @@
+//! Files that a COPY reads: a thread for blocking calls reads and decodes one, while the statement writes what it had
+//! before.
+//!
+//! ```text
+//!   lines            chunks of bytes ─────────────────────────────┐
+//!   Parquet          row group after row group, pages ─▶ batches ─┼─▶ channel of two ─▶ CopyIn ─▶ writer of rows
+//!   Arrow IPC        record batches, in slices ───────────────────┘
+//! ```
+//!
+//! - Columns are found by their names, first as they are, then without regard to case. Without a list of columns the
+//!   file has exactly those of the table; with one it may have others, which are not read.
+//! - Types are checked before the first row; values are converted by the rules of assignment, whole columns at once
+//!   where each value of the one type is one of the other.
+//! - A reader whose statement has ended ends at its next batch.
+//!
+//! Memory: [`PIECES_MAX`] pieces and the two at both ends. A batch of a Parquet file has about [`GROUP_BYTES`] at
+//! most by the sizes that the file says; a record batch of Arrow is in memory as a whole.
+
+use super::files;
+use super::pending::{BatchPlace, GROUP_BYTES};
+use crate::dml::assignment;
+use crate::error::{Error, Result};
+use crate::parser::own::copy_options::Layout;
+use crate::session::loads::LoadProgress;
+use datafusion::arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::ipc::reader::{FileReader, StreamReader};
+use datafusion::arrow::record_batch::RecordBatch;
+use entresol_tables::Column;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+/// Maximum pieces between the reader and the statement.
+const PIECES_MAX: usize = 2;
+/// Bytes of lines that are read at once.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Beginning of a file in Arrow's file format; a stream has none.
+const ARROW_MAGIC: &[u8; 6] = b"ARROW1";
+/// Maximum names of columns in a message.
+const NAMES_MAX: usize = 20;
+
+/// Piece of a file.
+#[derive(Debug)]
+pub(super) enum Piece {
+    Bytes(Vec<u8>),
+    /// The columns that the statement gives, in its order.
+    Batch(RecordBatch, BatchPlace),
+}
+
+/// Reader of the files of one COPY.
+#[derive(Debug, Clone)]
+pub(super) struct FileReading {
+    pub(super) layout: Layout,
+    pub(super) table: String,
+    /// Columns that the statement gives.
+    pub(super) columns: Vec<Column>,
+    /// True if the statement lists them.
+    pub(super) is_list: bool,
+    /// Rows of a batch that is wanted.
+    pub(super) rows_max: usize,
+    pub(super) progress: Arc<LoadProgress>,
+}
+
+/// Sender of pieces; false once the statement has ended.
+type PieceSink<'s> = &'s mut dyn FnMut(Piece) -> bool;
+
+impl FileReading {
+    /// Begins to read a file on a thread for blocking calls.
+    pub(super) fn begin(&self, path: PathBuf) -> Receiver<Result<Piece>> {
+        let (sender, receiver) = channel(PIECES_MAX);
+        let reading = self.clone();
+        tokio::task::spawn_blocking(move || reading.read(&path, &sender));
+        receiver
+    }
+
+    fn read(&self, path: &Path, sender: &Sender<Result<Piece>>) {
+        let mut send = |piece| sender.blocking_send(Ok(piece)).is_ok();
+        let read = files::open(path).and_then(|file| match &self.layout {
+            Layout::Parquet(_) => self.read_parquet(path, file, &mut send),
+            Layout::Arrow => self.read_arrow(path, file, &mut send),
+            Layout::Lines(_) | Layout::Binary => self.read_bytes(path, file, &mut send),
+        });
+        if let Err(error) = read {
+            // A statement that has ended has an error of its own.
+            let _ = sender.blocking_send(Err(error));
+        }
+    }
+
+    fn read_bytes(&self, path: &Path, mut file: File, send: PieceSink<'_>) -> Result<()> {
+        loop {
+            let mut bytes = vec![0; CHUNK_BYTES];
+            match file.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(read) => {
+                    bytes.truncate(read);
+                    self.progress.add_bytes(read as u64);
+                    if !send(Piece::Bytes(bytes)) {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(files::failed("read", path, &error)),
+            }
+        }
+    }
+
+    fn read_parquet(&self, path: &Path, file: File, send: PieceSink<'_>) -> Result<()> {
+        let damaged = |error: &dyn std::fmt::Display| damaged(path, "Parquet", error);
+        // What Arrow's writers add about their own types is left out: the types are those of Parquet.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let metadata = ArrowReaderMetadata::load(&file, options).map_err(|error| damaged(&error))?;
+        let wanted = self.positions(path, metadata.schema())?;
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), wanted.iter().copied());
+        let order = order_within(&wanted);
+        for (group, row_group) in metadata.metadata().row_groups().iter().enumerate() {
+            let rows = usize::try_from(row_group.num_rows()).unwrap_or(0).max(1);
+            let row_bytes = usize::try_from(row_group.total_byte_size()).unwrap_or(usize::MAX) / rows;
+            let batch_rows = (GROUP_BYTES / row_bytes.max(1)).clamp(1, self.rows_max);
+            let file = file.try_clone().map_err(|error| files::failed("read", path, &error))?;
+            let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone())
+                .with_projection(mask.clone())
+                .with_row_groups(vec![group])
+                .with_batch_size(batch_rows)
+                .build()
+                .map_err(|error| damaged(&error))?;
+            let mut row = 1;
+            for batch in reader {
+                let batch = batch.and_then(|batch| batch.project(&order));
+                let batch = batch.map_err(|error| {
+                    let (group, last) = (group + 1, row_group.num_rows());
+                    damaged(&format!("row group {group}, rows {row} to {last}: {error}"))
+                })?;
+                let place = BatchPlace { group: group + 1, row };
+                row += batch.num_rows();
+                let share = batch.num_rows() as f64 / rows as f64;
+                self.progress.add_bytes((row_group.compressed_size() as f64 * share) as u64);
+                if !send(Piece::Batch(batch, place)) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_arrow(&self, path: &Path, mut file: File, send: PieceSink<'_>) -> Result<()> {
+        let failed = |error| files::failed("read", path, &error);
+        let mut magic = Vec::new();
+        (&file).take(ARROW_MAGIC.len() as u64).read_to_end(&mut magic).map_err(failed)?;
+        file.seek(SeekFrom::Start(0)).map_err(failed)?;
+        let is_file = magic == ARROW_MAGIC;
+        let counted = BufReader::new(Counted { file, progress: Arc::clone(&self.progress) });
+        let invalid = |error: ArrowError| damaged(path, "Arrow IPC", &error);
+        if is_file {
+            let reader = FileReader::try_new(counted, None).map_err(invalid)?;
+            let schema = reader.schema();
+            self.send_arrow(path, &schema, reader, send)
+        } else {
+            let reader = StreamReader::try_new(counted, None).map_err(invalid)?;
+            let schema = reader.schema();
+            self.send_arrow(path, &schema, reader, send)
+        }
+    }
+
+    fn send_arrow(
+        &self,
+        path: &Path,
+        schema: &SchemaRef,
+        batches: impl Iterator<Item = std::result::Result<RecordBatch, ArrowError>>,
+        send: PieceSink<'_>,
+    ) -> Result<()> {
+        let wanted = self.positions(path, schema)?;
+        for (at, batch) in batches.enumerate() {
+            let batch = batch.and_then(|batch| batch.project(&wanted));
+            let batch = batch
+                .map_err(|error| damaged(path, "Arrow IPC", &format!("record batch {}: {error}", at + 1)))?;
+            for first in (0..batch.num_rows()).step_by(self.rows_max) {
+                let slice = batch.slice(first, self.rows_max.min(batch.num_rows() - first));
+                if !send(Piece::Batch(slice, BatchPlace { group: at + 1, row: first + 1 })) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Position in the file of each column that the statement gives; an error if one is not there, if its values
+    /// cannot be assigned, or if the file has others that the statement does not rule out.
+    fn positions(&self, path: &Path, schema: &ArrowSchema) -> Result<Vec<usize>> {
+        let (file, table) = (path.display(), &self.table);
+        let names = || names(schema.fields().iter().map(|field| field.name().as_str()));
+        let position = |column: &Column| {
+            let found = position(schema, &column.name).ok_or_else(|| {
+                let (name, names) = (&column.name, names());
+                let message = format!(
+                    "file \"{file}\" has no column \"{name}\" for table {table}: it has {names}; list the columns to \
+                     copy behind the table's name"
+                );
+                Error::coded("22P04", message)
+            })?;
+            let found_type = schema.field(found).data_type();
+            assignment::check(table, column, found_type).map_err(|_| {
+                let (name, wanted) = (&column.name, column.declared_type());
+                let message = format!(
+                    "column \"{name}\" of table {table} is of type {wanted}, but of type {found_type} in file \"{file}\""
+                );
+                Error::coded("42804", message)
+            })?;
+            Ok(found)
+        };
+        let wanted: Vec<usize> = self.columns.iter().map(position).collect::<Result<_>>()?;
+        let is_other = |at: &usize| !self.is_list && !wanted.contains(at);
+        let others = (0..schema.fields().len()).filter(is_other);
+        let others = self::names(others.map(|at| schema.field(at).name().as_str()));
+        if !others.is_empty() {
+            let message = format!(
+                "file \"{file}\" has columns that table {table} does not have: {others}; list the columns to copy behind \
+                 the table's name"
+            );
+            return Err(Error::coded("22P04", message));
+        }
+        Ok(wanted)
+    }
+}
+
+/// Position of a column by its name, or by it without regard to case if that is one column.
+fn position(schema: &ArrowSchema, name: &str) -> Option<usize> {
+    let fields = schema.fields();
+    fields.iter().position(|field| field.name() == name).or_else(|| {
+        let mut similar = (0..fields.len()).filter(|&at| fields[at].name().eq_ignore_ascii_case(name));
+        similar.next().filter(|_| similar.next().is_none())
+    })
+}
+
+/// Position of each wanted column among those that are read, which come in the order of the file, each once.
+fn order_within(wanted: &[usize]) -> Vec<usize> {
+    let mut ascending = wanted.to_vec();
+    ascending.sort_unstable();
+    ascending.dedup();
+    wanted.iter().map(|column| ascending.partition_point(|other| other < column)).collect()
+}
+
+/// Names of columns for a message.
+fn names<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
+    let mut shown: Vec<&str> = names.by_ref().take(NAMES_MAX).collect();
+    if names.next().is_some() {
+        shown.push("...");
+    }
+    shown.join(", ")
+}
+
+/// Error of a file that is not what it should be.
+fn damaged(path: &Path, format: &str, error: &dyn std::fmt::Display) -> Error {
+    let message = format!("file \"{}\" cannot be read as {format}: {error}", path.display());
+    Error::coded("22P04", message)
+}
+
+/// File whose bytes are counted.
+struct Counted {
+    file: File,
+    progress: Arc<LoadProgress>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.progress.add_bytes(read as u64);
+        Ok(read)
+    }
+}
+
+impl Seek for Counted {
+    fn seek(&mut self, position: SeekFrom) -> std::io::Result<u64> {
+        self.file.seek(position)
+    }
+}
