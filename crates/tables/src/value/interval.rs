@@ -298,14 +298,18 @@ fn next_field(text: &str) -> Option<(&str, &str)> {
     let sign = usize::from(matches!(first, '+' | '-'));
     let after = text[sign..].trim_start();
     let signed = text.len() - after.len();
-    let end = after.find(|c: char| match is_word {
-        true => !c.is_alphabetic(),
-        false => !(c.is_ascii_digit() || matches!(c, '.' | ':' | '-')),
-    });
+    let is_part = |c: char| {
+        if is_word { c.is_alphabetic() } else { c.is_ascii_digit() || matches!(c, '.' | ':' | '-') }
+    };
+    let end = after.find(|c: char| !is_part(c));
     let end = signed + end.unwrap_or(after.len());
     // A sign alone, or a character that is in no interval.
     Some(text.split_at(end.max(first.len_utf8())))
 }
+
+/// Units that seconds with a fraction exclude.
+const SECONDS: [IntervalUnit; 3] =
+    [IntervalUnit::Second, IntervalUnit::Millisecond, IntervalUnit::Microsecond];
 
 /// Fields in words and numbers: units stand behind their numbers.
 fn worded(text: &str, unit: IntervalUnit, sum: &mut Sum) -> Result<(), IntervalError> {
@@ -315,31 +319,42 @@ fn worded(text: &str, unit: IntervalUnit, sum: &mut Sum) -> Result<(), IntervalE
         fields.push(field);
         rest = after;
     }
-    let (mut unit, mut negated, mut numbers) = (unit, false, 0);
+    // Unit of the next number; none behind `ago`.
+    let (mut unit, mut negated, mut numbers) = (Some(unit), false, 0);
     for (at, field) in fields.iter().enumerate().rev() {
         if field.starts_with(char::is_alphabetic) {
             if field.eq_ignore_ascii_case("ago") && at + 1 == fields.len() {
-                negated = true;
+                (negated, unit) = (true, None);
             } else {
-                unit = IntervalUnit::named(field).ok_or(IntervalError::Syntax)?;
+                unit = Some(IntervalUnit::named(field).ok_or(IntervalError::Syntax)?);
             }
             continue;
         }
         numbers += 1;
         let compact: String = field.chars().filter(|c| !c.is_whitespace()).collect();
         if compact.contains(':') {
-            for unit in [IntervalUnit::Hour, IntervalUnit::Minute, IntervalUnit::Second] {
-                sum.mark(unit)?;
-            }
-            sum.micros = added(sum.micros, clock(&compact)?, 1)?;
-            unit = IntervalUnit::Day;
+            [IntervalUnit::Hour, IntervalUnit::Minute]
+                .into_iter()
+                .chain(SECONDS)
+                .try_for_each(|unit| sum.mark(unit))?;
+            // As in PostgreSQL, in place of parts of days that came before.
+            sum.micros = clock(&compact)?;
+            unit = Some(IntervalUnit::Day);
         } else if let Some(months) = years_and_months(&compact)? {
             sum.mark(IntervalUnit::Month)?;
             sum.months = added(sum.months, months, 1)?;
-            unit = IntervalUnit::Month;
+            unit = Some(IntervalUnit::Month);
         } else {
-            sum.mark(unit)?;
-            sum.add(Number::parse(&compact)?, unit)?;
+            let (of, number) = (unit.ok_or(IntervalError::Syntax)?, Number::parse(&compact)?);
+            match of {
+                IntervalUnit::Second if number.fraction != 0.0 => {
+                    SECONDS.into_iter().try_for_each(|unit| sum.mark(unit))?;
+                }
+                _ => sum.mark(of)?,
+            }
+            sum.add(number, of)?;
+            // `1 02 hours` is a day and two hours.
+            unit = if of == IntervalUnit::Hour { Some(IntervalUnit::Day) } else { unit };
         }
     }
     if numbers == 0 {
@@ -373,9 +388,11 @@ fn years_and_months(field: &str) -> Result<Option<i64>, IntervalError> {
 fn clock(field: &str) -> Result<i64, IntervalError> {
     let unsigned = field.strip_prefix(['-', '+']).unwrap_or(field);
     let parts: Vec<&str> = unsigned.split(':').collect();
-    let whole = |part: &str| match part.contains(['.', '-', '+']) {
-        true => Err(IntervalError::Syntax),
-        false => Ok(Number::parse(part)?.whole),
+    let whole = |part: &str| {
+        if part.contains(['.', '-', '+']) {
+            return Err(IntervalError::Syntax);
+        }
+        Ok(Number::parse(part)?.whole)
     };
     let (hours, minutes, seconds) = match parts.as_slice() {
         [minutes, seconds] if seconds.contains('.') => (0, whole(minutes)?, *seconds),
@@ -449,6 +466,9 @@ fn units_behind(
     while let Some(at) = rest.find(|c: char| c.is_alphabetic()) {
         let unit = rest[at..].chars().next().map(|unit| unit.to_ascii_uppercase());
         let unit = unit.and_then(&unit_of).ok_or(IntervalError::Syntax)?;
+        if rest.starts_with('+') {
+            return Err(IntervalError::Syntax);
+        }
         sum.add(Number::parse(&rest[..at])?, unit)?;
         rest = &rest[at + 1..];
     }
