@@ -132,7 +132,7 @@ fn pad(expr: &mut Expr, schema: &DFSchema) -> bool {
 
 /// String of a CHAR which is not padded any more, or of JSON, which is none any more.
 pub(crate) fn plain_text(expr: Expr) -> Expr {
-    ScalarUDF::from(Unpadded::new()).call(vec![expr])
+    ScalarUDF::from(UnpadFunction::new()).call(vec![expr])
 }
 
 /// Function that turns a CHAR into a string which is not padded any more.

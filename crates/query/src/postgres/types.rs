@@ -110,31 +110,44 @@ pub fn modifier_of(field: &Field) -> Modifier {
 
 /// Copy of a batch for output: every CHAR(n) padded, intervals as strings.
 pub fn displayed(batch: &RecordBatch) -> RecordBatch {
+    converted(&padded(batch), |field, array| {
+        if !matches!(field.data_type(), ArrowType::Interval(_) | ArrowType::Duration(_)) {
+            return None;
+        }
+        // What has no text is shown as Arrow shows it.
+        let texts = intervals::texts_of(array).ok()?;
+        Some((field.clone().with_data_type(ArrowType::Utf8), texts))
+    })
+}
+
+/// Copy of a batch with every CHAR(n) padded.
+pub(crate) fn padded(batch: &RecordBatch) -> RecordBatch {
+    converted(batch, |field, array| {
+        let modifier = modifier_of(field);
+        if !matches!(modifier, Modifier::Char(_)) {
+            return None;
+        }
+        let shown = array.as_string_opt::<i32>()?.iter().map(|text| text.map(|text| modifier.padded(text)));
+        Some((field.clone(), Arc::new(shown.collect::<StringArray>())))
+    })
+}
+
+/// Copy of a batch with other columns in place of some: those of which `convert` returns one.
+fn converted(
+    batch: &RecordBatch,
+    convert: impl Fn(&Field, &ArrayRef) -> Option<(Field, ArrayRef)>,
+) -> RecordBatch {
     let schema = batch.schema();
-    let is_char = |field: &Arc<Field>| matches!(modifier_of(field), Modifier::Char(_));
-    let is_span =
-        |field: &Arc<Field>| matches!(field.data_type(), ArrowType::Interval(_) | ArrowType::Duration(_));
-    if !schema.fields().iter().any(|field| is_char(field) || is_span(field)) {
+    let each = schema.fields().iter().zip(batch.columns());
+    let converted: Vec<_> = each.map(|(field, array)| convert(field, array)).collect();
+    if converted.iter().all(Option::is_none) {
         return batch.clone();
     }
-    let columns =
-        schema.fields().iter().zip(batch.columns()).map(|(field, array)| -> (Arc<Field>, ArrayRef) {
-            match (modifier_of(field), array.as_string_opt::<i32>()) {
-                (modifier @ Modifier::Char(_), Some(texts)) => {
-                    let shown = texts.iter().map(|text| text.map(|text| modifier.padded(text)));
-                    (Arc::clone(field), Arc::new(shown.collect::<StringArray>()))
-                }
-                // What has no text is shown as Arrow shows it.
-                _ if is_span(field) => match intervals::texts_of(array) {
-                    Ok(texts) => {
-                        let text = field.as_ref().clone().with_data_type(ArrowType::Utf8);
-                        (Arc::new(text), texts)
-                    }
-                    Err(_) => (Arc::clone(field), Arc::clone(array)),
-                },
-                _ => (Arc::clone(field), Arc::clone(array)),
-            }
-        });
+    let columns = schema.fields().iter().zip(batch.columns()).zip(converted);
+    let columns = columns.map(|((field, array), converted)| match converted {
+        Some((field, array)) => (Arc::new(field), array),
+        None => (Arc::clone(field), Arc::clone(array)),
+    });
     let (fields, columns): (Vec<_>, Vec<_>) = columns.unzip();
     // As many columns of these types and lengths.
     RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns).unwrap_or_else(|_| batch.clone())

@@ -28,7 +28,7 @@ use datafusion::arrow::datatypes::Field;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use entresol_memory::Durability;
-use entresol_tables::{Catalog, ColumnBuilder, DataType, Error as TableError, Table};
+use entresol_tables::{Catalog, Column, ColumnBuilder, DataType, Error as TableError, Table};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
