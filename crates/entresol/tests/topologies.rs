@@ -20,6 +20,8 @@ mod corrections;
 mod deferred_views;
 #[path = "topologies/dependents.rs"]
 mod dependents;
+#[path = "topologies/emission.rs"]
+mod emission;
 #[path = "topologies/examples.rs"]
 mod examples;
 #[path = "topologies/files.rs"]
@@ -38,6 +40,8 @@ mod patterns;
 mod ranking;
 #[path = "topologies/replacement.rs"]
 mod replacement;
+#[path = "topologies/running.rs"]
+mod running;
 #[path = "topologies/sessions.rs"]
 mod sessions;
 #[path = "topologies/shown.rs"]
@@ -50,6 +54,8 @@ mod skipping;
 mod status;
 #[path = "topologies/stored_streams.rs"]
 mod stored_streams;
+#[path = "topologies/tables.rs"]
+mod tables;
 #[path = "topologies/tcp.rs"]
 mod tcp;
 
@@ -516,21 +522,17 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         )
         .unwrap();
     for (steps, expected) in [
-        ("INSERT INTO t SELECT meter, sum(kw) FROM reading GROUP BY meter", "without end"),
+        ("INSERT INTO t SELECT meter, sum(kw) FROM TUMBLE(reading, at, INTERVAL '1 hour') GROUP BY meter", "without end"),
         ("INSERT INTO t SELECT meter, kw FROM reading ORDER BY kw", "ORDER BY and LIMIT"),
-        ("INSERT INTO t SELECT DISTINCT meter, kw FROM reading", "DISTINCT of a stream"),
         ("INSERT INTO t SELECT meter, kw FROM t", "triggers nothing"),
         ("INSERT INTO t SELECT meter, kw FROM nothing", "nothing"),
         ("INSERT INTO nothing SELECT meter FROM reading", "\"nothing\" does not exist"),
         ("INSERT INTO t SELECT meter, kw, kw FROM reading", "has 2 columns, its query has 3"),
         ("INSERT INTO t SELECT meter, at FROM reading", "does not fit"),
-        (
-            "INSERT INTO t SELECT r.meter, r.kw FROM reading r JOIN keyless k ON k.meter = r.meter",
-            "all columns of the table's key",
-        ),
-        ("INSERT INTO t SELECT meter, kw FROM reading WHERE kw > (SELECT max(kw) FROM t)", "subquery"),
+        ("INSERT INTO t SELECT meter, kw FROM reading r WHERE kw > (SELECT max(kw) FROM t WHERE t.meter = r.meter)", "a subquery in a step"),
         ("INSERT INTO t SELECT a, 1.0 FROM TUMBLE(timeless, a, INTERVAL '1 hour')", "not a timestamp"),
-        ("INSERT INTO t SELECT meter, kw FROM reading EMIT CHANGES", "EMIT CHANGES"),
+        ("INSERT INTO t SELECT meter, kw FROM reading EMIT CHANGES EVERY INTERVAL '1 second'", "without an aggregate"),
+        ("INSERT INTO t SELECT meter, kw FROM reading EMIT CHANGES EVERY 5", "there are EMIT ON WINDOW CLOSE"),
         ("INSERT INTO t SELECT meter, 1.5 FROM CHANGES(keyless)", "table keyless logs no changes"),
         (
             "INSERT INTO t SELECT meter, count(*) FROM CUMULATE(reading, at, INTERVAL '1 hour', INTERVAL '1 day')
@@ -735,6 +737,14 @@ fn the_introduction_runs() {
     let surges =
         "SELECT count(*) > 100, bool_and(readings >= 3 AND most > 2 * from_kw AND from_kw < 30) FROM surge";
     assert_eq!(rows(&mut session, surges), [["true", "true"]]);
+    session.execute(examples[14]).unwrap();
+    wait_for_end(&mut session, "totals");
+    let totals = "SELECT count(*), sum(readings)::bigint FROM meter_total";
+    assert_eq!(rows(&mut session, totals), [["40", "20000"]]);
+    let spread = "SELECT sum(readings * meters)::bigint, sum(meters)::bigint FROM spread";
+    assert_eq!(rows(&mut session, spread), [["20000", "40"]]);
+    let pairs = "SELECT count(*) = count(DISTINCT meter || feeder), count(DISTINCT meter) FROM meter_feeder";
+    assert_eq!(rows(&mut session, pairs), [["true", "40"]]);
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //!   those of the stream, not of the batch.
 //! - Batches share their arrays: slices, splits at transaction boundaries and fan-out copy no value. A slice
 //!   keeps its whole batch alive; batches live no longer than a transaction.
+//! - A batch of changes has a change type per tuple: it is inserted, or it takes back an equal one that was inserted
+//!   before ([`Batch::of_changes`]). Only operators behind a running aggregate get such batches.
 //! - A tuple of values is the form of closures and tests; [`Batch::tuples`] and
 //!   [`entresol_tables::BatchBuilder`] convert.
 
@@ -11,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
+use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, RecordBatch};
 use entresol_tables::{Value, rows_of};
 use std::ops::Range;
 
@@ -48,15 +50,35 @@ pub enum Punctuation {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
     rows: RecordBatch,
+    /// Change type of each tuple, true if it is taken back; none if all are inserted.
+    retracted: Option<BooleanArray>,
 }
 
 impl From<RecordBatch> for Batch {
     fn from(rows: RecordBatch) -> Batch {
-        Batch { rows }
+        Batch { rows, retracted: None }
     }
 }
 
 impl Batch {
+    /// Batch of changes: a tuple is taken back where `retracted` is true, else it is inserted. There is one truth value
+    /// for each tuple, and no NULL.
+    pub fn of_changes(rows: RecordBatch, retracted: BooleanArray) -> Batch {
+        assert_eq!(rows.num_rows(), retracted.len(), "each tuple has a change type");
+        let retracted = Some(retracted).filter(|retracted| retracted.true_count() > 0);
+        Batch { rows, retracted }
+    }
+
+    /// Change types of the tuples, true of those that are taken back; none if all are inserted.
+    pub fn retracted(&self) -> Option<&BooleanArray> {
+        self.retracted.as_ref()
+    }
+
+    /// Batch with other columns for the same changes.
+    pub(crate) fn with_rows(&self, rows: RecordBatch) -> Batch {
+        Batch { rows, retracted: self.retracted.clone() }
+    }
+
     /// Record batch of the tuples.
     pub fn rows(&self) -> &RecordBatch {
         &self.rows
@@ -101,7 +123,9 @@ impl Batch {
         if part == (0..self.len()) {
             return self.clone();
         }
-        Batch { rows: self.rows.slice(part.start, part.len()) }
+        let retracted = self.retracted.as_ref().map(|retracted| retracted.slice(part.start, part.len()));
+        let rows = self.rows.slice(part.start, part.len());
+        Batch { rows, retracted: retracted.filter(|retracted| retracted.true_count() > 0) }
     }
 
     /// Tuples in order. Cost: an allocation for each, and for each string.

@@ -89,6 +89,8 @@ impl Stream {
     /// watermark of the other side says that no partner comes any more, for ever if there is no bound; late ones are counted
     /// and dropped.
     pub fn join(&self, other: &Stream, join: StreamJoin) -> Stream {
+        self.check_appended("a join");
+        other.check_appended("a join");
         let table = join.state_table.clone();
         match self.try_join(other, join) {
             Ok(stream) => stream,

@@ -76,6 +76,7 @@ mod pattern;
 mod positions;
 mod ranking;
 mod running;
+mod running_groups;
 mod sink_lengths;
 mod sinks;
 mod sources;
@@ -106,6 +107,7 @@ pub use positions::{
 };
 pub use ranking::{RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking};
 pub use running::{OperatorProgress, Progress, ProgressSnapshot, Report, Running};
+pub use running_groups::{GroupLife, RunningGroups, values_table};
 pub use sink_lengths::{SINKS_TABLE, forget_sinks};
 pub use sinks::Sink;
 pub use sinks::channel::ChannelSink;
@@ -124,7 +126,7 @@ pub use sources::tcp::{CONNECTIONS_MAX, QUEUE_BATCHES_MAX, TcpEndpoint, TcpSourc
 pub use sources::{Head, Next, Position, Positions, Reject, Source, SourceBatch, Split, SplitPosition};
 pub use stream::Stream;
 pub use topology::{Topology, TopologyBuilder};
-pub use windowed::{GroupedStream, WindowedStream};
+pub use windowed::{EarlyEmission, GroupedStream, WindowedStream};
 
 /// Maximum of tuples per call of a source.
 pub const BATCH_TUPLES: usize = 4096;

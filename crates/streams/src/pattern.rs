@@ -111,6 +111,7 @@ impl Stream {
     /// Finds the matches of a pattern in each partition; one row for each, of the measures. Late rows are counted, and
     /// dropped or stored.
     pub fn match_pattern(&self, pattern: RowPattern) -> Stream {
+        self.check_appended("MATCH_RECOGNIZE");
         let table = pattern.state_table.clone();
         match self.try_match(pattern) {
             Ok(stream) => stream,

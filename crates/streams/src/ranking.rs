@@ -90,8 +90,8 @@ pub enum RankEmission {
         /// Maximum time ahead of the clock of an event time that moves the watermark.
         future_limit: Duration,
     },
-    /// Commit of the transaction: the rows whose rank is another than at the commit before. A row replaces the one that
-    /// was sent with the same partition and rank.
+    /// Commit of the transaction: the rows whose rank is another than at the commit before. The one that was sent with the
+    /// same partition and rank is taken back.
     Commit,
 }
 
@@ -232,6 +232,7 @@ pub(crate) fn free_name(base: &str, columns: &[Column]) -> String {
 impl Stream {
     /// Adds the rank of each row in its partition, and sends the rows up to a limit. Their partition must not be NULL.
     pub fn rank(&self, ranking: Ranking) -> Stream {
+        self.check_appended("a ranking");
         let table = ranking.state_table.clone();
         match self.try_rank(ranking) {
             Ok(stream) => stream,
@@ -262,7 +263,7 @@ impl Stream {
             Ok(Box::new(RankOperator { name, times, state, watermark, progress, schema, late })
                 as Box<dyn Operator>)
         });
-        ranked.key = key;
+        (ranked.key, ranked.changes) = (key, matches!(times, RankTimes::Commit));
         let mut graph = self.graph.borrow_mut();
         graph.writers.push(Writer { table: state_table, node: ranked.node, is_to_table: false });
         if let (RankTimes::Windows { time, span, .. }, true) = (times, self.from_sources) {

@@ -44,6 +44,8 @@ pub struct Stream {
     pub(crate) key: Option<Rc<[String]>>,
     /// True if tuples come from sources, not from TO_STREAM: windows follow the sources' event time.
     pub(crate) from_sources: bool,
+    /// True if tuples are taken back.
+    pub(crate) changes: bool,
 }
 
 impl Stream {
@@ -171,6 +173,7 @@ impl Stream {
         columns: Vec<Column>,
         function: impl FnMut(&[Value]) -> Result<Option<Tuple>, String> + Send + 'static,
     ) -> Stream {
+        self.check_appended("a map");
         let (name, output) = (self.name("map"), BatchBuilder::new(&columns, 0));
         self.add(columns.into(), move |_| Ok(Box::new(Map::new(name, output, function))))
     }
@@ -221,12 +224,14 @@ impl Stream {
         let mut union = self.add(columns.into(), |_| Ok(Box::new(Union)));
         self.graph.borrow_mut().nodes[union.node].inputs = vec![self.node, other.node];
         union.from_sources = self.from_sources && other.from_sources;
+        union.changes = self.changes || other.changes;
         union
     }
 
     /// Copies each tuple for each window that contains its event time, and adds the columns `window_start` and
     /// `window_end`. A tuple without an event time comes once, with NULL in both.
     pub fn assign_windows(&self, window: &TimeWindow) -> Stream {
+        self.check_appended("windows");
         match self.windows_of(window) {
             Ok(stream) => stream,
             Err(reason) => {
@@ -253,6 +258,7 @@ impl Stream {
 
     /// Assigns the tuples to windows of event time.
     pub fn window(&self, window: TimeWindow) -> WindowedStream {
+        self.check_appended("a window");
         WindowedStream { stream: self.clone(), window }
     }
 
@@ -271,6 +277,7 @@ impl Stream {
     /// of the row with the tuple's key, NULL if there is none. Tuples take effect in their order. Writes are those of the
     /// topology's transaction, as of [`Stream::to_table`].
     pub fn merge_into(&self, merge: MergeInto) {
+        self.check_appended("MERGE");
         if let Err(reason) = self.try_merge_into(merge) {
             self.report(reason);
         }
@@ -311,6 +318,7 @@ impl Stream {
     }
 
     fn look_up(&self, table: &str, on: &[&str], kind: JoinKind, with_key: bool) -> Stream {
+        self.check_appended("a lookup join");
         let Some(schema) = self.graph.borrow().schema(&self.catalog, table) else {
             self.report(format!("lookup join: there is no table {table}"));
             return self.clone();
@@ -369,6 +377,13 @@ impl Stream {
     /// Writes the stream into a table (TO_TABLE). A missing table is created with the stream's columns.
     pub fn to_table(&self, target: impl Into<ToTable>) {
         let ToTable { table, key, insert, delete_when } = target.into();
+        if insert || delete_when.is_some() {
+            self.check_appended("TO_TABLE other than an upsert");
+        }
+        let known = self.graph.borrow().schema(&self.catalog, &table);
+        if self.changes && known.is_some_and(|schema| schema.hidden_key()) {
+            self.report(format!("table {table} has no key: tuples that are taken back are not found in it"));
+        }
         if self.graph.borrow().schema(&self.catalog, &table).is_none() {
             let key = key.or_else(|| self.key.as_ref().map(|key| key.to_vec())).unwrap_or_default();
             match Schema::new(self.columns.to_vec(), &key) {
@@ -392,6 +407,7 @@ impl Stream {
 
     /// Sends committed tuples to a sink.
     pub fn sink(&self, mut sink: impl Sink) {
+        self.check_appended("a sink");
         let (name, columns) = (self.name("sink"), self.columns.to_vec());
         self.add(Rc::clone(&self.columns), move |made| {
             sink.open(&columns)?;
@@ -403,6 +419,7 @@ impl Stream {
     /// Appends the tuples to a file, each exactly once: its length is stored in the transaction, and what a crash
     /// left behind it is removed. CSV has a header line if the file was empty.
     pub fn file_sink(&self, path: impl AsRef<Path>, format: FileFormat) {
+        self.check_appended("a file sink");
         let (name, path) = (self.name("file sink"), path.as_ref().to_owned());
         let encoder = RowEncoder::new(format, &self.columns);
         self.add(Rc::clone(&self.columns), move |made| {
@@ -415,6 +432,7 @@ impl Stream {
     /// Sends the tuples as lines to a TCP address, `host:port`, each at least once: before the commit. CSV has
     /// no header line.
     pub fn tcp_sink(&self, address: &str, format: FileFormat) {
+        self.check_appended("a tcp sink");
         let (name, address) = (self.name("tcp sink"), address.to_owned());
         let encoder = RowEncoder::new(format, &self.columns);
         self.add(Rc::clone(&self.columns), move |made| {
@@ -425,6 +443,7 @@ impl Stream {
 
     /// Adds any other operator, with its output columns.
     pub fn apply(&self, columns: Vec<Column>, operator: impl Operator + 'static) -> Stream {
+        self.check_appended("another operator");
         self.add(columns.into(), move |_| Ok(Box::new(operator)))
     }
 }

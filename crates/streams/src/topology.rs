@@ -284,7 +284,7 @@ impl TopologyBuilder {
 
     fn stream(&self, node: usize, columns: Rc<[Column]>, from_sources: bool) -> Stream {
         let (graph, catalog) = (Rc::clone(&self.graph), Arc::clone(&self.catalog));
-        Stream { graph, catalog, node, columns, key: None, from_sources }
+        Stream { graph, catalog, node, columns, key: None, from_sources, changes: false }
     }
 
     /// Checks the topology; creates and reads nothing.

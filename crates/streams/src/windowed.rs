@@ -3,13 +3,14 @@
 use crate::graph::{WindowNode, Writer};
 use crate::operators::accumulator::{Aggregate, BoundAggregate};
 use crate::operators::divided_state::DividedState;
+use crate::operators::early::EarlyResults;
 use crate::operators::key_parts::KeyPart;
 use crate::operators::session_aggregate::SessionAggregate;
 use crate::operators::session_state::SessionState;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::window::{TimeWindow, WindowKind, WindowTimes};
-use crate::operators::window_aggregate::{SourceTimes, WindowAggregate};
+use crate::operators::window_aggregate::{EarlyWindows, SourceTimes, WindowAggregate};
 use crate::operators::window_state::WindowState;
 use crate::stream::Stream;
 use crate::{GROUPS_IN_DRAM_MAX, UTC};
@@ -50,6 +51,17 @@ pub struct GroupedStream {
     late: Option<(String, Vec<Column>)>,
     /// Time behind the end of a window in which late tuples correct its results.
     corrected_for: Duration,
+    /// Occasion at which results of open windows are sent.
+    early: Option<EarlyEmission>,
+}
+
+/// Occasion at which results are sent before they are final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EarlyEmission {
+    /// Each commit, as far as they have changed.
+    Commit,
+    /// The first commit behind each interval of the clock.
+    Every(Duration),
 }
 
 impl WindowedStream {
@@ -63,6 +75,7 @@ impl WindowedStream {
             groups_in_dram: GROUPS_IN_DRAM_MAX,
             late: None,
             corrected_for: Duration::ZERO,
+            early: None,
         }
     }
 
@@ -92,6 +105,13 @@ impl GroupedStream {
     /// corrections.
     pub fn corrected_for(mut self, time: Duration) -> GroupedStream {
         self.corrected_for = time;
+        self
+    }
+
+    /// Sends the results of open windows too, with the same key as when they close. Only an upsert by that key takes them
+    /// for what they are. Sessions have no early results.
+    pub fn early(mut self, emission: EarlyEmission) -> GroupedStream {
+        self.early = Some(emission);
         self
     }
 
@@ -148,6 +168,10 @@ impl GroupedStream {
             .ok_or_else(|| format!("the event time column {} is not a TIMESTAMP", self.window.time))?;
         let times = self.window.times()?;
         let correction_us = self.correction_us(times)?;
+        let early = self.early;
+        if early.is_some() && matches!(times, WindowTimes::Sessions(_)) {
+            return Err("sessions have no early results: their edges change".to_owned());
+        }
         let edge_column = self.window.edge.as_deref().map(place).transpose()?;
         let group_columns: Vec<usize> =
             self.groups.iter().map(|name| place(name)).collect::<Result<_, _>>()?;
@@ -203,6 +227,12 @@ impl GroupedStream {
                         edge_column,
                         span,
                         correction_us,
+                        early: early.map(|emission| match emission {
+                            EarlyEmission::Commit => EarlyWindows::Commit,
+                            EarlyEmission::Every(interval) => {
+                                EarlyWindows::Every(EarlyResults::every(interval))
+                            }
+                        }),
                         state,
                         env,
                         watermark,

@@ -5,9 +5,12 @@ mod support;
 
 use entresol_memory::Pool;
 use entresol_memory::crash::{CrashOptions, check};
-use entresol_streams::{Aggregate, Boundary, GeneratorSource, TimeWindow, ToTable, Topology, Trigger, Tuple};
+use entresol_streams::{
+    Aggregate, Boundary, GeneratorSource, RunningGroups, TimeWindow, ToTable, Topology, Trigger, Tuple,
+};
 use entresol_tables::{Catalog, Value};
 use entresol_transactions::StateContext;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use support::*;
@@ -66,4 +69,77 @@ fn exactly_once_whatever_a_power_failure_leaves() {
         println!("{report:?}");
         assert!(report.states > 100);
     }
+}
+
+/// Counts of readings per meter, and of meters per count with the least of them: rows that are taken back.
+fn run_running(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
+    let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
+    let catalog = Catalog::open_or_create(context).map_err(|error| error.to_string())?;
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(5));
+    let source =
+        GeneratorSource::new(reading_columns(), |n| (n < READINGS).then(|| random_reading(5, n, 4, 0)));
+    let readings = topology.source("s", source);
+    let running = |groups: Vec<usize>, aggregates: Vec<Aggregate>, table: &str| RunningGroups {
+        groups,
+        aggregates,
+        state_table: table.to_owned(),
+        life: None,
+        interval: None,
+        late: None,
+        groups_in_dram: 2,
+    };
+    let meter = readings.column("meter").unwrap();
+    let counts = readings.running(running(vec![meter], vec![Aggregate::count()], "meters"));
+    counts.to_table(ToTable::upsert("counts").key(&["meter"]));
+    let spread = [Aggregate::count().named("meters"), Aggregate::min("meter"), Aggregate::sum("meter")];
+    let of_counts = counts.running(running(vec![1], spread.to_vec(), "spreads"));
+    of_counts.to_table(ToTable::upsert("spread").key(&["count"]));
+    topology.build().and_then(|topology| topology.run()).map_err(|error| error.to_string())?;
+    Ok(catalog)
+}
+
+fn verify_running(pool: &Arc<Pool>) -> Result<(), String> {
+    let catalog = run_running(pool)?;
+    let (mut counts, mut spread) = (BTreeMap::new(), BTreeMap::new());
+    for n in 0..READINGS {
+        let reading = random_reading(5, n, 4, 0);
+        let Value::Int(meter) = reading[0] else { return Err(format!("meter {}", reading[0])) };
+        *counts.entry(meter).or_insert(0_i64) += 1;
+    }
+    for (meter, count) in &counts {
+        let (meters, least, sum) = spread.entry(*count).or_insert((0_i64, *meter, 0_i64));
+        (*meters, *least, *sum) = (*meters + 1, (*least).min(*meter), *sum + i64::from(*meter));
+    }
+    let counts: Vec<Tuple> =
+        counts.iter().map(|(meter, count)| vec![Value::Int(*meter), Value::BigInt(*count)]).collect();
+    if rows(&catalog, "counts") != counts {
+        return Err(format!("counts {:?}", rows(&catalog, "counts")));
+    }
+    let spread: Vec<Tuple> = spread
+        .iter()
+        .map(|(count, (meters, least, sum))| {
+            vec![Value::BigInt(*count), Value::BigInt(*meters), Value::Int(*least), Value::BigInt(*sum)]
+        })
+        .collect();
+    if rows(&catalog, "spread") != spread {
+        return Err(format!("spread {:?}", rows(&catalog, "spread")));
+    }
+    let values: i64 = rows(&catalog, "spreads_values")
+        .iter()
+        .map(|row| if let Some(Value::BigInt(number)) = row.last() { *number } else { i64::MIN })
+        .sum();
+    if values == counts.len() as i64 { Ok(()) } else { Err(format!("{values} values are stored")) }
+}
+
+#[test]
+fn rows_that_are_taken_back_count_once_whatever_a_power_failure_leaves() {
+    let options = CrashOptions { crash_recovery_every: 0, random_states: 1, ..CrashOptions::default() };
+    println!("seed {}", options.seed);
+    let history = |pool: &Arc<Pool>| {
+        run_running(pool).unwrap();
+        Ok(())
+    };
+    let report = check(&options, history, verify_running).unwrap();
+    println!("{report:?}");
+    assert!(report.states > 100);
 }

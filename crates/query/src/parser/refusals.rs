@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | FOR UPDATE, FOR SHARE, NOWAIT, SKIP LOCKED | the caller relies on rows locked against others |
 //! | COLLATE of any order but that of the bytes | results would come in another order |
+//! | ASOF JOIN | rows would have other partners |
 //!
 //! A cast to UUID checks its string, and returns it in lower case with hyphens ([`uuid_function`]).
 
@@ -15,7 +16,9 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result as EngineResult;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
-use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Join, JoinOperator, ObjectName, Query, Select, TableFactor, TableWithJoins, Visit, Visitor,
+};
 use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -37,6 +40,43 @@ pub(crate) fn check(tree: &impl Visit) -> Result<()> {
     match walk(tree, &mut Search) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// Refuses ASOF joins anywhere in a tree.
+pub(crate) fn check_joins(tree: &impl Visit) -> Result<()> {
+    match walk(tree, &mut Joins) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+struct Joins;
+
+impl Joins {
+    fn check(joined: &TableWithJoins) -> ControlFlow<Error> {
+        let is_asof = |join: &Join| matches!(join.join_operator, JoinOperator::AsOf { .. });
+        if !joined.joins.iter().any(is_asof) {
+            return ControlFlow::Continue(());
+        }
+        ControlFlow::Break(Error::unsupported(
+            "ASOF JOIN: join ON the condition, and take the first row of row_number() OVER (PARTITION BY the row ORDER BY the other time DESC)",
+        ))
+    }
+}
+
+impl Visitor for Joins {
+    type Break = Error;
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
+        select.from.iter().try_for_each(Joins::check)
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Error> {
+        match factor {
+            TableFactor::NestedJoin { table_with_joins, .. } => Joins::check(table_with_joins),
+            _ => ControlFlow::Continue(()),
+        }
     }
 }
 

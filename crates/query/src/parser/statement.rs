@@ -149,7 +149,14 @@ fn parse_statement(sql: &str, place: Location) -> Result<Option<Command>> {
     let tokens = tokenize(sql, place)?;
     depth::check(&tokens)?;
     match own::parse(&tokens)? {
-        None => engine_statement(tokens)?.map(classify).transpose(),
+        None => {
+            let may_be_asof = mentions(&tokens, &["asof"]);
+            let statement = engine_statement(tokens)?;
+            if let Some(tree) = statement.as_ref().and_then(inner).filter(|_| may_be_asof) {
+                refusals::check_joins(tree)?;
+            }
+            statement.map(classify).transpose()
+        }
         Some(Command::Streaming(mut statement)) => {
             statement.written_as(sql);
             Ok(Some(Command::Streaming(statement)))

@@ -110,6 +110,8 @@ pub(crate) fn engine_function(
         .with_distinct(called.distinct)
         .with_ignore_nulls(called.null_treatment == Some(NullTreatment::IgnoreNulls))
         .build()?;
+    // Some functions find only here that they cannot be of a type.
+    built.create_accumulator()?;
     let state = built.state_fields()?.into_iter().enumerate().map(|(at, field)| StateColumn::new(at, field));
     let state = state.collect();
     // Rows are counted by a column: without any, all of them count.

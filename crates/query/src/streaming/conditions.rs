@@ -4,24 +4,21 @@
 //! transaction, and it runs on the topology's thread.
 
 use crate::error::{Error, Result};
-use crate::planner::scans::provider::EntresolTable;
+use crate::streaming::bound_plans::BoundPlan;
 use async_trait::async_trait;
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Result as EngineResult;
-use datafusion::common::tree_node::Transformed;
-use datafusion::datasource::{MemTable, provider_as_source, source_as_provider};
-use datafusion::execution::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableType};
-use datafusion::physical_plan::{ExecutionPlan, collect};
-use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use datafusion::datasource::MemTable;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::{Expr, LogicalPlan, TableType};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use entresol_tables::{BatchBuilder, Error as TableError, Table, arrow_schema};
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use tokio::runtime::{Builder, Runtime};
 
 /// Relation with the rows that a transaction has written into a table.
 #[derive(Debug, Clone)]
@@ -83,52 +80,23 @@ impl TableProvider for ChangedRows {
 
 /// Condition that is ready to be asked.
 pub(crate) struct Condition {
-    plan: LogicalPlan,
+    query: BoundPlan,
     changed: Vec<ChangedRows>,
-    /// Without the rules of a session, which belong to its statements.
-    state: SessionState,
-    /// None when it is dropped.
-    runtime: Option<Runtime>,
-}
-
-impl Drop for Condition {
-    fn drop(&mut self) {
-        // A topology that is not started is dropped by a statement, which runs in another runtime.
-        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
-    }
 }
 
 impl Condition {
     /// Condition that a plan computes: one truth value.
     pub(crate) fn new(plan: LogicalPlan, changed: Vec<ChangedRows>) -> Result<Condition> {
+        // Without the rules of a session, which belong to its statements.
         let config = SessionConfig::new().with_target_partitions(1);
         let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
-        let runtime = Builder::new_current_thread().build();
-        let runtime = runtime.map_err(|error| Error::coded("58030", format!("ABORT WHEN: {error}")))?;
-        Ok(Condition { plan, changed, state, runtime: Some(runtime) })
+        Ok(Condition { query: BoundPlan::new(plan, state)?, changed })
     }
 
     /// Returns true if it holds in a transaction.
     pub(crate) fn holds(&self, transaction: &Arc<Transaction>) -> Result<bool> {
         self.changed.iter().try_for_each(|changed| changed.fill(transaction))?;
-        let bound = |node: LogicalPlan| match &node {
-            LogicalPlan::TableScan(scan) => {
-                let provider = source_as_provider(&scan.source)?;
-                let Some(table) = provider.downcast_ref::<EntresolTable>() else {
-                    return Ok(Transformed::no(node));
-                };
-                let source = provider_as_source(Arc::new(table.pinned(transaction)));
-                Ok(Transformed::yes(LogicalPlan::TableScan(TableScan { source, ..scan.clone() })))
-            }
-            _ => Ok(Transformed::no(node)),
-        };
-        let plan = self.plan.clone().transform_up_with_subqueries(bound)?.data;
-        let runtime = self.runtime.as_ref();
-        let runtime = runtime.ok_or_else(|| Error::Internal("a condition without runtime".to_owned()))?;
-        let batches = runtime.block_on(async {
-            let physical = DefaultPhysicalPlanner::default().create_physical_plan(&plan, &self.state).await?;
-            collect(physical, self.state.task_ctx()).await
-        })?;
+        let batches = self.query.rows(transaction)?;
         let first = batches.iter().find(|batch| batch.num_rows() > 0);
         let value = first.and_then(|batch| batch.column(0).as_boolean_opt());
         Ok(value.is_some_and(|value| !value.is_empty() && value.iter().next() == Some(Some(true))))

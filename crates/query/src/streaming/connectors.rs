@@ -4,10 +4,11 @@
 //! | --- | --- |
 //! | `file` | `path`, `*` and `?` in the file's name for several; `tail` (`true`: waits for more lines and files), `rejects` (table of bad lines); of CSV `delimiter` (comma), `null` (a string that means NULL) |
 //! | `tcp` | `listen` or `connect` (`host:port`); `retry` (interval between connections that are made), `rejects`, and the format as of files |
-//! | `generator` | `rows` (without end), `rows_per_second`, `start`, `step` (event time between rows, a second), `<column>.cardinality`, `<column>.max` |
+//! | `generator` | `rows` (without end), `rows_per_second`, `start`, `step` (event time between rows, a second), `seed` (other values), `<column>.cardinality`, `<column>.max` |
 //! | `nexmark` | `entity` (`person`, `auction`, `bid`), `events` of all entities (without end), `rows_per_second`, `start`, `events_per_second` (of event time, 10,000), `seed` |
 //!
-//! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON. All: `future_limit` (a day): an event time further ahead of the clock closes no window.
+//! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON; options of the format may stand in parentheses
+//! behind it. All: `future_limit` (a day): an event time further ahead of the clock closes no window.
 
 use crate::ddl::table_definition::declared_column;
 use crate::error::{Error, Result};
@@ -89,6 +90,8 @@ struct Generator {
     rows_per_second: Option<u64>,
     start_us: i64,
     step_us: i64,
+    /// Number that all values are mixed with; 0 is none.
+    seed: u64,
     /// Per column.
     cardinalities: Vec<u64>,
     maxima: Vec<f64>,
@@ -323,6 +326,7 @@ impl Generator {
             rows_per_second: rows_per_second(options)?,
             start_us: start_us(options)?.unwrap_or(START_US),
             step_us: i64::try_from(step.as_micros()).unwrap_or(i64::MAX),
+            seed: options.parsed("seed")?.map_or(0, |seed: u64| if seed == 0 { 0 } else { mixed(seed) }),
             cardinalities: Vec::new(),
             maxima: Vec::new(),
         };
@@ -359,7 +363,8 @@ impl Generator {
 
     /// Array of a column of one of the usual types.
     fn array(&self, column: &Column, at: usize, rows: Range<u64>) -> Option<ArrayRef> {
-        let random = move |n: u64| mixed(n ^ ((at as u64 + 1) << 56));
+        let seed = self.seed;
+        let random = move |n: u64| mixed(n ^ seed ^ ((at as u64 + 1) << 56));
         let (cardinality, max) = (self.cardinalities[at], self.maxima[at]);
         Some(match column.data_type {
             DataType::Int => Arc::new(Int32Array::from_iter_values(
@@ -379,7 +384,7 @@ impl Generator {
 
     /// Adds the value of a column in row number `n`.
     fn push(&self, builder: &mut ColumnBuilder, column: &Column, at: usize, n: u64) {
-        let random = mixed(n ^ ((at as u64 + 1) << 56));
+        let random = mixed(n ^ self.seed ^ ((at as u64 + 1) << 56));
         let number = random % self.cardinalities[at];
         let time_us = self.time_us(n);
         const DAY_US: i64 = 86_400_000_000;

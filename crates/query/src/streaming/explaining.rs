@@ -8,10 +8,11 @@ use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
 use crate::session::state_size;
 use crate::session::topologies::TopologyStatus;
+use crate::streaming::bound_plans;
 use crate::streaming::boundaries::boundaries_text;
 use crate::streaming::names::STREAMS_SCHEMA;
 use crate::streaming::parallelism;
-use crate::streaming::starting::{operators, parse, stored};
+use crate::streaming::starting::{parse, stored, translated};
 use crate::streaming::steps::{self, Target};
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
 use entresol_streams::{EventTime, OperatorProgress};
@@ -21,7 +22,10 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
     let create = parse(&stored(session, name, StreamObject::Topology)?.text)?;
     let planned = steps::plan(session, &create).await?;
     let mut lines = vec![format!("Topology {name}, {}", boundaries_text(&create.boundaries))];
-    for step in &planned.steps {
+    let tables = entresol_streams::state_tables(&session.catalog, name);
+    let (_, translated) =
+        translated(&session.catalog, &create, &planned, session.options.durability, &tables)?;
+    for (step, edge) in planned.steps.iter().zip(&translated.edges) {
         lines.push(match &step.target {
             Target::Stream(name) => format!("  stream {name}"),
             Target::Insert { table, upserts, .. } => {
@@ -32,19 +36,20 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
             Target::Abort { text, into: None, .. } => format!("  {text}"),
             Target::Abort { text, into: Some(table), .. } => format!("  {text} INTO {table}"),
         });
+        lines.extend(edge.iter().map(|edge| format!("    {edge}")));
         let plan = step.plan.display_indent().to_string();
         let plan = plan.replace(&format!("{STREAMS_CATALOG}.{STREAMS_SCHEMA}."), "");
         lines.extend(plan.lines().map(|line| format!("    {line}")));
     }
-    let tables = entresol_streams::state_tables(&session.catalog, name);
-    let (_, states) = operators(&session.catalog, &create, &planned, session.options.durability, &tables)?;
+    lines.extend(bound_plans::explained(&translated.queries, &session.catalog).await?);
+    let states = &translated.states;
     lines.extend(states.iter().map(|state| format!("  state {}: {}", state.table, state.operator)));
     let statuses = session.options.topologies.statuses();
     for status in statuses.iter().filter(|status| status.name == name) {
         lines.extend(parallelism::explained(status));
         if analyze {
             lines.extend(analyzed(status));
-            for state in &states {
+            for state in states {
                 lines.extend(state_line(session, &state.table)?);
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::postgres::overflow::checked;
+use crate::streaming::bound_plans::reads_stream;
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::DataType as ArrowType;
@@ -95,10 +96,36 @@ const FIXED_BY_STATEMENT: [&str; 15] = [
 /// Refuses what the expressions of a step cannot have.
 pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<()> {
     let mut refused = Ok(());
-    plan.apply(|node| {
+    plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
-            refused = check(expr, false);
+            refused = check(expr);
             Ok(if refused.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+        })
+    })?;
+    refused
+}
+
+/// Refuses subqueries that are not of tables alone, by themselves. Before rules make other plans of them.
+pub(crate) fn check_subqueries(plan: &LogicalPlan) -> Result<()> {
+    let mut refused = Ok(());
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                let subquery = match expr {
+                    Expr::ScalarSubquery(subquery) => subquery,
+                    Expr::InSubquery(in_subquery) => &in_subquery.subquery,
+                    Expr::Exists(exists) => &exists.subquery,
+                    _ => return Ok(TreeNodeRecursion::Continue),
+                };
+                if reads_stream(&subquery.subquery) {
+                    refused = Err(Error::unsupported("a subquery of a stream in a step: join the streams"));
+                } else if !subquery.outer_ref_columns.is_empty() {
+                    refused = Err(Error::unsupported(
+                        "a subquery in a step that reads columns of the stream: join the stream with the table",
+                    ));
+                }
+                Ok(if refused.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+            })
         })
     })?;
     refused
@@ -115,20 +142,17 @@ pub(crate) fn check_condition(plan: &LogicalPlan) -> Result<()> {
     let mut refused = Ok(());
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
-            refused = check(expr, true);
+            refused = check(expr);
             Ok(if refused.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
         })
     })?;
     refused
 }
 
-fn check(expr: &Expr, may_have_subqueries: bool) -> Result<()> {
+fn check(expr: &Expr) -> Result<()> {
     let mut refused = None;
     expr.apply(|expr| {
         let what = match expr {
-            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) if !may_have_subqueries => {
-                "a subquery in a step: join the stream with the table by its key".to_owned()
-            }
             Expr::Placeholder(_) => "a parameter in a step".to_owned(),
             Expr::ScalarFunction(function) => {
                 let (name, volatility) = (function.func.name(), function.func.signature().volatility);

@@ -1,4 +1,4 @@
-//! LATE ROWS of a step: what happens to rows whose window is closed.
+//! LATE ROWS of a step: what happens to rows whose window is closed; and EMIT beside it ([`super::emission`]).
 //!
 //! | clause | late rows |
 //! | --- | --- |
@@ -8,6 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::parser::text::tokens::is_word;
+use crate::streaming::emission::Emit;
 use crate::streaming::options::{interval, invalid};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(crate) struct LateClauses {
     pub(crate) corrected_for: Option<Duration>,
     /// The first clause of the step, as it is written.
     pub(crate) clause: Option<&'static str>,
+    /// Occasion at which results are sent.
+    pub(crate) emit: Emit,
 }
 
 impl LateClauses {
@@ -95,9 +98,12 @@ pub(crate) fn take_clauses(tokens: &mut Vec<TokenWithSpan>) -> Result<LateClause
     let clauses = tokens.split_off(found);
     let mut rest = clauses.as_slice();
     while !rest.is_empty() {
-        let taken = if begins(rest, &["emit", "on", "window", "close"]) {
-            late.clause.get_or_insert("EMIT ON WINDOW CLOSE");
-            4
+        let taken = if begins(rest, &["emit"]) {
+            let taken = late.emit.take(rest)?;
+            if late.emit == Emit::WindowClose {
+                late.clause.get_or_insert("EMIT ON WINDOW CLOSE");
+            }
+            taken
         } else if begins(rest, &["late", "rows"]) {
             late.clause.get_or_insert("LATE ROWS");
             let of_late = late.take(&rest[2..])?;
@@ -108,7 +114,7 @@ pub(crate) fn take_clauses(tokens: &mut Vec<TokenWithSpan>) -> Result<LateClause
         if taken == 0 {
             let text: Vec<String> = rest.iter().map(|token| token.token.to_string()).collect();
             return Err(Error::unsupported(format!(
-                "{}: there are EMIT ON WINDOW CLOSE, LATE ROWS DROP, LATE ROWS INTO table and LATE ROWS UPDATE FOR INTERVAL '...'",
+                "{}: there are EMIT ON WINDOW CLOSE, EMIT CHANGES [EVERY INTERVAL '...'], EMIT ON COMMIT, LATE ROWS DROP, LATE ROWS INTO table and LATE ROWS UPDATE FOR INTERVAL '...'",
                 text.join(" ")
             )));
         }

@@ -11,14 +11,15 @@
 
 use crate::error::{Error, Result};
 use crate::parser::names::identifier;
+use crate::parser::refusals::check_joins;
 use crate::parser::text::tokens::is_word;
 use crate::parser::visit::walk_mut;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::streaming::options::interval;
 use crate::streaming::pattern::planning::PlannedPattern;
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, Statement, TableAlias,
-    TableFactor, Value as Literal, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, Select, Statement,
+    TableAlias, TableFactor, Value as Literal, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_streams::{TimeWindow, WindowKind};
@@ -113,6 +114,10 @@ impl<F: FnMut(&str) -> bool> VisitorMut for Names<F> {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        check_joins(select).map_or_else(ControlFlow::Break, ControlFlow::Continue)
     }
 
     fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {

@@ -5,8 +5,10 @@ use crate::error::{Error, Result};
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::column_type;
 use crate::schema_names::STREAMS_CATALOG;
+use crate::streaming::bound_plans::{BoundPlan, have_subqueries, reads_stream};
 use crate::streaming::conditions::{ChangedRows, Condition};
 use crate::streaming::connectors::EventTime;
+use crate::streaming::emission::Emit;
 use crate::streaming::expressions::Columns;
 use crate::streaming::names::Reference;
 use crate::streaming::pattern::planning::PlannedPattern;
@@ -72,12 +74,20 @@ pub(crate) struct Translator<'t> {
     flows: BTreeMap<String, Flow>,
     /// States so far.
     states: Vec<PlannedState>,
+    /// Text for each step so far: whether its rows are appended, or change.
+    edges: Vec<Option<String>>,
+    /// Plans so far that are run for each batch.
+    pub(crate) queries: Vec<Arc<BoundPlan>>,
     /// Meanings of the streams of the steps so far, and of what the steps write into tables.
     meanings: BTreeMap<String, String>,
     /// References of the current step.
     pub(crate) step: Option<&'t PlannedStep>,
-    /// True if the current step has an aggregate.
+    /// True if the current step has an aggregate of windows.
     pub(crate) aggregates: bool,
+    /// True if the current step has an aggregate without windows.
+    pub(crate) running: bool,
+    /// Occasion at which the last aggregate of the current step sends, until that takes it.
+    pub(crate) emit: Emit,
     /// True if the current step joins streams.
     pub(crate) joins: bool,
     /// True if the current step has a pattern of rows.
@@ -92,6 +102,10 @@ pub(crate) struct Translator<'t> {
 /// Steps of a topology as operators.
 pub(crate) struct TranslatedSteps {
     pub(crate) states: Vec<PlannedState>,
+    /// Text for each step: whether its rows are appended, or change.
+    pub(crate) edges: Vec<Option<String>>,
+    /// Plans that are run for each batch.
+    pub(crate) queries: Vec<Arc<BoundPlan>>,
     /// Windows over event times of each stream, in the order in which the builder has them.
     windows: BTreeMap<String, Range<usize>>,
 }
@@ -117,9 +131,13 @@ pub(crate) fn translate(
         planned,
         flows: BTreeMap::new(),
         states: Vec::new(),
+        edges: Vec::new(),
+        queries: Vec::new(),
         meanings: BTreeMap::new(),
         step: None,
         aggregates: false,
+        running: false,
+        emit: Emit::Default,
         joins: false,
         patterns: false,
         ranking: RankingOfStep::default(),
@@ -137,7 +155,16 @@ pub(crate) fn translate(
     if planned.state_ttl.is_some() && !translator.is_ttl_used {
         return Err(unused_ttl(&format!("topology \"{topology}\"")));
     }
-    Ok(TranslatedSteps { states: translator.states, windows })
+    let Translator { states, edges, queries, .. } = translator;
+    Ok(TranslatedSteps { states, edges, queries, windows })
+}
+
+impl Flow {
+    /// Text for EXPLAIN of a stream with the columns of a plan.
+    fn describe(&self, plan: &LogicalPlan) -> String {
+        let names: Vec<String> = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
+        self.replaced.as_ref().map_or_else(|| "append-only".to_owned(), |replaced| replaced.describe(&names))
+    }
 }
 
 impl<'t> Translator<'t> {
@@ -150,9 +177,11 @@ impl<'t> Translator<'t> {
             self.builder.abort_when(&text.clone(), &tables, into.as_deref(), move |transaction| {
                 condition.holds(transaction).map_err(|error| as_stream_error(text.clone(), error))
             });
+            self.edges.push(None);
             return Ok(());
         }
         (self.aggregates, self.joins, self.patterns) = (false, false, false);
+        (self.running, self.emit) = (false, step.late.emit);
         self.ranking = RankingOfStep::default();
         self.has_used_ttl = false;
         let flow = match &step.target {
@@ -160,12 +189,14 @@ impl<'t> Translator<'t> {
             _ => self.node(&step.plan).map(Some),
         }?;
         self.check_late(step)?;
+        self.emit.check_taken()?;
         self.is_ttl_used |= self.has_used_ttl;
         if step.state_ttl.is_some() && !self.has_used_ttl {
             return Err(unused_ttl("a step"));
         }
         flow.as_ref().map_or(Ok(()), Flow::check_closed)?;
         self.note_meaning(step);
+        self.edges.push(flow.as_ref().map(|flow| flow.describe(&step.plan)));
         match (&step.target, flow) {
             (Target::Stream(name), Some(flow)) => drop(self.flows.insert(name.clone(), flow)),
             (Target::Insert { table, columns, upserts }, Some(flow)) => {
@@ -195,12 +226,13 @@ impl<'t> Translator<'t> {
                 "LATE ROWS UPDATE of a step without GROUP BY of windows: only their results are corrected",
             ));
         }
-        let has_state = self.aggregates || self.joins || self.patterns || self.ranking.is_there;
+        let has_state =
+            self.aggregates || self.running || self.joins || self.patterns || self.ranking.is_there;
         if !has_state && (late.is_there() || step.state_table.is_some()) {
             return Err(Error::unsupported("LATE ROWS INTO and state_table of a step without windows"));
         }
         match late.clause {
-            Some(clause) if !self.aggregates && !self.patterns && !self.ranking.is_there => {
+            Some(clause) if !has_state || (self.joins && !self.aggregates && !self.running) => {
                 Err(Error::unsupported(format!(
                     "{clause} of a step without GROUP BY of windows, ranking or pattern, which waits for no watermark: leave it out"
                 )))
@@ -259,28 +291,37 @@ impl<'t> Translator<'t> {
         match plan {
             LogicalPlan::TableScan(scan) => self.scan(scan),
             LogicalPlan::SubqueryAlias(alias) => self.node(&alias.input),
-            LogicalPlan::Filter(filter) if let Some(join) = stream_join(&filter.input) => {
+            LogicalPlan::Filter(filter)
+                if !have_subqueries([&filter.predicate])
+                    && let Some(join) = stream_join(&filter.input) =>
+            {
                 self.join_streams(join, Some(&filter.predicate))
             }
+            LogicalPlan::Filter(filter) if have_subqueries([&filter.predicate]) => self.batch_node(plan),
             LogicalPlan::Filter(filter) => self.filter_node(filter),
             LogicalPlan::Window(window) => self.rank(window),
+            LogicalPlan::Projection(projection) if have_subqueries(&projection.expr) => self.batch_node(plan),
             LogicalPlan::Projection(projection) => self.project(projection),
-            LogicalPlan::Aggregate(aggregate) => {
-                let flow = self.node(&aggregate.input)?;
-                flow.check_appended("GROUP BY")?;
-                self.aggregates = true;
-                let late = self.step.map(|step| step.late.clone()).unwrap_or_default();
-                let state_table = self.state_table_of(plan, &late.describe("windows"));
-                self.aggregate(&flow, aggregate, &state_table, &late)
+            LogicalPlan::Unnest(_) => self.batch_node(plan),
+            LogicalPlan::Aggregate(aggregate) => self.aggregate_node(aggregate),
+            LogicalPlan::Distinct(Distinct::All(input)) => self.distinct_node(input),
+            LogicalPlan::Join(join) if reads_stream(&join.left) && reads_stream(&join.right) => {
+                self.join_streams(join, None)
             }
-            LogicalPlan::Join(join) => self.join(join),
+            LogicalPlan::Join(join) if self.is_by_key(join) => self.join(join),
+            LogicalPlan::Join(_) => self.batch_node(plan),
             LogicalPlan::Union(union) => {
                 let mut inputs = union.inputs.iter();
                 let mut all: Option<Stream> = None;
+                let mut replaced = None;
                 for input in inputs.by_ref() {
                     let flow = self.node(input)?;
                     flow.check_closed()?;
-                    flow.check_appended("UNION ALL")?;
+                    flow.check_retracted("UNION ALL")?;
+                    if let Some(by) = flow.replaced.as_ref().map(|replaced| replaced.by) {
+                        replaced =
+                            Some(ReplacedBy::without_key(by.or(replaced.map(|other: ReplacedBy| other.by))));
+                    }
                     let stream = named(&flow.stream, plan)?;
                     all = Some(match all {
                         Some(all) => all.union(&stream),
@@ -288,13 +329,12 @@ impl<'t> Translator<'t> {
                     });
                 }
                 let stream = all.ok_or_else(|| Error::Internal("a union of nothing".to_owned()))?;
-                Ok(Flow { stream, windows: None, event_time: None, replaced: None })
+                Ok(Flow { stream, windows: None, event_time: None, replaced })
             }
             LogicalPlan::Distinct(Distinct::On(distinct)) => self.distinct_on(distinct),
             LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => {
                 Err(Error::unsupported("ORDER BY and LIMIT of a stream without end"))
             }
-            LogicalPlan::Distinct(_) => Err(Error::unsupported("DISTINCT of a stream without end")),
             LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => {
                 Err(Error::unsupported("a step that reads no source or stream"))
             }
@@ -309,6 +349,14 @@ impl<'t> Translator<'t> {
     pub(crate) fn state_table_of(&mut self, plan: &LogicalPlan, operator: &str) -> String {
         let meaning = format!("{}\n{operator}", self.meaning(plan));
         self.state_table_named(meaning, operator)
+    }
+
+    /// Adds a table that the last operator with state has beside its own.
+    pub(crate) fn state_beside(&mut self, table: &str, what: &str) {
+        let Some(of) = self.states.last() else { return };
+        let operator = format!("{what}: {}", of.operator);
+        let beside = PlannedState { table: table.to_owned(), meaning: of.meaning.clone(), operator };
+        self.states.push(beside);
     }
 
     /// Table of the state of a pattern over rows with these columns: its measures may change.
@@ -431,7 +479,7 @@ impl<'t> Translator<'t> {
     }
 
     pub(crate) fn filter(&self, flow: Flow, input: &LogicalPlan, predicate: &Expr) -> Result<Flow> {
-        flow.check_appended("WHERE")?;
+        flow.check_retracted("WHERE")?;
         flow.check_edges([predicate], input.schema())?;
         let stored = storage(flow.stream.columns());
         let columns = Columns { planned: input.schema(), stored: &stored };
@@ -486,7 +534,9 @@ impl<'t> Translator<'t> {
             flow.check_edges(expressions, columns.planned)?;
         }
         let event_time = flow.event_time.and_then(|at| Some(EventTime { column: place(at.column)?, ..at }));
-        let replaced = flow.replaced.as_ref().map(|replaced| replaced.projected(place));
+        let is_literal = |expr: &Expr| matches!(expr.clone().unalias_nested().data, Expr::Literal(..));
+        let literals = expressions.iter().enumerate().filter(|(_, expr)| is_literal(expr)).map(|(at, _)| at);
+        let replaced = flow.replaced.as_ref().map(|replaced| replaced.projected(place, literals.collect()));
         Ok(Flow { stream: flow.stream.project(projected), windows, event_time, replaced })
     }
 
@@ -524,16 +574,26 @@ impl<'t> Translator<'t> {
         Ok(Keyed { flow, stream, on, left, table })
     }
 
-    /// Join of a stream with another, or with a table by its key.
-    fn join(&mut self, join: &Join) -> Result<Flow> {
-        if table_of(&join.right).is_none() {
-            return self.join_streams(join, None);
-        }
-        let kind = match join.join_type {
-            JoinType::Inner => JoinKind::Inner,
-            JoinType::Left => JoinKind::Left,
-            other => return Err(Error::unsupported(format!("{other} JOIN in a step"))),
+    /// Tells whether a join is of a stream with a table, by the whole key of that.
+    fn is_by_key(&self, join: &Join) -> bool {
+        let table = table_of(&join.right).and_then(|table| self.catalog.table(&table).ok());
+        let Some(table) = table.filter(|table| !table.schema().hidden_key()) else { return false };
+        let is_known = match join.join_type {
+            JoinType::Inner => true,
+            JoinType::Left => join.filter.is_none(),
+            _ => false,
         };
+        let is_of_key = |name: &str| {
+            let is = |(_, right): &(Expr, Expr)| matches!(right, Expr::Column(column) if column.name == name);
+            join.on.iter().filter(|pair| is(pair)).count() == 1
+        };
+        let schema = table.schema();
+        is_known && join.on.len() == schema.key().len() && schema.key_names().all(is_of_key)
+    }
+
+    /// Join of a stream with a table by its key.
+    fn join(&mut self, join: &Join) -> Result<Flow> {
+        let kind = if join.join_type == JoinType::Left { JoinKind::Left } else { JoinKind::Inner };
         let Keyed { flow, stream, on, left, table } = self.keyed(join)?;
         flow.check_appended("JOIN")?;
         let on: Vec<&str> = on.iter().map(String::as_str).collect();
@@ -568,7 +628,10 @@ impl<'t> Translator<'t> {
 fn unused_ttl(of: &str) -> Error {
     Error::coded(
         "22023",
-        format!("option \"state_ttl\" of {of}, which has no join of streams without a bound in time"),
+        format!(
+            "option \"state_ttl\" of {of}, which has no join of streams without a bound in time, and no aggregate of appended \
+             rows without a window"
+        ),
     )
 }
 
@@ -580,7 +643,7 @@ fn by_key() -> Error {
 }
 
 /// Error of a condition: what may succeed again, or with other definitions of tables, stays what it is.
-fn as_stream_error(operator: String, error: Error) -> StreamError {
+pub(crate) fn as_stream_error(operator: String, error: Error) -> StreamError {
     match error {
         Error::Tables(error) => error.into(),
         Error::Transactions(error) => error.into(),
@@ -600,9 +663,9 @@ pub(crate) fn plain_column(expr: &Expr, columns: &Columns<'_>) -> Option<usize> 
 /// Inner join of two streams, whose condition may be in WHERE too.
 fn stream_join(plan: &LogicalPlan) -> Option<&Join> {
     match plan {
-        LogicalPlan::Join(join) => {
-            Some(join).filter(|join| join.join_type == JoinType::Inner && table_of(&join.right).is_none())
-        }
+        LogicalPlan::Join(join) => Some(join).filter(|join| {
+            join.join_type == JoinType::Inner && reads_stream(&join.left) && reads_stream(&join.right)
+        }),
         _ => None,
     }
 }

@@ -6,8 +6,8 @@
 //! | the event time, ascending | when the watermark has passed them, once: the first rows of each partition |
 //! | others | at the commit, if their rank has changed |
 //!
-//! Rows of the last kind replace each other: their partition and rank are the key of the table that they are written
-//! into. All else that could read them would need the rows that are gone, and is refused.
+//! Rows of the last kind are taken back when another row gets their rank: their partition and rank are the key of the table
+//! that they are written into. What cannot take rows back is refused.
 
 use crate::error::{Error, Result};
 use crate::streaming::connectors::EventTime;
@@ -34,12 +34,22 @@ impl Flow {
         let Some(replaced) = &self.replaced else { return Ok(()) };
         let instead = match replaced.by {
             Replacement::Ranking => "rank over a window, or by the event time ascending, or write",
-            Replacement::LateRows => "write",
+            Replacement::LateRows | Replacement::Early | Replacement::Running { .. } => "write",
         };
         Err(Error::unsupported(format!(
             "{by} of {}: {instead} them with ON CONFLICT DO UPDATE into a table and read its CHANGES",
             replaced.by.rows()
         )))
+    }
+}
+
+impl Flow {
+    /// Refuses a stream whose rows replace each other, other than by taking back what was sent.
+    pub(crate) fn check_retracted(&self, by: &str) -> Result<()> {
+        match self.replaced.as_ref().map(|replaced| replaced.by) {
+            Some(Replacement::Running { .. } | Replacement::Ranking) => Ok(()),
+            _ => self.check_appended(by),
+        }
     }
 }
 
@@ -186,6 +196,7 @@ impl Translator<'_> {
             partition: partition.iter().copied().map(Some).collect(),
             one_of: if ranking.limit == Some(1) { Vec::new() } else { vec![Some(width)] },
             other: Some(width),
+            constants: Vec::new(),
         });
         let (windows, event_time) = match emission {
             RankEmission::WindowClose { .. } => (flow.windows.and_then(closed), None),

@@ -1,5 +1,5 @@
-//! Rows that replace each other, of rankings and of windows that late rows correct: what says so in a plan, and the
-//! tables that may have them.
+//! Rows that replace each other, of rankings, of windows that late rows correct and of aggregates without windows: what says
+//! so in a plan, and the tables that may have them.
 
 use crate::error::{Error, Result};
 use entresol_tables::Table;
@@ -11,6 +11,13 @@ pub(crate) enum Replacement {
     Ranking,
     /// Late rows correct the results of windows.
     LateRows,
+    /// Results are sent before they are final.
+    Early,
+    /// Results of an aggregate without windows, which are taken back when they change.
+    Running {
+        /// True if a group may begin anew, whose result before is not taken back.
+        expires: bool,
+    },
 }
 
 impl Replacement {
@@ -19,6 +26,18 @@ impl Replacement {
         match self {
             Replacement::Ranking => "ranked rows that change while rows come",
             Replacement::LateRows => "rows that LATE ROWS UPDATE corrects",
+            Replacement::Early => "results that are sent before they are final",
+            Replacement::Running { .. } => {
+                "results of an aggregate without a window, which change while rows come"
+            }
+        }
+    }
+
+    /// Reason of a stream that has rows of another one too.
+    pub(crate) fn or(self, other: Option<Replacement>) -> Replacement {
+        match (self, other) {
+            (Replacement::Running { .. }, Some(expires @ Replacement::Running { expires: true })) => expires,
+            (own, _) => own,
         }
     }
 
@@ -27,7 +46,9 @@ impl Replacement {
         match self {
             Replacement::Ranking if has_rank => "the columns of PARTITION BY and the rank",
             Replacement::Ranking => "the columns of PARTITION BY",
-            Replacement::LateRows => "the columns of GROUP BY",
+            Replacement::LateRows | Replacement::Early | Replacement::Running { .. } => {
+                "the columns of GROUP BY"
+            }
         }
     }
 }
@@ -43,11 +64,19 @@ pub(crate) struct ReplacedBy {
     pub(crate) one_of: Vec<Option<usize>>,
     /// Column that may be in the key besides.
     pub(crate) other: Option<usize>,
+    /// Columns with one value in all rows, which may be in the key too.
+    pub(crate) constants: Vec<usize>,
 }
 
 impl ReplacedBy {
-    /// Columns behind a projection, which says where each has gone.
-    pub(crate) fn projected(&self, place: impl Fn(usize) -> Option<usize>) -> ReplacedBy {
+    /// Columns behind a projection, which says where each has gone, and which of its columns are literals.
+    pub(crate) fn projected(
+        &self,
+        place: impl Fn(usize) -> Option<usize>,
+        literals: Vec<usize>,
+    ) -> ReplacedBy {
+        let mut constants = literals;
+        constants.extend(self.constants.iter().filter_map(|&column| place(column)));
         let places = |columns: &[Option<usize>]| {
             columns.iter().map(|column| column.and_then(&place)).collect::<Vec<Option<usize>>>()
         };
@@ -56,7 +85,26 @@ impl ReplacedBy {
             partition: places(&self.partition),
             one_of: places(&self.one_of),
             other: self.other.and_then(&place),
+            constants,
         }
+    }
+
+    /// Changes of several streams together, of which nothing is the key.
+    pub(crate) fn without_key(by: Replacement) -> ReplacedBy {
+        ReplacedBy { by, partition: vec![None], one_of: Vec::new(), other: None, constants: Vec::new() }
+    }
+
+    /// Text for EXPLAIN, with the names of the columns.
+    pub(crate) fn describe(&self, names: &[String]) -> String {
+        let name = |column: &usize| names.get(*column).map_or("?", String::as_str);
+        let key: Vec<&str> =
+            self.partition.iter().flatten().chain(self.one_of.iter().flatten()).map(name).collect();
+        let kind = match self.by {
+            Replacement::Early => "early results that replace each other",
+            Replacement::LateRows => "rows that replace each other",
+            Replacement::Ranking | Replacement::Running { .. } => "changes, rows are taken back",
+        };
+        if key.is_empty() { kind.to_owned() } else { format!("{kind}, by {}", key.join(", ")) }
     }
 
     /// Tells whether rows with equal values in these columns are those that replace each other.
@@ -64,7 +112,10 @@ impl ReplacedBy {
         let in_key = |column: &Option<usize>| column.is_some_and(|column| key.contains(&column));
         let may_be = |column: &usize| {
             let column = Some(*column);
-            self.partition.contains(&column) || self.one_of.contains(&column) || self.other == column
+            self.partition.contains(&column)
+                || self.one_of.contains(&column)
+                || self.other == column
+                || column.is_some_and(|column| self.constants.contains(&column))
         };
         let has_one = self.one_of.is_empty() || self.one_of.iter().any(in_key);
         self.partition.iter().all(in_key) && has_one && key.iter().all(may_be)

@@ -19,7 +19,7 @@ use crate::session::core::SessionCore;
 use crate::session::topologies::UsedRelations;
 use crate::streaming::boundaries;
 use crate::streaming::names::Reference;
-use crate::streaming::operators::{PlannedState, translate};
+use crate::streaming::operators::{PlannedState, TranslatedSteps, translate};
 use crate::streaming::options::{StreamOptions, invalid};
 use crate::streaming::parallelism;
 use crate::streaming::retention::StateTtl;
@@ -89,6 +89,18 @@ pub(crate) fn operators(
     durability: Durability,
     removed: &[String],
 ) -> Result<(TopologyBuilder, Vec<PlannedState>)> {
+    let (builder, translated) = translated(catalog, create, planned, durability, removed)?;
+    Ok((builder, translated.states))
+}
+
+/// Same as [`operators`], with what EXPLAIN shows of them.
+pub(crate) fn translated(
+    catalog: &Arc<Catalog>,
+    create: &CreateTopology,
+    planned: &PlannedTopology,
+    durability: Durability,
+    removed: &[String],
+) -> Result<(TopologyBuilder, TranslatedSteps)> {
     let mut options = StreamOptions::new(format!("topology \"{}\"", create.name), &create.options);
     let durability = match options.take("durability") {
         None => durability,
@@ -124,7 +136,7 @@ pub(crate) fn operators(
         let windows = translated.windows_of(stream).cloned();
         builder = builder.bounded_by(windows.ok_or_else(|| boundaries::no_windows(stream))?);
     }
-    Ok((builder, translated.states))
+    Ok((builder, translated))
 }
 
 /// Sources and tables that a topology reads and writes.

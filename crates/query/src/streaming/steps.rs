@@ -15,6 +15,7 @@ use crate::schema_names::{CATALOG, STREAMS_CATALOG};
 use crate::session::core::SessionCore;
 use crate::streaming::conditions::ChangedRows;
 use crate::streaming::connectors::SourceDefinition;
+use crate::streaming::descriptors::take_descriptors;
 use crate::streaming::expressions;
 use crate::streaming::late::{LateClauses, take_clauses};
 use crate::streaming::merge::{replaces_rows, row_changes};
@@ -300,6 +301,9 @@ impl Planner<'_> {
         };
         let state = self.context.state();
         let plan = logical_plan(self.session, &state, statement::query_statement(query)).await?;
+        if !matches!(target, Target::Abort { .. }) {
+            expressions::check_subqueries(&plan)?;
+        }
         let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
         if matches!(target, Target::Abort { .. }) {
             expressions::check_condition(&plan)?;
@@ -511,6 +515,7 @@ fn insert_target(table: &Arc<Table>, insert: &Insert) -> Result<(Arc<Table>, Vec
 
 /// Parses a step: its query or statement, without the clauses that only streams have.
 fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
+    take_descriptors(&mut tokens);
     take_triggers(&mut tokens);
     let patterns = take_patterns(&mut tokens)?;
     let late = take_clauses(&mut tokens)?;

@@ -6,6 +6,7 @@
 use crate::error::{Error, Result};
 use crate::postgres::types::column_type;
 use crate::streaming::aggregates::{SharedFunction, engine_function};
+use crate::streaming::emission::Emit;
 use crate::streaming::expressions::Columns;
 use crate::streaming::late::LateClauses;
 use crate::streaming::operators::{Computed, Flow, Translator, storage};
@@ -100,11 +101,11 @@ fn open_session() -> Error {
 }
 
 /// Aggregates of the streams that an aggregate of SQL needs, and how its result comes from theirs.
-struct Results {
-    aggregates: Vec<Aggregate>,
+pub(crate) struct Results {
+    pub(crate) aggregates: Vec<Aggregate>,
     /// Mean of decimals: digits after the point of the sum and of the mean.
     mean: Option<(u8, u8)>,
-    data_type: DataType,
+    pub(crate) data_type: DataType,
 }
 
 /// Stream with each row once for each of its windows, and their edges.
@@ -172,7 +173,7 @@ fn corrected_by(
         _ => (vec![start, end], None),
     };
     let partition = groups.into_iter().map(Some).collect();
-    ReplacedBy { by: Replacement::LateRows, partition, one_of, other }
+    ReplacedBy { by: Replacement::LateRows, partition, one_of, other, constants: Vec::new() }
 }
 
 /// Tells whether an expression of a plan is an edge of the window.
@@ -221,6 +222,7 @@ impl Translator<'_> {
         plan: &AggregatePlan,
         state_table: &str,
         late: &LateClauses,
+        emit: Emit,
     ) -> Result<Flow> {
         let windows = flow.windows.ok_or_else(|| no_window(None))?;
         check_corrected(late, windows)?;
@@ -271,6 +273,10 @@ impl Translator<'_> {
             results.iter().flat_map(|results| results.aggregates.iter().cloned()).collect();
         let mut grouped = flow.stream.project(read).window(window).group_by(&names);
         grouped = grouped.corrected_for(late.corrected_for.unwrap_or_default());
+        let early = emit.of_windows(windows.kind)?;
+        if let Some(emission) = early {
+            grouped = grouped.early(emission);
+        }
         if let Some((table, columns)) = late_rows {
             grouped = grouped.late_into(table, columns);
         }
@@ -291,11 +297,16 @@ impl Translator<'_> {
             is_of_results: true,
             ..windows
         });
-        let replaced = late.corrected_for.map(|_| {
+        let replaced = || {
             let is_edge = |column: &usize| [start, end].contains(&Some(*column));
             let groups = (0..plan.group_expr.len()).filter(|column| !is_edge(column));
             corrected_by(groups.collect(), start, end, kind)
-        });
+        };
+        let replaced = match (late.corrected_for, early) {
+            (None, None) => None,
+            (Some(_), None) => Some(replaced()),
+            (_, Some(_)) => Some(replaced().early()),
+        };
         Ok(Flow { stream, windows, event_time: None, replaced })
     }
 
@@ -309,7 +320,7 @@ impl Translator<'_> {
     }
 
     /// Aggregates for an aggregate expression, whose argument is added to what is read.
-    fn results(
+    pub(crate) fn results(
         &self,
         expr: &Expr,
         columns: &Columns<'_>,
@@ -397,7 +408,7 @@ impl Translator<'_> {
 
 impl Results {
     /// Expression of the result; the aggregates' columns begin at `from`.
-    fn expression(&self, from: usize) -> Box<dyn Expression> {
+    pub(crate) fn expression(&self, from: usize) -> Box<dyn Expression> {
         let result = storage(&[Column::new("result", self.data_type)]).swap_remove(0);
         let mean = self.mean;
         Box::new(move |rows: &RecordBatch| -> Result<ArrayRef, String> {
@@ -442,7 +453,7 @@ fn late_columns(flow: &Flow, windows: Windows, read: &mut Vec<Computed>) -> Vec<
 }
 
 /// Refusal of an aggregate that is not over windows.
-fn no_window(kind: Option<WindowKind>) -> Error {
+pub(crate) fn no_window(kind: Option<WindowKind>) -> Error {
     let (edge, of) = match kind {
         None | Some(WindowKind::Tumbling { .. }) => (WINDOW_START, "TUMBLE(stream, time, interval)"),
         Some(WindowKind::Hopping { .. }) => (WINDOW_START, "HOP(stream, time, slide, size)"),
@@ -464,16 +475,23 @@ fn unaliased(expr: &Expr) -> &Expr {
     }
 }
 
-/// Name of an expression's column: that of the column that it is, or another.
-fn name_of(expr: &Expr, otherwise: &str) -> String {
+/// Name of an expression's column: that of the column that it is as far as it may be one of a table, or another.
+pub(crate) fn name_of(expr: &Expr, otherwise: &str) -> String {
+    const BYTES_MAX: usize = 48;
     match unaliased(expr) {
-        Expr::Column(column) => column.name.clone(),
+        Expr::Column(column) => {
+            let mut name: String = column.name.chars().filter(|letter| !letter.is_control()).collect();
+            while name.len() > BYTES_MAX {
+                name.pop();
+            }
+            if name.is_empty() { otherwise.to_owned() } else { name }
+        }
         Expr::Cast(cast) => name_of(&cast.expr, otherwise),
         _ => otherwise.to_owned(),
     }
 }
 
-fn free_name(base: &str, read: &[Computed]) -> String {
+pub(crate) fn free_name(base: &str, read: &[Computed]) -> String {
     let is_free = |name: &str| {
         name != WINDOW_START && name != WINDOW_END && !read.iter().any(|(column, _)| column.name == name)
     };

@@ -83,7 +83,7 @@ impl Executor {
     pub(super) fn commit(&mut self) -> Result<()> {
         if self.epoch.is_empty() {
             self.settle()?;
-            if !self.feed.has_moved() {
+            if !self.feed.has_moved() && !self.dataflow.is_due(self.now()) {
                 return Ok(());
             }
         }

@@ -109,6 +109,11 @@ impl Dataflow {
         self.pass(context, true)
     }
 
+    /// Returns true if an operator has something to send by the clock.
+    pub(crate) fn is_due(&self, now: EventTime) -> bool {
+        self.nodes.iter().filter_map(|node| node.operator.as_ref()).any(|operator| operator.is_due(now))
+    }
+
     /// Number of tuples that were left out and wait for the commit to be stored.
     pub(crate) fn skipped_pending(&self) -> usize {
         self.skipped.as_ref().map_or(0, SkippedTuples::pending)

@@ -464,6 +464,9 @@ impl Executor {
             self.commit()?;
         }
         self.commit_if_due()?;
+        if self.settings.boundary != Boundary::Punctuated && self.dataflow.is_due(self.now()) {
+            self.commit()?;
+        }
         self.note_rate();
         let now_ns = self.env().now_ns();
         let since_ns = *self.idle_since_ns.get_or_insert(now_ns);

@@ -48,9 +48,9 @@ impl SkippedTuples {
                 self.note(operator.name(), &part, &error)?;
                 continue;
             }
-            let (rows, half) = (part.rows(), part.len() / 2);
-            parts.push(rows.slice(half, part.len() - half).into());
-            parts.push(rows.slice(0, half).into());
+            let half = part.len() / 2;
+            parts.push(part.slice(half..part.len()));
+            parts.push(part.slice(0..half));
         }
         Ok(())
     }

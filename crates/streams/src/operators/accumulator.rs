@@ -11,6 +11,8 @@
 //!
 //! | a function | its columns | its own | its own, behind `<name>_` ([`super::group_states`]) |
 //!
+//! Where values are taken back, a sum has a `<name>_count` too, as it is NULL without any.
+//!
 //! NULL values are ignored; every aggregate but count is NULL if there was no other value. Storing and
 //! loading returns the same accumulators, so results do not depend on restarts.
 
@@ -136,7 +138,7 @@ impl Aggregate {
         let words = std::iter::once(called).chain(self.columns.iter().map(String::as_str));
         let default = words.collect::<Vec<&str>>().join("_");
         let name = self.name.clone().unwrap_or(default);
-        Ok(BoundAggregate { kind: self.kind.clone(), columns: places, data_type, name })
+        Ok(BoundAggregate { kind: self.kind.clone(), columns: places, data_type, name, is_subtracted: false })
     }
 }
 
@@ -147,6 +149,8 @@ pub(crate) struct BoundAggregate {
     columns: Vec<usize>,
     data_type: DataType,
     name: String,
+    /// True if values are taken back: a sum needs to know how many it is of.
+    is_subtracted: bool,
 }
 
 /// Accumulators of an aggregate, by the numbers of the groups.
@@ -183,10 +187,68 @@ impl BoundAggregate {
         if matches!(self.kind, AggregateKind::Count) { column.not_null() } else { column }
     }
 
+    /// The aggregate where values are taken back.
+    pub(crate) fn subtracted(self) -> BoundAggregate {
+        BoundAggregate { is_subtracted: true, ..self }
+    }
+
+    /// Returns true if values can be taken back exactly: of counts, and of sums and means of exact numbers.
+    pub(crate) fn is_subtractable(&self) -> bool {
+        let is_exact = !matches!(self.data_type, DataType::Real | DataType::Double);
+        match self.kind {
+            AggregateKind::Count => true,
+            AggregateKind::Sum | AggregateKind::Avg => is_exact,
+            AggregateKind::Min | AggregateKind::Max | AggregateKind::Function(_) => false,
+        }
+    }
+
+    /// Takes values back from the groups with these numbers, of an aggregate that can be subtracted from.
+    pub(crate) fn subtract(
+        &self,
+        accumulators: &mut Accumulators,
+        groups: &[u32],
+        columns: &[ArrayRef],
+    ) -> Result<(), String> {
+        match (accumulators, columns.first()) {
+            (Accumulators::Count(counts), None) => {
+                groups.iter().for_each(|&group| counts[group as usize] -= 1);
+            }
+            (Accumulators::Count(counts), Some(array)) => {
+                let valid = groups.iter().enumerate().filter(|(row, _)| array.is_valid(*row));
+                valid.for_each(|(_, &group)| counts[group as usize] -= 1);
+            }
+            (Accumulators::Sums { sums, counts }, Some(array)) => {
+                // What is out of range for now may be in it when all values have come.
+                self.each_number(array, groups, |group, value| {
+                    sums[group] = sums[group].wrapping_sub(value);
+                    counts[group] -= 1;
+                })?;
+            }
+            _ => return Err(format!("{}: values cannot be taken back from it", self.name)),
+        }
+        Ok(())
+    }
+
+    /// Checks that the sums of these groups are in their range.
+    pub(crate) fn check(&self, accumulators: &Accumulators, groups: &[u32]) -> Result<(), String> {
+        let Accumulators::Sums { sums, .. } = accumulators else { return Ok(()) };
+        let holds = groups.iter().all(|group| self.holds(sums[*group as usize]));
+        holds.then_some(()).ok_or_else(|| format!("{} overflows", self.name))
+    }
+
+    /// Returns true if the number of values is stored beside a sum.
+    fn has_count(&self) -> bool {
+        self.is_avg() || (self.is_subtracted && matches!(self.kind, AggregateKind::Sum))
+    }
+
     /// Returns the columns of the state table.
     pub(crate) fn state_columns(&self) -> Vec<Column> {
         match &self.kind {
             AggregateKind::Avg => (),
+            AggregateKind::Sum if self.has_count() => {
+                let count = Column::new(format!("{}_count", self.name), DataType::BigInt).not_null();
+                return vec![self.result_column(), count];
+            }
             AggregateKind::Function(function) => {
                 let behind =
                     |column: Column| Column { name: format!("{}_{}", self.name, column.name), ..column };
@@ -434,7 +496,9 @@ impl BoundAggregate {
             }
         };
         match accumulators {
-            Accumulators::Sums { counts, .. } | Accumulators::DoubleSums { counts, .. } if self.is_avg() => {
+            Accumulators::Sums { counts, .. } | Accumulators::DoubleSums { counts, .. }
+                if self.has_count() =>
+            {
                 let counts = groups.iter().map(|group| counts[of(group)]);
                 Ok(vec![sums, Arc::new(Int64Array::from_iter_values(counts))])
             }
@@ -455,10 +519,10 @@ impl BoundAggregate {
                 columns.by_ref().take(self.state_columns().len()).cloned().collect::<Vec<ArrayRef>>();
             return states.load(groups, &stored).is_ok();
         }
-        let (Some(first), is_avg) = (columns.next(), self.is_avg()) else { return false };
+        let (Some(first), has_count) = (columns.next(), self.has_count()) else { return false };
         // Without a count of its own, a sum that is not NULL is of some value.
-        let stored_counts = if is_avg { columns.next() } else { None };
-        if is_avg && stored_counts.is_none_or(|counts| *counts.data_type() != ArrowType::Int64) {
+        let stored_counts = if has_count { columns.next() } else { None };
+        if has_count && stored_counts.is_none_or(|counts| *counts.data_type() != ArrowType::Int64) {
             return false;
         }
         let set_counts = |counts: &mut [i64]| {
@@ -704,6 +768,40 @@ mod tests {
             let results = bound.results(&mut loaded, &[4]).unwrap();
             assert_eq!(value(&results), expected, "{aggregate:?} after a restart");
         }
+    }
+
+    #[test]
+    fn values_are_taken_back_from_counts_and_exact_sums() {
+        let array: ArrayRef = Arc::new(Int64Array::from(vec![Some(4), None, Some(-1)]));
+        let first = array.slice(0, 2);
+        for (aggregate, after, at_last) in [
+            (Aggregate::count_of("i"), Value::BigInt(1), Value::BigInt(0)),
+            (Aggregate::sum("i"), Value::BigInt(-1), Value::Null),
+            (Aggregate::avg("i"), Value::Double(-1.0), Value::Null),
+        ] {
+            let bound = aggregate.resolve(&columns()).unwrap().subtracted();
+            assert!(bound.is_subtractable());
+            let mut accumulators = bound.accumulators();
+            accumulators.resize(1);
+            bound.add(&mut accumulators, &[0; 3], std::slice::from_ref(&array)).unwrap();
+            bound.subtract(&mut accumulators, &[0; 2], std::slice::from_ref(&first)).unwrap();
+            let stored = bound.store(&mut accumulators, &[0]).unwrap();
+            let mut loaded = bound.accumulators();
+            loaded.resize(1);
+            assert!(bound.load(&mut loaded, &[0], &mut stored.iter()));
+            assert_eq!(value(&bound.results(&mut loaded, &[0]).unwrap()), after, "{aggregate:?}");
+            bound.subtract(&mut loaded, &[0], &[array.slice(2, 1)]).unwrap();
+            assert_eq!(value(&bound.results(&mut loaded, &[0]).unwrap()), at_last, "{aggregate:?}");
+        }
+        for aggregate in [Aggregate::sum("d"), Aggregate::min("i"), Aggregate::max("t")] {
+            assert!(!aggregate.resolve(&columns()).unwrap().is_subtractable(), "{aggregate:?}");
+        }
+        let bound = Aggregate::sum("i").resolve(&columns()).unwrap().subtracted();
+        let mut accumulators = bound.accumulators();
+        accumulators.resize(1);
+        let least: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, 1]));
+        bound.subtract(&mut accumulators, &[0; 2], &[Arc::clone(&least)]).unwrap();
+        assert_eq!(bound.check(&accumulators, &[0]).unwrap_err(), "sum_i overflows");
     }
 
     #[test]

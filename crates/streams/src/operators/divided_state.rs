@@ -263,6 +263,23 @@ impl DividedState {
         epoch.upsert_parts(self.table()?, rows)
     }
 
+    /// Starts of the windows that have changed in the epoch. Before they are written.
+    pub(crate) fn touched_windows(&mut self, epoch: &Arc<EpochTransaction>) -> Result<BTreeSet<EventTime>> {
+        self.add_pending(epoch)?;
+        Ok(self.whole().flat_map(WindowState::touched_windows).collect())
+    }
+
+    /// Groups that have changed in the epoch, of a window at a time, with the results that they have now. Before they are
+    /// written.
+    pub(crate) fn touched_results(
+        &mut self,
+        epoch: &Arc<EpochTransaction>,
+    ) -> Result<Vec<(EventTime, ClosedGroups)>> {
+        self.add_pending(epoch)?;
+        let results = self.each().map(|part| part.touched_results(epoch)).collect::<Result<Vec<_>>>()?;
+        Ok(results.into_iter().flatten().collect())
+    }
+
     /// Adds tuples like [`DividedState::add`]; returns their groups with the results that they have now.
     pub(crate) fn correct(
         &mut self,

@@ -1,13 +1,15 @@
 //! Filter: passes on the tuples for which a predicate is true.
 //!
-//! A batch of which all tuples pass is not copied; otherwise those that pass are.
+//! A batch of which all tuples pass is not copied; otherwise those that pass are. A tuple that is taken back passes if it
+//! passed when it was inserted: a predicate gives the same for the same tuple.
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::expression::{Expression, evaluate};
 use crate::operators::{Context, Operator, Output};
 use arrow_array::cast::AsArray;
-use arrow_select::filter::filter_record_batch;
+use arrow_schema::ArrowError;
+use arrow_select::filter::{filter, filter_record_batch};
 
 pub(crate) struct Filter {
     name: String,
@@ -43,8 +45,15 @@ impl Operator for Filter {
             0 => {}
             all if all == batch.len() => output.push(batch.clone()),
             _ => {
-                let passed = filter_record_batch(batch.rows(), passes);
-                output.push(passed.map_err(|error| refused(error.to_string()))?.into());
+                let refused = |error: ArrowError| refused(error.to_string());
+                let passed = filter_record_batch(batch.rows(), passes).map_err(refused)?;
+                output.push(match batch.retracted() {
+                    None => passed.into(),
+                    Some(retracted) => {
+                        let retracted = filter(retracted, passes).map_err(refused)?;
+                        Batch::of_changes(passed, retracted.as_boolean().clone())
+                    }
+                });
             }
         }
         Ok(())

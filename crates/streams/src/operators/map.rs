@@ -41,7 +41,7 @@ impl Operator for Projection {
             operator: self.name.clone(),
             reason: error.to_string(),
         };
-        output.push(projected.map_err(refused)?.into());
+        output.push(batch.with_rows(projected.map_err(refused)?));
         Ok(())
     }
 }

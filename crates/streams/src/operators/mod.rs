@@ -19,6 +19,7 @@ pub(crate) mod abort_when;
 pub(crate) mod accumulator;
 pub(crate) mod assign_windows;
 pub(crate) mod divided_state;
+pub(crate) mod early;
 pub(crate) mod file_sink;
 pub(crate) mod filter;
 pub(crate) mod group_index;
@@ -32,15 +33,20 @@ pub(crate) mod merge_into;
 pub(crate) mod pattern;
 pub(crate) mod rank_state;
 pub(crate) mod ranking;
+pub(crate) mod running_aggregate;
+pub(crate) mod running_rows;
+pub(crate) mod running_state;
 pub(crate) mod session_aggregate;
 pub(crate) mod session_state;
 pub(crate) mod sink;
+pub(crate) mod stored_keys;
 pub(crate) mod stored_watermark;
 pub(crate) mod stream_join;
 pub(crate) mod tcp_sink;
 pub(crate) mod to_stream;
 pub(crate) mod to_table;
 pub(crate) mod union;
+pub(crate) mod value_counts;
 pub(crate) mod window;
 pub(crate) mod window_aggregate;
 pub(crate) mod window_state;
@@ -167,6 +173,11 @@ pub trait Operator: Send {
     /// Ends the transaction's input: the operator writes its state.
     fn commit(&mut self, _context: &Context<'_>, _output: &mut Output) -> Result<()> {
         Ok(())
+    }
+
+    /// Returns true if it has something to send by the clock, although nothing comes: a transaction is committed for it.
+    fn is_due(&self, _now: EventTime) -> bool {
+        false
     }
 
     /// Returns true if it can process the next transaction while one commits: it knows by [`Operator::sealed`] what

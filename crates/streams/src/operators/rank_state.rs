@@ -36,7 +36,7 @@ use crate::operators::window_state::{RESERVED_BYTES_STEP, columns_of, read_batch
 use crate::ranking::{RankFunction, RankOrder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch};
 use arrow_row::{OwnedRow, RowConverter, Rows, SortField};
 use arrow_schema::{ArrowError, SchemaRef, SortOptions};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
@@ -111,6 +111,8 @@ impl RankedBatch {
 pub(crate) struct RankedOutput {
     rows: Vec<Arc<RankedRow>>,
     ranks: Vec<i64>,
+    /// True of rows that are taken back.
+    retracted: Vec<bool>,
 }
 
 impl RankedOutput {
@@ -119,8 +121,18 @@ impl RankedOutput {
     }
 
     fn push(&mut self, row: &Arc<RankedRow>, rank: i64) {
+        self.push_change(row, rank, false);
+    }
+
+    fn push_change(&mut self, row: &Arc<RankedRow>, rank: i64, is_retracted: bool) {
         self.rows.push(Arc::clone(row));
         self.ranks.push(rank);
+        self.retracted.push(is_retracted);
+    }
+
+    /// Change types of a part of the rows.
+    pub(crate) fn retracted(&self, part: std::ops::Range<usize>) -> BooleanArray {
+        BooleanArray::from(self.retracted[part].to_vec())
     }
 }
 
@@ -528,14 +540,18 @@ impl RankState {
         Ok(())
     }
 
-    /// Adds the rows to the output whose ranks are others than at the last commit.
+    /// Adds the rows to the output whose ranks are others than at the last commit; those that had these ranks are taken
+    /// back.
     pub(crate) fn send_changes(&self, output: &mut RankedOutput) {
         for key in &self.touched {
             let (Some(before), Some(rows)) = (self.before.get(key), self.recent.get(key)) else { continue };
             for (at, row) in rows.iter().enumerate() {
-                if before.get(at).is_none_or(|before| !Arc::ptr_eq(before, row)) {
-                    output.push(row, at as i64 + 1);
+                match before.get(at) {
+                    Some(before) if Arc::ptr_eq(before, row) => continue,
+                    Some(before) => output.push_change(before, at as i64 + 1, true),
+                    None => {}
                 }
+                output.push(row, at as i64 + 1);
             }
         }
     }

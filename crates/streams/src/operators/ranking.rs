@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | windows | a window closes: its partitions in order, each row once | those of closed windows |
 //! | event time | the watermark passes a row's time, by which rows are ordered: each row once | those behind the watermark |
-//! | commit | the transaction commits: rows whose rank has changed, each in the place of the one before | none |
+//! | commit | the transaction commits: rows whose rank has changed; the one that had it is taken back | none |
 //!
 //! - A row is late by the rows before it alone, as in windows ([`super::window_aggregate`]), so the output does not
 //!   depend on batches and transactions; that of a commit does not, at each commit.
@@ -213,7 +213,7 @@ impl RankOperator {
             let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
             let failed =
                 |error: ArrowError| Error::Tuple { operator: self.name.clone(), reason: error.to_string() };
-            output.push(batch.map_err(failed)?.into());
+            output.push(Batch::of_changes(batch.map_err(failed)?, sent.retracted(first..end)));
             first = end;
         }
         Ok(())

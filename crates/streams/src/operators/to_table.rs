@@ -4,6 +4,8 @@
 //!   lacks are NULL.
 //! - `upsert` adds or replaces, `insert` fails on an existing key. Tuples that `delete_when` accepts delete
 //!   the row with their key, whatever their other values; deleting a missing row has no effect.
+//! - A batch of changes deletes the rows that are taken back and writes the others: of equal keys, what is taken back
+//!   counts before what is inserted.
 //! - Writes go to the topology's transaction only; at the commit punctuation the operator votes for its
 //!   state.
 //! - Stateless between batches: an abort needs no action here.
@@ -13,11 +15,13 @@ use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::expression::{Expression, TuplePredicate, evaluate};
 use crate::graph::OperatorArguments;
+use crate::operators::group_index::GroupIndex;
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::{ArrowError, DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef};
+use arrow_select::filter::filter_record_batch;
 use arrow_select::nullif::nullif;
 use entresol_tables::{Column, DataType, Schema, Table, Value, arrow_schema};
 use std::sync::Arc;
@@ -250,6 +254,26 @@ impl ToTableOperator {
         Ok(())
     }
 
+    /// Rows of a batch of changes whose keys are deleted, and those that are written.
+    fn divided(
+        &self,
+        rows: &RecordBatch,
+        retracted: &BooleanArray,
+    ) -> Result<(RecordBatch, RecordBatch), ArrowError> {
+        let new = filter_record_batch(rows, &BooleanArray::new(!retracted.values(), None))?;
+        let old = filter_record_batch(rows, retracted)?;
+        let keys = |rows: &RecordBatch| rows.project(self.table.schema().key());
+        let (new_keys, old_keys) = (keys(&new)?, keys(&old)?);
+        let types: Vec<_> = old_keys.columns().iter().map(|key| key.data_type().clone()).collect();
+        let (mut index, mut numbers) = (GroupIndex::new(&types, new.num_rows())?, Vec::new());
+        index.number(new_keys.columns(), &mut numbers)?;
+        let written = index.len() as u32;
+        index.number(old_keys.columns(), &mut numbers)?;
+        // A key that is written again need not be deleted before.
+        let is_gone: BooleanArray = numbers.iter().map(|number| Some(*number >= written)).collect();
+        Ok((filter_record_batch(&old, &is_gone)?, new))
+    }
+
     fn refused(&self, reason: String) -> Error {
         Error::Tuple { operator: self.name.clone(), reason }
     }
@@ -290,6 +314,15 @@ impl Operator for ToTableOperator {
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         let rows = self.mapping.rows(batch).map_err(|reason| self.refused(reason))?;
+        if let Some(retracted) = batch.retracted() {
+            let (old, new) =
+                self.divided(&rows, retracted).map_err(|error| self.refused(error.to_string()))?;
+            if old.num_rows() > 0 {
+                let deletes = vec![true; old.num_rows()];
+                self.write_changes(context, old, deletes, output)?;
+            }
+            return self.write_changes(context, new, Vec::new(), output);
+        }
         let deletes: Vec<bool> = match &mut self.delete_when {
             None => Vec::new(),
             Some(predicate) => {

@@ -17,6 +17,8 @@
 //!   earlier.
 //! - A closed window sends one tuple per group: group columns, window_start, window_end, results; windows in
 //!   order of time, groups in order of their keys.
+//! - With early results, the groups of open windows are sent too, at commits, and replace those that were sent before
+//!   ([`super::early`]).
 //! - At the end of the stream all windows are closed.
 //!
 //! The window of a tuple, its lateness and the watermark are found in the topology's thread; the groups may be
@@ -29,6 +31,7 @@ use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::divided_state::DividedState;
+use crate::operators::early::{DueResults, EarlyResults};
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::window::WindowSpan;
@@ -111,6 +114,8 @@ pub(crate) struct WindowAggregate {
     pub(crate) span: WindowSpan,
     /// Time behind the end of a window in which its results are corrected, in microseconds.
     pub(crate) correction_us: i64,
+    /// Results of open windows that are sent before they close.
+    pub(crate) early: Option<EarlyWindows>,
     pub(crate) state: DividedState,
     /// Environment of its threads.
     pub(crate) env: Env,
@@ -120,6 +125,14 @@ pub(crate) struct WindowAggregate {
     pub(crate) schema: SchemaRef,
     /// Table of late tuples.
     pub(crate) late: Option<ToTableOperator>,
+}
+
+/// Occasion at which results of open windows are sent.
+pub(crate) enum EarlyWindows {
+    /// Each commit, as far as they have changed.
+    Commit,
+    /// Commits behind an interval: all groups of the windows that have changed.
+    Every(EarlyResults<EventTime>),
 }
 
 /// Tuples of a batch by their windows.
@@ -265,6 +278,33 @@ impl WindowAggregate {
         Ok(())
     }
 
+    /// Sends the results of open windows that are due.
+    fn send_early(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
+        let mut sent = Vec::new();
+        match &mut self.early {
+            None => return Ok(()),
+            Some(EarlyWindows::Commit) => sent = self.state.touched_results(context.epoch)?,
+            Some(EarlyWindows::Every(early)) => {
+                early.note(self.state.touched_windows(context.epoch)?);
+                let anchors = match early.take(context.now) {
+                    DueResults::None => return Ok(()),
+                    DueResults::Some(anchors) => anchors.into_iter().collect(),
+                    DueResults::All => {
+                        self.state.starts_within(context.epoch, EventTime::START..EventTime::END)?
+                    }
+                };
+                for anchor in anchors {
+                    let groups = self.state.results(context.epoch, anchor)?;
+                    sent.extend(groups.filter(|groups| groups.groups > 0).map(|groups| (anchor, groups)));
+                }
+            }
+        }
+        for (anchor, groups) in sent {
+            output.push(self.results(anchor, groups).map_err(|error| self.failed(&error))?.into());
+        }
+        Ok(())
+    }
+
     /// Moves the watermark, and sends what it closes.
     fn advance(
         &mut self,
@@ -352,6 +392,9 @@ impl Operator for WindowAggregate {
     fn watermark(&mut self, context: &Context<'_>, time: EventTime, output: &mut Output) -> Result<()> {
         let before = self.load(context)?;
         if time == EventTime::END {
+            if let Some(EarlyWindows::Every(early)) = &mut self.early {
+                early.end();
+            }
             return self.close_all(context, before, output);
         }
         self.advance(context, (before, time), output)
@@ -359,6 +402,7 @@ impl Operator for WindowAggregate {
 
     fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
         self.load(context)?;
+        self.send_early(context, output)?;
         self.state.write_touched(context.epoch)?;
         self.watermark.write(context)?;
         context.epoch.vote(self.state.table()?)?;
@@ -384,10 +428,17 @@ impl Operator for WindowAggregate {
         self.late.as_mut().map_or(Ok(()), Operator::redefined)
     }
 
+    fn is_due(&self, now: EventTime) -> bool {
+        matches!(&self.early, Some(EarlyWindows::Every(early)) if early.is_due(now))
+    }
+
     fn aborted(&mut self) {
         self.state.aborted();
         self.watermark.aborted();
         self.progress.aborted();
+        if let Some(EarlyWindows::Every(early)) = &mut self.early {
+            early.aborted();
+        }
     }
 }
 

@@ -69,6 +69,8 @@ pub(crate) struct WindowState {
     /// Starts of the windows that changed in the open epoch, and in one that was sealed and may commit.
     changed: Vec<EventTime>,
     changed_sealed: Vec<EventTime>,
+    /// Starts of the windows whose touched groups have left DRAM in the open epoch.
+    spilled: Vec<EventTime>,
     /// Starts of the windows that an abort has dropped from DRAM.
     dropped: Vec<EventTime>,
     groups: usize,
@@ -184,6 +186,7 @@ impl WindowState {
             touched: Vec::new(),
             changed: Vec::new(),
             changed_sealed: Vec::new(),
+            spilled: Vec::new(),
             dropped: Vec::new(),
             groups: 0,
             bytes: 0,
@@ -207,6 +210,7 @@ impl WindowState {
     /// Drops the windows from DRAM that were changed and not committed.
     pub(crate) fn aborted(&mut self) {
         self.touched.clear();
+        self.spilled.clear();
         let mut changed = std::mem::take(&mut self.changed);
         changed.append(&mut self.changed_sealed);
         changed.sort_unstable();
@@ -493,11 +497,46 @@ impl WindowState {
             self.release(window.counted);
         }
         self.open_window(start)?.complete = false;
+        self.spilled.push(start);
         Ok(())
+    }
+
+    /// Starts of the windows that have changed in the epoch; some may be closed since.
+    pub(crate) fn touched_windows(&self) -> impl Iterator<Item = EventTime> {
+        self.touched.iter().chain(&self.spilled).copied()
+    }
+
+    /// Groups that have changed in the epoch, with the results that they have now; of a window that has left DRAM meanwhile
+    /// all groups. Before they are written.
+    pub(crate) fn touched_results(
+        &mut self,
+        epoch: &EpochTransaction,
+    ) -> Result<Vec<(EventTime, ClosedGroups)>> {
+        let mut results = Vec::new();
+        let mut spilled = self.spilled.clone();
+        spilled.sort_unstable();
+        spilled.dedup();
+        for &start in &spilled {
+            if self.windows.contains_key(&start) {
+                results.extend(self.results(epoch, start)?.map(|groups| (start, groups)));
+            }
+        }
+        for start in self.touched.clone() {
+            let Some(window) = self.windows.get(&start).filter(|_| !spilled.contains(&start)) else {
+                continue;
+            };
+            let mut groups = window.touched.clone();
+            window.index.sort(&mut groups);
+            if !groups.is_empty() {
+                results.push((start, self.results_of(start, &groups)?));
+            }
+        }
+        Ok(results)
     }
 
     /// Writes the touched groups of all windows.
     pub(crate) fn write_touched(&mut self, epoch: &EpochTransaction) -> Result<()> {
+        self.spilled.clear();
         let starts = std::mem::take(&mut self.touched);
         starts.into_iter().try_for_each(|start| self.write_window(epoch, start))
     }
@@ -505,6 +544,7 @@ impl WindowState {
     /// Encodes the touched groups of all windows, to be written.
     pub(crate) fn encode_touched(&mut self) -> Result<Vec<PartRows>> {
         let mut encoded = Vec::new();
+        self.spilled.clear();
         for start in std::mem::take(&mut self.touched) {
             if let Some(rows) = self.touched_rows(start)? {
                 encoded.push(PartRows::new(&self.table, rows)?);

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! CREATE SOURCE [IF NOT EXISTS] name (column type [NOT NULL], ..., WATERMARK FOR column AS column [- INTERVAL '...'])
-//!     WITH (connector = 'file' | 'generator', option = value, ...) [FORMAT PLAIN ENCODE {CSV | JSON}]
-//! CREATE [OR REPLACE] STREAM name [WITH (...)] AS query [EMIT ON WINDOW CLOSE] [LATE ROWS ...]
+//!     WITH (connector = 'file' | 'generator', option = value, ...) [FORMAT PLAIN ENCODE {CSV | JSON} [(option = value, ...)]]
+//! CREATE [OR REPLACE] STREAM name [WITH (...)] AS query [EMIT ...] [LATE ROWS ...]
 //! CREATE [OR REPLACE] TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}]
 //!     [ON ERROR {STOP | ABORT | SKIP ROW} [INTO table]] [WITH (option = value, ...)] AS ( step {; step} [;] )
 //! CREATE SINK [IF NOT EXISTS] name {FROM relation | AS query} WITH (connector = 'file' | 'tcp', option = value, ...)
-//!     [FORMAT PLAIN ENCODE {CSV | JSON}]
+//!     [FORMAT PLAIN ENCODE {CSV | JSON} [(option = value, ...)]]
 //! ALTER and DROP of them: [`crate::parser::own::stream_changes`]
 //! EXPLAIN [ANALYZE] TOPOLOGY name
 //!
@@ -312,7 +312,8 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
     if columns.is_empty() {
         return Err(Error::coded("42601", format!("source \"{name}\" has no columns")));
     }
-    let (options, rest) = with_options(rest)?;
+    let (mut options, rest) = with_options(rest)?;
+    let rest = take_format_options(rest, &mut options)?;
     let words: Vec<&Token> = rest.iter().map(|token| &token.token).collect();
     let mut words = Words(&words);
     let encoding = encoding(&mut words)?;
@@ -320,6 +321,28 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
     let text = String::new();
     let create = CreateSource { name, if_not_exists, columns, watermark, options, encoding, text };
     Ok(StreamingStatement::CreateSource(Box::new(create)))
+}
+
+/// Adds the options in parentheses behind FORMAT PLAIN ENCODE to those of WITH; returns the tokens before them.
+fn take_format_options<'t>(
+    tokens: &'t [TokenWithSpan],
+    options: &mut Vec<StreamOption>,
+) -> Result<&'t [TokenWithSpan]> {
+    const BEFORE: usize = 4;
+    if tokens.get(BEFORE).is_none_or(|token| token.token != Token::LParen) {
+        return Ok(tokens);
+    }
+    let (body, behind) = parenthesised(&tokens[BEFORE..])?;
+    if let Some(next) = behind.first() {
+        return Err(Words(&[&next.token]).unexpected());
+    }
+    for (name, value) in options_of(body)? {
+        if options.iter().any(|(other, _)| *other == name) {
+            return Err(Error::coded("42601", format!("option \"{name}\" specified more than once")));
+        }
+        options.push((name, value));
+    }
+    Ok(&tokens[..BEFORE])
 }
 
 /// Takes FORMAT PLAIN ENCODE, if it is next.
@@ -433,8 +456,10 @@ fn create_sink(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> R
         steps.push(query[..with].to_vec());
         words = Words(&all[all.len() - query.len() + with..]);
     }
-    let (options, rest) = with_options(&tokens[tokens.len() - words.0.len()..])?;
-    let mut words = Words(&all[all.len() - rest.len()..]);
+    let (mut options, rest) = with_options(&tokens[tokens.len() - words.0.len()..])?;
+    let rest = take_format_options(rest, &mut options)?;
+    let rest: Vec<&Token> = rest.iter().map(|token| &token.token).collect();
+    let mut words = Words(&rest);
     let encoding = encoding(&mut words)?;
     words.end()?;
     let (options, of_sink) = options.into_iter().partition(|(option, _)| option == "durability");

@@ -1,0 +1,336 @@
+//! Parts of a step that DataFusion runs for each batch of a stream, over its rows and tables as the transaction sees them.
+//!
+//! | node of a plan | why it is one |
+//! | --- | --- |
+//! | join with tables, other than by the whole key of one | by an index, by other columns, by any condition, without one; with a subquery |
+//! | WHERE and SELECT with a subquery of tables | a join with them |
+//! | `unnest` in SELECT | rows for the elements of a list |
+//!
+//! The node is planned once, over a relation that has the columns of the stream and the number of a row in its batch. For
+//! each batch the rows are put into the relation, the tables are bound to the transaction, and the plan runs on the
+//! topology's thread; results are put in the order of the rows that they are of. So whatever it reads of tables is of one
+//! snapshot with what the transaction writes, as in a join by key. Cost: a physical plan for each batch, and what it
+//! reads: all rows of a table without an index that fits, as EXPLAIN TOPOLOGY shows.
+
+use crate::error::{Error, Result};
+use crate::streaming::bound_plans::{BoundPlan, reads_stream, state_of_thread};
+use crate::streaming::connectors::EventTime;
+use crate::streaming::expressions::Columns;
+use crate::streaming::operators::{Flow, Translator, as_stream_error, plain_column, storage};
+use crate::streaming::windows::Windows;
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, UInt32Array};
+use datafusion::arrow::compute::{CastOptions, cast_with_options, concat_batches, take_record_batch};
+use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema, SchemaRef};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Column as PlanColumn, JoinType, Result as EngineResult};
+use datafusion::datasource::{MemTable, provider_as_source};
+use datafusion::logical_expr::{
+    Cast, Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder, Projection, TableType, Unnest,
+};
+use datafusion::physical_plan::ExecutionPlan;
+use entresol_streams::{Batch, Context, Operator, Output, Result as StreamResult};
+use entresol_tables::{Column, arrow_schema};
+use entresol_transactions::Transaction;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Name of the relation of a batch, and of the number of a row in it.
+const RELATION: &str = "rows of the stream";
+const ROW_NUMBER: &str = "number of the row";
+
+/// Relation of the rows of a batch.
+#[derive(Debug, Clone)]
+struct BatchRows {
+    schema: SchemaRef,
+    rows: Arc<Mutex<Vec<RecordBatch>>>,
+}
+
+#[async_trait]
+impl TableProvider for BatchRows {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Temporary
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let rows = self.rows.lock().clone();
+        let table = MemTable::try_new(Arc::clone(&self.schema), vec![rows])?;
+        table.scan(state, projection, filters, limit).await
+    }
+}
+
+/// Node of a plan that is run for each batch.
+enum BatchNode<'p> {
+    Filter(&'p Filter),
+    Projection(&'p Projection),
+    /// Join of which the right side is the stream if it is so.
+    Join(&'p Join, bool),
+    /// With the projection below it that has the lists.
+    Unnest(&'p Unnest, &'p Projection),
+}
+
+impl<'p> BatchNode<'p> {
+    fn of(plan: &'p LogicalPlan) -> Result<BatchNode<'p>> {
+        match plan {
+            LogicalPlan::Filter(filter) => Ok(BatchNode::Filter(filter)),
+            LogicalPlan::Projection(projection) => Ok(BatchNode::Projection(projection)),
+            LogicalPlan::Join(join) => BatchNode::of_join(join),
+            LogicalPlan::Unnest(unnest) => match unnest.input.as_ref() {
+                LogicalPlan::Projection(projection) => Ok(BatchNode::Unnest(unnest, projection)),
+                _ => Err(Error::unsupported("unnest in a step, other than in SELECT")),
+            },
+            other => Err(Error::Internal(format!("{} for each batch", other.display()))),
+        }
+    }
+
+    fn of_join(join: &'p Join) -> Result<BatchNode<'p>> {
+        let is_swapped = !reads_stream(&join.left);
+        let is_of_rows = match join.join_type {
+            JoinType::Inner => true,
+            JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => !is_swapped,
+            JoinType::Right | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => is_swapped,
+            JoinType::Full => false,
+        };
+        if is_of_rows {
+            return Ok(BatchNode::Join(join, is_swapped));
+        }
+        let kind = join.join_type;
+        Err(Error::unsupported(format!(
+            "{kind} JOIN in a step that has all rows of a table: rows are sent for those of the stream only"
+        )))
+    }
+
+    /// Plan of the stream.
+    fn input(&self) -> &'p LogicalPlan {
+        match self {
+            BatchNode::Filter(filter) => &filter.input,
+            BatchNode::Projection(projection) | BatchNode::Unnest(_, projection) => &projection.input,
+            BatchNode::Join(join, false) => &join.left,
+            BatchNode::Join(join, true) => &join.right,
+        }
+    }
+
+    /// Name in errors.
+    fn name(&self) -> &'static str {
+        match self {
+            BatchNode::Filter(_) => "WHERE with a subquery",
+            BatchNode::Projection(_) => "a subquery",
+            BatchNode::Join(..) => "JOIN",
+            BatchNode::Unnest(..) => "unnest",
+        }
+    }
+
+    /// The node over another input, which has the number of the row besides.
+    fn over(&self, input: LogicalPlan) -> Result<LogicalPlan> {
+        let number = || Expr::Column(PlanColumn::new_unqualified(ROW_NUMBER));
+        let input = Arc::new(input);
+        Ok(match self {
+            BatchNode::Filter(filter) => {
+                LogicalPlan::Filter(Filter::try_new(filter.predicate.clone(), input)?)
+            }
+            BatchNode::Projection(projection) => {
+                let exprs = projection.expr.iter().cloned().chain([number()]).collect();
+                LogicalPlan::Projection(Projection::try_new(exprs, input)?)
+            }
+            BatchNode::Join(join, is_swapped) => {
+                let mut join = (*join).clone();
+                *(if *is_swapped { &mut join.right } else { &mut join.left }) = input;
+                LogicalPlan::Join(Join::try_new(
+                    join.left,
+                    join.right,
+                    join.on,
+                    join.filter,
+                    join.join_type,
+                    join.join_constraint,
+                    join.null_equality,
+                    join.null_aware,
+                )?)
+            }
+            BatchNode::Unnest(unnest, projection) => {
+                let exprs = projection.expr.iter().cloned().chain([number()]).collect();
+                let lists = LogicalPlan::Projection(Projection::try_new(exprs, input)?);
+                let columns = unnest.exec_columns.clone();
+                LogicalPlanBuilder::from(lists)
+                    .unnest_columns_with_options(columns, unnest.options.clone())?
+                    .build()?
+            }
+        })
+    }
+
+    /// Column of the results that a column of the stream is.
+    fn places(&self, columns: &Columns<'_>) -> BTreeMap<usize, usize> {
+        let mut places = BTreeMap::new();
+        match self {
+            BatchNode::Filter(_) => places.extend((0..columns.stored.len()).map(|at| (at, at))),
+            BatchNode::Join(join, is_swapped) => {
+                let before = if *is_swapped && join.join_type == JoinType::Inner
+                    || join.join_type == JoinType::Right
+                {
+                    join.left.schema().fields().len()
+                } else {
+                    0
+                };
+                places.extend((0..columns.stored.len()).map(|at| (at, before + at)));
+            }
+            BatchNode::Projection(projection) => {
+                for (at, expr) in projection.expr.iter().enumerate() {
+                    if let Some(column) = plain_column(expr, columns) {
+                        places.entry(column).or_insert(at);
+                    }
+                }
+            }
+            BatchNode::Unnest(unnest, projection) => {
+                for (at, from) in unnest.dependency_indices.iter().enumerate() {
+                    let is_list = unnest.list_type_columns.iter().any(|(list, _)| list == from);
+                    let column = projection.expr.get(*from).and_then(|expr| plain_column(expr, columns));
+                    if let Some(column) = column.filter(|_| !is_list) {
+                        places.entry(column).or_insert(at);
+                    }
+                }
+            }
+        }
+        places
+    }
+}
+
+impl Translator<'_> {
+    /// Node of a plan that is run for each batch of its stream.
+    pub(crate) fn batch_node(&mut self, plan: &LogicalPlan) -> Result<Flow> {
+        let node = BatchNode::of(plan)?;
+        let flow = self.node(node.input())?;
+        flow.check_appended(node.name())?;
+        flow.check_closed()?;
+        let planned = node.input().schema();
+        let stored = storage(flow.stream.columns());
+        let columns = Columns { planned, stored: &stored };
+        let places = node.places(&columns);
+        let mut fields: Vec<Field> = Vec::with_capacity(stored.len() + 1);
+        for (at, data_type) in stored.iter().enumerate() {
+            fields.push(Field::new(format!("column {at}"), data_type.clone(), true));
+        }
+        fields.push(Field::new(ROW_NUMBER, ArrowType::Int64, false));
+        let rows = BatchRows { schema: Arc::new(Schema::new(fields)), rows: Arc::default() };
+        let input = input_of(&rows, planned.as_ref())?;
+        let query = node.over(input)?;
+        // Number of the row behind the columns of the node.
+        let mut exprs: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
+        exprs.push(Expr::Column(PlanColumn::new_unqualified(ROW_NUMBER)));
+        let query = LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(query))?);
+        let state = &self.planned.state;
+        let query = state.optimizer().optimize(query, state, |_, _| {})?;
+        let mut results: Vec<Column> = Vec::new();
+        for (at, field) in plan.schema().fields().iter().enumerate() {
+            results.push(match places.iter().find(|(_, place)| **place == at) {
+                Some((from, _)) => Column {
+                    name: field.name().clone(),
+                    nullable: field.is_nullable(),
+                    ..flow.stream.columns()[*from].clone()
+                },
+                None => {
+                    let expr = Expr::Column(PlanColumn::from(plan.schema().qualified_field(at)));
+                    Column { nullable: true, ..self.typed_column(field.name(), &expr, plan.schema())? }
+                }
+            });
+        }
+        let name = format!("query of each batch ({})", node.name());
+        let schema = arrow_schema(&results, "UTC");
+        let query = Arc::new(BoundPlan::new(query, state_of_thread(state))?);
+        self.queries.push(Arc::clone(&query));
+        let stream = flow.stream.apply(results, BatchQuery { name, query, rows, schema });
+        let place = |column: usize| places.get(&column).copied();
+        let windows = flow.windows.and_then(|windows| {
+            let (time, start) = (place(windows.time)?, windows.start.and_then(place));
+            Some(Windows { time, start, end: windows.end.and_then(place), ..windows })
+        });
+        let event_time = flow.event_time.and_then(|at| Some(EventTime { column: place(at.column)?, ..at }));
+        Ok(Flow { stream, windows, event_time, replaced: None })
+    }
+}
+
+/// Scan of a batch, with the columns of a plan and the number of the row.
+fn input_of(rows: &BatchRows, planned: &datafusion::common::DFSchema) -> Result<LogicalPlan> {
+    let scan =
+        LogicalPlanBuilder::scan(RELATION, provider_as_source(Arc::new(rows.clone())), None)?.build()?;
+    let read = |at: usize| Expr::Column(PlanColumn::from(scan.schema().qualified_field(at)));
+    let mut exprs = Vec::with_capacity(planned.fields().len() + 1);
+    for (at, (qualifier, field)) in planned.iter().enumerate() {
+        let stored = rows.schema.field(at).data_type();
+        let column = if stored == field.data_type() {
+            read(at)
+        } else {
+            Expr::Cast(Cast::new(Box::new(read(at)), field.data_type().clone()))
+        };
+        exprs.push(column.alias_qualified(qualifier.cloned(), field.name()));
+    }
+    exprs.push(read(planned.fields().len()).alias(ROW_NUMBER));
+    Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(scan))?))
+}
+
+/// Operator of a query that is run for each batch.
+struct BatchQuery {
+    name: String,
+    query: Arc<BoundPlan>,
+    rows: BatchRows,
+    /// Columns of the results.
+    schema: SchemaRef,
+}
+
+impl BatchQuery {
+    fn run(&self, transaction: &Arc<Transaction>, batch: &Batch) -> Result<RecordBatch> {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..batch.len() as i64));
+        let columns = batch.rows().columns().iter().cloned().chain([numbers]).collect();
+        *self.rows.rows.lock() = vec![RecordBatch::try_new(Arc::clone(&self.rows.schema), columns)?];
+        let found = self.query.rows(transaction);
+        self.rows.rows.lock().clear();
+        let found = found?;
+        let Some(first) = found.first() else { return Ok(RecordBatch::new_empty(Arc::clone(&self.schema))) };
+        let all = concat_batches(&first.schema(), &found)?;
+        let width = self.schema.fields().len();
+        let order = all.column(width).as_primitive::<Int64Type>();
+        let all = if order.values().is_sorted() {
+            all
+        } else {
+            // Rows of one row stay in their order.
+            let mut places: Vec<u32> = (0..all.num_rows() as u32).collect();
+            places.sort_by_key(|place| order.value(*place as usize));
+            take_record_batch(&all, &UInt32Array::from(places))?
+        };
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        let columns = all.columns()[..width].iter().zip(self.schema.fields());
+        let columns = columns.map(|(column, field)| cast_with_options(column, field.data_type(), &options));
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let rows = RecordBatchOptions::new().with_row_count(Some(all.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &rows)?)
+    }
+}
+
+impl Operator for BatchQuery {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn overlaps(&self) -> bool {
+        true
+    }
+
+    fn takes_each_tuple_alone(&self) -> bool {
+        true
+    }
+
+    fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> StreamResult<()> {
+        let found = self.run(context.transaction()?, batch);
+        output.push(found.map_err(|error| as_stream_error(self.name.clone(), error))?.into());
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Plans that run on a topology's thread: their tables are bound to its transaction.
+
+use crate::error::{Error, Result};
+use crate::planner::scans::provider::EntresolTable;
+use crate::planner::yielding::Interruptible;
+use crate::schema_names::STREAMS_CATALOG;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::{Expr, LogicalPlan, TableScan};
+use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
+use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use entresol_tables::Catalog;
+use entresol_transactions::Transaction;
+use std::sync::Arc;
+use tokio::runtime::{Builder, Runtime};
+
+/// Plan whose tables are bound to a transaction when it runs.
+pub(crate) struct BoundPlan {
+    plan: LogicalPlan,
+    state: SessionState,
+    /// None when it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for BoundPlan {
+    fn drop(&mut self) {
+        // A topology that is not started is dropped by a statement, which runs in another runtime.
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+impl BoundPlan {
+    pub(crate) fn new(plan: LogicalPlan, state: SessionState) -> Result<BoundPlan> {
+        let runtime = Builder::new_current_thread().build();
+        let runtime =
+            runtime.map_err(|error| Error::coded("58030", format!("a runtime of a step: {error}")))?;
+        Ok(BoundPlan { plan, state, runtime: Some(runtime) })
+    }
+
+    /// Physical plan over tables as a transaction sees them.
+    pub(crate) async fn physical(&self, transaction: &Arc<Transaction>) -> Result<Arc<dyn ExecutionPlan>> {
+        let bound = |node: LogicalPlan| match &node {
+            LogicalPlan::TableScan(scan) => {
+                let provider = source_as_provider(&scan.source)?;
+                let Some(table) = provider.downcast_ref::<EntresolTable>() else {
+                    return Ok(Transformed::no(node));
+                };
+                let source = provider_as_source(Arc::new(table.pinned(transaction)));
+                Ok(Transformed::yes(LogicalPlan::TableScan(TableScan { source, ..scan.clone() })))
+            }
+            _ => Ok(Transformed::no(node)),
+        };
+        let plan = self.plan.clone().transform_up_with_subqueries(bound)?.data;
+        Ok(DefaultPhysicalPlanner::default().create_physical_plan(&plan, &self.state).await?)
+    }
+
+    /// Rows of the plan in a transaction.
+    pub(crate) fn rows(&self, transaction: &Arc<Transaction>) -> Result<Vec<RecordBatch>> {
+        let runtime = self.runtime.as_ref();
+        let runtime = runtime.ok_or_else(|| Error::Internal("a plan without runtime".to_owned()))?;
+        runtime.block_on(async {
+            let physical = self.physical(transaction).await?;
+            Ok(collect(physical, self.state.task_ctx()).await?)
+        })
+    }
+}
+
+/// Lines of EXPLAIN TOPOLOGY: plans that are run for each batch.
+pub(crate) async fn explained(queries: &[Arc<BoundPlan>], catalog: &Catalog) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for query in queries {
+        let physical = query.physical(&catalog.begin()?).await?;
+        lines.push("  for each batch".to_owned());
+        let text = displayable(physical.as_ref()).indent(false).to_string();
+        lines.extend(text.lines().map(|line| format!("    {line}")));
+    }
+    Ok(lines)
+}
+
+/// Session state of plans that run on a topology's thread: without what ends with a statement of the session.
+pub(crate) fn state_of_thread(state: &SessionState) -> SessionState {
+    let rules = state.physical_optimizers().iter().filter(|rule| rule.name() != Interruptible::NAME);
+    let rules = rules.cloned().collect();
+    let mut config = state.config().clone();
+    config.options_mut().execution.target_partitions = 1;
+    SessionStateBuilder::new_from_existing(state.clone())
+        .with_config(config)
+        .with_physical_optimizer_rules(rules)
+        .build()
+}
+
+/// Tells whether a plan reads a stream.
+pub(crate) fn reads_stream(plan: &LogicalPlan) -> bool {
+    let mut found = false;
+    // The visitor fails never.
+    let _ = plan.apply_with_subqueries(|node| {
+        found |= matches!(node, LogicalPlan::TableScan(scan) if scan.table_name.catalog() == Some(STREAMS_CATALOG));
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    found
+}
+
+/// Tells whether expressions have subqueries.
+pub(crate) fn have_subqueries<'e>(expressions: impl IntoIterator<Item = &'e Expr>) -> bool {
+    let is_subquery =
+        |expr: &Expr| Ok(matches!(expr, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_)));
+    expressions.into_iter().any(|expr| expr.exists(is_subquery).unwrap_or(false))
+}
