@@ -95,6 +95,11 @@ fn wait_for(session: &mut Session, sql: &str, wanted: &str) {
 }
 
 /// SQLSTATE of an error of a statement.
+/// Messages of the notices since the last call.
+fn notices_of(session: &Session) -> Vec<String> {
+    session.take_notices().into_iter().map(|notice| notice.message).collect()
+}
+
 fn sqlstate(error: &entresol::Error) -> &'static str {
     let source = std::error::Error::source(error);
     source.and_then(|source| source.downcast_ref::<entresol::query::Error>()).unwrap().sqlstate()

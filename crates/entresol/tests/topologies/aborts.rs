@@ -143,7 +143,7 @@ fn rows_of_the_transaction_that_ended_a_topology_are_stored() {
     session.execute("ALTER TOPOLOGY storing AS (INSERT INTO stored SELECT id, n FROM line)").unwrap();
     wait_for(&mut session, "SELECT count(*) FROM stored", "6");
     session.execute("DROP TABLE failures CASCADE").unwrap();
-    assert_eq!(session.take_notices(), ["drop cascades to topology storing"]);
+    assert_eq!(super::notices_of(&session), ["drop cascades to topology storing"]);
 }
 
 /// Of a long transaction as many rows are stored as there is room for.

@@ -181,9 +181,9 @@ fn what_topologies_use_is_neither_renamed_nor_dropped() {
     session.execute("ALTER TOPOLOGY placing RESUME").unwrap();
     write(&path, 10..20);
     wait_for_rows(&mut session, 20);
-    session.take_notices();
+    super::notices_of(&session);
     session.execute("ALTER TABLE place DROP COLUMN name CASCADE").unwrap();
-    assert_eq!(session.take_notices(), ["drop cascades to topology placing"]);
+    assert_eq!(super::notices_of(&session), ["drop cascades to topology placing"]);
     assert_eq!(rows(&mut session, STATES), [["adding running, copying running, replacing running"]]);
 }
 

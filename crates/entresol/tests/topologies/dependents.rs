@@ -106,9 +106,9 @@ fn all_users_are_named_and_cascade_drops_them() {
     );
     refused(&mut session, "DROP MATERIALIZED VIEW totals", "2BP01", &["materialized view busy depends on"]);
     refused(&mut session, "DROP MATERIALIZED VIEW busy", "2BP01", &["view shown depends on"]);
-    session.take_notices();
+    super::notices_of(&session);
     session.execute("DROP TABLE hourly CASCADE").unwrap();
-    let notices = session.take_notices();
+    let notices = super::notices_of(&session);
     for expected in [
         "drop cascades to topology copying",
         "drop cascades to topology metering",
@@ -127,7 +127,7 @@ fn all_users_are_named_and_cascade_drops_them() {
     assert_eq!(rows(&mut session, left), [["0"]]);
     assert!(rows(&mut session, "SELECT count(*) FROM copied")[0][0] != "0", "targets stay");
     session.execute("DROP SOURCE reading CASCADE").unwrap();
-    assert_eq!(session.take_notices(), ["drop cascades to topology placing"]);
+    assert_eq!(super::notices_of(&session), ["drop cascades to topology placing"]);
     drop(session);
     database.close().unwrap();
     drop(database);
@@ -160,11 +160,11 @@ fn views_between_topologies_are_dependencies() {
         &["view open_hours depends on table metering_open"],
     );
     refused(&mut session, "DROP VIEW most", "2BP01", &["topology seeing uses it"]);
-    session.take_notices();
+    super::notices_of(&session);
     session.execute("DROP TOPOLOGY metering CASCADE").unwrap();
-    assert_eq!(session.take_notices(), ["drop cascades to view open_hours"]);
+    assert_eq!(super::notices_of(&session), ["drop cascades to view open_hours"]);
     session.execute("DROP VIEW most CASCADE").unwrap();
-    assert_eq!(session.take_notices(), ["drop cascades to topology seeing"]);
+    assert_eq!(super::notices_of(&session), ["drop cascades to topology seeing"]);
     assert_eq!(rows(&mut session, RUNNING), [["copying running, latest running, placing running"]]);
 }
 

@@ -451,11 +451,7 @@ fn what_changes_is_refused_where_it_cannot_be_taken_back() {
         let error = refused.err().unwrap_or_else(|| panic!("{steps} is accepted")).to_string();
         assert!(error.contains(expected), "{steps}: {error}");
     }
-    for (sink, expected) in [(
-        "CREATE SINK k AS SELECT meter, count(*) AS n FROM reading GROUP BY meter WITH (connector = 'file', path = '/tmp/never.csv')",
-        "a sink of results of an aggregate",
-    )] {
-        let error = session.execute(sink).unwrap_err().to_string();
-        assert!(error.contains(expected), "{sink}: {error}");
-    }
+    let sink = "CREATE SINK k AS SELECT meter, count(*) AS n FROM reading GROUP BY meter WITH (connector = 'file', path = '/tmp/never.csv')";
+    let error = session.execute(sink).unwrap_err().to_string();
+    assert!(error.contains("a sink of results of an aggregate"), "{error}");
 }

@@ -103,9 +103,9 @@ fn what_reads_a_stream_is_named_and_dropped_with_it() {
         assert!(error.to_string().contains(expected), "{statement}: {error}");
         assert_eq!(sqlstate(&error), code, "{statement}: {error}");
     }
-    session.take_notices();
+    super::notices_of(&session);
     session.execute("DROP STREAM high CASCADE").unwrap();
-    let notices = session.take_notices();
+    let notices = super::notices_of(&session);
     let expected =
         ["drop cascades to topology one", "drop cascades to topology two", "drop cascades to stream hours"];
     assert_eq!(notices, expected);

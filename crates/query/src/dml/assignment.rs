@@ -117,9 +117,8 @@ pub(crate) fn fill(
 /// Checks that values of `source` can be assigned to `column` at all, before anything is computed.
 pub(crate) fn check(table: &str, column: &Column, source: &ArrowType) -> Result<()> {
     let is_json = column.modifier.is_json();
-    let fits = |of: Source| match is_json {
-        true => matches!(of, Source::Null | Source::Text),
-        false => of.assignable(column.data_type),
+    let fits = |of: Source| {
+        if is_json { matches!(of, Source::Null | Source::Text) } else { of.assignable(column.data_type) }
     };
     if Source::of(source).is_some_and(fits) {
         return Ok(());

@@ -188,7 +188,11 @@ fn measure<'e>(operands: impl IntoIterator<Item = &'e mut Expr>, schema: &DFSche
 
 /// Replaces keys of a sort, each for itself.
 fn order(keys: &mut [SortKey], schema: &DFSchema) -> bool {
-    keys.iter_mut().fold(false, |changed, key| measure([&mut key.expr], schema) || changed)
+    let mut changed = false;
+    for key in keys.iter_mut() {
+        changed |= measure([&mut key.expr], schema);
+    }
+    changed
 }
 
 /// Cast of an interval, if it needs a function; else the expression.

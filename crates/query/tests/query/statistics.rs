@@ -26,7 +26,7 @@ async fn analyze_is_seen_in_the_catalog_and_survives_changes() {
         .await;
     assert_eq!(one(&mut session, "SELECT count(*) FROM pg_stats").await, "0", "too few rows for a load");
     run(&mut session, "ANALYZE t (id, kind)").await;
-    assert_eq!(session.take_notices(), Vec::<String>::new());
+    assert_eq!(session.take_notices(), []);
     assert_eq!(one(&mut session, tuples).await, "5000");
     assert_eq!(one(&mut session, "SELECT attname FROM pg_stats ORDER BY 1").await, "id;kind");
     run(&mut session, "VACUUM ANALYZE t").await;

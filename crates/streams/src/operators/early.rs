@@ -90,10 +90,10 @@ mod tests {
         early.note([3, 1]);
         assert!(matches!(early.take(at(109)), DueResults::None));
         early.note([1, 2]);
-        assert!(matches!(early.take(at(110)), DueResults::Some(keys) if keys.into_iter().eq([1, 2, 3])));
+        assert!(matches!(early.take(at(110)), DueResults::Some(keys) if keys.iter().eq(&[1, 2, 3])));
         early.note([7]);
         early.end();
-        assert!(matches!(early.take(at(111)), DueResults::Some(keys) if keys.into_iter().eq([7])));
+        assert!(matches!(early.take(at(111)), DueResults::Some(keys) if keys.iter().eq(&[7])));
         early.aborted();
         assert!(matches!(early.take(at(112)), DueResults::All));
     }

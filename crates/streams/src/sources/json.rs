@@ -114,7 +114,6 @@ mod tests {
 
     #[test]
     fn other_types_are_refused_with_the_column() {
-        let decimal = DataType::Decimal { precision: 20, scale: 2 };
         for (data_type, json, reason) in [
             (DataType::Int, "7.5", "column v: expected INT, found the number 7.5"),
             (DataType::Int, "\"7\"", "column v: expected INT, found the string \"7\""),

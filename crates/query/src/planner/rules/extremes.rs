@@ -67,7 +67,7 @@ fn is_repeatable(aggregate: &Aggregate, scan: &TableScan) -> bool {
     scan.filters
         .iter()
         .chain(behind)
-        .all(|filter| !filter.is_volatile() && filter.column_refs().iter().all(|column| is_of_key(column)))
+        .all(|filter| !filter.is_volatile() && filter.column_refs().iter().all(&is_of_key))
 }
 
 /// Returns true if the rows of a scan come in the order of a column by the key or an index.

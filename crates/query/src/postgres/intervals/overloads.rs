@@ -281,10 +281,7 @@ impl SpanSum {
     fn result(&self) -> Option<IntervalMonthDayNano> {
         let (months, days) = (i32::try_from(self.months).ok()?, i32::try_from(self.days).ok()?);
         let sum = IntervalMonthDayNano::new(months, days, i64::try_from(self.nanoseconds).ok()?);
-        match self.is_average {
-            true => values::scaled(sum, |field| field / self.count as f64),
-            false => Some(sum),
-        }
+        if self.is_average { values::scaled(sum, |field| field / self.count as f64) } else { Some(sum) }
     }
 }
 

@@ -174,9 +174,10 @@ fn pair(
     }
     let mut name = String::new();
     append(*key, key_field, row, &mut name)?;
-    match name.starts_with('"') {
-        true => out.push_str(&name),
-        false => write_string(&name, out),
+    if name.starts_with('"') {
+        out.push_str(&name)
+    } else {
+        write_string(&name, out)
     }
     out.push_str(" : ");
     append(*value, value_field, row, out)

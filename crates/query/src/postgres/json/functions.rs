@@ -275,9 +275,10 @@ impl<'a> Rows<'a> {
     fn texts(&self) -> EngineResult<StringArray> {
         let mut builder = StringBuilder::new();
         for row in 0..self.rows {
-            match self.is_null(row) {
-                true => builder.append_null(),
-                false => builder.append_option(self.text(row)?),
+            if self.is_null(row) {
+                builder.append_null();
+            } else {
+                builder.append_option(self.text(row)?);
             }
         }
         Ok(builder.finish())

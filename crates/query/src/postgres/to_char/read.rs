@@ -45,9 +45,10 @@ impl ScalarUDFImpl for ReadByTemplate {
     }
 
     fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
-        Ok(match self.is_number {
-            true => DataType::Decimal128(DECIMAL128_MAX_PRECISION, SCALE_DEFAULT),
-            false => DataType::Timestamp(TimeUnit::Microsecond, None),
+        Ok(if self.is_number {
+            DataType::Decimal128(DECIMAL128_MAX_PRECISION, SCALE_DEFAULT)
+        } else {
+            DataType::Timestamp(TimeUnit::Microsecond, None)
         })
     }
 
