@@ -684,7 +684,7 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 15);
+    assert_eq!(examples.len(), 16);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -742,7 +742,7 @@ fn the_introduction_runs() {
     let surges =
         "SELECT count(*) > 100, bool_and(readings >= 3 AND most > 2 * from_kw AND from_kw < 30) FROM surge";
     assert_eq!(rows(&mut session, surges), [["true", "true"]]);
-    session.execute(examples[14]).unwrap();
+    session.execute(examples[15]).unwrap();
     wait_for_end(&mut session, "totals");
     let totals = "SELECT count(*), sum(readings)::bigint FROM meter_total";
     assert_eq!(rows(&mut session, totals), [["40", "20000"]]);

@@ -369,7 +369,6 @@ fn joins_that_could_not_end_are_refused() {
         ),
         (format!("reading r JOIN price p ON {near} LATE ROWS INTO l"), "a step that joins streams"),
         (format!("reading r JOIN price p ON {near} WHERE random() > 0.5"), "random() in a step"),
-        (format!("readings r JOIN price p ON {near}"), "reading it triggers nothing"),
         (
             format!("SESSION(reading, at, INTERVAL '1 minute') r JOIN price p ON {near}"),
             "an edge of SESSION(stream, time, gap)",

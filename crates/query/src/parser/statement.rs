@@ -85,12 +85,12 @@ impl CopyStatement {
 
     /// Returns true for COPY FROM STDIN, whose rows the caller provides.
     pub fn reads_stdin(&self) -> bool {
-        self.from
+        self.from && self.file.is_none()
     }
 
     /// Returns true for COPY TO STDOUT, whose rows the caller takes.
     pub fn writes_stdout(&self) -> bool {
-        !self.from
+        !self.from && self.file.is_none()
     }
 }
 

@@ -799,7 +799,7 @@ mod tests {
         let bound = Aggregate::sum("i").resolve(&columns()).unwrap().subtracted();
         let mut accumulators = bound.accumulators();
         accumulators.resize(1);
-        let least: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, 1]));
+        let least: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, -1]));
         bound.subtract(&mut accumulators, &[0; 2], &[Arc::clone(&least)]).unwrap();
         assert_eq!(bound.check(&accumulators, &[0]).unwrap_err(), "sum_i overflows");
     }

@@ -51,7 +51,8 @@ mod tests {
             Some("14 months 3 days -14706500000 microseconds")
         );
         assert_eq!(spelled("chicago"), None);
-        assert_eq!(negated("1-2 -3").as_deref(), Some("-14 months 3 days 0 microseconds"));
+        // A number without a unit at the end has seconds.
+        assert_eq!(negated("1-2 -3").as_deref(), Some("-14 months 0 days 3000000 microseconds"));
         for (text, field, expected) in [
             ("1", "YEAR", Some("12 months 0 days 0 microseconds")),
             ("5", "MINUTE", Some("0 months 0 days 300000000 microseconds")),
