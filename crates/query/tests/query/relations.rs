@@ -3,7 +3,7 @@
 
 use crate::runner::{TestDatabase, rows};
 use entresol_query::datafusion::common::ScalarValue;
-use entresol_query::{CopyStatement, Outcome, Prepared, Result, Session, VIEW_DEPTH_MAX};
+use entresol_query::{CopyStatement, Outcome, Prepared, Result, STACK_BYTES, Session, VIEW_DEPTH_MAX};
 use futures::TryStreamExt;
 
 async fn run(session: &mut Session, sql: &str) {
@@ -128,8 +128,17 @@ async fn prepared_statements_follow_their_views() {
     assert_eq!(given(&mut session, &draw, &[]).await.unwrap(), "5");
 }
 
-#[tokio::test]
-async fn views_lie_as_deep_as_is_allowed() {
+/// On a stack as threads of a database have it.
+#[test]
+fn views_lie_as_deep_as_is_allowed() {
+    let deep = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(check_deep_views());
+    });
+    deep.unwrap().join().unwrap();
+}
+
+async fn check_deep_views() {
     let database = TestDatabase::volatile();
     let mut session = database.session();
     run(&mut session, "CREATE TABLE v0 (id INT PRIMARY KEY); INSERT INTO v0 VALUES (1), (2)").await;

@@ -141,7 +141,9 @@ impl EntresolTable {
         let known = self.known(all.iter(), assumed)?;
         let conditions = column_filters(self.table.schema(), known.iter().map(AsRef::as_ref)).filters;
         let visible = self.table.schema().visible_columns().len();
-        let columns: Vec<usize> = projection.iter().copied().filter(|column| *column < visible).collect();
+        // Columns of conditions that the optimizer applies are not in the projection.
+        let read = known.iter().fold(projection.to_vec(), |read, filter| self.with_columns_of(filter, &read));
+        let columns: Vec<usize> = read.into_iter().filter(|column| *column < visible).collect();
         Ok(Some(Arc::new(self.table.workload().scan(&conditions, &columns))))
     }
 
