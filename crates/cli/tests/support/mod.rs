@@ -11,6 +11,11 @@ pub fn entresol(arguments: &[&str]) -> Output {
     command(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
+/// With a database that is known to be damaged, so that it is not checked when it is closed.
+pub fn entresol_on_damage(arguments: &[&str]) -> Output {
+    command(arguments).env_remove("ENTRESOL_CHECK_ON_CLOSE").stdin(Stdio::null()).output().unwrap()
+}
+
 /// With something on standard input.
 pub fn entresol_with_input(arguments: &[&str], input: &str) -> Output {
     let mut child = command(arguments)
