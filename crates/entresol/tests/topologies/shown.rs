@@ -1,4 +1,4 @@
-//! What a topology did, operator by operator, the size of its state, and how far subscriptions are.
+//! Counters of the operators of a topology, sizes of its state, and progress of subscriptions.
 
 use super::{append, rows, wait_for};
 use entresol::{Database, Options};

@@ -9,7 +9,7 @@
 //! | SET DEFAULT, ADD CHECK, ADD COLUMN with them, or NOT NULL | refused of a table that a topology writes, which computes none |
 //! | others | as of any table |
 //!
-//! What all columns of a table matter to is planned again: CHANGES, look-ups, ON CONFLICT DO UPDATE, MERGE, DELETE. If a
+//! Uses to which all columns of a table matter are planned again: CHANGES, look-ups, ON CONFLICT DO UPDATE, MERGE, DELETE. If a
 //! topology could not be planned any more, as one with `SELECT *`, the added column is dropped again and the statement
 //! refused.
 

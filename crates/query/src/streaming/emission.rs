@@ -7,7 +7,7 @@
 //! | CHANGES, ON COMMIT | at each commit, as far as they have changed, and when they close | as without |
 //! | CHANGES EVERY interval | at the first commit behind each interval, and when they close | at the first commit behind each interval |
 //!
-//! What a transaction changes is seen when it commits, so CHANGES and ON COMMIT are the same. The clause is about the last
+//! Changes of a transaction are seen when it commits, so CHANGES and ON COMMIT are the same. The clause is about the last
 //! aggregate of a step: those before it are as without one.
 
 use crate::error::{Error, Result};

@@ -45,9 +45,9 @@ pub enum Modifier {
 /// Reason why a string does not fit its column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Misfit {
-    /// It is longer than the column allows.
+    /// Longer than the column allows.
     TooLong,
-    /// It is no JSON.
+    /// Not a document of JSON.
     Json(JsonError),
 }
 
