@@ -7,6 +7,7 @@ use crate::planner::key_filters::KeyFilters;
 use crate::planner::lookup::LookupJoins;
 use crate::planner::rules::barriers::{self, Barriers};
 use crate::planner::rules::correlated::{CorrelatedSubqueries, StateHandle};
+use crate::planner::rules::date_bounds::DateBounds;
 use crate::planner::rules::extremes::Extremes;
 use crate::planner::rules::group_keys::GroupKeys;
 use crate::planner::rules::index_order::IndexOrder;
@@ -98,6 +99,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     planners.insert(0, Arc::new(JsonOperators));
     let mut logical = Optimizer::new().rules;
     GroupKeys::replace(&mut logical);
+    DateBounds::insert(&mut logical);
     logical.push(Arc::new(Extremes));
     let mut builder = SessionStateBuilder::new()
         .with_config(config)

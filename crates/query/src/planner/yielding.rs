@@ -8,6 +8,8 @@
 //! - before and after each batch the wrapper looks whether the statement is stopped
 //!   ([`crate::session::cancellation`]);
 //! - a stream that has held its thread for [`TURN_MAX`] yields, by the clock and not by a count of batches;
+//! - a leaf of several partitions yields before its first batch: what waited for the same build of a join as this
+//!   partition was put behind it on this thread, where no idle thread takes it as long as this one computes;
 //! - the conditions of joins look too, each time they are computed, on at most a batch of pairs; where no
 //!   pair meets one, a turn lasts for seconds, so the runtime gets another thread then to go on with;
 //! - once the rows of a plan are dropped, what still computes for it on other threads stops.
@@ -35,7 +37,8 @@ use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedL
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+    ReplaceChildrenOptions,
 };
 use futures::{Stream, StreamExt};
 use std::any::Any;
@@ -266,11 +269,13 @@ impl ExecutionPlan for WatchedExec {
     ) -> EngineResult<SendableRecordBatchStream> {
         self.query.check().map_err(external)?;
         let rows = self.inner.execute(partition, context)?;
+        let is_leaf = self.inner.children().is_empty();
         Ok(Box::pin(WatchedRows {
             rows,
             query: Arc::clone(&self.query),
             is_wanted: self.is_root,
             turn: None,
+            gives_way: is_leaf && self.inner.output_partitioning().partition_count() > 1,
         }))
     }
 
@@ -311,6 +316,8 @@ struct WatchedRows {
     is_wanted: bool,
     /// Start of the turn: its first poll since it last yielded.
     turn: Option<Instant>,
+    /// True until a leaf of several partitions has yielded for the first time.
+    gives_way: bool,
 }
 
 impl Stream for WatchedRows {
@@ -319,6 +326,10 @@ impl Stream for WatchedRows {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if let Err(error) = self.query.check() {
             return Poll::Ready(Some(Err(external(error))));
+        }
+        if std::mem::take(&mut self.gives_way) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
         }
         let now = Instant::now();
         let _turn = Turn::at(now);
@@ -409,5 +420,49 @@ impl PhysicalExpr for Condition {
 
     fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt_sql(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct CountingWaker(AtomicUsize);
+
+    impl Wake for CountingWaker {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// First polls of a leaf with so many partitions: whether it ended, and how often the task was woken.
+    fn first_polls(partitions: usize) -> Vec<(bool, usize)> {
+        let query = RunningQuery::new(&Arc::new(Running::default()));
+        let leaf = EmptyExec::new(Arc::new(Schema::empty())).with_partitions(partitions);
+        let leaf = interruptible(Arc::new(leaf), &query).expect("a leaf has no condition");
+        let mut rows = leaf.execute(0, Arc::default()).expect("the query goes on");
+        let counting = Arc::new(CountingWaker::default());
+        let waker = Arc::clone(&counting).into();
+        let mut context = Context::from_waker(&waker);
+        let mut polls = Vec::new();
+        for _ in 0..2 {
+            let is_ended = matches!(rows.poll_next_unpin(&mut context), Poll::Ready(None));
+            polls.push((is_ended, counting.0.load(Ordering::Relaxed)));
+        }
+        polls
+    }
+
+    #[test]
+    fn partitions_yield_before_their_first_batch() {
+        assert_eq!(first_polls(2), [(false, 1), (true, 1)]);
+    }
+
+    #[test]
+    fn a_leaf_of_one_partition_starts_at_once() {
+        assert_eq!(first_polls(1), [(true, 0), (true, 0)]);
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod barriers;
 pub(crate) mod correlated;
+pub(crate) mod date_bounds;
 pub(crate) mod extremes;
 pub(crate) mod group_keys;
 pub(crate) mod index_order;
