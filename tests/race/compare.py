@@ -1,7 +1,8 @@
 """Comparison of the results of two databases, value by value.
 
-Values travel as JSON: doubles as numbers, all others as text. Decimals are equal if their values are, whatever their scale. A
-double equals what is within TOLERANCE of it, and a decimal of which it differs by less than one in the last digit: an
+Values travel as JSON: doubles as numbers, all others as text. Decimals are equal if their values are, whatever their scale;
+quotients, which have QUOTIENT_DIGITS or more behind the point, have as many as a database chooses, and are equal if they
+differ by less than one in the last digit of the shorter. A double equals what is within TOLERANCE of it, and a decimal of which it differs by less than one in the last digit: an
 average is a double in one database and a decimal in another. Rows that ORDER BY does not tell apart may come in any order.
 """
 
@@ -10,6 +11,7 @@ import math
 import re
 
 TOLERANCE = 1e-9
+QUOTIENT_DIGITS = 6
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
@@ -29,11 +31,26 @@ def exact(value):
     return value
 
 
+def digits(value):
+    """Digits behind the point of a decimal."""
+    return len(value.partition(".")[2]) if NUMBER.fullmatch(value) else 0
+
+
+def equal_quotients(value, other):
+    """Returns true if two decimals are the same quotient with another number of digits."""
+    shorter, longer = sorted([digits(value), digits(other)])
+    if shorter == longer or shorter < QUOTIENT_DIGITS:
+        return False
+    last_digit = decimal.Decimal(1).scaleb(-shorter)
+    return abs(decimal.Decimal(value) - decimal.Decimal(other)) < last_digit
+
+
 def equal(value, other):
     if isinstance(other, float) and not isinstance(value, float):
         value, other = other, value
     if not isinstance(value, float):
-        return exact(value) == exact(other)
+        both = isinstance(value, str) and isinstance(other, str)
+        return exact(value) == exact(other) or both and equal_quotients(value, other)
     text = str(other)
     if not isinstance(other, float) and not NUMBER.fullmatch(text):
         return False
