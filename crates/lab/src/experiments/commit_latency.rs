@@ -1,5 +1,6 @@
 //! Latency of a topology's commits: from the commit punctuation behind 1,000 tuples until their effects are visible; rows
-//! inserted, rows replaced by key, and groups of windows. Domain `journal`, durability `none`.
+//! inserted, rows replaced by key, and groups of windows. Domain `journal`, durability `none`; as fast as tuples can be
+//! taken, which fills the journal, and at a rate.
 
 use crate::asked::Asked;
 use crate::report::Report;
@@ -15,6 +16,9 @@ use std::time::{Duration, Instant};
 const P99_ASKED_US: f64 = 1000.0;
 /// Longest wait for a topology to end.
 const WAIT_MAX: Duration = Duration::from_secs(600);
+
+/// Rate of the tuples that do not come as fast as they can be taken, a second.
+const TUPLES_PER_SECOND: u64 = 500_000;
 
 struct Case {
     name: &'static str,
@@ -39,29 +43,46 @@ const CASES: [Case; 3] = [
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     let transactions: u64 = if options.quick { 20 } else { 2000 };
     for case in &CASES {
-        let dir = options.database_dir()?;
-        let database =
-            Database::open(dir.path().join("db"), Options::default().durability(Durability::None))?;
-        let mut session = database.session()?;
-        session.execute(&format!(
-            "CREATE SOURCE reading (at TIMESTAMP NOT NULL, id BIGINT NOT NULL, meter INT NOT NULL, kw DOUBLE, WATERMARK FOR at AS at)
-                 WITH (connector = 'generator', rows = {}, step = '1 second', meter.cardinality = 5000, id.cardinality = 1000000000);
-             CREATE TABLE stored (id BIGINT, kw DOUBLE);
-             CREATE TABLE latest (meter INT PRIMARY KEY, at TIMESTAMP, kw DOUBLE);
-             CREATE TABLE hourly (meter INT, hour TIMESTAMP, readings BIGINT, kw DOUBLE, PRIMARY KEY (meter, hour));
-             CREATE TOPOLOGY measured COMMIT EVERY 1000 ROWS WITH (durability = 'none') AS ({})",
-            transactions * 1000,
-            case.step
-        ))?;
-        let (commits, p50, p99) = ended(&mut session)?;
-        report.row(json!({ "case": case.name, "commits": commits, "p50_us": p50, "p99_us": p99 }));
-        report.check(&format!("{}: each transaction is a commit", case.name), commits >= transactions);
-        let figure = format!("p99 of a commit of 1,000 tuples, {}", case.name);
-        report.asked(Asked::at_most(figure, p99, P99_ASKED_US).unit("us"));
-        drop(session);
-        database.close()?;
+        for rate in [None, Some(TUPLES_PER_SECOND)] {
+            let (commits, p50, p99) = measured(case, rate, transactions, options)?;
+            report.row(json!({
+                "case": case.name, "tuples_per_second": rate, "commits": commits, "p50_us": p50, "p99_us": p99
+            }));
+            let name =
+                rate.map_or_else(|| case.name.to_owned(), |rate| format!("{}, {rate} tuples/s", case.name));
+            report.check(&format!("{name}: each transaction is a commit"), commits >= transactions);
+            let figure = format!("p99 of a commit of 1,000 tuples, {name}");
+            report.asked(Asked::at_most(figure, p99, P99_ASKED_US).unit("us"));
+        }
     }
     Ok(())
+}
+
+/// Number of commits of a topology and their latencies.
+fn measured(
+    case: &Case,
+    rate: Option<u64>,
+    transactions: u64,
+    options: &RunOptions,
+) -> Result<(u64, f64, f64), Error> {
+    let dir = options.database_dir()?;
+    let database = Database::open(dir.path().join("db"), Options::default().durability(Durability::None))?;
+    let mut session = database.session()?;
+    let rate = rate.map(|rate| format!(", rows_per_second = {rate}")).unwrap_or_default();
+    session.execute(&format!(
+        "CREATE SOURCE reading (at TIMESTAMP NOT NULL, id BIGINT NOT NULL, meter INT NOT NULL, kw DOUBLE, WATERMARK FOR at AS at)
+             WITH (connector = 'generator', rows = {}, step = '1 second', meter.cardinality = 5000, id.cardinality = 1000000000{rate});
+         CREATE TABLE stored (id BIGINT, kw DOUBLE);
+         CREATE TABLE latest (meter INT PRIMARY KEY, at TIMESTAMP, kw DOUBLE);
+         CREATE TABLE hourly (meter INT, hour TIMESTAMP, readings BIGINT, kw DOUBLE, PRIMARY KEY (meter, hour));
+         CREATE TOPOLOGY measured COMMIT EVERY 1000 ROWS WITH (durability = 'none') AS ({})",
+        transactions * 1000,
+        case.step
+    ))?;
+    let latencies = ended(&mut session)?;
+    drop(session);
+    database.close()?;
+    Ok(latencies)
 }
 
 /// Number of commits and their latencies, once the topology has ended.
