@@ -24,7 +24,7 @@ pub(crate) use lifecycle::is_short_memory_requested;
 use crate::allocator::{Allocator, Reservation};
 use crate::budget::{MemoryBudget, MemoryReservation};
 use crate::domain::dax::{FlushChoice, FlushInstruction};
-use crate::domain::journal::{JournalOptions, PagesReport};
+use crate::domain::journal::{JournalOptions, JournalPosition, PagesReport};
 #[cfg(feature = "testkit")]
 use crate::domain::modelled::{Load, ModelledCost};
 use crate::domain::{Domain, DomainChoice, DomainKind};
@@ -361,6 +361,22 @@ impl Pool {
         self.check_healthy()?;
         self.fence();
         self.domain.persist(durability)
+    }
+
+    /// Position of the journal behind all that is fenced; none on domains without a journal, where that is durable.
+    pub fn appended(&self) -> Option<JournalPosition> {
+        match &self.domain {
+            Domain::Journal(journal) => Some(journal.appended()),
+            _ => None,
+        }
+    }
+
+    /// Returns true if all that was fenced when [`Pool::appended`] returned a position survives a power failure.
+    pub fn is_durable(&self, appended: Option<JournalPosition>) -> bool {
+        match (&self.domain, appended) {
+            (Domain::Journal(journal), Some(position)) => position <= journal.durable(),
+            _ => true,
+        }
     }
 
     /// An error once the pool is closed or a write has failed.

@@ -471,6 +471,16 @@ impl Journal {
         }
     }
 
+    /// Position behind what was appended.
+    pub(crate) fn appended(&self) -> JournalPosition {
+        self.shared.appender.appended.load(Ordering::Acquire)
+    }
+
+    /// Position up to which everything is durable.
+    pub(crate) fn durable(&self) -> JournalPosition {
+        self.shared.durable.load(Ordering::Acquire)
+    }
+
     pub(crate) fn check_healthy(&self) -> Result<()> {
         self.shared.check_healthy()
     }
