@@ -123,7 +123,9 @@ pub use sources::generator::{GeneratorSource, mixed};
 pub use sources::nexmark::{Nexmark, NexmarkEntity};
 pub use sources::paced::PacedSource;
 pub use sources::tcp::{CONNECTIONS_MAX, QUEUE_BATCHES_MAX, TcpEndpoint, TcpSource};
-pub use sources::{Head, Next, Position, Positions, Reject, Source, SourceBatch, Split, SplitPosition};
+pub use sources::{
+    CommittedInput, Head, Next, Position, Positions, Reject, Source, SourceBatch, Split, SplitPosition,
+};
 pub use stream::Stream;
 pub use topology::{Topology, TopologyBuilder};
 pub use windowed::{EarlyEmission, GroupedStream, WindowedStream};
@@ -157,6 +159,8 @@ pub const OVERLAPPED_TUPLES_MIN: usize = 256;
 pub const PARALLELISM_MAX: usize = 64;
 /// Maximum of bad records that wait for a commit; more make the topology commit early.
 pub const REJECTS_PENDING_MAX: usize = 4096;
+/// Time in which commits become durable, at any level, for a source that wants to know of them ([`Source::committed`]).
+pub const ACKNOWLEDGED_WITHIN_MS: u32 = 100;
 /// A partly filled transaction of `Boundary::Every` is committed if no tuple arrives for this long.
 pub const IDLE_COMMIT_MS: u64 = 1000;
 /// Windows over several sources do not wait for one that has sent nothing for this long.

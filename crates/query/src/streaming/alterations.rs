@@ -23,7 +23,8 @@ use crate::streaming::stored_streams;
 use std::sync::Arc;
 
 /// Options of a source with which the rows behind a position are the same.
-const CHANGEABLE: [&str; 10] = [
+const CHANGEABLE: [&str; 11] = [
+    "acknowledge",
     "connect",
     "events",
     "future_limit",

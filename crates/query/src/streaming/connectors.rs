@@ -3,7 +3,7 @@
 //! | connector | options |
 //! | --- | --- |
 //! | `file` | `path`, `*` and `?` in the file's name for several; `tail` (`true`: waits for more lines and files), `rejects` (table of bad lines); of CSV `delimiter` (comma), `null` (a string that means NULL) |
-//! | `tcp` | `listen` or `connect` (`host:port`); `retry` (interval between connections that are made), `rejects`, and the format as of files |
+//! | `tcp` | `listen` or `connect` (`host:port`); `retry` (interval between connections that are made), `acknowledge`, `rejects`, and the format as of files |
 //! | `generator` | `rows` (without end), `rows_per_second`, `start`, `step` (event time between rows, a second), `seed` (other values), `<column>.cardinality`, `<column>.max` |
 //! | `nexmark` | `entity` (`person`, `auction`, `bid`), `events` of all entities (without end), `rows_per_second`, `start`, `events_per_second` (of event time, 10,000), `seed` |
 //!
@@ -76,6 +76,7 @@ enum Connector {
     Tcp {
         endpoint: TcpEndpoint,
         format: FileFormat,
+        acknowledges: bool,
     },
     Generator(Generator),
     Nexmark {
@@ -189,8 +190,9 @@ impl SourceDefinition {
                 let files = FilesSource::new(path, self.columns.clone(), format.clone());
                 Box::new(if *tails { files.tail() } else { files })
             }
-            Connector::Tcp { endpoint, format } => {
-                Box::new(TcpSource::new(endpoint.clone(), self.columns.clone(), format.clone()))
+            Connector::Tcp { endpoint, format, acknowledges } => {
+                let source = TcpSource::new(endpoint.clone(), self.columns.clone(), format.clone());
+                Box::new(if *acknowledges { source.acknowledged() } else { source })
             }
             Connector::Generator(generator) => {
                 paced(generator.clone().source(&self.columns), generator.rows_per_second)
@@ -283,7 +285,8 @@ impl Connector {
                 return Err(Error::coded("22023", message));
             }
         };
-        Ok(Connector::Tcp { endpoint, format: file_format(options, encoding)? })
+        let acknowledges = options.parsed("acknowledge")?.unwrap_or(false);
+        Ok(Connector::Tcp { endpoint, format: file_format(options, encoding)?, acknowledges })
     }
 
     fn nexmark(columns: &[Column], options: &mut StreamOptions) -> Result<Connector> {

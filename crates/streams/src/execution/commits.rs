@@ -203,7 +203,7 @@ impl Executor {
             progress.last_cts.store(commit.cts, Ordering::Relaxed);
         }
         progress.event_time_us.store(event_time.micros(), Ordering::Relaxed);
-        let rejected = self.feed.committed()? + self.dataflow.take_skipped();
+        let rejected = self.feed.committed(self.catalog.context().pool())? + self.dataflow.take_skipped();
         self.progress.rejected.fetch_add(rejected, Ordering::Relaxed);
         let lost = self.dataflow.committed(&self.progress.operators)?;
         self.progress.lost.fetch_add(lost, Ordering::Relaxed);
@@ -323,7 +323,7 @@ impl Executor {
         }
         if with_positions {
             self.feed.sealed();
-            let rejected = self.feed.committed()?;
+            let rejected = self.feed.committed(self.catalog.context().pool())?;
             self.progress.rejected.fetch_add(rejected, Ordering::Relaxed);
         }
         Ok(())

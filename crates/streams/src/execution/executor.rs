@@ -154,7 +154,9 @@ impl Executor {
     pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<Report> {
         let start_ns = self.env().now_ns();
         self.heard_ns.fill(start_ns);
-        if let Err(error) = self.open().and_then(|()| self.run_until(stop)) {
+        if let Err(error) =
+            self.open().and_then(|()| self.run_until(stop)).and_then(|()| self.acknowledge_all())
+        {
             tracing::error!(topology = self.topology, %error, "topology failed");
             self.end_with_error();
             return Err(error);
@@ -183,6 +185,11 @@ impl Executor {
             self.committer = Some(Committer::start(&self.topology, self.env())?);
         }
         Ok(())
+    }
+
+    /// Tells the sources that all is committed.
+    fn acknowledge_all(&mut self) -> Result<()> {
+        self.feed.acknowledge_all(self.catalog.context().pool())
     }
 
     fn run_until(&mut self, stop: &AtomicBool) -> Result<()> {
@@ -460,6 +467,7 @@ impl Executor {
 
     fn idle(&mut self) -> Result<()> {
         self.settle()?;
+        self.feed.acknowledge(self.catalog.context().pool())?;
         if self.settings.commits_when_idle && self.settings.boundary != Boundary::Punctuated {
             self.commit()?;
         }

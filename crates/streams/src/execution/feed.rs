@@ -6,16 +6,18 @@
 //! - By event time, the source with the earliest next tuple comes first; a source without tuples blocks all
 //!   others until it has some, or has ended.
 
-use crate::UTC;
 use crate::boundary::Merge;
 use crate::element::{Batch, Punctuation};
 use crate::error::{Error, Result};
+use crate::execution::acknowledgements::Acknowledgements;
 use crate::execution::rejects_table;
 use crate::graph::GraphSource;
 use crate::positions::{ChangedSplits, SourceProgress, StoredPosition, StoredSplits};
 use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch, Split, SplitPosition};
+use crate::{ACKNOWLEDGED_WITHIN_MS, UTC};
 use arrow_array::Array;
 use arrow_schema::SchemaRef;
+use entresol_memory::{Durability, Pool};
 use entresol_tables::{Table, arrow_schema};
 use entresol_transactions::{Timestamp, Transaction};
 use std::sync::Arc;
@@ -51,6 +53,7 @@ pub(crate) struct FeedSource {
     sealed: Option<SourceEpoch>,
     /// Elements behind a sealed epoch that is open again.
     later: Option<SourceEpoch>,
+    acknowledgements: Acknowledgements,
     ended: bool,
     /// True once the source has marked the end of its part of the open transaction: its next elements belong
     /// to another one.
@@ -116,6 +119,7 @@ impl FeedSource {
             rejects: Vec::new(),
             sealed: None,
             later: None,
+            acknowledgements: Acknowledgements::default(),
             ended: false,
             held: false,
         }
@@ -464,17 +468,50 @@ impl Feed {
     }
 
     /// Hands out the bad records of the sealed epoch after its commit; returns their number.
-    pub(crate) fn committed(&mut self) -> Result<u64> {
+    pub(crate) fn committed(&mut self, pool: &Pool) -> Result<u64> {
         let mut rejected = 0;
         for source in &mut self.sources {
             source.stored.committed();
-            let Some(SourceEpoch { rejects, .. }) = source.sealed.take() else { continue };
+            let Some(SourceEpoch { rejects, progress, splits }) = source.sealed.take() else { continue };
+            if source.source.acknowledges() {
+                source.acknowledgements.note(pool, progress.position, splits, rejects.len());
+            }
             if !rejects.is_empty() {
                 rejected += rejects.len() as u64;
                 source.source.rejected(&rejects)?;
             }
         }
+        self.acknowledge(pool)?;
+        if self.has_waiting() {
+            // At `none` the journal would be synced for its own reasons only.
+            let soon = Durability::Group { interval_ms: ACKNOWLEDGED_WITHIN_MS };
+            pool.persist(soon).map_err(entresol_transactions::Error::from)?;
+        }
         Ok(rejected)
+    }
+
+    /// Returns true if a source waits until a commit is durable.
+    fn has_waiting(&self) -> bool {
+        self.sources.iter().any(|source| source.acknowledgements.has_waiting())
+    }
+
+    /// Tells the sources what is durable.
+    pub(crate) fn acknowledge(&mut self, pool: &Pool) -> Result<()> {
+        for source in &mut self.sources {
+            if let Some(committed) = source.acknowledgements.take_durable(pool) {
+                source.source.committed(&committed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what sources wait for, and tells them.
+    pub(crate) fn acknowledge_all(&mut self, pool: &Pool) -> Result<()> {
+        if self.has_waiting() {
+            pool.sync().map_err(entresol_transactions::Error::from)?;
+            self.acknowledge(pool)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn aborted(&mut self) {

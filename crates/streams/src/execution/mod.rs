@@ -2,6 +2,7 @@
 //! ([`dataflow`]), and bounded parts of the stream, epochs, become transactions ([`executor`], [`commits`]). That is one
 //! thread; commits may run in another one ([`committer`]).
 
+mod acknowledgements;
 mod commits;
 pub(crate) mod committer;
 pub(crate) mod dataflow;

@@ -3,8 +3,11 @@
 //! - A source gives, for every tuple, the position after it. The topology stores positions in the transaction
 //!   of the tuples' effects (`streams_positions`) and passes the stored one back to [`Source::open`]: a
 //!   source that can read again from there makes every tuple count exactly once over restarts.
+//! - A source is told what is committed and durable ([`Source::committed`]), so that it can acknowledge it, or delete it
+//!   where it comes from.
 //! - `next` returns at most the number of tuples asked for, so the caller bounds the buffer of a source.
 
+mod acknowledged;
 pub(crate) mod change_rounds;
 pub(crate) mod changes;
 pub(crate) mod channel;
@@ -141,6 +144,17 @@ pub enum Next {
     End,
 }
 
+/// Input of a source whose effects survive every failure: it is not read again.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CommittedInput {
+    /// Position behind it; of a source with splits, in the one that was read last.
+    pub position: Position,
+    /// Positions in the splits that have changed since the last call.
+    pub splits: Vec<SplitPosition>,
+    /// Number of its records that were rejected in this run.
+    pub rejected: u64,
+}
+
 /// A source of tuples. It runs in the topology's thread.
 pub trait Source: Send {
     /// Returns the columns of its tuples.
@@ -173,6 +187,20 @@ pub trait Source: Send {
     fn rejected(&mut self, _rejects: &[Reject]) -> Result<()> {
         Ok(())
     }
+
+    /// Returns true if it wants to know what is committed ([`Source::committed`]).
+    fn acknowledges(&self) -> bool {
+        false
+    }
+
+    /// Learns what is committed *and durable*: no later run, whatever ends this one, opens the source before these positions.
+    /// So what lies before them may be acknowledged, or deleted where it comes from. Positions only increase. They are those
+    /// of some commits, the last one of a run that ends without an error among them.
+    ///
+    /// The position that [`Source::open`] gets is committed, too.
+    fn committed(&mut self, _input: &CommittedInput) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Source for Box<dyn Source> {
@@ -202,5 +230,13 @@ impl Source for Box<dyn Source> {
 
     fn rejected(&mut self, rejects: &[Reject]) -> Result<()> {
         (**self).rejected(rejects)
+    }
+
+    fn acknowledges(&self) -> bool {
+        (**self).acknowledges()
+    }
+
+    fn committed(&mut self, input: &CommittedInput) -> Result<()> {
+        (**self).committed(input)
     }
 }

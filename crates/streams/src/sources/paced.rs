@@ -1,7 +1,7 @@
 //! A source that is slowed down to a rate.
 
 use crate::error::Result;
-use crate::sources::{Next, Position, Reject, Source, SplitPosition};
+use crate::sources::{CommittedInput, Next, Position, Reject, Source, SplitPosition};
 use entresol_tables::Column;
 use std::time::{Duration, Instant};
 
@@ -58,5 +58,13 @@ impl Source for PacedSource {
 
     fn rejected(&mut self, rejects: &[Reject]) -> Result<()> {
         self.source.rejected(rejects)
+    }
+
+    fn acknowledges(&self) -> bool {
+        self.source.acknowledges()
+    }
+
+    fn committed(&mut self, input: &CommittedInput) -> Result<()> {
+        self.source.committed(input)
     }
 }

@@ -6,12 +6,14 @@
 //! - A line has at most 1 MiB. One that is longer, or is no tuple, or has no end when the connection ends, is
 //!   rejected.
 //! - Nothing can be read again: after a crash, a stop or a failure, lines that were received and not committed
-//!   are lost. Each counts at most once; the position is the number of tuples.
+//!   are lost. Each counts at most once; the position is the number of tuples. Senders may ask what is committed
+//!   ([`TcpSource::acknowledged`]), and send the rest again.
 
 use crate::error::{Error, Result};
+use crate::sources::acknowledged::{Sender as LineSender, SentLines, Unacknowledged};
 use crate::sources::files::FileFormat;
 use crate::sources::lines::{LineBuffer, LineParser};
-use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch};
+use crate::sources::{CommittedInput, Next, Position, Positions, Reject, Source, SourceBatch};
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use entresol_tables::{BatchBuilder, Column};
@@ -71,12 +73,16 @@ pub struct TcpSource {
     parser: LineParser,
     position: u64,
     reader: Option<Reader>,
+    /// Lines that are to be acknowledged; none if it does not.
+    unacknowledged: Option<Unacknowledged>,
 }
 
 /// Batch of a connection.
 struct Received {
     tuples: RecordBatch,
     rejects: Vec<Reject>,
+    /// Lines of its connection up to its end, if they are acknowledged.
+    sent: Option<SentLines>,
 }
 
 /// Thread that makes connections.
@@ -89,7 +95,13 @@ struct Reader {
 impl TcpSource {
     /// Creates a source of tuples with these columns; fields of CSV lines are in their order.
     pub fn new(endpoint: TcpEndpoint, columns: Vec<Column>, format: FileFormat) -> TcpSource {
-        TcpSource { endpoint, parser: LineParser { format, columns }, position: 0, reader: None }
+        let parser = LineParser { format, columns };
+        TcpSource { endpoint, parser, position: 0, reader: None, unacknowledged: None }
+    }
+
+    /// Lets it send to each connection the number of lines that are committed and durable, each time in a line.
+    pub fn acknowledged(self) -> TcpSource {
+        TcpSource { unacknowledged: Some(Unacknowledged::default()), ..self }
     }
 }
 
@@ -105,6 +117,7 @@ impl Source for TcpSource {
         let connections = Connections {
             endpoint: self.endpoint.clone(),
             parser: self.parser.clone(),
+            acknowledges: self.unacknowledged.is_some(),
             sender,
             stop: Arc::clone(&stop),
         };
@@ -124,7 +137,7 @@ impl Source for TcpSource {
 
     fn next(&mut self, _tuples_max: usize) -> Result<Next> {
         let Some(reader) = &self.reader else { return Ok(Next::End) };
-        let Received { tuples, rejects } = match reader.batches.recv_timeout(WAIT) {
+        let Received { tuples, rejects, sent } = match reader.batches.recv_timeout(WAIT) {
             Ok(received) => received?,
             Err(RecvTimeoutError::Timeout) => return Ok(Next::Idle),
             Err(RecvTimeoutError::Disconnected) => return Ok(Next::End),
@@ -133,7 +146,21 @@ impl Source for TcpSource {
         self.position += tuples.num_rows() as u64;
         let end = Position { offset: self.position, line: 0 };
         let positions = Positions::Counted { first };
+        if let (Some(unacknowledged), Some(sent)) = (&mut self.unacknowledged, sent) {
+            unacknowledged.add(sent, self.position, rejects.len());
+        }
         Ok(Next::Batch(SourceBatch { tuples, positions, rejects, end, split: None }))
+    }
+
+    fn acknowledges(&self) -> bool {
+        self.unacknowledged.is_some()
+    }
+
+    fn committed(&mut self, input: &CommittedInput) -> Result<()> {
+        if let Some(unacknowledged) = &mut self.unacknowledged {
+            unacknowledged.committed(input);
+        }
+        Ok(())
     }
 }
 
@@ -158,6 +185,7 @@ fn listen(address: &str) -> std::io::Result<TcpListener> {
 struct Connections {
     endpoint: TcpEndpoint,
     parser: LineParser,
+    acknowledges: bool,
     sender: Sender<Result<Received>>,
     stop: Arc<AtomicBool>,
 }
@@ -221,7 +249,8 @@ impl Connections {
     fn read(&self, mut stream: TcpStream) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(READ_WAIT))?;
-        let mut made = Made::new(&self.parser);
+        let sender = if self.acknowledges { Some(LineSender::of(&stream)?) } else { None };
+        let mut made = Made::new(&self.parser, sender);
         let mut lines = LineBuffer::default();
         let mut bytes = vec![0; READ_BYTES];
         let result = loop {
@@ -268,11 +297,15 @@ struct Made<'p> {
     parser: &'p LineParser,
     builder: BatchBuilder,
     rejects: Vec<Reject>,
+    /// Sender of the connection, if its lines are acknowledged, and their number.
+    sender: Option<Arc<LineSender>>,
+    lines: u64,
 }
 
 impl Made<'_> {
-    fn new(parser: &LineParser) -> Made<'_> {
-        Made { parser, builder: BatchBuilder::new(&parser.columns, 0), rejects: Vec::new() }
+    fn new(parser: &LineParser, sender: Option<Arc<LineSender>>) -> Made<'_> {
+        let builder = BatchBuilder::new(&parser.columns, 0);
+        Made { parser, builder, rejects: Vec::new(), sender, lines: 0 }
     }
 
     fn len(&self) -> usize {
@@ -280,6 +313,7 @@ impl Made<'_> {
     }
 
     fn line(&mut self, number: u64, line: &[u8], is_long: bool) {
+        self.lines = number;
         let text = line.trim_ascii();
         if text.is_empty() {
             return;
@@ -300,7 +334,9 @@ impl Made<'_> {
     }
 
     fn finish(&mut self) -> Received {
-        Received { tuples: self.builder.finish(), rejects: std::mem::take(&mut self.rejects) }
+        let sent =
+            self.sender.as_ref().map(|sender| SentLines { sender: Arc::clone(sender), lines: self.lines });
+        Received { tuples: self.builder.finish(), rejects: std::mem::take(&mut self.rejects), sent }
     }
 }
 
