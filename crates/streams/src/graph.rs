@@ -13,7 +13,7 @@ use crate::operators::window::WindowSpan;
 use crate::sources::Source;
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Column, Schema, Table};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +92,8 @@ pub(crate) struct Graph {
     pub(crate) windows: Vec<WindowNode>,
     /// Tables to be created.
     pub(crate) planned: BTreeMap<String, Schema>,
+    /// Planned tables of which rows may stand in pages.
+    pub(crate) paged: BTreeSet<String>,
     /// State tables that count as not there.
     pub(crate) removed: Vec<String>,
     pub(crate) mistake: Option<String>,

@@ -97,6 +97,7 @@ pub use operators::lookup_join::JoinKind;
 pub use operators::merge_into::MergeInto;
 pub use operators::pattern::automaton::Pattern;
 pub use operators::pattern::path::{MatchExpression, NavigatedRows, Navigation, PatternExpression};
+pub use operators::state_form::{StateCosts, StateForm};
 pub use operators::to_stream::Trigger;
 pub use operators::to_table::ToTable;
 pub use operators::window::{TimeWindow, WindowKind};

@@ -46,8 +46,20 @@ pub(crate) fn open_tables(catalog: &Catalog) -> Result<(Arc<Table>, Arc<Table>)>
         vec![varchar("topology"), varchar("operator"), Column::new("watermark", DataType::Timestamp)];
     let watermarks = Schema::new(columns, &["topology", "operator"])?;
     Ok((
-        open_owned(catalog, POSITIONS_TABLE, positions, None, TableOptions::default())?,
-        open_owned(catalog, WATERMARKS_TABLE, watermarks, None, TableOptions::default())?,
+        open_owned(
+            catalog,
+            POSITIONS_TABLE,
+            TableDefinition::plain(positions),
+            None,
+            TableOptions::default(),
+        )?,
+        open_owned(
+            catalog,
+            WATERMARKS_TABLE,
+            TableDefinition::plain(watermarks),
+            None,
+            TableOptions::default(),
+        )?,
     ))
 }
 
@@ -65,7 +77,7 @@ pub(crate) fn open_splits_table(catalog: &Catalog) -> Result<Arc<Table>> {
         bigint("head_checksum"),
     ];
     let schema = Schema::new(columns, &["topology", "source", "split"])?;
-    open_owned(catalog, SPLITS_TABLE, schema, None, TableOptions::default())
+    open_owned(catalog, SPLITS_TABLE, TableDefinition::plain(schema), None, TableOptions::default())
 }
 
 /// Creates a table that only a topology writes, or only topologies, if it is missing; takes over one that has
@@ -73,12 +85,12 @@ pub(crate) fn open_splits_table(catalog: &Catalog) -> Result<Arc<Table>> {
 pub(crate) fn open_owned(
     catalog: &Catalog,
     name: &str,
-    schema: Schema,
+    definition: TableDefinition,
     topology: Option<&str>,
     options: TableOptions,
 ) -> Result<Arc<Table>> {
     let owner = topology.map_or("the topologies".to_owned(), |topology| format!("topology {topology}"));
-    let definition = TableDefinition { owner: Some(owner.clone()), ..TableDefinition::plain(schema) };
+    let definition = TableDefinition { owner: Some(owner.clone()), ..definition };
     let options = TableOptions { if_not_exists: true, ..options };
     let table = catalog.create_table_as(name, definition, options)?;
     match &table.definition().owner {

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::histogram::{Histogram, Latencies};
+use crate::operators::state_form::StateCosts;
 use entresol_transactions::{AtomicTimestamp, Timestamp};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub(crate) struct OperatorCounts {
     late: AtomicU64,
     /// Microseconds of the watermark that it has sent; those of [`EventTime::START`] before the first.
     watermark_us: AtomicI64,
+    state_costs: Mutex<Option<StateCosts>>,
 }
 
 impl OperatorCounts {
@@ -51,6 +53,11 @@ impl OperatorCounts {
         self.tuples_out.fetch_add(tuples.sent, Ordering::Relaxed);
         self.late.fetch_add(tuples.late, Ordering::Relaxed);
         self.watermark_us.store(watermark.micros(), Ordering::Relaxed);
+    }
+
+    /// Notes what its state costs.
+    pub(crate) fn note_state_costs(&self, costs: StateCosts) {
+        *self.state_costs.lock() = Some(costs);
     }
 }
 
@@ -77,6 +84,8 @@ pub struct OperatorProgress {
     pub watermark: Option<EventTime>,
     /// Number of parts of its state, by a hash of the key, that threads work on side by side; 1 if it is not divided.
     pub parts: usize,
+    /// Costs of its state in rows and in pages; none before it has chosen, and where there is no choice.
+    pub state_costs: Option<StateCosts>,
 }
 
 /// Rate of committed tuples, measured over about [`RATE_WINDOW_NS`].
@@ -164,6 +173,7 @@ impl Progress {
                     tuples_out: AtomicU64::new(0),
                     late: AtomicU64::new(0),
                     watermark_us: AtomicI64::new(EventTime::START.micros()),
+                    state_costs: Mutex::default(),
                 })
                 .collect(),
         }
@@ -179,6 +189,7 @@ impl Progress {
             watermark: Some(EventTime::from_micros(counts.watermark_us.load(Ordering::Relaxed)))
                 .filter(|time| *time != EventTime::START),
             parts: counts.parts,
+            state_costs: *counts.state_costs.lock(),
         };
         self.operators.iter().map(read).collect()
     }

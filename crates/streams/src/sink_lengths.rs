@@ -6,7 +6,9 @@
 use crate::error::{Error, Result};
 use crate::positions::open_owned;
 use entresol_memory::Durability;
-use entresol_tables::{Catalog, Column, DataType, Row, ScanRange, Schema, Table, TableOptions, Value};
+use entresol_tables::{
+    Catalog, Column, DataType, Row, ScanRange, Schema, Table, TableDefinition, TableOptions, Value,
+};
 use entresol_transactions::{StateContext, Transaction};
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +43,7 @@ fn open_table(catalog: &Catalog) -> Result<Arc<Table>> {
     open_owned(
         catalog,
         SINKS_TABLE,
-        Schema::new(columns, &["topology", "path"])?,
+        TableDefinition::plain(Schema::new(columns, &["topology", "path"])?),
         None,
         TableOptions::default(),
     )

@@ -16,7 +16,7 @@ use crate::sources::Source;
 use crate::stream::Stream;
 use crate::{PARALLELISM_MAX, SOURCE_IDLE_MS, positions};
 use entresol_memory::Durability;
-use entresol_tables::{Catalog, Column, Table, TableOptions};
+use entresol_tables::{Catalog, Column, Table, TableDefinition, TableOptions};
 use entresol_transactions::{GroupId, Transaction};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -361,7 +361,9 @@ impl TopologyBuilder {
                 Some(schema) => schema,
                 None => self.catalog.table(&writer.table)?.schema().as_ref().clone(),
             };
-            positions::open_owned(&self.catalog, &writer.table, schema, Some(&self.name), options())?;
+            let pages = graph.paged.contains(&writer.table);
+            let definition = TableDefinition { pages, ..TableDefinition::plain(schema) };
+            positions::open_owned(&self.catalog, &writer.table, definition, Some(&self.name), options())?;
         }
         for (name, schema) in std::mem::take(&mut graph.planned) {
             note(&name);

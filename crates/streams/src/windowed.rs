@@ -7,6 +7,7 @@ use crate::operators::early::EarlyResults;
 use crate::operators::key_parts::KeyPart;
 use crate::operators::session_aggregate::SessionAggregate;
 use crate::operators::session_state::SessionState;
+use crate::operators::state_form::StateForm;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::window::{TimeWindow, WindowKind, WindowTimes};
@@ -53,6 +54,8 @@ pub struct GroupedStream {
     corrected_for: Duration,
     /// Occasion at which results of open windows are sent.
     early: Option<EarlyEmission>,
+    /// Form in which groups are stored, whatever it costs.
+    state_form: Option<StateForm>,
 }
 
 /// Occasion at which results are sent before they are final.
@@ -76,6 +79,7 @@ impl WindowedStream {
             late: None,
             corrected_for: Duration::ZERO,
             early: None,
+            state_form: None,
         }
     }
 
@@ -90,6 +94,14 @@ impl GroupedStream {
     /// oldest windows are then read from the state table when they are needed.
     pub fn groups_in_dram(mut self, groups: usize) -> GroupedStream {
         self.groups_in_dram = groups;
+        self
+    }
+
+    /// Stores groups in this form, whatever it costs; without it the costs decide
+    /// ([`OperatorProgress::state_costs`](crate::OperatorProgress)). A state that is divided among threads, or of which the
+    /// table has an index, is stored in rows.
+    pub fn state_form(mut self, form: StateForm) -> GroupedStream {
+        self.state_form = Some(form);
         self
     }
 
@@ -190,7 +202,7 @@ impl GroupedStream {
         columns.push(Column::new(WINDOW_END, edge).not_null());
         columns.extend(bound.iter().map(BoundAggregate::result_column));
         let (table, groups_in_dram) = (state_table.to_owned(), self.groups_in_dram);
-        let late = self.late.clone();
+        let (late, state_form) = (self.late.clone(), self.state_form);
         self.plan_late()?;
         let schema = arrow_schema(&columns, UTC);
         let mut results = stream.add(columns.into(), move |made| {
@@ -216,6 +228,7 @@ impl GroupedStream {
                             KeyPart { number, of },
                             memory,
                         )
+                        .stored_in(state_form)
                     };
                     let parts = (0..of).map(part).collect();
                     let state =
@@ -261,6 +274,9 @@ impl GroupedStream {
         results.key = Some(Rc::from(key));
         let mut graph = stream.graph.borrow_mut();
         graph.writers.push(Writer { table: state_table.to_owned(), node: results.node, is_to_table: false });
+        if let WindowTimes::Windows(_) = times {
+            graph.paged.insert(state_table.to_owned());
+        }
         if stream.from_sources
             && let WindowTimes::Windows(span) = times
         {

@@ -1,4 +1,4 @@
-//! Size of operator state, estimated: keys by the index of the table, bytes by a sample of its first rows.
+//! Size of operator state, estimated: rows by the index of the table, bytes by a sample of its first rows.
 
 use crate::error::Result;
 use entresol_tables::{Catalog, ScanRange, Table};
@@ -25,7 +25,7 @@ pub(crate) fn size_of(catalog: &Catalog, table: &Arc<Table>) -> Result<StateSize
         return Ok(StateSize { rows, bytes });
     }
     // Keys of deleted rows count until they are reclaimed.
-    let keys = table.state().estimated_keys().max(rows);
+    let keys = table.estimated_rows().max(rows);
     let all = u128::from(keys) * u128::from(bytes) / u128::from(rows);
     Ok(StateSize { rows: keys, bytes: u64::try_from(all).unwrap_or(u64::MAX) })
 }

@@ -47,6 +47,7 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
     let statuses = session.options.topologies.statuses();
     for status in statuses.iter().filter(|status| status.name == name) {
         lines.extend(parallelism::explained(status));
+        lines.extend(status.operators.iter().filter_map(state_costs_line));
         if analyze {
             lines.extend(analyzed(status));
             for state in states {
@@ -91,6 +92,20 @@ fn operator_line(operator: &OperatorProgress) -> String {
         None => {}
     }
     line
+}
+
+/// Form in which an operator stores its state, with the costs that it was chosen by.
+fn state_costs_line(operator: &OperatorProgress) -> Option<String> {
+    let costs = operator.state_costs?;
+    let us = |ns: u64| ns as f64 / 1000.0;
+    let rows = format!("{} rows ({:.0} us)", costs.rows, us(costs.rows_ns));
+    let pages = format!("{} pages of 4 KiB ({:.0} us)", costs.pages, us(costs.pages_ns));
+    let name = &operator.name;
+    Some(if costs.in_pages {
+        format!("  state of {name}: several groups in a page; a commit writes {pages}, not {rows}")
+    } else {
+        format!("  state of {name}: a row for each group; a commit writes {rows}, not {pages}")
+    })
 }
 
 /// Rows and bytes of a state table; none if it does not exist yet.

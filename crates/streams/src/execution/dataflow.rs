@@ -230,9 +230,11 @@ impl Dataflow {
             counts.add(std::mem::take(&mut node.tuples_sealed), node.committed.sent);
         }
         let mut lost = 0;
-        for operator in self.nodes.iter_mut().filter_map(|node| node.operator.as_mut()) {
+        for (node, counts) in self.nodes.iter_mut().zip(counts) {
+            let Some(operator) = &mut node.operator else { continue };
             operator.committed()?;
             lost += operator.take_lost();
+            operator.state_costs().into_iter().for_each(|costs| counts.note_state_costs(costs));
         }
         Ok(lost)
     }

@@ -30,6 +30,14 @@ pub(crate) enum PartRows {
 }
 
 impl PartRows {
+    /// The same for the owner of a table with pages, who knows that none has these rows.
+    pub(crate) fn known(table: &Table, rows: RecordBatch) -> Result<PartRows> {
+        Ok(match table.encode_known_upsert(&rows)? {
+            Some(encoded) => PartRows::Encoded(encoded),
+            None => PartRows::Plain(rows),
+        })
+    }
+
     /// Encodes rows as far as that needs no transaction.
     pub(crate) fn new(table: &Table, rows: RecordBatch) -> Result<PartRows> {
         Ok(match table.encode_upsert(&rows)? {
@@ -137,6 +145,14 @@ impl EpochTransaction {
             return self.upsert_encoded(table, &[encoded]);
         }
         Ok(table.upsert_batch(self.get()?, rows)?)
+    }
+
+    /// The same for the owner of a table with pages, who knows that none has these rows.
+    pub(crate) fn upsert_known(&self, table: &Arc<Table>, rows: &RecordBatch) -> Result<()> {
+        match table.encode_known_upsert(rows)? {
+            Some(encoded) => self.upsert_encoded(table, &[encoded]),
+            None => Ok(table.upsert_batch(self.get()?, rows)?),
+        }
     }
 
     /// Upserts rows that are encoded.

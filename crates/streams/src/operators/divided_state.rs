@@ -24,6 +24,7 @@ use crate::execution::epoch_transaction::{EpochTransaction, PartRows};
 use crate::execution::held_batches::HeldBatches;
 use crate::operators::group_index::GroupIndex;
 use crate::operators::key_parts::divided;
+use crate::operators::state_form::StateCosts;
 use crate::operators::window_state::{ClosedGroups, WindowState};
 use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow_schema::ArrowError;
@@ -168,6 +169,11 @@ impl DividedState {
     /// State table.
     pub(crate) fn table(&self) -> Result<&Arc<Table>> {
         self.whole().next().map(|part| &part.table).ok_or_else(|| self.panicked())
+    }
+
+    /// Costs of the state in rows and pages; none if it has no choice.
+    pub(crate) fn state_costs(&self) -> Option<StateCosts> {
+        self.whole().next().filter(|_| self.parts.len() == 1)?.state_costs()
     }
 
     /// Takes the state table as it is defined now.

@@ -15,6 +15,7 @@ use arrow_schema::{ArrowError, DataType as ArrowType};
 use entresol_tables::normalize_double;
 use hashbrown::hash_map::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use std::cmp::Ordering;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -139,6 +140,15 @@ impl GroupIndex {
         numbers.resize(rows, 0);
         if let Keys::One { groups } = &mut self.keys {
             *groups = (*groups).max(rows.min(1));
+        }
+    }
+
+    /// Compares groups by their keys.
+    pub(crate) fn compare(&self, one: u32, other: u32) -> Ordering {
+        match &self.keys {
+            Keys::One { .. } => Ordering::Equal,
+            Keys::Numbers { values, .. } => values[one as usize].cmp(&values[other as usize]),
+            Keys::Rows { rows, .. } => rows.row(one as usize).cmp(&rows.row(other as usize)),
         }
     }
 

@@ -30,6 +30,7 @@ pub(crate) mod key_parts;
 pub(crate) mod lookup_join;
 pub(crate) mod map;
 pub(crate) mod merge_into;
+pub(crate) mod open_window;
 pub(crate) mod pattern;
 pub(crate) mod rank_state;
 pub(crate) mod ranking;
@@ -39,8 +40,10 @@ pub(crate) mod running_state;
 pub(crate) mod session_aggregate;
 pub(crate) mod session_state;
 pub(crate) mod sink;
+pub(crate) mod state_form;
 pub(crate) mod stored_keys;
 pub(crate) mod stored_watermark;
+pub(crate) mod stored_windows;
 pub(crate) mod stream_join;
 pub(crate) mod tcp_sink;
 pub(crate) mod to_stream;
@@ -49,12 +52,15 @@ pub(crate) mod union;
 pub(crate) mod value_counts;
 pub(crate) mod window;
 pub(crate) mod window_aggregate;
+mod window_pages;
 pub(crate) mod window_state;
+mod window_writes;
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::execution::epoch_transaction::EpochTransaction;
+use crate::operators::state_form::StateCosts;
 use entresol_tables::{Schema, Table};
 use entresol_transactions::Transaction;
 use std::cell::Cell;
@@ -192,6 +198,11 @@ pub trait Operator: Send {
     /// Called after the transaction has committed. If the operator overlaps, the next one may have begun.
     fn committed(&mut self) -> Result<()> {
         Ok(())
+    }
+
+    /// Returns what its state costs in the forms that it chooses from; none without such a choice.
+    fn state_costs(&self) -> Option<StateCosts> {
+        None
     }
 
     /// Returns the number of committed tuples that could not be sent outside, since the last call.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::running_state::{GroupKey, RunningState};
 use crate::operators::stored_keys;
-use crate::operators::window_state::read_batches;
+use crate::operators::stored_windows::read_batches;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, TimestampMicrosecondArray};

@@ -9,7 +9,8 @@
 use crate::error::{Error, Result};
 use crate::operators::group_index::normalized;
 use crate::operators::stored_keys;
-use crate::operators::window_state::{columns_of, read_batches};
+use crate::operators::stored_windows::read_batches;
+use crate::operators::window_state::columns_of;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, UInt32Array};

@@ -32,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::divided_state::DividedState;
 use crate::operators::early::{DueResults, EarlyResults};
+use crate::operators::state_form::StateCosts;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::window::WindowSpan;
@@ -358,6 +359,10 @@ impl Operator for WindowAggregate {
 
     fn parts(&self) -> usize {
         self.state.parts()
+    }
+
+    fn state_costs(&self) -> Option<StateCosts> {
+        self.state.state_costs()
     }
 
     fn open(&mut self) -> Result<()> {

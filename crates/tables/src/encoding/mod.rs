@@ -40,6 +40,7 @@
 //! - Nothing here touches a pool; a torn row cannot be seen, because rows become visible by commits only.
 
 pub(crate) mod key;
+pub(crate) mod page;
 pub(crate) mod row;
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::schema::clustering::ClusteringDefinition;
 use crate::schema::elf::{self, ElfDefinition};
 use crate::schema::versions::SchemaVersions;
 use crate::schema::{Schema, invalid};
+use crate::value::DataType;
 use entresol_structures::IndexStructure;
 use entresol_transactions::TierChoice;
 use std::sync::Arc;
@@ -48,10 +49,12 @@ const SECTION_CLUSTERING: u8 = 12;
 const SECTION_AUTO_LAYOUT: u8 = 13;
 const SECTION_STRUCTURE: u8 = 14;
 const SECTION_VERSION_SLOTS: u8 = 15;
-const SECTIONS: usize = SECTION_VERSION_SLOTS as usize + 1;
+const SECTION_PAGES: u8 = 16;
+const SECTIONS: usize = SECTION_PAGES as usize + 1;
 
-/// Content of the section of a layout that follows the workload.
+/// Content of the section of a layout that follows the workload, and of that of pages.
 const AUTO_LAYOUT: u8 = 1;
+const PAGES: u8 = 1;
 
 const LAYOUT_COLUMNS: u8 = 1;
 const LAYOUT_CLUSTERED: u8 = 2;
@@ -121,6 +124,8 @@ pub struct TableDefinition {
     pub structure: IndexStructure,
     /// Version slots of its rows; `None`: as many as the database's. It never changes.
     pub version_slots: Option<u8>,
+    /// True if the owner may put several rows into one value, a page. Their first key column takes eight bytes.
+    pub pages: bool,
 }
 
 /// Layout of the rows of a table.
@@ -218,6 +223,7 @@ impl TableDefinition {
             clustering: None,
             structure: IndexStructure::default(),
             version_slots: None,
+            pages: false,
         }
     }
 
@@ -274,6 +280,7 @@ impl TableDefinition {
         self.indexes.iter().try_for_each(|index| self.check_index(table, index))?;
         elf::check(table, &self.elves, &self.schema)?;
         self.check_layout(table)?;
+        self.check_pages(table)?;
         self.check_structure(table)?;
         self.check_primary(table)
     }
@@ -303,6 +310,25 @@ impl TableDefinition {
             return Ok(());
         }
         Err(Error::NotInLayout { table: table.to_owned(), layout: self.layout, asked })
+    }
+
+    /// Validates that rows may stand in pages.
+    fn check_pages(&self, table: &str) -> Result<()> {
+        if !self.pages {
+            return Ok(());
+        }
+        let first = self.schema.key().first().map(|&column| self.schema.columns()[column].data_type);
+        let is_fit = matches!(first, Some(DataType::BigInt | DataType::Timestamp | DataType::TimestampTz));
+        if !is_fit || self.layout_of_row_groups().is_some() {
+            return Err(invalid(format!("table {table} cannot have pages")));
+        }
+        if self.changes.is_some() {
+            return Err(invalid(format!(
+                "table {table} is operator state with several rows in a page, and logs no changes; let its topology \
+                 write into a table that does"
+            )));
+        }
+        Ok(())
     }
 
     /// Name of the layout with which the table has row groups, or may get them by its workload.
@@ -394,6 +420,7 @@ impl TableDefinition {
     /// | 13 | 1 (1) if the layout follows the workload; else absent |
     /// | 14 | number of the structure of the rows' index (1); absent: `fptree` |
     /// | 15 | version slots of the rows (1); absent: as many as the database's |
+    /// | 16 | 1 (1) if rows may stand in pages; else absent |
     ///
     /// A string is its length (4) and its UTF-8. Sections without content are absent.
     pub(crate) fn to_bytes(&self, states: &StatesBeside) -> Result<Vec<u8>> {
@@ -462,6 +489,9 @@ impl TableDefinition {
         }
         if let Some(slots) = self.version_slots {
             section(&mut bytes, SECTION_VERSION_SLOTS, &[slots]);
+        }
+        if self.pages {
+            section(&mut bytes, SECTION_PAGES, &[PAGES]);
         }
         if bytes.len() > DEFINITION_BYTES_MAX {
             return Err(invalid(format!(
@@ -640,6 +670,11 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
     if let Some(part) = part(SECTION_CLUSTERING) {
         definition.clustering = Some(ClusteringDefinition::from_bytes(part)?);
     }
+    definition.pages = match part(SECTION_PAGES) {
+        None => false,
+        Some([PAGES]) => true,
+        Some(_) => return None,
+    };
     definition.auto_layout = match part(SECTION_AUTO_LAYOUT) {
         None => false,
         Some([AUTO_LAYOUT]) => true,

@@ -21,7 +21,7 @@ use crate::statistics::AnalyzedTable;
 use crate::table::Table;
 use entresol_transactions::{AtomicTimestamp, INFINITY, Timestamp, Transaction};
 use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Snapshots that may use a definition.
@@ -81,11 +81,23 @@ pub(crate) struct Lineage {
     pub(crate) next_rowid: Mutex<Option<i64>>,
     /// Statistics of the last ANALYZE.
     pub(crate) analyzed: RwLock<Option<Arc<AnalyzedTable>>>,
+    /// Rows of the last page that was read or written; 0 before.
+    page_rows: AtomicU32,
 }
 
 impl Lineage {
     pub(crate) fn set_current(&self, table: &Arc<Table>) {
         *self.current.write() = Arc::downgrade(table);
+    }
+
+    /// Notes the rows of a page.
+    pub(crate) fn note_page(&self, rows: usize) {
+        self.page_rows.store(u32::try_from(rows).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// Rows of an entry of the state, about.
+    pub(crate) fn rows_of_entry(&self) -> u64 {
+        u64::from(self.page_rows.load(Ordering::Relaxed)).max(1)
     }
 }
 

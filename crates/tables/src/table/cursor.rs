@@ -32,6 +32,12 @@ enum CursorPosition {
         range: KeyRange,
         from: Option<KeyBytes>,
     },
+    /// In a table with pages: the range of its entries, and that of the rows.
+    Paged {
+        entries: KeyRange,
+        rows: KeyRange,
+        from: Option<KeyBytes>,
+    },
     /// In a table with row groups.
     Merging(Box<MergeCursor>),
     End,
@@ -84,7 +90,7 @@ impl Cursor {
     }
 
     /// Calls `f` with the next keys and values.
-    pub(crate) fn next_entries(&mut self, tx: &Transaction, f: impl FnMut(&[u8], &[u8])) -> Result<bool> {
+    pub(crate) fn next_entries(&mut self, tx: &Transaction, mut f: impl FnMut(&[u8], &[u8])) -> Result<bool> {
         if let CursorPosition::Start = self.position {
             self.position = match self.range.encode(self.table.name(), self.table.schema())? {
                 Some(range) => CursorPosition::Inside { range, from: None },
@@ -99,9 +105,24 @@ impl Cursor {
             let merging = MergeCursor::new(&self.table, columns, tx, range.clone(), self.direction)?;
             self.position = CursorPosition::Merging(Box::new(merging));
         }
+        if let (true, CursorPosition::Inside { range, from: None }) = (self.table.has_pages(), &self.position)
+        {
+            let (entries, rows) = (self.table.entry_range(tx, range)?, range.clone());
+            self.position = CursorPosition::Paged { entries, rows, from: None };
+        }
         let more = match &mut self.position {
             CursorPosition::Inside { range, from } => {
                 tx.scan_batch_in(self.table.state(), range, self.direction, from, f)?
+            }
+            CursorPosition::Paged { entries, rows, from } => {
+                let (table, direction, mut read) = (&self.table, self.direction, Ok(()));
+                let more = tx.scan_batch_in(table.state(), entries, direction, from, |key, value| {
+                    if read.is_ok() {
+                        read = table.rows_of_entry((key, value), direction, rows, &mut f);
+                    }
+                })?;
+                read?;
+                more
             }
             CursorPosition::Merging(merging) => merging.next_entries(&self.table, tx, f)?,
             CursorPosition::Start | CursorPosition::End => return Ok(false),

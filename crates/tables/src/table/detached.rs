@@ -17,14 +17,29 @@ pub struct EncodedUpsert {
     rows: Vec<EncodedRows>,
 }
 
+impl EncodedUpsert {
+    pub(crate) fn of(rows: EncodedRows) -> EncodedUpsert {
+        EncodedUpsert { rows: vec![rows] }
+    }
+
+    pub(crate) fn parts(&self) -> &[EncodedRows] {
+        &self.rows
+    }
+}
+
 impl Table {
-    /// Returns true if an upsert reads nothing.
+    /// Returns true if an upsert reads nothing, but for the pages that rows may be in.
     fn upserts_blindly(&self) -> bool {
         self.indexes().is_empty() && self.columns().is_none()
     }
 
     /// Encodes the rows of a batch, as [`Table::upsert_batch`] takes them. None if an upsert needs a transaction.
     pub fn encode_upsert(&self, batch: &RecordBatch) -> Result<Option<EncodedUpsert>> {
+        if self.has_pages() { Ok(None) } else { self.encode_known_upsert(batch) }
+    }
+
+    /// The same for the owner of a table with pages, who knows which rows stand in pages.
+    pub fn encode_known_upsert(&self, batch: &RecordBatch) -> Result<Option<EncodedUpsert>> {
         if !self.upserts_blindly() {
             return Ok(None);
         }
@@ -48,7 +63,7 @@ impl Table {
 
     /// Adds one row to writes, to be upserted. False, with nothing added, if that needs a transaction.
     pub fn upsert_row_detached(&self, writes: &mut DetachedWrites, row: &[Value]) -> Result<bool> {
-        if !self.upserts_blindly() {
+        if self.has_pages() || !self.upserts_blindly() {
             return Ok(false);
         }
         let row = self.complete(row)?;

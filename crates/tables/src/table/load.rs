@@ -21,7 +21,7 @@ impl Table {
     /// version history, a change log, views or topologies that depend on it, an index structure other than the
     /// FPTree, another protocol than MVCC, a tier of its own; or if the transaction is serializable.
     pub fn begin_load(&self, tx: &Transaction) -> Result<bool> {
-        if self.writer(tx)?.is_some() || self.columns().is_some() {
+        if self.writer(tx)?.is_some() || self.columns().is_some() || self.has_pages() {
             return Ok(false);
         }
         let of_indexes = self.indexes().iter().map(|index| index.state(self.name()).cloned());

@@ -18,6 +18,7 @@ pub(crate) mod cursor;
 pub(crate) mod detached;
 mod load;
 pub(crate) mod merge_cursor;
+pub(crate) mod pages;
 pub(crate) mod range;
 pub(crate) mod replaced;
 pub(crate) mod row_view;
@@ -342,7 +343,8 @@ impl Table {
     /// Estimates the number of rows, deleted ones included that are not reclaimed yet. Cost: some inner
     /// nodes.
     pub fn estimated_rows(&self) -> u64 {
-        self.state.estimated_keys() + self.columns().map_or(0, |columns| columns.estimated_rows())
+        let entries = self.state.estimated_keys() * self.lineage.rows_of_entry();
+        entries + self.columns().map_or(0, |columns| columns.estimated_rows())
     }
 
     /// Estimates the number of rows in ranges, as [`Table::estimated_rows`] does for all. Cost: some inner nodes,
@@ -393,6 +395,16 @@ impl Table {
     /// Last write of `tx` to each key of this table that it wrote, in key order.
     pub fn changes(&self, tx: &Transaction) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
+        if self.has_pages() {
+            for (key, (_, value)) in self.changed_values(tx)? {
+                let row = |value: Vec<u8>| {
+                    RowView::new(&self.name, &self.schema, &key, &value).map(|row| row.to_row())
+                };
+                let row = value.map(row).transpose()?;
+                changes.push(Change { key: key::decode_key(&self.name, &self.schema, &key)?, row });
+            }
+            return Ok(changes);
+        }
         for (key, value) in tx.changes(self.state.id()) {
             let row = match value.filter(|value| *value != TOMBSTONE) {
                 Some(value) => Some(RowView::new(&self.name, &self.schema, &key, &value)?.to_row()),
@@ -405,6 +417,16 @@ impl Table {
 
     /// Rows before and after the changes in a transaction's write set, of each changed key.
     pub fn changed_rows(&self, tx: &Transaction) -> Result<Vec<(Option<Row>, Option<Row>)>> {
+        if self.has_pages() {
+            let row = |key: &KeyBytes, value: Vec<u8>| {
+                RowView::new(&self.name, &self.schema, key, &value).map(|row| row.to_row())
+            };
+            let changed = self.changed_values(tx)?.into_iter().map(|(key, (old, new))| {
+                let row = |value: Option<Vec<u8>>| value.map(|value| row(&key, value)).transpose();
+                Ok((row(old)?, row(new)?))
+            });
+            return changed.collect();
+        }
         let changes = tx.changes(self.state.id());
         let keys: Vec<&[u8]> = changes.iter().map(|(key, _)| &key[..]).collect();
         let mut changed = Vec::new();
@@ -505,7 +527,12 @@ impl Table {
             if number > 0 {
                 tx.check_running()?;
             }
-            tx.write_many(&self.state, rows.iter().map(|row| (&keys[*row][..], values.get(*row))))?;
+            let writes = rows.iter().map(|row| (&keys[*row][..], values.get(*row)));
+            if self.has_pages() {
+                self.write_paged(tx, writes.map(|(key, value)| (key, Some(value))))?;
+            } else {
+                tx.write_many(&self.state, writes)?;
+            }
         }
         Ok(())
     }

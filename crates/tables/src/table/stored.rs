@@ -1,4 +1,5 @@
-//! Stored values of a table's rows, whatever its layout: the one place that knows of both.
+//! Stored values of a table's rows, whatever its layout: the one place that knows of both. Tables of which rows stand in
+//! pages are read and written by [`super::pages`].
 //!
 //! The state of a table has its rows (layout `rows`), or those that were written since they were last merged
 //! into row groups (layout `columns`, the delta store). There it overrides the row groups: a row replaces the
@@ -77,6 +78,9 @@ impl Table {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
+        if self.has_pages() {
+            return Ok(self.read_paged(tx, key)?.map(|value| f(&value)));
+        }
         let Some(columns) = self.columns() else { return Ok(tx.read(&self.state, key, f)?) };
         let delta = tx.read(&self.state, key, |value| Delta::of(Some(value)))?.unwrap_or(Delta::Absent);
         let mut values = self.beneath(columns, tx, &[key], vec![delta])?;
@@ -104,6 +108,9 @@ impl Table {
         keys: &[K],
         mut f: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
+        if self.has_pages() {
+            return self.read_paged_many(tx, keys, f);
+        }
         let Some(columns) = self.columns() else { return Ok(tx.read_many(&self.state, keys, f)?) };
         let mut deltas = Vec::with_capacity(keys.len());
         tx.read_many(&self.state, keys, |_, value| deltas.push(Delta::of(value)))?;
@@ -148,6 +155,9 @@ impl Table {
         tx: &Transaction,
         mut keys: impl Iterator<Item = &'k KeyBytes>,
     ) -> Result<()> {
+        if self.has_pages() {
+            return self.write_paged(tx, keys.map(|key| (&key[..], None)));
+        }
         let Some(columns) = self.columns() else {
             return keys.try_for_each(|key| Ok(tx.write(&self.state, key, None)?));
         };
@@ -181,7 +191,8 @@ impl Table {
 
     /// Returns true if a key is above those of all rows, committed or not.
     pub(crate) fn is_above_all(&self, tx: &Transaction, key: &[u8]) -> Result<bool> {
-        if !tx.is_above_all(&self.state, key)? {
+        // The last page has keys behind its own.
+        if self.has_pages() || !tx.is_above_all(&self.state, key)? {
             return Ok(false);
         }
         let Some(columns) = self.columns() else { return Ok(true) };

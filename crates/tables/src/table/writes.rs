@@ -43,7 +43,7 @@ impl Table {
         }
         self.note_replaced(tx, &[&key])?;
         self.workload().note_rows(RowOperation::Insert, 1);
-        Ok(tx.write(self.state(), &key, Some(&value))?)
+        self.write_one(tx, &key, &value)
     }
 
     /// Inserts rows; on an error none of them is written. The keys are checked in one batch.
@@ -146,7 +146,14 @@ impl Table {
         let key = row::encode_row(self.name(), self.schema(), &row, &mut value)?;
         self.note_replaced(tx, &[&key])?;
         self.workload().note_rows(RowOperation::Update, 1);
-        Ok(tx.write(self.state(), &key, Some(&value))?)
+        self.write_one(tx, &key, &value)
+    }
+
+    fn write_one(&self, tx: &Transaction, key: &[u8], value: &[u8]) -> Result<()> {
+        if self.has_pages() {
+            return self.write_paged(tx, std::iter::once((key, Some(value))));
+        }
+        Ok(tx.write(self.state(), key, Some(value))?)
     }
 
     /// Upserts rows in order; if one violates the schema none is written.

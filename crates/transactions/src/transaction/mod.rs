@@ -16,6 +16,7 @@
 
 pub(crate) mod cancellation;
 pub(crate) mod detached;
+mod last_key;
 mod lookups;
 pub(crate) mod maintenance;
 pub(crate) mod reads;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Maximum number of the transaction's own writes that one batch may merge in; the window ends before the
 /// next one.
-const OWN_WRITES_PER_BATCH: usize = 1024;
+pub(super) const OWN_WRITES_PER_BATCH: usize = 1024;
 
 /// Least number of index entries of a batch that continues a scan; the first one, which may be all that is
 /// needed, has those of one leaf.
@@ -79,11 +79,11 @@ impl KeyRange {
     }
 }
 
-fn as_slice(bound: &Bound<KeyBytes>) -> Bound<&[u8]> {
+pub(super) fn as_slice(bound: &Bound<KeyBytes>) -> Bound<&[u8]> {
     bound.as_ref().map(|key| &key[..])
 }
 
-fn behind(key: &[u8], lower: Bound<&[u8]>) -> bool {
+pub(super) fn behind(key: &[u8], lower: Bound<&[u8]>) -> bool {
     match lower {
         Bound::Unbounded => true,
         Bound::Included(lower) => key >= lower,
@@ -292,7 +292,7 @@ impl Transaction {
     }
 }
 
-fn normalised(state: &State, bound: &Bound<KeyBytes>) -> Result<Bound<KeyBytes>> {
+pub(super) fn normalised(state: &State, bound: &Bound<KeyBytes>) -> Result<Bound<KeyBytes>> {
     Ok(match bound {
         Bound::Unbounded => Bound::Unbounded,
         Bound::Included(key) => Bound::Included(state.normalise(key)?),

@@ -1,0 +1,170 @@
+//! Windows with many groups over restarts and aborts: groups are read when they are needed, and results are those of one run
+//! over the committed tuples.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use crossbeam_channel::{Sender, unbounded};
+use entresol_streams::{
+    Aggregate, Boundary, ChannelSource, Element, Punctuation, StateForm, TimeWindow, ToTable, Topology, Tuple,
+};
+use entresol_tables::{Catalog, Row, Value};
+use std::sync::Arc;
+use std::time::Duration;
+use support::*;
+
+/// More than are read when a topology starts.
+const GROUPS: u64 = 40_000;
+
+/// Tuples, and the mark behind them.
+type Sent = (Vec<Tuple>, Punctuation);
+
+/// Reading of one of the groups, some without a power.
+fn group_reading(random: &mut Random, groups: u64, second: i64) -> Tuple {
+    let mut tuple = reading(random.below(groups) as i32, second, random.below(1000) as f64 / 8.0);
+    if random.below(4) == 0 {
+        tuple[2] = Value::Null;
+    }
+    tuple
+}
+
+/// Threads, groups in DRAM, and form of the state.
+type Setting = (usize, usize, Option<StateForm>);
+
+/// Runs a topology over what is sent, and then stops it, or lets the stream end.
+fn run(catalog: &Arc<Catalog>, sent: &[Sent], (threads, in_dram, form): Setting, ends: bool) {
+    let (sender, receiver) = unbounded();
+    let topology = Topology::builder("t", catalog).boundary(Boundary::Punctuated).parallelism(threads);
+    let readings = topology.source("s", ChannelSource::new(reading_columns(), receiver));
+    let aggregates =
+        [Aggregate::count(), Aggregate::sum("power"), Aggregate::min("power"), Aggregate::max("power")];
+    let grouped = readings
+        .window(TimeWindow::tumbling("at", Duration::from_secs(1000)).lateness(Duration::from_secs(1000)))
+        .group_by(&["meter"])
+        .groups_in_dram(in_dram);
+    let grouped = match form {
+        Some(form) => grouped.state_form(form),
+        None => grouped,
+    };
+    grouped.aggregate(&aggregates, "open").to_table(ToTable::insert("windows"));
+    let running = topology.build().unwrap().start().unwrap();
+    let sender: Sender<Element> = sender;
+    let mut committed = 0;
+    for (tuples, end) in sent {
+        sender.send(Element::Tuples(tuples.clone())).unwrap();
+        sender.send(Element::Punctuation(*end)).unwrap();
+        committed += if *end == Punctuation::Commit { tuples.len() as u64 } else { 0 };
+    }
+    if ends {
+        drop(sender);
+    } else {
+        while running.progress().snapshot().tuples < committed && !running.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        running.stop();
+    }
+    running.join().unwrap();
+}
+
+/// Rows of the results, and of the open windows before the last run, of one run over the committed tuples.
+fn expected(runs: &[Vec<Sent>]) -> (Vec<Row>, Vec<Row>) {
+    let is_committed = |sent: &&Sent| sent.1 == Punctuation::Commit;
+    let committed =
+        |runs: &[Vec<Sent>]| -> Vec<Sent> { runs.iter().flatten().filter(is_committed).cloned().collect() };
+    let (whole, before) = (volatile(), volatile());
+    run(&whole, &committed(runs), (1, usize::MAX, Some(StateForm::Rows)), true);
+    run(&before, &committed(&runs[..runs.len() - 1]), (1, usize::MAX, Some(StateForm::Rows)), false);
+    (rows(&whole, "windows"), rows(&before, "open"))
+}
+
+/// Runs the topology, each time with another setting, and compares what it leaves.
+fn compare(runs: &[Vec<Sent>], settings: &[Setting], expected: &(Vec<Row>, Vec<Row>)) {
+    let directory = tempfile::TempDir::new().unwrap();
+    for (at, sent) in runs.iter().enumerate() {
+        let catalog = journal(directory.path());
+        run(&catalog, sent, settings[at % settings.len()], at + 1 == runs.len());
+        catalog.context().pool().sync().unwrap();
+        if at + 2 == runs.len() {
+            assert!(rows(&catalog, "open") == expected.1, "open windows of {settings:?}");
+        }
+        if at + 1 == runs.len() {
+            assert!(rows(&catalog, "windows") == expected.0, "windows of {settings:?}");
+            assert!(rows(&catalog, "open").is_empty(), "no open window is left");
+            let report = entresol_tables::check(&catalog, |_| {}).unwrap();
+            assert_eq!(report.problems, []);
+        }
+    }
+}
+
+#[test]
+fn a_topology_resumes_without_reading_its_groups() {
+    let mut random = Random(seed());
+    // All groups of two windows; then few, of which some are aborted; then the end.
+    let all = |second: i64| -> Vec<Tuple> {
+        (0..GROUPS).map(|meter| reading(meter as i32, second, (meter % 100) as f64)).collect()
+    };
+    let mut few = |tuples: usize, groups: u64| -> Vec<Tuple> {
+        let mut one = || {
+            let second = 1_000_000 + random.below(2000) as i64;
+            group_reading(&mut random, groups, second)
+        };
+        (0..tuples).map(|_| one()).collect()
+    };
+    let runs = vec![
+        vec![(all(1_000_000), Punctuation::Commit), (all(1_001_000), Punctuation::Commit)],
+        vec![
+            (few(50, GROUPS + 1000), Punctuation::Abort),
+            (few(500, GROUPS + 1000), Punctuation::Commit),
+            (few(3000, 100), Punctuation::Abort),
+            (few(3000, GROUPS), Punctuation::Commit),
+        ],
+        vec![(few(10, 10), Punctuation::Commit)],
+        vec![(few(100, GROUPS + 2000), Punctuation::Abort), (few(100, GROUPS), Punctuation::Commit)],
+    ];
+    let expected = expected(&runs);
+    for settings in [
+        &[(1, usize::MAX, None)][..],
+        &[(1, usize::MAX, Some(StateForm::Pages)), (1, usize::MAX, None)],
+        &[(1, usize::MAX, None), (3, usize::MAX, None), (2, usize::MAX, None)],
+        &[(1, usize::MAX, Some(StateForm::Pages)), (1, 5000, None), (3, usize::MAX, None), (1, 9000, None)],
+    ] {
+        compare(&runs, settings, &expected);
+    }
+}
+
+#[test]
+fn aborts_undo_groups_windows_and_what_has_left_memory() {
+    let mut random = Random(seed());
+    const PAGES: Option<StateForm> = Some(StateForm::Pages);
+    for settings in [
+        &[(1, usize::MAX, None)][..],
+        &[(3, usize::MAX, None)],
+        &[(1, 40, None)],
+        &[(2, 100, None)],
+        &[(1, usize::MAX, PAGES)],
+        &[(2, 100, PAGES)],
+        &[(1, usize::MAX, PAGES), (1, usize::MAX, Some(StateForm::Rows))],
+        &[(1, 60, PAGES), (3, usize::MAX, None), (1, usize::MAX, PAGES)],
+        &[(1, usize::MAX, None), (1, usize::MAX, PAGES)],
+    ] {
+        let runs: Vec<Vec<Sent>> = (0..4).map(|run| random_run(&mut random, run)).collect();
+        compare(&runs, settings, &expected(&runs));
+    }
+}
+
+/// Transactions of a run, a third of which is aborted.
+fn random_run(random: &mut Random, run: i64) -> Vec<Sent> {
+    let transactions = (0..30).map(|number| {
+        let begin = 1_000_000 + (run * 30 + number) * 60;
+        // Some have many groups, which fill pages.
+        let groups = if random.below(6) == 0 { 600 } else { 60 };
+        let tuples = (0..1 + random.below(60) * (1 + groups / 100)).map(|_| {
+            let at = begin + random.below(3000) as i64;
+            group_reading(random, groups, at)
+        });
+        let tuples: Vec<Tuple> = tuples.collect();
+        let end = if random.below(3) == 0 { Punctuation::Abort } else { Punctuation::Commit };
+        (tuples, end)
+    });
+    transactions.collect()
+}
