@@ -25,7 +25,7 @@ use crate::table::Table;
 use crate::table::row_view::RowView;
 use entresol_memory::Durability;
 use entresol_structures::KeyBytes;
-use entresol_transactions::{Cancellation, Isolation, KeyRange, StateContext, Transaction};
+use entresol_transactions::{Cancellation, Direction, Isolation, KeyRange, StateContext, Transaction};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,14 +113,19 @@ fn of_state(
     mut add: impl FnMut(&[u8], &[u8]),
 ) -> Result<ReadRows> {
     let tx = context.begin_at(Isolation::Serializable)?;
-    let (mut next, mut rows) = (from.clone(), 0);
-    while rows < rows_max
-        && tx.scan_batch(table.state(), &KeyRange::full(), &mut next, |key, value| {
-            rows += 1;
-            add(key, value);
+    let (mut next, mut entries, mut read) = (from.clone(), 0, Ok(()));
+    let all = KeyRange::full();
+    while entries < rows_max
+        && tx.scan_batch(table.state(), &all, &mut next, |key, value| {
+            entries += 1;
+            if !table.has_pages() {
+                add(key, value);
+            } else if read.is_ok() {
+                read = table.rows_of_entry((key, value), Direction::Forward, &all, &mut add);
+            }
         })?
     {}
-    Ok((tx, next))
+    read.map(|()| (tx, next))
 }
 
 /// Reads rows behind a key, of the delta store and of row groups; the next ones begin behind the last of them.

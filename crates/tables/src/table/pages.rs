@@ -112,7 +112,7 @@ impl Table {
     }
 
     /// Calls `f` with the rows of an entry that are in a range, in this direction.
-    pub(super) fn rows_of_entry(
+    pub(crate) fn rows_of_entry(
         &self,
         (key, value): PageRow<'_>,
         direction: Direction,
