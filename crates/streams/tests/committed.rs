@@ -178,7 +178,7 @@ fn what_a_source_hears_of_survives_a_failure_of_power_at_that_time() {
             let calls = calls.lock().unwrap();
             println!("{durability}, {threads} threads: {:?}", calls.committed);
             assert_eq!(calls.opened, [0]);
-            assert!(calls.committed.is_sorted_by(|one, next| one < next));
+            assert!(calls.committed.is_sorted());
             assert_eq!(calls.committed.last(), Some(&(50 * BATCH)), "the end of a run is durable");
             assert!(calls.committed.len() > 1, "it hears of commits in between");
             for (position, image) in calls.committed.iter().zip(&calls.left) {
