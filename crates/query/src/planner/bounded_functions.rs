@@ -12,12 +12,13 @@ use crate::session::cancellation::Running;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result as EngineResult, ScalarValue};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ExpressionPlacement, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature,
+    ColumnarValue, Documentation, Expr, ExpressionPlacement, LogicalPlan, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 use datafusion::prelude::SessionContext;
 use memchr::memmem::Finder;
@@ -54,14 +55,33 @@ const FUNCTIONS: [(&str, Size); 10] = [
     ("generate_series", series),
 ];
 
-/// Replaces DataFusion's functions by the bounded ones.
+/// Plan whose functions outlive the statements of the session: `running` alone cancels them.
+pub(crate) fn outliving(plan: LogicalPlan, running: &Arc<Running>) -> EngineResult<LogicalPlan> {
+    let detached = |expr: Expr| {
+        let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
+        let Some(bounded) = call.func.inner().downcast_ref::<BoundedFunction>() else {
+            return Ok(Transformed::no(expr));
+        };
+        let function = ScalarUDF::from(BoundedFunction { running: Arc::clone(running), ..bounded.clone() });
+        Ok(Transformed::yes(function.call(call.args.clone())))
+    };
+    plan.transform_up_with_subqueries(|node| {
+        // The name of a call is that of the function, as it was.
+        node.map_expressions(|expr| expr.transform_up(detached))
+    })
+    .data()
+}
+
+/// Replaces DataFusion's functions, or those of another session, by the bounded ones.
 pub(crate) fn register(context: &SessionContext, running: &Arc<Running>) {
     let bytes_max = match context.runtime_env().memory_pool.memory_limit() {
         MemoryLimit::Finite(bytes) => (bytes / RESULT_SHARE).min(RESULT_BYTES_MAX),
         _ => RESULT_BYTES_MAX,
     };
     for (name, size) in FUNCTIONS {
-        if let Ok(inner) = context.udf(name) {
+        if let Ok(found) = context.udf(name) {
+            let bounded = found.inner().downcast_ref::<BoundedFunction>();
+            let inner = bounded.map_or_else(|| Arc::clone(&found), |bounded| Arc::clone(&bounded.inner));
             let running = Arc::clone(running);
             context.register_udf(ScalarUDF::from(BoundedFunction { inner, size, bytes_max, running }));
         }
@@ -69,7 +89,7 @@ pub(crate) fn register(context: &SessionContext, running: &Arc<Running>) {
 }
 
 /// A function with a bounded result.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct BoundedFunction {
     inner: Arc<ScalarUDF>,
     size: Size,

@@ -8,10 +8,12 @@ use crate::parser::own::streaming::{CreateTopology, options_of, parenthesised, w
 use crate::parser::own::words::Words;
 use crate::parser::statement::{self, statement_of};
 use crate::parser::text::tokens::{BEGINNING, is_word, tokenize};
+use crate::planner::bounded_functions;
 use crate::planner::query::logical_plan;
 use crate::postgres::time_zones::UTC;
 use crate::postgres::types::column_type;
 use crate::schema_names::{CATALOG, STREAMS_CATALOG};
+use crate::session::cancellation::Running;
 use crate::session::core::SessionCore;
 use crate::streaming::conditions::ChangedRows;
 use crate::streaming::connectors::SourceDefinition;
@@ -144,6 +146,8 @@ fn written_table(tokens: &[TokenWithSpan]) -> Option<String> {
 struct Planner<'s> {
     session: &'s SessionCore,
     context: SessionContext,
+    /// Of the functions of all steps; it is never cancelled.
+    running: Arc<Running>,
     relations: Arc<MemorySchemaProvider>,
     sources: BTreeMap<String, SourceDefinition>,
     /// Columns of the streams so far.
@@ -183,9 +187,13 @@ impl Planner<'_> {
         list.register_catalog(STREAMS_CATALOG.to_owned(), Arc::new(streams));
         let context = SessionContext::new_with_state(state);
         context.register_catalog_list(Arc::new(list));
+        // No statement's timeout or cancellation is that of the topology.
+        let running = Arc::default();
+        bounded_functions::register(&context, &running);
         Ok(Planner {
             session,
             context,
+            running,
             relations,
             sources: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -305,6 +313,8 @@ impl Planner<'_> {
             expressions::check_subqueries(&plan)?;
         }
         let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+        // Those of views are the session's.
+        let plan = bounded_functions::outliving(plan, &self.running)?;
         if matches!(target, Target::Abort { .. }) {
             expressions::check_condition(&plan)?;
             let plan = state.optimizer().optimize(plan, &state, |_, _| {})?;
