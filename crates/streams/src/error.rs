@@ -25,6 +25,16 @@ pub enum Error {
         /// Reason.
         reason: String,
     },
+    /// The query of an operator failed for another reason than its tuples: memory, a file, a defect.
+    #[error("operator {operator}: {reason}")]
+    Query {
+        /// The operator.
+        operator: String,
+        /// Reason.
+        reason: String,
+        /// True if the same transaction may succeed later.
+        is_retriable: bool,
+    },
     /// A condition of the topology holds: the transaction is aborted.
     #[error("the transaction is aborted: {condition}")]
     Aborted {
@@ -127,6 +137,7 @@ impl Error {
             Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => {
                 error.is_retryable()
             }
+            Error::Query { is_retriable, .. } => *is_retriable,
             _ => false,
         }
     }

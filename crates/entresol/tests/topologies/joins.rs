@@ -386,3 +386,30 @@ fn joins_that_could_not_end_are_refused() {
         assert!(error.contains(expected), "{from}: {error}");
     }
 }
+
+/// More results for a batch than one batch has rows: each is there once.
+#[test]
+fn a_batch_has_many_results() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE SOURCE number (n INT NOT NULL) WITH (connector = 'generator', rows = 60, n.cardinality = 1000);
+             CREATE TABLE place (id INT PRIMARY KEY, kind INT);
+             INSERT INTO place SELECT i, i % 2 FROM generate_series(1, 1000) g(i);
+             CREATE TABLE stored (n INT);
+             CREATE TABLE found (n INT, id INT);
+             CREATE TOPOLOGY finding COMMIT EVERY 60 ROWS WITH (durability = 'none') AS (
+                 INSERT INTO stored SELECT n FROM number;
+                 INSERT INTO found SELECT s.n, p.id FROM number s JOIN place p ON p.kind = s.n % 2)",
+        )
+        .unwrap();
+    wait_for_end(&mut session, "finding");
+    let expected =
+        "SELECT s.n, p.id, count(*) FROM stored s JOIN place p ON p.kind = s.n % 2 GROUP BY s.n, p.id";
+    let found = "SELECT n, id, count(*) FROM found GROUP BY n, id";
+    let differ =
+        format!("SELECT count(*) FROM (({expected} EXCEPT {found}) UNION ALL ({found} EXCEPT {expected})) d");
+    assert_eq!(rows(&mut session, &differ), [["0"]]);
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM found"), [["30000"]]);
+}

@@ -5,11 +5,13 @@
 
 mod engine;
 mod names;
+mod of_operators;
 mod sqlstates;
 mod wording;
 
 use datafusion::error::DataFusionError;
 
+pub(crate) use self::of_operators::as_stream_error;
 pub use self::sqlstates::{tables_sqlstate, transactions_sqlstate};
 pub(crate) use self::wording::unsupported;
 

@@ -23,7 +23,7 @@
 //! no key columns ([`super::keys`]), or many rows changed, or the log does not reach back to `as_of`.
 
 use super::POSITIONS_TABLE;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, as_stream_error};
 use crate::schema_names::REFRESH_OPTION;
 use crate::session::core::SessionCore;
 use crate::session::materialized::{GUARDS_OWNER, MaintainedView, MaintenanceWork, MaterializedViews};
@@ -31,8 +31,8 @@ use crate::session::topologies::{Topologies, UsedRelations};
 use datafusion::sql::sqlparser::ast::SqlOption;
 use entresol_memory::Durability;
 use entresol_streams::{
-    Batch, Boundary, ChangeRounds, ChangesSource, Context, Error as StreamError, Operator, Output, Stream,
-    Topology, TopologyBuilder,
+    Batch, Boundary, ChangeRounds, ChangesSource, Context, Operator, Output, Stream, Topology,
+    TopologyBuilder,
 };
 use entresol_tables::{
     COMMIT_CTS, Catalog, Column, DataType, Row, Schema, Table, TableDefinition, TableOptions, Value, Verify,
@@ -255,11 +255,7 @@ impl RefreshRequest {
     /// Lets the view be refreshed, and waits for that while `check` lets it.
     fn ask(&self, check: impl Fn() -> Result<()>) -> entresol_streams::Result<()> {
         let refreshed = self.views.ask(MaintenanceWork::CatchUp(self.view.clone()), check);
-        refreshed.map_err(|error| match error {
-            Error::Tables(error) => error.into(),
-            Error::Transactions(error) => error.into(),
-            error => StreamError::Tuple { operator: self.operator.clone(), reason: error.to_string() },
-        })
+        refreshed.map_err(|error| as_stream_error(self.operator.clone(), error))
     }
 }
 

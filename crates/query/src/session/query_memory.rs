@@ -6,6 +6,7 @@
 //! have left, also where its own limit is higher.
 
 use crate::error::Result;
+use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::common::Result as EngineResult;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{
@@ -31,6 +32,15 @@ pub fn query_memory(bytes_max: usize, budget: Option<&Arc<MemoryBudget>>) -> Res
         }
     };
     Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?)
+}
+
+/// Bytes of the rows of a batch, which may be a part of larger arrays.
+pub(crate) fn bytes_of(batch: &RecordBatch) -> usize {
+    let bytes = |column: &ArrayRef| {
+        let bytes = column.to_data().get_slice_memory_size();
+        bytes.unwrap_or_else(|_| column.get_array_memory_size())
+    };
+    batch.columns().iter().map(bytes).sum()
 }
 
 /// DataFusion's pool, with every byte of it reserved in the budget.

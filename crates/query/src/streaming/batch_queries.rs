@@ -11,20 +11,23 @@
 //! topology's thread; results are put in the order of the rows that they are of. So whatever it reads of tables is of one
 //! snapshot with what the transaction writes, as in a join by key. Cost: a physical plan for each batch, and what it
 //! reads: all rows of a table without an index that fits, as EXPLAIN TOPOLOGY shows.
+//!
+//! Memory: the results for one batch, at most [`RESULTS_BYTES_MAX`], reserved as that of queries until the next batch.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, as_stream_error};
 use crate::streaming::bound_plans::{BoundPlan, reads_stream, state_of_thread};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
-use crate::streaming::operators::{Flow, Translator, as_stream_error, plain_column, storage};
+use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::windows::Windows;
 use async_trait::async_trait;
-use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, UInt32Array};
-use datafusion::arrow::compute::{CastOptions, cast_with_options, concat_batches, take_record_batch};
+use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::{CastOptions, cast_with_options, interleave_record_batch};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Column as PlanColumn, JoinType, Result as EngineResult};
 use datafusion::datasource::{MemTable, provider_as_source};
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::{
     Cast, Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder, Projection, TableType, Unnest,
 };
@@ -39,6 +42,10 @@ use std::sync::Arc;
 /// Name of the relation of a batch, and of the number of a row in it.
 const RELATION: &str = "rows of the stream";
 const ROW_NUMBER: &str = "number of the row";
+/// Maximum bytes of the results for one batch.
+const RESULTS_BYTES_MAX: usize = 256 << 20;
+/// Rows of a batch of results that are put in their order.
+const ROWS_SENT_MAX: usize = 8192;
 
 /// Relation of the rows of a batch.
 #[derive(Debug, Clone)]
@@ -247,7 +254,8 @@ impl Translator<'_> {
         let schema = arrow_schema(&results, "UTC");
         let query = Arc::new(BoundPlan::new(query, state_of_thread(state))?);
         self.queries.push(Arc::clone(&query));
-        let stream = flow.stream.apply(results, BatchQuery { name, query, rows, schema });
+        let memory = query.memory(&name);
+        let stream = flow.stream.apply(results, BatchQuery { name, query, rows, schema, memory });
         let place = |column: usize| places.get(&column).copied();
         let windows = flow.windows.and_then(|windows| {
             let (time, start) = (place(windows.time)?, windows.start.and_then(place));
@@ -284,34 +292,52 @@ struct BatchQuery {
     rows: BatchRows,
     /// Columns of the results.
     schema: SchemaRef,
+    /// Of the results for the last batch.
+    memory: MemoryReservation,
 }
 
 impl BatchQuery {
-    fn run(&self, transaction: &Arc<Transaction>, batch: &Batch) -> Result<RecordBatch> {
+    /// Sends the results for a batch, in the order of the rows that they are of; those of one row in theirs.
+    fn send(&self, transaction: &Arc<Transaction>, batch: &Batch, output: &mut Output) -> Result<()> {
+        self.memory.free();
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..batch.len() as i64));
         let columns = batch.rows().columns().iter().cloned().chain([numbers]).collect();
         *self.rows.rows.lock() = vec![RecordBatch::try_new(Arc::clone(&self.rows.schema), columns)?];
-        let found = self.query.rows(transaction);
+        let found = self.query.rows_within(transaction, &self.memory, RESULTS_BYTES_MAX);
         self.rows.rows.lock().clear();
         let found = found?;
-        let Some(first) = found.first() else { return Ok(RecordBatch::new_empty(Arc::clone(&self.schema))) };
-        let all = concat_batches(&first.schema(), &found)?;
         let width = self.schema.fields().len();
-        let order = all.column(width).as_primitive::<Int64Type>();
-        let all = if order.values().is_sorted() {
-            all
-        } else {
-            // Rows of one row stay in their order.
-            let mut places: Vec<u32> = (0..all.num_rows() as u32).collect();
-            places.sort_by_key(|place| order.value(*place as usize));
-            take_record_batch(&all, &UInt32Array::from(places))?
-        };
+        let numbers: Vec<&[i64]> =
+            found.iter().map(|rows| &rows.column(width).as_primitive::<Int64Type>().values()[..]).collect();
+        if numbers.iter().copied().flatten().is_sorted() {
+            for rows in &found {
+                output.push(self.results(rows)?.into());
+            }
+            return Ok(());
+        }
+        let count: usize = numbers.iter().map(|numbers| numbers.len()).sum();
+        // The rows in their order are copies, for a while beside those that were found.
+        self.memory.try_grow(self.memory.size() + count * size_of::<(usize, usize)>())?;
+        let mut places: Vec<(usize, usize)> = Vec::with_capacity(count);
+        for (at, numbers) in numbers.iter().enumerate() {
+            places.extend((0..numbers.len()).map(|row| (at, row)));
+        }
+        places.sort_by_key(|&(at, row)| numbers[at][row]);
+        let all: Vec<&RecordBatch> = found.iter().collect();
+        for places in places.chunks(ROWS_SENT_MAX) {
+            output.push(self.results(&interleave_record_batch(&all, places)?)?.into());
+        }
+        Ok(())
+    }
+
+    /// Results as the columns of the stream.
+    fn results(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let options = CastOptions { safe: false, ..CastOptions::default() };
-        let columns = all.columns()[..width].iter().zip(self.schema.fields());
+        let columns = rows.columns().iter().zip(self.schema.fields());
         let columns = columns.map(|(column, field)| cast_with_options(column, field.data_type(), &options));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
-        let rows = RecordBatchOptions::new().with_row_count(Some(all.num_rows()));
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &rows)?)
+        let count = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &count)?)
     }
 }
 
@@ -329,8 +355,16 @@ impl Operator for BatchQuery {
     }
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> StreamResult<()> {
-        let found = self.run(context.transaction()?, batch);
-        output.push(found.map_err(|error| as_stream_error(self.name.clone(), error))?.into());
+        let sent = self.send(context.transaction()?, batch, output);
+        sent.map_err(|error| as_stream_error(self.name.clone(), error))
+    }
+
+    fn commit(&mut self, _: &Context<'_>, _: &mut Output) -> StreamResult<()> {
+        self.memory.free();
         Ok(())
+    }
+
+    fn aborted(&mut self) {
+        self.memory.free();
     }
 }

@@ -4,15 +4,18 @@ use crate::error::{Error, Result};
 use crate::planner::scans::provider::EntresolTable;
 use crate::planner::yielding::Interruptible;
 use crate::schema_names::STREAMS_CATALOG;
+use crate::session::query_memory::bytes_of;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr, LogicalPlan, TableScan};
-use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
+use datafusion::physical_plan::{ExecutionPlan, collect, displayable, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
+use futures::StreamExt;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 
@@ -54,6 +57,39 @@ impl BoundPlan {
         };
         let plan = self.plan.clone().transform_up_with_subqueries(bound)?.data;
         Ok(DefaultPhysicalPlanner::default().create_physical_plan(&plan, &self.state).await?)
+    }
+
+    /// Memory for results, of which nothing is reserved.
+    pub(crate) fn memory(&self, of: &str) -> MemoryReservation {
+        MemoryConsumer::new(of).register(&self.state.runtime_env().memory_pool)
+    }
+
+    /// Rows of the plan in a transaction, which are reserved in `memory`; refused if they take more than so many bytes.
+    pub(crate) fn rows_within(
+        &self,
+        transaction: &Arc<Transaction>,
+        memory: &MemoryReservation,
+        bytes_max: usize,
+    ) -> Result<Vec<RecordBatch>> {
+        let runtime = self.runtime.as_ref();
+        let runtime = runtime.ok_or_else(|| Error::Internal("a plan without runtime".to_owned()))?;
+        runtime.block_on(async {
+            let physical = self.physical(transaction).await?;
+            let mut rows = execute_stream(physical, self.state.task_ctx())?;
+            let mut found = Vec::new();
+            while let Some(batch) = rows.next().await.transpose()? {
+                memory.try_grow(bytes_of(&batch))?;
+                if memory.size() > bytes_max {
+                    let message = format!(
+                        "the results for a batch of rows take more than {bytes_max} bytes: commit fewer rows together, or \
+                         narrow the condition of the join"
+                    );
+                    return Err(Error::coded("54000", message));
+                }
+                found.push(batch);
+            }
+            Ok(found)
+        })
     }
 
     /// Rows of the plan in a transaction.

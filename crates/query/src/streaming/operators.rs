@@ -1,7 +1,7 @@
 //! Plans of steps as operators: each node of a plan becomes an operator of a topology, or is refused by name.
 
 use crate::dml::assignment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, as_stream_error};
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::column_type;
 use crate::schema_names::STREAMS_CATALOG;
@@ -20,8 +20,8 @@ use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::{Distinct, Expr, Join, JoinType, LogicalPlan, Projection, TableScan};
 use entresol_streams::{
-    ColumnExpression, Error as StreamError, Expression, JoinKind, MergeInto, Stream, TimeWindow, ToTable,
-    TopologyBuilder, Trigger, WindowKind,
+    ColumnExpression, Expression, JoinKind, MergeInto, Stream, TimeWindow, ToTable, TopologyBuilder, Trigger,
+    WindowKind,
 };
 use entresol_tables::{Catalog, Column, Table, arrow_type};
 use std::collections::BTreeMap;
@@ -640,15 +640,6 @@ fn by_key() -> Error {
     Error::unsupported(
         "a join in a step, other than of a stream with a table ON all columns of the table's key",
     )
-}
-
-/// Error of a condition: what may succeed again, or with other definitions of tables, stays what it is.
-pub(crate) fn as_stream_error(operator: String, error: Error) -> StreamError {
-    match error {
-        Error::Tables(error) => error.into(),
-        Error::Transactions(error) => error.into(),
-        error => StreamError::Tuple { operator, reason: error.to_string() },
-    }
 }
 
 /// Column that an expression is, without a change of type.

@@ -33,12 +33,10 @@ impl Replacement {
         }
     }
 
-    /// Reason of a stream that has rows of another one too.
+    /// Reason of a stream that has rows of another one too: groups that may begin anew count before all others.
     pub(crate) fn or(self, other: Option<Replacement>) -> Replacement {
-        match (self, other) {
-            (Replacement::Running { .. }, Some(expires @ Replacement::Running { expires: true })) => expires,
-            (own, _) => own,
-        }
+        let expires = Replacement::Running { expires: true };
+        if other == Some(expires) { expires } else { self }
     }
 
     /// Columns of the key in errors.
@@ -163,5 +161,22 @@ impl RankingOfStep {
         Err(Error::unsupported(
             "LATE ROWS INTO of a ranking that is neither over windows nor by the event time ascending: none is late",
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Replacement;
+
+    #[test]
+    fn groups_that_expire_count_on_either_side() {
+        let expires = Replacement::Running { expires: true };
+        for other in
+            [Replacement::Running { expires: false }, Replacement::Ranking, Replacement::LateRows, expires]
+        {
+            assert_eq!((expires.or(Some(other)), other.or(Some(expires))), (expires, expires), "{other:?}");
+        }
+        assert_eq!(Replacement::Ranking.or(Some(Replacement::Early)), Replacement::Ranking);
+        assert_eq!(expires.or(None), expires);
     }
 }
