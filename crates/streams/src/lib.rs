@@ -109,7 +109,7 @@ pub use positions::{
 pub use ranking::{RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking};
 pub use running::{OperatorProgress, Progress, ProgressSnapshot, Report, Running};
 pub use running_groups::{GroupLife, RunningGroups, values_table};
-pub use sink_lengths::{SINKS_TABLE, forget_sinks};
+pub use sink_lengths::SINKS_TABLE;
 pub use sinks::Sink;
 pub use sinks::channel::ChannelSink;
 pub use sinks::csv::CsvSink;

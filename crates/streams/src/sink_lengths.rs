@@ -6,9 +6,7 @@
 use crate::error::{Error, Result};
 use crate::positions::open_owned;
 use entresol_memory::Durability;
-use entresol_tables::{
-    Catalog, Column, DataType, Row, ScanRange, Schema, Table, TableDefinition, TableOptions, Value,
-};
+use entresol_tables::{Catalog, Column, DataType, Row, Schema, Table, TableDefinition, TableOptions, Value};
 use entresol_transactions::{StateContext, Transaction};
 use std::path::Path;
 use std::sync::Arc;
@@ -47,18 +45,6 @@ fn open_table(catalog: &Catalog) -> Result<Arc<Table>> {
         None,
         TableOptions::default(),
     )
-}
-
-/// Forgets the lengths of the files of a topology, which must not run: before one of its name is created, since
-/// a crash within its DROP may have left them.
-pub fn forget_sinks(catalog: &Catalog, topology: &str) -> Result<()> {
-    let Ok(table) = catalog.table(SINKS_TABLE) else { return Ok(()) };
-    let tx = catalog.begin()?;
-    let rows = table.scan(ScanRange::prefix(&[Value::from(topology)])).rows(&tx)?;
-    let keys: Vec<Row> = rows.iter().map(|row| table.key_of(row)).collect();
-    table.delete_many(&tx, &keys)?;
-    tx.commit(Durability::Sync)?;
-    Ok(())
 }
 
 impl StoredLength {

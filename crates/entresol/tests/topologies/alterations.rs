@@ -194,3 +194,62 @@ fn the_topology_of_a_view_is_paused_and_resumed() {
         database.close().unwrap();
     }
 }
+
+#[test]
+fn the_error_of_a_failed_topology_outlives_a_pause() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    prepare(&mut session, &path);
+    append(&path, "1,1\n");
+    wait_for(&mut session, "SELECT state FROM entresol.topologies", "failed");
+    session.execute("ALTER TOPOLOGY storing PAUSE").unwrap();
+    let shown = rows(&mut session, SHOWN);
+    assert!(shown[0][0] == "failed" && !shown[0][2].is_empty(), "{shown:?}");
+    session.execute("DELETE FROM stored WHERE id = 1; ALTER TOPOLOGY storing RESUME").unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM stored", "2");
+    let paused = "SELECT paused FROM streams_topologies";
+    assert_eq!(rows(&mut session, paused), [["false"]]);
+    // One that cannot start is paused as before.
+    session.execute("ALTER TOPOLOGY storing PAUSE").unwrap();
+    let table = database.catalog().table("streams_topologies").unwrap();
+    let transaction = database.begin().unwrap();
+    let mut row = table.scan(entresol::tables::ScanRange::full()).rows(&transaction).unwrap().remove(0);
+    row[1] = "CREATE TOPOLOGY storing AS (INSERT INTO stored SELECT gone FROM line)".into();
+    table.upsert(&transaction, &row).unwrap();
+    transaction.commit(entresol::Durability::Sync).unwrap();
+    let error = session.execute("ALTER TOPOLOGY storing RESUME").unwrap_err();
+    assert_eq!(sqlstate(&error), "42703", "{error}");
+    assert_eq!(rows(&mut session, paused), [["true"]]);
+    assert_eq!(rows(&mut session, SHOWN)[0][0], "paused");
+}
+
+/// The functions of a topology end with no statement of the session that created it.
+#[test]
+fn a_topology_outlives_the_timeout_of_its_creator() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "id,n\n");
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    let mut other = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE line (id INT NOT NULL, n INT) WITH (connector = 'file', path = '{}', tail = true);
+             CREATE TABLE stored (id INT PRIMARY KEY, name VARCHAR);
+             CREATE TABLE place (id INT PRIMARY KEY, town VARCHAR);
+             INSERT INTO place VALUES (1, 'a'), (2, 'b');
+             CREATE VIEW named AS SELECT id, concat(repeat('x', 3), town) AS town FROM place;
+             CREATE TOPOLOGY storing COMMIT EACH ROW AS (
+                 INSERT INTO stored SELECT l.id, concat(lpad(l.n::VARCHAR, 3, '0'), ' ', v.town)
+                     FROM line l JOIN named v ON v.town <> replace('b', 'b', 'xxxb') AND v.id = l.id);
+             SET statement_timeout = '200ms';
+             SELECT 1",
+            path.display()
+        ))
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    append(&path, "1,7\n");
+    wait_for(&mut other, "SELECT name FROM stored", "007 xxxa");
+}

@@ -151,7 +151,7 @@ fn what_topologies_use_is_neither_renamed_nor_dropped() {
         ("ALTER TABLE listed DROP COLUMN n", "cannot drop column n of table listed"),
         ("ALTER TABLE place RENAME COLUMN name TO other", "topology placing uses it"),
         ("ALTER TABLE merged RENAME COLUMN n TO other", "topology replacing uses it"),
-        ("ALTER TABLE added DROP COLUMN unused", "topology copying uses it"),
+        ("ALTER TABLE added DROP COLUMN n", "topology copying uses it"),
         (
             "ALTER TABLE merged ALTER COLUMN n SET DEFAULT 1",
             "which topologies do not compute, and replacing write it",
@@ -208,4 +208,132 @@ fn a_column_that_a_topology_could_not_go_on_with_is_refused() {
     assert_eq!(rows(&mut session, STATES), [["movements running"]]);
     let columns = "SELECT count(*) FROM information_schema.columns WHERE table_name = 'account'";
     assert_eq!(rows(&mut session, columns), [["2"]]);
+}
+
+/// Statements that are refused, or find nothing, leave the topologies that they would drop.
+#[test]
+fn a_refused_drop_column_drops_no_topology() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    prepare(&mut session, &path);
+    session
+        .execute(
+            "CREATE INDEX by_name ON place (name);
+             CREATE TABLE one (id INT) WITH (changes = '1 hour');
+             CREATE TABLE ones (id INT);
+             CREATE TOPOLOGY following AS (INSERT INTO ones SELECT id FROM CHANGES(one));
+             CREATE MATERIALIZED VIEW latest WITH (refresh = 'deferred', refresh_interval = '5 milliseconds') AS
+                 SELECT id, n FROM added;
+             CREATE MATERIALIZED VIEW sums AS SELECT n, count(*) AS many FROM merged GROUP BY n",
+        )
+        .unwrap();
+    write(&path, 0..3);
+    wait_for_rows(&mut session, 3);
+    let states = rows(&mut session, STATES);
+    super::notices_of(&session);
+    for (statement, code) in [
+        ("ALTER TABLE place DROP COLUMN typo CASCADE", "42703"),
+        ("ALTER TABLE place DROP COLUMN id CASCADE", "2BP01"),
+        ("ALTER TABLE place DROP COLUMN name CASCADE", "2BP01"),
+        ("ALTER TABLE place DROP COLUMN name, DROP COLUMN id CASCADE", "0A000"),
+        ("ALTER TABLE one DROP COLUMN id CASCADE", "0A000"),
+        ("ALTER TABLE added DROP COLUMN n CASCADE", "2BP01"),
+        ("ALTER TABLE merged DROP COLUMN n CASCADE", "2BP01"),
+    ] {
+        let error = session.execute(statement).err().unwrap_or_else(|| panic!("{statement} is accepted"));
+        assert_eq!(sqlstate(&error), code, "{statement}: {error}");
+        assert_eq!(rows(&mut session, STATES), states, "{statement}");
+    }
+    session
+        .execute(
+            "ALTER TABLE place DROP COLUMN IF EXISTS typo CASCADE; ALTER TABLE added DROP COLUMN IF EXISTS typo;
+             ALTER TABLE IF EXISTS gone DROP COLUMN typo CASCADE",
+        )
+        .unwrap();
+    assert_eq!(rows(&mut session, STATES), states);
+    assert!(super::notices_of(&session).is_empty());
+    write(&path, 3..5);
+    wait_for_rows(&mut session, 5);
+    wait_for(&mut session, "SELECT count(*) FROM latest", "5");
+    wait_for(&mut session, "SELECT sum(many) FROM sums", "5");
+}
+
+/// Definitions with which a topology could not go on are taken back, whatever has changed.
+#[test]
+fn a_refused_change_leaves_the_definition() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "id,n\n1,5\n");
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    // The column `missing` is constant, and so may be in the key, as long as no place lacks a rank.
+    session
+        .execute(&format!(
+            "CREATE SOURCE line (id INT NOT NULL, n INT) WITH (connector = 'file', path = '{}', tail = true);
+             CREATE TABLE place (id INT PRIMARY KEY, rank INT NOT NULL);
+             INSERT INTO place SELECT i, i FROM generate_series(0, 99) g(i);
+             CREATE TABLE best (id INT, missing BOOLEAN, n INT, PRIMARY KEY (id, missing));
+             CREATE TOPOLOGY ranking COMMIT EACH ROW AS (
+                 INSERT INTO best SELECT id, rank IS NULL, n
+                     FROM (SELECT l.id, l.n, p.rank, row_number() OVER (PARTITION BY l.id ORDER BY l.n DESC) AS number
+                         FROM line l JOIN place p ON p.id = l.id) r
+                     WHERE number = 1
+                     ON CONFLICT (id, missing) DO UPDATE SET n = EXCLUDED.n)",
+            path.display()
+        ))
+        .unwrap();
+    wait_for(&mut session, "SELECT n FROM best", "5");
+    let error = session.execute("ALTER TABLE place ALTER COLUMN rank DROP NOT NULL").unwrap_err();
+    assert_eq!(sqlstate(&error), "2BP01", "{error}");
+    assert!(error.to_string().contains("topology ranking could not go on"), "{error}");
+    let error = session.execute("INSERT INTO place VALUES (100, NULL)").unwrap_err();
+    assert_eq!(sqlstate(&error), "23502", "{error}");
+    append(&path, "1,7\n");
+    wait_for(&mut session, "SELECT n FROM best", "7");
+    assert_eq!(rows(&mut session, STATES), [["ranking running"]]);
+}
+
+/// A topology that cannot be planned holds up neither a statement nor the topologies beside it.
+#[test]
+fn one_that_cannot_go_on_leaves_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "id,n\n1,1\n");
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE line (id INT NOT NULL, n INT) WITH (connector = 'file', path = '{}', tail = true);
+             CREATE TABLE place (id INT PRIMARY KEY, name VARCHAR);
+             INSERT INTO place SELECT i, 'place ' || i FROM generate_series(0, 99) g(i);
+             CREATE TABLE one (id INT PRIMARY KEY, name VARCHAR);
+             CREATE TABLE other (id INT PRIMARY KEY, name VARCHAR);
+             CREATE TOPOLOGY a COMMIT EACH ROW AS (
+                 INSERT INTO one SELECT l.id, p.name FROM line l JOIN place p ON p.id = l.id);
+             CREATE TOPOLOGY b COMMIT EACH ROW AS (
+                 INSERT INTO other SELECT l.id, p.name FROM line l JOIN place p ON p.id = l.id)",
+            path.display()
+        ))
+        .unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM other", "1");
+    // As damage might leave it.
+    let table = database.catalog().table("streams_topologies").unwrap();
+    let transaction = database.begin().unwrap();
+    let stored = table.scan(entresol::tables::ScanRange::full()).rows(&transaction).unwrap();
+    let mut damaged = stored.into_iter().find(|row| row[0] == entresol::tables::Value::from("a")).unwrap();
+    damaged[1] = "CREATE TOPOLOGY a AS (".into();
+    table.upsert(&transaction, &damaged).unwrap();
+    transaction.commit(entresol::Durability::Sync).unwrap();
+    session.execute("ALTER TABLE place ADD COLUMN more INT").unwrap();
+    let state = "SELECT state FROM entresol.topologies WHERE name = ";
+    assert_eq!(rows(&mut session, &format!("{state}'a'")), [["failed"]]);
+    session.execute("ALTER SOURCE line SET (rejects = 'bad_lines')").unwrap();
+    assert_eq!(rows(&mut session, &format!("{state}'b'")), [["running"]]);
+    append(&path, "2,2\n");
+    wait_for(&mut session, "SELECT count(*) FROM other", "2");
+    // It still uses what it did.
+    let error = session.execute("DROP TABLE one").unwrap_err().to_string();
+    assert!(error.contains("topology a uses it"), "{error}");
 }

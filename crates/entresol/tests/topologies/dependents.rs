@@ -220,3 +220,82 @@ fn a_failed_topology_keeps_its_tables() {
         database.close().unwrap();
     }
 }
+
+/// All names of a statement are looked at before one is dropped.
+#[test]
+fn a_name_that_is_refused_drops_nothing() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    prepare(&mut session);
+    session
+        .execute(
+            "CREATE VIEW open_hours AS SELECT * FROM metering_open;
+             CREATE SEQUENCE numbers;
+             CREATE TABLE numbered (n BIGINT DEFAULT nextval('numbers'))",
+        )
+        .unwrap();
+    let running = rows(&mut session, RUNNING);
+    super::notices_of(&session);
+    for (statement, code, expected) in [
+        ("DROP TABLE hourly, typo CASCADE", "42P01", "typo"),
+        ("DROP TABLE hourly, shown CASCADE", "42809", "shown"),
+        ("DROP TABLE hourly, streams_positions CASCADE", "42501", "streams_positions"),
+        ("DROP SEQUENCE numbers, typo CASCADE", "42P01", "typo"),
+        ("DROP TOPOLOGY placing, metering", "2BP01", "view open_hours depends on table metering_open"),
+        ("DROP TOPOLOGY placing, typo CASCADE", "42704", "typo"),
+        ("DROP SOURCE reading, typo CASCADE", "42704", "typo"),
+        ("DROP MATERIALIZED VIEW latest, typo CASCADE", "42P01", "typo"),
+        ("DROP MATERIALIZED VIEW latest, busy", "2BP01", "view shown depends on"),
+    ] {
+        refused(&mut session, statement, code, &[expected]);
+        assert_eq!(rows(&mut session, RUNNING), running, "{statement}");
+        assert!(super::notices_of(&session).is_empty(), "{statement}");
+    }
+    session.execute("INSERT INTO numbered VALUES (DEFAULT)").unwrap();
+    assert_eq!(rows(&mut session, "SELECT n FROM numbered"), [["1"]]);
+    // Names given twice, and a view before the one that it reads.
+    session
+        .execute(
+            "DROP VIEW shown; DROP MATERIALIZED VIEW totals, busy, totals;
+             DROP TOPOLOGY placing, copying, placing; DROP TABLE placed, copied, placed",
+        )
+        .unwrap();
+    assert_eq!(rows(&mut session, RUNNING), [["latest running, metering running"]]);
+}
+
+/// A DROP TOPOLOGY that was cut short behind its first step has removed the statement alone.
+#[test]
+fn a_new_topology_begins_without_the_state_of_an_old_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let create = "CREATE TOPOLOGY counting AS (
+        INSERT INTO counted SELECT n, count(*) FROM number GROUP BY n ON CONFLICT (n) DO UPDATE SET many = EXCLUDED.many)";
+    for round in 0..2 {
+        let database = Database::open(directory.path(), Options::default()).unwrap();
+        let mut session = database.session().unwrap();
+        if round == 0 {
+            session
+                .execute(
+                    "CREATE SOURCE number (n INT NOT NULL) WITH (connector = 'generator', rows = 100, n.cardinality = 10);
+                     CREATE TABLE counted (n INT PRIMARY KEY, many BIGINT)",
+                )
+                .unwrap();
+            session.execute(create).unwrap();
+            wait_for_end(&mut session, "counting");
+            let table = database.catalog().table("streams_topologies").unwrap();
+            let transaction = database.begin().unwrap();
+            assert!(table.delete(&transaction, &["counting".into()]).unwrap());
+            transaction.commit(entresol::Durability::Sync).unwrap();
+        } else {
+            assert!(rows(&mut session, "SELECT * FROM entresol.topologies").is_empty());
+            session.execute("DELETE FROM counted").unwrap();
+            session.execute(create).unwrap();
+            wait_for_end(&mut session, "counting");
+            assert_eq!(rows(&mut session, "SELECT sum(many) FROM counted"), [["100"]]);
+            session.execute("DROP TOPOLOGY counting").unwrap();
+            refused(&mut session, "DROP TOPOLOGY counting", "42704", &["counting"]);
+            session.execute(create).unwrap();
+        }
+        drop(session);
+        database.close().unwrap();
+    }
+}

@@ -28,7 +28,7 @@ use crate::session::materialized;
 use crate::session::result::StatementResult;
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, ColumnOption,
-    DropBehavior, GeneratedAs, PrimaryKeyConstraint, RenameTableNameKind, SqlOption, TableConstraint,
+    DropBehavior, GeneratedAs, Ident, PrimaryKeyConstraint, RenameTableNameKind, SqlOption, TableConstraint,
 };
 use entresol_structures::IndexStructure;
 use entresol_tables::{
@@ -38,34 +38,21 @@ use entresol_tables::{
 use entresol_transactions::Transaction;
 use std::sync::Arc;
 
-const DONE: StatementResult = StatementResult::Done { verb: "ALTER TABLE" };
+/// Result of an ALTER TABLE.
+pub(crate) const DONE: StatementResult = StatementResult::Done { verb: "ALTER TABLE" };
 
 /// Runs an ALTER TABLE.
 pub(crate) async fn run(session: &SessionCore, alter: &AlterTable) -> Result<StatementResult> {
-    let table = match session.catalog.table(&table_name(&alter.name)?) {
-        Err(TableError::NoSuchTable { .. }) if alter.if_exists => return Ok(DONE),
-        table => table?,
-    };
-    let [operation] = alter.operations.as_slice() else {
-        return Err(Error::unsupported("several actions in one ALTER TABLE: use one statement for each"));
-    };
-    // Options of storage alone change nothing that the maintenance of a view depends on.
-    let sets_options = matches!(operation, AlterTableOperation::SetOptionsParens { .. });
-    if !sets_options || materialized::held_by(&table).is_none() {
-        owned_tables::check_owner(session, &table, "alter")?;
-    }
-    let change = Change { session, table };
+    let Some((change, operation)) = begin(session, alter)? else { return Ok(DONE) };
     match operation {
         AlterTableOperation::AddColumn { if_not_exists, column_def, column_position, .. } => {
             refuse("ALTER TABLE", &[(column_position.is_some(), "FIRST or AFTER")])?;
             change.add_column(*if_not_exists, column_def).await
         }
         AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } => {
-            let [column] = column_names.as_slice() else {
-                return Err(Error::unsupported("several columns in DROP COLUMN"));
-            };
+            let column = one_column(column_names)?;
             let cascade = matches!(drop_behavior, Some(DropBehavior::Cascade));
-            change.drop_column(&identifier(column), *if_exists, cascade).await
+            change.drop_column(&column, *if_exists, cascade).await
         }
         AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
             change.rename_column(&identifier(old_column_name), &identifier(new_column_name)).await
@@ -92,14 +79,53 @@ pub(crate) async fn run(session: &SessionCore, alter: &AlterTable) -> Result<Sta
     }
 }
 
+/// Table and operation of an ALTER TABLE that may change the table; none if IF EXISTS finds none.
+fn begin<'s, 'a>(
+    session: &'s SessionCore,
+    alter: &'a AlterTable,
+) -> Result<Option<(Change<'s>, &'a AlterTableOperation)>> {
+    let table = match session.catalog.table(&table_name(&alter.name)?) {
+        Err(TableError::NoSuchTable { .. }) if alter.if_exists => return Ok(None),
+        table => table?,
+    };
+    let [operation] = alter.operations.as_slice() else {
+        return Err(Error::unsupported("several actions in one ALTER TABLE: use one statement for each"));
+    };
+    // Options of storage alone change nothing that the maintenance of a view depends on.
+    let sets_options = matches!(operation, AlterTableOperation::SetOptionsParens { .. });
+    if !sets_options || materialized::held_by(&table).is_none() {
+        owned_tables::check_owner(session, &table, "alter")?;
+    }
+    Ok(Some((Change { session, table }, operation)))
+}
+
+/// Refuses a DROP COLUMN as [`run`] would, before its dependents are dropped; none if IF EXISTS finds no column.
+pub(crate) fn column_to_drop(session: &SessionCore, alter: &AlterTable) -> Result<Option<String>> {
+    let Some((change, operation)) = begin(session, alter)? else { return Ok(None) };
+    let AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } = operation else {
+        return Err(Error::Internal(format!("{operation} is no DROP COLUMN")));
+    };
+    let column = one_column(column_names)?;
+    let cascade = matches!(drop_behavior, Some(DropBehavior::Cascade));
+    Ok(change.place_to_drop(&column, *if_exists, cascade)?.map(|_| column))
+}
+
+/// Name of the one column of a DROP COLUMN.
+fn one_column(names: &[Ident]) -> Result<String> {
+    match names {
+        [column] => Ok(identifier(column)),
+        _ => Err(Error::unsupported("several columns in DROP COLUMN")),
+    }
+}
+
 /// A change of a table.
-struct Change<'s> {
+pub(super) struct Change<'s> {
     session: &'s SessionCore,
     table: Arc<Table>,
 }
 
 /// Rule that all rows have to be verified against.
-enum Rule {
+pub(super) enum Rule {
     NotNull(usize),
     Checks(Checks),
 }
@@ -120,6 +146,13 @@ impl Rule {
                 Err(Error::coded("23502", message))
             }
         }
+    }
+}
+
+impl<'s> Change<'s> {
+    /// Change of this table by a session.
+    pub(super) fn of(session: &'s SessionCore, table: Arc<Table>) -> Change<'s> {
+        Change { session, table }
     }
 }
 
@@ -154,7 +187,7 @@ impl Change<'_> {
     }
 
     /// Redefines the table on a thread for blocking work.
-    async fn redefine(
+    pub(super) async fn redefine(
         &self,
         rule: Option<Rule>,
         change: impl FnOnce(&mut TableDefinition) -> Result<()> + Send + 'static,
@@ -309,7 +342,8 @@ impl Change<'_> {
         .await
     }
 
-    async fn drop_column(&self, name: &str, if_exists: bool, cascade: bool) -> Result<StatementResult> {
+    /// Position of a column that can be dropped; none if it does not exist and need not.
+    fn place_to_drop(&self, name: &str, if_exists: bool, cascade: bool) -> Result<Option<usize>> {
         if cascade {
             materialized::check_dependents(
                 &self.session.catalog,
@@ -318,7 +352,7 @@ impl Change<'_> {
             )?;
         }
         let column = match self.column(name) {
-            Err(_) if if_exists => return Ok(DONE),
+            Err(_) if if_exists => return Ok(None),
             column => column?,
         };
         let definition = self.table.definition();
@@ -352,6 +386,12 @@ impl Change<'_> {
         if definition.schema.visible_columns().len() == 1 {
             return Err(Error::unsupported("dropping the only column of a table"));
         }
+        definition.schema.without_column(column)?;
+        Ok(Some(column))
+    }
+
+    async fn drop_column(&self, name: &str, if_exists: bool, cascade: bool) -> Result<StatementResult> {
+        let Some(column) = self.place_to_drop(name, if_exists, cascade)? else { return Ok(DONE) };
         let alteration = Alteration { cascade, sequences: Vec::new() };
         self.redefine_with(None, alteration, move |definition| {
             definition.schema = Arc::new(definition.schema.without_column(column)?);

@@ -2,10 +2,9 @@
 //! [`crate::session::sequence_functions`].
 
 use crate::ddl::generated;
-use crate::ddl::views::drop_all;
+use crate::ddl::views;
 use crate::dml::identity;
 use crate::error::{Error, Result};
-use crate::parser::names::table_name;
 use crate::parser::own::sequence::{SequenceOptions, SequenceStatement};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
@@ -132,12 +131,9 @@ pub(crate) async fn drop_sequences(
     names: &[ObjectName],
     cascade: bool,
 ) -> Result<StatementResult> {
-    for name in names {
-        let name = table_name(name)?;
-        if session.catalog.relation_kind(&name) != Some(RelationKind::Sequence) {
-            continue;
-        }
-        for (table, column) in generated::columns_using_sequence(&session.catalog, &name)? {
+    let existing = views::existing(session, RelationKind::Sequence, if_exists, names)?;
+    for name in &existing {
+        for (table, column) in generated::columns_using_sequence(&session.catalog, name)? {
             let shown = &table.schema().columns()[column].name;
             let cannot =
                 |why: String| Error::coded("2BP01", format!("cannot drop sequence {name} because {why}"));
@@ -153,7 +149,7 @@ pub(crate) async fn drop_sequences(
             drop_default(session, &table, column).await?;
         }
     }
-    drop_all(session, RelationKind::Sequence, if_exists, names, cascade).await?;
+    views::drop_all(session, RelationKind::Sequence, existing, cascade).await?;
     Ok(StatementResult::Done { verb: "DROP SEQUENCE" })
 }
 

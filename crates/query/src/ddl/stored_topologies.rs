@@ -15,6 +15,7 @@ const OWNER: &str = "the topologies";
 const ROW_BYTES_BESIDE: usize = 1024;
 
 /// Stored topology.
+#[derive(Debug, Clone)]
 pub(crate) struct StoredTopology {
     pub(crate) name: String,
     pub(crate) text: String,

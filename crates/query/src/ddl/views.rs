@@ -145,28 +145,42 @@ pub(crate) fn check_droppable(session: &SessionCore, name: &str) -> Result<()> {
     check_query(session, name)
 }
 
-/// DROP TABLE, DROP VIEW and DROP SEQUENCE: all of the statement's relations in one commit. No topology uses them.
-pub(crate) async fn drop_all(
+/// Names of a DROP TABLE, DROP VIEW or DROP SEQUENCE that there are, each once; an error if one that is wanted is not there, is
+/// of another kind, or belongs to others.
+pub(crate) fn existing(
     session: &SessionCore,
     kind: RelationKind,
     if_exists: bool,
     names: &[ObjectName],
-    cascade: bool,
-) -> Result<()> {
+) -> Result<Vec<String>> {
     let mut existing = Vec::new();
     for name in names {
         let name = table_name(name)?;
         match session.catalog.relation_kind(&name) {
             Some(found) if found == kind => {
                 check_droppable(session, &name)?;
-                materialized::check_dependents(&session.catalog, kind, &name)?;
-                existing.push(name);
+                if !existing.contains(&name) {
+                    existing.push(name);
+                }
             }
             Some(_) => return Err(TableError::WrongKind { name, wanted: kind }.into()),
             None if if_exists => {}
             None if kind == RelationKind::Table => return Err(TableError::NoSuchTable { table: name }.into()),
             None => return Err(Error::coded("42P01", format!("{kind} \"{name}\" does not exist"))),
         }
+    }
+    Ok(existing)
+}
+
+/// Drops relations of one kind in one commit. No topology uses them.
+pub(crate) async fn drop_all(
+    session: &SessionCore,
+    kind: RelationKind,
+    existing: Vec<String>,
+    cascade: bool,
+) -> Result<()> {
+    for name in &existing {
+        materialized::check_dependents(&session.catalog, kind, name)?;
     }
     if existing.is_empty() {
         return Ok(());

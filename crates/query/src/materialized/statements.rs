@@ -289,13 +289,23 @@ async fn fill(session: &SessionCore, name: &str) -> Result<()> {
     blocking(move || views.ask(MaintenanceWork::Fill(name), || Ok(()))).await?
 }
 
-/// Drops a view that no topology or materialized view depends on.
-pub(crate) async fn drop_view(session: &SessionCore, name: &str) -> Result<()> {
+/// Refuses to drop a view that other views read than those that are dropped with it.
+pub(crate) fn check_readers(
+    session: &SessionCore,
+    name: &str,
+    is_dropped: impl Fn(&String) -> bool,
+) -> Result<()> {
     let of_query = session.catalog.dependent_views(RelationKind::View, &query_view(name));
     let of_table = session.catalog.dependent_views(RelationKind::Table, name);
-    if let Some(view) = of_table.iter().chain(&of_query).next() {
+    if let Some(view) = of_table.iter().chain(&of_query).find(|view| !is_dropped(view)) {
         return Err(Error::coded("2BP01", format!("view {view} depends on materialized view {name}")));
     }
+    Ok(())
+}
+
+/// Drops a view that no topology or materialized view depends on.
+pub(crate) async fn drop_view(session: &SessionCore, name: &str) -> Result<()> {
+    check_readers(session, name, |_| false)?;
     remove(session, name).await
 }
 

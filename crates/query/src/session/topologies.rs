@@ -158,10 +158,21 @@ impl Topologies {
         })
     }
 
-    /// Stops a topology and waits for its end.
+    /// Notes that one cannot go on, which uses what it did.
+    pub(crate) fn fail(&self, name: &str, error: String) {
+        if let Some(entry) = self.entries.lock().get_mut(name) {
+            entry.state = State::Failed(error);
+        }
+    }
+
+    /// Stops a topology and waits for its end. One that has ended or failed stays so.
     pub(crate) fn pause(&self, name: &str) {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(name) else { return };
+        entry.settle();
+        if !matches!(entry.state, State::Running(_)) {
+            return;
+        }
         let State::Running(running) = std::mem::replace(&mut entry.state, State::Paused) else { return };
         running.stop();
         drop(entries);

@@ -96,10 +96,19 @@ async fn resume(session: &SessionCore, mut stored: StoredTopology) -> Result<()>
         return Ok(());
     }
     let create = parse(&stored.text)?;
-    start(session, &create, false).await?;
-    stored.is_paused = false;
+    let was_paused = stored.is_paused;
     let catalog = Arc::clone(&session.catalog);
-    blocking(move || stored_topologies::put_topology(&catalog, &stored)).await?
+    let mut put = move |is_paused: bool| {
+        stored.is_paused = is_paused;
+        let (catalog, row) = (Arc::clone(&catalog), stored.clone());
+        blocking(move || stored_topologies::put_topology(&catalog, &row))
+    };
+    put(false).await??;
+    let started = start(session, &create, false).await;
+    if started.is_err() {
+        put(was_paused).await??;
+    }
+    started
 }
 
 /// Options of a statement with some of them changed.
@@ -156,14 +165,11 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
         let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
         blocking(move || stored_topologies::put_source(&catalog, &name, &text))
     };
-    let stored = put(after).await?;
+    let stored = put(after).await.and_then(|stored| stored);
     let checked = if stored.is_ok() { replanning.check().await } else { Ok(()) };
-    if checked.is_err() {
-        put(before).await??;
-    }
-    replanning.start().await?;
-    stored?;
-    checked?;
+    let undone = if checked.is_err() { put(before).await.and_then(|undone| undone) } else { Ok(()) };
+    let started = replanning.start().await;
+    stored.and(checked).and(undone).and(started)?;
     stored_streams::note_columns(session).await
 }
 

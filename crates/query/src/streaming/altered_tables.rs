@@ -10,10 +10,13 @@
 //! | others | as of any table |
 //!
 //! Uses to which all columns of a table matter are planned again: CHANGES, look-ups, ON CONFLICT DO UPDATE, MERGE, DELETE. If a
-//! topology could not be planned any more, as one with `SELECT *`, the added column is dropped again and the statement
-//! refused.
+//! topology could not be planned any more, as one with `SELECT *` and one column more, the table gets the definition that it
+//! had, and the statement is refused. DROP COLUMN ... CASCADE drops nothing before all that may refuse the statement has passed.
+//!
+//! A crash between the change and its taking back leaves the change: the topology is then shown as failed, with the reason, and
+//! starts again once the column is dropped.
 
-use crate::ddl::alter;
+use crate::ddl::{alter, restored_definition};
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, table_name};
 use crate::session::core::SessionCore;
@@ -34,24 +37,31 @@ pub(crate) async fn alter_table(session: &SessionCore, alter: &AlterTable) -> Re
     if !changes_columns(operation) || session.catalog.table(&table).is_err() {
         return alter::run(session, alter).await;
     }
-    // No topology is created or started meanwhile.
+    let drops = matches!(operation, AlterTableOperation::DropColumn { .. });
+    // No topology is created or started meanwhile, and no view that would refuse a column's end.
     let _changing = session.options.topologies.changing().await;
-    let altered = AlteredTable { session, table: &table };
-    altered.check(operation).await?;
+    let _views = if drops { Some(session.options.materialized.changing().await) } else { None };
+    let before = session.catalog.table(&table)?;
+    // What is refused drops no dependents.
+    if drops && alter::column_to_drop(session, alter)?.is_none() {
+        return Ok(alter::DONE);
+    }
+    AlteredTable { session, table: &table }.check(operation).await?;
     let users = session.options.topologies.users(|used| used.uses(&table));
-    let is_added =
-        matches!(operation, AlterTableOperation::AddColumn { column_def, .. } if !altered.has(column_def));
     let planned = session.options.topologies.users(|used| used.planned.contains(&table));
     let replanning = Replanning::stop(session, users, |user| planned.iter().any(|name| name == user)).await?;
     let changed = alter::run(session, alter).await;
-    let checked = if changed.is_ok() { replanning.check().await } else { Ok(()) };
-    if let (Err(_), true, AlterTableOperation::AddColumn { column_def, .. }) = (&checked, is_added, operation)
+    // Those that use a column that is gone were refused, or dropped.
+    let checked = if changed.is_ok() && !drops { replanning.check().await } else { Ok(()) };
+    if checked.is_err()
+        && let Err(error) = restored_definition::restore(session, &before).await
     {
-        altered.drop_again(alter, &column_def.name).await;
+        tracing::warn!(table, %error, "could not take back a refused ALTER TABLE");
     }
-    replanning.start().await?;
+    let started = replanning.start().await;
     checked?;
-    changed
+    let changed = changed?;
+    started.map(|()| changed)
 }
 
 /// Tells whether an operation may change what the columns of a table are.
@@ -90,8 +100,11 @@ impl AlteredTable<'_> {
                 let uses =
                     |used: &UsedRelations| columns.iter().any(|column| used.uses_column(self.table, column));
                 if matches!(drop_behavior, Some(DropBehavior::Cascade)) {
-                    let topologies: BTreeSet<String> =
+                    let mut topologies: BTreeSet<String> =
                         self.session.options.topologies.users(uses).into_iter().collect();
+                    // Those of materialized views are parts of them.
+                    let views = self.session.options.materialized.all();
+                    topologies.retain(|name| views.iter().all(|view| view.name != *name));
                     return Dependents::of_topologies(topologies).drop_all(self.session).await;
                 }
                 self.refuse_users("drop", "column", &columns.join(", "), uses)
@@ -171,27 +184,6 @@ impl AlteredTable<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Tells whether the table has a column.
-    fn has(&self, column: &ColumnDef) -> bool {
-        let name = identifier(&column.name);
-        let table = self.session.catalog.table(self.table);
-        table.is_ok_and(|table| table.schema().visible_columns().iter().any(|column| column.name == name))
-    }
-
-    /// Drops a column that was added just now.
-    async fn drop_again(&self, added: &AlterTable, column: &Ident) {
-        let operation = AlterTableOperation::DropColumn {
-            has_column_keyword: true,
-            column_names: vec![column.clone()],
-            if_exists: true,
-            drop_behavior: None,
-        };
-        let dropping = AlterTable { operations: vec![operation], ..added.clone() };
-        if let Err(error) = alter::run(self.session, &dropping).await {
-            tracing::warn!(table = self.table, %error, "could not drop the column of a refused ADD COLUMN");
-        }
     }
 }
 

@@ -11,7 +11,8 @@
 //! drops them, with a notice for each: topologies end with their open transaction, and their targets stay.
 //!
 //! # What a crash leaves
-//! The steps are: all dependent topologies end and their statements are removed, then materialized views are dropped, the
+//! All that refuses a statement does so before its first step. The steps are: all dependent topologies end and their statements
+//! are removed, then materialized views are dropped, the
 //! later ones first, then state of the topologies, and last what the statement names. So a crash leaves objects all of which
 //! work, and perhaps tables that were state of a topology, which are as any table then.
 
@@ -24,10 +25,11 @@ use crate::parser::statement::created_stream;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized::{query_of, query_view};
-use crate::streaming::starting::{stored, stream_error};
+use crate::streaming::starting::{self, stored};
 use crate::streaming::steps::names_of;
 use datafusion::sql::sqlparser::ast::ObjectName;
 use entresol_tables::{Catalog, RelationKind};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -212,16 +214,11 @@ pub(crate) async fn drop_relations(
 ) -> Result<()> {
     let _topologies = session.options.topologies.changing().await;
     let _views = session.options.materialized.changing().await;
-    let mut roots = Vec::new();
-    for name in names {
-        let name = table_name(name)?;
-        if session.catalog.relation_kind(&name) == Some(kind) {
-            views::check_droppable(session, &name)?;
-            roots.push(Root { noun: kind.to_string(), name });
-        }
-    }
+    let existing = views::existing(session, kind, if_exists, names)?;
+    let roots: Vec<Root> =
+        existing.iter().map(|name| Root { noun: kind.to_string(), name: name.clone() }).collect();
     clear(session, &roots, cascade).await?;
-    views::drop_all(session, kind, if_exists, names, cascade).await
+    views::drop_all(session, kind, existing, cascade).await
 }
 
 /// DROP MATERIALIZED VIEW.
@@ -240,10 +237,24 @@ pub(crate) async fn drop_materialized(
             Err(_) if if_exists && session.catalog.relation_kind(&name).is_none() => continue,
             checked => checked?,
         }
-        roots.push(Root { noun: "materialized view".to_owned(), name });
+        let root = Root { noun: "materialized view".to_owned(), name };
+        if !roots.contains(&root) {
+            roots.push(root);
+        }
     }
     clear(session, &roots, cascade).await?;
-    for root in roots {
+    let is_root = |view: &String| {
+        let of = query_of(&session.catalog, view);
+        of.is_some_and(|of| roots.iter().any(|root| root.name == of))
+    };
+    for root in roots.iter().filter(|_| !cascade) {
+        materialized_views::check_readers(session, &root.name, is_root)?;
+    }
+    // Those that read others of them were created later.
+    let views = session.options.materialized.all();
+    let place = |root: &Root| views.iter().position(|view| view.name == root.name);
+    roots.sort_by_key(|root| Reverse(place(root).unwrap_or(usize::MAX)));
+    for root in &roots {
         if cascade {
             drop_views_over(session, [query_view(&root.name), root.name.clone()]).await?;
         }
@@ -280,8 +291,12 @@ pub(crate) async fn drop_objects(
                 continue;
             }
             stored(session, name, object)?;
+            check_state_views(session, name, cascade)?;
         }
-        roots.push(Root { noun: object.noun().to_owned(), name: name.clone() });
+        let root = Root { noun: object.noun().to_owned(), name: name.clone() };
+        if !roots.contains(&root) {
+            roots.push(root);
+        }
     }
     clear(session, &roots, cascade).await?;
     for Root { name, .. } in roots {
@@ -294,7 +309,6 @@ pub(crate) async fn drop_objects(
             remove_stream(session, &name).await?;
             continue;
         }
-        check_state_views(session, &name, cascade)?;
         forget_topology(session, &name).await?;
         remove_state(session, &name).await?;
     }
@@ -320,13 +334,15 @@ fn check_state_views(session: &SessionCore, topology: &str, cascade: bool) -> Re
     Ok(())
 }
 
-/// Ends a topology and removes its statement; its state stays.
+/// Ends a topology and removes its statement: it does not exist any more. Its state stays.
 async fn forget_topology(session: &SessionCore, name: &str) -> Result<()> {
     let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
     let name = name.to_owned();
     blocking(move || {
         topologies.pause(&name);
-        stored_topologies::remove_topology(&catalog, &name)
+        stored_topologies::remove_topology(&catalog, &name)?;
+        topologies.remove(&name);
+        Ok(())
     })
     .await?
 }
@@ -334,14 +350,6 @@ async fn forget_topology(session: &SessionCore, name: &str) -> Result<()> {
 /// Removes the state of a topology that has ended, with the plain views that read it.
 async fn remove_state(session: &SessionCore, name: &str) -> Result<()> {
     drop_views_over(session, entresol_streams::state_tables(&session.catalog, name)).await?;
-    let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
-    let name = name.to_owned();
-    blocking(move || {
-        entresol_streams::remove_state(&catalog, &name).map_err(stream_error)?;
-        let unused = stored_topologies::unused_state(&catalog, &name)?;
-        stored_topologies::removed_state(&catalog, &name, &unused)?;
-        topologies.remove(&name);
-        Ok(())
-    })
-    .await?
+    let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
+    blocking(move || starting::forget_state(&catalog, &name)).await?
 }

@@ -65,13 +65,20 @@ pub(crate) async fn replace(
     }
     let topologies = session.options.topologies.clone();
     let is_paused = stored.is_paused;
-    let replaced = StoredTopology { text, ..stored };
+    let runs = topologies.is_running(&stored.name);
+    let replaced = StoredTopology { text, ..stored.clone() };
     let removed = unused.clone();
-    blocking(move || {
+    let put = blocking(move || {
         topologies.pause(&replaced.name);
         stored_topologies::replace_topology(&catalog, &replaced, &removed)
-    })
-    .await??;
+    });
+    if let Err(error) = put.await.and_then(|put| put) {
+        // The stored statement is that of before.
+        if runs {
+            start(session, &parse(&stored.text)?, false).await?;
+        }
+        return Err(error);
+    }
     if !unused.is_empty() {
         session.notice(format!(
             "topology \"{}\" begins without the state in {}: its steps are others",

@@ -33,10 +33,15 @@ impl<'s> Replanning<'s> {
         let topologies = &session.options.topologies;
         let stopped: Vec<String> =
             users.iter().filter(|user| depends(user) && topologies.is_running(user)).cloned().collect();
-        let users = users.into_iter().filter(|user| !topologies.has_failed(user)).collect();
-        let (topologies, names) = (topologies.clone(), stopped.clone());
+        let mut replanning = Replanning { session, users: Vec::new(), stopped };
+        for user in users {
+            if !topologies.has_failed(&user) && replanning.check_user(&user).await.is_ok() {
+                replanning.users.push(user);
+            }
+        }
+        let (topologies, names) = (topologies.clone(), replanning.stopped.clone());
         blocking(move || names.iter().for_each(|name| topologies.pause(name))).await?;
-        Ok(Replanning { session, users, stopped })
+        Ok(replanning)
     }
 
     /// Checks that all users can be planned with what there is now.
@@ -61,20 +66,34 @@ impl<'s> Replanning<'s> {
         builder.check().map_err(stream_error)
     }
 
-    /// Starts those that were stopped. One that does not start is shown as failed, with the reason.
+    /// Starts all that were stopped; the first error that is none of a topology is returned behind that. One that does not
+    /// start is shown as failed, with the reason.
     pub(crate) async fn start(self) -> Result<()> {
-        let all = stored_topologies::topologies(&self.session.catalog)?;
+        let mut result = Ok(());
         for name in &self.stopped {
-            let Some(stored) = all.iter().find(|stored| stored.name == *name) else {
-                deferred::start(self.session, name)?;
-                continue;
-            };
-            let create = parse(&stored.text)?;
-            if let Err(error) = start(self.session, &create, false).await {
-                tracing::error!(topology = name, %error, "a topology does not go on");
-                self.session.notice(format!("topology {name} does not go on: {error}"));
-                let relations = relations_named(&create);
-                self.session.options.topologies.note(name, Some(error.to_string()), relations);
+            let started = self.start_again(name).await;
+            result = result.and(started);
+        }
+        result
+    }
+
+    async fn start_again(&self, name: &str) -> Result<()> {
+        let all = stored_topologies::topologies(&self.session.catalog)?;
+        let Some(stored) = all.iter().find(|stored| stored.name == name) else {
+            return deferred::start(self.session, name);
+        };
+        let create = parse(&stored.text);
+        let started = match &create {
+            Ok(create) => start(self.session, create, false).await,
+            Err(error) => Err(Error::Internal(error.to_string())),
+        };
+        if let Err(error) = started {
+            tracing::error!(topology = name, %error, "a topology does not go on");
+            self.session.notice(format!("topology {name} does not go on: {error}"));
+            let topologies = &self.session.options.topologies;
+            match create {
+                Ok(create) => topologies.note(name, Some(error.to_string()), relations_named(&create)),
+                Err(_) => topologies.fail(name, error.to_string()),
             }
         }
         Ok(())

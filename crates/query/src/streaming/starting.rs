@@ -5,8 +5,8 @@
 //! | of a new one | before it runs, so that what has written rows is there after a crash |
 //! | of one that is stored | no |
 //!
-//! Both remove first what a topology with other steps has no use for ([`crate::streaming::replacement`]): a
-//! crash may have come between.
+//! A new one removes first what an incomplete DROP left of another of its name: its positions and state. Both remove what a
+//! topology with other steps has no use for ([`crate::streaming::replacement`]): a crash may have come between.
 
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
@@ -45,8 +45,8 @@ pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new
     let (catalog, create) = (Arc::clone(&session.catalog), create.clone());
     let topologies = session.options.topologies.clone();
     blocking(move || {
-        if is_new && create.sink.is_some() {
-            entresol_streams::forget_sinks(&catalog, &create.name).map_err(stream_error)?;
+        if is_new {
+            forget_state(&catalog, &create.name)?;
         }
         remove_unused(&catalog, &create.name, &planned)?;
         let (builder, _) = operators(&catalog, &create, &planned, durability, &[])?;
@@ -63,6 +63,16 @@ pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new
         started
     })
     .await?
+}
+
+/// Removes all that is stored of a topology beside its statement: positions, watermarks, lengths of files, state tables.
+pub(crate) fn forget_state(catalog: &Arc<Catalog>, name: &str) -> Result<()> {
+    entresol_streams::remove_state(catalog, name).map_err(stream_error)?;
+    let unused = stored_topologies::unused_state(catalog, name)?;
+    if unused.is_empty() {
+        return Ok(());
+    }
+    stored_topologies::removed_state(catalog, name, &unused)
 }
 
 /// Refuses a topology that would read what it causes.
