@@ -9,6 +9,7 @@ use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::{Role, Session, StatementResult};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -270,4 +271,26 @@ async fn files_are_for_superusers() {
     ] {
         assert_eq!(error(&mut session, sql).await.0, code, "{sql}");
     }
+}
+
+/// What came out of a pipe is gone: a COPY of it that lost against another transaction is not repeated.
+#[tokio::test]
+async fn a_pipe_is_read_once() {
+    let database = TestDatabase::journal();
+    let (mut session, mut other) = (database.session(), database.session());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pipe.csv");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    run(&mut session, "CREATE TABLE target (id INT PRIMARY KEY, n INT)").await;
+    let copy = format!("COPY target FROM '{}' WITH (FORMAT csv)", path.display());
+    let write = async {
+        // It opens once the statement has begun.
+        let opened = tokio::task::spawn_blocking(move || std::fs::OpenOptions::new().write(true).open(&path));
+        let mut pipe = opened.await.unwrap().unwrap();
+        pipe.write_all(b"1,1\n2,2\n").unwrap();
+        run(&mut other, "INSERT INTO target VALUES (2, 0)").await;
+    };
+    let ((code, message), ()) = tokio::join!(error(&mut session, &copy), write);
+    assert_eq!(code, "40001", "{message}");
+    assert_eq!(one(&mut session, "SELECT count(*), sum(n) FROM target").await, "1 0");
 }

@@ -1,6 +1,7 @@
 //! Files of the database's machine that a COPY names: patterns, errors, and files that appear once they are complete.
 
 use crate::error::{Error, Result};
+use crate::session::commit::blocking;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum number of files that a pattern stands for.
 const FILES_MAX: usize = 100_000;
+/// Maximum number of symbolic links to a file.
+const LINKS_MAX: usize = 40;
 
 /// Error of a call on a file.
 pub(super) fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
@@ -22,7 +25,7 @@ pub(super) fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
 }
 
 /// Files that a name stands for: itself, or the ones that match it if `*` or `?` stand behind its last `/`, by name.
-pub(super) fn matching(name: &str) -> Result<Vec<PathBuf>> {
+fn matching(name: &str) -> Result<Vec<PathBuf>> {
     let path = Path::new(name);
     let pattern = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if !pattern.contains(['*', '?']) || path.exists() {
@@ -47,6 +50,25 @@ pub(super) fn matching(name: &str) -> Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// Files that a name stands for, and the bytes of all of them.
+pub(super) async fn matching_with_bytes(name: &str) -> Result<(Vec<PathBuf>, u64)> {
+    let name = name.to_owned();
+    blocking(move || {
+        let paths = matching(&name)?;
+        let bytes = paths.iter().filter_map(|path| Some(path.metadata().ok()?.len())).sum();
+        Ok((paths, bytes))
+    })
+    .await?
+}
+
+/// Returns true if a name stands for regular files alone, which can be read again.
+pub(super) async fn are_regular(name: &str) -> bool {
+    let name = name.to_owned();
+    let regular =
+        blocking(move || matching(&name).is_ok_and(|paths| paths.iter().all(|path| path.is_file())));
+    regular.await.unwrap_or(false)
 }
 
 /// Returns true if a name matches a pattern of `*` (any bytes) and `?` (one). Linear but for stars: each is tried at
@@ -83,31 +105,27 @@ pub(super) fn open(path: &Path) -> Result<File> {
 }
 
 /// File that is written beside its place and moved there once it is complete: until then a file that was there stays,
-/// and a crash leaves that and one whose name ends in `.part`. A device or pipe is written in its place.
+/// and a crash leaves that and one whose name ends in `.part`. A device or pipe is written in its place; behind a symbolic link
+/// stands the file that is written.
 #[derive(Debug)]
 pub(super) struct NewFile {
     path: PathBuf,
-    /// None for what is no regular file.
-    part: Option<PathBuf>,
+    /// Where it is written, and its place; none for what is no regular file.
+    part: Option<(PathBuf, PathBuf)>,
 }
 
 impl NewFile {
     /// Begins with a file of this path.
     pub(super) fn create(path: &Path) -> Result<(NewFile, File)> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let is_other = fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
-        let part = (!is_other).then(|| {
-            let mut name = path.as_os_str().to_owned();
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            name.push(format!(".{}-{number}.part", std::process::id()));
-            PathBuf::from(name)
-        });
-        let created = match &part {
-            Some(part) => File::create_new(part),
-            None => File::options().write(true).open(path),
-        };
-        let file = created.map_err(|error| failed("create", path, &error))?;
-        Ok((NewFile { path: path.to_owned(), part }, file))
+        let place = behind_links(path);
+        let failed = |error: io::Error| failed("create", path, &error);
+        if is_other {
+            let file = File::options().write(true).open(path).map_err(failed)?;
+            return Ok((NewFile { path: path.to_owned(), part: None }, file));
+        }
+        let (part, file) = create_part(&place).map_err(failed)?;
+        Ok((NewFile { path: path.to_owned(), part: Some((part, place)) }, file))
     }
 
     /// Path that it will have.
@@ -117,17 +135,45 @@ impl NewFile {
 
     /// Makes the file durable and moves it to its place.
     pub(super) fn complete(mut self, file: &File) -> Result<()> {
-        let Some(part) = &self.part else { return Ok(()) };
+        let Some((part, place)) = &self.part else { return Ok(()) };
         file.sync_all().map_err(|error| failed("write", &self.path, &error))?;
-        fs::rename(part, &self.path).map_err(|error| failed("create", &self.path, &error))?;
+        fs::rename(part, place).map_err(|error| failed("create", &self.path, &error))?;
+        let directory = place.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new(".")).to_owned();
         self.part = None;
-        Ok(())
+        let synced = File::open(&directory).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| failed("write", &directory, &error))
+    }
+}
+
+/// File that the symbolic links of a path lead to, which need not be there.
+fn behind_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = path.parent().map_or(target.clone(), |parent| parent.join(&target));
+    }
+    path
+}
+
+/// New file beside a path. Another process with the same identity may have left some, as in a container.
+fn create_part(path: &Path) -> io::Result<(PathBuf, File)> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let mut name = path.as_os_str().to_owned();
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        name.push(format!(".{}-{number}.part", std::process::id()));
+        let part = PathBuf::from(name);
+        match File::create_new(&part) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            created => return created.map(|file| (part, file)),
+        }
     }
 }
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        if let Some(part) = &self.part
+        if let Some((part, _)) = &self.part
             && let Err(error) = fs::remove_file(part)
         {
             tracing::warn!(file = %part.display(), %error, "could not remove an incomplete file of COPY");
@@ -170,5 +216,20 @@ mod tests {
         assert!(path.exists());
         assert_eq!(names(), 1);
         assert_eq!(failed("open", &path, &io::Error::from(ErrorKind::NotFound)).sqlstate(), "58P01");
+    }
+
+    #[test]
+    fn incomplete_files_of_before_and_links_are_no_obstacle() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, link) = (directory.path().join("file"), directory.path().join("link"));
+        // As a process of the same number left them.
+        for number in 0..100 {
+            fs::write(directory.path().join(format!("file.{}-{number}.part", std::process::id())), "")
+                .unwrap();
+        }
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        let (new, file) = NewFile::create(&link).unwrap();
+        new.complete(&file).unwrap();
+        assert!(path.is_file() && fs::symlink_metadata(&link).unwrap().is_symlink());
     }
 }

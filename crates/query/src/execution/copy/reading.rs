@@ -11,31 +11,31 @@
 //!   file has exactly those of the table; with one it may have others, which are not read.
 //! - Types are checked before the first row; values are converted by the rules of assignment, whole columns at once
 //!   where each value of the one type is one of the other.
-//! - A reader whose statement has ended ends at its next batch.
+//! - A reader whose statement has ended ends at its next batch. The statement ends when the reader has said that it read all.
 //!
-//! Memory: [`PIECES_MAX`] pieces and the two at both ends. A batch of a Parquet file has about [`GROUP_BYTES`] at
-//! most by the sizes that the file says; a record batch of Arrow is in memory as a whole.
+//! Memory: [`PIECES_MAX`] pieces and the two at both ends; batches are reserved in the memory of the session. Those of a Parquet
+//! file are bounded ([`super::parquet_file`]); a record batch of Arrow is in memory as a whole.
 
 use super::files;
-use super::pending::{BatchPlace, GROUP_BYTES};
+use super::parquet_file::ParquetFile;
+use super::pending::BatchPlace;
 use crate::dml::assignment;
 use crate::error::{Error, Result};
 use crate::parser::own::copy_options::Layout;
 use crate::session::loads::LoadProgress;
+use crate::session::query_memory::bytes_of;
 use datafusion::arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::ipc::reader::{FileReader, StreamReader};
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use entresol_tables::Column;
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
-};
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinHandle;
 
 /// Maximum pieces between the reader and the statement.
 const PIECES_MAX: usize = 2;
@@ -50,8 +50,8 @@ const NAMES_MAX: usize = 20;
 #[derive(Debug)]
 pub(super) enum Piece {
     Bytes(Vec<u8>),
-    /// The columns that the statement gives, in its order.
-    Batch(RecordBatch, BatchPlace),
+    /// The columns that the statement gives, in its order, and the memory that they take.
+    Batch(RecordBatch, BatchPlace, MemoryReservation),
 }
 
 /// Reader of the files of one COPY.
@@ -66,30 +66,49 @@ pub(super) struct FileReading {
     /// Rows of a batch that is wanted.
     pub(super) rows_max: usize,
     pub(super) progress: Arc<LoadProgress>,
+    /// Memory for batches.
+    pub(super) pool: Arc<dyn MemoryPool>,
+}
+
+/// Pieces of a file that a thread for blocking calls reads.
+pub(super) struct Pieces {
+    pieces: Receiver<Piece>,
+    reader: JoinHandle<Result<()>>,
+}
+
+impl Pieces {
+    fn of(read: impl FnOnce(&Sender<Piece>) -> Result<()> + Send + 'static) -> Pieces {
+        let (sender, pieces) = channel(PIECES_MAX);
+        Pieces { pieces, reader: tokio::task::spawn_blocking(move || read(&sender)) }
+    }
+
+    /// Next piece; none once the reader has read all. One that panicked is an error, and not the end of the file.
+    pub(super) async fn next(&mut self) -> Result<Option<Piece>> {
+        if let Some(piece) = self.pieces.recv().await {
+            return Ok(Some(piece));
+        }
+        let read = (&mut self.reader).await;
+        read.map_err(|error| Error::Internal(format!("the reader of a file failed: {error}")))?.map(|()| None)
+    }
 }
 
 /// Sender of pieces; false once the statement has ended.
 type PieceSink<'s> = &'s mut dyn FnMut(Piece) -> bool;
 
 impl FileReading {
-    /// Begins to read a file on a thread for blocking calls.
-    pub(super) fn begin(&self, path: PathBuf) -> Receiver<Result<Piece>> {
-        let (sender, receiver) = channel(PIECES_MAX);
+    /// Begins to read a file.
+    pub(super) fn begin(&self, path: PathBuf) -> Pieces {
         let reading = self.clone();
-        tokio::task::spawn_blocking(move || reading.read(&path, &sender));
-        receiver
+        Pieces::of(move |sender| reading.read(&path, sender))
     }
 
-    fn read(&self, path: &Path, sender: &Sender<Result<Piece>>) {
-        let mut send = |piece| sender.blocking_send(Ok(piece)).is_ok();
-        let read = files::open(path).and_then(|file| match &self.layout {
+    fn read(&self, path: &Path, sender: &Sender<Piece>) -> Result<()> {
+        let mut send = |piece| sender.blocking_send(piece).is_ok();
+        let file = files::open(path)?;
+        match &self.layout {
             Layout::Parquet(_) => self.read_parquet(path, file, &mut send),
             Layout::Arrow => self.read_arrow(path, file, &mut send),
             Layout::Lines(_) | Layout::Binary => self.read_bytes(path, file, &mut send),
-        });
-        if let Err(error) = read {
-            // A statement that has ended has an error of its own.
-            let _ = sender.blocking_send(Err(error));
         }
     }
 
@@ -112,41 +131,19 @@ impl FileReading {
     }
 
     fn read_parquet(&self, path: &Path, file: File, send: PieceSink<'_>) -> Result<()> {
-        let damaged = |error: &dyn std::fmt::Display| damaged(path, "Parquet", error);
-        // What Arrow's writers add about their own types is left out: the types are those of Parquet.
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let metadata = ArrowReaderMetadata::load(&file, options).map_err(|error| damaged(&error))?;
-        let wanted = self.positions(path, metadata.schema())?;
-        let mask = ProjectionMask::roots(metadata.parquet_schema(), wanted.iter().copied());
-        let order = order_within(&wanted);
-        for (group, row_group) in metadata.metadata().row_groups().iter().enumerate() {
-            let rows = usize::try_from(row_group.num_rows()).unwrap_or(0).max(1);
-            let row_bytes = usize::try_from(row_group.total_byte_size()).unwrap_or(usize::MAX) / rows;
-            let batch_rows = (GROUP_BYTES / row_bytes.max(1)).clamp(1, self.rows_max);
-            let file = file.try_clone().map_err(|error| files::failed("read", path, &error))?;
-            let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone())
-                .with_projection(mask.clone())
-                .with_row_groups(vec![group])
-                .with_batch_size(batch_rows)
-                .build()
-                .map_err(|error| damaged(&error))?;
-            let mut row = 1;
-            for batch in reader {
-                let batch = batch.and_then(|batch| batch.project(&order));
-                let batch = batch.map_err(|error| {
-                    let (group, last) = (group + 1, row_group.num_rows());
-                    damaged(&format!("row group {group}, rows {row} to {last}: {error}"))
-                })?;
-                let place = BatchPlace { group: group + 1, row };
-                row += batch.num_rows();
-                let share = batch.num_rows() as f64 / rows as f64;
-                self.progress.add_bytes((row_group.compressed_size() as f64 * share) as u64);
-                if !send(Piece::Batch(batch, place)) {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
+        let mut parquet = ParquetFile::open(path, file)?;
+        parquet.select(&self.positions(path, parquet.schema())?);
+        parquet.read(self.rows_max, &mut |batch, place, bytes| {
+            self.progress.add_bytes(bytes);
+            Ok(send(self.reserved(batch, place)?))
+        })
+    }
+
+    /// Batch with memory of its own.
+    fn reserved(&self, batch: RecordBatch, place: BatchPlace) -> Result<Piece> {
+        let memory = MemoryConsumer::new("batches of a file").register(&self.pool);
+        memory.try_grow(bytes_of(&batch))?;
+        Ok(Piece::Batch(batch, place, memory))
     }
 
     fn read_arrow(&self, path: &Path, mut file: File, send: PieceSink<'_>) -> Result<()> {
@@ -182,7 +179,7 @@ impl FileReading {
                 .map_err(|error| damaged(path, "Arrow IPC", &format!("record batch {}: {error}", at + 1)))?;
             for first in (0..batch.num_rows()).step_by(self.rows_max) {
                 let slice = batch.slice(first, self.rows_max.min(batch.num_rows() - first));
-                if !send(Piece::Batch(slice, BatchPlace { group: at + 1, row: first + 1 })) {
+                if !send(self.reserved(slice, BatchPlace { group: at + 1, row: first + 1 })?) {
                     return Ok(());
                 }
             }
@@ -238,14 +235,6 @@ fn position(schema: &ArrowSchema, name: &str) -> Option<usize> {
     })
 }
 
-/// Position of each wanted column among those that are read, which come in the order of the file, each once.
-fn order_within(wanted: &[usize]) -> Vec<usize> {
-    let mut ascending = wanted.to_vec();
-    ascending.sort_unstable();
-    ascending.dedup();
-    wanted.iter().map(|column| ascending.partition_point(|other| other < column)).collect()
-}
-
 /// Names of columns for a message.
 fn names<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
     let mut shown: Vec<&str> = names.by_ref().take(NAMES_MAX).collect();
@@ -256,7 +245,7 @@ fn names<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
 }
 
 /// Error of a file that is not what it should be.
-fn damaged(path: &Path, format: &str, error: &dyn std::fmt::Display) -> Error {
+pub(super) fn damaged(path: &Path, format: &str, error: &dyn std::fmt::Display) -> Error {
     let message = format!("file \"{}\" cannot be read as {format}: {error}", path.display());
     Error::coded("22P04", message)
 }
@@ -278,5 +267,27 @@ impl Read for Counted {
 impl Seek for Counted {
     fn seek(&mut self, position: SeekFrom) -> std::io::Result<u64> {
         self.file.seek(position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_panics_is_not_the_end_of_a_file() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut pieces = Pieces::of(|sender| {
+                assert!(sender.blocking_send(Piece::Bytes(vec![1])).is_ok());
+                panic!("as on a damaged page");
+            });
+            assert!(matches!(pieces.next().await, Ok(Some(Piece::Bytes(_)))));
+            let error = pieces.next().await.unwrap_err().to_string();
+            assert!(error.contains("the reader of a file failed"), "{error}");
+            let mut whole = Pieces::of(|sender| Ok(drop(sender.blocking_send(Piece::Bytes(vec![1])))));
+            assert!(matches!(whole.next().await, Ok(Some(_))));
+            assert!(matches!(whole.next().await, Ok(None)));
+        });
     }
 }

@@ -7,8 +7,8 @@
 //!
 //! - Rows go the way of any COPY: [`CopyIn`] writes them, [`CopyOut`](super::CopyOut) computes them. Columns of
 //!   Parquet and Arrow come and go as arrays, never as text.
-//! - Outside of a block a COPY FROM is repeated after a conflict, since its rows are still there, unless it commits
-//!   in parts.
+//! - Outside of a block a COPY FROM of regular files is repeated after a conflict, since its rows are still there, unless it
+//!   commits in parts. What came out of a pipe is gone.
 //! - A file that is written appears once it is complete ([`files`]).
 //!
 //! Memory: that of [`reading`](super::reading) and [`writing`](super::writing), of which batches are reserved in
@@ -25,11 +25,10 @@ use crate::parser::own::copy::{CopyStatement, Source};
 use crate::parser::own::copy_options::Layout;
 use crate::postgres::types::padded;
 use crate::session::result::StatementResult;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::MemoryPool;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// Batches of a file that are in memory at a time: in the channel, with the reader, and here.
-const BATCHES_IN_MEMORY: usize = 4;
 /// Rows of a batch of a file for a table by rows: more than are written together anyway.
 const BATCH_ROWS: usize = 8192;
 
@@ -51,7 +50,9 @@ impl Session {
         let mut retries = 0;
         loop {
             match self.copy_from_files(statement, name).await {
-                Err(error) if repeats && self.may_retry(&error, retries) => {
+                Err(error)
+                    if repeats && self.may_retry(&error, retries) && files::are_regular(name).await =>
+                {
                     self.wait_before_retry(&error, retries).await;
                     retries += 1;
                 }
@@ -62,9 +63,8 @@ impl Session {
 
     async fn copy_from_files(&mut self, statement: &CopyStatement, name: &str) -> Result<u64> {
         let mut copy = self.copy_in(statement)?;
-        let pool = &self.core.context.runtime_env().memory_pool;
-        let mut memory = MemoryConsumer::new("batches of a file").register(pool);
-        match read_files(&mut copy, statement, name, &mut memory).await {
+        let pool = Arc::clone(&self.core.context.runtime_env().memory_pool);
+        match read_files(&mut copy, statement, name, pool).await {
             Ok(()) => copy.finish().await,
             Err(error) => Err(copy.failed(error)),
         }
@@ -103,14 +103,13 @@ async fn read_files(
     copy: &mut CopyIn,
     statement: &CopyStatement,
     name: &str,
-    memory: &mut MemoryReservation,
+    pool: Arc<dyn MemoryPool>,
 ) -> Result<()> {
-    let paths = files::matching(name)?;
-    let bytes = paths.iter().filter_map(|path| Some(path.metadata().ok()?.len())).sum();
+    let (paths, bytes) = files::matching_with_bytes(name).await?;
     copy.progress().of_files(name, bytes);
-    let reading = reading_of(copy, statement);
+    let reading = reading_of(copy, statement, pool);
     for path in paths {
-        read_file(copy, statement, (&reading, &path), memory).await?;
+        read_file(copy, statement, &reading, &path).await?;
     }
     Ok(())
 }
@@ -118,19 +117,15 @@ async fn read_files(
 async fn read_file(
     copy: &mut CopyIn,
     statement: &CopyStatement,
-    (reading, path): (&FileReading, &Path),
-    memory: &mut MemoryReservation,
+    reading: &FileReading,
+    path: &Path,
 ) -> Result<()> {
     copy.begin_file(&path.display().to_string(), statement);
     let mut pieces = reading.begin(path.to_owned());
-    while let Some(piece) = pieces.recv().await {
-        match piece? {
+    while let Some(piece) = pieces.next().await? {
+        match piece {
             Piece::Bytes(bytes) => copy.push(&bytes)?,
-            Piece::Batch(batch, place) => {
-                let bytes = batch.get_array_memory_size().saturating_mul(BATCHES_IN_MEMORY);
-                memory.try_grow(bytes.saturating_sub(memory.size()))?;
-                copy.push_batch(&batch, place)?;
-            }
+            Piece::Batch(batch, place, _memory) => copy.push_batch(&batch, place)?,
         }
         copy.commit_part().await?;
         // Reading is ahead: others get their turn all the same, and the statement may be stopped.
@@ -139,7 +134,7 @@ async fn read_file(
     copy.end_file()
 }
 
-fn reading_of(copy: &CopyIn, statement: &CopyStatement) -> FileReading {
+fn reading_of(copy: &CopyIn, statement: &CopyStatement, pool: Arc<dyn MemoryPool>) -> FileReading {
     let table = copy.target_table();
     let columns = table.schema().visible_columns();
     let is_list = matches!(&statement.source, Source::Table { columns, .. } if !columns.is_empty());
@@ -150,5 +145,6 @@ fn reading_of(copy: &CopyIn, statement: &CopyStatement) -> FileReading {
         is_list,
         rows_max: written_together(table).0.max(BATCH_ROWS),
         progress: copy.progress().clone(),
+        pool,
     }
 }
