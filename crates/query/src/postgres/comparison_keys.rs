@@ -3,7 +3,7 @@
 //!
 //! | written | planned |
 //! | --- | --- |
-//! | `interval < interval`, BETWEEN, IN, keys of sorts and windows | [`intervals::extent`] of both |
+//! | `interval < interval`, BETWEEN, IN, `CASE x WHEN y`, NULLIF, JOIN USING, keys of sorts and windows | [`intervals::extent`] of both |
 //! | the same of JSONB | [`json::order_key`] of both |
 //! | `min(interval)`, `max(interval)` | the first value by its extent |
 //! | `interval::text`, `text::interval` | functions of intervals |
@@ -18,11 +18,16 @@ use crate::postgres::rewriting::rewritten;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
-use datafusion::common::{DFSchema, Result as EngineResult};
+use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue};
 use datafusion::functions_aggregate::first_last::first_value_udaf;
-use datafusion::logical_expr::expr::{AggregateFunction, Between, Cast, InList, Sort as SortKey, TryCast};
-use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Sort};
+use datafusion::logical_expr::expr::{
+    AggregateFunction, Between, Case, Cast, InList, InSubquery, ScalarFunction, Sort as SortKey, TryCast,
+};
+use datafusion::logical_expr::{
+    BinaryExpr, Distinct, Expr, ExprSchemable, Join, JoinConstraint, LogicalPlan, Operator, Projection, Sort,
+};
 use datafusion::optimizer::AnalyzerRule;
+use std::sync::Arc;
 
 /// The rule; see the [module](self).
 #[derive(Debug)]
@@ -45,6 +50,7 @@ impl AnalyzerRule for ComparisonKeys {
                 let changed = order(&mut expr, input.schema());
                 Ok(Transformed::new_transformed(LogicalPlan::Sort(Sort { expr, input, fetch }), changed))
             }
+            LogicalPlan::Join(joined) => Ok(join(joined)),
             other => Ok(Transformed::no(other)),
         })
         .map(|transformed| transformed.data)
@@ -109,6 +115,13 @@ fn node(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             let changed = measure(std::iter::once(expr.as_mut()).chain(items), schema);
             Transformed::new_transformed(Expr::InList(list), changed)
         }
+        Expr::Case(mut case) if case.expr.is_some() => {
+            let values = case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
+            let changed = measure(case.expr.iter_mut().map(|expr| expr.as_mut()).chain(values), schema);
+            Transformed::new_transformed(Expr::Case(case), changed)
+        }
+        Expr::ScalarFunction(call) if call.func.name() == "nullif" => null_if(call, schema),
+        Expr::InSubquery(membership) => in_subquery(membership, schema),
         Expr::Cast(Cast { expr, field }) => match converted(*expr, field.data_type(), schema) {
             Ok(converted) => Transformed::yes(converted),
             Err(expr) => Transformed::no(Expr::Cast(Cast { expr: Box::new(expr), field })),
@@ -184,6 +197,62 @@ fn measure<'e>(operands: impl IntoIterator<Item = &'e mut Expr>, schema: &DFSche
         changed = true;
     }
     changed
+}
+
+/// `nullif` of values that are compared by keys.
+fn null_if(call: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
+    let [value, other] = call.args.as_slice() else { return Transformed::no(Expr::ScalarFunction(call)) };
+    let (result, mut one, mut other) = (value.clone(), value.clone(), other.clone());
+    if !measure([&mut one, &mut other], schema) {
+        return Transformed::no(Expr::ScalarFunction(call));
+    }
+    let null = result.get_type(schema).and_then(|of| ScalarValue::try_from(&of));
+    let null = Expr::Literal(null.unwrap_or(ScalarValue::Null), None);
+    let case = Case::new(None, vec![(Box::new(one.eq(other)), Box::new(null))], Some(Box::new(result)));
+    Transformed::yes(Expr::Case(case))
+}
+
+/// Compares a value with the keys of those of a subquery.
+fn in_subquery(mut membership: InSubquery, schema: &DFSchema) -> Transformed<Expr> {
+    let plan = Arc::clone(&membership.subquery.subquery);
+    let columns = plan.schema().columns();
+    let [column] = columns.as_slice() else { return Transformed::no(Expr::InSubquery(membership)) };
+    let column = Expr::Column(column.clone());
+    let key: fn(Expr) -> Expr = if is_jsonb(&membership.expr, schema) || is_jsonb(&column, plan.schema()) {
+        json::order_key
+    } else if is_interval(&membership.expr, schema) {
+        intervals::extent
+    } else {
+        return Transformed::no(Expr::InSubquery(membership));
+    };
+    let Ok(keys) = Projection::try_new(vec![key(column)], plan) else {
+        return Transformed::no(Expr::InSubquery(membership));
+    };
+    membership.subquery = membership.subquery.with_plan(Arc::new(LogicalPlan::Projection(keys)));
+    *membership.expr = key(std::mem::take(membership.expr.as_mut()));
+    Transformed::yes(Expr::InSubquery(membership))
+}
+
+/// Join by the keys of columns, of one whose columns are named or paired.
+fn join(mut join: Join) -> Transformed<LogicalPlan> {
+    let mut changed = false;
+    let (left, right) = (Arc::clone(&join.left), Arc::clone(&join.right));
+    for (one, other) in &mut join.on {
+        let is_json = is_jsonb(one, left.schema()) || is_jsonb(other, right.schema());
+        let is_interval = is_interval(one, left.schema()) && is_interval(other, right.schema());
+        let key: fn(Expr) -> Expr = match (is_json, is_interval) {
+            (true, _) => json::order_key,
+            (_, true) => intervals::extent,
+            _ => continue,
+        };
+        (*one, *other) = (key(std::mem::take(one)), key(std::mem::take(other)));
+        changed = true;
+    }
+    if changed {
+        // Its names are resolved; it is by expressions now.
+        join.join_constraint = JoinConstraint::On;
+    }
+    Transformed::new_transformed(LogicalPlan::Join(join), changed)
 }
 
 /// Replaces keys of a sort, each for itself.

@@ -8,6 +8,7 @@ pub(crate) mod comparison_keys;
 pub(crate) mod decimal_division;
 pub(crate) mod floats;
 pub(crate) mod functions;
+pub(crate) mod guards;
 pub(crate) mod intervals;
 pub(crate) mod json;
 pub(crate) mod number_types;

@@ -11,10 +11,13 @@
 //! - Sums of BIGINTs are NUMERICs ([`crate::postgres::number_types`]); those of INTs need no check: no table
 //!   has the 2^32 rows for them to leave a BIGINT.
 //!
+//! What is checked may fail for rows that another condition rules out: see [`crate::postgres::guards`].
+//!
 //! Casts between numbers, division of integers, `abs` and the like are checked by DataFusion. Conditions of joins,
 //! sort keys that are computed on the way, and sums over windows still wrap.
 
 use crate::postgres::floats;
+use crate::postgres::guards::guarded;
 use crate::postgres::rewriting::rewritten;
 use datafusion::arrow::array::{ArrayRef, Datum};
 use datafusion::arrow::compute::kernels::numeric::{add, mul, sub};
@@ -159,8 +162,15 @@ fn checked_group(group: &PhysicalGroupBy, schema: &Schema) -> EngineResult<Optio
     Ok(changed.then(rebuilt))
 }
 
-/// Replaces the arithmetic of an expression by checked arithmetic.
+/// Replaces the arithmetic of an expression by checked arithmetic, which conditions keep from the rows that they rule out.
 pub(crate) fn checked(
+    expr: Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
+    checked_arithmetic(expr, schema)?.transform_data(guarded)
+}
+
+fn checked_arithmetic(
     expr: Arc<dyn PhysicalExpr>,
     schema: &Schema,
 ) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {

@@ -278,10 +278,15 @@ impl SpanSum {
         }
     }
 
+    /// Sum or mean; none out of range, which the sum of a mean may be.
     fn result(&self) -> Option<IntervalMonthDayNano> {
+        if self.is_average {
+            let mean = |sum: f64| sum / self.count as f64;
+            let micros = self.nanoseconds as f64 / values::NANOS_PER_MICRO as f64;
+            return values::of_fields(mean(self.months as f64), mean(self.days as f64), mean(micros));
+        }
         let (months, days) = (i32::try_from(self.months).ok()?, i32::try_from(self.days).ok()?);
-        let sum = IntervalMonthDayNano::new(months, days, i64::try_from(self.nanoseconds).ok()?);
-        if self.is_average { values::scaled(sum, |field| field / self.count as f64) } else { Some(sum) }
+        Some(IntervalMonthDayNano::new(months, days, i64::try_from(self.nanoseconds).ok()?))
     }
 }
 

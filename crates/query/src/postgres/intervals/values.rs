@@ -5,7 +5,7 @@ use datafusion::arrow::datatypes::IntervalMonthDayNano;
 use datafusion::common::Result as EngineResult;
 
 const DAYS_PER_MONTH: i64 = 30;
-const NANOS_PER_MICRO: i64 = 1_000;
+pub(super) const NANOS_PER_MICRO: i64 = 1_000;
 pub(super) const MICROS_PER_DAY: i64 = 86_400_000_000;
 const NANOS_PER_DAY: i128 = 86_400_000_000_000;
 const SECONDS_PER_DAY: f64 = 86_400.0;
@@ -16,18 +16,26 @@ pub(super) fn extent(interval: IntervalMonthDayNano) -> i128 {
     i128::from(days) * NANOS_PER_DAY + i128::from(interval.nanoseconds)
 }
 
-/// Interval with its fields scaled: fractions of months become days, fractions of days time. `None` out of
-/// range.
+/// Interval with its fields scaled. `None` out of range.
 pub(super) fn scaled(
     interval: IntervalMonthDayNano,
     scale: impl Fn(f64) -> f64,
+) -> Option<IntervalMonthDayNano> {
+    let micros = interval.nanoseconds as f64 / NANOS_PER_MICRO as f64;
+    of_fields(scale(f64::from(interval.months)), scale(f64::from(interval.days)), scale(micros))
+}
+
+/// Interval of fields that are no whole numbers: fractions of months become days, fractions of days time. `None` out of
+/// range.
+pub(super) fn of_fields(
+    exact_months: f64,
+    exact_days: f64,
+    exact_micros: f64,
 ) -> Option<IntervalMonthDayNano> {
     let whole = |value: f64| {
         let fits = value >= f64::from(i32::MIN) && value <= f64::from(i32::MAX);
         fits.then_some(value.trunc() as i32)
     };
-    let exact_months = scale(f64::from(interval.months));
-    let exact_days = scale(f64::from(interval.days));
     let (months, days) = (whole(exact_months)?, whole(exact_days)?);
     // Digits that binary fractions cannot represent are rounded away, in microseconds.
     let rounded = |value: f64| (value * 1e6).round() / 1e6;
@@ -35,9 +43,7 @@ pub(super) fn scaled(
     let seconds = rounded((exact_days - f64::from(days) + month_days - month_days.trunc()) * SECONDS_PER_DAY);
     let carried = (seconds / SECONDS_PER_DAY).trunc();
     let days = days.checked_add(whole(month_days)?)?.checked_add(whole(carried)?)?;
-    let micros = scale(interval.nanoseconds as f64 / NANOS_PER_MICRO as f64)
-        + (seconds - carried * SECONDS_PER_DAY) * 1e6;
-    let micros = micros.round();
+    let micros = (exact_micros + (seconds - carried * SECONDS_PER_DAY) * 1e6).round();
     let fits = micros.abs() < i64::MAX as f64 / NANOS_PER_MICRO as f64;
     let nanoseconds = fits.then_some(micros as i64)?.checked_mul(NANOS_PER_MICRO)?;
     Some(IntervalMonthDayNano::new(months, days, nanoseconds))

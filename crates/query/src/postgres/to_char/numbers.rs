@@ -5,6 +5,7 @@
 //! `RN`, and signs beside `EEEE`, are refused.
 
 use crate::error::{Error, Result};
+use datafusion::arrow::datatypes::DECIMAL128_MAX_PRECISION;
 
 /// Part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,6 +219,15 @@ pub(super) fn number_of(text: &str, template: &str) -> Result<(i128, u8)> {
             "RN, EEEE and V in the template \"{template}\" of to_number"
         )));
     }
+    let fraction = parsed.fraction;
+    let scale = u8::try_from(fraction).ok().filter(|scale| *scale <= DECIMAL128_MAX_PRECISION);
+    let scale = scale.ok_or_else(|| {
+        let message = format!(
+            "the template \"{template}\" of to_number has {fraction} digits behind the point, at most {DECIMAL128_MAX_PRECISION} \
+             are possible"
+        );
+        Error::coded("22023", message)
+    })?;
     let invalid = || Error::coded("22P02", format!("invalid input syntax for type numeric: \"{text}\""));
     let mut rest = text.trim_start();
     let (mut digits, mut negative, mut behind) = (String::new(), false, None);
@@ -262,10 +272,8 @@ pub(super) fn number_of(text: &str, template: &str) -> Result<(i128, u8)> {
             Part::Sign | Part::Minus | Part::Plus | Part::SignHere => {}
         }
     }
-    let fraction = parsed.fraction;
     let missing = fraction.saturating_sub(behind.unwrap_or(0));
     digits.push_str(&"0".repeat(missing));
-    let scale = u8::try_from(fraction).map_err(|_| invalid())?;
     let number: i128 = digits.parse().map_err(|_| invalid())?;
     Ok((if negative { -number } else { number }, scale))
 }

@@ -66,7 +66,7 @@ impl Fields {
 
     fn time(&self) -> Option<i64> {
         if let Some(seconds) = self.seconds_of_day {
-            return (0..86_400).contains(&seconds).then_some(seconds * 1_000_000 + self.micros);
+            return (0..86_400).contains(&seconds).then(|| seconds * 1_000_000 + self.micros);
         }
         let mut hour = self.hour.unwrap_or(0);
         if self.is_half_day || self.is_afternoon.is_some() {
@@ -77,14 +77,16 @@ impl Fields {
         }
         let fits =
             (0..24).contains(&hour) && (0..60).contains(&self.minute) && (0..60).contains(&self.second);
-        fits.then_some(((hour * 60 + self.minute) * 60 + self.second) * 1_000_000 + self.micros)
+        fits.then(|| ((hour * 60 + self.minute) * 60 + self.second) * 1_000_000 + self.micros)
     }
 
     fn year(&self) -> Option<i32> {
         let year = match (self.year, self.century) {
-            (Some(year), Some(century)) if year < 100 => (century - i64::from(year > 0)) * 100 + year,
+            (Some(year), Some(century)) if year < 100 => {
+                (century - i64::from(year > 0)).checked_mul(100)?.checked_add(year)?
+            }
             (Some(year), _) => year,
-            (None, Some(century)) => (century - 1) * 100 + 1,
+            (None, Some(century)) => (century - 1).checked_mul(100)?.checked_add(1)?,
             (None, None) => 0,
         };
         let year = if self.is_before_christ && self.year.is_some() { 1 - year } else { year };
@@ -266,7 +268,8 @@ impl<'t> Reader<'t> {
                 let (thousands, _) = self.number(pattern, 1, Some(&Part::Text(",")))?;
                 self.rest = self.rest.strip_prefix(',').unwrap_or(self.rest);
                 let (year, _) = self.number(pattern, 3, next)?;
-                self.fields.year = Some(thousands * 1_000 + year);
+                let all = thousands.checked_mul(1_000).and_then(|thousands| thousands.checked_add(year));
+                self.fields.year = Some(all.ok_or_else(|| self.invalid(&thousands.to_string(), written))?);
             }
             name => self.numeric(name, pattern, next)?,
         }
@@ -371,6 +374,13 @@ mod tests {
             ("abcd", "YYYY", "22007"),
             ("5 Foo 2000", "DD Mon YYYY", "22007"),
             ("2000+01", "YYYYOF", "0A000"),
+            ("999999999999999999", "HH24", "22008"),
+            ("999999999999999999", "MI", "22008"),
+            ("999999999999999999", "SSSS", "22008"),
+            ("999999999999999999", "CC", "22008"),
+            ("-999999999999999999 0007", "CC YYYY", "22008"),
+            ("999999999999999999,999", "Y,YYY", "22007"),
+            ("999999999999999999", "J", "22008"),
         ] {
             assert_eq!(time_of(text, template).unwrap_err().sqlstate(), code, "{text} {template}");
         }
