@@ -117,6 +117,39 @@ fn statistics_follow_columns_and_go_with_the_table() {
     assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
 }
 
+/// Statistics of many long strings would not fit a value of the catalog.
+#[test]
+fn statistics_of_wide_tables_have_fewer_strings() {
+    const COLUMNS: i32 = 255;
+    const STRING_BYTES: usize = 250;
+    const STRINGS: i32 = 80;
+    let catalog = open(&Pool::volatile(&PoolOptions::default()).unwrap()).unwrap();
+    let strings = (0..COLUMNS).map(|at| Column::new(format!("c{at}"), DataType::Varchar));
+    let columns: Vec<Column> = std::iter::once(Column::new("id", DataType::Int)).chain(strings).collect();
+    let schema = Schema::new(columns, &["id"]).unwrap();
+    let table = catalog.create_table("t", schema, TableOptions::default()).unwrap();
+    let tx = catalog.begin().unwrap();
+    for id in 0..800 {
+        // A row has not room for strings in all columns.
+        let of = |at: i32| {
+            let is_there = (at + id * STRINGS).rem_euclid(COLUMNS) < STRINGS;
+            if is_there { Value::varchar(format!("{id:0STRING_BYTES$}")) } else { Value::Null }
+        };
+        let row: Vec<Value> = std::iter::once(Value::Int(id)).chain((0..COLUMNS).map(of)).collect();
+        table.insert(&tx, &row).unwrap();
+    }
+    tx.commit(Durability::Sync).unwrap();
+    let analyzed = analyze(&catalog, "t", None);
+    let column = |at: usize| analyzed.column(table.schema(), at).unwrap();
+    assert_eq!(column(0).bounds.len(), entresol_tables::statistics::BOUNDS_MAX, "numbers have all of them");
+    for at in 1..=COLUMNS as usize {
+        let column = column(at);
+        assert!((2..=32).contains(&column.bounds.len()), "{} bounds", column.bounds.len());
+        let ends = (column.bounds.first().cloned(), column.bounds.last().cloned());
+        assert_eq!(ends, (column.least.clone(), column.greatest.clone()));
+    }
+}
+
 #[test]
 fn a_dropped_table_has_no_statistics() {
     let catalog = open(&Pool::volatile(&PoolOptions::default()).unwrap()).unwrap();

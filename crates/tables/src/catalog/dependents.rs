@@ -64,7 +64,9 @@ impl Catalog {
                     dropped.extend(self.relations.owned(state, |_| true));
                 }
                 let analyzed = table.iter().filter(|table| table.analyzed().is_some());
-                statistics.extend(analyzed.map(|table| deletion(table.state().id())));
+                let analyzed = analyzed.map(|table| table.state().id());
+                // Those of a damaged table were not given to it.
+                statistics.extend(analyzed.chain(damaged).map(deletion));
                 // The objects of a damaged table's states cannot be trusted: they stay allocated.
                 states.extend(table.iter().map(|table| table.state().id()));
                 let indexes = table.iter().flat_map(|table| table.indexes());

@@ -148,8 +148,9 @@ impl Catalog {
             changing_logs: Mutex::new(()),
             version: AtomicU64::new(0),
         };
-        if is_sound {
-            catalog.delete_statistics(without_table)?;
+        if is_sound && let Err(error) = catalog.delete_statistics(without_table) {
+            // They harm nothing, and the next opening tries it again.
+            tracing::warn!(%error, "statistics without a table stay in the catalog");
         }
         Ok(Arc::new(catalog))
     }

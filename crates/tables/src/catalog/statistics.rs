@@ -6,7 +6,7 @@
 use super::Catalog;
 use super::relations::{CatalogRow, KEY_MARK, body_of, row_of};
 use crate::error::{Error, Result};
-use crate::statistics::AnalyzedTable;
+use crate::statistics::{AnalyzedTable, STATISTICS_BYTES_MAX};
 use crate::table::Table;
 use entresol_memory::Durability;
 use entresol_transactions::{State, StateId, Transaction};
@@ -85,6 +85,7 @@ impl Catalog {
             Some(earlier) => analyzed.over(&earlier, current.schema()),
             None => analyzed,
         };
+        let analyzed = analyzed.within(current.schema(), STATISTICS_BYTES_MAX);
         let row = row_of(key_of(table.state().id()), &analyzed.to_bytes(current.schema()));
         self.write_rows(&[row], durability)?;
         let analyzed = Arc::new(analyzed);

@@ -15,7 +15,8 @@
 //! - They are one row of the catalog, written in a commit of its own, deleted in the commit that drops the table. A
 //!   crash leaves the statistics before or after it. Damaged ones are as if they were missing.
 //!
-//! Memory: [`COMMON_MAX`] and [`BOUNDS_MAX`] values of at most [`VALUE_BYTES_MAX`] bytes for each column.
+//! Memory: [`COMMON_MAX`] and [`BOUNDS_MAX`] values of at most [`VALUE_BYTES_MAX`] bytes for each column, and fewer strings
+//! where all of them would take more than [`STATISTICS_BYTES_MAX`].
 
 mod encoding;
 mod sampled;
@@ -31,6 +32,9 @@ pub const COMMON_MAX: usize = 32;
 pub const BOUNDS_MAX: usize = 65;
 /// Maximum bytes of a string in statistics; longer ones are left out of them.
 pub const VALUE_BYTES_MAX: usize = 256;
+
+/// Maximum bytes of the statistics of a table, which are one value of the catalog behind its header.
+pub const STATISTICS_BYTES_MAX: usize = entresol_transactions::VALUE_BYTES_MAX - 1024;
 
 /// Statistics of a column.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -62,10 +66,37 @@ pub struct AnalyzedTable {
     columns: BTreeMap<u16, AnalyzedColumn>,
 }
 
+impl AnalyzedColumn {
+    /// Leaves out the least frequent ones of the common strings, and bounds between others, so that there are at most so
+    /// many of each.
+    fn thin_out(&mut self, values: usize) {
+        if !matches!(self.least.as_ref().or(self.bounds.first()), Some(Value::Varchar(_))) {
+            return;
+        }
+        self.common.truncate(values);
+        let last = self.bounds.len().saturating_sub(1);
+        if values < 2 {
+            self.bounds.clear();
+        } else if last >= values {
+            self.bounds = (0..values).map(|at| self.bounds[at * last / (values - 1)].clone()).collect();
+        }
+    }
+}
+
 impl AnalyzedTable {
     /// Statistics of a column of a schema of the table.
     pub fn column(&self, schema: &Schema, column: usize) -> Option<&AnalyzedColumn> {
         self.columns.get(&schema.schema_versions().id_of(column)?)
+    }
+
+    /// The same with fewer common values and bounds of strings, until they are stored in so many bytes.
+    pub(crate) fn within(mut self, schema: &Schema, bytes_max: usize) -> AnalyzedTable {
+        let mut values = COMMON_MAX.max(BOUNDS_MAX);
+        while values > 0 && self.to_bytes(schema).len() > bytes_max {
+            values /= 2;
+            self.columns.values_mut().for_each(|column| column.thin_out(values));
+        }
+        self
     }
 
     /// The same with the columns of earlier statistics that these lack.

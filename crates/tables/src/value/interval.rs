@@ -361,8 +361,8 @@ fn worded(text: &str, unit: IntervalUnit, sum: &mut Sum) -> Result<(), IntervalE
         return Err(IntervalError::Syntax);
     }
     if negated {
-        sum.months = -sum.months;
-        sum.days = -sum.days;
+        sum.months = sum.months.checked_neg().ok_or(IntervalError::OutOfRange)?;
+        sum.days = sum.days.checked_neg().ok_or(IntervalError::OutOfRange)?;
         sum.micros = sum.micros.saturating_neg();
     }
     Ok(())
@@ -512,6 +512,10 @@ mod tests {
             ("0.0000005 seconds", 0, 0, 0),
         ] {
             assert_eq!(Interval::parse(text), Ok(Interval { months, days, micros }), "{text}");
+        }
+        let least = i64::MIN;
+        for text in [format!("{least} months ago"), format!("{least} days ago"), format!("{least} us ago")] {
+            assert_eq!(Interval::parse(&text), Err(IntervalError::OutOfRange), "{text}");
         }
         assert_eq!(
             Interval::parse_in("3", IntervalUnit::Day),
