@@ -55,6 +55,14 @@ pub enum Error {
         /// Number of attempts.
         attempts: u32,
     },
+    /// Results that had waited for their interval were refused where they were sent. What they are of is committed.
+    #[error(
+        "results that had waited for their interval were refused: {reason}; they are sent again when the topology is started again"
+    )]
+    EarlyResultsRefused {
+        /// Reason.
+        reason: String,
+    },
     /// A limit was exceeded.
     #[error("{resource} has reached its limit of {max}")]
     Limit {
@@ -167,13 +175,52 @@ impl Error {
                 error,
                 Tables::WrongType { .. }
                     | Tables::OutOfRange { .. }
+                    | Tables::TooLong { .. }
+                    | Tables::DigitsLost { .. }
+                    | Tables::InvalidJson { .. }
                     | Tables::NotNull { .. }
                     | Tables::DuplicateKey { .. }
+                    | Tables::UniqueViolation { .. }
                     | Tables::NoSuchKey { .. }
                     | Tables::RowTooLarge { .. }
                     | Tables::KeyTooLarge { .. }
             ),
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_tables::{Column, DataType, Modifier, Value};
+
+    /// Each value that a column refuses is an error of its tuple.
+    #[test]
+    fn refused_values_are_errors_of_their_tuples() {
+        let text = |modifier| Column::new("c", DataType::Varchar).with_modifier(modifier);
+        let exact =
+            Column::new("c", DataType::Decimal { precision: 38, scale: 6 }).with_modifier(Modifier::Exact);
+        for (column, value) in [
+            (text(Modifier::Varchar(2)), "abc"),
+            (text(Modifier::Char(2)), "abc"),
+            (text(Modifier::Json), "{"),
+            (text(Modifier::Jsonb), "{\"a\": nothing}"),
+            (exact, "0.1234567"),
+            (Column::new("c", DataType::SmallInt), "100000"),
+            (Column::new("c", DataType::Int), "one"),
+        ] {
+            let error = Error::from(column.parse(value).unwrap_err());
+            assert!(error.is_tuple_error(), "{value}: {error:?}");
+        }
+        let unique = entresol_tables::Error::UniqueViolation {
+            table: "t".to_owned(),
+            constraint: "t_name".to_owned(),
+            columns: "name".to_owned(),
+            values: Value::from("a").to_string(),
+        };
+        assert!(Error::from(unique).is_tuple_error());
+        let early = Error::EarlyResultsRefused { reason: "the target is too narrow".to_owned() };
+        assert!(!early.is_tuple_error() && !early.is_retriable());
     }
 }

@@ -380,10 +380,6 @@ impl Stream {
         if insert || delete_when.is_some() {
             self.check_appended("TO_TABLE other than an upsert");
         }
-        let known = self.graph.borrow().schema(&self.catalog, &table);
-        if self.changes && known.is_some_and(|schema| schema.hidden_key()) {
-            self.report(format!("table {table} has no key: tuples that are taken back are not found in it"));
-        }
         if self.graph.borrow().schema(&self.catalog, &table).is_none() {
             let key = key.or_else(|| self.key.as_ref().map(|key| key.to_vec())).unwrap_or_default();
             match Schema::new(self.columns.to_vec(), &key) {
@@ -396,6 +392,9 @@ impl Stream {
                 self.report(format!("the key of table {table} is not ({})", key.join(", ")));
             }
         }
+        if self.changes {
+            self.check_target_key(&table);
+        }
         let name = format!("TO_TABLE {table}");
         let (columns, target) = (self.columns.to_vec(), table.clone());
         let added = self.add(Rc::clone(&self.columns), move |made| {
@@ -403,6 +402,23 @@ impl Stream {
             Ok(Box::new(ToTableOperator { delete_when, emits: made.emits, ..operator }))
         });
         self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });
+    }
+
+    /// Reports a table in which tuples that are taken back are not found: without a key, or with one that is not that of
+    /// the stream, as far as it is known. With another, two tuples could be one row, and taking one back would delete both.
+    fn check_target_key(&self, table: &str) {
+        let Some(schema) = self.graph.borrow().schema(&self.catalog, table) else { return };
+        if schema.hidden_key() {
+            self.report(format!("table {table} has no key: tuples that are taken back are not found in it"));
+        } else if let Some(key) = &self.key
+            && (schema.key_names().count() != key.len()
+                || !schema.key_names().all(|name| key.iter().any(|of_stream| of_stream == name)))
+        {
+            let (of_table, key) = (schema.key_names().collect::<Vec<_>>().join(", "), key.join(", "));
+            self.report(format!(
+                "the key of table {table} is ({of_table}): tuples that are taken back have the key ({key})"
+            ));
+        }
     }
 
     /// Sends committed tuples to a sink.

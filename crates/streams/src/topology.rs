@@ -309,9 +309,9 @@ impl TopologyBuilder {
     pub fn build(self) -> Result<Topology> {
         let (graph, order, spans) = self.checked()?;
         let mut created = Vec::new();
-        match self.assemble(graph, order, &mut created) {
-            Ok((feed, dataflow, positions)) => {
-                let tables = self.error_tables()?;
+        let assembled = self.assemble(graph, order, &mut created);
+        match assembled.and_then(|assembled| Ok((assembled, self.error_tables()?))) {
+            Ok(((feed, dataflow, positions), tables)) => {
                 let executor =
                     Executor::new(self.name, self.catalog, self.settings, feed, dataflow, spans, positions);
                 Ok(Topology { executor: executor.errors_into(tables) })

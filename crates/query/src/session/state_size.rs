@@ -17,10 +17,14 @@ pub(crate) fn size_of(catalog: &Catalog, table: &Arc<Table>) -> Result<StateSize
     let transaction = catalog.begin()?;
     let (mut rows, mut bytes) = (0_u64, 0_u64);
     let mut cursor = table.scan(ScanRange::full());
-    let more = cursor.next_batch(&transaction, |row| {
-        rows += 1;
-        bytes += row.encoded_bytes() as u64;
-    })?;
+    let mut more = true;
+    // A batch may have no rows though others follow.
+    while more && rows == 0 {
+        more = cursor.next_batch(&transaction, |row| {
+            rows += 1;
+            bytes += row.encoded_bytes() as u64;
+        })?;
+    }
     if !more || rows == 0 {
         return Ok(StateSize { rows, bytes });
     }

@@ -43,7 +43,12 @@ fn value_of(column: &Column, json: &Json<'_>) -> Result<Value, String> {
         (SmallInt | Int | BigInt, JsonValue::Number(number)) if !number.contains(['.', 'e', 'E']) => {
             parse(number)
         }
-        (Real | Double, JsonValue::Number(number)) => parse(number),
+        (Real | Double, JsonValue::Number(number)) => match parse(number)? {
+            Value::Double(value) if !value.is_finite() => {
+                Err(format!("column {}: {number} does not fit {}", column.name, column.data_type))
+            }
+            value => Ok(value),
+        },
         (Decimal { .. }, JsonValue::Number(number)) => {
             parse(&plain_number(number).map_err(|error| format!("column {}: {error}", column.name))?)
         }
@@ -119,6 +124,9 @@ mod tests {
             (DataType::Int, "\"7\"", "column v: expected INT, found the string \"7\""),
             (DataType::Int, "3000000000", "column v"),
             (DataType::Double, "\"NaN\"", "expected DOUBLE"),
+            (DataType::Double, "1e400", "column v: 1e400 does not fit DOUBLE"),
+            (DataType::Double, "-1e400", "column v: -1e400 does not fit DOUBLE"),
+            (DataType::Real, "1e39", "column v: 1e39 does not fit REAL"),
             (DataType::Boolean, "1", "expected BOOLEAN, found the number 1"),
             (DataType::Varchar, "[1]", "expected VARCHAR, found an array"),
             (DataType::Varchar, "{}", "expected VARCHAR, found an object"),
