@@ -143,6 +143,12 @@ pub const RETRY_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(3
 pub const ABORT_RETRIES_MAX: u32 = 5;
 /// Maximum of tuples of a failed transaction that are stored in the table of its errors.
 pub const DROPPED_TUPLES_MAX: usize = 1 << 16;
+/// Maximum of bytes of such tuples, with the reason beside each.
+pub const DROPPED_BYTES_MAX: usize = 64 << 20;
+/// Maximum of changed results of an operator that wait for an interval; beyond them all are sent.
+pub const EARLY_RESULTS_WAITING_MAX: usize = 1 << 16;
+/// Bytes of results that waited for an interval, behind which the rest is sent in the next transaction.
+pub const EARLY_RESULTS_BYTES_MAX: usize = 16 << 20;
 /// Maximum of groups that one window operator caches in DRAM; others are read from its table.
 pub const GROUPS_IN_DRAM_MAX: usize = 1 << 18;
 /// Maximum of open windows of one window operator.

@@ -217,7 +217,7 @@ impl Stream {
             let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
             let progress = SourceTimes::new(made.sources);
             let late = late.map(|late| late.operator(made, &name)).transpose()?;
-            let (over, early) = (Vec::new(), interval.map(EarlyResults::every));
+            let (over, early) = (Vec::new(), interval.map(|interval| EarlyResults::every(interval, memory)));
             Ok(Box::new(RunningAggregate {
                 name,
                 state,

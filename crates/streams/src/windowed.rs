@@ -243,7 +243,7 @@ impl GroupedStream {
                         early: early.map(|emission| match emission {
                             EarlyEmission::Commit => EarlyWindows::Commit,
                             EarlyEmission::Every(interval) => {
-                                EarlyWindows::Every(EarlyResults::every(interval))
+                                EarlyWindows::Every(EarlyResults::every(interval, memory))
                             }
                         }),
                         state,

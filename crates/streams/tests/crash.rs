@@ -3,12 +3,13 @@
 
 mod support;
 
-use entresol_memory::Pool;
 use entresol_memory::crash::{CrashOptions, check};
+use entresol_memory::{Durability, Pool};
 use entresol_streams::{
-    Aggregate, Boundary, GeneratorSource, RunningGroups, TimeWindow, ToTable, Topology, Trigger, Tuple,
+    Aggregate, Boundary, Error, GeneratorSource, OnError, RunningGroups, TimeWindow, ToTable, Topology,
+    Trigger, Tuple,
 };
-use entresol_tables::{Catalog, Value};
+use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, Value};
 use entresol_transactions::StateContext;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -140,6 +141,168 @@ fn rows_that_are_taken_back_count_once_whatever_a_power_failure_leaves() {
         Ok(())
     };
     let report = check(&options, history, verify_running).unwrap();
+    println!("{report:?}");
+    assert!(report.states > 100);
+}
+
+fn catalog_of(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
+    let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
+    Catalog::open_or_create(context).map_err(|error| error.to_string())
+}
+
+fn counted(groups: Vec<usize>, interval: Option<Duration>, table: &str) -> RunningGroups {
+    RunningGroups {
+        groups,
+        aggregates: vec![Aggregate::count()],
+        state_table: table.to_owned(),
+        life: None,
+        interval,
+        late: None,
+        groups_in_dram: 2,
+    }
+}
+
+/// Name of the n-th tuple; one is too long for a key.
+fn name_of(n: u64) -> Value {
+    let name = if n == 13 { "x".repeat(2000) } else { format!("name {}", n % 5) };
+    Value::from(name.as_str())
+}
+
+/// Counts per name, at commits and in an interval, with a transaction that is dropped as the rows of its groups cannot be
+/// read.
+fn run_names(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
+    let catalog = catalog_of(pool)?;
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(4)).on_error(OnError::Abort);
+    let columns = vec![Column::new("name", DataType::Varchar).not_null()];
+    let source = GeneratorSource::new(columns, |n| (n < READINGS).then(|| vec![name_of(n)]));
+    let names = topology.source("s", source);
+    names.running(counted(vec![0], None, "now")).to_table(ToTable::upsert("counts_now"));
+    names.running(counted(vec![0], Some(Duration::ZERO), "later")).to_table(ToTable::upsert("counts_later"));
+    topology.build().and_then(|topology| topology.run()).map_err(|error| error.to_string())?;
+    Ok(catalog)
+}
+
+fn verify_names(pool: &Arc<Pool>) -> Result<(), String> {
+    let catalog = run_names(pool)?;
+    let mut counts = BTreeMap::new();
+    for n in (0..READINGS).filter(|n| !(12..16).contains(n)) {
+        *counts.entry(name_of(n).to_string()).or_insert(0_i64) += 1;
+    }
+    for table in ["counts_now", "counts_later"] {
+        let found: BTreeMap<String, i64> = rows(&catalog, table)
+            .iter()
+            .map(|row| (row[0].to_string(), if let Value::BigInt(count) = row[1] { count } else { -1 }))
+            .collect();
+        if found != counts {
+            return Err(format!("{table}: {found:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn results_of_an_interval_and_dropped_transactions_are_right_whatever_a_power_failure_leaves() {
+    let options = CrashOptions { crash_recovery_every: 0, random_states: 1, ..CrashOptions::default() };
+    println!("seed {}", options.seed);
+    let history = |pool: &Arc<Pool>| {
+        run_names(pool).unwrap();
+        Ok(())
+    };
+    let report = check(&options, history, verify_names).unwrap();
+    println!("{report:?}");
+    assert!(report.states > 100);
+}
+
+/// Counts per meter in an interval, of which the target refuses one: the topology ends, each time that it is started.
+fn run_refused(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
+    let catalog = catalog_of(pool)?;
+    let columns = vec![Column::new("meter", DataType::SmallInt), Column::new("count", DataType::BigInt)];
+    let schema = Schema::new(columns, &["meter"]).map_err(|error| error.to_string())?;
+    let if_missing = TableOptions { if_not_exists: true, ..TableOptions::default() };
+    catalog.create_table("counts", schema, if_missing).map_err(|error| error.to_string())?;
+    // From the refused result on, each run commits one transaction more.
+    for _ in 0..6 {
+        let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(4)).on_error(OnError::Abort);
+        let source = GeneratorSource::new(reading_columns(), |n| {
+            (n < READINGS).then(|| reading(if n == 9 { 100_000 } else { (n % 3) as i32 }, n as i64, 0.0))
+        });
+        let meters = topology.source("s", source).running(counted(vec![0], Some(Duration::ZERO), "meters"));
+        meters.to_table(ToTable::upsert("counts"));
+        match topology.build().and_then(|topology| topology.run()) {
+            Ok(_) => return Err("the target has taken 100000".to_owned()),
+            Err(Error::EarlyResultsRefused { .. }) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(catalog)
+}
+
+fn verify_refused(pool: &Arc<Pool>) -> Result<(), String> {
+    let catalog = run_refused(pool)?;
+    let counts: Vec<Value> = rows(&catalog, "meters").iter().map(|row| row[2].clone()).collect();
+    if counts != [7, 8, 8, 1].map(Value::BigInt) {
+        return Err(format!("counts {counts:?}"));
+    }
+    let position = rows(&catalog, "streams_positions")[0][2].clone();
+    if position == Value::BigInt(READINGS as i64) { Ok(()) } else { Err(format!("position {position}")) }
+}
+
+#[test]
+fn a_result_that_is_refused_loses_no_rows_whatever_a_power_failure_leaves() {
+    let options = CrashOptions { crash_recovery_every: 0, random_states: 1, ..CrashOptions::default() };
+    println!("seed {}", options.seed);
+    let history = |pool: &Arc<Pool>| {
+        run_refused(pool).unwrap();
+        Ok(())
+    };
+    let report = check(&options, history, verify_refused).unwrap();
+    println!("{report:?}");
+    assert!(report.states > 100);
+}
+
+const METERS: u64 = 100;
+const METERS_LEFT: i32 = 10;
+
+/// Counts meters, deletes the rows of all but the last ones, and counts the last one twice more.
+fn run_deleted(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
+    let catalog = catalog_of(pool)?;
+    let text = |error: entresol_tables::Error| error.to_string();
+    for end in [METERS, METERS + 2] {
+        let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(METERS as usize));
+        let source = GeneratorSource::new(reading_columns(), move |n| {
+            (n < end).then(|| reading(n.min(METERS - 1) as i32, n as i64, 0.0))
+        });
+        topology.source("s", source).running(counted(vec![0], None, "meters"));
+        topology.build().and_then(|topology| topology.run()).map_err(|error| error.to_string())?;
+        let meters = catalog.table("meters").map_err(text)?;
+        let first = METERS as i32 - METERS_LEFT;
+        let is_first = |row: &&Tuple| matches!(row[0], Value::Int(meter) if meter < first);
+        let keys: Vec<Tuple> =
+            rows(&catalog, "meters").iter().filter(is_first).map(|row| row[..2].to_vec()).collect();
+        let transaction = catalog.begin().map_err(text)?;
+        meters.delete_many(&transaction, &keys).map_err(text)?;
+        transaction.commit(Durability::Sync).map_err(|error| error.to_string())?;
+    }
+    Ok(catalog)
+}
+
+fn verify_deleted(pool: &Arc<Pool>) -> Result<(), String> {
+    let catalog = run_deleted(pool)?;
+    let counts: Vec<Value> = rows(&catalog, "meters").iter().map(|row| row[2].clone()).collect();
+    let mut expected = vec![Value::BigInt(1); METERS_LEFT as usize];
+    expected[METERS_LEFT as usize - 1] = Value::BigInt(3);
+    if counts == expected { Ok(()) } else { Err(format!("counts {counts:?}")) }
+}
+
+#[test]
+fn groups_behind_deleted_keys_go_on_whatever_a_power_failure_leaves() {
+    let options = CrashOptions { crash_recovery_every: 0, random_states: 1, ..CrashOptions::default() };
+    println!("seed {}", options.seed);
+    let history = |pool: &Arc<Pool>| {
+        run_deleted(pool).unwrap();
+        Ok(())
+    };
+    let report = check(&options, history, verify_deleted).unwrap();
     println!("{report:?}");
     assert!(report.states > 100);
 }

@@ -131,6 +131,31 @@ fn results_come_when_the_interval_is_over() {
     wait_for(&mut session, "SELECT count(*) FROM kinds", "3");
 }
 
+/// A result that the target refuses when its interval is over is of rows that are committed: it ends the topology with the
+/// reason, whatever ON ERROR is.
+#[test]
+fn a_result_that_is_refused_behind_its_interval_ends_the_topology() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::open(directory.path(), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE events (id INT PRIMARY KEY, kind INT) WITH (changes = '1 day');
+             CREATE TABLE kinds (kind SMALLINT PRIMARY KEY, events BIGINT);
+             CREATE TOPOLOGY counting COMMIT EACH ROW ON ERROR ABORT AS (
+                 INSERT INTO kinds SELECT kind, count(*) FROM CHANGES(events) GROUP BY kind
+                     ON CONFLICT (kind) DO UPDATE SET events = EXCLUDED.events EMIT CHANGES EVERY INTERVAL '100 milliseconds')",
+        )
+        .unwrap();
+    session.execute("INSERT INTO events VALUES (1, 1)").unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM kinds", "1");
+    session.execute("INSERT INTO events VALUES (2, 100000), (3, 2)").unwrap();
+    wait_for(&mut session, "SELECT state FROM entresol.topologies WHERE name = 'counting'", "failed");
+    let error = rows(&mut session, "SELECT error FROM entresol.topologies WHERE name = 'counting'");
+    assert!(error[0][0].contains("had waited for their interval were refused"), "{error:?}");
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM kinds")[0], ["1"]);
+}
+
 #[test]
 fn emissions_without_effect_are_refused() {
     let database = Database::volatile(Options::default()).unwrap();

@@ -49,7 +49,8 @@ impl Executor {
     pub(super) fn apply(&mut self, input: &Input) -> Result<()> {
         let transaction = self.epoch_transaction()?;
         let (counts, quiet, now) = (&self.epoch.counts, &self.quiet[..], self.now());
-        let context = Context { epoch: &transaction, counts, source: None, input: 0, now, quiet };
+        let withholds = self.epoch.withheld.is_some();
+        let context = Context { epoch: &transaction, counts, source: None, input: 0, now, quiet, withholds };
         match input {
             Input::Batch { source, batch } => {
                 let context = Context { source: Some(*source), ..context };
@@ -88,13 +89,37 @@ impl Executor {
             }
         }
         while !self.epoch.doomed {
+            let withheld = self.epoch.withheld.as_ref().map(Error::to_string);
             match self.try_commit() {
-                Ok(Settled::Before) => return Ok(()),
+                Ok(Settled::Before) => {
+                    return withheld.map_or(Ok(()), |reason| Err(Error::EarlyResultsRefused { reason }));
+                }
                 Ok(Settled::Again) => (),
+                Err(error) if self.may_be_of_due_results(&error) => self.withhold(error)?,
                 Err(error) => self.recover(error)?,
             }
         }
         self.drop_transaction()
+    }
+
+    /// Returns true if an error would be taken for one of the open input, though results were sent that had waited for an
+    /// interval. What they are of is committed, so dropping the input would not help.
+    fn may_be_of_due_results(&self, error: &Error) -> bool {
+        self.epoch.counts.has_due() && error.is_tuple_error() && !self.may_ask_again(error)
+    }
+
+    /// Computes the epoch again without the results that are due: if it commits then, the error is theirs, and ends the
+    /// topology; else it is one of the open input.
+    fn withhold(&mut self, error: Error) -> Result<()> {
+        if self.settle()? == Settled::Again {
+            return Ok(());
+        }
+        self.roll_back();
+        self.epoch.withheld = Some(error);
+        match self.replay() {
+            Ok(()) => Ok(()),
+            Err(error) => self.recover_alone(error),
+        }
     }
 
     /// Passes the commit punctuation through all operators and commits, or hands the commit over. If the epoch was
@@ -103,7 +128,8 @@ impl Executor {
         let start_ns = self.env().now_ns();
         let transaction = self.epoch_transaction()?;
         let (counts, quiet, now) = (&self.epoch.counts, &self.quiet[..], self.now());
-        let context = Context { epoch: &transaction, counts, source: None, input: 0, now, quiet };
+        let withholds = self.epoch.withheld.is_some();
+        let context = Context { epoch: &transaction, counts, source: None, input: 0, now, quiet, withholds };
         self.dataflow.commit(&context)?;
         if self.settle()? == Settled::Again {
             return Ok(Settled::Again);
@@ -258,8 +284,11 @@ impl Executor {
             self.roll_back();
         }
         if self.settings.on_error == OnError::Abort && error.is_tuple_error() {
+            // A bad record behind others finds the epoch doomed; its tuples are collected with the first reason.
+            if std::mem::replace(&mut self.epoch.doomed, true) {
+                return Ok(());
+            }
             tracing::warn!(topology = self.topology, %error, "transaction is dropped");
-            self.epoch.doomed = true;
             return self.collect_dropped(&error);
         }
         self.fail(error)
@@ -298,7 +327,7 @@ impl Executor {
 
     /// Begins to collect the tuples of the open epoch, which failed, if there is a table for them.
     fn collect_dropped(&mut self, error: &Error) -> Result<()> {
-        self.dropped = self.error_tables.collect(error);
+        self.dropped = self.error_tables.collect(error, self.catalog.context().pool().memory());
         let Some(dropped) = &mut self.dropped else { return Ok(()) };
         for input in &self.epoch.inputs {
             if let Input::Batch { source, batch } = input {

@@ -1,6 +1,7 @@
 //! Epochs: what one transaction of a topology takes in, from its first tuple to the commit punctuation.
 
 use crate::element::Batch;
+use crate::error::Error;
 use crate::event_time::EventTime;
 use crate::execution::committer::PendingCommit;
 use crate::execution::epoch_transaction::EpochTransaction;
@@ -30,6 +31,8 @@ pub(super) struct Epoch {
     pub(super) aborts: u32,
     /// True if the rest of the epoch is to be skipped.
     pub(super) doomed: bool,
+    /// Error with results that had waited for an interval; they are withheld to find out whether it is of them.
+    pub(super) withheld: Option<Error>,
     /// Time of the first input, if there is an interval of commits.
     pub(super) begun_ns: Option<u64>,
 }
@@ -46,6 +49,7 @@ impl Epoch {
             retried_first: None,
             aborts: 0,
             doomed: false,
+            withheld: None,
             begun_ns: None,
         }
     }
@@ -65,6 +69,7 @@ impl Epoch {
         self.retried_first = None;
         self.aborts = 0;
         self.doomed = false;
+        self.withheld = None;
         self.begun_ns = None;
     }
 }

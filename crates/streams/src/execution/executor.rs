@@ -86,6 +86,8 @@ pub(crate) struct Executor {
     /// The greatest event time of the input.
     pub(super) event_time: EventTime,
     idle_since_ns: Option<u64>,
+    /// Time from which results that are due are committed although nothing comes.
+    due_from_ns: u64,
 }
 
 impl Executor {
@@ -125,6 +127,7 @@ impl Executor {
             dropped: None,
             event_time: EventTime::START,
             idle_since_ns: None,
+            due_from_ns: 0,
         }
     }
 
@@ -207,6 +210,8 @@ impl Executor {
                 FeedElement::Idle => self.idle()?,
                 FeedElement::End => {
                     self.commit()?;
+                    // Results that waited for an interval, a part in each transaction.
+                    while !stop.load(Ordering::Relaxed) && self.commit_due()? {}
                     return self.settle().map(drop);
                 }
             }
@@ -221,10 +226,14 @@ impl Executor {
         self.settle().map(drop)
     }
 
-    /// Ends the open transaction at a stop, or before the end of a source whose tuples carry no marks.
+    /// Ends the open transaction at a stop. One whose end is not marked yet comes again: its tuples are not stored as
+    /// dropped, as the positions behind them would be in the middle of it.
     fn finish_open(&mut self) -> Result<()> {
         match self.settings.boundary {
-            Boundary::Punctuated if !self.epoch.is_empty() => self.drop_transaction(),
+            Boundary::Punctuated if !self.epoch.is_empty() => {
+                self.dropped = None;
+                self.drop_transaction()
+            }
             _ => self.commit(),
         }
     }
@@ -472,11 +481,13 @@ impl Executor {
             self.commit()?;
         }
         self.commit_if_due()?;
-        if self.settings.boundary != Boundary::Punctuated && self.dataflow.is_due(self.now()) {
-            self.commit()?;
+        let now_ns = self.env().now_ns();
+        let is_due = self.commits_by_clock() && self.dataflow.is_due(self.now());
+        if is_due && now_ns >= self.due_from_ns && !self.commit_due()? {
+            // A condition may hold again and again although nothing comes.
+            self.due_from_ns = now_ns + IDLE_COMMIT_MS * 1_000_000;
         }
         self.note_rate();
-        let now_ns = self.env().now_ns();
         let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
         let waited = now_ns.saturating_sub(since_ns) >= IDLE_COMMIT_MS * 1_000_000;
         if waited && matches!(self.settings.boundary, Boundary::Every(_)) {
@@ -484,6 +495,25 @@ impl Executor {
             return self.commit();
         }
         Ok(())
+    }
+
+    /// Commits results that are due; returns false if there are none, or if the transaction was dropped.
+    fn commit_due(&mut self) -> Result<bool> {
+        if !self.dataflow.is_due(self.now()) {
+            return Ok(false);
+        }
+        let aborts = self.progress.aborts.load(Ordering::Relaxed);
+        self.commit()?;
+        Ok(self.progress.aborts.load(Ordering::Relaxed) == aborts)
+    }
+
+    /// Returns true if the open transaction may be committed for results that are due: none is open, or it ends anywhere.
+    fn commits_by_clock(&self) -> bool {
+        match self.settings.boundary {
+            Boundary::Punctuated => false,
+            Boundary::PerWindow => self.epoch.is_empty(),
+            Boundary::EachTuple | Boundary::Every(_) => true,
+        }
     }
 
     /// Adds input to the transaction.

@@ -29,6 +29,7 @@ use arrow_array::{
 };
 use arrow_schema::DataType as ArrowType;
 use entresol_tables::{Column, DataType, arrow_type, decimal, normalize_double};
+use entresol_transactions::Direction;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -153,6 +154,26 @@ pub(crate) struct BoundAggregate {
     is_subtracted: bool,
 }
 
+/// Extremes of strings, by the numbers of the groups.
+#[derive(Debug, Default)]
+pub(crate) struct TextExtremes {
+    values: Vec<Option<Box<str>>>,
+    /// Bytes of all strings.
+    bytes: usize,
+}
+
+impl TextExtremes {
+    fn get(&self, group: usize) -> Option<&str> {
+        self.values[group].as_deref()
+    }
+
+    fn set(&mut self, group: usize, text: Option<Box<str>>) {
+        self.bytes += text.as_deref().map_or(0, str::len);
+        let before = std::mem::replace(&mut self.values[group], text);
+        self.bytes -= before.as_deref().map_or(0, str::len);
+    }
+}
+
 /// Accumulators of an aggregate, by the numbers of the groups.
 #[derive(Debug)]
 pub(crate) enum Accumulators {
@@ -169,7 +190,7 @@ pub(crate) enum Accumulators {
     /// Extremes of truth values, integers, unscaled decimals, days and times.
     Numbers(Vec<Option<i128>>),
     Doubles(Vec<Option<f64>>),
-    Texts(Vec<Option<Box<str>>>),
+    Texts(TextExtremes),
     States(GroupStates),
 }
 
@@ -218,15 +239,73 @@ impl BoundAggregate {
                 valid.for_each(|(_, &group)| counts[group as usize] -= 1);
             }
             (Accumulators::Sums { sums, counts }, Some(array)) => {
-                // What is out of range for now may be in it when all values have come.
+                let mut overflows = false;
                 self.each_number(array, groups, |group, value| {
-                    sums[group] = sums[group].wrapping_sub(value);
+                    let sum = sums[group].checked_sub(value);
+                    overflows |= sum.is_none();
+                    sums[group] = sum.unwrap_or(0);
                     counts[group] -= 1;
                 })?;
+                if overflows {
+                    return Err(format!("{} overflows", self.name));
+                }
             }
             _ => return Err(format!("{}: values cannot be taken back from it", self.name)),
         }
         Ok(())
+    }
+
+    /// Direction in which the first value in the order of keys is the result; none of an aggregate that is no extreme.
+    pub(crate) fn extreme_direction(&self) -> Option<Direction> {
+        match self.kind {
+            AggregateKind::Min => Some(Direction::Forward),
+            AggregateKind::Max => Some(Direction::Backward),
+            _ => None,
+        }
+    }
+
+    /// Calls `f` with the groups whose result may be another without these values, of an aggregate that cannot be
+    /// subtracted from: those of an extreme that is behind a value stay.
+    pub(crate) fn each_outdated(
+        &self,
+        accumulators: &Accumulators,
+        groups: &[u32],
+        columns: &[ArrayRef],
+        mut f: impl FnMut(usize),
+    ) -> Result<(), String> {
+        match (accumulators, columns.first()) {
+            (Accumulators::Numbers(extremes), Some(array)) => {
+                self.each_number(array, groups, |group, value| {
+                    if !extremes[group].is_some_and(|extreme| self.is_better(extreme.cmp(&value))) {
+                        f(group);
+                    }
+                })
+            }
+            (Accumulators::Doubles(extremes), Some(array)) => {
+                self.each_double(array, groups, |group, value| {
+                    if !extremes[group]
+                        .is_some_and(|extreme| self.is_better(order_of_doubles(&extreme, &value)))
+                    {
+                        f(group);
+                    }
+                })
+            }
+            (Accumulators::Texts(extremes), Some(array)) => {
+                let texts = array.as_string_opt::<i32>().ok_or_else(|| self.wrong_type(array))?;
+                for (&group, text) in groups.iter().zip(texts.iter()) {
+                    let extreme = extremes.get(group as usize);
+                    let is_behind = |text| extreme.is_some_and(|extreme| self.is_better(extreme.cmp(text)));
+                    if text.is_some_and(|text| !is_behind(text)) {
+                        f(group as usize);
+                    }
+                }
+                Ok(())
+            }
+            _ => {
+                groups.iter().for_each(|group| f(*group as usize));
+                Ok(())
+            }
+        }
     }
 
     /// Checks that the sums of these groups are in their range.
@@ -292,7 +371,7 @@ impl BoundAggregate {
             (AggregateKind::Function(function), _) => Accumulators::States(GroupStates::new(function)),
             (AggregateKind::Count, _) => Accumulators::Count(Vec::new()),
             (AggregateKind::Min | AggregateKind::Max, data_type) => match data_type {
-                DataType::Varchar => Accumulators::Texts(Vec::new()),
+                DataType::Varchar => Accumulators::Texts(TextExtremes::default()),
                 DataType::Real | DataType::Double => Accumulators::Doubles(Vec::new()),
                 _ => Accumulators::Numbers(Vec::new()),
             },
@@ -329,7 +408,9 @@ impl BoundAggregate {
             (Accumulators::Sums { sums, counts }, Some(array)) => {
                 let mut overflows = false;
                 self.each_number(array, groups, |group, value| {
-                    let sum = sums[group].checked_add(value).filter(|sum| self.holds(*sum));
+                    // Where values are taken back, a sum that is out of range may be in it when all of them have come.
+                    let is_held = |sum: &i128| self.is_subtracted || self.holds(*sum);
+                    let sum = sums[group].checked_add(value).filter(is_held);
                     overflows |= sum.is_none();
                     sums[group] = sum.unwrap_or(0);
                     counts[group] += 1;
@@ -351,11 +432,11 @@ impl BoundAggregate {
             (Accumulators::Texts(extremes), Some(array)) => {
                 let texts = array.as_string_opt::<i32>().ok_or_else(|| self.wrong_type(array))?;
                 for (&group, text) in groups.iter().zip(texts.iter()) {
-                    let extreme = &mut extremes[group as usize];
+                    let group = group as usize;
                     if let Some(text) = text
-                        && extreme.as_deref().is_none_or(|extreme| self.is_better(text.cmp(extreme)))
+                        && extremes.get(group).is_none_or(|extreme| self.is_better(text.cmp(extreme)))
                     {
-                        *extreme = Some(text.into());
+                        extremes.set(group, Some(text.into()));
                     }
                 }
             }
@@ -390,8 +471,11 @@ impl BoundAggregate {
                 }
             }
             Accumulators::Texts(extremes) => {
-                if let Some(text) = extremes[from].clone() {
-                    self.replace(&mut extremes[to], text, |a, b| a.cmp(b));
+                if let Some(text) = extremes.get(from)
+                    && extremes.get(to).is_none_or(|extreme| self.is_better(text.cmp(extreme)))
+                {
+                    let text = Some(text.into());
+                    extremes.set(to, text);
                 }
             }
         }
@@ -465,6 +549,9 @@ impl BoundAggregate {
         groups: &[u32],
     ) -> Result<Vec<ArrayRef>, String> {
         let of = |group: &u32| *group as usize;
+        if self.is_subtracted {
+            self.check(accumulators, groups)?;
+        }
         let sums: ArrayRef = match accumulators {
             Accumulators::States(states) => return states.store(groups),
             Accumulators::Count(counts) => {
@@ -492,7 +579,7 @@ impl BoundAggregate {
                 }
             }
             Accumulators::Texts(extremes) => {
-                Arc::new(groups.iter().map(|group| extremes[of(group)].as_deref()).collect::<StringArray>())
+                Arc::new(groups.iter().map(|group| extremes.get(of(group))).collect::<StringArray>())
             }
         };
         match accumulators {
@@ -555,7 +642,7 @@ impl BoundAggregate {
             Accumulators::Texts(extremes) => {
                 let Some(texts) = first.as_string_opt::<i32>() else { return false };
                 for (&group, text) in groups.iter().zip(texts.iter()) {
-                    extremes[group as usize] = text.map(Into::into);
+                    extremes.set(group as usize, text.map(Into::into));
                 }
                 true
             }
@@ -652,7 +739,7 @@ impl Accumulators {
             }
             Accumulators::Numbers(extremes) => extremes.resize(groups, None),
             Accumulators::Doubles(extremes) => extremes.resize(groups, None),
-            Accumulators::Texts(extremes) => extremes.resize(groups, None),
+            Accumulators::Texts(extremes) => extremes.values.resize(groups, None),
             Accumulators::States(states) => states.resize(groups),
         }
     }
@@ -666,7 +753,7 @@ impl Accumulators {
             Accumulators::DoubleSums { sums, counts } => (sums[group], counts[group]) = (0.0, 0),
             Accumulators::Numbers(extremes) => extremes[group] = None,
             Accumulators::Doubles(extremes) => extremes[group] = None,
-            Accumulators::Texts(extremes) => extremes[group] = None,
+            Accumulators::Texts(extremes) => extremes.set(group, None),
             Accumulators::States(states) => states.clear(group),
         }
     }
@@ -684,9 +771,13 @@ impl Accumulators {
         }
     }
 
-    /// Bytes that groups have beside these.
+    /// Bytes that groups have beside these: of strings, and of states.
     pub(crate) fn extra_bytes(&self) -> usize {
-        if let Accumulators::States(states) = self { states.bytes() } else { 0 }
+        match self {
+            Accumulators::Texts(extremes) => extremes.bytes,
+            Accumulators::States(states) => states.bytes(),
+            _ => 0,
+        }
     }
 }
 
@@ -796,12 +887,72 @@ mod tests {
         for aggregate in [Aggregate::sum("d"), Aggregate::min("i"), Aggregate::max("t")] {
             assert!(!aggregate.resolve(&columns()).unwrap().is_subtractable(), "{aggregate:?}");
         }
+    }
+
+    /// A sum may be out of range between two values of a transaction, not at its end.
+    #[test]
+    fn sums_over_changes_are_checked_when_all_values_have_come() {
         let bound = Aggregate::sum("i").resolve(&columns()).unwrap().subtracted();
         let mut accumulators = bound.accumulators();
         accumulators.resize(1);
         let least: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, -1]));
         bound.subtract(&mut accumulators, &[0; 2], &[Arc::clone(&least)]).unwrap();
-        assert_eq!(bound.check(&accumulators, &[0]).unwrap_err(), "sum_i overflows");
+        for error in [
+            bound.check(&accumulators, &[0]).unwrap_err(),
+            bound.store(&mut accumulators, &[0]).unwrap_err(),
+            bound.results(&mut accumulators, &[0]).unwrap_err(),
+        ] {
+            assert_eq!(error, "sum_i overflows");
+        }
+        bound.add(&mut accumulators, &[0; 2], &[Arc::clone(&least)]).unwrap();
+        let greatest: ArrayRef = Arc::new(Int64Array::from(vec![i64::MAX, 1]));
+        bound.add(&mut accumulators, &[0; 2], &[Arc::clone(&greatest)]).unwrap();
+        assert!(bound.store(&mut accumulators, &[0]).is_err());
+        bound.subtract(&mut accumulators, &[0], &[greatest.slice(1, 1)]).unwrap();
+        assert_eq!(value(&bound.results(&mut accumulators, &[0]).unwrap()), Value::BigInt(i64::MAX));
+    }
+
+    /// Only the extreme itself, or a value that has not come yet, makes a group be computed again.
+    #[test]
+    fn extremes_are_outdated_by_values_that_reach_them() {
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(3), Some(5), Some(7), None, Some(9)]));
+        let doubles: ArrayRef =
+            Arc::new(Float64Array::from(vec![Some(3.0), Some(5.0), Some(7.0), None, Some(9.0)]));
+        let texts: ArrayRef =
+            Arc::new(StringArray::from(vec![Some("3"), Some("5"), Some("7"), None, Some("9")]));
+        for (column, array) in [("i", numbers), ("d", doubles), ("t", texts)] {
+            for (aggregate, expected) in
+                [(Aggregate::max(column), vec![2, 4]), (Aggregate::min(column), vec![0])]
+            {
+                let bound = aggregate.resolve(&columns()).unwrap();
+                let mut accumulators = bound.accumulators();
+                accumulators.resize(1);
+                bound.add(&mut accumulators, &[0; 3], &[array.slice(0, 3)]).unwrap();
+                let mut outdated = Vec::new();
+                for row in 0..array.len() {
+                    let each = |group: usize| outdated.push((row, group));
+                    bound.each_outdated(&accumulators, &[0], &[array.slice(row, 1)], each).unwrap();
+                }
+                let expected: Vec<(usize, usize)> = expected.into_iter().map(|row| (row, 0)).collect();
+                assert_eq!(outdated, expected, "{aggregate:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn strings_among_extremes_are_counted() {
+        let (bound, mut accumulators) =
+            run(&Aggregate::max("t"), &["a", "ccc", "bb"].map(Value::from)).unwrap();
+        assert_eq!(accumulators.extra_bytes(), 3);
+        let long: ArrayRef = Arc::new(StringArray::from(vec!["d".repeat(1000)]));
+        bound.add(&mut accumulators, &[2], &[long]).unwrap();
+        bound.merge(&mut accumulators, 2, 1).unwrap();
+        assert_eq!(accumulators.extra_bytes(), 2000);
+        accumulators.clear(2);
+        assert_eq!(accumulators.extra_bytes(), 1000);
+        let stored = bound.store(&mut accumulators, &[1]).unwrap();
+        assert!(bound.load(&mut accumulators, &[0], &mut stored.iter()));
+        assert_eq!(accumulators.extra_bytes(), 2000);
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub(crate) mod ranking;
 pub(crate) mod running_aggregate;
 pub(crate) mod running_rows;
 pub(crate) mod running_state;
+pub(crate) mod running_values;
 pub(crate) mod session_aggregate;
 pub(crate) mod session_state;
 pub(crate) mod sink;
@@ -78,6 +79,8 @@ pub struct Context<'a> {
     pub(crate) now: EventTime,
     /// Per source, true if it has ended, or sent nothing for its idle time ([`crate::Stream::idle_after`]).
     pub(crate) quiet: &'a [bool],
+    /// True if results that wait for an interval wait on although it is over.
+    pub(crate) withholds: bool,
 }
 
 /// Counters of operators; added to the progress when the transaction commits.
@@ -85,6 +88,8 @@ pub struct Context<'a> {
 pub(crate) struct Counts {
     late: Cell<u64>,
     future: Cell<u64>,
+    /// True if results were sent that had waited for an interval.
+    has_due: Cell<bool>,
 }
 
 impl Counts {
@@ -96,9 +101,15 @@ impl Counts {
         self.future.get()
     }
 
+    /// Returns true if results were sent that had waited for an interval.
+    pub(crate) fn has_due(&self) -> bool {
+        self.has_due.get()
+    }
+
     pub(crate) fn clear(&self) {
         self.late.set(0);
         self.future.set(0);
+        self.has_due.set(false);
     }
 }
 
@@ -111,6 +122,11 @@ impl<'a> Context<'a> {
     /// Counts late tuples that were dropped.
     pub fn count_late(&self, tuples: u64) {
         self.counts.late.set(self.counts.late.get() + tuples);
+    }
+
+    /// Notes that results are sent that have waited for an interval: an error of them is not one of the open input.
+    pub(crate) fn note_due(&self) {
+        self.counts.has_due.set(true);
     }
 
     /// Counts tuples whose event time was too far ahead of the clock to move a watermark.

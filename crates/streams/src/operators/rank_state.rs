@@ -32,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::group_index::normalized;
 use crate::operators::ranking::RankTimes;
+use crate::operators::running_state::is_empty;
 use crate::operators::stored_windows::read_batches;
 use crate::operators::window_state::{RESERVED_BYTES_STEP, columns_of};
 use crate::ranking::{RankFunction, RankOrder};
@@ -233,7 +234,7 @@ impl RankState {
         let loaded = match self.times {
             RankTimes::Windows { .. } => self.load_all(tx),
             RankTimes::EventTime { time, .. } => self.load_pending(tx, time, watermark),
-            RankTimes::Commit => self.is_empty(tx).map(|is_empty| self.is_complete = is_empty),
+            RankTimes::Commit => is_empty(&self.table, tx).map(|is_empty| self.is_complete = is_empty),
         };
         match loaded {
             Ok(()) => self.loaded = true,
@@ -250,13 +251,6 @@ impl RankState {
         self.pending.clear();
         self.bytes = 0;
         self.memory.iter_mut().for_each(MemoryReservation::clear);
-    }
-
-    /// Tells whether the state table has no rows.
-    fn is_empty(&self, tx: &Transaction) -> Result<bool> {
-        let mut found = false;
-        self.table.scan(ScanRange::full()).next_batch(tx, |_| found = true)?;
-        Ok(!found)
     }
 
     /// Reads all partitions, which are those of open windows.

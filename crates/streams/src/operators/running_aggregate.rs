@@ -20,7 +20,7 @@ use crate::BATCH_TUPLES;
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
-use crate::operators::early::{DueResults, EarlyResults};
+use crate::operators::early::EarlyResults;
 use crate::operators::ranking::LateRows;
 use crate::operators::running_state::{GroupKey, RunningState};
 use crate::operators::stored_watermark::StoredWatermark;
@@ -29,6 +29,7 @@ use crate::operators::window_aggregate::{SourceTimes, select};
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::concat::concat_batches;
+use entresol_tables::Row;
 
 /// Event time by which the lives of groups end.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +52,7 @@ pub(crate) struct RunningAggregate {
     /// Changes of groups whose life was over in this transaction.
     pub(crate) over: Vec<(RecordBatch, bool)>,
     /// Results that wait for the interval in which they are sent, if there is one.
-    pub(crate) early: Option<EarlyResults<GroupKey>>,
+    pub(crate) early: Option<EarlyResults<GroupKey, Row>>,
 }
 
 /// Tuples of a batch that are added together.
@@ -89,8 +90,7 @@ impl RunningAggregate {
             }
             if self.state.is_over(slot, watermark) {
                 self.add_run(batch, &mut run, output)?;
-                let changes = self.state.begin_anew(slot)?;
-                self.over.extend(changes);
+                self.end_life(slot)?;
             }
             self.state.note_time(slot, time);
             run.rows.push(row as u32);
@@ -107,6 +107,19 @@ impl RunningAggregate {
         context.count_late(late.len() as u64);
         context.count_future(future);
         self.late.as_mut().map_or(Ok(()), |table| table.store(context, batch, late))
+    }
+
+    /// Ends the life of a group; its change in this transaction is held until the commit. DISTINCT has sent it already.
+    fn end_life(&mut self, slot: u32) -> Result<()> {
+        if !self.is_distinct && self.state.is_touched(slot) {
+            let changes = self.state.changes_of(&[slot])?;
+            let bytes =
+                |(rows, _): &(RecordBatch, bool)| size_of::<RecordBatch>() + rows.get_array_memory_size();
+            self.state.held_bytes += changes.iter().map(bytes).sum::<usize>();
+            self.over.extend(changes);
+        }
+        self.state.begin_anew(slot);
+        Ok(())
     }
 
     fn add_run(&mut self, batch: &Batch, run: &mut Run, output: &mut Output) -> Result<()> {
@@ -140,22 +153,37 @@ impl RunningAggregate {
         Ok(())
     }
 
-    /// Sends the results that are due, which replace those that were sent before: all groups, or those that have changed.
+    /// Sends the results that are due, which replace those that were sent before: the next ones of all groups, and then
+    /// those that have changed, as far as this transaction has room for them.
     fn send_due(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
         let Some(early) = &mut self.early else { return Ok(()) };
         early.note(self.state.touched_keys());
-        let tx = context.transaction()?;
-        match early.take(context.now) {
-            DueResults::None => Ok(()),
-            DueResults::All => self.state.all_results(tx, |results| output.push(results.into())),
-            DueResults::Some(keys) => {
-                let keys: Vec<GroupKey> = keys.into_iter().collect();
-                for keys in keys.chunks(BATCH_TUPLES) {
-                    output.push(self.state.results_of_keys(tx, keys)?.into());
-                }
-                Ok(())
-            }
+        if context.withholds || !early.begin(context.now) {
+            return Ok(());
         }
+        context.note_due();
+        let (tx, mut has_room) = (context.transaction()?, true);
+        if let Some(behind) = early.pass() {
+            let passed = self.state.results_behind(tx, behind.as_ref(), |results| {
+                has_room = early.has_room_behind(&results);
+                output.push(results.into());
+                has_room
+            });
+            let passed = passed?;
+            has_room &= passed.is_none();
+            early.passed(passed);
+        }
+        while has_room {
+            let keys = early.take(BATCH_TUPLES);
+            if keys.is_empty() {
+                break;
+            }
+            let results = self.state.results_of_keys(tx, &keys)?;
+            has_room = early.has_room_behind(&results);
+            output.push(results.into());
+        }
+        early.pause(context.now);
+        Ok(())
     }
 
     fn send_changes(&mut self, output: &mut Output) -> Result<()> {
@@ -220,11 +248,15 @@ impl Operator for RunningAggregate {
     fn sealed(&mut self) {
         self.watermark.sealed();
         self.progress.sealed();
+        self.early.iter_mut().for_each(EarlyResults::sealed);
     }
 
     fn committed(&mut self) -> Result<()> {
         self.watermark.committed();
         self.progress.committed();
+        self.early.iter_mut().for_each(EarlyResults::committed);
+        debug_assert!(self.over.is_empty(), "the commit has sent the changes of groups whose life is over");
+        self.over.clear();
         self.state.committed();
         Ok(())
     }

@@ -12,8 +12,9 @@
 //! - A group has a row in the table as of each commit exactly if it has tuples; the one without group columns always.
 //! - Between transactions a group in DRAM equals its row. Within one, `touched` has the changed groups, and `before`
 //!   what was sent of them last.
+//! - A group that was opened in DRAM and whose row could not be read is dropped at once: it would pass for a new one.
 //! - A tuple that is taken back is subtracted from aggregates that can be subtracted from. The others are computed again
-//!   from the values of the group ([`super::value_counts`]).
+//!   from the values of the group ([`super::value_counts`]), extremes only if the value may have been the extreme.
 //!
 //! # Crash and abort
 //!
@@ -21,8 +22,9 @@
 //!
 //! # Memory
 //!
-//! Groups are reserved in the memory budget of the pool. Those that are not changed leave DRAM, the ones that were not used
-//! for the longest time first, when there are many or memory is short.
+//! Groups, the changed values and what the operator holds until the commit are reserved in the memory budget of the pool.
+//! Groups that are not changed leave DRAM, the ones that were not used for the longest time first, when there are many or
+//! memory is short.
 
 use crate::UTC;
 use crate::error::{Error, Result};
@@ -69,8 +71,8 @@ pub(super) struct Group {
     /// True if it may have a row in the table.
     pub(super) is_stored: bool,
     pub(super) is_touched: bool,
-    /// True if tuples of it were taken back in this transaction.
-    pub(super) is_retracted: bool,
+    /// True if aggregates of it are computed again at the commit, as values were taken back.
+    pub(super) is_outdated: bool,
     /// Place in `before`.
     pub(super) before: Option<u32>,
     /// Generation in which it was used last.
@@ -102,6 +104,8 @@ pub(crate) struct RunningState {
     /// Key of the row of the state table that was looked at last.
     pub(super) swept: Option<Row>,
     pub(super) bytes: usize,
+    /// Bytes of the results that the operator holds until the commit.
+    pub(crate) held_bytes: usize,
     pub(super) memory: Option<MemoryReservation>,
     pub(super) loaded: bool,
 }
@@ -138,6 +142,7 @@ impl RunningState {
             recent: 0,
             swept: None,
             bytes: 0,
+            held_bytes: 0,
             memory: memory.map(|memory| memory.empty(MemoryConsumer::StreamState)),
             loaded: false,
         })
@@ -159,9 +164,7 @@ impl RunningState {
     /// Looks whether the state table has rows. Must come before every other use in a transaction.
     pub(crate) fn ensure_loaded(&mut self, tx: &Transaction) -> Result<()> {
         if !self.loaded {
-            let mut is_empty = true;
-            self.table.scan(ScanRange::full()).next_batch(tx, |_| is_empty = false)?;
-            (self.is_complete, self.loaded) = (is_empty, true);
+            (self.is_complete, self.loaded) = (is_empty(&self.table, tx)?, true);
         }
         Ok(())
     }
@@ -191,11 +194,20 @@ impl RunningState {
         }
         if !missing.is_empty() && !self.is_complete {
             let first = UInt32Array::from(first);
-            let keys = keys.iter().map(|key| take(key, &first, None));
-            let keys = keys.collect::<Result<Vec<_>, _>>().map_err(|error| self.failed(&error))?;
-            self.look_up(tx, &missing, &keys)?;
+            let keys = keys.iter().map(|key| take(key, &first, None)).collect::<Result<Vec<_>, _>>();
+            let keys = keys.map_err(|error| self.failed(&error));
+            self.read_opened(tx, &missing, keys)?;
         }
         Ok(slots)
+    }
+
+    /// Reads the rows of groups that were opened; drops them if that fails.
+    fn read_opened(&mut self, tx: &Transaction, slots: &[u32], keys: Result<Vec<ArrayRef>>) -> Result<()> {
+        let read = keys.and_then(|keys| self.look_up(tx, slots, &keys));
+        if read.is_err() {
+            slots.iter().for_each(|slot| self.drop_group(*slot));
+        }
+        read
     }
 
     /// Slot of the only group, of an aggregate without group columns.
@@ -208,7 +220,7 @@ impl RunningState {
         let slot = self.open(GroupKey::from(key));
         self.use_now(slot);
         if !self.is_complete {
-            self.look_up(tx, &[slot], &[])?;
+            self.read_opened(tx, &[slot], Ok(Vec::new()))?;
         }
         Ok(slot)
     }
@@ -233,7 +245,7 @@ impl RunningState {
             last: EventTime::START,
             is_stored: false,
             is_touched: false,
-            is_retracted: false,
+            is_outdated: false,
             before: None,
             used: self.generation.wrapping_sub(1),
         };
@@ -258,7 +270,7 @@ impl RunningState {
     }
 
     /// Drops a group from DRAM.
-    fn drop_group(&mut self, slot: u32) {
+    pub(super) fn drop_group(&mut self, slot: u32) {
         let key = Arc::clone(&self.groups[slot as usize].key);
         self.bytes -= self.bytes_of(&key);
         self.recent -= usize::from(self.groups[slot as usize].used == self.generation);
@@ -282,16 +294,17 @@ impl RunningState {
         group.last = group.last.max(time);
     }
 
-    /// Begins a new life of a group, which has nothing of the one before; returns the change of that in this
-    /// transaction.
-    pub(crate) fn begin_anew(&mut self, slot: u32) -> Result<Vec<(RecordBatch, bool)>> {
-        let changes =
-            if self.groups[slot as usize].is_touched { self.changes_of(&[slot])? } else { Vec::new() };
+    /// Begins a new life of a group, which has nothing of the one before.
+    pub(crate) fn begin_anew(&mut self, slot: u32) {
         self.touch_only(slot);
         self.accumulators.iter_mut().for_each(|accumulators| accumulators.clear(slot));
         let group = &mut self.groups[slot as usize];
         (group.rows, group.last, group.before) = (0, EventTime::START, None);
-        Ok(changes)
+    }
+
+    /// Tells whether a group has changed in this transaction.
+    pub(crate) fn is_touched(&self, slot: u32) -> bool {
+        self.groups[slot as usize].is_touched
     }
 
     fn touch_only(&mut self, slot: u32) {
@@ -303,7 +316,7 @@ impl RunningState {
     }
 
     /// Tells whether a group has a result.
-    fn has_result(&self, slot: u32) -> bool {
+    pub(super) fn has_result(&self, slot: u32) -> bool {
         let group = &self.groups[slot as usize];
         group.rows > 0 || (self.layout.groups.is_empty() && group.is_stored)
     }
@@ -373,50 +386,17 @@ impl RunningState {
 
     fn retract(&mut self, slots: &[u32], tuples: &RecordBatch) -> Result<()> {
         for (aggregate, accumulators) in self.layout.aggregates.iter().zip(&mut self.accumulators) {
-            if aggregate.is_subtractable() {
-                let taken = aggregate.subtract(accumulators, slots, &columns_of(tuples, aggregate.columns()));
-                taken.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?;
-            }
+            let columns = columns_of(tuples, aggregate.columns());
+            let taken = if aggregate.is_subtractable() {
+                aggregate.subtract(accumulators, slots, &columns)
+            } else {
+                let groups = &mut self.groups;
+                aggregate
+                    .each_outdated(accumulators, slots, &columns, |group| groups[group].is_outdated = true)
+            };
+            taken.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?;
         }
-        for &slot in slots {
-            let group = &mut self.groups[slot as usize];
-            group.rows -= 1;
-            group.is_retracted = true;
-        }
-        Ok(())
-    }
-
-    /// Computes the aggregates that cannot be subtracted from again, of groups of which tuples were taken back. The values
-    /// of the transaction are stored before.
-    pub(crate) fn compute_again(&mut self, tx: &Transaction) -> Result<()> {
-        let Some(mut values) = self.values.take() else { return Ok(()) };
-        let computed = values.write(tx).and_then(|()| self.compute_from(tx, &values));
-        self.values = Some(values);
-        computed
-    }
-
-    fn compute_from(&mut self, tx: &Transaction, values: &ValueCounts) -> Result<()> {
-        for at in 0..self.touched.len() {
-            let slot = self.touched[at];
-            if !std::mem::take(&mut self.groups[slot as usize].is_retracted) {
-                continue;
-            }
-            for (aggregate, accumulators) in self.layout.aggregates.iter().zip(&mut self.accumulators) {
-                if !aggregate.is_subtractable() {
-                    accumulators.clear(slot);
-                }
-            }
-            let keys = self.keys_of(&[slot])?;
-            let (aggregates, accumulators) = (&self.layout.aggregates, &mut self.accumulators);
-            values.read(tx, &keys, |tuples| {
-                let slots = vec![slot; tuples.num_rows()];
-                let each = aggregates.iter().zip(accumulators.iter_mut());
-                for (aggregate, accumulators) in each.filter(|(aggregate, _)| !aggregate.is_subtractable()) {
-                    aggregate.add(accumulators, &slots, &values.columns_of(tuples, aggregate.columns()))?;
-                }
-                Ok(())
-            })?;
-        }
+        slots.iter().for_each(|slot| self.groups[*slot as usize].rows -= 1);
         Ok(())
     }
 
@@ -516,19 +496,22 @@ impl RunningState {
         Ok(rows.iter().map(|row| row.data().to_vec()).collect())
     }
 
+    /// Bytes of what is in DRAM.
+    fn reserved(&self) -> usize {
+        let extra: usize = self.accumulators.iter().map(Accumulators::extra_bytes).sum();
+        self.bytes + self.held_bytes + extra + self.values.as_ref().map_or(0, ValueCounts::bytes)
+    }
+
     /// Reserves memory for what is in DRAM; drops groups that can be read again if there is not enough.
     pub(crate) fn reserve(&mut self) -> Result<()> {
-        let extra = |state: &RunningState| -> usize {
-            state.accumulators.iter().map(Accumulators::extra_bytes).sum::<usize>() + state.bytes
-        };
         let wanted = |bytes: usize| bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
-        let bytes = extra(self);
+        let bytes = self.reserved();
         let Some(memory) = &mut self.memory else { return Ok(()) };
         if bytes as u64 <= memory.bytes() || memory.try_resize(wanted(bytes)).is_ok() {
             return Ok(());
         }
         self.drop_old();
-        let bytes = extra(self);
+        let bytes = self.reserved();
         let Some(memory) = &mut self.memory else { return Ok(()) };
         let reserved = memory.try_resize(wanted(bytes));
         reserved.map_err(|limit| entresol_transactions::Error::Memory(limit.into()).into())
@@ -550,7 +533,7 @@ impl RunningState {
         let before: usize = self.before.iter().map(RecordBatch::get_array_memory_size).sum();
         self.bytes -= before;
         self.before.clear();
-        self.before_rows = 0;
+        (self.before_rows, self.held_bytes) = (0, 0);
         self.values.iter_mut().for_each(ValueCounts::clear);
     }
 
@@ -559,7 +542,8 @@ impl RunningState {
         self.forget_changes();
         for slot in std::mem::take(&mut self.touched) {
             let group = &mut self.groups[slot as usize];
-            (group.is_touched, group.is_retracted, group.before) = (false, false, None);
+            (group.is_touched, group.is_outdated, group.before) = (false, false, None);
+            debug_assert!(group.rows >= 0, "a group has as many tuples as were sent and not taken back");
             if group.rows == 0 && !self.layout.groups.is_empty() {
                 self.drop_group(slot);
             }
@@ -572,22 +556,30 @@ impl RunningState {
         self.release();
     }
 
-    /// Drops the groups that the transaction has changed.
+    /// Drops the groups that the transaction has changed; with lives all of them, as times are noted before.
     pub(crate) fn aborted(&mut self) {
         self.forget_changes();
-        for slot in std::mem::take(&mut self.touched) {
-            self.drop_group(slot);
-            self.is_complete = false;
+        let mut dropped = std::mem::take(&mut self.touched);
+        if self.layout.ttl_us.is_some() {
+            dropped = self.slots.values().copied().collect();
         }
+        self.is_complete &= dropped.is_empty();
+        dropped.into_iter().for_each(|slot| self.drop_group(slot));
         self.swept = None;
         self.release();
     }
 
     /// Releases the memory of groups that have left DRAM.
     fn release(&mut self) {
-        let extra: usize = self.accumulators.iter().map(Accumulators::extra_bytes).sum();
+        let wanted = self.reserved().next_multiple_of(RESERVED_BYTES_STEP) as u64;
         let Some(memory) = &mut self.memory else { return };
-        let wanted = (self.bytes + extra).next_multiple_of(RESERVED_BYTES_STEP) as u64;
         memory.shrink(memory.bytes().saturating_sub(wanted));
     }
+}
+
+/// Tells whether a table has no rows. A batch of a scan may have none though others follow.
+pub(super) fn is_empty(table: &Arc<Table>, tx: &Transaction) -> Result<bool> {
+    let (mut cursor, mut is_empty) = (table.scan(ScanRange::full()), true);
+    while is_empty && cursor.next_batch(tx, |_| is_empty = false)? {}
+    Ok(is_empty)
 }

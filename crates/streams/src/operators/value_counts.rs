@@ -4,7 +4,7 @@
 //! The table has a row for each group and different combination of values: `(group columns, values, nulls) -> number`.
 //! A transaction counts its changes in DRAM, and stores them before its results are computed; a value whose number is 0
 //! has no row. Nothing in DRAM outlives the transaction, so an abort or a crash leaves the counts of the last commit.
-//! Memory: an entry for each different value of a transaction, whose tuples are held for replay anyway.
+//! Memory: an entry for each different value of a transaction, which the operator reserves ([`ValueCounts::bytes`]).
 
 use crate::error::{Error, Result};
 use crate::operators::group_index::normalized;
@@ -16,14 +16,16 @@ use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, UInt32Array};
 use arrow_row::{RowConverter, SortField};
 use arrow_schema::{ArrowError, SchemaRef};
-use arrow_select::take::take_record_batch;
-use entresol_tables::{ScanRange, Table, Value, arrow_schema, rows_of};
-use entresol_transactions::Transaction;
+use arrow_select::take::{take, take_record_batch};
+use entresol_tables::{ScanRange, StoredRows, Table, Value, arrow_schema, rows_of};
+use entresol_transactions::{Direction, Transaction};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
 /// Tuples that are made of counted values at a time.
 const REPEATED_TUPLES: usize = 4096;
+/// Estimated bytes of memory of a counted value besides its columns.
+const ENTRY_BYTES: usize = 64;
 
 pub(crate) struct ValueCounts {
     name: String,
@@ -35,6 +37,16 @@ pub(crate) struct ValueCounts {
     converter: RowConverter,
     /// Changes of the numbers in this transaction.
     changed: HashMap<Box<[u8]>, i64>,
+    /// Bytes of their values.
+    changed_bytes: usize,
+}
+
+/// Number of times for which each value of a group is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repetition {
+    Once,
+    /// As often as it was counted.
+    Counted,
 }
 
 impl ValueCounts {
@@ -50,7 +62,13 @@ impl ValueCounts {
             RowConverter::new(fields.map(|field| SortField::new(field.data_type().clone())).collect());
         let failed = |error: ArrowError| Error::Tuple { operator: name.clone(), reason: error.to_string() };
         let converter = converter.map_err(failed)?;
-        Ok(ValueCounts { name, table, schema, columns, groups, converter, changed: HashMap::new() })
+        let changed = HashMap::new();
+        Ok(ValueCounts { name, table, schema, columns, groups, converter, changed, changed_bytes: 0 })
+    }
+
+    /// Estimated bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.changed_bytes
     }
 
     fn failed(&self, error: &ArrowError) -> Error {
@@ -65,7 +83,10 @@ impl ValueCounts {
             let change = if retracted.is_some_and(|retracted| retracted.value(at)) { -1 } else { 1 };
             match self.changed.get_mut(row.data()) {
                 Some(number) => *number += change,
-                None => drop(self.changed.insert(Box::from(row.data()), change)),
+                None => {
+                    self.changed_bytes += ENTRY_BYTES + row.data().len();
+                    self.changed.insert(Box::from(row.data()), change);
+                }
             }
         }
         Ok(())
@@ -75,6 +96,7 @@ impl ValueCounts {
     pub(crate) fn write(&mut self, tx: &Transaction) -> Result<()> {
         let changed: Vec<(Box<[u8]>, i64)> =
             self.changed.drain().filter(|(_, change)| *change != 0).collect();
+        self.changed_bytes = 0;
         if !changed.is_empty() {
             self.write_changed(tx, &changed)?;
         }
@@ -118,18 +140,16 @@ impl ValueCounts {
         Ok(())
     }
 
-    /// Calls `f` with all tuples of a group, of its columns and values, each as often as it was counted. The group is that
-    /// of key columns of one row.
+    /// Calls `f` with all tuples of a group, of its columns and values. The group is that of key columns of one row.
     pub(crate) fn read(
         &self,
         tx: &Transaction,
         group: &[ArrayRef],
+        repetition: Repetition,
         mut f: impl FnMut(&RecordBatch) -> Result<(), String>,
     ) -> Result<()> {
         let failed = |error: ArrowError| self.failed(&error);
-        let mut columns = stored_keys::stored(group, 1).map_err(failed)?;
-        let nulls = columns.pop().map_or(0, |nulls| nulls.as_primitive::<Int64Type>().value(0));
-        let range = self.range(columns)?;
+        let (range, nulls) = self.rows_of_group(group)?;
         let of_group = (1_i64 << self.groups) - 1;
         let width = self.columns.len();
         read_batches(&self.table, &self.schema, tx, self.table.scan(range), |stored| {
@@ -139,20 +159,12 @@ impl ValueCounts {
             let values = stored_keys::loaded(&stored.columns()[..=width]).map_err(failed)?;
             let mut repeated: Vec<u32> = Vec::new();
             let mut send = |rows: &mut Vec<u32>| -> Result<()> {
-                let rows = UInt32Array::from(std::mem::take(rows));
-                let taken = values.iter().map(|value| arrow_select::take::take(value, &rows, None));
-                let taken = taken.collect::<Result<Vec<_>, _>>().map_err(failed)?;
-                let fields = self.schema.fields()[..width].iter();
-                let fields: Vec<_> = fields.map(|field| field.as_ref().clone().with_nullable(true)).collect();
-                let schema = Arc::new(arrow_schema::Schema::new(fields));
-                let tuples = RecordBatch::try_new(schema, taken).map_err(failed)?;
+                let tuples = self.tuples(&values, std::mem::take(rows)).map_err(failed)?;
                 f(&tuples).map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })
             };
-            for row in 0..stored.num_rows() {
-                if masks.value(row) & of_group != nulls {
-                    continue;
-                }
-                for _ in 0..numbers.value(row) {
+            for row in (0..stored.num_rows()).filter(|row| masks.value(*row) & of_group == nulls) {
+                let times = if repetition == Repetition::Once { 1 } else { numbers.value(row) };
+                for _ in 0..times {
                     repeated.push(row as u32);
                     if repeated.len() == REPEATED_TUPLES {
                         send(&mut repeated)?;
@@ -161,6 +173,60 @@ impl ValueCounts {
             }
             if repeated.is_empty() { Ok(()) } else { send(&mut repeated) }
         })
+    }
+
+    /// Calls `f` with the tuple of a group that has the least value, or the greatest, in the first column beside the group
+    /// columns; not if all are NULL.
+    pub(crate) fn read_extreme(
+        &self,
+        tx: &Transaction,
+        group: &[ArrayRef],
+        direction: Direction,
+        f: impl FnOnce(&RecordBatch) -> Result<(), String>,
+    ) -> Result<()> {
+        let failed = |error: ArrowError| self.failed(&error);
+        let (range, nulls) = self.rows_of_group(group)?;
+        // Of the group, and with a value.
+        let mask = (1_i64 << (self.groups + 1)) - 1;
+        let width = self.columns.len();
+        let projection: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let mut cursor = self.table.scan(range).directed(direction);
+        let (table, schema) = (&self.table, Arc::clone(&self.schema));
+        let mut rows = StoredRows::new(table.name(), table.schema(), &projection, schema, 0);
+        loop {
+            let more = cursor.next_stored(tx, &mut rows, usize::MAX)?;
+            let stored = rows.finish()?;
+            let masks = stored.column(width).as_primitive::<Int64Type>();
+            if let Some(row) = masks.values().iter().position(|found| found & mask == nulls) {
+                let values = stored_keys::loaded(&stored.columns()[..=width]).map_err(failed)?;
+                let tuple = self.tuples(&values, vec![row as u32]).map_err(failed)?;
+                return f(&tuple).map_err(|reason| Error::Tuple { operator: self.name.clone(), reason });
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Rows of loaded values as tuples.
+    fn tuples(&self, values: &[ArrayRef], rows: Vec<u32>) -> Result<RecordBatch, ArrowError> {
+        let rows = UInt32Array::from(rows);
+        let taken = values.iter().map(|value| take(value, &rows, None)).collect::<Result<Vec<_>, _>>()?;
+        let fields = self.schema.fields()[..self.columns.len()].iter();
+        let fields: Vec<_> = fields.map(|field| field.as_ref().clone().with_nullable(true)).collect();
+        RecordBatch::try_new(Arc::new(arrow_schema::Schema::new(fields)), taken)
+    }
+
+    /// Rows that may be of a group, and the number that says which of its columns are NULL.
+    fn rows_of_group(&self, group: &[ArrayRef]) -> Result<(ScanRange, i64)> {
+        let mut columns = stored_keys::stored(group, 1).map_err(|error| self.failed(&error))?;
+        let nulls = columns.pop().map_or(0, |nulls| nulls.as_primitive::<Int64Type>().value(0));
+        Ok((self.range(columns)?, nulls))
+    }
+
+    /// Column of the stream that is counted first beside the groups.
+    pub(crate) fn first_value(&self) -> Option<usize> {
+        self.columns.get(self.groups).copied()
     }
 
     /// Rows of the group with these stored columns.
@@ -183,5 +249,6 @@ impl ValueCounts {
     /// Forgets the changes of the transaction.
     pub(crate) fn clear(&mut self) {
         self.changed.clear();
+        self.changed_bytes = 0;
     }
 }

@@ -31,7 +31,7 @@ use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::divided_state::DividedState;
-use crate::operators::early::{DueResults, EarlyResults};
+use crate::operators::early::EarlyResults;
 use crate::operators::state_form::StateCosts;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
@@ -133,7 +133,7 @@ pub(crate) enum EarlyWindows {
     /// Each commit, as far as they have changed.
     Commit,
     /// Commits behind an interval: all groups of the windows that have changed.
-    Every(EarlyResults<EventTime>),
+    Every(EarlyResults<EventTime, EventTime>),
 }
 
 /// Tuples of a batch by their windows.
@@ -281,29 +281,70 @@ impl WindowAggregate {
 
     /// Sends the results of open windows that are due.
     fn send_early(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
-        let mut sent = Vec::new();
-        match &mut self.early {
-            None => return Ok(()),
-            Some(EarlyWindows::Commit) => sent = self.state.touched_results(context.epoch)?,
-            Some(EarlyWindows::Every(early)) => {
-                early.note(self.state.touched_windows(context.epoch)?);
-                let anchors = match early.take(context.now) {
-                    DueResults::None => return Ok(()),
-                    DueResults::Some(anchors) => anchors.into_iter().collect(),
-                    DueResults::All => {
-                        self.state.starts_within(context.epoch, EventTime::START..EventTime::END)?
-                    }
-                };
-                for anchor in anchors {
-                    let groups = self.state.results(context.epoch, anchor)?;
-                    sent.extend(groups.filter(|groups| groups.groups > 0).map(|groups| (anchor, groups)));
+        match self.early.take() {
+            None => Ok(()),
+            Some(EarlyWindows::Commit) => {
+                self.early = Some(EarlyWindows::Commit);
+                for (anchor, groups) in self.state.touched_results(context.epoch)? {
+                    output.push(self.results(anchor, groups).map_err(|error| self.failed(&error))?.into());
                 }
+                Ok(())
+            }
+            Some(EarlyWindows::Every(mut early)) => {
+                let sent = self.send_due(context, &mut early, output);
+                self.early = Some(EarlyWindows::Every(early));
+                sent
             }
         }
-        for (anchor, groups) in sent {
-            output.push(self.results(anchor, groups).map_err(|error| self.failed(&error))?.into());
+    }
+
+    /// Sends the results that are due, the next ones of all open windows, and then those that have changed, as far as this
+    /// transaction has room for them.
+    fn send_due(
+        &mut self,
+        context: &Context<'_>,
+        early: &mut EarlyResults<EventTime, EventTime>,
+        output: &mut Output,
+    ) -> Result<()> {
+        early.note(self.state.touched_windows(context.epoch)?);
+        if context.withholds || !early.begin(context.now) {
+            return Ok(());
         }
+        context.note_due();
+        let mut has_room = true;
+        if let Some(behind) = early.pass() {
+            let first = behind.map_or(EventTime::START, |behind| behind.plus(1));
+            let mut anchors = self.state.starts_within(context.epoch, first..EventTime::END)?.into_iter();
+            let passed = loop {
+                let Some(anchor) = anchors.next() else { break None };
+                has_room = self.send_window(context, anchor, early, output)?;
+                if !has_room {
+                    break Some(anchor);
+                }
+            };
+            early.passed(passed);
+        }
+        while has_room && let Some(anchor) = early.take(1).pop() {
+            has_room = self.send_window(context, anchor, early, output)?;
+        }
+        early.pause(context.now);
         Ok(())
+    }
+
+    /// Sends the results of an open window; returns true if this transaction has room for more.
+    fn send_window(
+        &mut self,
+        context: &Context<'_>,
+        anchor: EventTime,
+        early: &mut EarlyResults<EventTime, EventTime>,
+        output: &mut Output,
+    ) -> Result<bool> {
+        let groups = self.state.results(context.epoch, anchor)?;
+        let Some(groups) = groups.filter(|groups| groups.groups > 0) else { return Ok(true) };
+        let results = self.results(anchor, groups).map_err(|error| self.failed(&error))?;
+        let has_room = early.has_room_behind(&results);
+        output.push(results.into());
+        Ok(has_room)
     }
 
     /// Moves the watermark, and sends what it closes.
@@ -418,12 +459,18 @@ impl Operator for WindowAggregate {
         self.watermark.sealed();
         self.progress.sealed();
         self.state.sealed();
+        if let Some(EarlyWindows::Every(early)) = &mut self.early {
+            early.sealed();
+        }
     }
 
     fn committed(&mut self) -> Result<()> {
         self.watermark.committed();
         self.progress.committed();
         self.state.committed();
+        if let Some(EarlyWindows::Every(early)) = &mut self.early {
+            early.committed();
+        }
         Ok(())
     }
 
