@@ -55,7 +55,7 @@ impl EarlyKey for Arc<[u8]> {
 enum Pass<P> {
     /// All were sent.
     Done,
-    /// Those behind a place are to be sent.
+    /// Results behind a place are to be sent.
     Behind {
         place: Option<P>,
         /// True if another pass follows.
