@@ -10,12 +10,17 @@
 //! free.
 
 use super::chunk::Geometry;
+use super::list_memory::List;
 use crate::error::Result;
 use crate::layout::CHUNK_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Minimum number of granules of an extent. The first holds the chunk of descriptors, and is never free.
 const GRANULES_PER_EXTENT_MIN: u64 = 4;
+
+/// Bytes of a run in both maps, and of a hole, with their share of the trees' nodes.
+const RUN_BYTES: u64 = 48;
+const HOLE_BYTES: u64 = 16;
 
 /// A run of neighbouring chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +38,12 @@ pub(super) struct FreeChunks {
     /// Granules that may have no blocks, with true if this process freed the blocks.
     holes: BTreeMap<u64, bool>,
     free: u64,
+}
+
+impl List for FreeChunks {
+    fn memory_bytes(&self) -> u64 {
+        self.runs.len() as u64 * RUN_BYTES + self.holes.len() as u64 * HOLE_BYTES
+    }
 }
 
 impl FreeChunks {

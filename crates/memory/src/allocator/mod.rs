@@ -28,6 +28,7 @@
 mod cache;
 mod chunk;
 mod free_chunks;
+mod list_memory;
 mod load;
 mod packing;
 mod size_class;
@@ -37,6 +38,7 @@ mod unloaded;
 
 pub use space::{ClassSpace, SpaceStats};
 
+use crate::budget::MemoryBudget;
 use crate::error::{Error, Result};
 use crate::layout::{BITMAP_BYTES, BITMAP_WORDS, CHUNK_BYTES, EXTENT_BYTES_MAX};
 use crate::offset::PoolOffset;
@@ -46,6 +48,7 @@ use crate::publication::{Operation, Update};
 use cache::{RetiredObject, ThreadCaches, batch_of};
 use chunk::{Chunk, Geometry};
 use free_chunks::{ChunkRun, FreeChunks};
+use list_memory::{CountedList, ListMemory};
 use packing::PackingLines;
 use parking_lot::Mutex;
 use size_class::{CLASSES, class_bytes, class_of, object_index};
@@ -90,8 +93,8 @@ pub(crate) trait Space {
 pub(crate) struct Allocator {
     geometry: Geometry,
     caches: ThreadCaches,
-    classes: Vec<Mutex<ClassSlabs>>,
-    free_chunks: Mutex<FreeChunks>,
+    classes: Vec<CountedList<ClassSlabs>>,
+    free_chunks: CountedList<FreeChunks>,
     /// Lock of the one thread that gathers free space and then grows the pool.
     growth: Mutex<()>,
     unloaded: UnloadedExtents,
@@ -178,14 +181,20 @@ impl Drop for DetachedSpace<'_> {
 
 impl Allocator {
     /// Allocator of a pool with `extents` extents whose maps are not loaded. Disk blocks are freed in
-    /// granules.
-    pub(crate) fn new(extent_bytes: u64, extents: u64, granule_bytes: u64) -> Allocator {
+    /// granules; the lists of free space are counted in `budget`.
+    pub(crate) fn new(
+        extent_bytes: u64,
+        extents: u64,
+        granule_bytes: u64,
+        budget: Option<&Arc<MemoryBudget>>,
+    ) -> Allocator {
         let geometry = Geometry::new(extent_bytes);
+        let memory = ListMemory::new(budget);
         Allocator {
             geometry,
             caches: ThreadCaches::new(),
-            classes: (0..CLASSES).map(|class| Mutex::new(ClassSlabs::new(class))).collect(),
-            free_chunks: Mutex::new(FreeChunks::new(geometry, granule_bytes)),
+            classes: (0..CLASSES).map(|class| CountedList::new(ClassSlabs::new(class), &memory)).collect(),
+            free_chunks: CountedList::new(FreeChunks::new(geometry, granule_bytes), &memory),
             growth: Mutex::default(),
             unloaded: UnloadedExtents::new(extents),
             lines: PackingLines::new(),

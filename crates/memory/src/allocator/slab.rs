@@ -6,6 +6,7 @@
 //!
 //! Memory: 144 bytes per partly free slab, about 0.2% of it.
 
+use super::list_memory::List;
 use super::size_class::{CLASSES, class_bytes};
 use crate::layout::{BITMAP_WORDS, CHUNK_BYTES};
 use crate::offset::PoolOffset;
@@ -61,6 +62,10 @@ impl Slab {
     }
 }
 
+/// Bytes of a map in `partial`, and of a number in `empty`, with their share of the tree's nodes.
+const PARTIAL_BYTES: u64 = 144;
+const EMPTY_BYTES: u64 = 16;
+
 /// Slabs of one size class, by chunk number.
 pub(super) struct ClassSlabs {
     class: usize,
@@ -69,6 +74,12 @@ pub(super) struct ClassSlabs {
     slabs: u64,
     /// Number of free objects in `partial` and `empty`.
     free: u64,
+}
+
+impl List for ClassSlabs {
+    fn memory_bytes(&self) -> u64 {
+        self.partial.len() as u64 * PARTIAL_BYTES + self.empty.len() as u64 * EMPTY_BYTES
+    }
 }
 
 impl ClassSlabs {

@@ -337,7 +337,12 @@ impl Pool {
             was_clean: mapping.words(HEADER_CLEAN.bytes(), 1)[0].load(Ordering::Acquire) == 1,
             domain,
             mapping,
-            allocator: Arc::new(Allocator::new(options.extent_bytes, extents, granule_bytes)),
+            allocator: Arc::new(Allocator::new(
+                options.extent_bytes,
+                extents,
+                granule_bytes,
+                options.memory.as_ref(),
+            )),
             files,
             env: options.env.clone(),
             extent_bytes: options.extent_bytes,
