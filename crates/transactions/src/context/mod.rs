@@ -181,7 +181,7 @@ impl StateContext {
             directory,
             old_versions,
             locks: LockTable::new(options.lock_wait_max, Arc::clone(&waits)),
-            validation_sets: ValidationSets::default(),
+            validation_sets: ValidationSets::new(pool.memory()),
             waits,
             active: ActiveTransactions::with(next, options.transactions_max),
             transaction_ids: CachePadded::new(AtomicU64::new(recovered.next.stored())),

@@ -11,15 +11,16 @@
 //!   serial order.
 //! - A set is here before anything of it is visible.
 //!
-//! Volatile: a crash ends all readers. Memory: [`WRITE_SET_KEYS_BYTES_MAX`]; sets that no active transaction
-//! overlaps go with later commits, and if that is not enough the oldest ones go: transactions that began
-//! before them are restarted.
+//! Volatile: a crash ends all readers. Memory: [`WRITE_SET_KEYS_BYTES_MAX`], reserved in the budget as write sets; sets
+//! that no active transaction overlaps go with later commits, and if that is not enough, or the budget has no more, the
+//! oldest ones go: transactions that began before them are restarted.
 
 use crate::context::state::State;
 use crate::points::READS_VALIDATED;
 use crate::transaction::reads::ReadSet;
 use crate::transaction::write_set::WriteSet;
 use crate::{Error, Result, StateId, Timestamp};
+use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use entresol_memory::order::step;
 use entresol_structures::KeyBytes;
 use parking_lot::{RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
@@ -28,6 +29,9 @@ use std::sync::Arc;
 
 /// Maximum number of bytes of keys that are kept for validation.
 pub const WRITE_SET_KEYS_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes by which the sets change before their reservation does.
+const RESERVED_STEP_BYTES: usize = 64 << 10;
 
 /// Number of commits after which sets are removed: finding the oldest snapshot visits all transactions.
 const PURGE_EVERY: usize = 64;
@@ -46,10 +50,10 @@ pub(crate) struct RetainedSets {
     /// Sets up to here are gone.
     floor: Timestamp,
     since_purge: usize,
+    reserved: Option<MemoryReservation>,
 }
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct ValidationSets {
     kept: RwLock<RetainedSets>,
 }
@@ -79,6 +83,12 @@ pub(crate) struct Turn<'w> {
 }
 
 impl ValidationSets {
+    /// No sets; their memory is that of a budget.
+    pub(crate) fn new(budget: Option<&Arc<MemoryBudget>>) -> ValidationSets {
+        let reserved = budget.map(|budget| budget.empty(MemoryConsumer::WriteSets));
+        ValidationSets { kept: RwLock::new(RetainedSets { reserved, ..RetainedSets::default() }) }
+    }
+
     /// Fails with a restart if something that was read has been written since. Other read-only transactions
     /// may do so at the same time.
     pub(crate) fn validate(&self, reads: &ValidatedReads) -> Result<()> {
@@ -113,9 +123,7 @@ impl Turn<'_> {
             kept.sets.back().is_none_or(|last| last.cts < cts),
             "timestamps are assigned in the order of validation"
         );
-        kept.sets.push_back(Committed { cts, states, bytes });
-        kept.bytes += bytes;
-        kept.since_purge += 1;
+        kept.push(Committed { cts, states, bytes });
         if kept.since_purge >= PURGE_EVERY {
             kept.since_purge = 0;
             let oldest = oldest();
@@ -126,10 +134,33 @@ impl Turn<'_> {
         while kept.bytes > WRITE_SET_KEYS_BYTES_MAX && kept.sets.len() > 1 {
             kept.drop_first();
         }
+        kept.fit_budget();
     }
 }
 
 impl RetainedSets {
+    fn push(&mut self, set: Committed) {
+        self.bytes += set.bytes;
+        self.since_purge += 1;
+        self.sets.push_back(set);
+    }
+
+    /// Drops the oldest sets for which the budget has no memory.
+    fn fit_budget(&mut self) {
+        while !self.reserve() && !self.sets.is_empty() {
+            self.drop_first();
+        }
+    }
+
+    /// Reserves memory for the sets; false if there is none.
+    fn reserve(&mut self) -> bool {
+        let Some(reserved) = &mut self.reserved else { return true };
+        let steps = self.bytes.div_ceil(RESERVED_STEP_BYTES) * RESERVED_STEP_BYTES;
+        // A few keys are not counted, as those of small write sets.
+        let wanted = if self.bytes < RESERVED_STEP_BYTES { 0 } else { steps as u64 };
+        reserved.try_resize(wanted).is_ok()
+    }
+
     fn drop_first(&mut self) {
         if let Some(first) = self.sets.pop_front() {
             self.bytes -= first.bytes;
@@ -164,5 +195,33 @@ impl RetainedSets {
 impl ReadSet {
     fn any_state(&self) -> Option<&Arc<State>> {
         self.states().next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn sets_have_what_the_budget_leaves() {
+        let budget = MemoryBudget::new(64 << 20).unwrap();
+        let other = budget.try_reserve(MemoryConsumer::Connections, 53 << 20).unwrap();
+        let sets = ValidationSets::new(Some(&budget));
+        let mut kept = sets.kept.write();
+        for number in 1..=5 {
+            let cts = Timestamp::from_nanoseconds(number);
+            kept.push(Committed { cts, states: Vec::new(), bytes: MIB });
+            kept.fit_budget();
+        }
+        // An eighth of the budget is for pages.
+        assert_eq!((kept.sets.len(), kept.floor), (3, Timestamp::from_nanoseconds(2)));
+        assert_eq!(budget.usage().used_bytes(), (53 + 3) << 20);
+        drop(kept);
+        drop(sets);
+        drop(other);
+        assert_eq!(budget.usage().used_bytes(), 0);
     }
 }
