@@ -7,6 +7,7 @@ use super::rows::named;
 use super::rows::relations;
 use super::rows::server;
 use super::rows::statistics;
+use super::rows::vacuum;
 use crate::schema_names::{INFORMATION_SCHEMA, PG_CATALOG};
 
 /// Relations by schema.
@@ -266,6 +267,13 @@ static RELATIONS: &[Relation] = &[
         "pid int4, datid oid, datname name, relid oid, command text, type text, bytes_processed int8, \
          bytes_total int8, tuples_processed int8, tuples_excluded int8",
         loads::copies,
+    ),
+    relation(
+        0,
+        "pg_stat_progress_vacuum",
+        "pid int4, datid oid, datname name, relid oid, phase text, heap_blks_total int8, heap_blks_scanned int8, \
+         heap_blks_vacuumed int8, index_vacuum_count int8, max_dead_tuples int8, num_dead_tuples int8",
+        vacuum::running,
     ),
     empty(3118, "pg_foreign_table", "ftrelid oid, ftserver oid, ftoptions text[]"),
     empty(

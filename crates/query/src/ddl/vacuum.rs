@@ -20,6 +20,7 @@ use crate::parser::own::vacuum::Vacuum;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
+use crate::session::vacuums::{VacuumPhase, VacuumProgress};
 use entresol_tables::{Catalog, MergeStats, Table};
 use entresol_transactions::{State, StateReclamation, VacuumStats};
 use std::sync::Arc;
@@ -46,12 +47,19 @@ pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<Statem
     let (stop, full) = (Arc::clone(&given_up.0), vacuum.full);
     let before = vacuum.verbose.then(|| catalog.context().reclamation());
     let (vacuumed, merged_tables) = (states.clone(), tables.clone());
+    let progress = Arc::new(VacuumProgress::default());
+    session.snapshots.show_vacuum(&progress);
     let analyzed = if vacuum.analyze { tables.clone() } else { Vec::new() };
     let (stats, merges) = blocking(move || -> Result<(VacuumStats, Vec<MergeStats>)> {
         // First: what a merge leaves behind is dead.
-        let merges = merged_tables.iter().map(|table| merge(table, &stop)).collect::<Result<_>>()?;
-        let stats = work(&catalog, &vacuumed, &stop)?;
+        let merge = |table: &Arc<Table>| {
+            progress.note(|step| step.state = Some(table.state().id()));
+            merge(table, &stop)
+        };
+        let merges = merged_tables.iter().map(merge).collect::<Result<_>>()?;
+        let stats = work(&catalog, &vacuumed, &stop, &progress)?;
         if full {
+            progress.note(|step| step.phase = VacuumPhase::Truncating);
             let context = catalog.context();
             let beside = context.volatile_pool().into_iter().chain(context.disk_pool());
             for pool in beside.chain([context.pool()]) {
@@ -160,8 +168,16 @@ fn states(catalog: &Arc<Catalog>, tables: &[String]) -> Result<Vec<Arc<State>>> 
     Ok(states)
 }
 
-fn work(catalog: &Catalog, states: &[Arc<State>], stop: &AtomicBool) -> Result<VacuumStats> {
+fn work(
+    catalog: &Catalog,
+    states: &[Arc<State>],
+    stop: &AtomicBool,
+    progress: &VacuumProgress,
+) -> Result<VacuumStats> {
     let (began, mut told) = (Instant::now(), Instant::now());
+    let names = reclaimed_names(catalog);
+    let is_index = |state: &State| names.get(&state.id()).is_some_and(|(_, index)| index.is_some());
+    let mut begin = VacuumStats::default();
     let done = catalog.context().vacuum_states(states, |stats| {
         if stop.load(Ordering::Acquire) {
             return Err(entresol_transactions::Error::Busy("the statement was cancelled"));
@@ -170,6 +186,27 @@ fn work(catalog: &Catalog, states: &[Arc<State>], stop: &AtomicBool) -> Result<V
             told = Instant::now();
             tracing::info!(seconds = began.elapsed().as_secs(), ?stats, "VACUUM in progress");
         }
+        let number = usize::try_from(stats.states_done).unwrap_or(usize::MAX);
+        let state = states.get(number);
+        if stats.states_done != begin.states_done {
+            begin = *stats;
+        }
+        progress.note(|step| {
+            let is_new = step.state != state.map(|state| state.id()) || step.phase == VacuumPhase::Merging;
+            if is_new {
+                step.indexes += u64::from(step.phase == VacuumPhase::Index);
+                step.state = state.map(|state| state.id());
+                step.keys = state.map_or(0, |state| state.estimated_keys());
+                step.dead_keys = state.map_or(0, |state| catalog.context().dead_keys(state));
+            }
+            step.phase = match state {
+                None => VacuumPhase::CleanUp,
+                Some(state) if is_index(state) => VacuumPhase::Index,
+                Some(_) => VacuumPhase::Table,
+            };
+            step.keys_seen = stats.keys_seen - begin.keys_seen;
+            step.keys_removed = stats.keys_removed - begin.keys_removed;
+        });
         Ok(())
     });
     Ok(done.map_err(entresol_tables::Error::from)?)

@@ -1,12 +1,14 @@
 //! Snapshots held by sessions for longer than a look-up, with their holders: row versions that they see
 //! cannot be reclaimed.
 //!
-//! Registered are the transactions of blocks and of planned statements; look-ups of single keys hold theirs
-//! for microseconds. A cursor of a block at READ COMMITTED holds one of its own. Beside them a session shows the
-//! progress of its load and of its subscriptions. Memory: one weak reference to each open transaction and subscription.
+//! Registered are the transactions of blocks and of planned statements; look-ups of single keys hold theirs for
+//! microseconds. A cursor of a block at READ COMMITTED holds one of its own. Beside them a session shows the
+//! progress of its load, its VACUUM and its subscriptions. Memory: one weak reference to each open transaction and
+//! subscription.
 
 use crate::session::loads::{LoadLine, LoadProgress};
 use crate::session::subscriptions::{SubscriptionLine, SubscriptionProgress};
+use crate::session::vacuums::{VacuumLine, VacuumProgress};
 use crate::session::variables::{Client, SessionVariables};
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
@@ -24,6 +26,8 @@ pub(crate) struct SessionSnapshots {
     open: Mutex<Vec<Snapshot>>,
     /// Statement that writes batches of rows.
     load: Mutex<Weak<LoadProgress>>,
+    /// VACUUM that runs.
+    vacuum: Mutex<Weak<VacuumProgress>>,
     /// Subscriptions that run; several cursors may have one each.
     subscriptions: Mutex<Vec<Weak<SubscriptionProgress>>>,
 }
@@ -42,6 +46,7 @@ impl Sessions {
             variables: Arc::clone(variables),
             open: Mutex::default(),
             load: Mutex::default(),
+            vacuum: Mutex::default(),
             subscriptions: Mutex::default(),
         });
         let mut sessions = self.0.lock();
@@ -66,6 +71,15 @@ impl Sessions {
         let line = |session: &Arc<SessionSnapshots>| {
             let progress = session.load.lock().upgrade()?;
             Some(LoadLine::new(session.variables.client(), &progress))
+        };
+        self.sessions().iter().filter_map(line).collect()
+    }
+
+    /// Progress of VACUUM.
+    pub(crate) fn vacuums(&self) -> Vec<VacuumLine> {
+        let line = |session: &Arc<SessionSnapshots>| {
+            let progress = session.vacuum.lock().upgrade()?;
+            Some(VacuumLine::new(session.variables.client(), &progress))
         };
         self.sessions().iter().filter_map(line).collect()
     }
@@ -110,6 +124,11 @@ impl SessionSnapshots {
     /// Shows the progress of a statement until that is dropped.
     pub(crate) fn show_load(&self, progress: &Arc<LoadProgress>) {
         *self.load.lock() = Arc::downgrade(progress);
+    }
+
+    /// Shows the progress of a VACUUM until that is dropped.
+    pub(crate) fn show_vacuum(&self, progress: &Arc<VacuumProgress>) {
+        *self.vacuum.lock() = Arc::downgrade(progress);
     }
 
     fn expire(&self, age_max: Duration) -> usize {

@@ -6,6 +6,7 @@ pub(crate) mod reclaimer;
 pub(crate) mod vacuum;
 
 use crate::context::StateContext;
+use crate::context::state::State;
 use crate::{StateId, Timestamp};
 use parking_lot::MutexGuard;
 
@@ -41,6 +42,11 @@ impl StateContext {
     /// database.
     pub fn pause_reclaiming(&self) -> ReclaimingPaused<'_> {
         ReclaimingPaused(self.reclaiming.lock())
+    }
+
+    /// Number of dead keys of a state that are known.
+    pub fn dead_keys(&self, state: &State) -> u64 {
+        state.dead.count()
     }
 
     /// The dead keys of all states, and the snapshots that hold them back.

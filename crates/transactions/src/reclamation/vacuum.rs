@@ -34,6 +34,8 @@ pub struct VacuumStats {
     pub states_waiting: u64,
     /// Versions that left a history because their retention was over.
     pub versions_pruned: u64,
+    /// States that were visited to their end, in the order in which they were given.
+    pub states_done: u64,
 }
 
 /// A dropped state that is not destroyed yet.
@@ -94,7 +96,9 @@ impl StateContext {
             progress(&stats)?;
             self.vacuum_state(state, &mut stats, &mut progress)?;
             stats.versions_pruned += self.prune_all(state)?;
+            stats.states_done += 1;
         }
+        progress(&stats)?;
         while self.destroy_step(&mut stats)? {
             progress(&stats)?;
         }

@@ -1,6 +1,14 @@
-//! `entresol.vacuum`: dead keys of each table and index, and what holds their reclamation back.
+//! `entresol.vacuum`: dead keys of each table and index, and what holds their reclamation back;
+//! `pg_stat_progress_vacuum`: VACUUM that runs. Where PostgreSQL counts blocks of a table, it counts keys of the
+//! table or index that is worked on.
 
+use crate::catalog::cell::Cell;
+use crate::catalog::oids;
+use crate::catalog::relation::Rows;
+use crate::catalog::view::View;
+use crate::schema_names::CATALOG;
 use crate::session::snapshots::Sessions;
+use crate::session::vacuums::VacuumLine;
 use datafusion::arrow::array::{ArrayRef, StringArray, TimestampNanosecondArray, UInt64Array};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result as EngineResult;
@@ -49,4 +57,31 @@ pub(crate) fn progress(catalog: &Catalog, sessions: &Sessions) -> EngineResult<R
         ("held_by", Arc::new(held.collect::<StringArray>())),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
+}
+
+/// The content of `pg_stat_progress_vacuum`.
+pub(crate) fn running(view: &View) -> EngineResult<Rows> {
+    let row = |VacuumLine { client, step }: VacuumLine| {
+        let is_of = |table: &&Arc<entresol_tables::Table>| {
+            Some(table.state().id()) == step.state
+                || table.indexes().iter().any(|index| Some(index.state_id()) == step.state)
+        };
+        let table = view.tables.iter().find(is_of);
+        let count = |keys: u64| -> Cell { keys.cast_signed().into() };
+        vec![
+            client.process_id.into(),
+            oids::DATABASE.into(),
+            CATALOG.into(),
+            table.map(|table| oids::state(table.state().id())).into(),
+            step.phase.name().into(),
+            // Keys that were added meanwhile are visited, too.
+            count(step.keys.max(step.keys_seen)),
+            count(step.keys_seen),
+            count(step.keys_seen),
+            count(step.indexes),
+            count(step.dead_keys.max(step.keys_removed)),
+            count(step.keys_removed),
+        ]
+    };
+    Ok(view.sessions.vacuums().into_iter().map(row).collect())
 }
