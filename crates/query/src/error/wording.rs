@@ -39,7 +39,9 @@ pub(super) fn reworded(message: String) -> String {
 
 /// Message for a string that is no value of a type; `None` if `message` is not about one.
 fn failed_cast(message: &str) -> Option<String> {
-    let (text, of) = message.strip_prefix("Cannot cast string '")?.rsplit_once("' to value of ")?;
+    let value =
+        ["Cannot cast string '", "Cannot cast value '"].iter().find_map(|of| message.strip_prefix(of));
+    let (text, of) = value?.rsplit_once("' to value of ")?;
     let name = of.strip_suffix(" type")?;
     let name = TYPES.iter().find(|(arrow, _)| name.starts_with(arrow)).map_or(name, |(_, postgres)| postgres);
     Some(format!("invalid input syntax for type {name}: \"{text}\""))
@@ -114,6 +116,10 @@ mod tests {
             (
                 "Cannot cast string 'it's' to value of Timestamp(us) type",
                 "invalid input syntax for type timestamp: \"it's\"",
+            ),
+            (
+                "Cannot cast value 'x' to value of Boolean type",
+                "invalid input syntax for type boolean: \"x\"",
             ),
             ("Execution error: no such thing", "no such thing"),
             (

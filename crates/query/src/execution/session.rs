@@ -20,6 +20,7 @@ use crate::materialized::{deferred, maintenance as materialized};
 use crate::planner::bounded_functions;
 use crate::planner::context as planner_context;
 use crate::planner::time_travel;
+use crate::postgres::math;
 use crate::postgres::settings::shown_time;
 use crate::postgres::time_zones::Zone;
 use crate::session::block::Block;
@@ -62,6 +63,7 @@ impl Session {
             registry: &REGISTRY,
         };
         let context = planner_context::context(&source, &options, &running);
+        math::register(&context);
         bounded_functions::register(&context, &running);
         variables::register(&context, &variables);
         crate::catalog::call::register(&context, &source);

@@ -10,6 +10,8 @@
 //! WITH (cluster_by = (a 6, b))                     WITH (cluster_by = 'a 6, b')
 //! CREATE TABLE t (...) USING m                     CREATE TABLE t (...) WITH (structure = 'm')
 //! ABORT                                            ROLLBACK
+//! BETWEEN SYMMETRIC a AND b                        BETWEEN !! a AND b: a mark, see [`SYMMETRIC`]
+//! trim(LEADING FROM x)                             trim(LEADING x)
 //! ANALYZE VERBOSE                                  without VERBOSE: there is nothing to report
 //! ```
 //!
@@ -21,8 +23,12 @@ use crate::parser::own::sequence;
 use crate::parser::own::subscription::{SUBSCRIBE, Subscription};
 use crate::parser::text::tokens::{BEGINNING, is_keyword, is_word, tokenize};
 use crate::schema_names::SYSTEM_SCHEMA;
+use datafusion::sql::sqlparser::ast::UnaryOperator;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan};
+
+/// Operator before the lower bound of BETWEEN SYMMETRIC, which PostgreSQL no longer has.
+pub(crate) const SYMMETRIC: UnaryOperator = UnaryOperator::PGPrefixFactorial;
 
 /// Words that may stand before TABLE where it is a query.
 const BEFORE_TABLE: [&str; 8] =
@@ -45,7 +51,42 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     if has(tokens, Keyword::IDENTITY) {
         order_identity_options(tokens)?;
     }
+    if has(tokens, Keyword::BETWEEN) || has(tokens, Keyword::TRIM) {
+        rewrite_expressions(tokens);
+    }
     Ok(())
+}
+
+/// Tokens before another, as far as they matter to it.
+#[derive(Clone, Copy, PartialEq)]
+enum Before {
+    Between,
+    Parenthesis,
+    /// `(LEADING`, `(TRAILING` or `(BOTH`.
+    Side,
+    Other,
+}
+
+/// Rewrites BETWEEN SYMMETRIC, and trim without the characters to remove.
+fn rewrite_expressions(tokens: &mut Vec<TokenWithSpan>) {
+    let mut before = Before::Other;
+    tokens.retain_mut(|TokenWithSpan { token, .. }| {
+        let last = before;
+        let is_side = ["leading", "trailing", "both"].iter().any(|side| is_word(token, side));
+        before = match token {
+            Token::LParen => Before::Parenthesis,
+            _ if is_keyword(token, Keyword::BETWEEN) => Before::Between,
+            _ if is_side && last == Before::Parenthesis => Before::Side,
+            _ => Before::Other,
+        };
+        match last {
+            Before::Between if is_word(token, "symmetric") => *token = Token::DoubleExclamationMark,
+            Before::Between if is_word(token, "asymmetric") => return false,
+            Before::Side if is_keyword(token, Keyword::FROM) => return false,
+            _ => {}
+        }
+        true
+    });
 }
 
 fn has(tokens: &[TokenWithSpan], keyword: Keyword) -> bool {

@@ -124,7 +124,8 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
         .chain(sampling::functions())
         .chain(intervals::functions())
         .chain(json::functions())
-        .chain([refusals::uuid_function(), similar::function(), sleep::function(running)]);
+        .chain([refusals::uuid_function(), sleep::function(running)])
+        .chain(similar::functions());
     let own = own.chain(to_char::functions());
     own.for_each(|function| context.register_udf(function));
     intervals::overloads::functions().into_iter().for_each(|function| context.register_udf(function));

@@ -6,6 +6,7 @@
 //! | `x / y` of exact numbers | four more digits | [`crate::postgres::decimal_division`] |
 //! | `avg(int)`, `avg(numeric)` | DOUBLE, four more digits | NUMERIC: the sum divided by the count |
 //! | `sum(bigint)` | BIGINT, which wraps | NUMERIC |
+//! | functions, operators, CASE, UNION | | [`crate::postgres::result_types`] |
 //! | `row_number()`, `rank()`, `dense_rank()`, `ntile()` | unsigned | BIGINT: [`crate::postgres::ranks`] |
 //!
 //! Integers within a recursive query keep DataFusion's types: the relation of its rows has them already.
@@ -14,6 +15,7 @@ use crate::postgres::char_padding::plain_text;
 use crate::postgres::decimal_division::{Exact, exact_type};
 use crate::postgres::intervals::overloads::{resolved, resolved_aggregate};
 use crate::postgres::json::json_type;
+use crate::postgres::result_types;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DFSchemaRef, Result as EngineResult, ScalarValue, Spans};
@@ -64,7 +66,7 @@ fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> EngineResult<LogicalPlan
     Ok(match plan {
         LogicalPlan::Values(Values { values, .. }) => LogicalPlanBuilder::values(values)?.build()?,
         LogicalPlan::Union(Union { inputs, .. }) => {
-            LogicalPlan::Union(named_alike(Union::try_new_with_loose_types(inputs)?)?)
+            result_types::union(named_alike(Union::try_new_with_loose_types(inputs)?)?)?
         }
         LogicalPlan::Aggregate(Aggregate { input, group_expr, aggr_expr, .. }) => {
             averaged(Aggregate::try_new(input, group_expr, aggr_expr)?)?
@@ -135,6 +137,12 @@ fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> Engine
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Divide | Operator::Multiply), right }) => {
             arithmetic(left, op, right, schema)
         }
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: op @ (Operator::Plus | Operator::Minus | Operator::Modulo),
+            right,
+        }) => result_types::operation(left, op, right, schema),
+        Expr::Case(case) => result_types::case(case, schema),
         Expr::AggregateFunction(mut function) => {
             let of = function.params.args.first().and_then(|argument| argument.get_type(schema).ok());
             if let Some(inner) = resolved_aggregate(&function.func, of.as_ref()) {
@@ -148,12 +156,16 @@ fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> Engine
         {
             Expr::Cast(Cast { expr: Box::new(plain_text(*expr)), field })
         }
-        Expr::ScalarFunction(mut function) => {
+        Expr::Cast(of) => match result_types::numeric_of_float(&of, schema) {
+            Some(numeric) => numeric,
+            None => Expr::Cast(of),
+        },
+        Expr::ScalarFunction(function) => {
             let second = function.args.get(1).and_then(|argument| argument.get_type(schema).ok());
-            if let Some(inner) = resolved(&function.func, second.as_ref()) {
-                function.func = inner;
+            match resolved(function, second.as_ref()) {
+                Expr::ScalarFunction(function) => result_types::function(function, schema)?,
+                other => other,
             }
-            Expr::ScalarFunction(function)
         }
         Expr::WindowFunction(mut function) => {
             let of = function.params.args.first().and_then(|argument| argument.get_type(schema).ok());
@@ -196,7 +208,7 @@ fn within(subquery: Subquery, scopes: &[DFSchemaRef]) -> EngineResult<Subquery> 
     Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() })
 }
 
-/// Rewrites `/` and `*` of exact numbers of which one is a DECIMAL.
+/// Rewrites `/` and `*` of exact numbers of which one is a DECIMAL, and operations with another result type.
 fn arithmetic(left: Box<Expr>, op: Operator, right: Box<Expr>, schema: &DFSchema) -> Expr {
     let types = (left.get_type(schema), right.get_type(schema));
     if let (Ok(one), Ok(other)) = &types
@@ -205,11 +217,13 @@ fn arithmetic(left: Box<Expr>, op: Operator, right: Box<Expr>, schema: &DFSchema
     {
         match op {
             Operator::Divide => return Exact::Quotient.of(*left, *right),
-            _ if i16::from(one.1) + i16::from(other.1) > 38 => return Exact::Product.of(*left, *right),
+            Operator::Multiply if i16::from(one.1) + i16::from(other.1) > 38 => {
+                return Exact::Product.of(*left, *right);
+            }
             _ => {}
         }
     }
-    Expr::BinaryExpr(BinaryExpr { left, op, right })
+    result_types::operation(left, op, right, schema)
 }
 
 /// Sum of BIGINTs as a sum of DECIMALs.
@@ -294,6 +308,11 @@ fn averaged_windows(window: Window) -> EngineResult<LogicalPlan> {
     let schema = Arc::clone(&window.schema);
     let first = input.fields().len();
     let column = |at: usize| Column::from(schema.qualified_field(at));
+    // Two equal functions of one window are a common subexpression to DataFusion, which no plan computes then.
+    let mut known: Vec<(Expr, Column)> = Vec::new();
+    for (at, expr) in window.window_expr.iter().enumerate().filter(|(_, expr)| average(expr).is_none()) {
+        known.push((expr.clone().unalias(), column(first + at)));
+    }
     let mut columns: Vec<Expr> = (0..first).map(|at| Expr::Column(column(at))).collect();
     let mut functions = Vec::new();
     for (at, expr) in window.window_expr.into_iter().enumerate() {
@@ -303,17 +322,24 @@ fn averaged_windows(window: Window) -> EngineResult<LogicalPlan> {
             functions.push(expr);
             continue;
         };
-        let (sum, count) = (format!("sum of {}", own.name), format!("count of {}", own.name));
         let of = |aggregate| WindowFunction {
             fun: WindowFunctionDefinition::AggregateUDF(aggregate),
             ..(*function).clone()
         };
         let (mut summed, counted) = (of(sum_udaf()), of(count_udaf()));
         widen(&mut summed.params.args, &input);
-        functions.push(Expr::from(summed).alias(&sum));
-        functions.push(Expr::from(counted).alias(&count));
-        let named = |name: String| Expr::Column(Column::new_unqualified(name));
-        columns.push(Exact::Average.of(named(sum), named(count)).alias_qualified(own.relation, own.name));
+        let mut computed = |function: WindowFunction, kind: &str| {
+            let function = Expr::from(function);
+            if let Some((_, column)) = known.iter().find(|(known, _)| *known == function) {
+                return Expr::Column(column.clone());
+            }
+            let name = format!("{kind} of {}", own.name);
+            functions.push(function.clone().alias(&name));
+            known.push((function, Column::new_unqualified(name.clone())));
+            Expr::Column(Column::new_unqualified(name))
+        };
+        let (sum, count) = (computed(summed, "sum"), computed(counted, "count"));
+        columns.push(Exact::Average.of(sum, count).alias_qualified(own.relation, own.name));
     }
     let window = Window::try_new(functions, window.input)?;
     Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(LogicalPlan::Window(window)))?))

@@ -1,8 +1,8 @@
 //! Exact and approximate numbers with SQL's semantics, where DataFusion's differ.
 //!
-//! - A literal with a point is a DECIMAL: 0.1 must not lose digits on its way into a DECIMAL column.
-//!   DataFusion does that (`parse_float_as_decimal`), but also for 1e300; a literal with an exponent is made
-//!   a DOUBLE here.
+//! - A literal with a point or an exponent is a DECIMAL: 0.1 must not lose digits on its way into a DECIMAL column.
+//!   DataFusion does that (`parse_float_as_decimal`), but also for 1e300; a literal of more digits than a DECIMAL has
+//!   is made a DOUBLE here.
 //! - A literal that is cast to NUMERIC without precision keeps the digits that it has.
 //! - Where a DOUBLE and a DECIMAL are operands of a comparison, arithmetic, BETWEEN, IN, CASE, or a choice
 //!   like COALESCE, the DECIMAL becomes a DOUBLE. DataFusion would make both DECIMAL(30,15), which most
@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// Functions that return one of their arguments.
 const CHOICES: [&str; 6] = ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2"];
 
-/// Types literals with an exponent as DOUBLE, and keeps the digits of those that are cast to NUMERIC.
+/// Types literals with an exponent, and keeps the digits of those that are cast to NUMERIC.
 pub(crate) fn type_exponents(statement: &mut EngineStatement) {
     match statement {
         EngineStatement::Statement(statement) => type_exponents_of(statement),
@@ -61,10 +61,17 @@ pub(crate) fn type_exponents_in(sql: &mut impl VisitMut) {
         {
             let text = number.to_string();
             if text.contains(['e', 'E']) {
+                let (text, data_type) = match plain_number(text.clone()) {
+                    Some(digits) => {
+                        let info = precision_and_scale(&digits);
+                        (digits, SqlType::Numeric(info))
+                    }
+                    None => (text, SqlType::Double(ExactNumberInfo::None)),
+                };
                 *expr = SqlExpr::Cast {
                     kind: CastKind::Cast,
                     expr: Box::new(SqlExpr::Value(Literal::SingleQuotedString(text).into())),
-                    data_type: SqlType::Double(ExactNumberInfo::None),
+                    data_type,
                     array: false,
                     format: None,
                 };
@@ -73,6 +80,14 @@ pub(crate) fn type_exponents_in(sql: &mut impl VisitMut) {
         ControlFlow::Continue(())
     });
     debug_assert!(visited.is_continue());
+}
+
+/// Precision and scale of a number without an exponent.
+fn precision_and_scale(number: &str) -> ExactNumberInfo {
+    let digits = number.bytes().filter(u8::is_ascii_digit).count();
+    let scale = number.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    // Both are at most 38; the 0 before the point is no digit of a fraction that has all of them.
+    ExactNumberInfo::PrecisionAndScale(digits.min(usize::from(DECIMAL128_MAX_PRECISION)) as u64, scale as i64)
 }
 
 /// Gives a cast of a literal to NUMERIC without precision the scale of the literal.
@@ -88,7 +103,7 @@ fn keep_digits(expr: &mut SqlExpr) {
     }
 }
 
-/// Digits of a literal, also of one whose exponent has made it a DOUBLE.
+/// Digits of a literal, also of one whose exponent has made it a cast.
 fn literal_text(expr: &SqlExpr) -> Option<String> {
     match expr {
         SqlExpr::Value(value) => match &value.value {
@@ -97,6 +112,10 @@ fn literal_text(expr: &SqlExpr) -> Option<String> {
             _ => None,
         },
         SqlExpr::Cast { expr, data_type: SqlType::Double(_), .. } => literal_text(expr),
+        SqlExpr::Cast { expr, data_type: SqlType::Numeric(info), .. } => {
+            let number = literal_text(expr).and_then(plain_number)?;
+            (precision_and_scale(&number) == *info).then_some(number)
+        }
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! SIMILAR TO: the regular expressions of the SQL standard, as those of Rust.
+//! SIMILAR TO: the regular expressions of the SQL standard, as those of Rust; and LIKE with other escape characters.
 //!
 //! ```text
 //! s SIMILAR TO p ESCAPE e        s ~ similar_to_escape(p, e)
@@ -10,6 +10,8 @@
 //!
 //! The pattern is that of the entire string. All other characters are themselves, also those with a meaning in other
 //! regular expressions (`.`, `^`, `$`). `ESCAPE ''` is no escape character. A malformed pattern is an error (2201B).
+//!
+//! `s LIKE p ESCAPE e` is `s LIKE like_escape(p, e)`: the pattern with backslashes, which are what DataFusion knows.
 
 use crate::error::{Error, external};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
@@ -22,27 +24,32 @@ use std::sync::Arc;
 
 /// Name of the function, which PostgreSQL has too.
 pub(crate) const SIMILAR: &str = "similar_to_escape";
+/// Name of the function for LIKE ... ESCAPE, which PostgreSQL has too.
+pub(crate) const LIKE_ESCAPE: &str = "like_escape";
 /// Escape character without ESCAPE.
 const ESCAPE: char = '\\';
 /// Characters with a meaning in regular expressions of Rust, inside of brackets or outside.
 const SPECIAL: &str = "\\.+*?()|[]{}^$#&-~";
 
-/// The function of this module.
-pub(crate) fn function() -> ScalarUDF {
+/// The functions of this module.
+pub(crate) fn functions() -> [ScalarUDF; 2] {
     let text = DataType::Utf8;
     let one = TypeSignature::Exact(vec![text.clone()]);
     let two = TypeSignature::Exact(vec![text.clone(), text]);
-    ScalarUDF::from(Similar { signature: Signature::one_of(vec![one, two], Volatility::Immutable) })
+    let signature = || Signature::one_of(vec![one.clone(), two.clone()], Volatility::Immutable);
+    [false, true].map(|is_like| ScalarUDF::from(Similar { is_like, signature: signature() }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Similar {
+    /// True for patterns of LIKE, which stay such.
+    is_like: bool,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for Similar {
     fn name(&self) -> &str {
-        SIMILAR
+        if self.is_like { LIKE_ESCAPE } else { SIMILAR }
     }
 
     fn signature(&self) -> &Signature {
@@ -59,7 +66,7 @@ impl ScalarUDFImpl for Similar {
         let (patterns, escapes) = match arrays.as_slice() {
             [patterns] => (patterns.as_string::<i32>(), None),
             [patterns, escapes] => (patterns.as_string::<i32>(), Some(escapes.as_string::<i32>())),
-            _ => return exec_err!("{SIMILAR} expects a pattern and an escape character"),
+            _ => return exec_err!("{} expects a pattern and an escape character", self.name()),
         };
         let converted = (0..patterns.len()).map(|row| {
             if patterns.is_null(row) || escapes.is_some_and(|escapes| escapes.is_null(row)) {
@@ -69,7 +76,12 @@ impl ScalarUDFImpl for Similar {
                 None => Some(ESCAPE),
                 Some(escapes) => escape_character(escapes.value(row)).map_err(external)?,
             };
-            regular_expression(patterns.value(row), escape).map(Some).map_err(external)
+            let pattern = patterns.value(row);
+            let converted = match self.is_like {
+                true => with_backslashes(pattern, escape),
+                false => regular_expression(pattern, escape),
+            };
+            converted.map(Some).map_err(external)
         });
         let converted: ArrayRef = Arc::new(converted.collect::<EngineResult<StringArray>>()?);
         Ok(if is_constant {
@@ -78,6 +90,29 @@ impl ScalarUDFImpl for Similar {
             ColumnarValue::Array(converted)
         })
     }
+}
+
+/// Pattern of LIKE with a backslash in the place of an escape character.
+fn with_backslashes(pattern: &str, escape: Option<char>) -> Result<String, Error> {
+    let mut converted = String::with_capacity(pattern.len() + 8);
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        if Some(character) == escape {
+            let Some(literal) = characters.next() else {
+                return Err(Error::coded("22025", "LIKE pattern must not end with escape character"));
+            };
+            if matches!(literal, '%' | '_' | ESCAPE) {
+                converted.push(ESCAPE);
+            }
+            converted.push(literal);
+        } else {
+            if character == ESCAPE {
+                converted.push(ESCAPE);
+            }
+            converted.push(character);
+        }
+    }
+    Ok(converted)
 }
 
 /// Character of ESCAPE; none if it is empty.
@@ -159,6 +194,26 @@ fn literal(out: &mut String, character: char) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn escape_characters_of_like_become_backslashes() {
+        let converted = |pattern: &str, escape: Option<char>| match with_backslashes(pattern, escape) {
+            Ok(converted) => converted,
+            Err(error) => error.sqlstate().to_owned(),
+        };
+        for (pattern, escape, expected) in [
+            (r"a!%c", Some('!'), r"a\%c"),
+            (r"a!bc", Some('!'), r"abc"),
+            (r"a!!%", Some('!'), r"a!%"),
+            (r"a\%", Some('!'), r"a\\%"),
+            (r"a\%", None, r"a\\%"),
+            (r"a\%", Some('\\'), r"a\%"),
+            (r"%%", Some('%'), r"\%"),
+            (r"a!", Some('!'), "22025"),
+        ] {
+            assert_eq!(converted(pattern, escape), expected, "{pattern} {escape:?}");
+        }
+    }
 
     #[test]
     fn patterns_of_the_standard_become_regular_expressions() {

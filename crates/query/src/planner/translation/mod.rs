@@ -8,6 +8,10 @@
 //! | `x::pg_catalog.text`, `x::oid`, `x::"char"` | casts to TEXT, INT UNSIGNED, TEXT |
 //! | `'t'::regclass` | `regclass('t')`, a number; `regclass_name('t')` where the name is wanted |
 //! | `(a, b) IN (SELECT …)` | EXISTS, see [`membership`] |
+//! | `(a, b) < (c, d)`, `-2 ^ 2`, `@ x`, BETWEEN SYMMETRIC, LIKE … ESCAPE, … | see [`operators`] |
+//! | `FETCH FIRST 2 ROWS ONLY` | `LIMIT 2` |
+//! | `array_remove(a, x)`, `array_replace(a, x, y)` | `array_remove_all`, `array_replace_all` |
+//! | `variance(x)`, `every(x)`, `sign(x)` | `var_samp(x)`, `bool_and(x)`, `signum(x)` |
 //! | `x SIMILAR TO 'a%'` | `x ~ similar_to_escape('a%')` |
 //! | `x = ANY('{a,b}')`, `x <> ALL(list)` | `x IN ('a', 'b')`, `NOT array_has(list, x)` |
 //! | `'{1,2}'::int[]` | `ARRAY[1, 2]` with casts |
@@ -41,15 +45,16 @@ mod from;
 mod lists;
 mod membership;
 mod names;
+mod operators;
 mod types;
 
 use crate::parser::visit::{visit_expressions, walk_mut};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, Interval, ObjectName, Query, Select, SelectItem, SetExpr,
-    Statement, Subscript, TableFactor, TimezoneInfo, TypedString, UnaryOperator, Value as Literal, Visit,
-    VisitorMut,
+    FunctionArgExpr, FunctionArguments, Ident, Interval, LimitClause, ObjectName, Query, Select, SelectItem,
+    SetExpr, Statement, Subscript, TableFactor, TimezoneInfo, TypedString, UnaryOperator, Value as Literal,
+    Visit, VisitorMut,
 };
 use entresol_tables::Modifier;
 use std::ops::ControlFlow;
@@ -90,6 +95,15 @@ pub(super) const ROWS: [&str; 8] = [
     "jsonb_array_elements",
     "jsonb_array_elements_text",
     "jsonb_object_keys",
+];
+
+/// Functions of PostgreSQL, and DataFusion's that do the same.
+const RENAMED: [(&str, &str); 5] = [
+    ("array_remove", "array_remove_all"),
+    ("array_replace", "array_replace_all"),
+    ("every", "bool_and"),
+    ("sign", "signum"),
+    ("variance", "var_samp"),
 ];
 
 /// Type of an aggregate that collects JSON.
@@ -183,6 +197,7 @@ impl VisitorMut for SpellingVisitor {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         self.depth += 1;
+        limit_fetch(query);
         order_items(query);
         join_using::mark_order(query);
         set_apart(&mut query.body, false);
@@ -267,8 +282,25 @@ impl VisitorMut for SpellingVisitor {
             Expr::CompoundFieldAccess { root, access_chain } => subscripts(root, access_chain),
             _ => {}
         }
+        operators::rewrite(expr);
         ControlFlow::Continue(())
     }
+}
+
+/// Rewrites FETCH FIRST of a number of rows into LIMIT.
+fn limit_fetch(query: &mut Query) {
+    let Some(fetch) = &query.fetch else { return };
+    let rows = fetch.quantity.clone().unwrap_or_else(|| number(1));
+    let is_plain = !fetch.percent && !fetch.with_ties && matches!(rows, Expr::Value(_));
+    match &mut query.limit_clause {
+        None if is_plain => {
+            let limit = Some(rows);
+            query.limit_clause = Some(LimitClause::LimitOffset { limit, offset: None, limit_by: Vec::new() });
+        }
+        Some(LimitClause::LimitOffset { limit: limit @ None, .. }) if is_plain => *limit = Some(rows),
+        _ => return,
+    }
+    query.fetch = None;
 }
 
 /// Rewrites SIMILAR TO into a match of a regular expression.
@@ -394,7 +426,9 @@ fn cast(expr: &mut Expr) {
         let cast =
             |word: Option<String>| cast_to(word.map_or_else(null, |word| text(&word)), (**element).clone());
         let elem: Vec<Expr> = elements.into_iter().map(cast).collect();
-        if !elem.is_empty() {
+        if elem.is_empty() {
+            **inner = Expr::Array(Array { elem, named: true });
+        } else {
             *expr = Expr::Array(Array { elem, named: true });
         }
     }
@@ -453,6 +487,10 @@ fn function(expr: &mut Expr) {
         if let Some(list) = list_of_rows(query) {
             *expr = list;
         }
+        return;
+    }
+    if let Some((_, known)) = RENAMED.iter().find(|(written, _)| *written == name) {
+        function.name = ObjectName::from(vec![Ident::new(*known)]);
         return;
     }
     let FunctionArguments::List(list) = &mut function.args else { return };

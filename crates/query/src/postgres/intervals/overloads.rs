@@ -9,6 +9,7 @@
 
 use super::functions::out_of_range;
 use super::{INTERVAL, is_span, values};
+use crate::postgres::time_parts::extracted;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
 use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int64Type, IntervalMonthDayNano,
@@ -18,12 +19,13 @@ use datafusion::common::{Result as EngineResult, ScalarValue, internal_err, not_
 use datafusion::functions::datetime::{date_part, date_trunc};
 use datafusion::functions_aggregate::average::avg_udaf;
 use datafusion::functions_aggregate::sum::sum_udaf;
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::type_coercion::functions::{UDFCoercionExt, fields_with_udf};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, GroupsAccumulator, ReturnFieldArgs,
-    ReversedUDAF, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, Expr, GroupsAccumulator, ReturnFieldArgs,
+    ReversedUDAF, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, cast,
 };
 use std::sync::Arc;
 
@@ -32,17 +34,17 @@ const NANOSECONDS: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 
 /// `date_trunc` and `date_part`, of intervals too.
 pub(crate) fn functions() -> [ScalarUDF; 2] {
-    [overloaded(date_trunc(), false), extraction()]
+    [overloaded(date_trunc(), false, false), overloaded(date_part(), true, true)]
 }
 
-/// `date_part`, of intervals too.
+/// EXTRACT, of intervals too: `date_part` with exact results.
 pub(super) fn extraction() -> ScalarUDF {
-    overloaded(date_part(), true)
+    overloaded(date_part(), true, false)
 }
 
-fn overloaded(inner: Arc<ScalarUDF>, extracts: bool) -> ScalarUDF {
+fn overloaded(inner: Arc<ScalarUDF>, extracts: bool, is_double: bool) -> ScalarUDF {
     let signature = Signature::user_defined(Volatility::Immutable);
-    ScalarUDF::from(OfSpan { inner, extracts, signature })
+    ScalarUDF::from(OfSpan { inner, extracts, is_double, signature })
 }
 
 /// `sum` and `avg`, of intervals too.
@@ -54,10 +56,17 @@ pub(crate) fn aggregates() -> [AggregateUDF; 2] {
     [of(sum_udaf(), false), of(avg_udaf(), true)]
 }
 
-/// Function of DataFusion that a call with arguments of these types is.
-pub(crate) fn resolved(function: &Arc<ScalarUDF>, second: Option<&DataType>) -> Option<Arc<ScalarUDF>> {
-    let own = function.inner().downcast_ref::<OfSpan>()?;
-    (!second.is_some_and(is_interval)).then(|| Arc::clone(&own.inner))
+/// Expression that a call is whose second argument has this type: one of DataFusion's function, if that is no
+/// interval.
+pub(crate) fn resolved(mut call: ScalarFunction, second: Option<&DataType>) -> Expr {
+    let function = Arc::clone(&call.func);
+    let Some(own) = function.inner().downcast_ref::<OfSpan>() else { return Expr::ScalarFunction(call) };
+    if second.is_some_and(is_interval) {
+        let call = Expr::ScalarFunction(call);
+        return if own.is_double { cast(call, DataType::Float64) } else { call };
+    }
+    call.func = Arc::clone(&own.inner);
+    if own.extracts { extracted(call, second, own.is_double) } else { Expr::ScalarFunction(call) }
 }
 
 /// Aggregate of DataFusion that a call with an argument of this type is.
@@ -91,6 +100,8 @@ struct OfSpan {
     inner: Arc<ScalarUDF>,
     /// True if it returns a field, false if it truncates.
     extracts: bool,
+    /// True if a field is a DOUBLE to SQL.
+    is_double: bool,
     signature: Signature,
 }
 

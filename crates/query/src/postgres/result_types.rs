@@ -1,0 +1,129 @@
+//! PostgreSQL's result types of functions, operators, CASE and UNION, where DataFusion's are others, or are known only
+//! after its type coercion: clients are told of them before.
+//!
+//! | written | here, and in PostgreSQL |
+//! | --- | --- |
+//! | `date - date` | INT |
+//! | `real + int`, `real * numeric` | DOUBLE |
+//! | `array_length(a, 1)`, `cardinality(a)`, `array_position(a, x)`, `regexp_count(s, p)`, `ntile(2)` | INT |
+//! | `gcd(int, int)`, `lcm(int, int)` | INT |
+//! | `ceil(numeric)` and its like, `double::numeric` | [`crate::postgres::numeric_functions`] |
+//! | `concat('a', true)` | `at`: a BOOLEAN is `t` or `f` |
+//! | CASE with values of several numeric types, UNION of them | the type of all |
+
+use crate::postgres::numeric_functions::{from_float, rounded};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{DFSchema, Result as EngineResult};
+use datafusion::logical_expr::expr::{Case, Cast, ScalarFunction};
+use datafusion::logical_expr::type_coercion::other::get_coerce_type_for_case_expression;
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Union, cast, lit, when,
+};
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
+
+/// Functions that return a number of elements, or a position.
+const COUNTS: [&str; 7] = [
+    "array_length",
+    "array_ndims",
+    "array_position",
+    "cardinality",
+    "regexp_count",
+    "regexp_instr",
+    "strpos",
+];
+/// Functions whose result has the type of their arguments.
+const OF_ARGUMENTS: [&str; 2] = ["gcd", "lcm"];
+/// Functions that join their arguments to a string.
+const JOINING: [&str; 2] = ["concat", "concat_ws"];
+
+/// Call of a function with its result type.
+pub(crate) fn function(mut call: ScalarFunction, schema: &DFSchema) -> EngineResult<Expr> {
+    let name = call.func.name();
+    let of = |expr: &Expr| expr.get_type(schema).ok();
+    if let Some(DataType::Decimal128(..)) = call.args.first().and_then(of)
+        && let Some(rounded) = rounded(name, &call.args)
+    {
+        return Ok(rounded);
+    }
+    let is_count = COUNTS.contains(&name)
+        || OF_ARGUMENTS.contains(&name) && call.args.iter().all(|arg| of(arg) == Some(DataType::Int32));
+    if is_count {
+        let call = Expr::ScalarFunction(call);
+        let is_int = matches!(call.get_type(schema), Ok(DataType::Int32 | DataType::Null));
+        return Ok(if is_int { call } else { cast(call, DataType::Int32) });
+    }
+    if JOINING.contains(&name) {
+        for argument in &mut call.args {
+            if of(argument) == Some(DataType::Boolean) {
+                let flag = std::mem::take(argument);
+                let negation = Expr::Not(Box::new(flag.clone()));
+                *argument = when(flag, lit("t")).when(negation, lit("f")).end()?;
+            }
+        }
+    }
+    Ok(Expr::ScalarFunction(call))
+}
+
+/// Arithmetic with its result type.
+pub(crate) fn operation(left: Box<Expr>, op: Operator, right: Box<Expr>, schema: &DFSchema) -> Expr {
+    let operation = |left, right| Expr::BinaryExpr(BinaryExpr { left, op, right });
+    let Ok(other) = right.get_type(schema) else { return operation(left, right) };
+    // The type of a long sum is not asked for at each of its terms.
+    let is_chain =
+        matches!(*left, Expr::BinaryExpr(_)) && !matches!(other, DataType::Date32 | DataType::Float32);
+    let one = if is_chain { DataType::Null } else { left.get_type(schema).unwrap_or(DataType::Null) };
+    if op == Operator::Minus && one == DataType::Date32 && other == DataType::Date32 {
+        return cast(operation(left, right), DataType::Int32);
+    }
+    let is_exact = |of: &DataType| of.is_integer() || of.is_decimal();
+    let is_mixed =
+        one == DataType::Float32 && is_exact(&other) || is_exact(&one) && other == DataType::Float32;
+    if is_mixed {
+        let double = |expr: Box<Expr>| Box::new(cast(*expr, DataType::Float64));
+        return operation(double(left), double(right));
+    }
+    operation(left, right)
+}
+
+/// Cast of a DOUBLE or REAL to NUMERIC; `None` for other casts.
+pub(crate) fn numeric_of_float(of: &Cast, schema: &DFSchema) -> Option<Expr> {
+    let DataType::Decimal128(precision, scale) = *of.field.data_type() else { return None };
+    let is_float =
+        of.expr.get_type(schema).is_ok_and(|of| matches!(of, DataType::Float32 | DataType::Float64));
+    (is_float && scale >= 0).then(|| from_float((*of.expr).clone(), precision, scale))
+}
+
+/// CASE whose values have one type.
+pub(crate) fn case(mut case: Case, schema: &DFSchema) -> Expr {
+    let otherwise = case.else_expr.iter_mut().map(|value| value.as_mut());
+    let values: Vec<&mut Expr> =
+        case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut()).chain(otherwise).collect();
+    let types: Vec<DataType> = values.iter().filter_map(|value| value.get_type(schema).ok()).collect();
+    let is_number = |of: &DataType| of.is_numeric();
+    let are_numbers = types.len() == values.len() && types.iter().all(is_number);
+    if are_numbers && types.windows(2).any(|pair| pair[0] != pair[1]) {
+        // DOUBLE beside NUMERIC is one: see [`crate::postgres::numbers`].
+        let common = match types.iter().any(DataType::is_floating) {
+            true => Some(DataType::Float64),
+            false => get_coerce_type_for_case_expression(&types, None),
+        };
+        if let Some(common) = common {
+            for (value, _) in values.into_iter().zip(&types).filter(|(_, of)| **of != common) {
+                *value = cast(std::mem::take(value), common.clone());
+            }
+        }
+    }
+    Expr::Case(case)
+}
+
+/// UNION whose columns have the types of all inputs.
+pub(crate) fn union(union: Union) -> EngineResult<LogicalPlan> {
+    let differs = |input: &LogicalPlan| {
+        let own = union.schema.fields().iter().zip(input.schema().fields());
+        own.into_iter().any(|(one, other)| one.data_type() != other.data_type())
+    };
+    if union.inputs.iter().any(|input| differs(input)) {
+        return TypeCoercionRewriter::coerce_union(union);
+    }
+    Ok(LogicalPlan::Union(union))
+}

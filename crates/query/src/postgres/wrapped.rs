@@ -1,0 +1,119 @@
+//! Functions of DataFusion with something done around each call.
+
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::Result as EngineResult;
+use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, Expr, ExpressionPlacement, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature,
+};
+use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Something that is done around each call of a function.
+pub(crate) trait Around: Debug + Send + Sync + 'static {
+    /// True if DataFusion may replace a call by other expressions, around which nothing is done.
+    const MAY_SIMPLIFY: bool;
+
+    /// Calls a function.
+    fn call(&self, inner: &Arc<ScalarUDF>, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue>;
+}
+
+/// Function with something around it; in all else it is the function.
+#[derive(Debug)]
+pub(crate) struct Wrapped<A> {
+    inner: Arc<ScalarUDF>,
+    around: A,
+}
+
+impl<A: Around> Wrapped<A> {
+    pub(crate) fn of(inner: Arc<ScalarUDF>, around: A) -> ScalarUDF {
+        ScalarUDF::from(Wrapped { inner, around })
+    }
+}
+
+impl<A> PartialEq for Wrapped<A> {
+    fn eq(&self, other: &Wrapped<A>) -> bool {
+        self.inner == other.inner
+    }
+}
+
+impl<A> Eq for Wrapped<A> {}
+
+impl<A> Hash for Wrapped<A> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}
+
+impl<A: Around> ScalarUDFImpl for Wrapped<A> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn schema_name(&self, arguments: &[Expr]) -> EngineResult<String> {
+        self.inner.schema_name(arguments)
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> EngineResult<DataType> {
+        self.inner.return_type(types)
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> EngineResult<FieldRef> {
+        self.inner.return_field_from_args(arguments)
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> EngineResult<Vec<DataType>> {
+        self.inner.coerce_types(types)
+    }
+
+    fn is_strict(&self) -> bool {
+        self.inner.inner().is_strict()
+    }
+
+    fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> EngineResult<ExprSimplifyResult> {
+        match A::MAY_SIMPLIFY {
+            true => self.inner.simplify(arguments, info),
+            false => Ok(ExprSimplifyResult::Original(arguments)),
+        }
+    }
+
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> EngineResult<Interval> {
+        self.inner.evaluate_bounds(inputs)
+    }
+
+    fn output_ordering(&self, inputs: &[ExprProperties]) -> EngineResult<SortProperties> {
+        self.inner.output_ordering(inputs)
+    }
+
+    fn preserves_lex_ordering(&self, inputs: &[ExprProperties]) -> EngineResult<bool> {
+        self.inner.preserves_lex_ordering(inputs)
+    }
+
+    fn strictly_order_preserving(&self, inputs: &[ExprProperties]) -> EngineResult<bool> {
+        self.inner.strictly_order_preserving(inputs)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+
+    fn placement(&self, arguments: &[ExpressionPlacement]) -> ExpressionPlacement {
+        self.inner.inner().placement(arguments)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        self.around.call(&self.inner, arguments)
+    }
+}
