@@ -1,34 +1,42 @@
 //! Functions whose results may be much larger than their arguments: `repeat`, `lpad`, `replace`,
-//! `generate_series` and others.
+//! `generate_series` and others; and those that take long on large arguments: regular expressions, `levenshtein`,
+//! functions of lists.
 //!
-//! DataFusion computes them for an entire batch at once, without a bound on memory. Here the size is computed
-//! first: a result that is larger than its share of a statement's memory ([`RESULT_SHARE`]) is refused, with
-//! 54000 if one value is too large by itself and 53200 if all values of a batch are. So every call ends soon
-//! enough for cancellation, which prevents further calls. What `replace` would make is counted piece by piece: the
-//! count ends as soon as it is too much, or the statement is cancelled.
+//! DataFusion computes them for an entire batch at once, without a bound on memory. Here the size of a result is
+//! computed first, or the number of steps where it grows with a product: a result that is larger than its share of
+//! a statement's memory ([`RESULT_SHARE`]) is refused, with 54000 if one value is too large by itself and 53200 if
+//! all values of a batch are. What `replace` would make is counted piece by piece: the count ends as soon as it is
+//! too much, or the statement is cancelled.
+//!
+//! So every call ends within seconds, most within milliseconds. One with large values ([`LONG_VALUE_BYTES`]) runs
+//! on a thread of its own, for which a cancelled statement does not wait ([`crate::planner::blocking`]); of small
+//! ones a batch is computed slice by slice ([`crate::planner::slices`]). Memory of a call is reserved as the
+//! statement's while it runs.
 
 use crate::error::{Error, external};
+use crate::planner::blocking::interruptible;
+use crate::postgres::wrapped::{Around, Wrapped};
 use crate::session::cancellation::Running;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result as EngineResult, ScalarValue};
 use datafusion::execution::FunctionRegistry;
-use datafusion::execution::memory_pool::MemoryLimit;
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ExpressionPlacement, LogicalPlan, ReturnFieldArgs,
-    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool};
+use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF};
 use datafusion::prelude::SessionContext;
 use memchr::memmem::Finder;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Share of a statement's memory that the result of one call may take: one in so many.
 const RESULT_SHARE: usize = 4;
 /// Maximum bytes of a result if the memory has no limit, and in any case.
 const RESULT_BYTES_MAX: usize = 64 << 20;
+/// Maximum number of steps of a call whose time grows with the product of two arguments.
+const STEPS_MAX: f64 = 1e8;
+/// Bytes of one value from which on a call runs on a thread of its own.
+const LONG_VALUE_BYTES: usize = 256 << 10;
 /// Bytes counted for an array element whose size is not computed.
 const ELEMENT_BYTES: usize = 16;
 /// Maximum bytes of a character.
@@ -41,8 +49,8 @@ const DAYS_PER_MONTH: f64 = 28.0;
 /// Upper bound on the bytes of the result for a row.
 type Size = fn(&Arguments, usize) -> f64;
 
-/// Bounded functions with the sizes of their results.
-const FUNCTIONS: [(&str, Size); 10] = [
+/// Functions with the sizes of their results.
+const SIZED: [(&str, Size); 10] = [
     ("repeat", |of, row| of.bytes(0, row) as f64 * of.count(1, row)),
     ("lpad", padded),
     ("rpad", padded),
@@ -59,11 +67,9 @@ const FUNCTIONS: [(&str, Size); 10] = [
 pub(crate) fn outliving(plan: LogicalPlan, running: &Arc<Running>) -> EngineResult<LogicalPlan> {
     let detached = |expr: Expr| {
         let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
-        let Some(bounded) = call.func.inner().downcast_ref::<BoundedFunction>() else {
-            return Ok(Transformed::no(expr));
-        };
-        let function = ScalarUDF::from(BoundedFunction { running: Arc::clone(running), ..bounded.clone() });
-        Ok(Transformed::yes(function.call(call.args.clone())))
+        let Some((inner, calls)) = bounded(&call.func) else { return Ok(Transformed::no(expr)) };
+        let calls = BoundedCalls { running: Arc::clone(running), ..calls.clone() };
+        Ok(Transformed::yes(Wrapped::of(Arc::clone(inner), calls).call(call.args.clone())))
     };
     plan.transform_up_with_subqueries(|node| {
         // The name of a call is that of the function, as it was.
@@ -72,56 +78,137 @@ pub(crate) fn outliving(plan: LogicalPlan, running: &Arc<Running>) -> EngineResu
     .data()
 }
 
+/// Function within bounds that a function is, and its bounds.
+fn bounded(function: &ScalarUDF) -> Option<(&Arc<ScalarUDF>, &BoundedCalls)> {
+    function.inner().downcast_ref::<Wrapped<BoundedCalls>>().map(Wrapped::parts)
+}
+
+/// Functions with the numbers of their steps.
+const STEPPED: [(&str, Size); 3] = [
+    ("levenshtein", |of, row| of.bytes(0, row) as f64 * of.bytes(1, row) as f64),
+    ("array_has_all", |of, row| of.elements(0, row) * of.elements(1, row)),
+    ("array_has_any", |of, row| of.elements(0, row) * of.elements(1, row)),
+];
+
+/// Functions whose results are no larger than their arguments, by a small factor, and which read all of them.
+const LINEAR: [&str; 58] = [
+    "array_append",
+    "array_concat",
+    "array_distinct",
+    "array_except",
+    "array_intersect",
+    "array_length",
+    "array_max",
+    "array_min",
+    "array_position",
+    "array_positions",
+    "array_prepend",
+    "array_remove",
+    "array_remove_all",
+    "array_remove_n",
+    "array_replace",
+    "array_replace_all",
+    "array_replace_n",
+    "array_reverse",
+    "array_sort",
+    "array_to_string",
+    "array_union",
+    "btrim",
+    "byteain",
+    "char_length",
+    "character_length",
+    "decode",
+    "encode",
+    "find_in_set",
+    "flatten",
+    "initcap",
+    "json_array_length",
+    "json_in",
+    "jsonb_array_length",
+    "jsonb_in",
+    "left",
+    "lower",
+    "ltrim",
+    "md5",
+    "overlay",
+    "quote_ident",
+    "quote_literal",
+    "regexp_count",
+    "regexp_instr",
+    "regexp_match",
+    "regexp_replace",
+    "reverse",
+    "right",
+    "rtrim",
+    "sha256",
+    "sha512",
+    "similar_to_escape",
+    "split_part",
+    "string_to_array",
+    "strpos",
+    "substr_index",
+    "to_json",
+    "translate",
+    "upper",
+];
+
 /// Replaces DataFusion's functions, or those of another session, by the bounded ones.
 pub(crate) fn register(context: &SessionContext, running: &Arc<Running>) {
-    let bytes_max = match context.runtime_env().memory_pool.memory_limit() {
+    let memory = Arc::clone(&context.runtime_env().memory_pool);
+    let bytes_max = match memory.memory_limit() {
         MemoryLimit::Finite(bytes) => (bytes / RESULT_SHARE).min(RESULT_BYTES_MAX),
         _ => RESULT_BYTES_MAX,
     };
-    for (name, size) in FUNCTIONS {
+    let sized = SIZED.map(|(name, size)| (name, Bound::Bytes(size)));
+    let stepped = STEPPED.map(|(name, steps)| (name, Bound::Steps(steps)));
+    let linear = LINEAR.map(|name| (name, Bound::Linear));
+    for (name, bound) in sized.into_iter().chain(stepped).chain(linear) {
         if let Ok(found) = context.udf(name) {
-            let bounded = found.inner().downcast_ref::<BoundedFunction>();
-            let inner = bounded.map_or_else(|| Arc::clone(&found), |bounded| Arc::clone(&bounded.inner));
-            let running = Arc::clone(running);
-            context.register_udf(ScalarUDF::from(BoundedFunction { inner, size, bytes_max, running }));
+            let inner = bounded(&found).map_or_else(|| Arc::clone(&found), |(inner, _)| Arc::clone(inner));
+            let (running, memory) = (Arc::clone(running), Arc::clone(&memory));
+            let bounded = BoundedCalls { name: inner.name().to_owned(), bound, bytes_max, running, memory };
+            context.register_udf(Wrapped::of(inner, bounded));
         }
     }
 }
 
-/// A function with a bounded result.
+/// Bound on a call.
+#[derive(Debug, Clone, Copy)]
+enum Bound {
+    /// Of bytes that the result would have.
+    Bytes(Size),
+    /// Of steps that it would take.
+    Steps(Size),
+    /// Size of its arguments.
+    Linear,
+}
+
+/// Calls of a function within bounds.
 #[derive(Debug, Clone)]
-struct BoundedFunction {
-    inner: Arc<ScalarUDF>,
-    size: Size,
+struct BoundedCalls {
+    name: String,
+    bound: Bound,
     bytes_max: usize,
     running: Arc<Running>,
+    memory: Arc<dyn MemoryPool>,
 }
 
-impl PartialEq for BoundedFunction {
-    fn eq(&self, other: &BoundedFunction) -> bool {
-        self.inner == other.inner && self.bytes_max == other.bytes_max
-    }
-}
-
-impl Eq for BoundedFunction {}
-
-impl Hash for BoundedFunction {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.inner.hash(state);
-    }
-}
-
-impl BoundedFunction {
-    /// Returns an error if the result would be too large.
-    fn check(&self, arguments: &ScalarFunctionArgs) -> Result<(), Error> {
+impl BoundedCalls {
+    /// Bytes that all results have, as far as they are known; an error if they would be too many.
+    fn check(&self, arguments: &ScalarFunctionArgs) -> Result<f64, Error> {
         self.running.check()?;
         let (mut all, max) = (0.0, self.bytes_max as f64);
+        let size = match self.bound {
+            Bound::Linear => return Ok(0.0),
+            Bound::Bytes(size) => size,
+            Bound::Steps(steps) => return self.check_steps(steps, arguments),
+        };
         let of = Arguments::new(arguments, max, &self.running)?;
-        if std::ptr::fn_addr_eq(self.size, joined as Size) && of.bytes_of_all() <= max {
-            return Ok(());
+        if std::ptr::fn_addr_eq(size, joined as Size) && of.bytes_of_all() <= max {
+            return Ok(of.bytes_of_all());
         }
         for row in 0..of.rows {
-            let bytes = (self.size)(&of, row);
+            let bytes = size(&of, row);
             self.running.check()?;
             if bytes > max {
                 return Err(Error::coded("54000", self.message("a result", bytes)));
@@ -131,58 +218,65 @@ impl BoundedFunction {
                 return Err(Error::MemoryLimit(self.message("results for one batch of rows", all)));
             }
         }
-        Ok(())
+        Ok(all)
+    }
+
+    fn check_steps(&self, steps: Size, arguments: &ScalarFunctionArgs) -> Result<f64, Error> {
+        let of = Arguments::new(arguments, STEPS_MAX, &self.running)?;
+        match (0..of.rows).map(|row| steps(&of, row)).find(|steps| *steps > STEPS_MAX) {
+            None => Ok(0.0),
+            Some(steps) => {
+                let message =
+                    format!("{}: its arguments take {steps:.0} steps, at most {STEPS_MAX:.0}", self.name);
+                Err(Error::coded("54000", message))
+            }
+        }
     }
 
     fn message(&self, what: &str, bytes: f64) -> String {
         format!(
             "{}: {what} of at least {bytes:.0} bytes exceeds the maximum of {} bytes; request less or increase the memory of statements",
-            self.inner.name(),
-            self.bytes_max
+            self.name, self.bytes_max
         )
     }
 }
 
-impl ScalarUDFImpl for BoundedFunction {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+/// Bytes of arguments over all rows, and the number of rows for which they are computed.
+fn size_of_arguments(arguments: &ScalarFunctionArgs) -> (usize, usize) {
+    let bytes = |value: &ColumnarValue| match value {
+        ColumnarValue::Scalar(value) => match value {
+            ScalarValue::Utf8(Some(text)) => text.len(),
+            ScalarValue::Binary(Some(bytes)) => bytes.len(),
+            ScalarValue::List(list) => list.get_array_memory_size(),
+            _ => 0,
+        },
+        ColumnarValue::Array(array) if array.data_type().is_primitive() => 0,
+        ColumnarValue::Array(array) => array.to_data().get_slice_memory_size().unwrap_or_default(),
+    };
+    let is_constant = |value: &ColumnarValue| matches!(value, ColumnarValue::Scalar(_));
+    let rows = if arguments.args.iter().all(is_constant) { 1 } else { arguments.number_rows.max(1) };
+    (arguments.args.iter().map(bytes).sum(), rows)
+}
 
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
+impl Around for BoundedCalls {
+    const MAY_SIMPLIFY: bool = false;
 
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> EngineResult<DataType> {
-        self.inner.return_type(types)
-    }
-
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> EngineResult<FieldRef> {
-        self.inner.return_field_from_args(arguments)
-    }
-
-    fn coerce_types(&self, types: &[DataType]) -> EngineResult<Vec<DataType>> {
-        self.inner.coerce_types(types)
-    }
-
-    fn is_strict(&self) -> bool {
-        self.inner.inner().is_strict()
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
-    }
-
-    fn placement(&self, arguments: &[ExpressionPlacement]) -> ExpressionPlacement {
-        self.inner.inner().placement(arguments)
-    }
-
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
-        self.check(&arguments).map_err(external)?;
-        self.inner.invoke_with_args(arguments)
+    fn call(&self, inner: &Arc<ScalarUDF>, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let results = self.check(&arguments).map_err(external)?;
+        let (bytes, rows) = size_of_arguments(&arguments);
+        let bytes = bytes.saturating_add(results as usize);
+        if bytes / rows < LONG_VALUE_BYTES {
+            return inner.invoke_with_args(arguments);
+        }
+        let reserved = MemoryConsumer::new(self.name.as_str()).register(&self.memory);
+        reserved.try_grow(bytes)?;
+        let function = Arc::clone(inner);
+        let call = move || {
+            let result = function.invoke_with_args(arguments);
+            drop(reserved);
+            result
+        };
+        interruptible(&self.running, call).map_err(external)?
     }
 }
 
@@ -275,6 +369,15 @@ impl Arguments {
             }
         };
         self.columns.iter().map(bytes).sum()
+    }
+
+    /// Elements of a list in a row.
+    fn elements(&self, column: usize, row: usize) -> f64 {
+        let Some((column, row)) = self.at(column, row) else { return 0.0 };
+        match column.values.data_type() {
+            DataType::List(_) => column.values.as_list::<i32>().value_length(row) as f64,
+            _ => 0.0,
+        }
     }
 
     fn number(&self, column: usize, row: usize) -> Option<f64> {
@@ -381,7 +484,7 @@ mod tests {
     }
 
     fn size(name: &str, values: Vec<ScalarValue>) -> f64 {
-        let (_, size) = FUNCTIONS.iter().find(|(function, _)| *function == name).unwrap();
+        let (_, size) = SIZED.iter().chain(&STEPPED).find(|(function, _)| *function == name).unwrap();
         size(&of(values), 0)
     }
 
@@ -411,5 +514,6 @@ mod tests {
         assert_eq!(size("generate_series", vec![10_i64.into(), 1_i64.into(), (-3_i64).into()]), 64.0);
         assert_eq!(size("generate_series", vec![10_i64.into(), 1_i64.into(), 0_i64.into()]), 0.0);
         assert_eq!(size("repeat", vec![ScalarValue::Utf8(None), 5_i64.into()]), 0.0);
+        assert_eq!(size("levenshtein", vec!["abc".into(), "abcd".into()]), 12.0);
     }
 }

@@ -5,6 +5,7 @@
 //! does rows by key without planning, [`generic`] short queries without planning them again, and statements that
 //! come again without optimising them again ([`cacheability`]).
 
+mod blocking;
 pub(crate) mod bounded_functions;
 pub(crate) mod cacheability;
 pub(crate) mod context;
@@ -26,6 +27,7 @@ pub(crate) mod sampling;
 pub(crate) mod scans;
 pub(crate) mod schemas;
 mod sleep;
+mod slices;
 pub(crate) mod star;
 pub(crate) mod time_travel;
 pub(crate) mod translation;

@@ -4,6 +4,7 @@
 //! as many calls wait as there are sessions.
 
 use crate::error::{Error, external};
+use crate::planner::blocking::in_place;
 use crate::session::cancellation::Running;
 use datafusion::arrow::array::{Array, AsArray, StringArray};
 use datafusion::arrow::datatypes::{DataType, Float64Type};
@@ -14,7 +15,6 @@ use datafusion::logical_expr::{
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Longest time until a cancellation is seen.
 const SLICE: Duration = Duration::from_millis(5);
@@ -80,11 +80,7 @@ impl ScalarUDFImpl for Sleep {
         let seconds = seconds.to_array(arguments.number_rows)?;
         let seconds = seconds.as_primitive::<Float64Type>();
         let all = || seconds.iter().flatten().try_for_each(|seconds| self.sleep(seconds));
-        // The thread may be the one that drives I/O and timers.
-        match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(all)?,
-            _ => all()?,
-        }
+        in_place(all)?;
         // PostgreSQL shows a result of type void as an empty string.
         let shown = (0..seconds.len()).map(|row| seconds.is_valid(row).then_some(""));
         Ok(ColumnarValue::Array(Arc::new(shown.collect::<StringArray>())))

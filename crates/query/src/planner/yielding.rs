@@ -12,7 +12,10 @@
 //!   partition was put behind it on this thread, where no idle thread takes it as long as this one computes;
 //! - the conditions of joins look too, each time they are computed, on at most a batch of pairs; where no
 //!   pair meets one, a turn lasts for seconds, so the runtime gets another thread then to go on with;
-//! - once the rows of a plan are dropped, what still computes for it on other threads stops.
+//! - once the rows of a plan are dropped, what still computes for it on other threads stops;
+//! - expressions that make strings and lists are computed for a few rows at a time where that takes long, or makes
+//!   much ([`crate::planner::slices`]). The last batch that a projection made of them is reserved as memory of the
+//!   statement.
 //!
 //! The wrapper is the node itself for everything else, EXPLAIN included.
 
@@ -21,17 +24,20 @@ use crate::planner::lookup::LookupJoinExec;
 use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
+use crate::planner::slices::{self, BatchRows, Sliced};
+use crate::postgres::plan_expressions::changed;
 use crate::session::cancellation::Running;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result as EngineResult, Statistics};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::{CardinalityEffect, InvariantLevel};
+use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, InvariantLevel};
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 use datafusion::physical_plan::metrics::MetricsSet;
@@ -105,7 +111,7 @@ pub(crate) struct Interruptible {
 
 /// Makes the rows of a plan those of the query: once they are dropped, it stops.
 pub(crate) fn rows_of(query: &Arc<RunningQuery>, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    WatchedExec::over(plan, query, true)
+    Arc::new(WatchedExec { is_root: true, ..WatchedExec::plain(plan, query) })
 }
 
 /// Node of a query that checks for cancellation and yields.
@@ -113,7 +119,29 @@ pub(crate) fn interruptible(
     node: Arc<dyn ExecutionPlan>,
     query: &Arc<RunningQuery>,
 ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-    Ok(WatchedExec::over(with_checked_condition(node, query)?, query, false))
+    let node = with_checked_condition(node, query)?;
+    let sliced =
+        |expr: Arc<dyn PhysicalExpr>, schema: &Schema| -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
+            Ok(match Sliced::of(&expr, schema, query)? {
+                Some(sliced) => Transformed::yes(sliced),
+                None => Transformed::no(expr),
+            })
+        };
+    let mut node = changed(node.as_ref(), &sliced)?.unwrap_or(node);
+    let mut slicing = Slicing::None;
+    if !node.children().is_empty()
+        && let Some((rows, columns)) = slices::batch_rows(node.as_ref())?
+    {
+        let short = |child: &Arc<dyn ExecutionPlan>| -> Arc<dyn ExecutionPlan> {
+            let slicing = Slicing::Input(Arc::clone(&rows));
+            Arc::new(WatchedExec { slicing, ..WatchedExec::plain(Arc::clone(child), query) })
+        };
+        let children = node.children().into_iter().map(short).collect();
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+        node = Arc::clone(&node).replace_children(children, options)?;
+        slicing = Slicing::Output(rows, columns.into());
+    }
+    Ok(Arc::new(WatchedExec { slicing, ..WatchedExec::plain(node, query) }))
 }
 
 impl Interruptible {
@@ -185,19 +213,27 @@ struct WatchedExec {
     query: Arc<RunningQuery>,
     /// True for the node that returns the rows of the query.
     is_root: bool,
+    slicing: Slicing,
+}
+
+/// Part of a node in the length of batches.
+#[derive(Debug, Clone)]
+enum Slicing {
+    None,
+    /// Its batches are cut to so many rows for the node above it.
+    Input(Arc<BatchRows>),
+    /// The bytes of these columns of its batches say how many rows the next one should have.
+    Output(Arc<BatchRows>, Arc<[usize]>),
 }
 
 impl WatchedExec {
-    fn over(
-        inner: Arc<dyn ExecutionPlan>,
-        query: &Arc<RunningQuery>,
-        is_root: bool,
-    ) -> Arc<dyn ExecutionPlan> {
-        Arc::new(WatchedExec { inner, query: Arc::clone(query), is_root })
+    fn plain(inner: Arc<dyn ExecutionPlan>, query: &Arc<RunningQuery>) -> WatchedExec {
+        WatchedExec { inner, query: Arc::clone(query), is_root: false, slicing: Slicing::None }
     }
 
     fn again(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        WatchedExec::over(inner, &self.query, self.is_root)
+        let query = Arc::clone(&self.query);
+        Arc::new(WatchedExec { inner, query, is_root: self.is_root, slicing: self.slicing.clone() })
     }
 }
 
@@ -268,6 +304,12 @@ impl ExecutionPlan for WatchedExec {
         context: Arc<TaskContext>,
     ) -> EngineResult<SendableRecordBatchStream> {
         self.query.check().map_err(external)?;
+        let reserved = match &self.slicing {
+            Slicing::Output(..) => {
+                Some(MemoryConsumer::new("results of functions").register(context.memory_pool()))
+            }
+            _ => None,
+        };
         let rows = self.inner.execute(partition, context)?;
         let is_leaf = self.inner.children().is_empty();
         Ok(Box::pin(WatchedRows {
@@ -276,6 +318,9 @@ impl ExecutionPlan for WatchedExec {
             is_wanted: self.is_root,
             turn: None,
             gives_way: is_leaf && self.inner.output_partitioning().partition_count() > 1,
+            slicing: self.slicing.clone(),
+            rest: None,
+            reserved,
         }))
     }
 
@@ -318,6 +363,36 @@ struct WatchedRows {
     turn: Option<Instant>,
     /// True until a leaf of several partitions has yielded for the first time.
     gives_way: bool,
+    slicing: Slicing,
+    /// Rows of the last batch that were not returned yet.
+    rest: Option<RecordBatch>,
+    /// Memory of the last batch.
+    reserved: Option<MemoryReservation>,
+}
+
+impl WatchedRows {
+    /// First rows of a batch, of which the others come later.
+    fn first_of(&mut self, batch: RecordBatch) -> RecordBatch {
+        let Slicing::Input(rows) = &self.slicing else { return batch };
+        let (length, all) = (rows.next(), batch.num_rows());
+        if length >= all {
+            return batch;
+        }
+        self.rest = Some(batch.slice(length, all - length));
+        batch.slice(0, length)
+    }
+
+    /// Looks at the bytes of a batch.
+    fn measure(&mut self, batch: &RecordBatch) -> EngineResult<()> {
+        if let Slicing::Output(rows, columns) = &self.slicing {
+            let bytes = slices::bytes_of(batch, columns);
+            rows.adapt_to_bytes(batch.num_rows(), bytes);
+            if let Some(reserved) = &self.reserved {
+                reserved.try_resize(bytes)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Stream for WatchedRows {
@@ -339,10 +414,15 @@ impl Stream for WatchedRows {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
+        if let Some(rest) = self.rest.take() {
+            return Poll::Ready(Some(Ok(self.first_of(rest))));
+        }
         let polled = self.rows.poll_next_unpin(context);
-        match &polled {
+        match polled {
             Poll::Pending => self.turn = None,
-            Poll::Ready(Some(Ok(_))) => {}
+            Poll::Ready(Some(Ok(batch))) => {
+                return Poll::Ready(Some(self.measure(&batch).map(|()| self.first_of(batch))));
+            }
             // One of several streams of the query's rows may end long before the others.
             Poll::Ready(_) => self.is_wanted = false,
         }

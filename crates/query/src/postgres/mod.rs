@@ -5,6 +5,7 @@
 
 pub(crate) mod char_padding;
 pub(crate) mod comparison_keys;
+pub(crate) mod concatenation;
 pub(crate) mod decimal_division;
 pub(crate) mod floats;
 pub(crate) mod functions;
@@ -17,6 +18,7 @@ pub(crate) mod numbers;
 pub(crate) mod numeric_functions;
 pub(crate) mod overflow;
 pub(crate) mod pg_types;
+pub(crate) mod plan_expressions;
 pub(crate) mod ranks;
 pub(crate) mod result_types;
 pub(crate) mod rewriting;

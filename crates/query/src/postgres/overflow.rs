@@ -8,6 +8,7 @@
 //!   in filters, and in arguments and keys of aggregates.
 //! - [`CheckedConstants`], an analyzer rule after DataFusion's type coercion, does so for what DataFusion
 //!   computes when it plans.
+//! - Concatenation of strings is bounded there too ([`crate::postgres::concatenation`]).
 //! - Sums of BIGINTs are NUMERICs ([`crate::postgres::number_types`]); those of INTs need no check: no table
 //!   has the 2^32 rows for them to leave a BIGINT.
 //!
@@ -16,8 +17,10 @@
 //! Casts between numbers, division of integers, `abs` and the like are checked by DataFusion. Conditions of joins,
 //! sort keys that are computed on the way, and sums over windows still wrap.
 
+use crate::postgres::concatenation;
 use crate::postgres::floats;
 use crate::postgres::guards::guarded;
+use crate::postgres::plan_expressions::changed;
 use crate::postgres::rewriting::rewritten;
 use datafusion::arrow::array::{ArrayRef, Datum};
 use datafusion::arrow::compute::kernels::numeric::{add, mul, sub};
@@ -32,14 +35,9 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::ScalarFunctionExpr;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Literal, NegativeExpr};
-use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::{AggregateExec, PhysicalGroupBy};
-use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
-use datafusion::physical_plan::projection::ProjectionExec;
 use std::sync::Arc;
 
 /// The rule for arithmetic; see the [module](self).
@@ -53,16 +51,10 @@ impl PhysicalOptimizerRule for CheckedArithmetic {
         _config: &ConfigOptions,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
-            if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-                return Ok(replaced(node.clone(), checked_projection(projection)?));
-            }
-            if let Some(filter) = node.downcast_ref::<FilterExec>() {
-                return Ok(replaced(node.clone(), checked_filter(filter)?));
-            }
-            if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-                return Ok(replaced(node.clone(), checked_aggregate(aggregate)?));
-            }
-            Ok(Transformed::no(node))
+            Ok(match changed(node.as_ref(), &checked)? {
+                Some(changed) => Transformed::yes(changed),
+                None => Transformed::no(node),
+            })
         })
         .data()
     }
@@ -74,92 +66,6 @@ impl PhysicalOptimizerRule for CheckedArithmetic {
     fn schema_check(&self) -> bool {
         true
     }
-}
-
-fn replaced(
-    node: Arc<dyn ExecutionPlan>,
-    by: Option<Arc<dyn ExecutionPlan>>,
-) -> Transformed<Arc<dyn ExecutionPlan>> {
-    match by {
-        Some(by) => Transformed::yes(by),
-        None => Transformed::no(node),
-    }
-}
-
-fn checked_projection(projection: &ProjectionExec) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
-    let schema = projection.input().schema();
-    let mut changed = false;
-    let mut exprs = Vec::with_capacity(projection.expr().len());
-    for expr in projection.expr() {
-        let checked = checked(Arc::clone(&expr.expr), &schema)?;
-        changed |= checked.transformed;
-        exprs.push(ProjectionExpr { expr: checked.data, alias: expr.alias.clone() });
-    }
-    if !changed {
-        return Ok(None);
-    }
-    let (input, schema) = (Arc::clone(projection.input()), projection.schema());
-    Ok(Some(Arc::new(ProjectionExec::try_new_with_schema_metadata(exprs, input, &schema)?)))
-}
-
-fn checked_filter(filter: &FilterExec) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
-    let predicate = checked(Arc::clone(filter.predicate()), &filter.input().schema())?;
-    if !predicate.transformed {
-        return Ok(None);
-    }
-    Ok(Some(Arc::new(FilterExecBuilder::from(filter).with_predicate(predicate.data).build()?)))
-}
-
-pub(crate) fn checked_aggregate(aggregate: &AggregateExec) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
-    let schema = aggregate.input_schema();
-    let group = checked_group(aggregate.group_expr(), &schema)?;
-    let mut changed = false;
-    let mut functions: Vec<Arc<AggregateFunctionExpr>> = Vec::with_capacity(aggregate.aggr_expr().len());
-    for function in aggregate.aggr_expr() {
-        let mut arguments = Vec::new();
-        let mut function_changed = false;
-        for argument in function.expressions() {
-            let checked = checked(argument, &schema)?;
-            function_changed |= checked.transformed;
-            arguments.push(checked.data);
-        }
-        let orders = function.order_bys().iter().map(|order| Arc::clone(&order.expr)).collect();
-        let rebuilt = if function_changed { function.with_new_expressions(arguments, orders) } else { None };
-        changed |= rebuilt.is_some();
-        functions.push(rebuilt.map_or_else(|| Arc::clone(function), Arc::new));
-    }
-    let mut filters = aggregate.filter_expr().to_vec();
-    let mut filters_changed = false;
-    for filter in filters.iter_mut().flatten() {
-        let checked = checked(Arc::clone(filter), &schema)?;
-        filters_changed |= checked.transformed;
-        *filter = checked.data;
-    }
-    let group = group.or_else(|| filters_changed.then(|| aggregate.group_expr().clone()));
-    Ok(match group {
-        Some(group) => {
-            let (mode, input) = (*aggregate.mode(), Arc::clone(aggregate.input()));
-            let rebuilt = AggregateExec::try_new(mode, group, functions, filters, input, schema)?;
-            Some(Arc::new(rebuilt.with_limit_options(aggregate.limit_options())))
-        }
-        None if changed => Some(Arc::new(aggregate.with_new_aggr_exprs(functions))),
-        None => None,
-    })
-}
-
-fn checked_group(group: &PhysicalGroupBy, schema: &Schema) -> EngineResult<Option<PhysicalGroupBy>> {
-    let mut changed = false;
-    let mut exprs = Vec::with_capacity(group.expr().len());
-    for (expr, name) in group.expr() {
-        let checked = checked(Arc::clone(expr), schema)?;
-        changed |= checked.transformed;
-        exprs.push((checked.data, name.clone()));
-    }
-    let rebuilt = || {
-        let (nulls, groups) = (group.null_expr().to_vec(), group.groups().to_vec());
-        PhysicalGroupBy::new(exprs, nulls, groups, group.has_grouping_set())
-    };
-    Ok(changed.then(rebuilt))
 }
 
 /// Replaces the arithmetic of an expression by checked arithmetic, which conditions keep from the rows that they rule out.
@@ -247,6 +153,12 @@ pub(crate) fn with_checked_constants(expr: Expr, schema: &DFSchema) -> EngineRes
 
 fn checked_constant(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expr {
+        Expr::BinaryExpr(binary) if binary.op == Operator::StringConcat => {
+            match concatenation::bounded(&binary, schema) {
+                Some(bounded) => Transformed::yes(bounded),
+                None => Transformed::no(Expr::BinaryExpr(binary)),
+            }
+        }
         Expr::BinaryExpr(logical_expr::BinaryExpr {
             left,
             op: op @ (Operator::Plus | Operator::Minus | Operator::Multiply),

@@ -33,6 +33,11 @@ impl<A: Around> Wrapped<A> {
     pub(crate) fn of(inner: Arc<ScalarUDF>, around: A) -> ScalarUDF {
         ScalarUDF::from(Wrapped { inner, around })
     }
+
+    /// Function, and what is around it.
+    pub(crate) fn parts(&self) -> (&Arc<ScalarUDF>, &A) {
+        (&self.inner, &self.around)
+    }
 }
 
 impl<A> PartialEq for Wrapped<A> {

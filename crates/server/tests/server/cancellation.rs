@@ -195,7 +195,7 @@ async fn a_table_from_a_query_that_was_stopped_is_not_there() {
 }
 
 /// Queries of every kind of loop that would take minutes.
-const LOOPS: [&str; 6] = [
+const LOOPS: [&str; 8] = [
     // Pairs of which none meets the condition: not one batch comes out.
     "SELECT count(*) FROM generate_series(1, 300000) a, generate_series(1, 300000) b WHERE a.value + b.value < 0",
     "SELECT count(*) FROM generate_series(1, 300000) a, generate_series(1, 300000) b",
@@ -204,6 +204,10 @@ const LOOPS: [&str; 6] = [
     "SELECT a.value FROM generate_series(1, 100000000) a ORDER BY a.value % 1000, -a.value LIMIT 5 OFFSET 2000",
     "SELECT count(*) FROM (SELECT a.value % 7919 AS v, count(*) FROM generate_series(1, 1000000000) a GROUP BY 1) q",
     "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 1000000000) SELECT max(n) FROM r",
+    // Functions that take long for each row, and results that would be gigabytes for a batch.
+    "SELECT sum(length(regexp_replace(repeat('ab', 1000 + a.value % 2), '(a)(b)', '\\2\\1', 'g'))) \
+     FROM generate_series(1, 100000000) a",
+    "SELECT sum(length(repeat('x', 1000000) || a.value)) FROM generate_series(1, 100000000) a",
 ];
 
 /// Runs each loop once: code that was never run is read from the disk first, which may take seconds and is

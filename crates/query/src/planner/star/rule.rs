@@ -10,7 +10,8 @@ use crate::planner::star::gather::{JoinedColumns, Origin};
 use crate::planner::star::matching::{LARGE_FACT_ROWS, star_of};
 use crate::planner::star::planned::{Needed, Star};
 use crate::planner::star::tree::{JoinTree, column, columns_of, replaced};
-use crate::postgres::overflow::checked_aggregate;
+use crate::postgres::overflow::checked;
+use crate::postgres::plan_expressions::changed_aggregate;
 use datafusion::common::Result as EngineResult;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
@@ -131,7 +132,7 @@ fn aggregate_plan(
     if !is_plain || !are_known {
         return Ok(None);
     }
-    let checked = checked_aggregate(aggregate)?;
+    let checked = changed_aggregate(aggregate, &checked)?;
     let aggregate =
         checked.as_ref().and_then(|plan| plan.downcast_ref::<AggregateExec>()).unwrap_or(aggregate);
     let wide =

@@ -1,0 +1,286 @@
+//! Slices of batches for expressions that make strings and lists.
+//!
+//! An expression is computed for all rows of a batch at once. With one that takes long for a row, or makes much of
+//! it, a batch takes seconds, and gigabytes. So there are fewer rows at a time where it matters:
+//!
+//! - [`Sliced`] computes an expression for slices of a batch. Their length is adapted to the time that the last one
+//!   took ([`SLICE_TIME`]), which bounds its intermediate results too, and the statement is looked at between them.
+//! - [`BatchRows`] is the length of the batches that go *into* a projection, adapted to the bytes that it made of
+//!   the last one ([`BATCH_BYTES`]); [`crate::planner::yielding`] cuts them. Long literals bound it from the
+//!   beginning.
+//!
+//! Both begin with one row, and grow by at most [`GROWTH`]: four small slices before the first full batch, in each
+//! partition of a query.
+
+use crate::error::{Error, external};
+use crate::planner::running_query::RunningQuery;
+use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
+use datafusion::arrow::compute::concat;
+use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::logical_expr::{ColumnarValue, Operator};
+use datafusion::physical_expr::expressions::{BinaryExpr, Literal};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::projection::ProjectionExec;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time that a slice should take.
+const SLICE_TIME: Duration = Duration::from_millis(2);
+/// Bytes that a projection should make of a batch.
+const BATCH_BYTES: usize = 4 << 20;
+/// Largest factor by which a slice is longer than the one before.
+const GROWTH: usize = 16;
+/// Maximum bytes of the results for one batch.
+const RESULTS_BYTES_MAX: usize = 512 << 20;
+/// Bytes of a literal from which on it bounds the length of batches.
+const LONG_LITERAL_BYTES: usize = 4 << 10;
+
+/// Number of rows that are computed at a time.
+#[derive(Debug)]
+pub(crate) struct BatchRows {
+    next: AtomicUsize,
+    max: usize,
+}
+
+impl BatchRows {
+    fn new(max: usize) -> BatchRows {
+        BatchRows { next: AtomicUsize::new(1), max }
+    }
+
+    /// Rows of the next batch.
+    pub(crate) fn next(&self) -> usize {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Sets the rows of the next batch, after one of `rows` took `taken` of `wanted`, bytes or nanoseconds.
+    fn adapt(&self, rows: usize, taken: u128, wanted: u128) {
+        let rows = rows.max(1);
+        let fitting = (rows as u128).saturating_mul(wanted).checked_div(taken).unwrap_or(u128::MAX);
+        let fitting = usize::try_from(fitting).unwrap_or(usize::MAX);
+        self.next.store(fitting.clamp(1, rows.saturating_mul(GROWTH)).min(self.max), Ordering::Relaxed);
+    }
+
+    /// Sets the rows of the next batch by the bytes that were made of the last one.
+    pub(crate) fn adapt_to_bytes(&self, rows: usize, bytes: usize) {
+        self.adapt(rows, bytes as u128, BATCH_BYTES as u128);
+    }
+}
+
+/// Lengths of the batches that go into a node, if they matter, and those of its columns whose bytes adapt them.
+pub(crate) fn batch_rows(node: &dyn ExecutionPlan) -> EngineResult<Option<(Arc<BatchRows>, Vec<usize>)>> {
+    let mut longest = 0;
+    node.apply_expressions(&mut |expr: &Arc<dyn PhysicalExpr>| {
+        longest = longest.max(literal_bytes(expr)?);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    let mut columns = Vec::new();
+    if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+        let (schema, input) = (projection.schema(), projection.input().schema());
+        for (at, projected) in projection.expr().iter().enumerate() {
+            let grows = has_bytes(schema.field(at).data_type()) && is_long(&projected.expr, &input)?;
+            if grows || literal_bytes(&projected.expr)? >= LONG_LITERAL_BYTES {
+                columns.push(at);
+            }
+        }
+    }
+    if columns.is_empty() && longest < LONG_LITERAL_BYTES {
+        return Ok(None);
+    }
+    let max = if longest < LONG_LITERAL_BYTES { usize::MAX } else { (BATCH_BYTES / longest).max(1) };
+    Ok(Some((Arc::new(BatchRows::new(max)), columns)))
+}
+
+/// Bytes of some columns of a batch.
+pub(crate) fn bytes_of(batch: &RecordBatch, columns: &[usize]) -> usize {
+    columns.iter().filter_map(|&at| batch.columns().get(at)).map(bytes_of_array).sum()
+}
+
+fn bytes_of_array(array: &ArrayRef) -> usize {
+    array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
+}
+
+/// Bytes of the longest literal in an expression.
+fn literal_bytes(expr: &Arc<dyn PhysicalExpr>) -> EngineResult<usize> {
+    let mut longest = 0;
+    expr.apply(|part| {
+        if let Some(literal) = part.downcast_ref::<Literal>() {
+            let bytes = match literal.value() {
+                ScalarValue::Utf8(Some(text)) => text.len(),
+                ScalarValue::Binary(Some(bytes)) => bytes.len(),
+                ScalarValue::List(list) => list.get_array_memory_size(),
+                _ => 0,
+            };
+            longest = longest.max(bytes);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(longest)
+}
+
+/// Returns true for types whose values may be long.
+fn has_bytes(of: &DataType) -> bool {
+    of.is_nested() || of.is_string() || of.is_binary()
+}
+
+/// Returns true if an expression calls a function of strings or lists, or makes any.
+fn is_long(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> EngineResult<bool> {
+    let mut found = false;
+    expr.apply(|part| {
+        let is_call = match part.downcast_ref::<BinaryExpr>() {
+            Some(binary) => matches!(
+                binary.op(),
+                Operator::StringConcat
+                    | Operator::RegexMatch
+                    | Operator::RegexIMatch
+                    | Operator::RegexNotMatch
+                    | Operator::RegexNotIMatch
+            ),
+            None => part.downcast_ref::<ScalarFunctionExpr>().is_some(),
+        };
+        if is_call {
+            found = has_bytes(&part.data_type(schema)?);
+            for operand in part.children() {
+                found |=
+                    operand.downcast_ref::<Literal>().is_none() && has_bytes(&operand.data_type(schema)?);
+            }
+        }
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// Expression that is computed slice by slice.
+#[derive(Debug)]
+pub(crate) struct Sliced {
+    inner: Arc<dyn PhysicalExpr>,
+    query: Arc<RunningQuery>,
+    rows: BatchRows,
+}
+
+impl Sliced {
+    /// The expression, sliced if it takes long; `None` if it does not.
+    pub(crate) fn of(
+        expr: &Arc<dyn PhysicalExpr>,
+        schema: &Schema,
+        query: &Arc<RunningQuery>,
+    ) -> EngineResult<Option<Arc<dyn PhysicalExpr>>> {
+        let inner = match expr.downcast_ref::<Sliced>() {
+            Some(sliced) => &sliced.inner,
+            None if is_long(expr, schema)? => expr,
+            None => return Ok(None),
+        };
+        Ok(Some(Arc::new(Sliced {
+            inner: Arc::clone(inner),
+            query: Arc::clone(query),
+            rows: BatchRows::new(usize::MAX),
+        })))
+    }
+
+    fn computed(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+        self.query.check().map_err(external)?;
+        let began = Instant::now();
+        let value = self.inner.evaluate(batch)?;
+        self.rows.adapt(batch.num_rows(), began.elapsed().as_nanos(), SLICE_TIME.as_nanos());
+        Ok(value)
+    }
+}
+
+impl PartialEq for Sliced {
+    fn eq(&self, other: &Sliced) -> bool {
+        self.inner.eq(&other.inner)
+    }
+}
+
+impl Eq for Sliced {}
+
+impl Hash for Sliced {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}
+
+impl fmt::Display for Sliced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl PhysicalExpr for Sliced {
+    fn return_field(&self, schema: &Schema) -> EngineResult<FieldRef> {
+        self.inner.return_field(schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+        let rows = batch.num_rows();
+        if rows <= self.rows.next() {
+            return self.computed(batch);
+        }
+        let (mut parts, mut at, mut bytes) = (Vec::new(), 0, 0);
+        while at < rows {
+            let length = self.rows.next().min(rows - at);
+            match self.computed(&batch.slice(at, length))? {
+                ColumnarValue::Array(part) => {
+                    bytes += bytes_of_array(&part);
+                    parts.push(part);
+                }
+                // The same value in all rows.
+                constant @ ColumnarValue::Scalar(_) if at == 0 => return Ok(constant),
+                ColumnarValue::Scalar(value) => parts.push(value.to_array_of_size(length)?),
+            }
+            at += length;
+            if bytes > RESULTS_BYTES_MAX {
+                let message = format!(
+                    "{self}: results of {bytes} bytes for one batch of rows, at most {RESULTS_BYTES_MAX}"
+                );
+                return Err(external(Error::MemoryLimit(message)));
+            }
+        }
+        let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+        Ok(ColumnarValue::Array(concat(&parts)?))
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.inner]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> EngineResult<Arc<dyn PhysicalExpr>> {
+        let inner = children.pop().unwrap_or_else(|| Arc::clone(&self.inner));
+        let rows = BatchRows::new(usize::MAX);
+        Ok(Arc::new(Sliced { inner, query: Arc::clone(&self.query), rows }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_sql(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_adapted_to_what_they_take() {
+        let rows = BatchRows::new(8192);
+        assert_eq!(rows.next(), 1);
+        for (length, bytes, expected) in [
+            (1, 100, GROWTH),
+            (16, 0, 16 * GROWTH),
+            (256, 256 * (BATCH_BYTES / 10), 10),
+            (10, 10 * BATCH_BYTES, 1),
+            (8192, 8192, 8192),
+            (0, 0, GROWTH),
+        ] {
+            rows.adapt_to_bytes(length, bytes);
+            assert_eq!(rows.next(), expected, "{length} rows, {bytes} bytes");
+        }
+    }
+}
