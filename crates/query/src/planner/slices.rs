@@ -15,7 +15,7 @@
 use crate::error::{Error, external};
 use crate::planner::running_query::RunningQuery;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
-use datafusion::arrow::compute::concat;
+use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result as EngineResult, ScalarValue};
@@ -23,7 +23,10 @@ use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::expressions::{BinaryExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -74,6 +77,15 @@ impl BatchRows {
 
 /// Lengths of the batches that go into a node, if they matter, and those of its columns whose bytes adapt them.
 pub(crate) fn batch_rows(node: &dyn ExecutionPlan) -> EngineResult<Option<(Arc<BatchRows>, Vec<usize>)>> {
+    // Conditions compare with a literal, and do not write it into each row.
+    let writes = node.is::<ProjectionExec>()
+        || node.is::<AggregateExec>()
+        || node.is::<SortExec>()
+        || node.is::<WindowAggExec>()
+        || node.is::<BoundedWindowAggExec>();
+    if !writes {
+        return Ok(None);
+    }
     let mut longest = 0;
     node.apply_expressions(&mut |expr: &Arc<dyn PhysicalExpr>| {
         longest = longest.max(literal_bytes(expr)?);
@@ -141,7 +153,8 @@ fn is_long(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> EngineResult<bool> 
                     | Operator::RegexNotMatch
                     | Operator::RegexNotIMatch
             ),
-            None => part.downcast_ref::<ScalarFunctionExpr>().is_some(),
+            // One without operands is a parameter, or as short.
+            None => part.downcast_ref::<ScalarFunctionExpr>().is_some_and(|call| !call.args().is_empty()),
         };
         if is_call {
             found = has_bytes(&part.data_type(schema)?);
@@ -221,18 +234,15 @@ impl PhysicalExpr for Sliced {
         if rows <= self.rows.next() {
             return self.computed(batch);
         }
+        let of = self.inner.data_type(&batch.schema())?;
         let (mut parts, mut at, mut bytes) = (Vec::new(), 0, 0);
         while at < rows {
             let length = self.rows.next().min(rows - at);
-            match self.computed(&batch.slice(at, length))? {
-                ColumnarValue::Array(part) => {
-                    bytes += bytes_of_array(&part);
-                    parts.push(part);
-                }
-                // The same value in all rows.
-                constant @ ColumnarValue::Scalar(_) if at == 0 => return Ok(constant),
-                ColumnarValue::Scalar(value) => parts.push(value.to_array_of_size(length)?),
-            }
+            // A constant may be that of this slice alone: CASE returns one if all its rows take one branch.
+            let part = self.computed(&batch.slice(at, length))?.into_array(length)?;
+            let part = if *part.data_type() == of { part } else { cast(&part, &of)? };
+            bytes += bytes_of_array(&part);
+            parts.push(part);
             at += length;
             if bytes > RESULTS_BYTES_MAX {
                 let message = format!(
