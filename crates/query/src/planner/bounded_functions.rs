@@ -91,7 +91,7 @@ const STEPPED: [(&str, Size); 3] = [
 ];
 
 /// Functions whose results are no larger than their arguments, by a small factor, and which read all of them.
-const LINEAR: [&str; 58] = [
+const LINEAR: [&str; 57] = [
     "array_append",
     "array_concat",
     "array_distinct",
@@ -115,7 +115,6 @@ const LINEAR: [&str; 58] = [
     "array_union",
     "btrim",
     "byteain",
-    "char_length",
     "character_length",
     "decode",
     "encode",
