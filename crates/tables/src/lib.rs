@@ -70,6 +70,11 @@ pub mod caching {
     pub use crate::columns::cache::program::{least_memory, least_time};
 }
 
+/// Columns as row groups store them, apart from tables.
+pub mod encodings {
+    pub use crate::columns::encoded::EncodedColumn;
+}
+
 pub use batch::builder::ColumnBuilder;
 pub use batch::decode::StoredRows;
 pub use batch::encode::fitted_texts;

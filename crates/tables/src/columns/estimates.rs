@@ -6,7 +6,7 @@
 //! - Conditions are taken as independent. Rows of the delta store are taken as like the others.
 
 use crate::columns::condition::{ColumnCondition, ColumnFilter};
-use crate::columns::group::{ColumnSummary, GroupSummary, RowGroup};
+use crate::columns::group::{ColumnSummary, GroupSummary, RowGroup, SummaryKind};
 use crate::columns::page::BLOCK_ROWS;
 use crate::columns::selection::{DictionaryMatches, RowSelection};
 use crate::columns::store::{ColumnStore, column_id};
@@ -43,7 +43,7 @@ impl Spread {
         for (group, summary) in groups {
             spread.rows += u64::from(group.rows);
             match summary.column(column) {
-                Some(ColumnSummary { is_integer: true, least, greatest, nulls, .. }) => {
+                Some(ColumnSummary { kind: SummaryKind::Integers, least, greatest, nulls, .. }) => {
                     spread.nulls += u64::from(*nulls);
                     if *nulls < group.rows {
                         let (low, high) = spread.bounds.unwrap_or((*least, *greatest));

@@ -200,12 +200,40 @@ fn take_key(reader: &mut Reader<'_>) -> Option<KeyBytes> {
     Some(KeyBytes::from_slice(reader.take(length)?))
 }
 
+/// Meaning of the least and the greatest encoded value of a column of a row group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SummaryKind {
+    /// Those of different pages do not compare.
+    Opaque = 0,
+    /// Integers that compare as the column's values do.
+    Integers = 1,
+    /// Doubles as ordered bits.
+    Doubles = 2,
+}
+
+impl SummaryKind {
+    fn of(page: PageKind) -> SummaryKind {
+        match page {
+            PageKind::Integers => SummaryKind::Integers,
+            PageKind::Doubles(_) => SummaryKind::Doubles,
+            _ => SummaryKind::Opaque,
+        }
+    }
+
+    fn of_byte(byte: u8) -> SummaryKind {
+        match byte {
+            1 => SummaryKind::Integers,
+            2 => SummaryKind::Doubles,
+            _ => SummaryKind::Opaque,
+        }
+    }
+}
+
 /// Least and greatest encoded value of a column of a row group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ColumnSummary {
     pub(crate) column: u16,
-    /// True if the values are integers that compare as the column's values do.
-    pub(crate) is_integer: bool,
+    pub(crate) kind: SummaryKind,
     pub(crate) least: i64,
     pub(crate) greatest: i64,
     pub(crate) nulls: u32,
@@ -217,7 +245,7 @@ impl ColumnSummary {
         let blocks = page.blocks();
         ColumnSummary {
             column,
-            is_integer: page.kind() == PageKind::Integers,
+            kind: SummaryKind::of(page.kind()),
             least: blocks.iter().map(|block| block.least).min().unwrap_or(i64::MIN),
             greatest: blocks.iter().map(|block| block.greatest).max().unwrap_or(i64::MAX),
             nulls: blocks.iter().map(|block| block.nulls as u32).sum(),
@@ -248,7 +276,7 @@ impl GroupSummary {
         bytes.extend_from_slice(&(self.columns.len() as u16).to_le_bytes());
         for column in &self.columns {
             bytes.extend_from_slice(&column.column.to_le_bytes());
-            bytes.push(u8::from(column.is_integer));
+            bytes.push(column.kind as u8);
             bytes.extend_from_slice(&column.least.to_le_bytes());
             bytes.extend_from_slice(&column.greatest.to_le_bytes());
             bytes.extend_from_slice(&column.nulls.to_le_bytes());
@@ -268,14 +296,14 @@ impl GroupSummary {
         (reader.byte()? == FORMAT).then_some(())?;
         let mut columns = Vec::new();
         for _ in 0..reader.short()? {
-            let (column, is_integer) = (reader.short()? as u16, reader.byte()? == 1);
+            let (column, kind) = (reader.short()? as u16, SummaryKind::of_byte(reader.byte()?));
             let mut long = || {
                 let bytes: [u8; 8] = reader.take(8)?.try_into().ok()?;
                 Some(i64::from_le_bytes(bytes))
             };
             let (least, greatest) = (long()?, long()?);
             let (nulls, bytes) = (reader.number()?, reader.number()?);
-            columns.push(ColumnSummary { column, is_integer, least, greatest, nulls, bytes });
+            columns.push(ColumnSummary { column, kind, least, greatest, nulls, bytes });
         }
         let mut block_keys = Vec::new();
         while !reader.0.is_empty() {
@@ -365,8 +393,14 @@ mod tests {
         assert_eq!(RowGroup::from_bytes(7, &clustered.to_bytes()), Some(clustered.clone()));
         let without = &clustered.to_bytes()[..group.to_bytes().len()];
         assert_eq!(RowGroup::from_bytes(7, without), None);
-        let column =
-            ColumnSummary { column: 3, is_integer: true, least: -1, greatest: 9, nulls: 1, bytes: 77 };
+        let column = ColumnSummary {
+            column: 3,
+            kind: SummaryKind::Doubles,
+            least: -1,
+            greatest: 9,
+            nulls: 1,
+            bytes: 77,
+        };
         let summary = GroupSummary { columns: vec![column], block_keys: vec![key(b"a"), key(b"")] };
         let bytes = summary.to_bytes();
         assert_eq!(GroupSummary::from_bytes(&bytes), Some(summary));

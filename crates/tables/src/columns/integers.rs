@@ -81,6 +81,19 @@ macro_rules! decoded {
 }
 decoded!(i16 i32 i64);
 
+/// Digits of decimal numbers, which doubles have exactly.
+impl Decoded for f64 {
+    #[inline]
+    fn of(value: i64) -> f64 {
+        value as f64
+    }
+
+    #[inline]
+    fn from_difference(base: i64, difference: u32) -> f64 {
+        base as f64 + f64::from(difference)
+    }
+}
+
 impl Decoded for i128 {
     #[inline]
     fn of(value: i64) -> i128 {

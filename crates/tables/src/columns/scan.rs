@@ -18,9 +18,10 @@ use crate::batch::arrow_schema;
 use crate::batch::decode::StoredRows;
 use crate::columns::clustering::prune::KeyPruning;
 use crate::columns::condition::{ColumnCondition, ColumnFilter};
+use crate::columns::doubles::double_of;
 use crate::columns::elf::StoredElf;
 use crate::columns::elf::choice::{Candidates, ScanCondition};
-use crate::columns::group::{GroupSummary, RowGroup, RowSet};
+use crate::columns::group::{GroupSummary, RowGroup, RowSet, SummaryKind};
 use crate::columns::page::{BLOCK_ROWS, ColumnPage, ColumnValues};
 use crate::columns::pipeline::{PipelineMeter, PipelinePrediction};
 use crate::columns::selection::{DictionaryMatches, RowSelection};
@@ -367,8 +368,15 @@ impl ColumnScan {
                 column.nulls == scanned.group.rows
             }
             (None, _) => !filter.condition.is_met_by(self.table.schema().missing(filter.column)),
-            (Some(column), Some((least, greatest))) if column.is_integer => {
+            (Some(column), Some((least, greatest))) if column.kind == SummaryKind::Integers => {
                 greatest < column.least || least > column.greatest || column.nulls == scanned.group.rows
+            }
+            (Some(column), None) if column.kind == SummaryKind::Doubles => {
+                let ColumnCondition::Doubles { least, greatest } = filter.condition else { return false };
+                let (lowest, highest) = (double_of(column.least), double_of(column.greatest));
+                // NaN meet any bounds.
+                let has_nan = lowest.is_nan() || highest.is_nan();
+                column.nulls == scanned.group.rows || !has_nan && (highest < least || lowest > greatest)
             }
             _ => false,
         }

@@ -2,12 +2,14 @@
 //!
 //! - Conditions on integers are checked on the stored differences to the base of a block: bounds become those of
 //!   differences, and the bits of a set are found by the difference and the distance of the two bases.
+//! - Bounds of doubles become bounds of the integers that stand for them ([`crate::columns::doubles`]).
 //! - Strings of a dictionary are checked once for each entry of a page, which gives a set of codes
 //!   ([`DictionaryMatches`]).
 //! - The loops over rows have no branch that depends on a value: most conditions are met by some of the rows.
 //! - Memory: the positions of a block's rows; the sets of codes of the pages in use.
 
 use crate::columns::condition::{ColumnCondition, IntegerSet};
+use crate::columns::doubles::{DoubleCoding, Precision};
 use crate::columns::page::{Block, ColumnPage, PageKind};
 use crate::columns::texts::Dictionary;
 use parking_lot::Mutex;
@@ -117,6 +119,9 @@ impl RowSelection {
                 self.narrow_between(page, block, (*least, *greatest));
             }
             (PageKind::Integers, ColumnCondition::Among(set)) => self.narrow_among(page, block, set),
+            (PageKind::Doubles(precision), ColumnCondition::Doubles { least, greatest }) => {
+                self.narrow_doubles(page, block, precision, (*least, *greatest));
+            }
             (
                 PageKind::Dictionary,
                 ColumnCondition::Texts(is_met) | ColumnCondition::TextsWithin { is_met, .. },
@@ -138,15 +143,65 @@ impl RowSelection {
         if least <= summary.least && greatest >= summary.greatest {
             return;
         }
+        self.narrow_integers(page, block, (least, greatest));
+    }
+
+    /// Leaves the rows whose encoded integers lie within bounds.
+    fn narrow_integers(&mut self, page: &ColumnPage, block: usize, (least, greatest): (i64, i64)) {
         let (integers, words) = page.integers_of(block);
+        let rows = page.blocks()[block].rows;
         if std::mem::take(&mut self.is_all) {
-            return integers.select_between(words, summary.rows, (least, greatest), &mut self.rows);
+            return integers.select_between(words, rows, (least, greatest), &mut self.rows);
         }
+        let (low, span) = match integers.bounds_of_differences(least, greatest) {
+            Some(bounds) => bounds,
+            None if integers.has_differences() || least > greatest => return self.clear(),
+            None => (0, 0),
+        };
         let width = greatest.wrapping_sub(least) as u64;
         let is_met = |value: i64| value.wrapping_sub(least) as u64 <= width;
-        let (low, high) = integers.bounds_of_differences(least, greatest).unwrap_or((u32::MAX, 0));
-        let is_difference_met = |difference: u32| difference.wrapping_sub(low) <= high;
-        integers.refine_where(words, summary.rows, &mut self.rows, is_difference_met, is_met);
+        let is_difference_met = |difference: u32| difference.wrapping_sub(low) <= span;
+        integers.refine_where(words, rows, &mut self.rows, is_difference_met, is_met);
+    }
+
+    /// Leaves the rows whose doubles lie within bounds, and NaN: by the integers of a block, and one by one those that
+    /// are exceptions.
+    fn narrow_doubles(
+        &mut self,
+        page: &ColumnPage,
+        block: usize,
+        precision: Precision,
+        (least, greatest): (f64, f64),
+    ) {
+        let condition = ColumnCondition::Doubles { least, greatest };
+        let summary = page.blocks()[block];
+        let (lowest, highest) = summary.double_bounds();
+        let has_nan = lowest.is_nan() || highest.is_nan();
+        if !has_nan && (least > greatest || highest < least || lowest > greatest) {
+            return self.clear();
+        }
+        if !has_nan && least <= lowest && highest <= greatest {
+            return;
+        }
+        let (doubles, exceptions) = page.doubles_of(block);
+        if has_nan && doubles.coding == DoubleCoding::Ordered {
+            // NaN lie at both ends of the integers.
+            return self.narrow_decoded(page, block, &summary, &condition);
+        }
+        let mut met: Vec<u32> = Vec::new();
+        if let Some(exceptions) = exceptions {
+            let is_left = |row: &u32| self.is_all || self.rows.binary_search(row).is_ok();
+            let numbered = exceptions.positions.iter().enumerate().filter(|(_, row)| is_left(row));
+            let numbered = numbered.filter(|(at, _)| condition.is_met_by_double(exceptions.value(*at)));
+            met.extend(numbered.map(|(_, row)| *row));
+        }
+        self.narrow_integers(page, block, doubles.integer_bounds(precision, least, greatest));
+        let Some(exceptions) = exceptions else { return };
+        self.retain(summary.rows, |row| exceptions.positions.binary_search(&row).is_err());
+        if !met.is_empty() {
+            self.rows.extend(met);
+            self.rows.sort();
+        }
     }
 
     fn narrow_among(&mut self, page: &ColumnPage, block: usize, set: &IntegerSet) {
@@ -207,7 +262,7 @@ impl RowSelection {
                 let texts = page.block_texts(block);
                 self.retain(summary.rows, |row| is_met(texts.value(row as usize)));
             }
-            (PageKind::Scaled { .. } | PageKind::Floats, condition) => {
+            (PageKind::Doubles(_), condition) => {
                 let doubles = page.block_doubles(block);
                 self.retain(summary.rows, |row| condition.is_met_by_double(doubles[row as usize]));
             }

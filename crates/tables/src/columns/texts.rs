@@ -1,6 +1,8 @@
-//! Strings of column pages: a sorted dictionary where few are different, else one after another.
+//! Strings of column pages: a sorted dictionary where few are different, else one after another, by symbols where
+//! these make them smaller ([`crate::columns::symbols`]).
 
 use crate::columns::integers::IntegerBlock;
+use crate::columns::symbols::SymbolTable;
 use std::collections::HashMap;
 
 /// Number of rows for each entry of a dictionary, at least.
@@ -93,19 +95,25 @@ fn put_bytes(bytes: &[u8], words: &mut Vec<u32>) {
     }));
 }
 
-/// Encodes strings one after another; returns the places of their ends and of the strings.
-pub(super) fn encode_texts(texts: &[&str], words: &mut Vec<u32>) -> (usize, IntegerBlock, usize) {
-    let mut end = 0;
-    let ends: Vec<i64> = texts
-        .iter()
-        .map(|text| {
-            end += text.len() as i64;
-            end
-        })
-        .collect();
+/// Encodes strings one after another, by symbols if there are such; returns the places of their ends and of the
+/// strings.
+pub(super) fn encode_texts(
+    texts: &[&str],
+    symbols: Option<&SymbolTable>,
+    words: &mut Vec<u32>,
+) -> (usize, IntegerBlock, usize) {
+    let mut encoded: Vec<u8> = Vec::new();
+    let mut ends: Vec<i64> = Vec::with_capacity(texts.len());
+    for text in texts {
+        match symbols {
+            Some(symbols) => symbols.encode(text.as_bytes(), &mut encoded),
+            None => encoded.extend_from_slice(text.as_bytes()),
+        }
+        ends.push(encoded.len() as i64);
+    }
     let data = words.len();
     let integers = IntegerBlock::encode(&ends, words);
     let at = words.len();
-    put_bytes(texts.concat().as_bytes(), words);
+    put_bytes(&encoded, words);
     (data, integers, at)
 }

@@ -9,7 +9,7 @@
 //!   0.0.
 
 use crate::batch::ColumnArray;
-use crate::columns::page::ordered_bits;
+use crate::columns::doubles::ordered_bits;
 use crate::schema::definition::Reader;
 use crate::value::normalize_double;
 use arrow_array::Array;

@@ -9,7 +9,8 @@
 //! Doubles are compared as in keys: -0.0 is 0.0, and all NaN are one value, above the others.
 
 use crate::columns::condition::ColumnCondition;
-use crate::columns::page::{ColumnPage, PageKind, double_of, ordered_bits};
+use crate::columns::doubles::{double_of, ordered_bits};
+use crate::columns::page::{ColumnPage, PageKind};
 use crate::columns::texts::Dictionary;
 use crate::value::normalize_double;
 use arrow_array::Array;
@@ -89,7 +90,7 @@ impl DimensionCodes {
         let is_valid = |row: usize| validity.as_ref().is_none_or(|valid| valid[row]);
         match page.kind() {
             PageKind::Integers => DimensionCodes::of_integers(&integers_of(page), is_valid),
-            PageKind::Scaled { .. } | PageKind::Floats => {
+            PageKind::Doubles(_) => {
                 let doubles = (0..page.blocks().len()).flat_map(|block| page.block_doubles(block));
                 let ordered: Vec<i64> = doubles.map(|value| ordered_bits(normalize_double(value))).collect();
                 let (sorted, codes) = dictionary(&ordered, is_valid);
