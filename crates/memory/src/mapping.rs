@@ -350,6 +350,20 @@ impl Mapping {
         unsafe { libc::madvise(address, bytes as usize, advice) == 0 }
     }
 
+    /// Number of pages of a page-aligned range that are in memory: of the process, or in the page cache of the
+    /// file. All of them where the system does not say.
+    pub(crate) fn resident_pages(&self, offset: u64, bytes: u64) -> u64 {
+        self.assert_mapped(offset, (bytes / 8) as usize);
+        let pages = bytes.div_ceil(PAGE_BYTES);
+        let mut states = vec![0_u8; pages as usize];
+        let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
+        // SAFETY: asks about a mapped range (asserted); `states` has a byte for each of its pages.
+        if unsafe { libc::mincore(address, bytes as usize, states.as_mut_ptr()) } != 0 {
+            return pages;
+        }
+        states.iter().map(|state| u64::from(state & 1)).sum()
+    }
+
     /// Frees the DRAM behind a page-aligned range whose content is not needed: it then reads as the file's
     /// bytes, or as zeros.
     pub(crate) fn forget(&self, offset: u64, bytes: u64) {

@@ -33,6 +33,10 @@ pub struct PoolStats {
     pub predicted_recovery_ms: u64,
     /// True if the journal goes past the page cache.
     pub direct_io: bool,
+    /// Reads of large objects past the mapping and the page cache since open.
+    pub direct_reads: u64,
+    /// Bytes of these reads, in whole pages.
+    pub direct_read_bytes: u64,
     /// True if checkpoints write many pages at once through io_uring.
     pub io_uring: bool,
 }

@@ -2,11 +2,11 @@
 //! columns that come and go.
 #![allow(clippy::unwrap_used)]
 
-use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer};
-use entresol_memory::{Durability, Pool, PoolOptions};
+use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_tables::{
     BatchBuilder, CachePolicy, Catalog, Column, ColumnCondition, ColumnFilter, ColumnMorsel, ColumnScan,
     DataType, Direction, Error, IntegerSet, Retention, Row, ScanRange, Schema, Table, TableDefinition,
@@ -671,4 +671,103 @@ fn negative_zero_stays_what_it_is() {
     let rows = table.scan(ScanRange::full()).rows(&catalog.begin().unwrap()).unwrap();
     let Value::Double(reading) = rows[0][3] else { panic!("a reading") };
     assert!(reading == 0.0 && reading.is_sign_negative());
+}
+
+#[test]
+fn row_groups_are_skipped_by_bounds_of_doubles() {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    let table = create(&catalog, &[]);
+    let reading = |group: i64, id: i64| match id % 500 {
+        7 => Value::Double(group as f64 + 1.0 / 3.0),
+        8 => Value::Null,
+        _ => Value::Double(group as f64 + (id % 90) as f64 / 100.0),
+    };
+    let nan_group = 3;
+    let tx = catalog.begin().unwrap();
+    for group in 0..4 {
+        let mut builder = BatchBuilder::new(&columns(), 10_000);
+        for id in group * 10_000..(group + 1) * 10_000 {
+            let mut row = row(id, 17);
+            row[3] = reading(group, id);
+            if group == nan_group && id % 10_000 == 9_999 {
+                row[3] = Value::Double(f64::NAN);
+            }
+            builder.push(&row).unwrap();
+        }
+        table.append(&tx, &builder.finish()).unwrap();
+    }
+    tx.commit(Durability::None).unwrap();
+    let tx = catalog.begin().unwrap();
+    let filters = |least, greatest| {
+        vec![ColumnFilter { column: 3, condition: ColumnCondition::Doubles { least, greatest } }]
+    };
+    // Groups that are left, of two blocks each: that of the bounds, and that with NaN, which a scan does not judge.
+    for (least, greatest, blocks) in [(1.2, 1.4, 4), (-5.0, -1.0, 2), (0.5, 2.1, 8), (9.0, f64::INFINITY, 2)]
+    {
+        let visible = table.schema().visible_columns();
+        let arrow = arrow_schema(visible, "UTC");
+        let all = (0..visible.len()).collect();
+        let scan = table.column_scan(&tx, all, arrow, filters(least, greatest)).unwrap().unwrap();
+        assert_eq!(scan.morsels().len(), blocks, "{least} to {greatest}");
+        let is_met = |row: &Row| match row[3] {
+            Value::Double(value) => value.is_nan() || (least..=greatest).contains(&value),
+            _ => false,
+        };
+        let expected: Vec<Row> = scanned(&table, &tx, Vec::new()).into_iter().filter(is_met).collect();
+        assert_eq!(scanned(&table, &tx, filters(least, greatest)).len(), expected.len());
+        assert!(blocks == 2 || expected.len() > 1000, "{} rows", expected.len());
+    }
+}
+
+#[test]
+fn pages_of_a_table_larger_than_memory_are_read_past_those_of_the_pool() {
+    const COLUMNS: usize = 10;
+    const ROWS: i64 = 100_000;
+    let dir = tempfile::TempDir::new().unwrap();
+    let memory = Some(MemoryBudget::new(64 << 20).unwrap());
+    let options = PoolOptions { domain: DomainChoice::Journal, memory, ..PoolOptions::default() };
+    let pool = Pool::create(dir.path(), &options).unwrap();
+    let catalog = open(&pool);
+    let columns: Vec<Column> =
+        (0..COLUMNS).map(|at| Column::new(format!("c{at}"), DataType::BigInt)).collect();
+    let mut definition = TableDefinition::plain(Schema::new::<&str>(columns.clone(), &[]).unwrap());
+    definition.layout = TableLayout::Columns;
+    let table = catalog.create_table_as("wide", definition, TableOptions::default()).unwrap();
+    let mut expected = [0_i64; COLUMNS];
+    for group in 0..8 {
+        // Values that no encoding makes smaller.
+        let value = |row: i64, at: usize| {
+            let number = (((group * ROWS + row) * 31 + at as i64) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            (number ^ number >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) as i64
+        };
+        let arrays = (0..COLUMNS).map(|at| {
+            let values = Int64Array::from_iter_values((0..ROWS).map(|row| value(row, at)));
+            expected[at] = values.values().iter().fold(expected[at], |sum, value| sum.wrapping_add(*value));
+            Arc::new(values) as ArrayRef
+        });
+        let batch = RecordBatch::try_new(arrow_schema(&columns, "UTC"), arrays.collect()).unwrap();
+        let tx = catalog.begin().unwrap();
+        table.append(&tx, &batch).unwrap();
+        tx.commit(Durability::Sync).unwrap();
+    }
+    pool.checkpoint().unwrap();
+    let tx = catalog.begin().unwrap();
+    for _ in 0..3 {
+        let arrow = arrow_schema(&columns, "UTC");
+        let scan = table.column_scan(&tx, (0..COLUMNS).collect(), arrow, Vec::new()).unwrap().unwrap();
+        let mut sums = [0_i64; COLUMNS];
+        for batch in scan.morsels().into_iter().filter_map(|morsel| scan.read(&tx, morsel).unwrap()) {
+            for (sum, column) in sums.iter_mut().zip(batch.columns()) {
+                let values = column.as_primitive::<Int64Type>().values();
+                *sum = values.iter().fold(*sum, |sum, value| sum.wrapping_add(*value));
+            }
+        }
+        assert_eq!(sums, expected);
+    }
+    let stats = pool.stats();
+    if !stats.direct_io {
+        return eprintln!("skipped: {} has no direct I/O", dir.path().display());
+    }
+    assert!(stats.direct_read_bytes > 8 << 20, "{stats:?}");
 }

@@ -157,6 +157,10 @@ impl FailingFile {
 }
 
 impl StorageFile for FailingFile {
+    fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.check(FileOperation::Read)?;
         self.file.read_at(buffer, offset)

@@ -257,6 +257,22 @@ impl Pool {
         self.mapping.prefetch(offset.bytes());
     }
 
+    /// Calls `f` with the bytes of an object, read from the pool file past the mapping and the page cache. None, without
+    /// a call, where reading its [words](Pool::words) is right or better: the object is short, changed since the last
+    /// checkpoint, or mostly in memory, or the pool has no file, no direct I/O, or no memory budget. The bytes must
+    /// not change until `f` returns. A read that fails is an error.
+    pub fn read_direct<R>(
+        &self,
+        offset: PoolOffset,
+        bytes: usize,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        match &self.domain {
+            Domain::Journal(journal) => journal.read_direct(offset, bytes, f),
+            _ => Ok(None),
+        }
+    }
+
     /// Starts to load the pages at these offsets from the disk, if the pool is larger than its memory: all of
     /// them are then on their way before the first is needed. Cost: nothing in other pools; else a system
     /// call for each run of pages.

@@ -284,8 +284,8 @@ impl ColumnStore {
             return Ok(LoadedPage { page, was_cached: true, waited: Duration::ZERO });
         }
         let key = EntryKind::Page { column }.key(group);
-        let load = || tx.read(&self.state, &key, ColumnPage::open).map(Option::flatten);
-        let bytes_of = |read: &std::result::Result<Option<ColumnPage>, _>| {
+        let load = || self.read_page(tx, &key);
+        let bytes_of = |read: &Result<Option<ColumnPage>>| {
             read.as_ref().ok().and_then(Option::as_ref).map_or(0, |page| page.memory_bytes() as u64)
         };
         let (read, waited) = self.cache.loads().load(load, bytes_of);
@@ -293,6 +293,20 @@ impl ColumnStore {
         let page = Arc::new(read?.ok_or_else(damaged)?);
         self.put_cached(tx, cache_key, Cached::Page(Arc::clone(&page)));
         Ok(LoadedPage { page, was_cached: false, waited })
+    }
+
+    /// Page under a key; none if there is none, or it is damaged. One that is on the disk only is read from there,
+    /// past the pool's own pages: it goes into the cache of column pages.
+    fn read_page(&self, tx: &Transaction, key: &[u8]) -> Result<Option<ColumnPage>> {
+        let direct = tx.read_in_place(&self.state, &[key], |pool, places| {
+            places
+                .first()
+                .map_or(Ok(None), |place| pool.read_direct(place.offset, place.bytes, ColumnPage::open))
+        });
+        if let Some(page) = direct?.transpose()?.flatten() {
+            return Ok(page);
+        }
+        Ok(tx.read(&self.state, key, ColumnPage::open)?.flatten())
     }
 
     /// Deleted rows of a row group; none if there are none.

@@ -47,6 +47,7 @@
 mod background;
 mod checkpoint;
 pub(crate) mod copy;
+mod direct;
 mod hook;
 mod info;
 mod position;
@@ -74,6 +75,7 @@ use background::Background;
 use checkpoint::checksums::{ChecksumParts, Checksums};
 use checkpoint::dirty::DirtyPages;
 use checkpoint::policy::{CheckpointPolicy, ReplayMeasurement};
+use direct::DirectReads;
 use parking_lot::{Condvar, Mutex};
 use position::AtomicPosition;
 use recovery::RecoverySummary;
@@ -236,6 +238,7 @@ struct Shared {
     syncs: AtomicU64,
     checkpoints: AtomicU64,
     checkpoint_bytes: AtomicU64,
+    direct_reads: DirectReads,
     opened_at: JournalPosition,
     replayed: ReplayMeasurement,
     replayed_bytes: u64,
@@ -395,6 +398,7 @@ impl Journal {
             syncs: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
             checkpoint_bytes: AtomicU64::new(0),
+            direct_reads: DirectReads::default(),
             opened_at: end_lsn,
             replayed,
             replayed_bytes: recovered.replayed_bytes,
@@ -597,6 +601,7 @@ impl Journal {
         stats.predicted_recovery_ms += shared.predicted_recovery_ms();
         stats.direct_io |= shared.journal_file.is_direct();
         stats.io_uring |= shared.pages_file.writes_in_parallel();
+        shared.direct_reads.add_stats(stats);
     }
 }
 

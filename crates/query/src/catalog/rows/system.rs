@@ -201,6 +201,8 @@ fn pool(catalog: &Catalog) -> EngineResult<RecordBatch> {
         ("fences", stats.fences),
         ("syncs", stats.syncs),
         ("replayed_bytes", stats.replayed_bytes),
+        ("direct_reads", stats.direct_reads),
+        ("direct_read_bytes", stats.direct_read_bytes),
     ];
     let columns: [(&str, ArrayRef); 2] = [
         ("counter", Arc::new(StringArray::from_iter_values(counters.map(|(name, _)| name)))),
