@@ -2,7 +2,8 @@
 
     race.py --entresol BIN --dir DIR [--sf 1 | --files TBL_DIR] [--threads 2] [--rounds 3] [--repeat 7] [--databases LIST]
 
-Databases: entresol (tables by column, `entresol ssb run`), duckdb (its database file), datafusion (Parquet files).
+Databases: entresol (tables by column, `entresol ssb run`), duckdb (its database file), datafusion (Parquet files),
+clickhouse (chdb, tables of MergeTree).
 """
 
 import csv
@@ -14,6 +15,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "race"))
 
+import databases
 import harness
 
 CRATE = HERE.parents[1] / "crates" / "ssb"
@@ -26,6 +28,7 @@ class SsbRace(harness.Race):
     tables = ["customer", "supplier", "part", "date", "lineorder"]
     duckdb_format = "DELIMITER '|', HEADER false"
     ours = {OURS: None}
+    peers = {**harness.Race.peers, "clickhouse": databases.ClickHouse}
 
     def queries(self):
         """Texts of the queries by their numbers."""

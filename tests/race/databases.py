@@ -1,5 +1,6 @@
 """Databases that a race runs its queries on, each within a process of its own: load, size, and the rows of a query."""
 
+import json
 import os
 import shutil
 import signal
@@ -65,6 +66,51 @@ class DataFusion:
 
     def close(self):
         pass
+
+
+class ClickHouse:
+    """ClickHouse within the process (chdb), on tables of MergeTree."""
+
+    # As SQL has it: the sum of no rows is NULL.
+    settings = "aggregate_functions_null_for_empty = 1"
+
+    def __init__(self, race, directory, threads):
+        import chdb.session
+
+        self.race, self.directory, self.threads = race, directory, threads
+        self.session = chdb.session.Session(str(directory / "database"))
+
+    def load(self, files):
+        for statement in self.race.schema.read_text().split(";"):
+            lines = [line for line in statement.splitlines() if line.strip() and not line.lstrip().startswith("--")]
+            if not lines:
+                continue
+            # MergeTree has a primary key by its order, and no constraint of that name.
+            keys = [line for line in lines if "PRIMARY KEY" in line]
+            columns = "\n".join(line for line in lines if line not in keys).rstrip(" )\n,")
+            order = keys[0].split("PRIMARY KEY")[1].strip(" ,") if keys else "tuple()"
+            self.session.query(f"{columns}) ENGINE = MergeTree ORDER BY {order}")
+        for table in self.race.tables:
+            described = json.loads(self.session.query(f"DESCRIBE TABLE `{table}`", "JSONCompact").bytes())["data"]
+            structure = ", ".join(f"{name} {kind}" for name, kind, *_ in described)
+            # A generator may write a separator at the end of a line.
+            self.session.query(
+                f"INSERT INTO `{table}` SELECT * FROM file('{self.race.file(files, table)}', 'CSV', '{structure}') "
+                "SETTINGS format_csv_delimiter = '|', input_format_csv_allow_variable_number_of_columns = 1"
+            )
+            self.session.query(f"OPTIMIZE TABLE `{table}` FINAL")
+
+    def bytes(self):
+        sizes = self.session.query("SELECT sum(bytes_on_disk) FROM system.parts WHERE active", "CSV")
+        return int(sizes.bytes())
+
+    def rows(self, sql):
+        result = self.session.query(f"{sql} SETTINGS max_threads = {self.threads}, {self.settings}", "JSONCompact")
+        result = json.loads(result.bytes())
+        return [column["name"] for column in result["meta"]], [tuple(row) for row in result["data"]]
+
+    def close(self):
+        self.session.close()
 
 
 class Served:

@@ -16,6 +16,7 @@ mod commit_latency;
 mod cost_model;
 mod crash_states;
 mod elf;
+mod encodings;
 mod flush_cost;
 pub mod histories;
 mod hotspot;
@@ -38,6 +39,8 @@ mod recovery;
 mod scan_rate;
 #[cfg(feature = "database")]
 pub mod small_memory;
+#[cfg(feature = "database")]
+mod ssb;
 #[cfg(feature = "database")]
 mod stream_rate;
 #[cfg(feature = "database")]
@@ -190,6 +193,35 @@ pub const ALL: &[Experiment] = &[
         name: "hpcache-prediction",
         about: "times of scans predicted after a fifth of their input, beside the measured ones",
         run: caching::run_prediction,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "ssb",
+        about: "the 13 SSB queries, cold and hot, with memory for a part of them, under each policy, on emulated drives",
+        run: ssb::run_policies,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "hpcache-ssb",
+        about: "the HPCache paper's figures 4 to 9 with the queries of SSB, on emulated drives",
+        run: ssb::run_hpcache,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "ssb-pmem",
+        about: "the bandwidth paper's figure 14: SSB by columns and by rows, modelled Optane and the real medium",
+        run: ssb::run_media,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "ssb-steps",
+        about: "the bandwidth paper's table 1: SSB query 2.1 by one thread, by all processors, pinned",
+        run: ssb::run_steps,
+    },
+    Experiment {
+        name: "encodings",
+        about: "encodings of columns: bytes beside plain, speed of encoding, decoding and conditions beside a copy",
+        run: encodings::run,
     },
     Experiment {
         name: "lsm",
@@ -350,7 +382,7 @@ pub const ALL: &[Experiment] = &[
 ];
 
 /// Experiments that only a build with the feature `database` has.
-const WITH_DATABASE: [&str; 12] = [
+const WITH_DATABASE: [&str; 16] = [
     "basics",
     "elf-sql",
     "wire-rate",
@@ -363,6 +395,10 @@ const WITH_DATABASE: [&str; 12] = [
     "commit-latency",
     "subscribe-latency",
     "small-memory",
+    "ssb",
+    "hpcache-ssb",
+    "ssb-pmem",
+    "ssb-steps",
 ];
 
 /// Experiment with a name. Fails if there is none, or if this build does not have it.

@@ -197,7 +197,12 @@ impl RowSelection {
         }
         self.narrow_integers(page, block, doubles.integer_bounds(precision, least, greatest));
         let Some(exceptions) = exceptions else { return };
-        self.retain(summary.rows, |row| exceptions.positions.binary_search(&row).is_err());
+        // Both ascend.
+        let mut positions = exceptions.positions.iter().peekable();
+        self.rows.retain(|row| {
+            while positions.next_if(|position| *position < row).is_some() {}
+            positions.peek() != Some(&row)
+        });
         if !met.is_empty() {
             self.rows.extend(met);
             self.rows.sort();
