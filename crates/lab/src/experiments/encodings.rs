@@ -154,7 +154,7 @@ const CASES: [Case; 12] = [
     },
 ];
 
-/// What was measured of a case: speeds in bytes of the plain array a second.
+/// Measurements of a case: speeds in bytes of the plain array a second.
 struct Outcome {
     plain_bytes: f64,
     encoded_bytes: f64,

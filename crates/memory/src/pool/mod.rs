@@ -257,10 +257,10 @@ impl Pool {
         self.mapping.prefetch(offset.bytes());
     }
 
-    /// Calls `f` with the bytes of an object, read from the pool file past the mapping and the page cache. None, without
-    /// a call, where reading its [words](Pool::words) is right or better: the object is short, changed since the last
-    /// checkpoint, or mostly in memory, or the pool has no file, no direct I/O, or no memory budget. The bytes must
-    /// not change until `f` returns. A read that fails is an error.
+    /// Calls `f` with the bytes of an object, read from the pool file past the mapping and the page cache. None,
+    /// without a call, where reading its [words](Pool::words) is right or better: the object is short, changed since
+    /// the last checkpoint, or mostly in memory, or the pool has no file, no direct I/O, or no memory budget. The
+    /// bytes must not change until `f` returns. A read that fails is an error.
     pub fn read_direct<R>(
         &self,
         offset: PoolOffset,

@@ -17,7 +17,7 @@
 //! | 1 each | positions, ascending |
 //! | 2 each | bits, ordered ([`ordered_bits`]) |
 //!
-//! Any double comes back bit by bit: NaN with its payload, -0.0, infinities. Values of REAL are kept as the double
+//! Any double comes back bit by bit: NaN with its payload, -0.0, infinities. Values of REAL are the double
 //! that has their value; a decimal number need only be right to the precision of REAL.
 
 use crate::columns::integers::IntegerBlock;

@@ -21,8 +21,7 @@ impl EncodedColumn {
     pub fn new(column: Column, values: &ArrayRef) -> Result<EncodedColumn> {
         let array = ColumnArray::new("values", &column, values)?;
         let encoded = encode_page(column.data_type, &[array]);
-        let damaged =
-            || Error::corrupt(format!("column {}", column.name), "its page was not encoded right");
+        let damaged = || Error::corrupt(format!("column {}", column.name), "its page was not encoded right");
         let page = ColumnPage::open(&encoded).ok_or_else(damaged)?;
         Ok(EncodedColumn { page, column, bytes: encoded.len() })
     }

@@ -203,7 +203,7 @@ fn take_key(reader: &mut Reader<'_>) -> Option<KeyBytes> {
 /// Meaning of the least and the greatest encoded value of a column of a row group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SummaryKind {
-    /// Those of different pages do not compare.
+    /// Values of different pages do not compare.
     Opaque = 0,
     /// Integers that compare as the column's values do.
     Integers = 1,

@@ -9,8 +9,9 @@
 //!   taken, is in the file with all of them ([`DirtyPages`](super::checkpoint::dirty::DirtyPages)). Eviction relies on
 //!   the same. Later checkpoints write the same words there again.
 //! - *Used* where most of the object's pages are neither in the process nor in the page cache; else the mapping is
-//!   faster. A fault reads megabytes ahead while the pool fits its memory, and one page when it does not: then an object
-//!   is read by one call in place of a fault for each of its pages. A file system without direct I/O, and a pool without a memory budget, have no direct reads.
+//!   faster. A fault reads megabytes ahead while the pool fits its memory, and one page when it does not: then one
+//!   call reads an object in place of a fault for each of its pages. A file system without direct I/O, and a pool
+//!   without a memory budget, have no direct reads.
 //! - *Memory*: a buffer of the object's pages while it is read, reserved in the budget; without room for it the mapping
 //!   is read, whose pages make room.
 //! - A read that fails is an error of its reader, where a fault of the mapping would end the process.
