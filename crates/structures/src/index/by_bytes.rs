@@ -9,6 +9,7 @@ use crate::fptree::TreeStats;
 use crate::key::{KeyBytes, PairKey, TreeKey, WordKey};
 use crate::node::{FixedKey, Layout};
 use crate::range::Scan;
+use crate::skiplist::{Content, SkipList, Towers};
 use crate::{Change, Inserted};
 use entresol_memory::{Pool, PoolOffset, Publication};
 use smallvec::SmallVec;
@@ -190,6 +191,85 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> FixedIndex for BTree<K, L,
         entry: &mut dyn FnMut(K, u64),
     ) -> Result<()> {
         BTree::check_damaged(self, claim, entry)
+    }
+}
+
+impl<K: FixedKey, C: Content, T: Towers> FixedIndex for SkipList<K, C, T> {
+    fn get(&self, key: K) -> Result<Option<u64>> {
+        SkipList::get(self, key)
+    }
+
+    fn get_many(&self, keys: &[K], values: &mut Vec<Option<u64>>) -> Result<()> {
+        SkipList::get_many(self, keys, values)
+    }
+
+    fn insert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Inserted> {
+        SkipList::insert(self, key, value, with)
+    }
+
+    fn update<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        SkipList::update(self, key, value, with)
+    }
+
+    fn remove<'p>(&'p self, key: K, with: Publication<'p>) -> Result<Option<u64>> {
+        SkipList::remove(self, key, with)
+    }
+
+    fn insert_many<'p>(
+        &'p self,
+        keys: &[K],
+        carried: &mut dyn FnMut(usize, &mut Publication<'p>) -> u64,
+        existing: &mut dyn FnMut(usize, u64),
+    ) -> Result<()> {
+        SkipList::insert_many(self, keys, carried, existing)
+    }
+
+    fn apply_many(&self, changes: &[(K, Change)], before: &mut Vec<Option<u64>>) -> Result<()> {
+        SkipList::apply_many(self, changes, before)
+    }
+
+    fn cut_points(&self, wanted: usize) -> Vec<K> {
+        SkipList::cut_points(self, wanted)
+    }
+
+    fn estimated_keys(&self) -> u64 {
+        SkipList::estimated_keys(self)
+    }
+
+    fn estimated_share_below(&self, key: K) -> f64 {
+        SkipList::estimated_share_below(self, key)
+    }
+
+    fn usual_leaf_keys(&self) -> u64 {
+        SkipList::usual_leaf_keys(self)
+    }
+
+    fn note(&self) -> u64 {
+        SkipList::note(self)
+    }
+
+    fn pool(&self) -> &Pool {
+        SkipList::pool(self)
+    }
+
+    fn set_note(&self, number: u64) {
+        SkipList::set_note(self, number);
+    }
+
+    fn sizes(&self) -> TreeStats {
+        SkipList::sizes(self)
+    }
+
+    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()> {
+        SkipList::check(self, object)
+    }
+
+    fn check_damaged(
+        &self,
+        claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
+        entry: &mut dyn FnMut(K, u64),
+    ) -> Result<()> {
+        SkipList::check_damaged(self, claim, entry)
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! The header of a structure says what it is, so an index is opened without being told; its first word is
 //! `FPTREE` and the kind of keys for the FPTree, `BTREE` for a generic tree, whose second and third word are
-//! layouts, placement and sizes.
+//! layouts, placement and sizes, `SKIPL` for a skip-list, whose second word is that.
 
 use super::KeyWidth;
 use super::by_bytes::ByteIndex;
 use crate::btree::instances::{FastFairTree, HybridPbpTree, HybridWbTree, PbpTree, WbTree};
 use crate::error::{Error, Result};
+use crate::skiplist::HybridBucketSkipList;
 use entresol_memory::{Pool, PoolOffset, Publication};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -29,17 +30,20 @@ pub enum IndexStructure {
     HybridPbpTree,
     /// FAST and FAIR: sorted nodes, shifted by 8-byte stores, all persistent; for keys of up to 8 bytes.
     FastFair,
+    /// The skip-list of buckets: fingerprints in nodes, towers in DRAM; writers latch the nodes that they change.
+    SkipList,
 }
 
 impl IndexStructure {
     /// All structures.
-    pub const ALL: [IndexStructure; 6] = [
+    pub const ALL: [IndexStructure; 7] = [
         IndexStructure::FpTree,
         IndexStructure::WbTree,
         IndexStructure::HybridWbTree,
         IndexStructure::PbpTree,
         IndexStructure::HybridPbpTree,
         IndexStructure::FastFair,
+        IndexStructure::SkipList,
     ];
 
     /// Returns its name, as SQL has it.
@@ -51,6 +55,7 @@ impl IndexStructure {
             IndexStructure::PbpTree => "pbptree",
             IndexStructure::HybridPbpTree => "hybrid_pbptree",
             IndexStructure::FastFair => "fastfair",
+            IndexStructure::SkipList => "skiplist",
         }
     }
 
@@ -63,6 +68,7 @@ impl IndexStructure {
             IndexStructure::PbpTree => 3,
             IndexStructure::HybridPbpTree => 4,
             IndexStructure::FastFair => 5,
+            IndexStructure::SkipList => 6,
         }
     }
 
@@ -118,7 +124,8 @@ macro_rules! on_design {
             HybridWbTree Eight HybridWbTree<u64>, HybridWbTree Sixteen HybridWbTree<u128>,
             PbpTree Eight PbpTree<u64>, PbpTree Sixteen PbpTree<u128>,
             HybridPbpTree Eight HybridPbpTree<u64>, HybridPbpTree Sixteen HybridPbpTree<u128>,
-            FastFair Eight FastFairTree<u64>)
+            FastFair Eight FastFairTree<u64>,
+            SkipList Eight HybridBucketSkipList<u64>, SkipList Sixteen HybridBucketSkipList<u128>)
     };
     (@all $structure:expr, $width:expr, $tree:ident, $call:expr,
         $($name:ident $wide:ident $type:ty),*) => {

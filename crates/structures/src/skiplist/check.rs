@@ -1,27 +1,93 @@
 //! Sizes and invariants of a list. No damage causes a panic.
 
+use super::lifecycle::HEADER_BYTES;
 use super::{Content, LEVELS_MAX, LOW, META, SkipList, SkipListStats, Towers, descent::meta};
 use crate::error::{Error, Result};
 use crate::node::{Entries, FixedKey};
-use entresol_memory::PoolOffset;
+use entresol_memory::{Pool, PoolOffset};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
+
+/// Verdict on an object that a check found.
+type Claim = std::result::Result<(), String>;
+
+/// Makes an error of what is wrong with an object.
+fn corrupt_at(offset: PoolOffset) -> impl Fn(String) -> Error {
+    move |message| Error::Corrupt { offset, message }
+}
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Counts sizes by reading every node. There must be no concurrent writers.
     pub fn stats(&self) -> Result<SkipListStats> {
-        self.walk(|_| {})
+        Ok(self.walk(&mut |_, _| Ok(()))?.0)
     }
 
     /// Verifies all invariants of the list; there must be no concurrent writers. `object` is called with the
     /// offset of every pool object that the list consists of (not those that its values may refer to).
-    pub fn check(&self, object: impl FnMut(PoolOffset)) -> Result<()> {
-        self.walk(object).map(|_| ())
+    pub fn check(&self, mut object: impl FnMut(PoolOffset)) -> Result<()> {
+        let mut claim = |offset, _| {
+            object(offset);
+            Ok(())
+        };
+        self.walk(&mut claim).map(|_| ())
     }
 
-    fn walk(&self, mut object: impl FnMut(PoolOffset)) -> Result<SkipListStats> {
+    /// Same as [`SkipList::check`]. `claim` is called with offset and bytes of every object of the list, and returns
+    /// an error text for a wrong one. Only if all of them are sound, `entry` gets the keys and values.
+    pub fn check_damaged(
+        &self,
+        mut claim: impl FnMut(PoolOffset, u64) -> Claim,
+        entry: impl FnMut(K, u64),
+    ) -> Result<()> {
+        let (_, nodes) = self.walk(&mut claim)?;
+        self.for_each_entry(&nodes, entry);
+        Ok(())
+    }
+
+    /// Same as [`SkipList::check_damaged`] for a list partly freed by [`SkipList::destroy_step`].
+    pub fn check_remains(
+        pool: &Arc<Pool>,
+        header: PoolOffset,
+        mut claim: impl FnMut(PoolOffset, u64) -> Claim,
+        entry: impl FnMut(K, u64),
+    ) -> Result<()> {
+        let list = Self::attach(pool, header)?;
+        claim(header, HEADER_BYTES as u64).map_err(corrupt_at(header))?;
+        let (mut node, mut nodes) = (list.head, Vec::new());
+        while !node.is_null() {
+            // A cycle ends here: its first node is claimed a second time.
+            list.claim_node(node, &mut claim)?;
+            C::check::<K>(list.parts(node)).map_err(corrupt_at(node))?;
+            nodes.push(node);
+            node = list.next_of(node);
+        }
+        list.for_each_entry(&nodes, entry);
+        Ok(())
+    }
+
+    /// Calls `entry` with the keys and values of sound nodes.
+    fn for_each_entry(&self, nodes: &[PoolOffset], mut entry: impl FnMut(K, u64)) {
+        let mut entries = Entries::<K>::new();
+        for node in nodes {
+            C::append_sorted(self.parts(*node), &mut entries);
+            entries.drain(..).for_each(|(key, value)| entry(key, value));
+        }
+    }
+
+    /// Claims a node with the bytes of its height.
+    fn claim_node(&self, node: PoolOffset, claim: &mut dyn FnMut(PoolOffset, u64) -> Claim) -> Result<()> {
+        let height = (self.head_words(node)?.load(META) & 0xFF) as usize;
+        let bytes = C::head_bytes(height.clamp(1, LEVELS_MAX)) + C::BYTES;
+        claim(node, bytes as u64).map_err(corrupt_at(node))
+    }
+
+    fn walk(
+        &self,
+        claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
+    ) -> Result<(SkipListStats, Vec<PoolOffset>)> {
         let _pinned = self.pool.pin();
-        object(self.header);
-        let mut stats = SkipListStats::default();
+        claim(self.header, HEADER_BYTES as u64).map_err(corrupt_at(self.header))?;
+        let (mut stats, mut nodes) = (SkipListStats::default(), Vec::new());
         // Expected next tower of each level.
         let mut expected = [0; LEVELS_MAX];
         for (level, expected) in expected.iter_mut().enumerate().skip(1) {
@@ -29,7 +95,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
         let (mut node, mut low) = (self.head, K::MIN);
         loop {
-            object(node);
+            self.claim_node(node, claim)?;
             let next = self.next_of(node);
             let below = if next.is_null() { None } else { Some(self.sound_low(next)?) };
             if below.is_some_and(|below| below < low || (below == low && node != self.head)) {
@@ -37,6 +103,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
                 return Err(Error::Corrupt { offset: next, message });
             }
             self.walk_entries(node, (low, below), &mut stats)?;
+            nodes.push(node);
             if node != self.head {
                 stats.nodes += 1;
                 stats.tower_links += self.walk_tower(node, low, &mut expected)?;
@@ -52,7 +119,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
         stats.levels = self.levels_in_use()? as u32;
         stats.dram_bytes = if T::PERSISTENT { 0 } else { self.arena.bytes() };
-        Ok(stats)
+        Ok((stats, nodes))
     }
 
     /// Returns the low key of a node whose head is sound.

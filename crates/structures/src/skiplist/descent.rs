@@ -50,6 +50,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             let message = "the offset cannot hold a node, but a reference leads to it".to_string();
             return Err(Error::Corrupt { offset: node, message });
         }
+        self.pool.verify(node, bytes as usize)?;
         Ok(Node::new(self.pool.words(node, 8), node))
     }
 

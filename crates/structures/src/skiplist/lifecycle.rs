@@ -7,24 +7,30 @@
 //! 2             offset of the head, a node with all levels
 //! 3             1: the list is being destroyed
 //! 4             seal: hash of words 0 to 2, which never change
+//! 5             a note of the list's owner
 //! ```
 
 use super::descent::meta;
-use super::{CARRIED_WORDS_MAX, Content, FORWARD, LEVELS_MAX, LOW, META, SkipList, TowerArena, Towers};
+use super::{
+    CARRIED_WORDS_MAX, Content, FORWARD, LEVELS_MAX, LOW, META, Parts, SkipList, TowerArena, Towers,
+};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
-use crate::node::FixedKey;
+use crate::node::{Entries, FixedKey, Medium};
 use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, PoolOffset, Publication};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-const HEADER_BYTES: usize = 64;
+pub(super) const HEADER_BYTES: usize = 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"SKIPL\0\0\x01");
 const HEAD: u64 = 2 * 8;
 const DESTROYING: u64 = 3 * 8;
 const SEAL: u64 = 4 * 8;
+const NOTE: u64 = 5 * 8;
+/// Values of a node that are freed in one publication, which also has the words that its layout changes, or its links.
+const VALUES_FREED_MAX: usize = 24;
 
 // A node's allocation, its links, the bits and the bound of a split beside what a caller carries.
 const _: () = assert!(CARRIED_WORDS_MAX + 1 + LEVELS_MAX + 5 <= PUBLICATION_WORDS_MAX);
@@ -33,6 +39,24 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Header word 1 of this kind of list.
     fn kind() -> u64 {
         u64::from_le_bytes([C::NUMBER, T::NUMBER, K::WORDS as u8, 1, 0, 0, 0, 0]) | (C::BYTES as u64) << 32
+    }
+
+    /// Returns true for the first words of a header of this kind of list.
+    pub(crate) fn header_begins(magic: u64, [kind, _]: [u64; 2]) -> bool {
+        magic == MAGIC && kind == Self::kind()
+    }
+
+    /// Returns the number that the list's owner stored last, 0 in a new list. A hint: after a crash it may be any
+    /// earlier one.
+    pub fn note(&self) -> u64 {
+        self.pool.word(self.header.plus(NOTE)).load(Acquire)
+    }
+
+    /// Stores a number. The list must not be in destruction.
+    pub fn set_note(&self, number: u64) {
+        self.pool.word(self.header.plus(NOTE)).store(number, Release);
+        self.pool.flush(self.header.plus(NOTE), 8);
+        self.pool.fence();
     }
 
     fn seal(head: PoolOffset) -> u64 {
@@ -72,7 +96,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             pool: pool.clone(),
             header,
             head,
-            arena: Arc::new(TowerArena::new(head)),
+            arena: Arc::new(TowerArena::new(pool, head)),
             latches: LatchStripes::new(),
             levels: AtomicUsize::new(1),
             seed: AtomicU64::new(pool.env().random_u64()),
@@ -101,7 +125,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     }
 
     /// Returns the list with this header, if it is one of this kind.
-    fn attach(pool: &Arc<Pool>, header: PoolOffset) -> Result<Self> {
+    pub(super) fn attach(pool: &Arc<Pool>, header: PoolOffset) -> Result<Self> {
         let fits = !header.is_null() && header.is_aligned(64);
         let Some(words) = pool.try_words(header, HEADER_BYTES / 8).filter(|_| fits) else {
             let message = "the offset cannot hold a skip-list, but a reference leads to it".to_string();
@@ -159,30 +183,77 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Frees all parts of a closed list but its header, which the caller frees together with its reference to
     /// it. A crash in between leaves a list that cannot be opened; call it again.
     pub fn destroy(pool: &Arc<Pool>, header: PoolOffset) -> Result<()> {
+        while !Self::destroy_step(pool, header, false, usize::MAX)? {}
+        Ok(())
+    }
+
+    /// Frees some nodes of a closed list and, if asked, the objects whose offsets its values are. Returns true when
+    /// only the header is left. A crash in between leaves a smaller list that cannot be opened; call it again.
+    pub fn destroy_step(
+        pool: &Arc<Pool>,
+        header: PoolOffset,
+        free_values: bool,
+        nodes_max: usize,
+    ) -> Result<bool> {
         let list = Self::attach(pool, header)?;
-        let mut mark = pool.publication();
-        mark.set(header.plus(DESTROYING), 1);
-        mark.publish()?;
+        if !Self::is_in_destruction(pool, header) {
+            let mut mark = pool.publication();
+            mark.set(header.plus(DESTROYING), 1);
+            mark.publish()?;
+        }
         if list.head.is_null() {
-            return Ok(());
+            return Ok(true);
         }
-        let forward = |node: PoolOffset, level: usize| node.word(FORWARD + level);
-        loop {
-            let first = list.next_of(list.head);
-            if first.is_null() {
-                break;
+        for _ in 0..nodes_max {
+            if list.free_last_of_all(free_values)? {
+                return Ok(true);
             }
-            let height = list.head_words(first)?.load(META) & 0xFF;
-            let mut with = pool.publication();
+        }
+        Ok(false)
+    }
+
+    /// Returns true once parts of the list may be freed.
+    pub(crate) fn is_in_destruction(pool: &Pool, header: PoolOffset) -> bool {
+        pool.word(header.plus(DESTROYING)).load(Acquire) != 0
+    }
+
+    /// Frees the node behind the head, or the head if there is none; returns true then.
+    fn free_last_of_all(&self, free_values: bool) -> Result<bool> {
+        let first = self.next_of(self.head);
+        let node = if first.is_null() { self.head } else { first };
+        let height = self.head_words(node)?.load(META) & 0xFF;
+        let parts = self.parts(node);
+        C::check::<K>(parts).map_err(|message| Error::Corrupt { offset: node, message })?;
+        let mut with = self.pool.publication();
+        if free_values {
+            self.free_values(parts)?.into_iter().for_each(|value| with.free(PoolOffset::from_word(value)));
+        }
+        with.free(node);
+        if node == self.head {
+            with.set(self.header.plus(HEAD), 0);
+        } else {
+            let forward = |node: PoolOffset, level: usize| node.word(FORWARD + level);
             for level in 0..(height as usize).clamp(1, LEVELS_MAX) {
-                with.set(forward(list.head, level), pool.word(forward(first, level)).load(Acquire));
+                with.set(forward(self.head, level), self.pool.word(forward(node, level)).load(Acquire));
             }
-            with.free(first);
-            with.publish()?;
         }
-        let mut last = pool.publication();
-        last.free(list.head);
-        last.set(header.plus(HEAD), 0);
-        Ok(last.publish()?)
+        with.publish()?;
+        Ok(node == self.head)
+    }
+
+    /// Frees the values of a node together with their entries, the greatest first, but for the last ones, which it
+    /// returns: they are to be freed with the node.
+    fn free_values(&self, parts: Parts<'_>) -> Result<Vec<u64>> {
+        let mut entries = Entries::<K>::new();
+        C::append_sorted(parts, &mut entries);
+        while entries.len() > VALUES_FREED_MAX {
+            let left = entries.len().saturating_sub(VALUES_FREED_MAX);
+            let mut with = self.pool.publication();
+            entries[left..].iter().for_each(|(_, value)| with.free(PoolOffset::from_word(*value)));
+            C::truncate(parts, &entries, left, &mut Medium::Pool(&self.pool, &mut with))?;
+            with.publish()?;
+            entries.truncate(left);
+        }
+        Ok(entries.into_iter().map(|(_, value)| value).collect())
     }
 }

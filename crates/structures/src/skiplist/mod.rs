@@ -58,8 +58,10 @@
 mod check;
 mod content;
 mod descent;
+mod estimates;
 mod lifecycle;
 mod load;
+mod many;
 mod scan;
 mod structure;
 #[cfg(test)]
@@ -153,6 +155,11 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         self.header
     }
 
+    /// Returns its pool.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     #[inline]
     fn latch(&self, node: PoolOffset) -> &AtomicU64 {
         self.latches.numbered(node.block_number(SHORT_HEAD_BYTES as u64))
@@ -191,6 +198,16 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped.
     pub fn insert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Inserted> {
         check_carried(&with)?;
+        self.insert_with(key, with, &mut |_| value)
+    }
+
+    /// As [`SkipList::insert`]; `value` is called once the key is known to be new, and may add changes.
+    fn insert_with<'p>(
+        &'p self,
+        key: K,
+        with: Publication<'p>,
+        value: &mut dyn FnMut(&mut Publication<'p>) -> u64,
+    ) -> Result<Inserted> {
         let _pinned = self.pool.pin();
         let height = self.random_height();
         let mut with = Some(with);
@@ -204,12 +221,14 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
                 }
                 if !C::is_full::<K>(parts) {
                     let mut with = with.take().expect("it is published once");
+                    let value = value(&mut with);
+                    check_carried(&with)?;
                     C::insert(parts, key, value, &mut Medium::Pool(&self.pool, &mut with))?;
                     with.publish()?;
                     return Ok(Inserted::New);
                 }
                 if self.latch_predecessors(&mut held, &path, height)
-                    && self.grow(&mut held, &path, height, (key, value), &mut with)?
+                    && self.grow(&mut held, &path, height, (key, &mut *value), &mut with)?
                 {
                     return Ok(Inserted::New);
                 }

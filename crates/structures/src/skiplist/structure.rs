@@ -1,7 +1,7 @@
 //! Insertion and removal of nodes, and their latches.
 
 use super::descent::{TowerPath, meta};
-use super::{Content, FORWARD, LEVELS_MAX, LOW, META, Parts, SkipList, Towers};
+use super::{Content, FORWARD, LEVELS_MAX, LOW, META, Parts, SkipList, Towers, check_carried};
 use crate::error::{Error, Result};
 use crate::latch::LatchSet;
 use crate::node::{Entries, FixedKey, Medium, Node};
@@ -64,7 +64,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         held: &mut LatchSet<'p>,
         path: &TowerPath,
         height: usize,
-        (key, value): (K, u64),
+        (key, value): (K, &mut dyn FnMut(&mut Publication<'p>) -> u64),
         with: &mut Option<Publication<'p>>,
     ) -> Result<bool> {
         let parts = self.parts(path.node);
@@ -77,7 +77,9 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
         // Ascending keys fill the nodes.
         if entries.last().is_none_or(|(greatest, _)| *greatest < key) {
-            let with = with.take().expect("it is published once");
+            let mut with = with.take().expect("it is published once");
+            let value = value(&mut with);
+            check_carried(&with)?;
             self.link(path, height, fresh, &[(key, value)], with)?;
             return Ok(true);
         }

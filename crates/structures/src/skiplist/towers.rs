@@ -8,12 +8,13 @@
 //! 3 ..               forward pointers from level 1 on: records
 //! ```
 //!
-//! The arena grows by segments that double. A released record is reused when it can have no readers any more:
+//! The arena grows by segments that double, which are part of the pool's memory budget. A released record is reused when it can have no readers any more:
 //! the pool's guards delay it as they do freed objects.
 
 use super::LEVELS_MAX;
 use crate::node::FixedKey;
-use entresol_memory::{Guard, PoolOffset};
+use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
+use entresol_memory::{Guard, Pool, PoolOffset};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -60,6 +61,8 @@ const SEGMENTS: usize = 27;
 pub(super) struct TowerArena {
     segments: [OnceLock<Box<[AtomicU64]>>; SEGMENTS],
     room: Mutex<FreeSpace>,
+    /// Reservation of the segments in the pool's memory budget, if it has one.
+    memory: Option<Mutex<MemoryReservation>>,
 }
 
 #[derive(Default)]
@@ -81,8 +84,12 @@ fn locate(word: u64) -> (usize, usize) {
 
 impl TowerArena {
     /// Creates an arena with the head's tower.
-    pub(super) fn new(head: PoolOffset) -> TowerArena {
-        let arena = TowerArena { segments: [const { OnceLock::new() }; SEGMENTS], room: Mutex::default() };
+    pub(super) fn new(pool: &Pool, head: PoolOffset) -> TowerArena {
+        let arena = TowerArena {
+            segments: [const { OnceLock::new() }; SEGMENTS],
+            room: Mutex::default(),
+            memory: pool.memory().map(|memory| Mutex::new(memory.empty(MemoryConsumer::InnerNodes))),
+        };
         let tower = arena.allocate(head, 0u64, LEVELS_MAX);
         assert_eq!(tower, 0, "the head's tower is the first");
         arena
@@ -113,8 +120,13 @@ impl TowerArena {
                     let tower = room.next;
                     room.next += words;
                     let (segment, _) = locate(tower);
-                    self.segments[segment]
-                        .get_or_init(|| (0..FIRST_WORDS << segment).map(|_| AtomicU64::new(0)).collect());
+                    self.segments[segment].get_or_init(|| {
+                        if let Some(memory) = &self.memory {
+                            // In the middle of an insert, which must not fail: pages of the pool are evicted instead.
+                            memory.lock().grow_unchecked((FIRST_WORDS << segment) * 8);
+                        }
+                        (0..FIRST_WORDS << segment).map(|_| AtomicU64::new(0)).collect()
+                    });
                     tower
                 }
             }
@@ -163,11 +175,13 @@ impl TowerArena {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
     fn records_do_not_overlap_and_stay_unchanged() {
-        let arena = TowerArena::new(PoolOffset::new(64));
+        let pool = Pool::volatile(&entresol_memory::PoolOptions::default()).unwrap();
+        let arena = TowerArena::new(&pool, PoolOffset::new(64));
         let made: Vec<(u64, usize)> = (0..5000u64)
             .map(|i| {
                 let height = 2 + (i % 11) as usize;
