@@ -154,8 +154,6 @@ fn tables(error: &entresol_tables::Error) -> ErrorKind {
         E::TableChanged { .. } | E::RelationChanged { .. } => ErrorKind::Conflict,
         E::PlacementFixed { .. }
         | E::LayoutFixed { .. }
-        | E::ClusteredFixed { .. }
-        | E::NotInLayout { .. }
         | E::StructureOfLayout { .. }
         | E::StructureOfKey { .. }
         | E::ProtocolOfLayout { .. }

@@ -289,28 +289,6 @@ pub enum Error {
         /// Its writer.
         owner: String,
     },
-    /// A table of layout `clustered` stays so, and no other becomes one.
-    #[error(
-        "the layout of table {table} cannot be changed to '{}': create another table and copy the rows, which is the \
-         only way to and from 'clustered'",
-        layout.name()
-    )]
-    ClusteredFixed {
-        /// The table.
-        table: String,
-        /// Layout that was asked for.
-        layout: TableLayout,
-    },
-    /// A table of this layout cannot have what is asked for.
-    #[error("table {table} of layout '{}' has no {asked}: tables of layout 'rows' and 'columns' have", layout.name())]
-    NotInLayout {
-        /// The table.
-        table: String,
-        /// Its layout.
-        layout: TableLayout,
-        /// Kind and name of the object.
-        asked: String,
-    },
     /// A structure that tables of another layout than `rows` cannot have.
     #[error(
         "table {table}: USING {structure} is for the layout 'rows'; the layout '{layout}' has a structure of its own"

@@ -8,8 +8,9 @@ use entresol_tables::advice::{Change, Proposal, advise};
 use entresol_tables::cost::{AccessPath, Design, ElfDesign, IndexDesign, QueryProfile, TableStatistics};
 use entresol_tables::workload::RowOperation;
 use entresol_tables::{
-    Catalog, Column, ColumnCondition, ColumnFilter, DataType, Error, IndexDefinition, Retention, Row,
-    ScanRange, Schema, Table, TableDefinition, TableLayout, TableOptions, Value, check,
+    Catalog, ClusteringDefinition, Column, ColumnCondition, ColumnFilter, DataType, Dimension, Error,
+    IndexDefinition, Interleave, Retention, Row, ScanRange, Schema, Table, TableDefinition, TableLayout,
+    TableOptions, Value, check,
 };
 use entresol_transactions::{Cancellation, Protocol, StateContext};
 use std::sync::Arc;
@@ -219,6 +220,52 @@ fn a_version_history_is_ended_by_no_advice() {
     let table = catalog.table("t").unwrap();
     assert_eq!(table.definition().layout, TableLayout::Columns);
     assert_eq!(table.history_bounds().unwrap().horizon, horizon);
+}
+
+/// Ranges of a column in which the rows do not lie in order, of which several columns are read.
+fn ask_ranges(table: &Table, column: usize) {
+    ask(table, 200, &[0, 3, 4], |run| vec![between(column, run * 20, run * 20 + 40)]);
+}
+
+#[test]
+fn the_layout_auto_is_clustered_where_ranges_ask_for_it() {
+    let catalog = open();
+    let table = create(&catalog, TableLayout::Columns, true);
+    ask_ranges(&table, 1);
+    let decide = || catalog.decide_layout(&Cancellation::default(), "t").unwrap().unwrap();
+    let decided = decide();
+    assert_eq!((decided.layout, decided.is_change), (TableLayout::Clustered, true), "{decided:?}");
+    assert_eq!(decided.dimensions, [1], "{decided:?}");
+    let table = catalog.table("t").unwrap();
+    let clustering = table.definition().clustered_by().unwrap();
+    assert!(clustering.has(1) && table.definition().auto_layout);
+    assert_eq!(table.scan(ScanRange::full()).rows(&catalog.begin().unwrap()).unwrap().len(), ROWS as usize);
+    // The same workload asks for nothing else.
+    ask_ranges(&table, 1);
+    assert!(!decide().is_change);
+    // Rows by key ask for rows, and the dimensions stay as candidates.
+    table.workload().reset();
+    table.workload().note_rows(RowOperation::Read, 1_000_000);
+    assert_eq!(decide().layout, TableLayout::Rows);
+    let table = catalog.table("t").unwrap();
+    assert!(table.definition().clustered_by().is_none() && table.definition().clustering.is_some());
+    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+}
+
+#[test]
+fn declared_dimensions_are_chosen_with_their_options() {
+    let catalog = open();
+    let dimension = |column, bits| Dimension { column, bits };
+    let declared = ClusteringDefinition::new(vec![dimension(1, Some(8))]);
+    let declared = ClusteringDefinition { interleave: Interleave::MajorMinor, ..declared };
+    let table = create_as(&catalog, TableOptions::default(), |plain| {
+        let clustering = Some(declared.clone());
+        TableDefinition { layout: TableLayout::Columns, auto_layout: true, clustering, ..plain }
+    });
+    ask_ranges(&table, 1);
+    let decided = catalog.decide_layout(&Cancellation::default(), "t").unwrap().unwrap();
+    assert_eq!(decided.layout, TableLayout::Clustered, "{decided:?}");
+    assert_eq!(catalog.table("t").unwrap().definition().clustered_by(), Some(&declared));
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! The same statements on a table by row and on one by column: rows, indexes, unique values, and logs of changes are
+//! The same statements on a table by row and on one by column, or clustered: rows, indexes, unique values, and logs of changes are
 //! the same, whatever is merged or converted between them.
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_structures::IndexStructure;
 use entresol_tables::{
-    BatchBuilder, Catalog, Column, DataType, Error, IndexDefinition, Retention, Row, ScanRange, Schema,
-    Table, TableDefinition, TableLayout, TableOptions, Value, check,
+    BatchBuilder, Catalog, ClusteringDefinition, Column, DataType, Dimension, Error, IndexDefinition,
+    NewLayout, Retention, Row, ScanRange, Schema, Table, TableDefinition, TableLayout, TableOptions, Value,
+    check,
 };
 use entresol_transactions::{Cancellation, INFINITY, LogPosition, StateContext, Timestamp, Transaction};
 use std::ops::Bound;
@@ -49,6 +50,19 @@ fn create(catalog: &Catalog, key: &[&str], changes: Option<Retention>) {
         (definition.layout, definition.changes) = (layout, changes);
         catalog.create_table_as(name, definition, TableOptions::default()).unwrap();
     }
+}
+
+/// Some layout, with some dimensions.
+fn new_layout(random: &mut Random) -> NewLayout {
+    let columns: &[usize] = match random.below(5) {
+        0 => return TableLayout::Rows.into(),
+        1 => return TableLayout::Columns.into(),
+        2 => &[1],
+        _ => &[2, 1],
+    };
+    let dimension = |column: &usize| Dimension { column: *column, bits: None };
+    let clustering = ClusteringDefinition::new(columns.iter().map(dimension).collect());
+    ClusteringDefinition { block_bytes: 8192, ..clustering }.into()
 }
 
 fn tables(catalog: &Catalog) -> [Arc<Table>; 2] {
@@ -180,9 +194,8 @@ fn run(key: &[&str], changes: Option<Retention>, seed: u64) {
             compare(&both, &before, &mut random, &when);
             drop(before);
             if random.below(3) == 0 {
-                let layout = TableLayout::ALL[random.below(2) as usize];
-                let statement = Cancellation::default();
-                catalog.set_layout(&statement, NAMES[1], layout, &mut |_| Ok(())).unwrap();
+                let (new, statement) = (new_layout(&mut random), Cancellation::default());
+                catalog.set_layout(&statement, NAMES[1], new, &mut |_| Ok(())).unwrap();
             }
             let both = tables(&catalog);
             let tx = catalog.begin().unwrap();
@@ -212,9 +225,16 @@ fn logs_of_changes_are_the_same_in_both_layouts() {
 
 #[test]
 fn batches_of_rows_without_a_key_have_their_entries() {
+    loads_have_their_entries(TableLayout::Columns.into());
+    let by_amount = ClusteringDefinition::new(vec![Dimension { column: 2, bits: None }]);
+    loads_have_their_entries(by_amount.into());
+}
+
+fn loads_have_their_entries(new: NewLayout) {
     let pool = Pool::volatile(&PoolOptions::default()).unwrap();
     let catalog = open(&pool);
     create(&catalog, &[], None);
+    catalog.set_layout(&Cancellation::default(), NAMES[1], new, &mut |_| Ok(())).unwrap();
     let both = tables(&catalog);
     let batch = |ids: std::ops::Range<i64>| {
         let mut builder = BatchBuilder::new(&columns(), 0);
@@ -309,8 +329,9 @@ fn indexes_and_logs_are_made_beside_writers() {
             table.merge(|_| Ok(())).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(30));
             if round % 2 == 1 {
-                for layout in [TableLayout::Rows, TableLayout::Columns] {
-                    catalog.set_layout(&Cancellation::default(), "t", layout, &mut |_| Ok(())).unwrap();
+                let mut random = Random(round + 3);
+                for new in [TableLayout::Rows.into(), new_layout(&mut random), new_layout(&mut random)] {
+                    catalog.set_layout(&Cancellation::default(), "t", new, &mut |_| Ok(())).unwrap();
                 }
             }
             is_told_by_its_log(&catalog);

@@ -492,16 +492,72 @@ fn a_clustering_is_checked_with_names() {
     assert_eq!(table.get(&tx, &[Value::Int(2999)]).unwrap(), Some(row(2999)));
 }
 
+/// A look-up of a key that there is not reads no directory, once all row groups are blocks: whatever was there before.
 #[test]
-fn a_refused_change_log_disturbs_no_writer() {
+fn blocks_are_read_beside_row_groups_in_key_order() {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    let catalog = open(&pool);
+    let schema = Schema::new(grid_columns(), &["x"]).unwrap();
+    let definition = TableDefinition { layout: TableLayout::Columns, ..TableDefinition::plain(schema) };
+    catalog.create_table_as("grid", definition, TableOptions::default()).unwrap();
+    let put = |from: i32, z: i32| {
+        let tx = catalog.begin().unwrap();
+        let rows: Vec<Row> =
+            (from..from + 4000).map(|x| [x, x * 31 % 977, z, 0].map(Value::Int).to_vec()).collect();
+        catalog.table("grid").unwrap().upsert_many(&tx, &rows).unwrap();
+        tx.commit(Durability::None).unwrap();
+        catalog.table("grid").unwrap().merge(|_| Ok(())).unwrap();
+    };
+    put(0, 1);
+    let before = catalog.begin().unwrap();
+    let by_y = ClusteringDefinition::new(vec![Dimension { column: 1, bits: Some(6) }]);
+    let statement = entresol_transactions::Cancellation::default();
+    // The change takes place, and no row group is written anew.
+    let stop = |_: &_| Err(Error::TableChanged { table: "a test".to_owned() });
+    assert!(catalog.set_layout(&statement, "grid", by_y, &mut { stop }).is_err());
+    let table = catalog.table("grid").unwrap();
+    assert!(table.definition().clustered_by().is_some() && table.is_merge_due());
+    let values = |tx: &Transaction, keys: std::ops::Range<i32>| {
+        let keys: Vec<Row> = keys.map(|x| vec![Value::Int(x)]).collect();
+        let found = table.get_many(tx, &keys).unwrap();
+        found.into_iter().flatten().map(|row| row[2].clone()).collect::<Vec<Value>>()
+    };
+    assert_eq!(values(&catalog.begin().unwrap(), 0..5000), vec![Value::Int(1); 4000]);
+    put(2000, 2);
+    assert!(!table.is_merge_due(), "all are blocks");
+    let now = catalog.begin().unwrap();
+    assert_eq!(
+        values(&before, 0..7000),
+        vec![Value::Int(1); 4000],
+        "an old snapshot finds them in key order"
+    );
+    assert_eq!(values(&now, 0..2000), vec![Value::Int(1); 2000]);
+    assert_eq!(values(&now, 2000..9000), vec![Value::Int(2); 4000]);
+    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+}
+
+#[test]
+fn dimensions_are_changed_and_dropped() {
     let pool = Pool::volatile(&PoolOptions::default()).unwrap();
     let catalog = open(&pool);
     let table = grid(&catalog, &[], |_| ());
     let tx = catalog.begin().unwrap();
-    table.append(&tx, &grid_batch(10, &mut Random(3))).unwrap();
-    let error = catalog.set_changes("grid", Some(Retention::Forever)).unwrap_err();
-    assert!(matches!(error, Error::NotInLayout { .. }), "{error}");
+    table.append(&tx, &grid_batch(20_000, &mut Random(3))).unwrap();
     tx.commit(Durability::None).unwrap();
+    let statement = entresol_transactions::Cancellation::default();
+    let by = |columns: &[usize]| {
+        let dimension = |column: &usize| Dimension { column: *column, bits: None };
+        let clustering = ClusteringDefinition::new(columns.iter().map(dimension).collect());
+        ClusteringDefinition { block_bytes: 16 << 10, ..clustering }
+    };
+    catalog.set_layout(&statement, "grid", by(&[2, 3]), &mut |_| Ok(())).unwrap();
+    let table = catalog.table("grid").unwrap();
+    let (_, [_, _, all]) = pruned(&catalog, &table, &[]);
+    let (_, [_, _, read]) = pruned(&catalog, &table, &[(2, 512, 575), (3, 512, 575)]);
+    assert!(read * 5 < all, "{read} of {all} by the new dimensions");
+    let (_, [_, _, read]) = pruned(&catalog, &table, &[(0, 512, 575), (1, 512, 575)]);
+    assert!(read * 2 > all, "{read} of {all} by the old ones");
+    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
 }
 
 #[test]

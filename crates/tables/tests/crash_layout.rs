@@ -5,8 +5,8 @@
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};
 use entresol_memory::{Durability, Pool};
 use entresol_tables::{
-    BatchBuilder, Catalog, Column, DataType, Row, ScanRange, Schema, Table, TableLayout, TableOptions, Value,
-    check,
+    BatchBuilder, Catalog, ClusteringDefinition, Column, DataType, Dimension, NewLayout, Row, ScanRange,
+    Schema, Table, TableLayout, TableOptions, Value, check,
 };
 use entresol_transactions::{Cancellation, StateContext};
 use std::sync::Arc;
@@ -54,7 +54,13 @@ fn commit(catalog: &Catalog, before: &[Row], after: &[Row]) {
     tx.commit(Durability::Sync).unwrap();
 }
 
-fn set(catalog: &Catalog, layout: TableLayout) -> Result<(), String> {
+/// Layout `clustered`, with blocks of few rows.
+fn clustered() -> NewLayout {
+    let clustering = ClusteringDefinition::new(vec![Dimension { column: 1, bits: Some(4) }]);
+    ClusteringDefinition { block_bytes: 4096, ..clustering }.into()
+}
+
+fn set(catalog: &Catalog, layout: impl Into<NewLayout>) -> Result<(), String> {
     catalog.set_layout(&Cancellation::default(), "t", layout, &mut |_| Ok(())).map_err(text)
 }
 
@@ -71,6 +77,22 @@ fn history(pool: &Arc<Pool>) {
     set(&catalog, TableLayout::Rows).unwrap();
     commit(&catalog, &states[2], &states[3]);
     set(&catalog, TableLayout::Columns).unwrap();
+}
+
+/// As [`history`], from row groups in key order to blocks and back, and to rows.
+fn history_of_blocks(pool: &Arc<Pool>) {
+    let catalog = open(pool).unwrap();
+    let schema = Schema::new(columns(), &["id"]).unwrap();
+    catalog.create_table("t", schema, TableOptions::default()).unwrap();
+    let states = states();
+    commit(&catalog, &states[0], &states[1]);
+    set(&catalog, TableLayout::Columns).unwrap();
+    set(&catalog, clustered()).unwrap();
+    commit(&catalog, &states[1], &states[2]);
+    set(&catalog, TableLayout::Columns).unwrap();
+    set(&catalog, clustered()).unwrap();
+    commit(&catalog, &states[2], &states[3]);
+    set(&catalog, TableLayout::Rows).unwrap();
 }
 
 fn rows_of(catalog: &Catalog, table: &Arc<Table>) -> Result<Vec<Row>, String> {
@@ -92,11 +114,11 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
         return Err(format!("rows of no commit: {rows:?}"));
     }
     // It has the one layout or the other, and can have either.
-    let other = match table.definition().layout {
-        TableLayout::Rows => TableLayout::Columns,
-        TableLayout::Columns | TableLayout::Clustered => TableLayout::Rows,
+    let other: NewLayout = match table.definition().layout {
+        TableLayout::Rows => clustered(),
+        TableLayout::Columns | TableLayout::Clustered => TableLayout::Rows.into(),
     };
-    set(&catalog, other)?;
+    set(&catalog, other.clone())?;
     let table = catalog.table("t").map_err(text)?;
     let tx = catalog.begin().map_err(text)?;
     table.upsert(&tx, &row(-1, 99)).map_err(text)?;
@@ -106,16 +128,15 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
         return Err(format!("after another change: {after:?}, before: {rows:?}"));
     }
     let states = catalog.context().states().len();
-    let expected = if other == TableLayout::Columns { 3 } else { 2 };
+    let expected = if other.layout == TableLayout::Clustered { 4 } else { 2 };
     if states != expected {
-        return Err(format!("{states} states with layout {}, not {expected}", other.name()));
+        return Err(format!("{states} states with layout {}, not {expected}", other.layout.name()));
     }
     check_all(&catalog)
 }
 
-#[test]
-fn every_crash_leaves_one_of_the_layouts() {
-    let report = check_seeds("layout", 1, |seed| {
+fn explore(name: &str, history: fn(&Arc<Pool>)) {
+    let report = check_seeds(name, 1, |seed| {
         let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::with_seed(seed) };
         let history = |pool: &Arc<Pool>| {
             history(pool);
@@ -125,4 +146,14 @@ fn every_crash_leaves_one_of_the_layouts() {
     });
     let report = report.unwrap();
     assert!(report.explored(1_000), "{report:?}");
+}
+
+#[test]
+fn every_crash_leaves_one_of_the_layouts() {
+    explore("layout", history);
+}
+
+#[test]
+fn every_crash_leaves_blocks_or_row_groups_in_key_order() {
+    explore("layout_blocks", history_of_blocks);
 }

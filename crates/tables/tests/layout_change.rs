@@ -5,8 +5,9 @@
 use entresol_memory::budget::MemoryBudget;
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
-    BatchBuilder, Catalog, Column, DataType, DimensionOrder, ElfCaching, Error, MergeStats, Retention, Row,
-    ScanRange, Schema, Table, TableDefinition, TableLayout, TableOptions, Value, check,
+    BatchBuilder, Catalog, ClusteringDefinition, Column, DataType, Dimension, DimensionOrder, ElfCaching,
+    Error, MergeStats, NewLayout, Retention, Row, ScanRange, Schema, Table, TableDefinition, TableLayout,
+    TableOptions, Value, check,
 };
 use entresol_transactions::{Cancellation, Interrupt, StateContext, Transaction};
 use std::collections::BTreeMap;
@@ -58,7 +59,24 @@ fn is_retryable(error: &Error) -> bool {
     }
 }
 
-fn set(catalog: &Catalog, layout: TableLayout) -> Result<(), Error> {
+/// Layout `clustered` by columns, with small blocks.
+fn clustered(columns: &[usize]) -> NewLayout {
+    let dimension = |column: &usize| Dimension { column: *column, bits: None };
+    let clustering = ClusteringDefinition::new(columns.iter().map(dimension).collect());
+    ClusteringDefinition { block_bytes: 8192, ..clustering }.into()
+}
+
+/// Some layout, with some dimensions.
+fn some_layout(random: &mut Random) -> NewLayout {
+    match random.below(6) {
+        0 => TableLayout::Rows.into(),
+        1 | 2 => TableLayout::Columns.into(),
+        3 => clustered(&[1]),
+        _ => clustered(&[2, 0]),
+    }
+}
+
+fn set(catalog: &Catalog, layout: impl Into<NewLayout>) -> Result<(), Error> {
     catalog.set_layout(&Cancellation::default(), "t", layout, &mut |_| Ok(()))
 }
 
@@ -122,12 +140,13 @@ fn rows_are_those_of_a_model_over_changes_of_the_layout() {
             if random.below(3) == 0 {
                 table.merge(|_| Ok(())).unwrap();
             }
-            let wanted = if random.below(2) == 0 { TableLayout::Rows } else { TableLayout::Columns };
+            let wanted = some_layout(&mut random);
             let old = catalog.begin().unwrap();
-            changes += u64::from(wanted != table.definition().layout);
-            set(&catalog, wanted).unwrap();
+            changes += u64::from(wanted.layout != table.definition().layout);
+            set(&catalog, wanted.clone()).unwrap();
             let now = catalog.table("t").unwrap();
-            assert_eq!(now.definition().layout, wanted, "run {run}, round {round}");
+            assert_eq!(now.definition().layout, wanted.layout, "run {run}, round {round}");
+            assert_eq!(now.definition().clustering, wanted.clustering, "run {run}, round {round}");
             for table in [&table, &now, &first] {
                 expect(table, &old, &model, "an old snapshot");
             }
@@ -216,8 +235,13 @@ fn changes_of_the_layout_beside_writers_lose_nothing() {
             let before = catalog.begin().unwrap();
             let rows = rows_of(&catalog.table("t").unwrap(), &before);
             assert_eq!(rows.len() as i64, ROWS, "round {round}");
-            let layout = if round % 2 == 0 { TableLayout::Columns } else { TableLayout::Rows };
-            set(&catalog, layout).unwrap();
+            let new = match round % 4 {
+                0 => TableLayout::Columns.into(),
+                1 => clustered(&[1]),
+                2 if round > 4 => TableLayout::Columns.into(),
+                _ => TableLayout::Rows.into(),
+            };
+            set(&catalog, new).unwrap();
             let now = catalog.table("t").unwrap();
             assert_eq!(rows_of(&now, &before), rows, "a snapshot stays, round {round}");
             let after = rows_of(&now, &catalog.begin().unwrap());
@@ -273,7 +297,12 @@ fn the_past_stays_readable_to_columns_and_begins_anew_to_rows() {
     };
     (0..3).for_each(|round| drop(write(&catalog, round)));
     set(&catalog, TableLayout::Columns).unwrap();
-    let points = write(&catalog, 3);
+    let ways = [clustered(&[1]), TableLayout::Columns.into(), clustered(&[2, 1]), clustered(&[2])];
+    for (round, new) in (3..).zip(ways) {
+        write(&catalog, round);
+        set(&catalog, new).unwrap();
+    }
+    let points = write(&catalog, 7);
     catalog.table("t").unwrap().merge(|_| Ok(())).unwrap();
     let read_all = |catalog: &Catalog, table: &Arc<Table>| {
         for (at, rows) in &points {
@@ -381,14 +410,15 @@ fn memory_is_that_of_a_step() {
         table.upsert_many(&tx, &rows).unwrap();
         tx.commit(Durability::None).unwrap();
     }
-    for layout in [TableLayout::Columns, TableLayout::Rows] {
-        let mut steps = 0;
+    let columns: NewLayout = TableLayout::Columns.into();
+    for new in [clustered(&[2]), columns.clone(), clustered(&[1, 2]), TableLayout::Rows.into(), columns] {
+        let (layout, mut steps) = (new.layout, 0);
         let statement = Cancellation::default();
         let count = &mut |_: &MergeStats| {
             steps += 1;
             Ok(())
         };
-        catalog.set_layout(&statement, "t", layout, count).unwrap();
+        catalog.set_layout(&statement, "t", new, count).unwrap();
         assert!(steps > 1, "{steps} steps to {}", layout.name());
         let (table, tx) = (catalog.table("t").unwrap(), catalog.begin().unwrap());
         let (mut cursor, mut rows, mut sum) = (table.scan(ScanRange::full()), 0, 0.0);

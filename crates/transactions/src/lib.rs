@@ -106,5 +106,5 @@ pub use transaction::maintenance::BeforeCommit;
 pub use transaction::reads::READS_MAX;
 pub use transaction::scan::{Direction, KeyRange};
 pub use transaction::write_set::{Mark, WRITE_SET_BYTES_MAX};
-pub use transaction::{PlacedValue, Transaction, Vote};
+pub use transaction::{PlacedValue, SnapshotMark, Transaction, Vote};
 pub use visibility::active::TRANSACTIONS_MAX;

@@ -10,7 +10,7 @@
 //!   default, adds the column, then the rule; a crash between them leaves the column without it.
 
 use crate::ddl::generated::{self, Generated};
-use crate::ddl::layout;
+use crate::ddl::layout::{self, LayoutChange};
 use crate::ddl::owned_tables;
 use crate::ddl::table_definition::{
     Declared, add_check, checked_late, column_indexes, declared_column, free_name, no_foreign_keys,
@@ -162,6 +162,7 @@ impl Change<'_> {
         self.session.storage_notice(option_names(options));
         let declared = table_options("ALTER TABLE", options)?;
         declared.check_placement_of(&self.table)?;
+        let change = LayoutChange::declared(&self.table, &declared)?;
         let (catalog, table) = (Arc::clone(&self.session.catalog), self.table.name().to_owned());
         blocking(move || {
             match declared.history {
@@ -172,8 +173,8 @@ impl Change<'_> {
             declared.changes.map_or(Ok(()), |changes| catalog.set_changes(&table, changes))
         })
         .await??;
-        if let Some(choice) = declared.layout {
-            layout::choose(self.session, &self.table, choice).await?;
+        if let Some(change) = change {
+            layout::choose(self.session, &self.table, change).await?;
         }
         Ok(DONE)
     }
@@ -373,10 +374,7 @@ impl Change<'_> {
             return Err(needed(format!("index {}; drop that first", elf.name)));
         }
         if definition.clustering.as_ref().is_some_and(|clustering| clustering.has(column)) {
-            return Err(needed(format!(
-                "cluster_by of table {}, which cannot be changed",
-                self.table.name()
-            )));
+            return Err(needed(format!("cluster_by of table {}; change that first", self.table.name())));
         }
         for check in &definition.checks {
             if checks::columns_of(&definition.schema, &check.expression)?.contains(&column) {

@@ -2,6 +2,9 @@
 //!
 //! `cluster_by = (a 6, b)` comes here as a string, since it is no expression ([`crate::parser::rewriting`]); a string
 //! may also be written. A number is the bits of the dimension; without one they are chosen from the rows.
+//!
+//! ALTER TABLE takes the same options: `SET (layout = 'clustered', cluster_by = ...)`, and any of them for a table that is
+//! clustered, whose blocks are written anew then.
 
 use crate::error::{Error, Result};
 use crate::parser::text::tokens::{BEGINNING, tokenize};
@@ -58,31 +61,45 @@ impl DeclaredClustering {
         given.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
     }
 
-    /// Clustering of a new table of a layout.
+    /// Clustering of a new table of a layout, which perhaps follows the workload.
     pub(crate) fn definition(
         &self,
         table: &str,
         schema: &Schema,
-        layout: TableLayout,
+        (layout, is_auto): (TableLayout, bool),
     ) -> Result<Option<ClusteringDefinition>> {
-        if layout != TableLayout::Clustered {
-            return match self.given() {
-                None => Ok(None),
-                Some(name) => {
-                    let message = format!("parameter \"{name}\" is for tables of layout 'clustered'");
-                    Err(Error::coded("22023", format!("{message}, not '{}'", layout.name())))
-                }
-            };
+        match self.given() {
+            None if layout != TableLayout::Clustered => Ok(None),
+            Some(name) if layout != TableLayout::Clustered && !is_auto => {
+                let message = format!("parameter \"{name}\" is for tables of layout 'clustered' or 'auto'");
+                Err(Error::coded("22023", format!("{message}, not '{}'", layout.name())))
+            }
+            _ => self.changed(table, schema, None).map(Some),
         }
-        let cluster_by = self.cluster_by.as_ref().ok_or_else(|| {
-            let message = "layout 'clustered' needs cluster_by = (column [bits], ...)";
-            Error::coded("22023", format!("table {table}: {message}"))
-        })?;
-        let mut clustering = ClusteringDefinition::new(dimensions(table, schema, cluster_by)?);
-        clustering.interleave = self.interleave.unwrap_or_default();
-        clustering.split = self.split.unwrap_or_default();
+    }
+
+    /// Clustering that a table has with these options; what they do not name stays.
+    pub(crate) fn changed(
+        &self,
+        table: &str,
+        schema: &Schema,
+        before: Option<&ClusteringDefinition>,
+    ) -> Result<ClusteringDefinition> {
+        let mut clustering = match (&self.cluster_by, before) {
+            (Some(cluster_by), Some(before)) => {
+                ClusteringDefinition { dimensions: dimensions(table, schema, cluster_by)?, ..before.clone() }
+            }
+            (Some(cluster_by), None) => ClusteringDefinition::new(dimensions(table, schema, cluster_by)?),
+            (None, Some(before)) => before.clone(),
+            (None, None) => {
+                let message = "layout 'clustered' needs cluster_by = (column [bits], ...)";
+                return Err(Error::coded("22023", format!("table {table}: {message}")));
+            }
+        };
+        clustering.interleave = self.interleave.unwrap_or(clustering.interleave);
+        clustering.split = self.split.unwrap_or(clustering.split);
         clustering.block_bytes = self.block_bytes.unwrap_or(clustering.block_bytes);
-        Ok(Some(clustering))
+        Ok(clustering)
     }
 }
 

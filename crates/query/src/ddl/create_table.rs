@@ -36,8 +36,8 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
         (definition.layout, definition.auto_layout) = LayoutChoice::of_new_table(declared.layout);
         definition.structure = declared.structure.unwrap_or_default();
         definition.version_slots = declared.versions;
-        definition.clustering =
-            declared.clustering.definition(&name, &definition.schema, definition.layout)?;
+        let layout = (definition.layout, definition.auto_layout);
+        definition.clustering = declared.clustering.definition(&name, &definition.schema, layout)?;
         definition.changes = declared.changes.flatten();
         let options = TableOptions { if_not_exists: create.if_not_exists, ..options_of(&declared) };
         make_table(session, &name, definition, sequences, options).await?;
@@ -60,7 +60,8 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
     (definition.layout, definition.auto_layout) = LayoutChoice::of_new_table(declared.layout);
     definition.structure = declared.structure.unwrap_or_default();
     definition.version_slots = declared.versions;
-    definition.clustering = declared.clustering.definition(&name, &definition.schema, definition.layout)?;
+    let layout = (definition.layout, definition.auto_layout);
+    definition.clustering = declared.clustering.definition(&name, &definition.schema, layout)?;
     definition.changes = declared.changes.flatten();
     session.begin_definite()?;
     make_table(session, &name, definition, Vec::new(), options_of(&declared)).await?;

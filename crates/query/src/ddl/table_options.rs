@@ -5,12 +5,12 @@
 //! | `history` | a time, `forever`, `off` ([`crate::planner::time_travel`]) | yes |
 //! | `changes` | as `history`: retention of the changes that CHANGES and SUBSCRIBE read | yes |
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
-//! | `layout` | `rows`, `columns`, `clustered`, `auto` (rows or columns, by the workload) | yes, which moves the rows ([`crate::ddl::layout`]); not to or from `clustered` |
+//! | `layout` | `rows`, `columns`, `clustered`, `auto` (one of them, by the workload) | yes, which moves the rows ([`crate::ddl::layout`]) |
 //! | `structure` | that of the rows' index, by name; `USING name` says the same | no |
 //! | `protocol` | `mvcc`, `mvcc_chains`, `s2pl`, `bocc` | no |
 //! | `versions` | version slots of a row with `mvcc`, 2 to 64 | no |
 //! | `hot_bytes` | DRAM for the hot entries of the rows' index, as `'64 MB'` | no |
-//! | `cluster_by`, `interleave`, `split`, `block_bytes` | see [`crate::ddl::clustering`] | no |
+//! | `cluster_by`, `interleave`, `split`, `block_bytes` | see [`crate::ddl::clustering`] | yes, which writes the blocks anew |
 //! | PostgreSQL's storage parameters | any; they have no effect, as a notice says | yes |
 
 use crate::ddl::clustering::DeclaredClustering;
@@ -26,12 +26,11 @@ use entresol_transactions::{Protocol, TierChoice, VERSION_SLOTS_MAX, VERSION_SLO
 /// PostgreSQL's only access method of tables.
 const HEAP: &str = "heap";
 /// Structures that tables cannot have, and why.
-const OTHER_STRUCTURES: [(&str, &str); 6] = [
+const OTHER_STRUCTURES: [(&str, &str); 5] = [
     ("hash", "a hash table has no order of keys, and tables are read by ranges"),
     ("elf", "an Elf is an index of a table with the layout 'columns'"),
     ("patricia", "a trie is read in one direction only, and tables in both"),
     ("lsm", "an LSM-tree has files of its own, which backups would miss"),
-    ("skiplist", "skip lists cannot be freed step by step, as dropped tables are"),
     ("btree", "a table is no index; its primary key has one already"),
 ];
 
@@ -134,10 +133,6 @@ impl DeclaredOptions {
             ("hot_bytes", self.hot_bytes.is_some()),
         ];
         if let Some((name, _)) = fixed.into_iter().find(|(_, changes)| *changes) {
-            let message = format!("{name} of table {} cannot be changed", table.name());
-            return Err(Error::coded("0A000", format!("{message}: create another table and copy the rows")));
-        }
-        if let Some(name) = self.clustering.given() {
             let message = format!("{name} of table {} cannot be changed", table.name());
             return Err(Error::coded("0A000", format!("{message}: create another table and copy the rows")));
         }

@@ -35,8 +35,6 @@ pub fn tables_sqlstate(error: &entresol_tables::Error) -> &'static str {
         E::TableChanged { .. } | E::RelationChanged { .. } => "40001",
         E::PlacementFixed { .. }
         | E::LayoutFixed { .. }
-        | E::ClusteredFixed { .. }
-        | E::NotInLayout { .. }
         | E::StructureOfLayout { .. }
         | E::StructureOfKey { .. }
         | E::ProtocolOfLayout { .. }

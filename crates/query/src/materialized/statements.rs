@@ -24,7 +24,7 @@ use entresol_memory::Durability;
 use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, Column, DataType, IndexDefinition, RelationKind, Retention, ScanRange, Schema, TableDefinition,
-    TableLayout, TableOptions, Value,
+    TableOptions, Value,
 };
 use std::sync::Arc;
 
@@ -138,7 +138,6 @@ async fn behind_commits(
         return Err(Error::coded("42710", format!("topology \"{name}\" already exists")));
     }
     let (mut view, schema) = planned(session, name).await?;
-    check_layouts(session, &view)?;
     let definition = TableDefinition { changes, ..definition(&view, &schema)? };
     (view.incremental, view.is_deferred) = (None, true);
     let maintained = view.maintained();
@@ -180,22 +179,9 @@ async fn refresh_deferred(session: &SessionCore, name: &str) -> Result<()> {
     if session.options.topologies.is_loaded() { deferred::start(session, name) } else { Ok(()) }
 }
 
-/// Refuses tables that no view reads.
-fn check_layouts(session: &SessionCore, view: &PlannedView) -> Result<()> {
-    for (table, _) in &view.tables {
-        if session.catalog.table(table)?.definition().layout == TableLayout::Clustered {
-            return Err(Error::unsupported(format!(
-                "a materialized view over table {table} of layout 'clustered'"
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// Makes the table of a view whose query there is, and fills it.
 async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>) -> Result<()> {
     let (view, schema) = planned(session, name).await?;
-    check_layouts(session, &view)?;
     let definition = TableDefinition { changes, ..definition(&view, &schema)? };
     let state =
         view.incremental.as_ref().map(|view| view.state_definition(state_owner_of(name))).transpose()?;

@@ -1,9 +1,9 @@
-//! Layout `auto`: the layout of a table, rows or columns, follows its recorded workload.
+//! Layout `auto`: the layout of a table, rows, columns or clustered, follows its recorded workload.
 //!
 //! A table begins by rows. Every [`INTERVAL`] a thread looks at the tables of this layout, and moves the rows of one with
 //! the machinery of `ALTER TABLE ... SET (layout)` where all of that holds:
 //!
-//! - the other layout spares at least [`GAIN_MIN`] of the recorded time, so that two layouts which are about as good do
+//! - the best of the other layouts spares at least [`GAIN_MIN`] of the recorded time, so that two layouts which are about as good do
 //!   not take turns;
 //! - it would have spared by now what moving the rows costs, so a workload that passes changes nothing;
 //! - the last change is at least [`PAUSE`] ago. The workload begins anew with a change, so the next one needs another
@@ -14,11 +14,11 @@
 //! A crash leaves what one of a change of layout does: the old or the new one, with all rows. What was decided, and why,
 //! is known until the database is closed.
 
-use crate::advice::candidates::layouts;
+use crate::advice::candidates::{clustered_by, layouts};
 use crate::advice::model::{WorkloadModel, may_have};
 use crate::advice::{Change, OPERATIONS_MIN, ROWS_MIN, has_enough};
 use crate::background::BackgroundThread;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, NewLayout};
 use crate::columns::merge::MergeStats;
 use crate::cost::{Design, TableStatistics};
 use crate::error::Result;
@@ -42,7 +42,9 @@ const GAIN_MIN: f64 = 0.3;
 pub struct LayoutDecision {
     /// Layout that the table has from now on.
     pub layout: TableLayout,
-    /// True if it had another one.
+    /// Dimensions of the layout `clustered`.
+    pub dimensions: Vec<usize>,
+    /// True if it had another one, or other dimensions.
     pub is_change: bool,
     /// Milliseconds of the recorded workload in the layout that the table had.
     pub before_ms: f64,
@@ -75,6 +77,16 @@ impl LastDecision {
     }
 }
 
+impl LayoutDecision {
+    /// Layout that it gives a table.
+    fn new_layout(&self, table: &Table) -> NewLayout {
+        match self.layout {
+            TableLayout::Clustered => clustered_by(table, &self.dimensions),
+            layout => layout.into(),
+        }
+    }
+}
+
 impl Table {
     /// Last decision about its layout in this run; none if the layout is not `auto`.
     pub fn layout_decision(&self) -> Option<LayoutDecision> {
@@ -100,27 +112,34 @@ impl Catalog {
         let tx = self.begin()?;
         let statistics = TableStatistics::of(table, &tx)?;
         let design = Design::of(table);
-        let Some((Change::SetLayout(other), next)) = layouts(table, &design) else { return Ok(None) };
         let model = WorkloadModel::new(table, &statistics);
+        let others = layouts(table, &model, &design).into_iter();
+        let cost = |(_, next): &(Change, Design)| model.total_ns(next);
+        let best = others.min_by(|first, second| cost(first).total_cmp(&cost(second)));
+        let Some((change, next)) = best else { return Ok(None) };
         let scale = model.scale(&design);
         let (now, then) = (model.total_ns(&design) * scale, model.total_ns(&next) * scale);
-        let moving = statistics.rows * (design.constants.merge + design.constants.write) * scale;
+        let merging = match next.layout {
+            TableLayout::Clustered => design.constants.merge_clustered,
+            _ => design.constants.merge,
+        };
+        let moving = statistics.rows * (merging + design.constants.write) * scale;
         let is_change = statistics.rows >= ROWS_MIN && then <= now * (1.0 - GAIN_MIN);
-        let change = Change::SetLayout(other);
         let why = if is_change {
             model.why(&change, &design, &next, scale)
         } else {
             format!(
                 "'{}' would take {:.1} ms for what took {:.1} ms with {} rows",
-                other.name(),
+                next.layout.name(),
                 then / 1e6,
                 now / 1e6,
                 statistics.rows.round()
             )
         };
-        let layout = if is_change { other } else { design.layout };
-        let after_ms = if is_change { then } else { now } / 1e6;
-        Ok(Some((LayoutDecision { layout, is_change, before_ms: now / 1e6, after_ms, why }, moving)))
+        let Design { layout, dimensions, .. } = if is_change { next } else { design };
+        let (before_ms, after_ms) = (now / 1e6, if is_change { then } else { now } / 1e6);
+        let decision = LayoutDecision { layout, dimensions, is_change, before_ms, after_ms, why };
+        Ok(Some((decision, moving)))
     }
 
     /// Carries out a decision about a table, and records it. Returns false, and does nothing, if the table of this name
@@ -136,12 +155,13 @@ impl Catalog {
             table.workload().decision.set(decision);
             return Ok(true);
         }
-        let may_change = |now: &Table| is_due(now, table, decision.layout);
-        let changed = self.set_layout_if(&may_change, statement, table.name(), decision.layout, progress);
-        // The change to `columns` stands when moving the rows fails behind it.
+        let new = decision.new_layout(table);
+        let may_change = |now: &Table| is_due(now, table, &new);
+        let changed = self.set_layout_if(&may_change, statement, table.name(), &new, progress);
+        // The change to row groups stands when moving the rows fails behind it.
         let has_changed = match &changed {
             Ok(has_changed) => *has_changed,
-            Err(_) => self.has_layout(table, decision.layout),
+            Err(_) => self.has_layout(table, &new),
         };
         if has_changed {
             record_change(table, decision);
@@ -150,9 +170,8 @@ impl Catalog {
     }
 
     /// Returns true if a table has a layout by now.
-    fn has_layout(&self, table: &Table, layout: TableLayout) -> bool {
-        let is_it =
-            |now: Arc<Table>| now.state().id() == table.state().id() && now.definition().layout == layout;
+    fn has_layout(&self, table: &Table, new: &NewLayout) -> bool {
+        let is_it = |now: Arc<Table>| now.state().id() == table.state().id() && new.is_of(&now);
         self.table(table.name()).is_ok_and(is_it)
     }
 
@@ -182,7 +201,8 @@ impl Catalog {
                 decision.layout.name(),
                 moving / 1e6
             );
-            decision.layout = table.definition().layout;
+            let design = Design::of(table);
+            (decision.layout, decision.dimensions) = (design.layout, design.dimensions);
             (decision.is_change, decision.after_ms) = (false, decision.before_ms);
         }
         let carried_out = self.carry_out(&Cancellation::default(), table, &decision, &mut |_| {
@@ -215,8 +235,8 @@ fn follows_workload(table: &Arc<Table>) -> bool {
 }
 
 /// Returns true if a table is the one that a layout was chosen for, and may have it still.
-fn is_due(now: &Table, decided: &Table, layout: TableLayout) -> bool {
-    now.definition().auto_layout && now.state().id() == decided.state().id() && may_have(now, layout)
+fn is_due(now: &Table, decided: &Table, new: &NewLayout) -> bool {
+    now.definition().auto_layout && now.state().id() == decided.state().id() && may_have(now, new)
 }
 
 /// Thread that chooses the layouts; it ends when the catalog is dropped, or by [`LayoutAdvisor::stop`].
@@ -277,7 +297,7 @@ mod tests {
 
     fn decision(layout: TableLayout) -> LayoutDecision {
         let why = "for a test".to_owned();
-        LayoutDecision { layout, is_change: true, before_ms: 2.0, after_ms: 1.0, why }
+        LayoutDecision { layout, dimensions: Vec::new(), is_change: true, before_ms: 2.0, after_ms: 1.0, why }
     }
 
     /// Carries out a decision for a layout that was taken about a table.

@@ -2,7 +2,9 @@
 
 use crate::advice::Change;
 use crate::advice::model::{ModelledClass, WorkloadModel, may_have};
+use crate::catalog::NewLayout;
 use crate::cost::{Design, ElfDesign, IndexDesign};
+use crate::schema::clustering::{ClusteringDefinition, Dimension};
 use crate::schema::definition::{INDEX_COLUMNS_MAX, INDEXES_MAX, TableLayout};
 use crate::schema::elf::ELF_INDEXES_MAX;
 use crate::table::Table;
@@ -21,8 +23,7 @@ pub(super) fn candidates(table: &Table, model: &WorkloadModel<'_>, design: &Desi
         all.extend(index(class, model, design));
         all.extend(elf(class, model, design));
     }
-    all.extend(layouts(table, design));
-    all.extend(clusterings(table, model, design));
+    all.extend(layouts(table, model, design));
     all
 }
 
@@ -70,7 +71,7 @@ impl ModelledClass {
 
 /// btree index of the columns with equalities, and the first of the others.
 fn index(class: &ModelledClass, model: &WorkloadModel<'_>, design: &Design) -> Option<(Change, Design)> {
-    if design.layout == TableLayout::Clustered || design.indexes.len() >= INDEXES_MAX {
+    if design.indexes.len() >= INDEXES_MAX {
         return None;
     }
     let fixes = |column: &usize| {
@@ -103,23 +104,51 @@ fn elf(class: &ModelledClass, model: &WorkloadModel<'_>, design: &Design) -> Opt
     Some((Change::CreateElf(columns), next))
 }
 
-/// The other layout, if the table can have it.
-pub(super) fn layouts(table: &Table, design: &Design) -> Option<(Change, Design)> {
-    let layout = match design.layout {
-        TableLayout::Rows => TableLayout::Columns,
-        TableLayout::Columns => TableLayout::Rows,
-        TableLayout::Clustered => return None,
-    };
-    let is_possible =
-        may_have(table, layout) && design.elves.is_empty() && table.definition().layout == design.layout;
-    is_possible.then(|| (Change::SetLayout(layout), Design { layout, ..design.clone() }))
-}
-
-/// Clusterings by one to some of the columns that queries have conditions on, the most frequent ones first.
-fn clusterings(table: &Table, model: &WorkloadModel<'_>, design: &Design) -> Vec<(Change, Design)> {
-    if !may_have(table, TableLayout::Clustered) || design.layout == TableLayout::Clustered {
+/// Other layouts that the table can have.
+pub(super) fn layouts(table: &Table, model: &WorkloadModel<'_>, design: &Design) -> Vec<(Change, Design)> {
+    let definition = table.definition();
+    if definition.layout != design.layout || Design::of(table).dimensions != design.dimensions {
+        // One change of the layout is enough.
         return Vec::new();
     }
+    let is_other = |layout: &TableLayout| *layout != design.layout && *layout != TableLayout::Clustered;
+    // An Elf would have to be dropped first.
+    let has_room = |layout: &TableLayout| *layout != TableLayout::Rows || design.elves.is_empty();
+    let is_possible = |layout: &TableLayout| may_have(table, &(*layout).into());
+    let others = TableLayout::ALL.into_iter().filter(is_other).filter(has_room).filter(is_possible);
+    let next = |layout| {
+        let next = Design { layout, dimensions: Vec::new(), ..design.clone() };
+        (Change::SetLayout(layout), next)
+    };
+    let mut all: Vec<(Change, Design)> = others.map(next).collect();
+    let declared = definition.clustering.iter().map(|of| of.dimensions.iter().map(|of| of.column).collect());
+    let mut known: Vec<Vec<usize>> = Vec::new();
+    for dimensions in declared.chain(dimensions(model, design)) {
+        let is_new = design.layout != TableLayout::Clustered || dimensions != design.dimensions;
+        if !is_new || known.contains(&dimensions) || !may_have(table, &clustered_by(table, &dimensions)) {
+            continue;
+        }
+        let layout = TableLayout::Clustered;
+        let next = Design { layout, dimensions: dimensions.clone(), ..design.clone() };
+        all.push((Change::Cluster(dimensions.clone()), next));
+        known.push(dimensions);
+    }
+    all
+}
+
+/// Layout `clustered` by dimensions, with the options that the definition has for them.
+pub(super) fn clustered_by(table: &Table, dimensions: &[usize]) -> NewLayout {
+    let is_it = |of: &&ClusteringDefinition| of.dimensions.iter().map(|of| &of.column).eq(dimensions);
+    let declared = table.definition().clustering.as_ref().filter(is_it).cloned();
+    let plain = || {
+        let dimension = |column: &usize| Dimension { column: *column, bits: None };
+        ClusteringDefinition::new(dimensions.iter().map(dimension).collect())
+    };
+    declared.unwrap_or_else(plain).into()
+}
+
+/// One to some of the columns that queries have conditions on, those of the dearest queries first.
+fn dimensions(model: &WorkloadModel<'_>, design: &Design) -> Vec<Vec<usize>> {
     let mut weights: Vec<(f64, usize)> = Vec::new();
     for class in &model.classes {
         let ns = class.runs * class.query_ns(model.statistics, design);
@@ -135,16 +164,5 @@ fn clusterings(table: &Table, model: &WorkloadModel<'_>, design: &Design) -> Vec
     }
     weights.sort_by(|(first, _), (second, _)| second.total_cmp(first));
     let ordered: Vec<usize> = weights.into_iter().map(|(_, column)| column).collect();
-    let by = |count: usize| {
-        let dimensions = ordered[..count].to_vec();
-        let next = Design {
-            layout: TableLayout::Clustered,
-            dimensions: dimensions.clone(),
-            indexes: Vec::new(),
-            elves: Vec::new(),
-            ..design.clone()
-        };
-        (Change::Cluster(dimensions), next)
-    };
-    (1..=ordered.len().min(DIMENSIONS_WANTED)).map(by).collect()
+    (1..=ordered.len().min(DIMENSIONS_WANTED)).map(|count| ordered[..count].to_vec()).collect()
 }

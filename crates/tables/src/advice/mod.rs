@@ -47,9 +47,9 @@ pub enum Change {
     CreateIndex(Vec<usize>),
     /// A new Elf of these columns.
     CreateElf(Vec<usize>),
-    /// Another layout.
+    /// Another layout than `clustered`.
     SetLayout(TableLayout),
-    /// Another table with the same rows, clustered by these dimensions.
+    /// The layout `clustered` by these dimensions.
     Cluster(Vec<usize>),
     /// An index less.
     DropIndex(String),
@@ -97,10 +97,6 @@ pub fn advise(table: &Arc<Table>, tx: &Transaction) -> Result<Vec<Proposal>> {
             change,
         });
         assert!(proposals.len() <= PROPOSALS_MAX, "proposals are bounded");
-        let is_other_table = matches!(proposals.last().map(|last| &last.change), Some(Change::Cluster(_)));
-        if is_other_table {
-            break;
-        }
         design = next;
     }
     Ok(proposals)

@@ -1,12 +1,11 @@
 //! Recorded workload beside the statistics of its table: what all of it costs in a design.
 
 use crate::advice::Change;
-use crate::catalog::with_layout;
+use crate::catalog::{NewLayout, with_layout};
 use crate::cost::{AccessPath, Design, PathCost, QueryProfile, TableStatistics};
 use crate::schema::definition::TableLayout;
 use crate::table::Table;
 use crate::workload::{QueryClass, RowCounts};
-use entresol_transactions::Protocol;
 
 /// Least measured time from which the speed of the machine is concluded, in nanoseconds.
 const MEASURED_NS_MIN: f64 = 1e6;
@@ -156,17 +155,8 @@ fn shown(path: Option<PathCost>, scale: f64) -> String {
 }
 
 /// Returns true if a table can have a layout, and nothing that was asked for ends with the change to it.
-pub(super) fn may_have(table: &Table, layout: TableLayout) -> bool {
-    let definition = table.definition();
-    match layout {
-        // Its version history would begin anew.
-        TableLayout::Rows => table.history_bounds().is_none() && with_layout(table, layout).is_ok(),
-        TableLayout::Columns => with_layout(table, layout).is_ok(),
-        TableLayout::Clustered => {
-            let has_unique = definition.indexes.iter().any(|index| index.unique);
-            let reads_newest = matches!(table.state().protocol(), Protocol::S2pl | Protocol::Bocc);
-            let is_other = definition.layout != TableLayout::Clustered;
-            definition.changes.is_none() && !has_unique && !reads_newest && is_other
-        }
-    }
+pub(super) fn may_have(table: &Table, new: &NewLayout) -> bool {
+    // By rows its version history would begin anew.
+    let keeps_history = new.layout != TableLayout::Rows || table.history_bounds().is_none();
+    keeps_history && with_layout(table, new).is_ok()
 }

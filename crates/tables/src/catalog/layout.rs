@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   to columns   row of the catalog, cut off writers ─▶ merges move the rows into row groups
+//!   or clustered
+//!   between them row of the catalog, cut off writers ─▶ merges write row groups anew
 //!   to rows      no more row groups ─▶ step by step rows go back ─▶ row of the catalog, cut off writers
 //!                                                                   ─▶ drop the state of the row groups
 //! ```
@@ -10,9 +12,13 @@
 //! transaction: readers see all rows at every time. Transactions that began before the change, and wrote the
 //! table, get a conflict when they commit; so may one that writes a row which a step moves.
 //!
+//! Row groups in key order and blocks may stand side by side ([`crate::columns::clustering::mixture`]), so the change
+//! between `columns` and `clustered`, or to other dimensions, is one commit as well. A table that was clustered once has
+//! the state of the places of rows until it is stored by row.
+//!
 //! *Version history.* Row groups have nothing to tell of the time before they were there, so time travel goes over the
-//! change to `columns`. The versions that row groups have go with them: after the change to `rows` the version
-//! history begins at it.
+//! change to `columns` or `clustered`. The versions that row groups have go with them: after the change to `rows` the
+//! version history begins at it.
 //!
 //! Memory: the rows of a merge's step, or of a drain's.
 
@@ -23,9 +29,10 @@ use crate::columns::lifetime::DrainGuard;
 use crate::columns::merge::MergeStats;
 use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
+use crate::schema::clustering::ClusteringDefinition;
 use crate::schema::definition::{TableDefinition, TableLayout};
 use crate::table::Table;
-use entresol_transactions::{Cancellation, StateOptions};
+use entresol_transactions::{Cancellation, State, StateId, StateOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +40,36 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Number of looks.
 const LOOKS_MAX: u32 = 200;
+
+/// Layout that a table gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewLayout {
+    /// The layout.
+    pub layout: TableLayout,
+    /// Clustering of the layout `clustered`; none: that of the table's definition.
+    pub clustering: Option<ClusteringDefinition>,
+}
+
+impl From<TableLayout> for NewLayout {
+    fn from(layout: TableLayout) -> NewLayout {
+        NewLayout { layout, clustering: None }
+    }
+}
+
+impl From<ClusteringDefinition> for NewLayout {
+    fn from(clustering: ClusteringDefinition) -> NewLayout {
+        NewLayout { layout: TableLayout::Clustered, clustering: Some(clustering) }
+    }
+}
+
+impl NewLayout {
+    /// Returns true if a table has it.
+    pub(crate) fn is_of(&self, table: &Table) -> bool {
+        let definition = table.definition();
+        let is_clustering = |of: &ClusteringDefinition| definition.clustering.as_ref() == Some(of);
+        definition.layout == self.layout && self.clustering.as_ref().is_none_or(is_clustering)
+    }
+}
 
 /// Adds row groups to a table, as soon as no transaction reads earlier ones.
 fn add_columns(statement: &Cancellation, table: &Table, store: &Arc<ColumnStore>) -> Result<()> {
@@ -47,13 +84,18 @@ fn add_columns(statement: &Cancellation, table: &Table, store: &Arc<ColumnStore>
 }
 
 /// Definition of a table with another layout, if it can have that.
-pub(crate) fn with_layout(table: &Table, layout: TableLayout) -> Result<TableDefinition> {
+pub(crate) fn with_layout(table: &Table, new: &NewLayout) -> Result<TableDefinition> {
     check_writable(table)?;
     if let Some(owner) = &table.definition().owner {
         let (table, owner) = (table.name().to_owned(), owner.clone());
-        return Err(Error::LayoutFixed { table, layout, owner });
+        return Err(Error::LayoutFixed { table, layout: new.layout, owner });
     }
-    let definition = TableDefinition { layout, ..table.definition().clone() };
+    let mut definition = TableDefinition { layout: new.layout, ..table.definition().clone() };
+    if new.layout == TableLayout::Clustered {
+        definition.clustering = new.clustering.clone().or(definition.clustering);
+    } else if !definition.auto_layout {
+        definition.clustering = None;
+    }
     definition.check(table.name())?;
     check_state(table, &definition)?;
     Ok(definition)
@@ -68,10 +110,10 @@ impl Catalog {
         &self,
         statement: &Cancellation,
         table: &str,
-        layout: TableLayout,
+        layout: impl Into<NewLayout>,
         progress: &mut dyn FnMut(&MergeStats) -> Result<()>,
     ) -> Result<()> {
-        self.set_layout_if(&|_| true, statement, table, layout, progress).map(drop)
+        self.set_layout_if(&|_| true, statement, table, &layout.into(), progress).map(drop)
     }
 
     /// As [`Catalog::set_layout`], if a condition on the table holds, which is checked when no other change of its
@@ -81,7 +123,7 @@ impl Catalog {
         condition: &dyn Fn(&Table) -> bool,
         statement: &Cancellation,
         table: &str,
-        layout: TableLayout,
+        new: &NewLayout,
         progress: &mut dyn FnMut(&MergeStats) -> Result<()>,
     ) -> Result<bool> {
         // A log that is made meanwhile would not know of the row groups.
@@ -90,66 +132,115 @@ impl Catalog {
         if !condition(&old) {
             return Ok(false);
         }
-        match (old.definition().layout, layout) {
-            (old, new) if old == new => Ok(true),
-            (TableLayout::Clustered, _) | (_, TableLayout::Clustered) => {
-                Err(Error::ClusteredFixed { table: table.to_owned(), layout })
-            }
-            (_, TableLayout::Rows) => self.store_by_row(condition, statement, table, progress),
-            (_, TableLayout::Columns) => {
-                let Some(changed) = self.store_by_column(condition, statement, table)? else {
-                    return Ok(false);
-                };
-                changed.merge(progress).map(|_| true)
-            }
+        if new.is_of(&old) {
+            return Ok(true);
         }
+        let changed = match (old.definition().layout, new.layout) {
+            (_, TableLayout::Rows) => return self.store_by_row(condition, statement, table, progress),
+            (TableLayout::Rows, _) => self.store_in_row_groups(condition, statement, table, new)?,
+            _ => self.store_in_other_row_groups(condition, statement, table, new)?,
+        };
+        let Some(changed) = changed else { return Ok(false) };
+        changed.merge(progress).map(|_| true)
     }
 
     /// Lets a table have row groups; its rows are in the delta store then. None if the condition does not hold.
-    fn store_by_column(
+    fn store_in_row_groups(
         &self,
         condition: &dyn Fn(&Table) -> bool,
         statement: &Cancellation,
         name: &str,
+        new: &NewLayout,
     ) -> Result<Option<Arc<Table>>> {
         let _changing = self.changing.lock();
         let old = self.table(name)?;
         if !condition(&old) {
             return Ok(None);
         }
-        if old.definition().layout == TableLayout::Columns {
+        if new.is_of(&old) {
             return Ok(Some(old));
         }
-        let definition = with_layout(&old, TableLayout::Columns)?;
+        let definition = with_layout(&old, new)?;
         let (group, tier) = (old.group(), old.definition().placement);
         let width = columns::group::KEY_WIDTH;
         let state = self.context.create_state_with(StateOptions::new(group, width, tier))?;
         state.set_holder(&format!("row groups of table {name}"));
-        let id = state.id();
-        let store = ColumnStore::open(&self.context, (state, None), &self.pages);
-        if let Err(error) = add_columns(statement, &old, &store) {
-            self.drop_states(name, vec![id]);
-            return Err(error);
-        }
+        let mut made = vec![state.id()];
+        let places = match new.layout {
+            TableLayout::Clustered => Some(self.make_places(&old, &mut made)),
+            _ => None,
+        };
+        let added = places.transpose().and_then(|places| {
+            let store = ColumnStore::open(&self.context, (state, places), &self.pages);
+            add_columns(statement, &old, &store).map(|()| store)
+        });
+        let store = added.inspect_err(|_| self.drop_states(name, made.clone()))?;
         let new = old.redefined(name, definition, old.indexes().to_vec());
-        let written = self.keep_history_of_groups(&old, &store).and_then(|()| {
+        let kept = made.iter().try_for_each(|id| self.keep_history_beside(&old, *id));
+        let written = kept.and_then(|()| {
             statement.begin_definite()?;
             self.write_entry(&new)
         });
         statement.end_definite(false);
         if let Err(error) = written {
             store.lifetime.end_unused();
-            self.drop_states(name, vec![id]);
+            self.drop_states(name, made);
             return Err(error);
         }
         self.replace(&old, &new)?;
         Ok(Some(new))
     }
 
-    /// Lets row groups have the version history that the rows have, from its beginning on.
-    fn keep_history_of_groups(&self, table: &Table, store: &ColumnStore) -> Result<()> {
+    /// Lets new row groups of a table be blocks, blocks of other dimensions, or row groups in key order; merges write
+    /// those that are there anew. None if the condition does not hold.
+    fn store_in_other_row_groups(
+        &self,
+        condition: &dyn Fn(&Table) -> bool,
+        statement: &Cancellation,
+        name: &str,
+        new: &NewLayout,
+    ) -> Result<Option<Arc<Table>>> {
+        let _changing = self.changing.lock();
+        let old = self.table(name)?;
+        if !condition(&old) {
+            return Ok(None);
+        }
+        let definition = with_layout(&old, new)?;
+        let Some(store) = old.own_columns().filter(|_| !new.is_of(&old)) else { return Ok(Some(old)) };
+        let mut made = Vec::new();
+        let needs_places = new.layout == TableLayout::Clustered && store.places().is_none();
+        let places = needs_places.then(|| self.make_places(&old, &mut made)).transpose()?;
+        let kept = made.iter().try_for_each(|id| self.keep_history_beside(&old, *id));
+        if let Err(error) = kept.and_then(|()| Ok(statement.begin_definite()?)) {
+            self.drop_states(name, made);
+            return Err(error);
+        }
+        // A merge writes row groups of one kind.
+        let _no_merge = store.merging.lock();
+        // If the row of the catalog cannot be written, they stay for the next change: readers may know them.
+        places.into_iter().for_each(|places| store.add_places(places));
+        let new = old.redefined(name, definition, old.indexes().to_vec());
+        let written = self.write_entry(&new);
+        statement.end_definite(false);
+        written?;
+        self.replace(&old, &new)?;
+        Ok(Some(new))
+    }
+
+    /// Makes the state of the places of a table's rows; `made` receives it.
+    fn make_places(&self, table: &Table, made: &mut Vec<StateId>) -> Result<Arc<State>> {
+        let (group, tier) = (table.group(), table.definition().placement);
+        let options = StateOptions::new(group, table.schema().key_width(), tier);
+        let state = self.context.create_state_with(options)?;
+        state.set_holder(&format!("places of rows of table {}", table.name()));
+        made.push(state.id());
+        Ok(state)
+    }
+
+    /// Lets a state of row groups have the version history that the rows have, from its beginning on.
+    fn keep_history_beside(&self, table: &Table, state: StateId) -> Result<()> {
         let Some(bounds) = table.history_bounds() else { return Ok(()) };
-        Ok(self.context.keep_history_since(store.state().id(), bounds.kept, Some(bounds.horizon))?)
+        Ok(self.context.keep_history_since(state, bounds.kept, Some(bounds.horizon))?)
     }
 
     /// Moves the rows out of the row groups and ends these. Returns false if the condition does not hold.
@@ -166,8 +257,9 @@ impl Catalog {
             return Ok(false);
         }
         let Some(store) = old.own_columns().cloned() else { return Ok(true) };
-        let definition = with_layout(&old, TableLayout::Rows)?;
+        let definition = with_layout(&old, &TableLayout::Rows.into())?;
         let (state, groups) = (old.state().id(), store.state().id());
+        let beside: Vec<StateId> = store.state_ids().collect();
         let _draining = DrainGuard::begin(&store);
         // No load of row groups is in flight behind this.
         self.context.cut_off_writers(groups, |_| ())?;
@@ -183,7 +275,7 @@ impl Catalog {
         self.write_entry(&new)?;
         store.lifetime.end(ended);
         self.replace(&old, &new)?;
-        self.drop_states(name, vec![groups]);
+        self.drop_states(name, beside);
         Ok(true)
     }
 }

@@ -66,6 +66,7 @@ mod statistics;
 pub use change::{Alteration, Verify};
 use entry::{DamagedTable, LoadedCatalog, encode_entry, load};
 use groups::TableGroups;
+pub use layout::NewLayout;
 pub(crate) use layout::with_layout;
 pub use named::NewSequence;
 pub use relations::RelationKind;

@@ -43,16 +43,6 @@ struct OpenGroup {
 }
 
 impl GroupCursor {
-    /// Cursor over the rows in a range that the transaction sees.
-    pub(crate) fn new(
-        store: &Arc<ColumnStore>,
-        tx: &Transaction,
-        range: KeyRange,
-        direction: Direction,
-    ) -> Result<GroupCursor> {
-        Ok(GroupCursor::of(store, store.groups(tx)?, range, direction))
-    }
-
     /// Cursor over the rows of these row groups in a range.
     pub(crate) fn of(
         store: &Arc<ColumnStore>,

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   row group      live rows that the delta store does not override ──▶ delta store
-//!                  all that were looked at ──▶ deleted; the row group is removed with the last
+//!                  all that were looked at ──▶ deleted; the row group is removed with the last; of blocks
+//!                  their places are removed, too
 //!   delta store    tombstones are removed, once no row group is left beneath them
 //! ```
 //!
@@ -143,6 +144,9 @@ impl Table {
         let rows = moved.iter().map(|&at| (&keys[at][..], values.get(at)));
         let bytes = rows.clone().map(|(key, value)| key.len() + value.len()).sum();
         tx.write_many(self.state(), rows)?;
+        if let Some(places) = columns.places().filter(|_| group.cluster.is_some()) {
+            keys.iter().try_for_each(|key| tx.write(places, key, None))?;
+        }
         Ok((moved.len() as u64, bytes))
     }
 

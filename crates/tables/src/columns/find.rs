@@ -1,10 +1,12 @@
 //! Rows of row groups by their keys.
 //!
-//! In the layout `clustered` they have places by their keys ([`crate::columns::clustering`]). Otherwise a key is looked for in each row group that spans it, by a binary search of the first keys of its blocks and
-//! then of the keys of one block. Cost: decoding the keys of each block that one of the keys may be in, once a
-//! call; keys that ascend are cheapest together.
+//! Rows of blocks have places by their keys ([`crate::columns::clustering`]). Any other key is looked for in each row
+//! group in key order that spans it, by a binary search of the first keys of its blocks and then of the keys of one
+//! block. Cost: decoding the keys of each block that one of the keys may be in, once a call; keys that ascend are
+//! cheapest together.
 
 use crate::batch::encode::encode;
+use crate::columns::clustering::store::RowLocation;
 use crate::columns::group::{RowGroup, RowSet};
 use crate::columns::page::BLOCK_ROWS;
 use crate::columns::store::ColumnStore;
@@ -31,14 +33,13 @@ impl ColumnStore {
         of: (&str, &Schema),
         keys: &[KeyBytes],
     ) -> Result<(Vec<RowGroup>, Vec<Option<RowPlace>>)> {
-        if self.places().is_some() {
-            let locations = self.locations(tx, keys)?;
-            let groups = self.groups_with(tx, &locations)?;
-            let places = self.places_within(&groups, &locations)?;
-            return Ok((groups, places));
+        let locations = self.locations(tx, keys)?;
+        let mut groups = self.groups_with(tx, &locations)?;
+        if locations.contains(&None) {
+            groups.extend(self.ordered_groups(tx)?);
+            groups.sort_unstable_by_key(|group| group.number);
         }
-        let groups = self.groups(tx)?;
-        let places = self.locate(tx, of, &groups, keys)?;
+        let places = self.locate_beside(tx, of, (&groups, &locations), keys)?;
         Ok((groups, places))
     }
 
@@ -51,12 +52,21 @@ impl ColumnStore {
         groups: &[RowGroup],
         keys: &[KeyBytes],
     ) -> Result<Vec<Option<RowPlace>>> {
+        self.locate_beside(tx, of, (groups, &self.locations(tx, keys)?), keys)
+    }
+
+    /// As [`ColumnStore::locate`], of keys whose locations in blocks are known.
+    fn locate_beside(
+        &self,
+        tx: &Transaction,
+        of: (&str, &Schema),
+        (groups, locations): (&[RowGroup], &[Option<RowLocation>]),
+        keys: &[KeyBytes],
+    ) -> Result<Vec<Option<RowPlace>>> {
         debug_assert!(keys.is_sorted(), "keys ascend");
-        if self.places().is_some() {
-            return self.places_within(groups, &self.locations(tx, keys)?);
-        }
-        let mut places = vec![None; keys.len()];
-        for (at, group) in groups.iter().enumerate() {
+        let mut places = self.places_within(groups, locations)?;
+        let in_order = groups.iter().enumerate().filter(|(_, group)| group.cluster.is_none());
+        for (at, group) in in_order {
             let first = keys.partition_point(|key| key < &group.first);
             let end = keys.partition_point(|key| key <= &group.last);
             if first >= end {

@@ -4,6 +4,7 @@
 //!   delta store, in key order      live rows ──▶ new row group
 //!                                  tombstones, replaced rows ──▶ deleted rows of older row groups
 //!   row groups that are small      live rows ──▶ new row group, the old ones are removed
+//!   of another layout              live rows ──▶ blocks, or row groups in key order
 //! ```
 //!
 //! Each step is one transaction of at most [`GROUP_ROWS`] rows, so that readers see the table before or after it,
@@ -16,6 +17,8 @@
 //! the row group, a step takes fewer rows.
 
 use crate::batch::decode::StoredRows;
+use crate::columns::clustering::store::Clustering;
+use crate::columns::find::RowPlace;
 use crate::columns::group::{GROUP_ROWS, RowGroup, RowSet};
 use crate::columns::page::BLOCK_ROWS;
 use crate::columns::scan::whole_schema;
@@ -69,7 +72,10 @@ impl Table {
         let Some(columns) = self.own_columns().filter(|columns| !columns.lifetime.is_draining()) else {
             return false;
         };
-        if columns.clustering.as_ref().is_some_and(|clustering| clustering.loaded() >= DUE_ROWS) {
+        let has_loaded = |clustering: &Clustering| clustering.loaded() >= DUE_ROWS;
+        if columns.is_misplaced()
+            || (columns.has_blocks() && columns.clustering.get().is_some_and(has_loaded))
+        {
             return true;
         }
         let written = self.state().estimated_keys();
@@ -100,9 +106,10 @@ impl Table {
                 None => break,
             }
         }
-        if columns.clustering.is_some() {
+        if columns.has_blocks() {
             self.recluster(columns, &mut stats, &mut progress)?;
         } else {
+            self.order_by_key(columns, &mut stats, &mut progress)?;
             while self.compact(columns, &mut stats)? {
                 progress(&stats)?;
             }
@@ -190,10 +197,15 @@ impl Table {
             replaced.entry(place.group).or_default().push(place.row);
         }
         if let Some(state) = columns.places() {
-            let mut deleted: Vec<bool> = places.iter().map(Option::is_some).collect();
-            step.live.iter().for_each(|live| deleted[*live] = false);
-            let mut deleted = step.keys.iter().zip(deleted).filter(|(_, is_deleted)| *is_deleted);
-            deleted.try_for_each(|(key, _)| tx.write(state, key, None))?;
+            let is_placed =
+                |place: &Option<RowPlace>| place.is_some_and(|at| groups[at.group].cluster.is_some());
+            let mut gone: Vec<bool> = places.iter().map(is_placed).collect();
+            if columns.has_blocks() {
+                // They get other places.
+                step.live.iter().for_each(|live| gone[*live] = false);
+            }
+            let mut gone = step.keys.iter().zip(gone).filter(|(_, is_gone)| *is_gone);
+            gone.try_for_each(|(key, _)| tx.write(state, key, None))?;
         }
         let mut deleted = 0;
         for (at, rows) in replaced {
@@ -315,7 +327,7 @@ impl Table {
     /// or one that is mostly deleted.
     fn chosen_for_compaction(&self, columns: &ColumnStore, tx: &Transaction) -> Result<Vec<RowGroup>> {
         let mut groups = columns.groups(tx)?;
-        groups.retain(|group| group.live_rows() < FULL_ROWS);
+        groups.retain(|group| group.cluster.is_none() && group.live_rows() < FULL_ROWS);
         groups.sort_by(|a, b| a.first.cmp(&b.first));
         let (mut rows, mut chosen) = (0, Vec::new());
         let mut column_bytes: BTreeMap<u16, usize> = BTreeMap::new();

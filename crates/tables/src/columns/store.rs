@@ -23,8 +23,8 @@ use entresol_structures::KeyBytes;
 use entresol_transactions::{State, StateContext, StateId, Transaction};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Column id of the hidden key, which has none.
@@ -78,10 +78,12 @@ pub(crate) struct ColumnStore {
     rows: AtomicU64,
     /// Row groups of one block or less, as last counted.
     small: AtomicU64,
+    /// Row groups that are not stored as the layout asks for, as last counted.
+    misplaced: AtomicU64,
     /// Keys of the delta store, dead ones included, after the last merge.
     merged_until: AtomicU64,
-    /// Places of rows and schemes of the layout `clustered`.
-    pub(super) clustering: Option<Clustering>,
+    /// Places of rows and schemes, of a table that has the layout `clustered` or had it.
+    pub(super) clustering: OnceLock<Clustering>,
     /// Elf indexes of new row groups.
     pub(super) elves: RwLock<Arc<[StoredElf]>>,
     /// Number of the next Elf index.
@@ -101,7 +103,7 @@ impl Drop for ColumnStore {
 }
 
 impl ColumnStore {
-    /// Store over a column state, and of the layout `clustered` over a state of the places of rows.
+    /// Store over a column state, and of a table with blocks over a state of the places of rows.
     pub(crate) fn open(
         context: &Arc<StateContext>,
         (state, places): (Arc<State>, Option<Arc<State>>),
@@ -118,8 +120,9 @@ impl ColumnStore {
             merging,
             rows: AtomicU64::new(UNKNOWN),
             small: AtomicU64::new(0),
+            misplaced: AtomicU64::new(0),
             merged_until: AtomicU64::new(0),
-            clustering: places.map(Clustering::of),
+            clustering: places.map(Clustering::opened).map(OnceLock::from).unwrap_or_default(),
             elves: RwLock::new(Arc::default()),
             next_elf: AtomicU32::new(0),
         })
@@ -168,9 +171,9 @@ impl ColumnStore {
         &self.context
     }
 
-    /// State of the places of rows by key, if the rows of a row group are not in key order.
+    /// State of the places of rows by key, if there are row groups whose rows are not in key order, or were.
     pub(crate) fn places(&self) -> Option<&Arc<State>> {
-        self.clustering.as_ref().map(|clustering| clustering.places())
+        self.clustering.get().map(|clustering| clustering.places())
     }
 
     /// Ids of its states.
@@ -213,6 +216,11 @@ impl ColumnStore {
         self.small.load(Ordering::Relaxed)
     }
 
+    /// Returns true if some row groups were not stored as the layout asks for, when the directory was last read.
+    pub(crate) fn is_misplaced(&self) -> bool {
+        self.misplaced.load(Ordering::Relaxed) > 0
+    }
+
     /// Number of keys of the delta store, dead ones included, that the last merge left; not more than there are
     /// now.
     pub(crate) fn merged_until(&self, keys: u64) -> u64 {
@@ -223,6 +231,7 @@ impl ColumnStore {
     pub(crate) fn note_merge(&self, keys: u64) {
         self.merged_until.store(keys, Ordering::Relaxed);
         self.small.store(0, Ordering::Relaxed);
+        self.misplaced.store(0, Ordering::Relaxed);
     }
 
     pub(super) fn damaged(&self, group: u32, what: &str) -> Error {
@@ -251,6 +260,9 @@ impl ColumnStore {
                 group.cluster.is_none() && group.rows as usize <= BLOCK_ROWS && group.bytes <= SMALL_BYTES_MAX
             };
             self.small.store(groups.iter().filter(is_small).count() as u64, Ordering::Relaxed);
+            let has_blocks = self.has_blocks();
+            let is_misplaced = |group: &&RowGroup| group.cluster.is_some() != has_blocks;
+            self.misplaced.store(groups.iter().filter(is_misplaced).count() as u64, Ordering::Relaxed);
         }
         Ok(groups)
     }
@@ -400,8 +412,8 @@ impl ColumnStore {
         if rows == 0 {
             return Ok(0);
         }
-        if self.clustering.is_some() {
-            return self.write_clustered(tx, of, pieces, BlockDivision::Filled);
+        if let Some(definition) = self.clustering_definition() {
+            return self.write_clustered(tx, of, pieces, (&definition, BlockDivision::Filled));
         }
         if rows <= GROUP_ROWS {
             let pages = encoded_pages(tx, of, pieces)?;

@@ -116,7 +116,7 @@ impl Design {
             columns: index.definition().columns.clone(),
             unique: index.definition().unique,
         };
-        let clustering = table.definition().clustering.iter();
+        let clustering = table.definition().clustered_by().into_iter();
         Design {
             layout: table.definition().layout,
             key: if schema.hidden_key() { Vec::new() } else { schema.key().to_vec() },
@@ -188,7 +188,8 @@ impl Design {
         }
     }
 
-    fn point_ns(&self) -> f64 {
+    /// Nanoseconds of a row that is looked up by its key.
+    pub(crate) fn point_ns(&self) -> f64 {
         match self.layout {
             TableLayout::Rows => self.constants.row_point,
             TableLayout::Columns => self.constants.column_point,
@@ -231,18 +232,18 @@ impl Design {
         query: &QueryProfile,
         index: &IndexDesign,
     ) -> Option<PathCost> {
-        let prefix = query.prefix(&index.columns).filter(|_| self.layout != TableLayout::Clustered)?;
+        let prefix = query.prefix(&index.columns)?;
         let (probes, rank) = (prefix.probes(), (prefix.fixed, prefix.has_range));
         let mut rows = statistics.rows * query.share_of(&prefix.conditions);
         if index.unique && prefix.fixed == index.columns.len() {
             rows = rows.min(probes);
         }
-        if self.layout == TableLayout::Columns && rows > few::rows_max(statistics.rows) {
+        if self.layout != TableLayout::Rows && rows > few::rows_max(statistics.rows, self.point_ns()) {
             return None;
         }
         let of_row = match self.layout {
             TableLayout::Rows => self.constants.index_row + self.constants.row_value * query.columns_used(),
-            _ => self.constants.column_point,
+            _ => self.point_ns(),
         };
         let ns = probes * self.constants.row_point + rows * of_row;
         Some(PathCost { path: AccessPath::Index(index.name.clone()), rows, ns, rank })

@@ -118,7 +118,8 @@ pub struct TableDefinition {
     pub auto_layout: bool,
     /// Elf indexes over the row groups.
     pub elves: Vec<ElfDefinition>,
-    /// Dimensions of a table with the layout `clustered`.
+    /// Dimensions of a table with the layout `clustered`; of one whose layout follows the workload those that it may
+    /// choose.
     pub clustering: Option<ClusteringDefinition>,
     /// Structure of the index of its rows, which has to have keys of their width; it never changes.
     pub structure: IndexStructure,
@@ -168,7 +169,7 @@ pub(crate) struct StatesBeside {
     pub(crate) change_log: Option<u32>,
     /// Of the row groups; there is one if the definition says so.
     pub(crate) columns: Option<u32>,
-    /// Of the places of rows in row groups, by key; there is one in the layout `clustered`.
+    /// Of the places of rows in blocks, by key; there is one in the layout `clustered`, and in `columns` behind that.
     pub(crate) places: Option<u32>,
 }
 
@@ -290,26 +291,20 @@ impl TableDefinition {
         if let (Some(elf), TableLayout::Rows) = (self.elves.first(), self.layout) {
             return Err(Error::ElfOfRows { table: table.to_owned(), index: elf.name.clone() });
         }
-        if self.auto_layout && self.layout == TableLayout::Clustered {
-            return Err(invalid(format!("table {table} of layout 'clustered' follows no workload")));
-        }
         match (&self.clustering, self.layout) {
-            (Some(clustering), TableLayout::Clustered) => clustering.check(table, &self.schema)?,
-            (None, TableLayout::Rows | TableLayout::Columns) => {}
+            (Some(clustering), TableLayout::Clustered) => clustering.check(table, &self.schema),
+            (Some(clustering), _) if self.auto_layout => clustering.check(table, &self.schema),
+            (None, TableLayout::Rows | TableLayout::Columns) => Ok(()),
             (clustering, layout) => {
                 let has = if clustering.is_some() { "has" } else { "lacks" };
-                return Err(invalid(format!("table {table} of layout '{}' {has} cluster_by", layout.name())));
+                Err(invalid(format!("table {table} of layout '{}' {has} cluster_by", layout.name())))
             }
         }
-        let asked = match (self.indexes.first(), self.changes) {
-            (Some(index), _) => format!("index {}", index.name),
-            (None, Some(_)) => "change log".to_owned(),
-            (None, None) => return Ok(()),
-        };
-        if self.layout != TableLayout::Clustered {
-            return Ok(());
-        }
-        Err(Error::NotInLayout { table: table.to_owned(), layout: self.layout, asked })
+    }
+
+    /// Clustering of a table that has the layout `clustered`.
+    pub fn clustered_by(&self) -> Option<&ClusteringDefinition> {
+        self.clustering.as_ref().filter(|_| self.layout == TableLayout::Clustered)
     }
 
     /// Validates that rows may stand in pages.
@@ -413,7 +408,7 @@ impl TableDefinition {
     /// | 7 | placement (1 byte): 1 `dram`, 2 `pmem`, 3 `disk`; absent: `auto` |
     /// | 8 | name of the owner; absent if all may write |
     /// | 9 | state of the change log (4), retention in nanoseconds (8); absent if there is no log |
-    /// | 10 | layout (1): 1 `columns`, 2 `clustered`; state of the row groups (4), of 2 that of the places (4); absent: `rows` |
+    /// | 10 | layout (1): 1 `columns`, 2 `clustered`; state of the row groups (4), that of the places (4; of 1 may be absent); absent: `rows` |
     /// | 11 | per Elf index: name, number (2), order of dimensions (1: 0 written, 1 auto), number of columns (1), columns (2 each) |
     ///
     /// | 12 | clustering: interleave (1), split (1), block bytes (4), per dimension: column (2), bits (1; 0: chosen) |
@@ -427,7 +422,7 @@ impl TableDefinition {
         assert_eq!(states.indexes.len(), self.indexes.len(), "every index has a state");
         assert_eq!(states.change_log.is_some(), self.changes.is_some(), "a change log has a state");
         assert_eq!(states.columns.is_some(), self.layout.has_row_groups(), "row groups have a state");
-        assert_eq!(states.places.is_some(), self.clustering.is_some(), "places of rows have a state");
+        assert!(states.places.is_some() || self.clustered_by().is_none(), "places of rows have a state");
         let mut bytes = Vec::with_capacity(128);
         section(&mut bytes, SECTION_SCHEMA, &self.schema.to_bytes());
         if !self.schema.schema_versions().is_plain() {
@@ -472,7 +467,8 @@ impl TableDefinition {
         }
         if let Some(state) = states.columns {
             part.clear();
-            part.push(if states.places.is_some() { LAYOUT_CLUSTERED } else { LAYOUT_COLUMNS });
+            let is_clustered = self.layout == TableLayout::Clustered;
+            part.push(if is_clustered { LAYOUT_CLUSTERED } else { LAYOUT_COLUMNS });
             part.extend_from_slice(&state.to_le_bytes());
             states.places.iter().for_each(|places| part.extend_from_slice(&places.to_le_bytes()));
             section(&mut bytes, SECTION_LAYOUT, &part);
@@ -651,7 +647,10 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
         let layout = reader.byte()?;
         states.columns = Some(reader.number()?);
         definition.layout = match layout {
-            LAYOUT_COLUMNS => TableLayout::Columns,
+            LAYOUT_COLUMNS => {
+                states.places = if reader.0.is_empty() { None } else { Some(reader.number()?) };
+                TableLayout::Columns
+            }
             LAYOUT_CLUSTERED => {
                 states.places = Some(reader.number()?);
                 TableLayout::Clustered

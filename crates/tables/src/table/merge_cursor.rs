@@ -16,26 +16,42 @@ use std::sync::Arc;
 /// Number of rows of a batch.
 const BATCH_ROWS: usize = 1024;
 
-/// Cursor over the rows of row groups.
+/// Cursor over the rows of row groups, of those in key order and of blocks. A row is in one of them.
 #[derive(Debug)]
-enum RowCursor {
-    Groups(GroupCursor),
-    /// Of a table that knows the places of its rows.
-    Places(PlaceCursor),
+struct RowCursor {
+    groups: GroupCursor,
+    /// Of a table that has blocks.
+    places: Option<PlaceCursor>,
+    direction: Direction,
 }
 
 impl RowCursor {
+    /// Returns true if the next row is one of a block.
+    fn is_placed(&mut self, tx: &Transaction, of: (&str, &Schema)) -> Result<bool> {
+        let Some(places) = &mut self.places else { return Ok(false) };
+        Ok(match (places.peek(tx, of)?, self.groups.peek(tx, of)?) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(placed), Some(ordered)) => match self.direction {
+                Direction::Forward => placed < ordered,
+                Direction::Backward => placed > ordered,
+            },
+        })
+    }
+
     fn peek(&mut self, tx: &Transaction, of: (&str, &Schema)) -> Result<Option<&[u8]>> {
-        match self {
-            RowCursor::Groups(cursor) => cursor.peek(tx, of),
-            RowCursor::Places(cursor) => cursor.peek(tx, of),
+        let is_placed = self.is_placed(tx, of)?;
+        match &mut self.places {
+            Some(places) if is_placed => places.peek(tx, of),
+            _ => self.groups.peek(tx, of),
         }
     }
 
     fn take(&mut self, tx: &Transaction, of: (&str, &Schema), f: impl FnOnce(&[u8], &[u8])) -> Result<()> {
-        match self {
-            RowCursor::Groups(cursor) => cursor.take(tx, of, f),
-            RowCursor::Places(cursor) => cursor.take(tx, of, f),
+        let is_placed = self.is_placed(tx, of)?;
+        match &mut self.places {
+            Some(places) if is_placed => places.take(tx, of, f),
+            _ => self.groups.take(tx, of, f),
         }
     }
 }
@@ -62,11 +78,10 @@ impl MergeCursor {
         direction: Direction,
     ) -> Result<MergeCursor> {
         debug_assert!(table.columns().is_some(), "the table has row groups");
-        let groups = if columns.places().is_some() {
-            RowCursor::Places(PlaceCursor::new(columns, range.clone(), direction))
-        } else {
-            RowCursor::Groups(GroupCursor::new(columns, tx, range.clone(), direction)?)
-        };
+        let places = columns.places_for(tx)?;
+        let places = places.map(|_| PlaceCursor::new(columns, range.clone(), direction));
+        let groups = GroupCursor::of(columns, columns.ordered_groups(tx)?, range.clone(), direction);
+        let groups = RowCursor { groups, places, direction };
         Ok(MergeCursor { range, direction, groups, from: None, delta: VecDeque::new(), has_more_delta: true })
     }
 

@@ -114,7 +114,7 @@ impl Table {
         if let Some(columns) = self.own_columns() {
             let elves = self.definition.elves.iter().map(|elf| StoredElf::of(&self.schema, elf));
             columns.set_elves(elves.collect());
-            columns.set_clustering(self.definition.clustering.as_ref());
+            columns.set_clustering(self.definition.clustered_by());
         }
     }
 

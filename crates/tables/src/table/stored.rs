@@ -161,30 +161,14 @@ impl Table {
         let Some(columns) = self.columns() else {
             return keys.try_for_each(|key| Ok(tx.write(&self.state, key, None)?));
         };
-        if columns.places().is_some() {
-            return self.delete_placed(columns, tx, keys);
-        }
         let keys: Vec<&KeyBytes> = keys.collect();
         self.note_replaced(tx, &keys)?;
-        let groups: Vec<RowGroup> = columns.groups(tx)?;
-        keys.into_iter().try_for_each(|key| {
-            let padded = self.padded(key);
-            let tombstone = groups.iter().any(|group| group.spans(&padded)).then_some(TOMBSTONE);
-            Ok(tx.write(&self.state, key, tombstone)?)
-        })
-    }
-
-    /// Deletes the rows with these keys of a table that knows the places of its rows.
-    fn delete_placed<'k>(
-        &self,
-        columns: &ColumnStore,
-        tx: &Transaction,
-        keys: impl Iterator<Item = &'k KeyBytes>,
-    ) -> Result<()> {
-        let keys: Vec<&KeyBytes> = keys.collect();
         let padded: Vec<KeyBytes> = keys.iter().map(|key| self.padded(key)).collect();
-        for (key, location) in keys.into_iter().zip(columns.locations(tx, &padded)?) {
-            tx.write(&self.state, key, location.map(|_| TOMBSTONE))?;
+        let locations = columns.locations(tx, &padded)?;
+        let groups: Vec<RowGroup> = columns.ordered_groups(tx)?;
+        for ((key, padded), location) in keys.into_iter().zip(&padded).zip(locations) {
+            let may_be_beneath = location.is_some() || groups.iter().any(|group| group.spans(padded));
+            tx.write(&self.state, key, may_be_beneath.then_some(TOMBSTONE))?;
         }
         Ok(())
     }
@@ -197,22 +181,22 @@ impl Table {
         }
         let Some(columns) = self.columns() else { return Ok(true) };
         let padded = self.padded(key);
-        if let Some(places) = columns.places() {
-            return Ok(tx.is_above_all(places, &padded)?);
+        if let Some(places) = columns.places_for(tx)?
+            && !tx.is_above_all(places, &padded)?
+        {
+            return Ok(false);
         }
-        Ok(columns.groups(tx)?.iter().all(|group| group.last < padded))
+        Ok(columns.ordered_groups(tx)?.iter().all(|group| group.last < padded))
     }
 
     /// Greatest key, committed or not; perhaps that of a row which was deleted.
     pub(crate) fn last_key(&self) -> Result<Option<KeyBytes>> {
         let last = self.state.last_key()?;
         let Some(columns) = self.columns() else { return Ok(last) };
-        if let Some(places) = columns.places() {
-            return Ok(last.max(places.last_key()?));
-        }
         // Row groups that are not committed have numbers of this run.
         let tx = columns.begin()?;
-        let groups = columns.groups(&tx)?;
-        Ok(groups.into_iter().map(|group| group.last).chain(last).max())
+        let placed = columns.places_for(&tx)?.map(|places| places.last_key()).transpose()?.flatten();
+        let groups = columns.ordered_groups(&tx)?;
+        Ok(groups.into_iter().map(|group| group.last).chain(last).chain(placed).max())
     }
 }

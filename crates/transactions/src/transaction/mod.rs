@@ -117,6 +117,10 @@ pub struct Transaction {
     is_loading: AtomicBool,
 }
 
+/// Snapshot of a transaction; see [`Transaction::sees_all_of`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotMark(Snapshot);
+
 impl Transaction {
     pub(crate) fn new(
         context: &Arc<StateContext>,
@@ -206,6 +210,16 @@ impl Transaction {
 
     pub(crate) fn seen(&self) -> Snapshot {
         self.snapshot
+    }
+
+    /// Snapshot, to be compared with those of other transactions.
+    pub fn snapshot_mark(&self) -> SnapshotMark {
+        SnapshotMark(self.snapshot)
+    }
+
+    /// Returns true if it sees all commits that another snapshot sees.
+    pub fn sees_all_of(&self, other: &SnapshotMark) -> bool {
+        self.snapshot.sees_all_of(other.0)
     }
 
     /// Its isolation level.

@@ -94,6 +94,11 @@ impl Snapshot {
         self.sees(cts) && !self.sees(dts)
     }
 
+    /// Tells whether all commits are seen that another snapshot sees.
+    pub(crate) fn sees_all_of(self, other: Snapshot) -> bool {
+        self.seen.iter().zip(other.seen).all(|(own, other)| *own >= other)
+    }
+
     /// All commits of a class up to here are seen.
     #[inline]
     pub(crate) fn of(self, class: Class) -> Timestamp {

@@ -141,11 +141,12 @@ fn class_row(class: Class) -> Vec<Cell> {
     ]
 }
 
-/// Options of a table with the layout `clustered`, as CREATE TABLE takes them.
+/// Options of a table with the layout `clustered`, or that may get it by its workload, as CREATE TABLE takes them.
 fn cluster_options(table: &Table) -> Option<Vec<String>> {
     let clustering = table.definition().clustering.as_ref()?;
+    let is_auto = table.definition().auto_layout;
     Some(vec![
-        format!("layout={}", table.definition().layout.name()),
+        format!("layout={}", if is_auto { "auto" } else { table.definition().layout.name() }),
         format!("cluster_by={}", clustering.cluster_by(table.schema())),
         format!("interleave={}", clustering.interleave.name()),
         format!("split={}", clustering.split.name()),

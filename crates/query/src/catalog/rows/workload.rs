@@ -3,7 +3,6 @@
 
 use crate::catalog::definitions::quoted;
 use crate::error::external;
-use crate::postgres::pg_types;
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, StringArray};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result as EngineResult;
@@ -154,7 +153,8 @@ pub(crate) fn advice(catalog: &Catalog) -> EngineResult<RecordBatch> {
         rows.extend(decision(&table));
         let Some(proposals) = readable(&table, advise(&table, &tx)) else { continue };
         let follows = |proposal: &Proposal| {
-            table.definition().auto_layout && matches!(proposal.change, Change::SetLayout(_))
+            let of_layout = matches!(proposal.change, Change::SetLayout(_) | Change::Cluster(_));
+            table.definition().auto_layout && of_layout
         };
         let proposals = proposals.iter().filter(|proposal| !follows(proposal));
         rows.extend(proposals.zip(1..).map(|(proposal, rank)| proposed(&table, proposal, rank)));
@@ -209,7 +209,10 @@ fn statement(table: &Table, change: &Change) -> String {
         Change::CreateElf(columns) => format!("CREATE INDEX ON {name} USING elf ({})", names(table, columns)),
         Change::SetLayout(layout) => format!("ALTER TABLE {name} SET (layout = '{}')", layout.name()),
         Change::DropIndex(index) => format!("DROP INDEX {}", quoted(index)),
-        Change::Cluster(dimensions) => clustered_copy(table, dimensions),
+        Change::Cluster(dimensions) => {
+            let dimensions = names(table, dimensions);
+            format!("ALTER TABLE {name} SET (layout = 'clustered', cluster_by = ({dimensions}))")
+        }
     }
 }
 
@@ -217,26 +220,4 @@ fn statement(table: &Table, change: &Change) -> String {
 fn names(table: &Table, columns: &[usize]) -> String {
     let names = columns.iter().map(|column| quoted(&table.schema().columns()[*column].name));
     names.collect::<Vec<_>>().join(", ")
-}
-
-/// Statements that make a clustered table with the rows of another one.
-fn clustered_copy(table: &Table, dimensions: &[usize]) -> String {
-    let schema = table.schema();
-    let column = |column: &entresol_tables::Column| {
-        let (data_type, modifier) = pg_types::of(column);
-        let not_null = if column.nullable { "" } else { " NOT NULL" };
-        format!("{} {}{not_null}", quoted(&column.name), pg_types::format(data_type.oid, Some(modifier)))
-    };
-    let mut parts: Vec<String> = schema.visible_columns().iter().map(column).collect();
-    if !schema.hidden_key() {
-        parts.push(format!("PRIMARY KEY ({})", names(table, schema.key())));
-    }
-    let copy = quoted(&format!("{}_clustered", table.name()));
-    format!(
-        "CREATE TABLE {copy} ({}) WITH (layout = 'clustered', cluster_by = ({})); \
-         INSERT INTO {copy} SELECT * FROM {}",
-        parts.join(", "),
-        names(table, dimensions),
-        quoted(table.name())
-    )
 }

@@ -245,7 +245,7 @@ impl DisplayAs for EntresolColumnScan {
                 if let Some(elves) = self.elves() {
                     write!(f, ", elf={elves}")?;
                 }
-                if let Some(clustering) = &self.table.definition().clustering {
+                if let Some(clustering) = self.table.definition().clustered_by() {
                     write!(f, ", cluster_by=[{}]", clustering.cluster_by(self.table.schema()))?;
                 }
                 self.iterator.map_or(Ok(()), |iterator| write!(f, ", {iterator}"))?;
@@ -353,7 +353,7 @@ impl ExecutionPlan for EntresolColumnScan {
             blocks_read: MetricBuilder::new(&self.metrics).counter("blocks_read", partition),
             blocks_skipped: MetricBuilder::new(&self.metrics).counter("blocks_skipped", partition),
             pages: PageCounts::new(&self.metrics, partition),
-            pruned: self.table.definition().clustering.as_ref().map(|_| {
+            pruned: self.table.definition().clustered_by().map(|_| {
                 ["pruned_by_key", "pruned_by_summary"]
                     .map(|name| MetricBuilder::new(&self.metrics).counter(name, partition))
             }),

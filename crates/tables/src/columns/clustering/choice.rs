@@ -71,8 +71,8 @@ impl Table {
         filters: &[ColumnFilter],
     ) -> Result<Option<IteratorChoice>> {
         self.check_readable(tx)?;
-        let Some((columns, places)) = self.columns().and_then(|columns| Some((columns, columns.places()?)))
-        else {
+        let columns = self.own_columns().filter(|columns| columns.has_blocks());
+        let Some((columns, places)) = columns.and_then(|columns| Some((columns, columns.places()?))) else {
             return Ok(None);
         };
         let encode = |range: &ScanRange| range.encode(self.name(), self.schema()).transpose();

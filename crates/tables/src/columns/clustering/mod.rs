@@ -11,6 +11,8 @@ pub(crate) mod bins;
 pub(crate) mod choice;
 pub(crate) mod division;
 pub(crate) mod key;
+pub(crate) mod key_order;
+pub(crate) mod mixture;
 pub(crate) mod places;
 pub(crate) mod prune;
 pub(crate) mod recluster;

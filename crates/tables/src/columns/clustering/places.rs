@@ -11,24 +11,30 @@ use crate::encoding::row::EncodedValues;
 use crate::error::{Error, Result};
 use crate::schema::Schema;
 use entresol_structures::KeyBytes;
-use entresol_transactions::{Direction, KeyRange, Transaction};
+use entresol_transactions::{Direction, KeyRange, State, Transaction};
 use std::sync::Arc;
 
 /// Number of rows that a cursor looks up together.
 const STEP_ROWS: usize = 2048;
 
 impl ColumnStore {
-    fn damaged_place(&self) -> Error {
+    pub(super) fn damaged_place(&self) -> Error {
         Error::corrupt(format!("places of rows in row groups of {}", self.state().id()), "a place is damaged")
     }
 
-    /// Location of the row of each key that is in a row group and not deleted.
+    /// State of the places, unless the transaction sees the end of the row groups.
+    pub(crate) fn places_for(&self, tx: &Transaction) -> Result<Option<&Arc<State>>> {
+        let Some(places) = self.places() else { return Ok(None) };
+        Ok((!self.lifetime.is_over_for(tx, self.state())?).then_some(places))
+    }
+
+    /// Location of the row of each key that is in a block and not deleted.
     pub(crate) fn locations<K: AsRef<[u8]>>(
         &self,
         tx: &Transaction,
         keys: &[K],
     ) -> Result<Vec<Option<RowLocation>>> {
-        let Some(places) = self.places() else { return Ok(vec![None; keys.len()]) };
+        let Some(places) = self.places_for(tx)? else { return Ok(vec![None; keys.len()]) };
         let (mut locations, mut is_damaged) = (Vec::with_capacity(keys.len()), false);
         tx.read_many(places, keys, |_, place| {
             let location = place.and_then(RowLocation::from_bytes);
@@ -105,7 +111,7 @@ impl PlaceCursor {
     /// Looks up the next rows, unless there are some.
     fn load(&mut self, tx: &Transaction, of: (&str, &Schema)) -> Result<()> {
         let store = Arc::clone(&self.store);
-        let Some(places) = store.places() else { return Ok(()) };
+        let Some(places) = store.places_for(tx)? else { return Ok(()) };
         while self.at >= self.keys.len() && self.has_more {
             tx.check_running()?;
             let (mut keys, mut locations) = (Vec::new(), Vec::new());

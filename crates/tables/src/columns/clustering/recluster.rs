@@ -12,7 +12,7 @@
 //!   [`WINDOW_ROWS`] rows in key order. A window is written anew if a key is in [`DEPTH_MAX`] of its blocks on average.
 //!   So a row is written again when as many rows have come as lie between its class and the next: some
 //!   `log2(rows / rows of a merge)` times, not once for each merge.
-//! - Blocks of an older scheme are written anew with the newest one; blocks that are mostly deleted, or small and next
+//! - Blocks of an older scheme, and row groups in key order, are written anew with the newest one; blocks that are mostly deleted, or small and next
 //!   to each other, become one.
 //! - Each window is a transaction, which also moves the places of its rows; each class is passed once, so a merge ends.
 //!   Only merges remove blocks, one at a time, so no window is disturbed by another; loads add blocks beside it.
@@ -26,6 +26,7 @@ use crate::columns::page::BLOCK_ROWS;
 use crate::columns::scan::whole_schema;
 use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
+use crate::schema::clustering::ClusteringDefinition;
 use crate::table::Table;
 use crate::table::stored::TOMBSTONE;
 use arrow_array::ArrayRef;
@@ -134,11 +135,16 @@ fn sparse(groups: &[RowGroup]) -> Vec<Vec<RowGroup>> {
 impl Table {
     /// Makes the first scheme of a clustered table of a sample of the rows that are to be merged.
     pub(crate) fn first_scheme(self: &Arc<Table>, columns: &ColumnStore) -> Result<()> {
-        if columns.clustering.is_none() || columns.current_scheme()?.is_some() {
+        let Some(definition) = columns.clustering_definition() else { return Ok(()) };
+        if columns.current_scheme(&definition, self.schema())?.is_some() {
             return Ok(());
         }
         let tx = columns.begin()?;
         self.check_readable(&tx)?;
+        if !columns.groups(&tx)?.is_empty() {
+            drop(tx);
+            return self.renew_scheme(columns, &definition);
+        }
         let step = (self.state().estimated_keys() / FIRST_SAMPLE_ROWS).max(1);
         let all: Vec<usize> = (0..self.schema().columns().len()).collect();
         let mut sample = StoredRows::new(self.name(), self.schema(), &all, whole_schema(self), 0);
@@ -157,18 +163,20 @@ impl Table {
             return Ok(());
         }
         let batch = sample.finish()?;
-        columns.make_scheme(self.named_schema(), &[batch.columns().to_vec()], rows).map(drop)
+        columns.make_scheme(&definition, self.named_schema(), &[batch.columns().to_vec()], rows).map(drop)
     }
 
-    /// Writes blocks anew that overlap, are of an older scheme, small or mostly deleted.
+    /// Writes blocks anew that overlap, are of an older scheme, small or mostly deleted, and row groups in key order as
+    /// blocks.
     pub(crate) fn recluster(
         self: &Arc<Table>,
         columns: &Arc<ColumnStore>,
         stats: &mut MergeStats,
         progress: &mut impl FnMut(&MergeStats) -> Result<()>,
     ) -> Result<()> {
-        self.renew_scheme(columns)?;
-        let Some(scheme) = columns.current_scheme()? else { return Ok(()) };
+        let Some(definition) = columns.clustering_definition() else { return Ok(()) };
+        self.renew_scheme(columns, &definition)?;
+        let Some(scheme) = columns.current_scheme(&definition, self.schema())? else { return Ok(()) };
         for choose in [older, overlapping_of, sparse_of] {
             let chosen = choose(&self.blocks(columns)?, &scheme);
             for window in chosen {
@@ -178,8 +186,8 @@ impl Table {
                 progress(stats)?;
             }
         }
-        columns.clustering.iter().for_each(|clustering| clustering.note_merge());
-        Ok(())
+        columns.clustering.get().iter().for_each(|clustering| clustering.note_merge());
+        columns.count_ordered()
     }
 
     /// Blocks in the order of their keys.
@@ -191,13 +199,13 @@ impl Table {
         Ok(groups)
     }
 
-    /// Makes a scheme of a sample of the rows, if the table has outgrown the newest one.
-    fn renew_scheme(&self, columns: &ColumnStore) -> Result<()> {
+    /// Makes a scheme of a sample of the rows, if the table has outgrown the newest one or that is of other dimensions.
+    fn renew_scheme(&self, columns: &ColumnStore, definition: &ClusteringDefinition) -> Result<()> {
         let tx = columns.begin()?;
         self.check_readable(&tx)?;
         let groups = columns.groups(&tx)?;
         let rows: u64 = groups.iter().map(RowGroup::live_rows).sum();
-        if !columns.is_outgrown(rows)? {
+        if !columns.is_outgrown(definition, self.schema(), rows)? {
             return Ok(());
         }
         let step = (rows / SAMPLE_ROWS).max(1) as usize;
@@ -211,7 +219,7 @@ impl Table {
                 pieces.push(columns.arrays(&tx, self.schema(), group, (block, Some(&sample)), &all)?);
             }
         }
-        columns.make_scheme(self.named_schema(), &pieces, rows).map(drop)
+        columns.make_scheme(definition, self.named_schema(), &pieces, rows).map(drop)
     }
 
     /// Writes the rows of some blocks as new ones; false if the table was redefined meanwhile.
@@ -227,12 +235,8 @@ impl Table {
         let Some(window) = present(columns, &tx, window)? else { return Ok(true) };
         let pieces = self.rows_in_order(columns, &tx, &window)?;
         if pieces.iter().any(|piece| piece.first().is_some_and(|array| !array.is_empty())) {
-            columns.write_clustered(
-                &tx,
-                self.named_schema(),
-                &pieces,
-                BlockDivision::Split(definition.split),
-            )?;
+            let split = (&*definition, BlockDivision::Split(definition.split));
+            columns.write_clustered(&tx, self.named_schema(), &pieces, split)?;
         }
         window.iter().try_for_each(|group| columns.remove_group(&tx, group))?;
         match tx.commit(Durability::None).map_err(Error::from) {

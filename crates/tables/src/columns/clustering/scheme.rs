@@ -102,6 +102,24 @@ impl Scheme {
         Ok(Scheme { version, rows, columns: columns.collect(), bins, interleave, key })
     }
 
+    /// Returns true if it is one of the dimensions of a definition, with the bits that this names.
+    pub(crate) fn is_of(&self, definition: &ClusteringDefinition, schema: &Schema) -> bool {
+        let is_dimension = |at: usize| {
+            let dimension = &definition.dimensions[at];
+            self.columns[at] == column_id(schema, dimension.column)
+                && dimension.bits.is_none_or(|bits| bits == self.bins[at].bits())
+        };
+        self.interleave == definition.interleave
+            && self.columns.len() == definition.dimensions.len()
+            && (0..self.columns.len()).all(is_dimension)
+    }
+
+    /// Returns true if the table has the columns of all of its dimensions.
+    pub(crate) fn is_known(&self, schema: &Schema) -> bool {
+        let has = |id: &u16| (0..schema.columns().len()).any(|column| column_id(schema, column) == *id);
+        self.columns.iter().all(has)
+    }
+
     /// Order of the bits of its keys.
     pub(crate) fn key(&self) -> &KeyBits {
         &self.key
@@ -123,7 +141,7 @@ impl Scheme {
         let mut keys = vec![0_u64; rows];
         for (at, (id, bins)) in self.columns.iter().zip(&self.bins).enumerate() {
             let known = (0..schema.columns().len()).find(|column| column_id(schema, *column) == *id);
-            // A dimension cannot be dropped.
+            // Dropped since it is no dimension of the table any more.
             let Some(column) = known else { continue };
             let (mut row, mut last) = (0, (0, 0));
             for piece in pieces {

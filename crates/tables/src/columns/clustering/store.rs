@@ -7,13 +7,15 @@
 //!
 //! - Rows of a block are in the order of their cluster keys, so where a block has several pages' blocks, those have
 //!   narrow summaries too.
-//! - Each row of a row group that is not deleted has a place, written in the transaction that writes the row group; a
+//! - Each row of a block that is not deleted has a place, written in the transaction that writes the block; a
 //!   merge that moves, replaces or deletes rows changes their places with them. So a place that a transaction sees is
 //!   that of the row groups that it sees, and a key needs no search.
+//! - Row groups in key order may stand beside blocks ([`crate::columns::clustering::mixture`]); their rows have no places.
 //! - Memory: the rows that are written together, once more in their new order, and 40 bytes for each.
 
 use crate::batch::ColumnArray;
 use crate::columns::clustering::division::{filled, split};
+use crate::columns::clustering::mixture::OrderedGroups;
 use crate::columns::clustering::scheme::{GROWTH, Scheme};
 use crate::columns::group::{ClusterRange, EntryKind, GROUP_ROWS, RowGroup, scheme_of, scheme_range};
 use crate::columns::store::{ColumnStore, GroupKeys, PAGE_BYTES_MAX, encoded_pages, rows_of, stored_keys};
@@ -50,6 +52,8 @@ pub(crate) struct Clustering {
     schemes: Mutex<Schemes>,
     /// Rows that were loaded since the last merge.
     loaded: AtomicU64,
+    /// Row groups in key order beside the blocks.
+    pub(super) ordered: OrderedGroups,
 }
 
 /// Schemes that were read, by version.
@@ -61,13 +65,23 @@ struct Schemes {
 }
 
 impl Clustering {
-    /// Clustering with a state of the places.
-    pub(crate) fn of(places: Arc<State>) -> Clustering {
+    /// Clustering with a state of the places, of a table that is opened or created.
+    pub(crate) fn opened(places: Arc<State>) -> Clustering {
+        Clustering::of(places, OrderedGroups::to_be_counted())
+    }
+
+    /// Clustering with a state of the places, of a table that has row groups in key order.
+    pub(crate) fn beside_row_groups(places: Arc<State>) -> Clustering {
+        Clustering::of(places, OrderedGroups::expected())
+    }
+
+    fn of(places: Arc<State>, ordered: OrderedGroups) -> Clustering {
         Clustering {
             places,
             definition: RwLock::new(None),
             schemes: Mutex::default(),
             loaded: AtomicU64::new(0),
+            ordered,
         }
     }
 
@@ -114,16 +128,24 @@ pub(crate) fn block_rows(
 const SCHEME_TRIES_MAX: u32 = 8;
 
 impl ColumnStore {
-    /// Sets the clustering of the table's current definition.
+    /// Sets the clustering of the table's current definition; none: new row groups are in key order.
     pub(crate) fn set_clustering(&self, definition: Option<&ClusteringDefinition>) {
-        if let Some(clustering) = &self.clustering {
-            *clustering.definition.write() = definition.cloned().map(Arc::new);
+        let Some(clustering) = self.clustering.get() else { return };
+        if definition.is_none() {
+            // Before the first of them is written.
+            clustering.ordered.expect();
         }
+        *clustering.definition.write() = definition.cloned().map(Arc::new);
     }
 
     /// Clustering of the table.
     pub(crate) fn clustering_definition(&self) -> Option<Arc<ClusteringDefinition>> {
-        self.clustering.as_ref().and_then(|clustering| clustering.definition.read().clone())
+        self.clustering.get().and_then(|clustering| clustering.definition.read().clone())
+    }
+
+    /// Returns true if new row groups are blocks.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.clustering.get().is_some_and(|clustering| clustering.definition.read().is_some())
     }
 
     /// Scheme of a version that a row group names.
@@ -131,7 +153,7 @@ impl ColumnStore {
         let damaged = |what: &str| {
             Error::corrupt(format!("clustering scheme {version} of {}", self.state().id()), what.to_owned())
         };
-        let clustering = self.clustering.as_ref().ok_or_else(|| damaged("the table is not clustered"))?;
+        let clustering = self.clustering.get().ok_or_else(|| damaged("the table is not clustered"))?;
         if let Some(scheme) = clustering.schemes.lock().known.get(&version) {
             return Ok(Arc::clone(scheme));
         }
@@ -145,9 +167,18 @@ impl ColumnStore {
         Ok(scheme)
     }
 
-    /// Version of the newest scheme.
-    pub(crate) fn current_scheme(&self) -> Result<Option<Arc<Scheme>>> {
-        let Some(clustering) = &self.clustering else { return Ok(None) };
+    /// Newest scheme, if it is one of these dimensions.
+    pub(crate) fn current_scheme(
+        &self,
+        definition: &ClusteringDefinition,
+        schema: &Schema,
+    ) -> Result<Option<Arc<Scheme>>> {
+        Ok(self.newest_scheme()?.filter(|scheme| scheme.is_of(definition, schema)))
+    }
+
+    /// Newest scheme.
+    fn newest_scheme(&self) -> Result<Option<Arc<Scheme>>> {
+        let Some(clustering) = self.clustering.get() else { return Ok(None) };
         let mut current = clustering.schemes.lock().current;
         if current.is_none() {
             let (tx, mut from) = (self.begin()?, None);
@@ -159,19 +190,29 @@ impl ColumnStore {
         current.map(|version| self.scheme(version)).transpose()
     }
 
-    /// Scheme for rows to be written: the newest one, or the first, made of them.
-    fn scheme_for(&self, of: (&str, &Schema), pieces: &[Vec<ArrayRef>]) -> Result<Arc<Scheme>> {
-        match self.current_scheme()? {
+    /// Scheme for rows to be written: the newest one, or the first of these dimensions, made of them.
+    fn scheme_for(
+        &self,
+        definition: &ClusteringDefinition,
+        of: (&str, &Schema),
+        pieces: &[Vec<ArrayRef>],
+    ) -> Result<Arc<Scheme>> {
+        let rows = || pieces.iter().map(|piece| rows_of(piece) as u64).sum();
+        match self.current_scheme(definition, of.1)? {
             Some(scheme) => Ok(scheme),
-            None => self.make_scheme(of, pieces, pieces.iter().map(|piece| rows_of(piece) as u64).sum()),
+            None => self.make_scheme(definition, of, pieces, rows()),
         }
     }
 
-    /// Returns true if a table of so many rows has outgrown its scheme.
-    pub(crate) fn is_outgrown(&self, rows: u64) -> Result<bool> {
-        Ok(self
-            .current_scheme()?
-            .is_some_and(|scheme| rows / GROWTH > scheme.rows.max(BLOCK_ROWS_MIN as u64)))
+    /// Returns true if a table of so many rows has outgrown its scheme, or has none of its dimensions.
+    pub(crate) fn is_outgrown(
+        &self,
+        definition: &ClusteringDefinition,
+        schema: &Schema,
+        rows: u64,
+    ) -> Result<bool> {
+        let has_outgrown = |of: Arc<Scheme>| rows / GROWTH > of.rows.max(BLOCK_ROWS_MIN as u64);
+        Ok(rows > 0 && self.current_scheme(definition, schema)?.is_none_or(has_outgrown))
     }
 
     /// Writes a scheme, unless there is one of its version: another writer was first, and its scheme is as good.
@@ -196,18 +237,18 @@ impl ColumnStore {
     /// Makes a scheme of rows of a table with `rows` of them, in a transaction of its own, if no one else has meanwhile.
     pub(crate) fn make_scheme(
         &self,
+        definition: &ClusteringDefinition,
         of: (&str, &Schema),
         pieces: &[Vec<ArrayRef>],
         rows: u64,
     ) -> Result<Arc<Scheme>> {
-        let before = self.current_scheme()?.map_or(0, |scheme| scheme.version);
-        let (Some(clustering), Some(definition)) = (&self.clustering, self.clustering_definition()) else {
-            return self.scheme(before);
-        };
-        let block_rows = block_rows(&definition, of, pieces)?;
-        let scheme = Scheme::of(before + 1, &definition, of, pieces, (rows, block_rows))?;
+        let before = self.newest_scheme()?.map_or(0, |scheme| scheme.version);
+        let block_rows = block_rows(definition, of, pieces)?;
+        let scheme = Scheme::of(before + 1, definition, of, pieces, (rows, block_rows))?;
         self.write_scheme(&scheme)?;
-        clustering.schemes.lock().current = Some(scheme.version);
+        if let Some(clustering) = self.clustering.get() {
+            clustering.schemes.lock().current = Some(scheme.version);
+        }
         self.scheme(scheme.version)
     }
 
@@ -218,11 +259,10 @@ impl ColumnStore {
         tx: &Transaction,
         of: (&str, &Schema),
         pieces: &[Vec<ArrayRef>],
-        division: BlockDivision,
+        (definition, division): (&ClusteringDefinition, BlockDivision),
     ) -> Result<usize> {
-        let Some(definition) = self.clustering_definition() else { return Ok(0) };
-        let scheme = self.scheme_for(of, pieces)?;
-        let block_rows = block_rows(&definition, of, pieces)?;
+        let scheme = self.scheme_for(definition, of, pieces)?;
+        let block_rows = block_rows(definition, of, pieces)?;
         let keys = scheme.keys(of, pieces)?;
         let (order, keys) = sorted(pieces, keys);
         let arrays = in_order(of.1, pieces, &order)?;
@@ -295,7 +335,7 @@ impl ColumnStore {
 
     /// Notes that rows were loaded beside the delta store.
     pub(crate) fn note_loaded(&self, rows: usize) {
-        if let Some(clustering) = &self.clustering {
+        if let Some(clustering) = self.clustering.get() {
             clustering.loaded.fetch_add(rows as u64, Ordering::Relaxed);
         }
     }
@@ -305,6 +345,9 @@ impl ColumnStore {
         let (mut wrong, mut live) = (Vec::new(), 0);
         let Some(places) = self.places() else { return Ok(wrong) };
         for group in self.groups(tx)? {
+            if group.cluster.is_none() {
+                continue;
+            }
             live += group.live_rows();
             match self.check_block(tx, of, &group) {
                 Ok(None) => {}
@@ -316,14 +359,16 @@ impl ColumnStore {
         while tx.scan_batch(places, &entresol_transactions::KeyRange::full(), &mut from, |_, _| count += 1)? {
         }
         if count != live {
-            wrong.push(format!("it has {count} places of {live} rows in row groups"));
+            wrong.push(format!("it has {count} places of {live} rows in blocks"));
         }
         Ok(wrong)
     }
 
     fn check_block(&self, tx: &Transaction, of: (&str, &Schema), group: &RowGroup) -> Result<Option<String>> {
-        let Some(range) = group.cluster else { return Ok(Some("there are no cluster keys".to_owned())) };
+        let Some(range) = group.cluster else { return Ok(None) };
         let scheme = self.scheme(range.scheme)?;
+        // Of a block whose dimensions are not those of the table any more, and may be dropped, only the order is known.
+        let is_known = scheme.is_known(of.1);
         let deleted = self.deleted(tx, group)?;
         let all: Vec<usize> = (0..of.1.columns().len()).collect();
         let rows = group.rows as usize;
@@ -332,7 +377,7 @@ impl ColumnStore {
             let arrays = self.arrays(tx, of.1, group, (block, None), &all)?;
             let keys = scheme.keys(of, std::slice::from_ref(&arrays))?;
             let is_within = |key: &u64| (range.least..=range.greatest).contains(key);
-            if !keys.is_sorted() || !keys.iter().all(is_within) {
+            if is_known && (!keys.is_sorted() || !keys.iter().all(is_within)) {
                 return Ok(Some("the cluster keys are not those of the rows".to_owned()));
             }
             let row_keys = self.keys(tx, of, group, block)?;
